@@ -1,0 +1,193 @@
+"""The values that flow through gpufault, from a chunk of bytes to a diagnosis.
+
+Only data lives here: no parsing, no I/O, no clocks. Every value is frozen; functions elsewhere return new ones.
+Times are Unix seconds (float, UTC). Offsets and sizes are bytes. Lines count from 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+Vendor = Literal["amd", "intel", "nvidia", "any"]
+Layer = Literal["kernel", "runtime", "library", "framework", "fabric", "host"]
+Severity = Literal["info", "warning", "error", "critical"]
+Role = Literal["root", "confirmation", "cascade", "context"]
+Verdict = Literal["infrastructure", "workload", "unclear"]
+SourceKind = Literal["job", "kernel"]
+TimeSource = Literal["log", "observed"]
+LogFormat = Literal["plain", "cri", "docker", "kmsg"]
+
+UNKNOWN = "unknown"
+PEER_FAILURE = "peer_failure"
+
+
+class Truth(StrEnum):
+    """What is known of a condition: held, failed, or undetermined because a fact is missing."""
+
+    HELD = "held"
+    FAILED = "failed"
+    UNDETERMINED = "undetermined"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Bytes of one log, as a source hands them to the pipeline. They begin where the last consumed byte ended.
+
+    `log` names the log for as long as it lives (it survives a rename and a restart); `origin` goes into incident ids
+    and is the same in a replay: the path of a file, the boot id of a kernel ring.
+    `line` is the 1-based number of the line that `offset` lies in.
+    `end` says what follows: `more` may come at once; `quiet`: nothing came for a while, so a last line without newline
+    may be looked at (but may still grow); `final`: nothing will ever come, and all of it is to be consumed.
+    `boot_time` is the wall time of the kernel clock's zero, for records that carry only that clock.
+    """
+
+    log: str
+    origin: str
+    path: str
+    source: SourceKind
+    format: LogFormat
+    offset: int
+    line: int
+    data: bytes
+    read_at: float
+    end: Literal["more", "quiet", "final"] = "more"
+    job: Job | None = None
+    boot_time: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One decoded line: what its writer meant, without the prefixes that carriers put in front."""
+
+    text: str
+    time: float | None = None
+    mono: float | None = None  # seconds of the kernel's clock
+    rank: str | None = None
+    host: str | None = None
+    device: str | None = None  # PCI address from the kernel's DEVICE= field
+    kernel: bool = False  # carries the mark of a kernel line (facility 0, `kernel:` tag, dmesg time)
+    seq: int | None = None  # the kernel's own number of the record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Whose log it is. `confidence` says how we know: `pattern` of the config, `slurm`, `kubernetes` or only the `path`."""
+
+    id: str
+    kind: Literal["slurm", "kubernetes", "path"]
+    user: str | None = None
+    rank: str | None = None
+    confidence: Literal["high", "medium", "low"] = "low"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Where a context line was seen: enough to cite it as evidence later."""
+
+    path: str
+    line: int
+    text: str
+    captures: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogContext:
+    """What one log has told about its job so far: facts (library versions, environment) and context lines.
+
+    A new value replaces an older one, so a match that holds the context of its moment holds facts *as of then*.
+    """
+
+    facts: Mapping[str, str] = field(default_factory=dict)
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+
+
+NO_CONTEXT = LogContext()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """One line (or a few adjoining ones) that shows a signature."""
+
+    signature: str
+    source: SourceKind
+    origin: str
+    path: str
+    line: int
+    offset: int
+    time: float
+    time_source: TimeSource
+    read_at: float
+    text: str
+    captures: Mapping[str, str] = field(default_factory=dict)
+    gpu: str | None = None
+    rank: str | None = None
+    job: Job | None = None
+    context: LogContext = NO_CONTEXT
+
+    @property
+    def order(self) -> tuple[float, str, int, str]:
+        """Sorts matches the same way whatever order they arrived in."""
+        return (self.time, self.path, self.offset, self.signature)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One reason for a diagnosis, in words an SRE can check: what was looked at, its value, why it matters."""
+
+    what: str
+    value: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """All matches of one signature in one episode: one fault, however many ranks print it.
+
+    `scope` is a job, a log without a known job, or one boot of a kernel, where `gpu` tells faults apart too.
+    `matches` holds the earliest few, in canonical order; `lines` counts all. `last_time` bounds the episode.
+    `first_read` and `last_read` are when we learnt of it: it settles by the former and is let go by the latter.
+    """
+
+    scope: str
+    signature: str
+    gpu: str | None
+    matches: tuple[Match, ...]
+    lines: int
+    last_time: float
+    first_read: float
+    last_read: float
+    ranks: frozenset[str] = frozenset()
+
+    @property
+    def first(self) -> Match:
+        return self.matches[0]
+
+    @property
+    def key(self) -> tuple[str, str, str | None]:
+        return (self.scope, self.signature, self.gpu)
+
+    @property
+    def order(self) -> tuple[float, str, int, str]:
+        return self.first.order
+
+    def captures(self) -> dict[str, str]:
+        """Each capture as the earliest match that has it tells it."""
+        return {name: value for match in reversed(self.matches) for name, value in match.captures.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What an incident is: root or cascade, and the cause that its evidence supports."""
+
+    incident: Incident
+    id: str
+    role: Literal["root", "cascade"]
+    root_cause: str
+    caused_by: str | None  # the id of the root incident
+    verdict: Verdict
+    evidence: tuple[Evidence, ...] = ()
+    remediation: str = ""
+    references: tuple[str, ...] = ()
