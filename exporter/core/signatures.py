@@ -1,0 +1,375 @@
+"""What a signature, a root cause and a pack are, and how a pack's YAML text becomes them.
+
+The pydantic models are the schema of a pack file: `signatures schema` prints them and editors complete from them.
+`load_packs` reports every error of every file as `file:line:col: key: what, then what to do`, all at once.
+Matching is in `match`, conditions are judged in `diagnose`, files are read by the caller.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Self
+
+import regex
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from exporter.core import gates
+from exporter.core.model import Layer, Role, Severity, SourceKind, Vendor, Verdict
+from exporter.core.versions import VersionRange
+from exporter.core.yamltext import Document, InvalidInput, Loc, Problem, parse
+
+FLAGS = regex.VERSION0 | regex.MULTILINE  # re's own syntax, so that gates can be read off with re's parser
+MAX_LINES = 12  # the longest block known is amdgpu's page fault with 11 lines
+OPERATORS = ("equals", "in_", "matches", "exists", "version")
+
+
+def _compiles(pattern: str) -> str:
+    try:
+        compiled = regex.compile(pattern, FLAGS)
+    except regex.error as error:
+        raise ValueError(f"no regular expression: {error}; see docs/signatures-writing.md") from None
+    if compiled.search(""):
+        raise ValueError("matches the empty line; require some text")
+    return pattern
+
+
+def _is_range(text: str) -> str:
+    VersionRange.parse(text)
+    return text
+
+
+def _example(value: Any) -> Any:
+    return {"text": value} if isinstance(value, str) else value
+
+
+Id = Annotated[
+    str, Field(pattern=r"^[a-z][a-z0-9_]{2,79}$", description="short snake_case name, unique over all packs")
+]
+IdGlob = Annotated[str, Field(pattern=r"^[a-z0-9_*?]{2,80}$", description="an id, or a glob over ids such as nv_xid_*")]
+Pattern = Annotated[str, AfterValidator(_compiles), Field(description="regular expression, searched in a decoded line")]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
+
+
+class Example(_Model):
+    """A line (or block) as its emitter prints it, which this signature must match."""
+
+    text: str = Field(min_length=1)
+    captures: dict[str, str] = Field(default_factory=dict, description="captures that the match must have")
+
+
+class NearMiss(_Model):
+    """A text that looks alike and must not match."""
+
+    text: str = Field(min_length=1)
+    why: str = Field(default="", description="what it is instead")
+
+
+Examples = Annotated[list[Annotated[Example, BeforeValidator(_example)]], Field(default_factory=list)]
+NearMisses = Annotated[list[Annotated[NearMiss, BeforeValidator(_example)]], Field(default_factory=list)]
+
+
+class _Identified(_Model):
+    id: Id
+
+
+class Patterned(_Identified):
+    """What everything that looks at lines has in common."""
+
+    title: str = Field(min_length=3, max_length=120, description="one line for people, without a full stop")
+    sources: list[SourceKind] = Field(default=["job"], min_length=1, description="logs that may show it")
+    patterns: list[Pattern] = Field(
+        min_length=1, description="any of these; written for the format that emits the line"
+    )
+    lines: int = Field(
+        default=1, ge=1, le=MAX_LINES, description="how many adjoining lines a pattern may span with \\n"
+    )
+    unless: list[Pattern] = Field(default_factory=list, description="a line that shows one of these does not count")
+    examples: Examples
+    near_misses: NearMisses
+
+
+class Gated(Patterned):
+    """What is searched for in every block: each pattern needs a literal that leads to it."""
+
+    @model_validator(mode="after")
+    def _has_gates(self) -> Self:
+        for index, pattern in enumerate(self.patterns):
+            try:
+                gates.derive(pattern)
+            except gates.NoGate as error:
+                raise LocatedError(("patterns", index), str(error)) from None
+        return self
+
+
+class Signature(Gated):
+    """How one kind of crash shows itself in a log."""
+
+    vendor: Vendor
+    layer: Layer
+    severity: Severity
+    role: Role = Field(
+        default="root",
+        description="root: a fault of its own; confirmation: a second view of a fault, a fault of its own only when alone; "
+        "cascade: a consequence of some other fault, here or on a peer; context: explains others, never an incident",
+    )
+    trust: Literal["kernel", "anyone"] = Field(
+        default="kernel",
+        description="whose lines in the kernel log count: the kernel's own, or also what users wrote there",
+    )
+    yields_to: list[IdGlob] = Field(
+        default_factory=list, description="where one of these matches the same line, it wins"
+    )
+    follows: list[IdGlob] = Field(default_factory=list, description="a consequence of these when they are near")
+    remediation: str = Field(default="", description="what to do first when the cause is not known")
+    references: list[str] = Field(default_factory=list, description="where the format or the meaning was read")
+    status: Literal["experimental", "stable", "deprecated"] = "stable"
+    since: str = "0.1.0"
+
+
+class LogFact(Gated):
+    """A fact that a job's own log tells about its stack: a library's version, an environment variable."""
+
+    set: dict[str, str] = Field(
+        min_length=1, description="fact name to value; {group} is a capture, {group|minor} its first two version parts"
+    )
+
+
+class Echo(Patterned):
+    """A line that quotes an error instead of raising it: a search, a listing, a test's name, a shell's echo."""
+
+
+class CrashShape(Gated):
+    """What a crash looks like to someone who knows no signature: counted when nothing else matched."""
+
+
+class Condition(_Model):
+    """A tree of all/any/not over what is known. Exactly one of all, any, not, fact, capture, job, match."""
+
+    all: list[Condition] | None = Field(default=None, min_length=1)
+    any: list[Condition] | None = Field(default=None, min_length=1)
+    not_: Condition | None = Field(default=None, alias="not")
+    fact: str | None = Field(default=None, description="a fact of the job's own log, else of the node")
+    capture: str | None = Field(default=None, description="a capture of the incident's matches")
+    job: Literal["id", "user", "kind"] | None = None
+    match: IdGlob | None = Field(default=None, description="another signature near the incident, or earlier in its log")
+
+    equals: str | None = None
+    in_: list[str] | None = Field(default=None, alias="in", min_length=1)
+    matches: Pattern | None = None
+    exists: bool | None = None
+    version: Annotated[str, AfterValidator(_is_range)] | None = Field(
+        default=None, description="such as '>=6.2, <7.2.1'"
+    )
+
+    where: dict[str, Pattern] = Field(default_factory=dict, description="of a match: captures and what they must match")
+    if_unknown: Literal["held", "failed"] | None = Field(
+        default=None, description="what to take when the fact is not known; without it the condition is undetermined"
+    )
+    why: str = Field(default="", description="one clause for the explanation: why this matters")
+
+    @model_validator(mode="after")
+    def _one_subject(self) -> Self:
+        subjects = [name for name in ("all", "any", "not_", "fact", "capture", "job", "match") if getattr(self, name)]
+        if len(subjects) != 1:
+            raise ValueError("give exactly one of all, any, not, fact, capture, job, match")
+        operators = [name for name in OPERATORS if getattr(self, name) is not None]
+        if subjects[0] in ("fact", "capture", "job"):
+            if len(operators) != 1:
+                raise ValueError("give exactly one of equals, in, matches, exists, version")
+        elif operators:
+            raise ValueError(f"{operators[0].rstrip('_')} needs a fact, capture or job beside it")
+        if self.where and not self.match:
+            raise ValueError("where needs a match beside it")
+        if self.if_unknown and not self.fact:
+            raise ValueError("if_unknown needs a fact beside it")
+        return self
+
+
+class RootCause(_Identified):
+    """Why a crash happened, as conditions over evidence. The most specific one that holds is taken."""
+
+    title: str = Field(min_length=3, max_length=160)
+    signatures: list[IdGlob] = Field(min_length=1, description="incidents that this can explain")
+    when: Condition | None = Field(
+        default=None, description="without it, the cause is taken when nothing more specific holds"
+    )
+    supported_by: list[Condition] = Field(default_factory=list, description="not needed; each that holds adds evidence")
+    against: list[Condition] = Field(default_factory=list, description="each that holds takes evidence away")
+    verdict: Verdict
+    strength: Literal["A", "B", "C", "D", "E"] = Field(
+        description="A confirmed and fixed upstream, B a maintainer's diagnosis, C several reports, D one report, E inferred"
+    )
+    remediation: str = Field(min_length=3)
+    references: list[str] = Field(default_factory=list)
+
+
+class Pack(_Model):
+    """One pack file."""
+
+    pack: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{1,59}$")]
+    signatures: list[Signature] = Field(default_factory=list)
+    root_causes: list[RootCause] = Field(default_factory=list)
+    log_facts: list[LogFact] = Field(default_factory=list)
+    echoes: list[Echo] = Field(default_factory=list)
+    crash_shapes: list[CrashShape] = Field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """All packs in force, with ids unique over them."""
+
+    signatures: Mapping[str, Signature]
+    root_causes: Mapping[str, RootCause]
+    log_facts: tuple[LogFact, ...]
+    echoes: tuple[Echo, ...]
+    crash_shapes: tuple[CrashShape, ...]
+    pack_of: Mapping[str, str]
+
+    def matching(self, globs: Iterable[str]) -> frozenset[str]:
+        """The signature ids that one of the globs names."""
+        patterns = list(globs)
+        return frozenset(i for i in self.signatures if any(fnmatch.fnmatchcase(i, g) for g in patterns))
+
+    def causes_of(self, signature: str) -> list[RootCause]:
+        """The root causes that can explain a signature."""
+        return [
+            cause
+            for cause in self.root_causes.values()
+            if any(fnmatch.fnmatchcase(signature, glob) for glob in cause.signatures)
+        ]
+
+    def without(self, disabled: Iterable[str]) -> Catalogue:
+        """The same, less the signatures that a configuration switches off."""
+        off = self.matching(disabled)
+        kept = {i: s for i, s in self.signatures.items() if i not in off}
+        return Catalogue(kept, self.root_causes, self.log_facts, self.echoes, self.crash_shapes, self.pack_of)
+
+
+def load_packs(texts: Sequence[tuple[str, str]]) -> Catalogue:
+    """Turn (file name, YAML text) pairs into one catalogue. Raises InvalidInput with every problem of every file."""
+    problems: list[Problem] = []
+    packs: list[tuple[Document, Pack]] = []
+    for file, text in texts:
+        try:
+            packs.append(_read_pack(file, text))
+        except InvalidInput as error:
+            problems.extend(error.problems)
+    problems.extend(_duplicates(packs))
+    catalogue = _join(pack for _, pack in packs)
+    if not problems:
+        problems.extend(_dangling(packs, catalogue))
+    if problems:
+        raise InvalidInput(problems)
+    return catalogue
+
+
+def _read_pack(file: str, text: str) -> tuple[Document, Pack]:
+    document = parse(text, file)
+    try:
+        return document, Pack.model_validate(document.data)
+    except ValidationError as error:
+        raise InvalidInput(validation_problems(document, error)) from None
+
+
+def _join(packs: Iterable[Pack]) -> Catalogue:
+    packs = list(packs)
+    return Catalogue(
+        signatures={s.id: s for p in packs for s in p.signatures},
+        root_causes={c.id: c for p in packs for c in p.root_causes},
+        log_facts=tuple(f for p in packs for f in p.log_facts),
+        echoes=tuple(e for p in packs for e in p.echoes),
+        crash_shapes=tuple(s for p in packs for s in p.crash_shapes),
+        pack_of={item.id: p.pack for p in packs for item in (*p.signatures, *p.root_causes)},
+    )
+
+
+def _duplicates(packs: Sequence[tuple[Document, Pack]]) -> Iterable[Problem]:
+    first: dict[tuple[str, str], Problem] = {}
+    for document, pack in packs:
+        for kind, items in _items(pack).items():
+            for index, item in enumerate(items):
+                here = document.problem((kind, index, "id"), item.id)
+                there = first.setdefault((kind, item.id), here)
+                if there is not here:
+                    yield replace(here, what=f"{item.id} is already in {there.file}:{there.line}; rename or remove one")
+
+
+def _items(pack: Pack) -> dict[str, Sequence[_Identified]]:
+    return {
+        "signatures": pack.signatures,
+        "root_causes": pack.root_causes,
+        "log_facts": pack.log_facts,
+        "echoes": pack.echoes,
+        "crash_shapes": pack.crash_shapes,
+    }
+
+
+def _dangling(packs: Sequence[tuple[Document, Pack]], catalogue: Catalogue) -> Iterable[Problem]:
+    for document, pack in packs:
+        named: list[tuple[Loc, str]] = []
+        for i, signature in enumerate(pack.signatures):
+            named += [(("signatures", i, "yields_to", n), glob) for n, glob in enumerate(signature.yields_to)]
+            named += [(("signatures", i, "follows", n), glob) for n, glob in enumerate(signature.follows)]
+        for i, cause in enumerate(pack.root_causes):
+            named += [(("root_causes", i, "signatures", n), glob) for n, glob in enumerate(cause.signatures)]
+            named += [(("root_causes", i, "when"), leaf.match) for leaf in leaves(cause) if leaf.match]
+        for loc, glob in named:
+            if not catalogue.matching([glob]):
+                yield document.problem(loc, f"{glob!r} names no signature of any pack; see `gpufault signatures list`")
+
+
+def leaves(cause: RootCause) -> Iterable[Condition]:
+    """Every leaf condition of a cause, its supports and counters included."""
+    stack = [c for c in (cause.when, *cause.supported_by, *cause.against) if c]
+    while stack:
+        condition = stack.pop()
+        children = [*(condition.all or ()), *(condition.any or ()), *([condition.not_] if condition.not_ else ())]
+        if children:
+            stack.extend(children)
+        else:
+            yield condition
+
+
+class LocatedError(ValueError):
+    """An error of a model's own check, at a place inside the model."""
+
+    def __init__(self, loc: Loc, what: str) -> None:
+        self.loc = loc
+        super().__init__(what)
+
+
+def validation_problems(document: Document, error: ValidationError) -> list[Problem]:
+    """pydantic's errors, each at its place in the user's text and in our words, in the order of the text."""
+    problems = [document.problem(_loc(e, document), _say(e)) for e in error.errors(include_url=False)]
+    return sorted(problems, key=lambda p: (p.line, p.col))
+
+
+def _loc(error: Any, document: Document) -> Loc:
+    """Where an error is. pydantic also names the branch of a union that it tried; the text has no such key."""
+    inner = error.get("ctx", {}).get("error")
+    told = (*error["loc"], *inner.loc) if isinstance(inner, LocatedError) else tuple(error["loc"])
+    loc: Loc = ()
+    for part in told:
+        if (*loc, part) in document.places or (error["type"] == "missing" and part is told[-1]):
+            loc = (*loc, part)
+    return loc
+
+
+def _say(error: Any) -> str:
+    """pydantic's message in our words: what is wrong, then what to do."""
+    kind, value, message = error["type"], error.get("input"), str(error["msg"])
+    if kind == "extra_forbidden":
+        return "no such key here; check its spelling, or remove it"
+    if kind == "missing":
+        return "missing; add it"
+    if kind == "union_tag_invalid":
+        return f"{error['ctx']['tag']!r} is none of {error['ctx']['expected_tags']}; take one of them"
+    if kind == "value_error":
+        return message.removeprefix("Value error, ")
+    shown = f" (got {value!r})" if isinstance(value, str | int | float | bool) and len(str(value)) < 80 else ""
+    return message[0].lower() + message[1:] + shown
