@@ -1,0 +1,261 @@
+"""One raw line to a Record: what its writer meant, its time, and what its carrier told about it.
+
+Takes bytes, gives values; never raises on any input. Carriers (CRI, docker, kmsg, syslog, srun, torchrun …) nest, so
+their prefixes are taken off again and again. What a prefix says is kept as a field; a match is tried on the rest.
+"""
+
+from __future__ import annotations
+
+import calendar
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from exporter.core.model import LogFormat, Record, SourceKind
+
+MAX_PREFIXES = 6  # srun -l, torchrun, GitHub Actions, compose and a time stamp at once: five, seen in CI logs
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_NULS = re.compile(r"\x00+")
+_MONTHS = {
+    m: i for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)
+}
+
+_ISO = (
+    r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)[T ](?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+    r"(?:[.,](?P<fraction>\d{1,9}))?(?P<zone>Z|[+-]\d\d:?\d\d)?"
+)
+_SYSLOG_TIME = r"(?P<mon>[A-Z][a-z]{2}) +(?P<day>\d{1,2}) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+_MONOTONIC = r"\[ *(?P<mono>\d{1,10}\.\d{6})\](?:\[ *[TC]\d+\])? ?"
+
+# What carriers put in front of a job's line: docs of srun --label, mpirun --tag-output, PALS, c10d, compose, Actions.
+_JOB_PREFIXES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r" *(?P<rank>\d{1,6}): ",
+        r"\[\d+,(?P<rank>\d+)\]<std(?:out|err|diag)>:\s?",
+        r"(?P<host>x\d+c\d+s\d+b\d+n\d+\S*) (?P<rank>\d+): ",
+        r"\[(?:rank|default)(?P<rank>\d+)\]: ?",
+        rf"{_ISO}(?= |\t|$)[ \t]?",
+        rf"\[{_ISO}\] ?",
+        r"(?P<service>[A-Za-z][\w.-]{0,60}-\d+) +\| ",
+    )
+)
+# What the kernel's readers put in front: dmesg in its forms, syslog daemons with their `kernel:` tag, journalctl -k.
+_KERNEL_PREFIXES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        _MONOTONIC,
+        r"<\d{1,3}>",
+        rf"\[(?P<wday>[A-Z][a-z]{{2}}) {_SYSLOG_TIME} (?P<year>\d{{4}})\] ?",
+        rf"(?:<\d+>)?{_SYSLOG_TIME} (?P<host>[\w.:-]+) kernel(?:\[\d+\])?: ?",
+        rf"{_ISO} (?P<host>[\w.:-]+) kernel(?:\[\d+\])?: ?",
+        rf"(?P<facility>kern) *:(?P<level>\w+) *: (?:{_MONOTONIC}|{_ISO} )",
+        rf"{_ISO} (?=\S)",
+    )
+)
+_TAGGED_BY_OTHERS = re.compile(
+    rf"(?:(?:<\d+>)?{_SYSLOG_TIME}|\d{{4}}-\d\d-\d\dT\S+) [\w.:-]+ (?!kernel\b)[\w./()@-]+(?:\[\d+\])?: "
+)
+_CRI = re.compile(r"(?P<time>\d{4}-\d\d-\d\dT\S+) (?P<stream>stdout|stderr) (?P<part>[FP])(?::\S+)?(?: |$)")
+_KMSG = re.compile(r"(?P<pri>\d+),(?P<seq>\d*),(?P<us>\d+),(?P<flags>[^,;]*)(?P<more>(?:,[^;]*)?);")
+_KMSG_DEVICE = re.compile(r",d=\+pci:([0-9a-f:.]+)")
+_KMSG_ESCAPE = re.compile(r"\\x([0-9a-f]{2})")
+_ISO_ALONE = re.compile(_ISO)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What is needed to place a stamp that lacks a zone or a year: the node's offset from UTC and the time of reading."""
+
+    read_at: float
+    utc_offset: float = 0.0
+    boot_time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A carrier's line: its text, and whether the writer's line goes on in the carrier's next one."""
+
+    text: str
+    time: float | None
+    stream: str = ""
+    goes_on: bool = False
+
+
+def decode(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> Record:  # noqa: A002 (the field's word)
+    """One raw line, without its newline, to a Record. The text holds no ANSI sequence, no NUL and no line end."""
+    if format == "kmsg":
+        return _kmsg(_text(raw), clock)
+    time = None
+    if format in CARRIERS:
+        part = CARRIERS[format](raw, clock)
+        text, time = clean(part.text), part.time
+    else:
+        text = clean(_text(raw))
+    record = Record(text=text, time=time)
+    return _kernel(record, clock) if source == "kernel" else _job(record, clock)
+
+
+def decode_job_text(text: str, time: float | None, clock: Clock) -> Record:
+    """A job's line that has been taken out of its carrier already (joined parts, a piece between carriage returns)."""
+    return _job(Record(text=clean(text), time=time), clock)
+
+
+def clean(text: str) -> str:
+    """Without colours, NULs and line ends: what a person reads on a terminal."""
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    if "\x00" in text:
+        text = _NULS.sub("", text)
+    return text.rstrip("\r\n")
+
+
+def looks_like_kernel(raw: bytes) -> bool:
+    """Whether a line carries a mark that only kernel logs carry: for `--source auto`."""
+    text = clean(_text(raw[:512]))
+    return bool(_KMSG.match(text)) or _kernel(Record(text=text), Clock(0.0)).kernel
+
+
+def is_kmsg(raw: bytes) -> bool:
+    """Whether a line is a record in /dev/kmsg form."""
+    return bool(_KMSG.match(_text(raw[:128])))
+
+
+def cri_part(raw: bytes, clock: Clock) -> Part:
+    """A line of the Container Runtime Interface's log: `time stream P|F text`."""
+    text = _text(raw)
+    found = _CRI.match(text)
+    if not found:
+        return Part(text, None)
+    stamp = _ISO_ALONE.match(found["time"])
+    time = _from_iso(stamp, clock) if stamp else None
+    return Part(text[found.end() :], time, found["stream"], found["part"] == "P")
+
+
+def docker_part(raw: bytes, clock: Clock) -> Part:
+    """A line of docker's json-file log: `{"log": "text\\n", "stream": …, "time": …}`; without the \\n the line goes on."""
+    try:
+        entry = json.loads(raw)
+    except ValueError:
+        return Part(_text(raw), None)
+    if not isinstance(entry, dict) or not isinstance(entry.get("log"), str):
+        return Part(_text(raw), None)
+    stamp = _ISO_ALONE.match(str(entry.get("time", "")))
+    text: str = entry["log"]
+    time = _from_iso(stamp, clock) if stamp else None
+    return Part(text.removesuffix("\n"), time, str(entry.get("stream", "")), not text.endswith("\n"))
+
+
+CARRIERS: dict[str, Callable[[bytes, Clock], Part]] = {"cri": cri_part, "docker": docker_part}
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def _job(record: Record, clock: Clock) -> Record:
+    for _ in range(MAX_PREFIXES):
+        for prefix in _JOB_PREFIXES:
+            found = prefix.match(record.text)
+            if found and found.end() > 0:
+                record = _without(record, found, clock)
+                break
+        else:
+            break
+    return record
+
+
+def _kernel(record: Record, clock: Clock) -> Record:
+    for _ in range(MAX_PREFIXES):
+        for prefix in _KERNEL_PREFIXES:
+            found = prefix.match(record.text)
+            if found and found.end() > 0:
+                marked = prefix is not _KERNEL_PREFIXES[-1]
+                record = replace(_without(record, found, clock), kernel=record.kernel or marked)
+                break
+        else:
+            break
+    return record
+
+
+def _without(record: Record, found: re.Match[str], clock: Clock) -> Record:
+    fields = found.groupdict()
+    time = record.time
+    if fields.get("year") and fields.get("month"):
+        time = _from_iso(found, clock) if time is None else time
+    elif fields.get("mon"):
+        time = _from_syslog(found, clock) if time is None else time
+    mono = float(fields["mono"]) if fields.get("mono") else record.mono
+    return replace(
+        record,
+        text=record.text[found.end() :],
+        time=time,
+        mono=mono,
+        rank=fields.get("rank") or record.rank,
+        host=fields.get("host") or record.host,
+    )
+
+
+def _kmsg(text: str, clock: Clock) -> Record:
+    found = _KMSG.match(text)
+    if not found:
+        return Record(text=clean(text))
+    device = _KMSG_DEVICE.search(found["more"])
+    mono = int(found["us"]) / 1e6
+    body = _KMSG_ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), text[found.end() :])
+    return Record(
+        text=clean(body),
+        time=clock.boot_time + mono if clock.boot_time is not None else None,
+        mono=mono,
+        device=device[1] if device else None,
+        kernel=int(found["pri"]) >> 3 == 0,  # facility 0 cannot be written from user space (Documentation/ABI dev-kmsg)
+        seq=int(found["seq"]) if found["seq"] else None,
+    )
+
+
+def _from_iso(found: re.Match[str], clock: Clock) -> float | None:
+    f = found.groupdict()
+    try:
+        whole = calendar.timegm((*(int(f[k]) for k in ("year", "month", "day", "hour", "minute", "second")), 0, 0, 0))
+    except (ValueError, OverflowError):
+        return None
+    fraction = float(f"0.{f['fraction']}") if f.get("fraction") else 0.0
+    return whole + fraction - _zone_seconds(f.get("zone"), clock)
+
+
+def _zone_seconds(zone: str | None, clock: Clock) -> float:
+    if zone is None:
+        return clock.utc_offset
+    if zone == "Z":
+        return 0.0
+    sign = -1 if zone[0] == "-" else 1
+    return sign * (int(zone[1:3]) * 3600 + int(zone[-2:]) * 60)
+
+
+def _from_syslog(found: re.Match[str], clock: Clock) -> float | None:
+    """A stamp without a year lies in the year that ends now: nothing was logged in the future (but for a day of skew)."""
+    f = found.groupdict()
+    month = _MONTHS.get(f["mon"])
+    if month is None:
+        return None
+    year = int(f["year"]) if f.get("year") else _year_of(clock.read_at)
+    for candidate in (year, year - 1):
+        parts = (candidate, month, int(f["day"]), int(f["hour"]), int(f["minute"]), int(f["second"]), 0, 0, 0)
+        try:
+            time = calendar.timegm(parts) - clock.utc_offset
+        except (ValueError, OverflowError):
+            return None
+        if f.get("year") or time <= clock.read_at + 86400:
+            return time
+    return None
+
+
+def _year_of(time: float) -> int:
+    """The year of a Unix time, by the mean Gregorian year: only its edge hours are off, and _from_syslog allows a day."""
+    return 1970 + int(time // 31556952)
+
+
+def written_by_others(text: str) -> bool:
+    """A syslog line with another tag than `kernel:`: any user may write one, whatever it says."""
+    return bool(_TAGGED_BY_OTHERS.match(text))

@@ -1,0 +1,75 @@
+"""Lines as byte ranges of a block: which ones an engine's hits lie in. Splits on b"\\n" only, looks at no other byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from exporter.core.engine import Hit
+
+
+class Candidate(NamedTuple):
+    """One line that holds at least one gate: block[start:stop] without its newline, its gates, and where each hit ends."""
+
+    start: int
+    stop: int
+    gates: frozenset[int]
+    ends: tuple[int, ...]
+
+
+def candidates(block: bytes, hits: Sequence[Hit], limit: int) -> Iterator[Candidate]:
+    """The lines of block[:limit] that hits lie in, in order, each once."""
+    index, count = 0, len(hits)
+    while index < count:
+        end, gate = hits[index]
+        if end > limit:
+            return
+        start = block.rfind(b"\n", 0, end) + 1
+        stop = block.find(b"\n", end)
+        if stop < 0:
+            stop = len(block)
+        first = index
+        while index < count and hits[index][0] <= stop:
+            index += 1
+        yield Candidate(start, stop, frozenset(g for _, g in hits[first:index]), tuple(e for e, _ in hits[first:index]))
+
+
+def pieces(block: bytes, candidate: Candidate, longest: int) -> Iterator[tuple[int, int]]:
+    """The parts of a candidate's line to look at: what stands between carriage returns, and of long parts `longest`
+    bytes around each hit. A progress bar redraws its line thousands of times; only the parts with a hit are given.
+    """
+    done = -1
+    for end in candidate.ends:
+        if end <= done:
+            continue
+        start = block.rfind(b"\r", candidate.start, end) + 1 or candidate.start
+        stop = block.find(b"\r", end, candidate.stop)
+        stop = candidate.stop if stop < 0 else stop
+        if stop - start > longest:
+            start, stop = max(start, end - longest // 2), min(stop, end + longest // 2)
+        done = stop
+        yield start, stop
+
+
+def following(block: bytes, stop: int, count: int) -> tuple[list[tuple[int, int]], bool]:
+    """Up to `count` line ranges after the line that stops at `stop`, and whether all of them were there, complete."""
+    ranges: list[tuple[int, int]] = []
+    at = stop + 1
+    while len(ranges) < count:
+        end = block.find(b"\n", at)
+        if end < 0:
+            if at < len(block):
+                ranges.append((at, len(block)))
+            return ranges, False
+        ranges.append((at, end))
+        at = end + 1
+    return ranges, True
+
+
+def preceding(block: bytes, start: int, count: int) -> Iterator[tuple[int, int]]:
+    """Up to `count` line ranges before the line that starts at `start`, nearest first."""
+    stop = start - 1
+    while count > 0 and stop >= 0:
+        begin = block.rfind(b"\n", 0, stop) + 1
+        yield begin, stop
+        stop, count = begin - 1, count - 1

@@ -1,0 +1,184 @@
+"""Which signatures, log facts and crash shapes a decoded text shows. Compiled from a catalogue; knows no blocks or files.
+
+Every regex call has a time budget; a pattern that runs out of it again and again is switched off and said so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import regex
+
+from exporter.core import gates
+from exporter.core.facts import normalise_pci
+from exporter.core.model import SourceKind
+from exporter.core.signatures import FLAGS, Catalogue, LogFact, Patterned, Signature
+
+TIMEOUT_SECONDS = 0.05  # a hundred times what the slowest built-in pattern takes on a text of MAX_TEXT characters
+MAX_TIMEOUTS = 3  # then the pattern is off: 0.15 s of a block's time is the most that a bad one may cost
+MAX_TEXT = 16384  # characters of a line that a regex sees; longer lines are seen around their gate
+MAX_CAPTURE = 512  # characters of a capture: an API call with its arguments fits, a tensor dump does not
+
+Kind = Literal["signature", "fact", "shape"]
+Outcome = Literal["matched", "no pattern", "unless", "echo", "yields", "timeout", "off"]
+_TEMPLATE = re.compile(r"\{(\w+)(?:\|(minor|lower))?\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A rule that a text shows: which, with what captures, and where in the text it starts."""
+
+    rule: Rule
+    captures: Mapping[str, str]
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one rule says to one text, for `explain`: the outcome, and the pattern or echo or signature behind it."""
+
+    rule: Rule
+    outcome: Outcome
+    by: str = ""
+    found: Found | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Rule:
+    """A compiled signature, log fact or crash shape. `timeouts` is its only state."""
+
+    id: str
+    kind: Kind
+    sources: frozenset[SourceKind]
+    lines: int
+    patterns: tuple[regex.Pattern[str], ...]
+    unless: tuple[regex.Pattern[str], ...]
+    forgeable: bool = False  # also where a user wrote the line into the kernel log
+    yields_to: frozenset[str] = frozenset()
+    set: Mapping[str, str] = field(default_factory=dict)
+    timeouts: int = 0
+
+    @property
+    def off(self) -> bool:
+        return self.timeouts >= MAX_TIMEOUTS
+
+
+class Matcher:
+    """All rules of a catalogue, and the gates under which each is to be tried."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.rules: tuple[Rule, ...] = (
+            *(_rule(s, "signature", catalogue) for s in catalogue.signatures.values()),
+            *(_rule(f, "fact", catalogue) for f in catalogue.log_facts),
+            *(_rule(s, "shape", catalogue) for s in catalogue.crash_shapes),
+        )
+        self._echoes = tuple((e.id, tuple(regex.compile(p, FLAGS) for p in e.patterns)) for e in catalogue.echoes)
+        under: defaultdict[gates.Gate, list[Rule]] = defaultdict(list)
+        for rule in self.rules:
+            for gate in {g for pattern in rule.patterns for g in gates.derive(pattern.pattern)}:
+                under[gate].append(rule)
+        self.gates: tuple[gates.Gate, ...] = tuple(sorted(under))
+        self._under = tuple(tuple(under[gate]) for gate in self.gates)
+
+    def tried_under(self, hit: Iterable[int], source: SourceKind) -> list[Rule]:
+        """The rules of a source to try on a line that holds these gates, each once, in the catalogue's order."""
+        rules = {id(rule): rule for gate in hit for rule in self._under[gate] if source in rule.sources}
+        return list(rules.values())
+
+    def find(self, text: str, rules: Iterable[Rule], source: SourceKind) -> list[Found]:
+        """What `text` shows of `rules`, after echoes, `unless` and `yields_to`."""
+        return [v.found for v in self.judge(text, rules, source) if v.found and v.outcome == "matched"]
+
+    def judge(self, text: str, rules: Iterable[Rule], source: SourceKind) -> list[Verdict]:
+        """What each of `rules` says to `text`."""
+        verdicts = [_verdict(rule, text) for rule in rules]
+        shown = {v.rule.id for v in verdicts if v.outcome == "matched"}
+        if shown and source == "job" and (echo := self.echo(text)):
+            return [
+                Verdict(v.rule, "echo", echo, v.found) if v.outcome == "matched" and v.rule.kind != "fact" else v
+                for v in verdicts
+            ]
+        return [_yielded(v, shown) if v.outcome == "matched" and v.rule.yields_to & shown else v for v in verdicts]
+
+    def echo(self, text: str) -> str:
+        """The echo that a line is, or ""."""
+        for name, patterns in self._echoes:
+            for pattern in patterns:
+                try:
+                    if pattern.search(text, timeout=TIMEOUT_SECONDS):
+                        return name
+                except TimeoutError:
+                    continue
+        return ""
+
+
+def facts_of(found: Found) -> dict[str, str]:
+    """The facts that a matched log fact tells, by its templates. A template whose capture is empty tells nothing."""
+    facts = {}
+    for name_template, value_template in found.rule.set.items():
+        name, value = _fill(name_template, found.captures), _fill(value_template, found.captures)
+        if name and value:
+            facts[name] = value
+    return facts
+
+
+def gpu_of(captures: Mapping[str, str], device: str | None) -> str | None:
+    """The PCI address that a match names in its `gpu` capture, else the one that the kernel attached to the record."""
+    return normalise_pci(captures.get("gpu", "")) or (normalise_pci(device) if device else None)
+
+
+def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
+    return Rule(
+        id=item.id,
+        kind=kind,
+        sources=frozenset(item.sources),
+        lines=item.lines,
+        patterns=tuple(regex.compile(p, FLAGS) for p in item.patterns),
+        unless=tuple(regex.compile(p, FLAGS) for p in item.unless),
+        forgeable=isinstance(item, Signature) and item.trust == "anyone",
+        yields_to=catalogue.matching(item.yields_to) - {item.id} if isinstance(item, Signature) else frozenset(),
+        set=item.set if isinstance(item, LogFact) else {},
+    )
+
+
+def _verdict(rule: Rule, text: str) -> Verdict:
+    if rule.off:
+        return Verdict(rule, "off")
+    try:
+        for pattern in rule.patterns:
+            found = pattern.search(text, timeout=TIMEOUT_SECONDS)
+            if not found:
+                continue
+            for excuse in rule.unless:
+                if excuse.search(text, timeout=TIMEOUT_SECONDS):
+                    return Verdict(rule, "unless", excuse.pattern)
+            captures = {name: value[:MAX_CAPTURE] for name, value in found.groupdict().items() if value}
+            return Verdict(rule, "matched", pattern.pattern, Found(rule, captures, found.start()))
+    except TimeoutError:
+        rule.timeouts += 1
+        return Verdict(rule, "timeout")
+    return Verdict(rule, "no pattern")
+
+
+def _yielded(verdict: Verdict, shown: Iterable[str]) -> Verdict:
+    winner = min(verdict.rule.yields_to & frozenset(shown))
+    return Verdict(verdict.rule, "yields", winner, verdict.found)
+
+
+def _fill(template: str, captures: Mapping[str, str]) -> str:
+    missing = False
+
+    def value(slot: re.Match[str]) -> str:
+        nonlocal missing
+        text = captures.get(slot[1], "")
+        missing = missing or not text
+        if slot[2] == "minor":
+            return ".".join(text.split(".")[:2])
+        return text.lower() if slot[2] == "lower" else text
+
+    filled = _TEMPLATE.sub(value, template)
+    return "" if missing else filled.strip()

@@ -1,0 +1,347 @@
+"""Chunks in, matches out: the one way that bytes take, in the daemon and in `scan` alike.
+
+Looks only at lines that a gate occurs in. Keeps, for each log, what its lines so far told about the job (`LogContext`)
+and which signatures its still open last line has already shown, so that a line is counted once however it arrives.
+Knows no files, no clocks and no incidents.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from exporter.core import decode
+from exporter.core.decode import Clock
+from exporter.core.engine import Engine, build
+from exporter.core.gates import Gate
+from exporter.core.lines import Candidate, candidates, following, pieces, preceding
+from exporter.core.match import MAX_TEXT, Found, Matcher, Rule, facts_of, gpu_of
+from exporter.core.model import NO_CONTEXT, Chunk, LogContext, Mark, Match, Record
+from exporter.core.signatures import Catalogue
+from exporter.core.stored import dump_context, load_context
+
+MAX_FACTS = 128  # facts kept a log: three times what the chattiest (collect_env and a Slurm prolog together) tells
+MAX_FACT_CHARS = 256
+MAX_MARKS = 32  # context signatures are fewer
+MAX_JOINED = 1 << 20  # bytes of a line that a carrier split up
+TIME_LOOK_BACK = (
+    8  # lines without a stamp belong to the stamped line before them; a Python traceback is longer, but ends stamped
+)
+_OVERLAP = 4096  # bytes that two windows of an oversize line share: no signature's line is longer where it matters
+_JOINERS = (Gate(b" stdout P"), Gate(b" stderr P"))  # a CRI line that goes on in the next one
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """What came of one chunk. The first `consumed` bytes, with `newlines` newlines, are done with."""
+
+    consumed: int
+    newlines: int
+    matches: tuple[Match, ...] = ()
+    unmatched: int = 0  # lines that look like a crash and match nothing
+    echoes: int = 0  # lines that only quoted an error
+    oversize: int = 0  # windows of lines longer than the limit
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLine:
+    """A line whose end has not come: where it starts, and what it has shown so far (at which offset, which signature)."""
+
+    offset: int
+    shown: frozenset[tuple[int, str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    context: LogContext = NO_CONTEXT
+    open_line: OpenLine | None = None
+
+
+@dataclass(slots=True)
+class _Tally:
+    matches: list[Match] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+class Pipeline:
+    """One matcher, one engine, and the state of every log that has any. Not for two threads at once."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        *,
+        engine: Literal["auto", "hyperscan", "python"] = "auto",
+        utc_offset: float = 0.0,
+        line_bytes: int = 1 << 20,
+    ) -> None:
+        self.matcher = Matcher(catalogue)
+        self._context_ids = {s.id for s in catalogue.signatures.values() if s.role == "context"}
+        self.joiners = len(self.matcher.gates)
+        self.engine: Engine = build([*self.matcher.gates, *_JOINERS], engine)
+        self._utc_offset = utc_offset
+        self._line_bytes = line_bytes
+        self._logs: dict[str, LogState] = {}
+        self._changed: set[str] = set()
+
+    def process(self, chunk: Chunk) -> Processed:
+        """Match one chunk. What is not consumed must be offered again, with what follows it."""
+        state = self._logs.get(chunk.log, LogState())
+        data = chunk.data
+        complete = data.rfind(b"\n") + 1
+        limit = complete if chunk.end == "more" else len(data)
+        oversize = complete == 0 and len(data) >= self._line_bytes
+        if oversize:
+            limit = len(data)
+        clock = Clock(chunk.read_at, self._utc_offset, chunk.boot_time)
+        work = _Work(self, chunk, clock, state)
+        hits = self.engine.scan(data)
+        consumed = limit
+        for candidate in candidates(data, hits, limit):
+            held = not work.look_at(candidate, may_wait=chunk.end == "more" and not oversize)
+            if held:
+                consumed = candidate.start
+                break
+        if chunk.end == "quiet":
+            consumed = min(consumed, complete)
+        elif oversize and chunk.end == "more":
+            consumed = len(data) - _OVERLAP
+        self._keep(chunk, work, consumed, oversize)
+        return Processed(
+            consumed=consumed,
+            newlines=data.count(b"\n", 0, consumed),
+            matches=tuple(work.tally.matches),
+            unmatched=work.tally.counts["unmatched"],
+            echoes=work.tally.counts["echo"],
+            oversize=int(oversize),
+        )
+
+    def context_of(self, log: str) -> LogContext:
+        """What a log has told about its job so far."""
+        return self._logs.get(log, LogState()).context
+
+    def restore(self, stored: Mapping[str, str]) -> None:
+        """Take up the state of logs where an earlier process left it (what `unsaved` gave)."""
+        for log, text in stored.items():
+            self._logs[log] = _from_json(text)
+
+    def unsaved(self) -> dict[str, str | None]:
+        """The state of each log that changed since `saved`: JSON, or None where there is none left."""
+        return {log: _to_json(self._logs[log]) if log in self._logs else None for log in self._changed}
+
+    def saved(self) -> None:
+        self._changed.clear()
+
+    def forget(self, log: str) -> None:
+        """A log is gone for good."""
+        if self._logs.pop(log, None) is not None:
+            self._changed.add(log)
+
+    def _keep(self, chunk: Chunk, work: _Work, consumed: int, oversize: bool) -> None:
+        open_line = None
+        if consumed < len(chunk.data) or oversize:
+            start = work.line_offset if oversize else chunk.offset + consumed
+            shown = frozenset(s for s in work.shown if s[0] >= start)
+            if shown or oversize:
+                open_line = OpenLine(start, shown)
+        state = LogState(work.context, open_line)
+        if chunk.end == "final":
+            state = replace(state, open_line=None)
+        if state != self._logs.get(chunk.log, LogState()):
+            self._logs[chunk.log] = state
+            self._changed.add(chunk.log)
+
+
+class _Work:
+    """The work on one chunk."""
+
+    def __init__(self, pipeline: Pipeline, chunk: Chunk, clock: Clock, state: LogState) -> None:
+        self.pipeline = pipeline
+        self.chunk = chunk
+        self.clock = clock
+        self.context = state.context
+        self.tally = _Tally()
+        self.shown: set[tuple[int, str]] = set()
+        self.line_offset = chunk.offset
+        if state.open_line and chunk.offset >= state.open_line.offset:
+            self.line_offset = state.open_line.offset
+            self.shown = set(state.open_line.shown)
+        self._line, self._line_at = chunk.line, 0
+
+    def look_at(self, candidate: Candidate, *, may_wait: bool) -> bool:
+        """Match one line; False if it has to wait for the lines behind it."""
+        matcher, chunk = self.pipeline.matcher, self.chunk
+        joiners = self.pipeline.joiners
+        rules = matcher.tried_under((g for g in candidate.gates if g < joiners), chunk.source)
+        split_up: str | None = None
+        time: float | None = None
+        if chunk.format in decode.CARRIERS:
+            joined = self._joined(candidate, may_wait=may_wait)
+            if joined is None:
+                return False
+            text, time, was_split = joined
+            if was_split:
+                split_up = text
+                hits = {gate for _, gate in self.pipeline.engine.scan(text.encode("utf-8", "replace"))}
+                rules = matcher.tried_under((g for g in hits if g < joiners), chunk.source)
+        if not rules:
+            return True
+        more: list[str] = []
+        deepest = max(rule.lines for rule in rules)
+        if deepest > 1:
+            ranges, complete = following(chunk.data, candidate.stop, deepest - 1)
+            if not complete and may_wait:
+                return False
+            more = [self._record(start, stop).text for start, stop in ranges]
+        if split_up is not None:
+            for text in split_up.split("\r"):
+                self._match(candidate, candidate.start, decode.decode_job_text(text, time, self.clock), rules, more)
+        else:
+            for start, stop in pieces(chunk.data, candidate, MAX_TEXT):
+                self._match(candidate, start, self._record(start, stop), rules, more)
+        return True
+
+    def _record(self, start: int, stop: int) -> Record:
+        raw = self.chunk.data[start : min(stop, start + MAX_TEXT)]
+        return decode.decode(raw, self.chunk.format, self.chunk.source, self.clock)
+
+    def _match(self, candidate: Candidate, start: int, record: Record, rules: list[Rule], more: list[str]) -> None:
+        chunk, matcher = self.chunk, self.pipeline.matcher
+        if chunk.source == "kernel" and not _is_kernels(record, chunk):
+            self.tally.counts["echo"] += 1
+            rules = [rule for rule in rules if rule.forgeable]
+        single = [rule for rule in rules if rule.lines == 1]
+        verdicts = matcher.judge(record.text, single, chunk.source)
+        for rule in rules:
+            if rule.lines > 1:
+                block = "\n".join([record.text, *more[: rule.lines - 1]])
+                verdicts += [
+                    v
+                    for v in matcher.judge(block, [rule], chunk.source)
+                    if v.found is None or v.found.start <= len(record.text)
+                ]
+        found = [v.found for v in verdicts if v.outcome == "matched" and v.found]
+        shown = {f.rule.id for f in found}
+        found = [f for f in found if not f.rule.yields_to & shown]
+        if any(v.outcome == "echo" for v in verdicts):
+            self.tally.counts["echo"] += 1
+        for one in found:
+            if one.rule.kind == "fact":
+                self._learn(one)
+        signatures = [f for f in found if f.rule.kind == "signature"]
+        for one in signatures:
+            self._show(candidate, start, record, one)
+        if not signatures and any(f.rule.kind == "shape" for f in found):
+            self._count_once(start, "unmatched")
+
+    def _show(self, candidate: Candidate, start: int, record: Record, found: Found) -> None:
+        chunk, signature = self.chunk, found.rule.id
+        offset = self._offset_of(start)
+        if (offset, signature) in self.shown:
+            return
+        self.shown.add((offset, signature))
+        line = self._line_of(candidate)
+        if signature in self.pipeline._context_ids and len(self.context.marks) < MAX_MARKS:
+            mark = Mark(path=chunk.path, line=line, text=record.text[: MAX_TEXT // 16], captures=found.captures)
+            self.context = replace(self.context, marks={**self.context.marks, signature: mark})
+        time, time_source = self._time_of(candidate, record)
+        self.tally.matches.append(
+            Match(
+                signature=signature,
+                source=chunk.source,
+                origin=chunk.origin,
+                path=chunk.path,
+                line=line if record.seq is None else record.seq + 1,
+                offset=offset if record.seq is None else record.seq,
+                time=time,
+                time_source=time_source,
+                read_at=chunk.read_at,
+                text=record.text[: MAX_TEXT // 8],
+                captures=dict(found.captures),
+                gpu=gpu_of(found.captures, record.device),
+                rank=record.rank or found.captures.get("rank"),
+                job=chunk.job,
+                context=self.context,
+            )
+        )
+
+    def _count_once(self, start: int, what: str) -> None:
+        offset = self._offset_of(start)
+        if (offset, what) not in self.shown:
+            self.shown.add((offset, what))
+            self.tally.counts[what] += 1
+
+    def _learn(self, found: Found) -> None:
+        news = {
+            name: value[:MAX_FACT_CHARS]
+            for name, value in facts_of(found).items()
+            if self.context.facts.get(name) != value
+            and (name in self.context.facts or len(self.context.facts) < MAX_FACTS)
+        }
+        if news:
+            self.context = replace(self.context, facts={**self.context.facts, **news})
+
+    def _joined(self, candidate: Candidate, *, may_wait: bool) -> tuple[str, float | None, bool] | None:
+        """The writer's whole line around a carrier's line: text, time, whether it was split; None if its end is to come."""
+        data, carrier = self.chunk.data, decode.CARRIERS[self.chunk.format]
+        here = carrier(data[candidate.start : candidate.stop], self.clock)
+        texts, time, size = [here.text], here.time, candidate.stop - candidate.start
+        if not here.goes_on:
+            return here.text, time, False
+        at, waiting = candidate.stop, True
+        while waiting and size < MAX_JOINED:
+            ranges, complete = following(data, at, 1)
+            if not ranges or (not complete and may_wait):
+                if may_wait:
+                    return None
+                break
+            part = carrier(data[slice(*ranges[0])], self.clock)
+            at = ranges[0][1]
+            if part.stream == here.stream:
+                texts.append(part.text)
+                size += len(part.text)
+                waiting = part.goes_on
+        return "".join(texts), time, True
+
+    def _time_of(self, candidate: Candidate, record: Record) -> tuple[float, Literal["log", "observed"]]:
+        if record.time is not None:
+            return record.time, "log"
+        if record.mono is not None:  # no wall clock: its own axis, so that distances are right
+            return record.mono, "observed"
+        for start, stop in preceding(self.chunk.data, candidate.start, TIME_LOOK_BACK):
+            stamped = self._record(start, min(stop, start + 512))
+            if stamped.time is not None:
+                return stamped.time, "log"
+        return self.chunk.read_at, "observed"
+
+    def _offset_of(self, start: int) -> int:
+        return self.line_offset if start == 0 else self.chunk.offset + start
+
+    def _line_of(self, candidate: Candidate) -> int:
+        """Newlines are counted only up to a match, and each only once."""
+        self._line += self.chunk.data.count(b"\n", self._line_at, candidate.start)
+        self._line_at = candidate.start
+        return self._line
+
+
+def _is_kernels(record: Record, chunk: Chunk) -> bool:
+    """Only the kernel's own lines are kernel evidence: facility 0 in kmsg form, no other syslog tag in text form."""
+    return record.kernel if chunk.format == "kmsg" else not decode.written_by_others(record.text)
+
+
+def _to_json(state: LogState) -> str:
+    out = dump_context(state.context)
+    if state.open_line:
+        out["open"] = [state.open_line.offset, sorted(state.open_line.shown)]
+    return json.dumps(out, separators=(",", ":"))
+
+
+def _from_json(text: str) -> LogState:
+    stored = json.loads(text)
+    open_line = None
+    if "open" in stored:
+        offset, shown = stored["open"]
+        open_line = OpenLine(offset, frozenset((at, signature) for at, signature in shown))
+    return LogState(load_context(stored), open_line)
