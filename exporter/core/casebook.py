@@ -1,0 +1,113 @@
+"""From matches to diagnoses: the open incidents, and when and how each is told of. The same online and offline.
+
+Knows no files and no clocks: `now` is an argument, node facts come from a function of time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+from exporter.core.diagnose import diagnose, ultimate_root
+from exporter.core.incidents import Entry, OpenIncidents, Told
+from exporter.core.model import Diagnosis, Incident, Match
+from exporter.core.signatures import Catalogue
+from exporter.core.stored import dump_entry, load_entry
+
+FactsAt = Callable[[float], Mapping[str, str]]
+
+
+class Casebook:
+    """All incidents that are not closed yet."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        node: str,
+        *,
+        window: float,
+        settle: float,
+        stored: Mapping[str, str] | None = None,
+        live: bool = True,
+    ) -> None:
+        self._catalogue = catalogue
+        self._node = node
+        self._settle = settle
+        self._open = OpenIncidents(window, _load(stored or {}, catalogue), live=live)
+
+    def add(self, matches: Iterable[Match]) -> None:
+        """Let matches join their incidents."""
+        for match in matches:
+            self._open.add(match)
+
+    def settle(self, now: float, facts_at: FactsAt, *, everything: bool = False) -> list[Diagnosis]:
+        """The diagnoses that are due: each incident is told of once. `everything`: no more matches will come."""
+        due = self._open.due(now, float("-inf") if everything else self._settle)
+        near_of = _remembered(self._open.near)
+        diagnoses = []
+        for entry in due:
+            if self._catalogue.signatures[entry.incident.signature].role == "context":
+                told = Told("", "", "cascade", "", entry.incident.lines)
+            else:
+                root = ultimate_root(entry, near_of, self._catalogue)
+                facts = facts_at(entry.incident.first.time)
+                diagnosis = diagnose(entry, near_of(entry), root, facts, self._catalogue, self._node)
+                diagnoses.append(diagnosis)
+                told = Told(
+                    diagnosis.id,
+                    diagnosis.caused_by or diagnosis.id,
+                    diagnosis.role,
+                    diagnosis.root_cause,
+                    entry.incident.lines,
+                )
+            self._open.tell(entry, told)
+        return diagnoses
+
+    def let_go(self, now: float, facts_at: FactsAt) -> list[Diagnosis]:
+        """Close what nothing can join any more. What grew after it was told of comes back, to be journalled again."""
+        near_of = _remembered(self._open.near)
+        grown = []
+        for entry in self._open.let_go(now):
+            if entry.told and entry.told.id and entry.incident.lines > entry.told.lines:
+                facts = facts_at(entry.incident.first.time)
+                diagnosis = diagnose(entry, near_of(entry), entry, facts, self._catalogue, self._node)
+                grown.append(diagnosis)
+        return grown
+
+    def open_by_signature(self) -> Counter[str]:
+        """How many incidents have not settled yet."""
+        return Counter(e.incident.signature for e in self._open if e.told is None)
+
+    def incidents(self) -> list[Incident]:
+        """All that are open, settled or not."""
+        return [entry.incident for entry in self._open]
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anything has yet to settle."""
+        return any(e.told is None for e in self._open)
+
+    def unsaved(self) -> dict[str, str | None]:
+        """Entries that changed since `saved`: JSON by number, or None where gone."""
+        return {str(n): dump_entry(e) if e else None for n, e in self._open.unsaved().items()}
+
+    def saved(self) -> None:
+        self._open.saved()
+
+
+def _load(stored: Mapping[str, str], catalogue: Catalogue) -> Iterable[Entry]:
+    """Stored entries; those of a signature that a changed catalogue no longer has were told of or are dropped."""
+    entries = (load_entry(int(number), text) for number, text in stored.items())
+    return [entry for entry in entries if entry.incident.signature in catalogue.signatures]
+
+
+def _remembered(near: Callable[[Entry], list[Entry]]) -> Callable[[Entry], list[Entry]]:
+    """`near` with its answers kept: one round asks for the same neighbours again and again."""
+    answers: dict[int, list[Entry]] = {}
+
+    def ask(entry: Entry) -> list[Entry]:
+        if entry.number not in answers:
+            answers[entry.number] = near(entry)
+        return answers[entry.number]
+
+    return ask

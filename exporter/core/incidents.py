@@ -1,0 +1,214 @@
+"""Incidents: which matches belong together. Knows nothing of causes, files or clocks.
+
+Matches of one signature and scope are one incident while the silence between them is shorter than the window. Merging
+is associative and commutative, so any order of arrival gives the same incidents: online and offline agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from exporter.core.model import Incident, Match
+
+Key = tuple[str, str, str | None]  # scope, signature, GPU
+
+KEPT_MATCHES = 10  # the journal's excerpt; an amdgpu page-fault block has 11 lines, its first ten tell all
+KEPT_RANKS = 4096  # ranks named in a record; the number of lines stays exact beyond it
+MAX_OPEN = 4096  # incidents open at once: at 2 KiB each 8 MiB; a storm of 10,000 a minute settles in 15 s
+
+
+def scope_of(match: Match) -> str:
+    """Whose episode a match belongs to: one boot of a kernel, a job, or a log where the job is not known."""
+    if match.source == "kernel":
+        return f"kernel {match.origin}"
+    return f"job {match.job.id}" if match.job else f"log {match.path}"
+
+
+def of(match: Match) -> Incident:
+    """The incident of a single match."""
+    return Incident(
+        scope=scope_of(match),
+        signature=match.signature,
+        gpu=match.gpu if match.source == "kernel" else None,
+        matches=(match,),
+        lines=1,
+        last_time=match.time,
+        first_read=match.read_at,
+        last_read=match.read_at,
+        ranks=frozenset({match.rank}) if match.rank else frozenset(),
+    )
+
+
+def merge(a: Incident, b: Incident) -> Incident:
+    """Both as one incident. Neither the order of the two nor that of earlier merges matters."""
+    matches = sorted(
+        {(m.order, m.origin): m for m in (*a.matches, *b.matches)}.values(), key=lambda m: (m.order, m.origin)
+    )
+    ranks = a.ranks | b.ranks
+    return replace(
+        a,
+        matches=tuple(matches[:KEPT_MATCHES]),
+        lines=a.lines + b.lines,
+        last_time=max(a.last_time, b.last_time),
+        first_read=min(a.first_read, b.first_read),
+        last_read=max(a.last_read, b.last_read),
+        ranks=ranks if len(ranks) <= KEPT_RANKS else frozenset(sorted(ranks)[:KEPT_RANKS]),
+    )
+
+
+def touch(a: Incident, b: Incident, window: float) -> bool:
+    """Whether the silence between two incidents is at most `window` seconds."""
+    return a.first.time - b.last_time <= window and b.first.time - a.last_time <= window
+
+
+def near(a: Incident, b: Incident, window: float, *, live: bool = True) -> bool:
+    """Whether one may explain the other: close in time, of one scope or one of them the kernel's, of no two GPUs.
+
+    Between a job and the kernel, times decide. `live` says that the time of reading will do where a log has none.
+    """
+    if not touch(a, b, window):
+        return False
+    if a.scope != b.scope:
+        if a.first.source == b.first.source:
+            return False
+        if not live and "observed" in (a.first.time_source, b.first.time_source):
+            return False
+    gpu_a, gpu_b = gpu_of(a), gpu_of(b)
+    return gpu_a is None or gpu_b is None or gpu_a == gpu_b
+
+
+def gpu_of(incident: Incident) -> str | None:
+    """The GPU that an incident names: the kernel's by its key, a job's by the first match that knows one."""
+    return incident.gpu or next((m.gpu for m in incident.matches if m.gpu), None)
+
+
+def group(matches: Iterable[Match], window: float) -> list[Incident]:
+    """The incidents of a finished set of matches, in canonical order."""
+    episodes = OpenIncidents(window)
+    for match in matches:
+        episodes.add(match)
+    return sorted((entry.incident for entry in episodes), key=lambda i: (i.order, i.first.origin))
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What has been counted and journalled of an incident. Later evidence changes none of it but `lines`."""
+
+    id: str
+    root_id: str
+    role: Literal["root", "cascade"]
+    root_cause: str
+    lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An open incident; `told` once it has settled: it has been counted and will not be again."""
+
+    number: int
+    incident: Incident
+    told: Told | None = None
+
+    @property
+    def order(self) -> tuple[tuple[float, str, int, str], str]:
+        """Sorts incidents the same way whatever order they arrived in."""
+        return (self.incident.order, self.incident.first.origin)
+
+
+class OpenIncidents:
+    """The incidents that more matches may still join. Holds values; only this collection changes."""
+
+    def __init__(self, window: float, entries: Iterable[Entry] = (), *, live: bool = True) -> None:
+        self.window = window
+        self._live = live
+        self._by_key: dict[Key, dict[int, Entry]] = {}
+        self._changed: set[int] = set()
+        self._number = 0
+        self._count = 0
+        for entry in entries:
+            self._number = max(self._number, entry.number)
+            self._put(entry)
+        self._changed.clear()
+
+    def __iter__(self) -> Iterator[Entry]:
+        for entries in self._by_key.values():
+            yield from entries.values()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, match: Match) -> None:
+        """Let a match join its incident, or start one. It may join two that were apart."""
+        incident, told, number = of(match), None, 0
+        for other in list(self._by_key.get(incident.key, {}).values()):
+            if touch(other.incident, incident, self.window):
+                self._take(other)
+                incident = merge(other.incident, incident)
+                told = _first_told(told, other.told)
+                number = number or other.number
+        if not number:
+            self._number += 1
+            number = self._number
+        self._put(Entry(number, incident, told))
+
+    def near(self, entry: Entry) -> list[Entry]:
+        """The other open incidents that may explain this one, or be explained by it, in canonical order."""
+        others = (e for e in self if e.number != entry.number and self._near(e, entry))
+        return sorted(others, key=lambda e: e.order)
+
+    def due(self, now: float, settle: float) -> list[Entry]:
+        """Incidents to settle: those whose first match is `settle` seconds old, with all that they are near to."""
+        waiting = {e.number: e for e in self if e.told is None}
+        due = [e for e in waiting.values() if now - e.incident.first_read >= settle]
+        for entry in due:
+            del waiting[entry.number]
+        for entry in due:  # grows while it is walked: neighbours of neighbours settle together
+            drawn = [e for e in waiting.values() if self._near(entry, e)]
+            due += drawn
+            for other in drawn:
+                del waiting[other.number]
+        return sorted(due, key=lambda e: e.order)
+
+    def tell(self, entry: Entry, told: Told) -> None:
+        """Remember what has been told of an incident."""
+        self._put(replace(entry, told=told), known=True)
+
+    def let_go(self, now: float) -> list[Entry]:
+        """Take out, and return, the settled incidents that nothing can join any more; and in a storm the oldest."""
+        settled = sorted((e for e in self if e.told), key=lambda e: e.incident.last_read)
+        gone = [e for e in settled if now - e.incident.last_read > self.window]
+        gone += settled[len(gone) : len(gone) + max(0, len(self) - len(gone) - MAX_OPEN)]
+        for entry in gone:
+            self._take(entry)
+        return gone
+
+    def unsaved(self) -> dict[int, Entry | None]:
+        """What changed since `saved`: the entry by its number, or None where it is gone."""
+        present = {entry.number: entry for entry in self}
+        return {number: present.get(number) for number in self._changed}
+
+    def saved(self) -> None:
+        self._changed.clear()
+
+    def _near(self, a: Entry, b: Entry) -> bool:
+        return near(a.incident, b.incident, self.window, live=self._live)
+
+    def _put(self, entry: Entry, *, known: bool = False) -> None:
+        self._by_key.setdefault(entry.incident.key, {})[entry.number] = entry
+        self._count += not known
+        self._changed.add(entry.number)
+
+    def _take(self, entry: Entry) -> None:
+        entries = self._by_key[entry.incident.key]
+        del entries[entry.number]
+        self._count -= 1
+        self._changed.add(entry.number)
+        if not entries:
+            del self._by_key[entry.incident.key]
+
+
+def _first_told(a: Told | None, b: Told | None) -> Told | None:
+    """Of two incidents that turn out to be one, both counted already, the one with the smaller id lives on."""
+    return min((t for t in (a, b) if t), key=lambda t: t.id, default=None)
