@@ -1,0 +1,72 @@
+"""Whose log a path is: Slurm's file names, Kubernetes' pod folders, or a pattern of the configuration.
+
+Takes a path as text, gives a Job or None. Reads nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Literal
+
+from exporter.core.model import Job
+
+JobOf = Callable[[str], Job | None]
+
+_DIGITS = r"(?P<job>\d{1,10})(?:[_+.](?P<task>\d{1,7}))?"
+# slurm-%j.out and slurm-%A_%a.out are sbatch's defaults; the others are what sites and launchers write (NVRx's list).
+_SLURM = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf"(?:^|/)slurm-{_DIGITS}(?:[.-][\w-]+)*\.(?:out|err|log|txt)$",
+        r"(?:^|/)(?:job|jobid|slurm)[_.-]?(?P<job>\d{1,10})/",
+        r"(?:^|/)(?:[\w.-]*[_.-])?job[_.-]?(?P<job>\d{1,10})[\w.-]*\.(?:out|err|log|txt)$",
+        r"_(?P<job>\d{3,10})_date_",
+        r"(?:^|[/_.-])(?:[oe])?(?P<job>\d{5,10})\.(?:out|err|log|txt)$",
+        r"(?:^|/)[\w.-]+\.[oe](?P<job>\d{3,10})$",
+    )
+)
+_KUBERNETES = re.compile(
+    r"/pods/(?P<namespace>[^/_]+)_(?P<pod>[^/_]+)_(?P<uid>[0-9a-f-]{32,36})/(?P<container>[^/]+)/(?P<restart>\d+)\.log"
+)
+_RANK = re.compile(r"(?:^|[/_.-])(?:rank|local_rank|task|proc)[_.-]?(?P<rank>\d{1,6})(?=[/_.-]|$)")
+
+
+def job_of(path: str) -> Job | None:
+    """The job that a path names by the conventions of Slurm and Kubernetes, or None."""
+    found = _KUBERNETES.search(path)
+    if found:
+        return Job(id=f"{found['namespace']}/{found['pod']}", kind="kubernetes", confidence="high")
+    for pattern in _SLURM:
+        found = pattern.search(path)
+        if found:
+            confidence: Literal["high", "medium"] = "high" if "slurm" in found[0] else "medium"
+            return Job(id=found["job"], kind="slurm", rank=_rank(path), confidence=confidence)
+    return None
+
+
+def by_pattern(pattern: str) -> JobOf:
+    """A finder from the configuration's own pattern with the groups `job` and, if wanted, `user` and `rank`."""
+    compiled = re.compile(pattern)
+    if "job" not in compiled.groupindex:
+        raise ValueError("needs a group (?P<job>…) for the job's id")
+
+    def find(path: str) -> Job | None:
+        found = compiled.search(path)
+        if not found or not found["job"]:
+            return None
+        fields = found.groupdict()
+        rank = fields.get("rank") or _rank(path)
+        return Job(id=found["job"], kind="slurm", user=fields.get("user"), rank=rank, confidence="high")
+
+    return find
+
+
+def no_job(_path: str) -> Job | None:
+    """For sources whose logs are no job's."""
+    return None
+
+
+def _rank(path: str) -> str | None:
+    found = _RANK.search(path)
+    return found["rank"] if found else None

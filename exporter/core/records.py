@@ -1,0 +1,82 @@
+"""Diagnoses, facts and heartbeats as records: the JSON objects of the node journal and of `scan`. See the contract.
+
+The one place that knows the field names. Values in, dictionaries out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from exporter.core.incidents import gpu_of
+from exporter.core.model import Diagnosis
+from exporter.core.redact import redact
+from exporter.core.signatures import Catalogue
+
+MAX_TEXT = 2048  # characters of the first line; a torch exception with its arguments fits
+
+
+def incident_record(
+    diagnosis: Diagnosis, catalogue: Catalogue, node: str, *, redacted: bool = True, excerpt_lines: int = 10
+) -> dict[str, Any]:
+    """One `kind: "incident"` record."""
+    hide = redact if redacted else str
+    incident, first = diagnosis.incident, diagnosis.incident.first
+    signature = catalogue.signatures[incident.signature]
+    job = first.job
+    return {
+        "kind": "incident",
+        "id": diagnosis.id,
+        "time": rfc3339(first.time if first.time_source == "log" else first.read_at),
+        "time_source": first.time_source,
+        "node": node,
+        "signature": incident.signature,
+        "root_cause": diagnosis.root_cause,
+        "severity": signature.severity,
+        "vendor": signature.vendor,
+        "layer": signature.layer,
+        "source": first.source,
+        "path": hide(first.path),
+        "line": first.line,
+        "offset": first.offset,
+        "lines": incident.lines,
+        "last_time": rfc3339(incident.last_time if first.time_source == "log" else incident.last_read),
+        "text": hide(first.text[:MAX_TEXT]),
+        "captures": {name: hide(value) for name, value in sorted(incident.captures().items())},
+        "gpu": gpu_of(incident),
+        "job": {
+            "id": job.id,
+            "user": job.user,
+            "rank": first.rank or job.rank,
+            "kind": job.kind,
+            "confidence": job.confidence,
+        }
+        if job
+        else None,
+        "ranks": sorted(incident.ranks, key=lambda rank: (len(rank), rank)),
+        "role": diagnosis.role,
+        "caused_by": diagnosis.caused_by,
+        "verdict": diagnosis.verdict,
+        "evidence": [{"what": e.what, "value": hide(e.value), "why": e.why} for e in diagnosis.evidence],
+        "remediation": diagnosis.remediation,
+        "references": list(diagnosis.references),
+        "excerpt": [hide(match.text) for match in incident.matches[:excerpt_lines]],
+    }
+
+
+def facts_record(facts: Mapping[str, str], node: str, now: float) -> dict[str, Any]:
+    """One `kind: "facts"` record: all that is known of the node from `now` on."""
+    return {"kind": "facts", "time": rfc3339(now), "node": node, "facts": dict(sorted(facts.items()))}
+
+
+def heartbeat_record(node: str, now: float, seconds: float) -> dict[str, Any]:
+    """One `kind: "heartbeat"` record: for how long, since the last one, this node has been watched."""
+    hours = round(seconds / 3600, 6)
+    return {"kind": "heartbeat", "time": rfc3339(now), "node": node, "hours": hours, "gpu_busy_hours": None}
+
+
+def rfc3339(time: float) -> str:
+    """Unix seconds as RFC 3339 in UTC with milliseconds."""
+    stamp = datetime.fromtimestamp(round(time, 3), UTC).isoformat(timespec="milliseconds")
+    return stamp.replace("+00:00", "Z")
