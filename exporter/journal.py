@@ -1,0 +1,68 @@
+"""The node journal: one JSON object a line, in segments of bounded size, the oldest of which go first.
+
+Records reach it through the state's outbox, so each is there at least once; readers drop repeated ids.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+SEGMENTS = 8  # the bound is kept in steps of an eighth: what is lost to the bound is at most an eighth of it
+
+
+class Journal:
+    """Appends to `FOLDER/journal-NNNNNN.jsonl`. Raises OSError when it cannot: the caller counts and tries again."""
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self._folder = folder
+        self._segment_bytes = max(max_bytes // SEGMENTS, 4096)
+        self._descriptor: int | None = None
+        self._size = 0
+        self.dropped_segments = 0
+
+    def append(self, records: Sequence[str]) -> None:
+        """Write records and have them on disk before returning."""
+        data = "".join(f"{record}\n" for record in records).encode()
+        descriptor = self._writable(len(data))
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+        self._size += len(data)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _writable(self, more: int) -> int:
+        if self._descriptor is not None and self._size and self._size + more > self._segment_bytes:
+            self.close()
+            return self._start(self._segments()[-1][0] + 1)
+        if self._descriptor is None:
+            segments = self._segments()
+            return self._start(segments[-1][0] if segments else 1)
+        return self._descriptor
+
+    def _start(self, number: int) -> int:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._folder / f"journal-{number:06}.jsonl"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._size = os.fstat(descriptor).st_size
+        if self._size and os.pread(descriptor, 1, self._size - 1) != b"\n":
+            os.write(descriptor, b"\n")  # a write that a crash cut short: its record comes again from the outbox
+        self._descriptor = descriptor
+        for _, old in self._segments()[:-SEGMENTS]:
+            old.unlink(missing_ok=True)
+            self.dropped_segments += 1
+        return descriptor
+
+    def _segments(self) -> list[tuple[int, Path]]:
+        found = []
+        for path in self._folder.glob("journal-*.jsonl"):
+            number = path.stem.removeprefix("journal-")
+            if number.isdigit():
+                found.append((int(number), path))
+        return sorted(found)

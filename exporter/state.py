@@ -1,0 +1,151 @@
+"""What survives a crash: positions, counters and open incidents, in one SQLite file, each commit one transaction.
+
+Either a line's position and its count are both stored or neither is: that is what "exactly once" rests on. Nothing here
+knows what the rows mean. A file that is damaged is set aside, kept, and said so; the daemon goes on with a fresh one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+SCHEMA_VERSION = 1
+_TABLES = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE rows (space TEXT, name TEXT, value TEXT NOT NULL, PRIMARY KEY (space, name)) WITHOUT ROWID;
+CREATE TABLE counters (name TEXT, labels TEXT, value REAL NOT NULL, PRIMARY KEY (name, labels)) WITHOUT ROWID;
+CREATE TABLE outbox (number INTEGER PRIMARY KEY AUTOINCREMENT, record TEXT NOT NULL);
+"""
+
+CounterKey = tuple[str, str]  # (metric name, labels as JSON)
+
+
+class StateUnusable(Exception):
+    """The state folder cannot be used, and the daemon must not run without it. The message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """All that an earlier process committed. `first_start`: nothing was there. `set_aside`: where a damaged file went."""
+
+    spaces: Mapping[str, Mapping[str, str]]
+    counters: Mapping[CounterKey, float]
+    first_start: bool = False
+    set_aside: Path | None = None
+
+
+class State:
+    """The open state file. One per process: a second process on the same folder is refused."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = _only_one(folder / "lock")
+        except OSError as error:
+            raise StateUnusable(
+                f"{folder}: {error.strerror}; make it a folder that this user may write, or give --state.dir"
+            ) from error
+        self._path = folder / "state.sqlite"
+        existed = self._path.exists()
+        set_aside = None
+        try:
+            self._db, first = self._open()
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
+                raise StateUnusable(f"{self._path}: {error}; is the disk full or read-only?") from error
+            set_aside = self._set_aside()
+            self._db, first = self._open()
+        self.loaded = replace(self.load(), first_start=first and not existed, set_aside=set_aside)
+
+    def commit(
+        self,
+        rows: Iterable[tuple[str, str, str | None]],
+        counters: Mapping[CounterKey, float],
+        records: Iterable[str],
+    ) -> None:
+        """Store rows (space, name, value or None to remove), counter values and journal records in one transaction."""
+        db = self._db
+        with db:
+            for space, name, value in rows:
+                if value is None:
+                    db.execute("DELETE FROM rows WHERE space = ? AND name = ?", (space, name))
+                else:
+                    db.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", (space, name, value))
+            db.executemany(
+                "INSERT OR REPLACE INTO counters VALUES (?, ?, ?)", [(n, ls, v) for (n, ls), v in counters.items()]
+            )
+            db.executemany("INSERT INTO outbox (record) VALUES (?)", [(record,) for record in records])
+
+    def outbox(self) -> list[tuple[int, str]]:
+        """Records that are committed but not yet known to be in the journal, oldest first."""
+        return list(self._db.execute("SELECT number, record FROM outbox ORDER BY number LIMIT 10000"))
+
+    def delivered(self, last: int) -> None:
+        """Records up to number `last` are in the journal."""
+        with self._db:
+            self._db.execute("DELETE FROM outbox WHERE number <= ?", (last,))
+
+    def close(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            self._db.close()
+        os.close(self._lock)
+
+    def _open(self) -> tuple[sqlite3.Connection, bool]:
+        db = sqlite3.connect(self._path, isolation_level="DEFERRED", timeout=5.0)
+        try:
+            self._path.chmod(0o600)
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")  # what /metrics has shown must survive power loss too
+            db.execute("PRAGMA wal_autocheckpoint = 256")  # pages: a WAL of 1 MiB
+            if db.execute("PRAGMA quick_check").fetchone() != ("ok",):
+                raise sqlite3.DatabaseError("malformed: quick_check failed")
+            version = db.execute("PRAGMA user_version").fetchone()[0]
+            if version > SCHEMA_VERSION:
+                raise StateUnusable(
+                    f"{self._path}: written by a newer gpufault (schema {version}, this one knows {SCHEMA_VERSION}); "
+                    "upgrade again, or move the file away to start afresh"
+                )
+            if version == 0:
+                db.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+        except BaseException:
+            db.close()
+            raise
+        return db, version == 0
+
+    def load(self) -> Loaded:
+        """All that has been committed so far."""
+        spaces: dict[str, dict[str, str]] = {}
+        for space, name, value in self._db.execute("SELECT space, name, value FROM rows"):
+            spaces.setdefault(space, {})[name] = value
+        counters = {(n, ls): v for n, ls, v in self._db.execute("SELECT name, labels, value FROM counters")}
+        return Loaded(spaces, counters)
+
+    def _set_aside(self) -> Path:
+        number = 1
+        while (target := self._path.with_name(f"state.damaged-{number}.sqlite")).exists():
+            number += 1
+        self._path.rename(target)
+        for suffix in ("-wal", "-shm"):
+            side = self._path.with_name(self._path.name + suffix)
+            if side.exists():
+                side.rename(target.with_name(target.name + suffix))
+        return target
+
+
+def _only_one(path: Path) -> int:
+    """Hold a lock for as long as the process lives; the kernel lets go of it when it dies, however it dies."""
+    import fcntl
+
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise StateUnusable(
+            f"{path.parent}: another gpufault is running on this state; stop it, or give --state.dir"
+        ) from None
+    return descriptor
