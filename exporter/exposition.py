@@ -1,0 +1,103 @@
+"""A snapshot of committed numbers, as Prometheus text or OpenMetrics: whichever the scraper asks for.
+
+Which metrics there are and what they count is not known here, and of HTTP only the two headers that negotiate a format.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder, gzip_accepted
+
+# Prometheus, an agent and a browser ask in one form each. The key holds a version that the client chose, so that
+# without a bound one client could fill the memory.
+MAX_RENDERED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """All series of one metric: label values, in the order of `labels`, to the number.
+
+    The `_total` of a counter may be left out of its name: prometheus_client takes it off and puts it on.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    help: str
+    labels: tuple[str, ...]
+    samples: Mapping[tuple[str, ...], float]
+
+    def __post_init__(self) -> None:
+        # The library would drop the surplus label in silence, and two series would become one.
+        assert all(len(values) == len(self.labels) for values in self.samples), f"{self.name}: {self.labels}"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSnapshot:
+    """Every family as of one commit. A new commit makes a new snapshot."""
+
+    families: tuple[Family, ...]
+
+
+class Rendered(NamedTuple):
+    """What goes over the wire. `encoding` is the Content-Encoding, if any."""
+
+    body: bytes
+    content_type: str
+    encoding: Literal["gzip"] | None
+
+
+class Exposition:
+    """Renders whatever snapshot is the latest, each at most once per format. Belongs to one thread.
+
+    The process metrics are read when a snapshot is first rendered, so they are as old as it is.
+    """
+
+    def __init__(self, latest: Callable[[], MetricsSnapshot]) -> None:
+        self._latest = latest
+        self._snapshot = MetricsSnapshot(())
+        self._rendered: dict[tuple[str, bool], Rendered] = {}
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def render(self, accept: str | None, accept_encoding: str | None) -> Rendered:
+        """The latest snapshot in the format that the Accept header prefers, gzipped if Accept-Encoding allows it."""
+        latest = self._latest()
+        if latest is not self._snapshot:
+            self._snapshot = latest
+            self._rendered.clear()
+        try:
+            encode, content_type = choose_encoder(accept or "")
+        except TypeError:  # prometheus_client 0.26 compares `version=x` with a number
+            encode, content_type = choose_encoder("")
+        zipped = gzip_accepted(accept_encoding or "")
+        key = (content_type, zipped)
+        rendered = self._rendered.get(key)
+        if rendered is None:
+            body = encode(self._registry)
+            # No time in the gzip header: one snapshot is the same bytes, from the cache or not.
+            body = gzip.compress(body, mtime=0) if zipped else body
+            rendered = Rendered(body, content_type, "gzip" if zipped else None)
+            if len(self._rendered) < MAX_RENDERED:
+                self._rendered[key] = rendered
+        return rendered
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """What the registry asks of its collectors."""
+        for family in self._snapshot.families:
+            kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+            metric = kind(family.name, family.help, labels=family.labels)
+            for values, number in family.samples.items():
+                metric.add_metric([_printable(value) for value in values], number)
+            yield metric
+
+
+def _printable(value: str) -> str:
+    """`value` without lone surrogates: a path in Latin-1 would otherwise fail the whole scrape."""
+    return value.encode(errors="backslashreplace").decode()

@@ -1,0 +1,464 @@
+"""The real server on loopback, asked by http.client and by bare sockets."""
+
+import base64
+import hashlib
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from http.client import HTTPConnection
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from exporter import web
+from exporter.core.yamltext import InvalidInput
+from exporter.exposition import Family, MetricsSnapshot
+from exporter.web import Overview, RecentIncident, RunningServer, SourceState, serve
+
+SNAPSHOT = MetricsSnapshot((Family("gpufault_incidents_total", "counter", "Incidents.", ("signature",), {("x",): 2}),))
+TIMEOUT = 5.0  # far above what loopback takes, so that a hang is a failure and not a wait
+
+
+@dataclass
+class Node:
+    """A daemon as the web sees it, with everything in plain reach of a test."""
+
+    alive: bool = True
+    reasons: list[str] = field(default_factory=list)
+    on_reload: Callable[[], list[str]] = list
+    sources: tuple[SourceState, ...] = ()
+    incidents: tuple[RecentIncident, ...] = ()
+
+    def snapshot(self) -> MetricsSnapshot:
+        return SNAPSHOT
+
+    def not_ready(self) -> list[str]:
+        return self.reasons
+
+    def healthy(self) -> bool:
+        return self.alive
+
+    def reload(self) -> list[str]:
+        return self.on_reload()
+
+    def overview(self) -> Overview:
+        return Overview(version="1.2.3", node="gpu-07", sources=self.sources, incidents=self.incidents)
+
+
+@contextmanager
+def serving(node: Node, *addresses: str, path: str = "/metrics") -> Iterator[RunningServer]:
+    running = serve(addresses or ["127.0.0.1:0"], node, path)
+    try:
+        yield running
+    finally:
+        running.close(TIMEOUT)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[tuple[RunningServer, Node]]:
+    """One server for all tests that need no bounds of their own: to end one takes uvicorn 0.2 s."""
+    node = Node()
+    with serving(node) as running:
+        yield running, node
+
+
+@pytest.fixture
+def node(shared: tuple[RunningServer, Node]) -> Node:
+    """The node behind `server`, as new."""
+    vars(shared[1]).update(vars(Node()))
+    return shared[1]
+
+
+@pytest.fixture
+def server(shared: tuple[RunningServer, Node], node: Node) -> RunningServer:
+    return shared[0]
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+def ask(server: RunningServer, path: str, method: str = "GET", headers: dict[str, str] | None = None) -> Answer:
+    connection = HTTPConnection(server.addresses[0], timeout=TIMEOUT)
+    try:
+        connection.request(method, path, headers=headers or {})
+        response = connection.getresponse()
+        return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+    finally:
+        connection.close()
+
+
+def connect(server: RunningServer, send: bytes = b"") -> socket.socket:
+    host, _, port = server.addresses[0].rpartition(":")
+    sock = socket.create_connection((host, int(port)), timeout=TIMEOUT)
+    sock.sendall(send)
+    return sock
+
+
+def received(sock: socket.socket) -> bytes:
+    """Everything until the server ends the connection."""
+    data = b""
+    try:
+        while more := sock.recv(65536):
+            data += more
+    except ConnectionResetError:
+        pass
+    return data
+
+
+# Metrics.
+
+
+def test_the_metrics_are_the_snapshots_as_prometheus_reads_it(server: RunningServer) -> None:
+    answer = ask(server, "/metrics")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    families = {family.name: family.samples for family in text_string_to_metric_families(answer.text)}
+    assert [sample.value for sample in families["gpufault_incidents"]] == [2.0]
+
+
+def test_format_and_encoding_are_negotiated(server: RunningServer) -> None:
+    asked = {"Accept": "application/openmetrics-text;version=1.0.0", "Accept-Encoding": "gzip"}
+    answer = ask(server, "/metrics", headers=asked)
+    assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert (answer.headers["content-encoding"], answer.body[:2]) == ("gzip", b"\x1f\x8b")
+    assert answer.headers["vary"] == "accept, accept-encoding"
+
+
+def test_the_metrics_may_live_elsewhere_even_at_the_root(node: Node) -> None:
+    for path in ("/gpu/metrics", "/"):
+        with serving(node, path=path) as server:
+            assert "gpufault_incidents_total" in ask(server, path).text
+            assert ask(server, "/metrics").status == 404
+
+
+@pytest.mark.parametrize("path", ["metrics", "/{name}", "/a b", "/metrics?x", ""])
+def test_a_telemetry_path_that_is_none_is_refused(node: Node, path: str) -> None:
+    with pytest.raises(InvalidInput, match=r"telemetry-path.*such as /metrics"):
+        serve(["127.0.0.1:0"], node, path)
+
+
+# Health, readiness, reload.
+
+
+def test_healthy_while_the_main_loop_lives(server: RunningServer, node: Node) -> None:
+    assert ask(server, "/-/healthy").status == 200
+    node.alive = False
+    assert ask(server, "/-/healthy").status == 503
+
+
+def test_ready_or_one_reason_a_line(server: RunningServer, node: Node) -> None:
+    assert ask(server, "/-/ready").status == 200
+    node.reasons = ["kernel: /dev/kmsg: permission denied; add CAP_SYSLOG", "files: first scan is under way"]
+    answer = ask(server, "/-/ready")
+    assert answer.status == 503
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.text.splitlines() == node.reasons
+
+
+def test_a_reload_answers_with_the_problems_it_met(server: RunningServer, node: Node) -> None:
+    assert ask(server, "/-/reload", "POST").status == 200
+    node.on_reload = lambda: ["config.yaml:3:1: sorces: unknown key"]
+    answer = ask(server, "/-/reload", "POST")
+    assert (answer.status, answer.text) == (500, "config.yaml:3:1: sorces: unknown key\n")
+
+
+def test_a_reload_that_waits_for_the_main_loop_holds_up_no_scrape(server: RunningServer, node: Node) -> None:
+    begun, done = threading.Event(), threading.Event()
+
+    def wait_for_main_loop() -> list[str]:
+        begun.set()
+        return [] if done.wait(TIMEOUT) else ["the main loop does not answer"]
+
+    node.on_reload = wait_for_main_loop
+    with connect(server, b"POST /-/reload HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") as reloading:
+        assert begun.wait(TIMEOUT)
+        assert ask(server, "/metrics").status == 200
+        done.set()
+        assert received(reloading).startswith(b"HTTP/1.1 200 ")
+
+
+# What HTTP asks for.
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allow"),
+    [
+        ("GET", "/-/reload", 405, {"POST"}),
+        ("POST", "/metrics", 405, {"GET", "HEAD"}),
+        ("DELETE", "/", 405, {"GET", "HEAD"}),
+        ("GET", "/nowhere", 404, set()),
+        ("GET", "/metrics/", 404, set()),
+        ("GET", "/-/../metrics", 404, set()),
+    ],
+)
+def test_what_is_not_offered_is_said_so(
+    server: RunningServer, method: str, path: str, status: int, allow: set[str]
+) -> None:
+    answer = ask(server, path, method)
+    assert answer.status == status
+    assert set(filter(None, answer.headers.get("allow", "").split(", "))) == allow
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/-/ready"])
+def test_head_is_get_without_its_body(server: RunningServer, path: str) -> None:
+    head, get = ask(server, path, "HEAD"), ask(server, path)
+    assert (head.status, head.body) == (200, b"")
+    assert {**head.headers, "date": ""} == {**get.headers, "date": ""}
+
+
+def test_one_connection_carries_many_scrapes(server: RunningServer) -> None:
+    connection = HTTPConnection(server.addresses[0], timeout=TIMEOUT)
+    for _ in range(3):
+        connection.request("GET", "/metrics")
+        assert connection.getresponse().read().startswith(b"# HELP ")
+    connection.close()
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/-/ready", "/nowhere"])
+def test_every_answer_carries_the_safe_headers_and_no_name_of_the_server(server: RunningServer, path: str) -> None:
+    headers = ask(server, path).headers
+    assert headers["content-security-policy"].startswith("default-src 'none'; style-src 'sha256-")
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert "server" not in headers
+
+
+# The landing page.
+
+
+class Page(HTMLParser):
+    """Links, and the text of each table cell."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.links: list[str] = []
+        self.cells: list[str] = []
+        self._in_cell = False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.links += [value or "" for name, value in attrs if name == "href"]
+        if tag == "td":
+            self._in_cell = True
+            self.cells.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_cell = self._in_cell and tag != "td"
+
+    def handle_data(self, data: str) -> None:
+        if self._in_cell:
+            self.cells[-1] += data
+
+
+def test_the_landing_page_shows_the_node_its_sources_and_last_incidents(server: RunningServer, node: Node) -> None:
+    node.reasons = ["kernel: permission denied"]
+    node.sources = (
+        SourceState(name="files:/scratch", up=True),
+        SourceState(name="kmsg", up=False, why_down="permission denied; add CAP_SYSLOG"),
+    )
+    node.incidents = (
+        RecentIncident(
+            time=1_700_000_000.0, signature="nv_xid_79_fallen_off_bus", root_cause="unknown", path="/jobs/7.log"
+        ),
+    )
+    answer = ask(server, "/")
+    page = Page(answer.text)
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "gpu-07" in answer.text
+    assert "1.2.3" in answer.text
+    assert "<li>kernel: permission denied" in answer.text
+    assert page.cells == [
+        *("files:/scratch", "up"),
+        *("kmsg", "down: permission denied; add CAP_SYSLOG"),
+        *("2023-11-14 22:13:20", "nv_xid_79_fallen_off_bus", "unknown", "/jobs/7.log"),
+    ]
+
+
+def test_every_link_of_the_landing_page_leads_somewhere(server: RunningServer) -> None:
+    links = Page(ask(server, "/").text).links
+    assert "/metrics" in links
+    assert [ask(server, link).status for link in links] == [200] * len(links)
+
+
+def test_what_a_job_wrote_stays_text_on_the_landing_page(server: RunningServer, node: Node) -> None:
+    hostile = "<script>alert(1)</script>\"'&\udce9"
+    node.reasons = [hostile]
+    node.sources = (SourceState(name=hostile, up=False, why_down=hostile),)
+    node.incidents = (RecentIncident(time=0.0, signature=hostile, root_cause=hostile, path=hostile),)
+    page = Page(ask(server, "/").text)
+    shown = hostile.replace("\udce9", "\\udce9")
+    assert page.cells == [shown, f"down: {shown}", "1970-01-01 00:00:00", shown, shown, shown]
+    assert "script" not in page.tags
+
+
+def test_the_policy_allows_the_pages_own_style_and_nothing_else(server: RunningServer) -> None:
+    answer = ask(server, "/")
+    styles = re.findall(r"<style>(.*?)</style>", answer.text, re.DOTALL)
+    digests = [base64.b64encode(hashlib.sha256(style.encode()).digest()).decode() for style in styles]
+    assert re.findall(r"'sha256-(.*?)'", answer.headers["content-security-policy"]) == digests
+    assert not re.search(r"<script|\sstyle=|\son\w+=|src=", answer.text)
+
+
+# Clients that misbehave.
+
+
+def test_two_hundred_idle_connections_do_not_hamper_a_scrape(server: RunningServer) -> None:
+    with ExitStack() as stack:
+        for number in range(200):
+            stack.enter_context(connect(server, b"GET /metrics HTT" if number % 2 else b""))
+        assert ask(server, "/metrics").status == 200
+
+
+def test_connections_over_the_bound_are_ended_and_there_is_room_again_after(
+    monkeypatch: pytest.MonkeyPatch, node: Node
+) -> None:
+    monkeypatch.setattr(web, "MAX_CONNECTIONS", 3)
+    with serving(node) as server:
+        with ExitStack() as stack:
+            held = [stack.enter_context(connect(server)) for _ in range(3)]
+            with connect(server) as surplus:
+                assert received(surplus) == b""
+            for sock in held:
+                sock.sendall(b"GET /-/healthy HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            # At the bound itself uvicorn answers 503, so the first one may get that.
+            assert [received(sock)[:9] for sock in held] == [b"HTTP/1.1 "] * 3
+        assert ask(server, "/metrics").status == 200
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /metrics HTTP/1.1\r\nHost:",
+        b"GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\nGET /metr",
+        b"POST /-/reload HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf",
+    ],
+    ids=["nothing", "half a request", "nothing after an answer", "half a request after an answer", "half a body"],
+)
+def test_a_connection_without_a_whole_request_is_ended(
+    monkeypatch: pytest.MonkeyPatch, node: Node, sent: bytes
+) -> None:
+    monkeypatch.setattr(web, "IDLE_SECONDS", 0.05)
+    with serving(node) as server, connect(server, sent) as sock:
+        answers = received(sock)  # returns because the server ends it
+        assert answers.count(b"HTTP/1.1 200") == sent.count(b"\r\n\r\n")
+
+
+def test_a_request_that_takes_long_is_not_idle(monkeypatch: pytest.MonkeyPatch, node: Node) -> None:
+    monkeypatch.setattr(web, "IDLE_SECONDS", 0.05)
+    never = threading.Event()
+    node.on_reload = lambda: ["waited"] if not never.wait(0.2) else []
+    with serving(node) as server:
+        assert ask(server, "/-/reload", "POST").text == "waited\n"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: " + b"a" * (web.HEADER_BYTES + 1),
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 64,
+        b"GET /metrics HTTP/1.1\r\n\r\n",
+    ],
+    ids=["a header without end", "a TLS hello", "no Host"],
+)
+def test_what_is_no_request_is_refused_without_a_line_in_the_log(
+    server: RunningServer, capfd: pytest.CaptureFixture[str], sent: bytes
+) -> None:
+    with connect(server, sent) as sock:
+        assert received(sock)[:13] in (b"HTTP/1.1 400 ", b"")  # a reset may overtake the answer
+    assert ask(server, "/metrics").status == 200
+    assert capfd.readouterr() == ("", "")
+
+
+# Addresses, beginning and end.
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this host has no IPv6")
+def test_several_addresses_are_served_at_once(node: Node) -> None:
+    with serving(node, ":0", "127.0.0.1:0", "[::1]:0") as server:
+        everywhere, four, six = server.addresses
+        port = everywhere.removeprefix("[::]:")
+        assert re.fullmatch(r"127\.0\.0\.1:[1-9]\d*", four)
+        assert re.fullmatch(r"\[::1\]:[1-9]\d*", six)
+        for address in (f"127.0.0.1:{port}", f"[::1]:{port}", four, six):
+            connection = HTTPConnection(address, timeout=TIMEOUT)
+            connection.request("GET", "/-/healthy")
+            assert connection.getresponse().status == 200
+            connection.close()
+
+
+def test_an_address_that_is_taken_is_the_callers_error_and_frees_the_others(node: Node) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder, socket.create_server(("127.0.0.1", 0)) as other:
+        taken, free = (f"127.0.0.1:{sock.getsockname()[1]}" for sock in (holder, other))
+        other.close()
+        before = web_threads()
+        with pytest.raises(OSError, match=rf"cannot listen on {taken}: Address already in use; free it or"):
+            serve([free, taken], node, "/metrics")
+        assert web_threads() == before
+        with serving(node, free):
+            pass
+
+
+def test_a_host_without_an_address_is_named(node: Node) -> None:
+    with pytest.raises(OSError, match=r"cannot listen on nowhere\.invalid:0: "):
+        serve(["nowhere.invalid:0"], node, "/metrics")
+
+
+@pytest.mark.parametrize("address", ["9873", "127.0.0.1", "::1:9873", ":http", ":65536", "http://x:1", "[::1]", ""])
+def test_what_is_no_address_is_refused_with_an_example(node: Node, address: str) -> None:
+    with pytest.raises(
+        InvalidInput, match=re.escape(f"{address}: is not HOST:PORT; write :9873") if address else "HOST"
+    ):
+        serve(["127.0.0.1:0", address], node, "/metrics")
+
+
+def test_close_ends_idle_connections_and_stops_listening(node: Node) -> None:
+    before = web_threads()
+    server = serve(["127.0.0.1:0"], node, "/metrics")
+    with connect(server) as idle, connect(server, b"GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\n") as kept:
+        assert kept.recv(65536).startswith(b"HTTP/1.1 200 ")
+        server.close(TIMEOUT)
+        assert (received(idle), received(kept)) == (b"", b"")
+    assert web_threads() == before
+    with pytest.raises(ConnectionRefusedError):
+        connect(server)
+    server.close(TIMEOUT)  # a second time is no error
+
+
+def test_close_lets_an_answer_under_way_end_but_waits_no_longer_than_told(
+    node: Node, capfd: pytest.CaptureFixture[str]
+) -> None:
+    begun, done = threading.Event(), threading.Event()
+
+    def wait_for_main_loop() -> list[str]:
+        begun.set()
+        done.wait(TIMEOUT)
+        return []
+
+    node.on_reload = wait_for_main_loop
+    server = serve(["127.0.0.1:0"], node, "/metrics")
+    with connect(server, b"POST /-/reload HTTP/1.1\r\nHost: x\r\n\r\n") as reloading:
+        assert begun.wait(TIMEOUT)
+        server.close(0.01)
+        done.set()
+        assert received(reloading).startswith(b"HTTP/1.1 200 ")
+    server.close(TIMEOUT)
+    assert capfd.readouterr() == ("", "")
+
+
+def web_threads() -> int:
+    return sum(thread.name == "web" for thread in threading.enumerate())
