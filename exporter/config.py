@@ -1,0 +1,194 @@
+"""The configuration file: YAML text to a frozen Config. After `load` nobody sees a dictionary.
+
+Every error is reported as `file:line:col: key: what, then what to do`, all of them at once.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import regex
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from exporter.core import jobs
+from exporter.core.signatures import LocatedError, validation_problems
+from exporter.core.yamltext import InvalidInput, parse
+
+DEFAULT_FILE = Path("/etc/gpufault/config.yaml")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE = re.compile(r"(\d+)(B|KiB|MiB|GiB)?\Z")
+_BYTES = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def _duration(value: Any) -> float:
+    found = _DURATION.match(str(value))
+    if not found:
+        raise ValueError(f"{value!r} is no duration; write for example 60s, 5m or 1h")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def _size(value: Any) -> int:
+    found = _SIZE.match(str(value))
+    if not found:
+        raise ValueError(f"{value!r} is no size; write for example 1MiB")
+    return int(found[1]) * _BYTES[found[2]]
+
+
+def _absolute(value: str) -> str:
+    if not value.startswith("/"):
+        raise ValueError(f"{value!r} is relative; write the path from / on")
+    return value
+
+
+def _job_pattern(value: str) -> str:
+    try:
+        regex.compile(value)
+        jobs.by_pattern(value)
+    except (regex.error, re.error) as error:
+        raise ValueError(f"no regular expression: {error}") from None
+    return value
+
+
+def _path(value: Any) -> Any:
+    return Path(_absolute(value)) if isinstance(value, str) else value
+
+
+Seconds = Annotated[float, BeforeValidator(_duration), Field(gt=0)]
+Bytes = Annotated[int, BeforeValidator(_size), Field(gt=0)]
+AbsolutePath = Annotated[Path, BeforeValidator(_path)]
+Glob = Annotated[str, AfterValidator(_absolute)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class JobPattern(_Section):
+    """How a path names its job."""
+
+    pattern: Annotated[str, AfterValidator(_job_pattern)] = Field(description="with a group (?P<job>…)")
+
+
+class FilesConfig(_Section):
+    """Job logs in files."""
+
+    kind: Literal["files"]
+    name: str = Field(
+        default="files",
+        pattern=r"^[a-z][a-z0-9_-]{0,39}$",
+        description="positions are kept by it; two sources need two names",
+    )
+    paths: list[Glob] = Field(min_length=1, description="globs; ** crosses folders")
+    exclude: list[str] = Field(default=["*.gz"])
+    format: Literal["auto", "plain", "cri", "docker"] = "auto"
+    start: Literal["end", "beginning"] = Field(
+        default="end",
+        description="where to begin in files that are there at the very first start; later files: at byte 0",
+    )
+    allow_roots: list[Glob] = Field(default=[], description="symlinks may lead below these too")
+    job: Literal["auto", "none"] | JobPattern = "auto"
+
+
+class KmsgConfig(_Section):
+    """The kernel log."""
+
+    kind: Literal["kmsg"]
+    mode: Literal["auto", "kmsg", "syslog", "journal", "file"] = "auto"
+    path: Glob | None = Field(default=None, description="a file or FIFO in /dev/kmsg form")
+
+
+class JournaldConfig(_Section):
+    """Units' output in the systemd journal; needs gpufault[journald]."""
+
+    kind: Literal["journald"]
+    units: list[str] = Field(min_length=1)
+
+
+class IncidentsConfig(_Section):
+    window: Seconds = Field(default=60.0, description="silence that ends an episode")
+    settle: Seconds = Field(default=15.0, description="wait for evidence before counting")
+    late_after: Seconds = Field(default=3600.0, description="older ones are a back-fill")
+
+
+class SignaturesConfig(_Section):
+    packs: list[Literal["builtin"]] = ["builtin"]
+    dirs: list[AbsolutePath] = []
+    disable: list[str] = Field(default=[], description="ids or globs")
+    engine: Literal["auto", "hyperscan", "python"] = "auto"
+
+
+class FactsConfig(_Section):
+    interval: Seconds = 300.0
+    home: AbsolutePath | None = Field(
+        default=None, description="a home folder of jobs, where homes are not below /home"
+    )
+    extra: dict[str, str] = {}
+    commands: dict[str, list[str]] = Field(
+        default={}, description="fact name to the command (a list) whose output it is"
+    )
+
+
+class JournalConfig(_Section):
+    dir: AbsolutePath | None = Field(default=None, description="default: journal below state_dir")
+    max_bytes: Bytes = 256 << 20
+    excerpt_lines: int = Field(default=10, ge=0, le=10)
+    redact: bool = True
+
+
+class LimitsConfig(_Section):
+    line_bytes: Annotated[int, BeforeValidator(_size), Field(ge=16384, le=16 << 20)] = 1 << 20
+    open_files: int = Field(default=1024, ge=8)
+    label_values: int = Field(default=200, ge=10)
+
+
+class OutputsConfig(_Section):
+    """Not built yet: only null is accepted, so that nobody believes that something is sent."""
+
+    otlp: None = None
+    webhook: None = None
+    textfile: None = None
+
+
+SourceConfig = Annotated[FilesConfig | KmsgConfig | JournaldConfig, Field(discriminator="kind")]
+
+
+class Config(_Section):
+    """Everything that the configuration file can say, with its defaults."""
+
+    node: str = Field(default="auto", min_length=1, description="auto: NODE_NAME, else the host's name")
+    state_dir: AbsolutePath = Path("/var/lib/gpufault")
+    sources: list[SourceConfig] = [KmsgConfig(kind="kmsg")]
+    incidents: IncidentsConfig = IncidentsConfig()
+    signatures: SignaturesConfig = SignaturesConfig()
+    facts: FactsConfig = FactsConfig()
+    journal: JournalConfig = JournalConfig()
+    limits: LimitsConfig = LimitsConfig()
+    outputs: OutputsConfig = OutputsConfig()
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        seen: set[str] = set()
+        for index, source in enumerate(self.sources):
+            name = source.name if isinstance(source, FilesConfig) else f"{source.kind} {getattr(source, 'path', '')}"
+            if name in seen:
+                raise LocatedError(
+                    ("sources", index), f"a second source {name.strip()!r}; give each files source a name of its own"
+                )
+            seen.add(name)
+        return self
+
+    @property
+    def journal_dir(self) -> Path:
+        return self.journal.dir or self.state_dir / "journal"
+
+
+def load(text: str, file: str) -> Config:
+    """Read a configuration. Raises InvalidInput with every problem."""
+    document = parse(text, file)
+    try:
+        return Config.model_validate({} if document.data is None else document.data)
+    except ValidationError as error:
+        raise InvalidInput(validation_problems(document, error)) from None
