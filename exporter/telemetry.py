@@ -1,0 +1,101 @@
+"""What /metrics shows: the ledger's committed counters, and gauges read off the daemon's parts, as one finished value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from exporter.core.model import UNKNOWN
+from exporter.core.pipeline import Pipeline
+from exporter.core.signatures import Catalogue
+from exporter.exposition import Family, MetricsSnapshot
+from exporter.ledger import METRICS, Labels, Ledger, join_labels
+from exporter.node_facts import NodeFacts
+from exporter.sources.base import Source
+
+Values = dict[str, dict[Labels, float]]
+
+
+@dataclass(slots=True)
+class Gauges:
+    """How things last went."""
+
+    state_up: bool = True
+    journal_up: bool = True
+    reload_ok: bool = True
+    reload_time: float = 0.0
+    journal_segments_dropped: int = 0
+    source_errors: dict[str, int] = field(default_factory=dict)
+
+
+def snapshot_of(
+    ledger: Ledger,
+    catalogue: Catalogue,
+    pipeline: Pipeline,
+    sources: Sequence[Source],
+    outcome: Gauges,
+    *,
+    facts: NodeFacts,
+    open_incidents: Mapping[str, int],
+    exposures: Mapping[str, bool],
+    build: tuple[str, str],
+) -> MetricsSnapshot:
+    """All families, in the order that `METRICS` declares them. Called right after a commit."""
+    values: Values = ledger.families()
+    values["gpufault_incidents_open"] = {(signature,): n for signature, n in open_incidents.items()}
+    values["gpufault_exposure"] = {(cause,): float(held) for cause, held in exposures.items()}
+    values["gpufault_node_info"] = {join_labels(facts.facts): 1.0}
+    values["gpufault_node_fact"] = {(name, value or UNKNOWN): 1.0 for name, value in facts.facts.items()}
+    values["gpufault_facts_probe_failed"] = {(probe,): 1.0 for probe in facts.failed}
+    values["gpufault_build_info"] = {build: 1.0}
+    values["gpufault_match_engine_info"] = {(pipeline.engine.name, pipeline.engine.version): 1.0}
+    values["gpufault_config_last_reload_successful"] = {(): float(outcome.reload_ok)}
+    values["gpufault_config_last_reload_success_timestamp_seconds"] = {(): outcome.reload_time}
+    values["gpufault_state_up"] = {(): float(outcome.state_up)}
+    values["gpufault_journal_up"] = {(): float(outcome.journal_up)}
+    values["gpufault_journal_segments_dropped_total"] = {(): float(outcome.journal_segments_dropped)}
+    _of_signatures(values, catalogue, pipeline)
+    _of_sources(values, sources, outcome)
+    return MetricsSnapshot(
+        families=tuple(
+            Family(name, metric.kind, metric.help, metric.labels, values[name])
+            for name, metric in METRICS.items()
+            if values.get(name)
+        )
+    )
+
+
+def _of_signatures(values: Values, catalogue: Catalogue, pipeline: Pipeline) -> None:
+    packs: dict[str, int] = {}
+    infos: dict[Labels, float] = {}
+    for signature in catalogue.signatures.values():
+        pack = catalogue.pack_of[signature.id]
+        packs[pack] = packs.get(pack, 0) + 1
+        infos[signature.id, signature.vendor, signature.layer, signature.severity, signature.title, pack] = 1.0
+    values["gpufault_signature_info"] = infos
+    values["gpufault_signature_pack_info"] = {(pack, str(count)): 1.0 for pack, count in packs.items()}
+    slow = [rule for rule in pipeline.matcher.rules if rule.timeouts]
+    values["gpufault_signature_timeouts_total"] = {(rule.id,): float(rule.timeouts) for rule in slow}
+    values["gpufault_signature_off"] = {(rule.id,): float(rule.off) for rule in slow}
+
+
+def _of_sources(values: Values, sources: Sequence[Source], outcome: Gauges) -> None:
+    def put(name: str, labels: Labels, value: float) -> None:
+        values.setdefault(f"gpufault_source_{name}", {})[labels] = value
+
+    for source in sources:
+        name, stats = source.name, source.stats
+        put("up", (name,), float(stats.up))
+        put("bytes_read_total", (name,), stats.bytes_read)
+        put("lag_bytes", (name,), stats.lag_bytes)
+        put("lag_seconds", (name,), stats.lag_seconds)
+        put("rotations_total", (name,), stats.rotations)
+        put("truncations_total", (name,), stats.truncations)
+        put("lost_records_total", (name,), stats.lost_records)
+        put("files", (name,), stats.files)
+        put("open_files", (name,), stats.open_files)
+        put("errors_total", (name,), outcome.source_errors.get(name, 0))
+        if stats.last_read is not None:
+            put("last_read_timestamp_seconds", (name,), stats.last_read)
+        for reason, count in stats.dropped.items():
+            put("dropped_total", (name, reason), count)
