@@ -1,0 +1,100 @@
+"""The facts of this node over time: gathered now and then in the background, kept with their history.
+
+Diagnosis asks for the facts as of an incident's time. A probe that fails keeps its last values: a hung mount does not
+make a node lose its GPUs.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+
+from exporter.config import FactsConfig
+from exporter.core.model import Vendor
+from exporter.probes import Gathered, gather
+
+KEPT_CHANGES = 64  # facts change with a reboot or an upgrade: years of them
+COMMAND_TIMEOUT_SECONDS = 5.0
+MAX_VALUE = 256  # characters of a site's own fact
+
+
+class NodeFacts:
+    """The facts now (`facts`), as of a time (`at`), and what probes failed."""
+
+    def __init__(
+        self, settings: FactsConfig, stored: Mapping[str, str], gather_now: Callable[[], Gathered] | None = None
+    ):
+        self._settings = settings
+        self._gather = gather_now or (lambda: gather(home=settings.home))
+        self._history: list[tuple[float, dict[str, str]]] = sorted(
+            (float(time), json.loads(text)) for time, text in stored.items()
+        )
+        self._unsaved: dict[str, str | None] = {}
+        self._pending: Gathered | None = None
+        self._worker: threading.Thread | None = None
+        self._due = 0.0
+        self.failed: Mapping[str, str] = {}
+        self.vendors: frozenset[Vendor] = frozenset()
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        return self._history[-1][1] if self._history else {}
+
+    def at(self, time: float) -> Mapping[str, str]:
+        """The facts that held at a time; before the first that we know of, the first."""
+        index = bisect.bisect_right([since for since, _ in self._history], time)
+        return self._history[max(index - 1, 0)][1] if self._history else {}
+
+    def refresh(self, now: float, *, wait: bool = False) -> bool:
+        """Start gathering when it is time, take in what has been gathered; True if the facts changed."""
+        if now >= self._due and (self._worker is None or not self._worker.is_alive()):
+            self._due = now + self._settings.interval
+            self._worker = threading.Thread(target=self._work, name="facts", daemon=True)
+            self._worker.start()
+        if wait and self._worker is not None:
+            self._worker.join()
+        gathered, self._pending = self._pending, None
+        return gathered is not None and self._take(gathered, now)
+
+    def unsaved(self) -> Mapping[str, str | None]:
+        return self._unsaved
+
+    def saved(self) -> None:
+        self._unsaved = {}
+
+    def _work(self) -> None:
+        gathered = self._gather()
+        facts, failed = dict(gathered.facts), dict(gathered.failed)
+        for name, command in self._settings.commands.items():
+            try:
+                done = subprocess.run(command, capture_output=True, timeout=COMMAND_TIMEOUT_SECONDS, check=True)  # noqa: S603 (the administrator's own)
+                facts[name] = done.stdout.decode(errors="replace").strip()[:MAX_VALUE]
+            except (OSError, subprocess.SubprocessError) as error:
+                failed[f"command {name}"] = str(error)
+        facts.update(self._settings.extra)
+        self._pending = Gathered(facts={k: v for k, v in facts.items() if v}, failed=failed, gpus=gathered.gpus)
+
+    def _take(self, gathered: Gathered, now: float) -> bool:
+        self.failed = gathered.failed
+        self.vendors = frozenset(v for g in gathered.gpus if (v := _vendor(g.vendor)))
+        facts = dict(gathered.facts)
+        if self.failed:  # what only a failed probe could tell is as it was
+            facts = {**self.facts, **facts}
+        if facts == self.facts and self._history:
+            return False
+        self._history.append((now, facts))
+        self._unsaved[repr(now)] = json.dumps(facts)
+        for since, _ in self._history[:-KEPT_CHANGES]:
+            self._unsaved[repr(since)] = None
+        del self._history[:-KEPT_CHANGES]
+        return True
+
+
+def _vendor(name: str | None) -> Vendor | None:
+    match name:
+        case "amd" | "intel" | "nvidia":
+            return name
+    return None
