@@ -1,0 +1,380 @@
+"""The node daemon: sources → pipeline → casebook → one commit → /metrics and the journal, in one loop and one thread.
+
+What may fail is survived here: a source, the disk, a probe. Each failure is a metric. The web server and the fact
+probes have threads of their own and see only finished values.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from exporter import __version__, inputs
+from exporter.config import Config
+from exporter.core import records
+from exporter.core.casebook import Casebook
+from exporter.core.diagnose import exposed
+from exporter.core.model import PEER_FAILURE, UNKNOWN, Chunk, Diagnosis, Vendor
+from exporter.core.pipeline import Pipeline, Processed
+from exporter.core.signatures import Catalogue, Signature
+from exporter.exposition import MetricsSnapshot
+from exporter.journal import Journal
+from exporter.ledger import Ledger
+from exporter.node_facts import NodeFacts
+from exporter.sources.base import Source
+from exporter.state import State
+from exporter.telemetry import Gauges, snapshot_of
+from exporter.wake import Waker
+from exporter.web import RecentIncident
+
+COMMIT_SECONDS = 1.0  # positions that moved without a match: re-reading a second's worth costs nothing
+POLL_SECONDS = 1.0  # the longest nap: on file systems that send no events this is the latency
+BUSY_ROUNDS = 64  # rounds without a nap before the journal, the facts and systemd are looked at again
+SHOWN_INCIDENTS = 20  # on the landing page
+
+Log = structlog.typing.FilteringBoundLogger
+
+
+class Daemon:
+    """Everything that one node's daemon holds. Built by `cli.run`, driven by `run` (or step by step by tests)."""
+
+    def __init__(
+        self,
+        config: Config,
+        catalogue: Catalogue,
+        state: State,
+        *,
+        node: str,
+        log: Log,
+        facts: NodeFacts | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.node = node
+        self.state = state
+        self.waker = Waker()
+        self.recent: deque[RecentIncident] = deque(maxlen=SHOWN_INCIDENTS)
+        self.last_round = clock()
+        self._log = log
+        self._clock = clock
+        self._said: set[str] = set()
+        self._stats: dict[str, Any] = {}
+        self._outcome = Gauges()
+        self._started = clock()
+        self._last_beat = clock()
+        self._last_commit = 0.0
+        loaded = state.loaded
+        self.ledger = Ledger(loaded.counters, label_values=config.limits.label_values)
+        if loaded.set_aside:
+            self.ledger.add("gpufault_state_set_aside_total")
+            log.error("damaged state file set aside; counting starts afresh", kept_as=str(loaded.set_aside))
+        self.facts = facts or NodeFacts(config.facts, loaded.spaces.get("facts", {}))
+        self.facts.refresh(clock(), wait=True)
+        self._assemble(config, catalogue, first_start=loaded.first_start)
+        self._record(records.facts_record(self.facts.facts, node, clock()))
+        self.commit(clock())
+
+    # -- the loop
+
+    def run(self, stop: threading.Event, *, each_round: Callable[[], None] = lambda: None) -> None:
+        """Work until `stop` is set (wake the waker then)."""
+        rounds = 0
+        while not stop.is_set():
+            busy = self.step()
+            rounds += 1
+            if not busy or rounds % BUSY_ROUNDS == 0:
+                self.background()
+                each_round()
+            if not busy:
+                descriptors = [fd for s in self.sources if (fd := s.fileno()) is not None]
+                self.waker.wait(descriptors, self._nap())
+        self.finish()
+
+    def step(self) -> bool:
+        """One round over all sources; True if something was read."""
+        now = self.last_round = self._clock()
+        busy = False
+        urgent = False
+        for source in self.sources:
+            for chunk in self._poll(source, now):
+                done = self._take(chunk)
+                source.advance(chunk.log, done.consumed, done.newlines)
+                busy = busy or done.consumed > 0
+                urgent = urgent or bool(done.matches)
+        told = self.casebook.settle(now, self.facts.at)
+        for diagnosis in told:
+            self._tell(diagnosis, now)
+        for diagnosis in self.casebook.let_go(now, self.facts.at):
+            self._record(self._incident_record(diagnosis))
+        if urgent or told or now - self._last_commit >= COMMIT_SECONDS or now < self._last_commit:
+            self.commit(now)
+        return busy
+
+    def background(self) -> None:
+        """What need not be done in every round: facts, heartbeat, journal."""
+        now = self._clock()
+        if self.facts.refresh(now):
+            self._record(records.facts_record(self.facts.facts, self.node, now))
+            self._start_at_zero()
+        if now - self._last_beat >= self.config.facts.interval or now < self._last_beat:
+            self._beat(now)
+        self._deliver()
+
+    def drain(self) -> None:
+        """Read all that is there and tell of all that it showed (`--once`)."""
+        while self.step():
+            pass
+        now = self._clock()
+        for diagnosis in self.casebook.settle(now, self.facts.at, everything=True):
+            self._tell(diagnosis, now)
+        self.commit(now)
+
+    def finish(self) -> None:
+        """Commit, write out the journal and let go of everything."""
+        now = self._clock()
+        self._beat(now)
+        self.commit(now)
+        self._deliver()
+        for source in self.sources:
+            source.close()
+        self.journal.close()
+
+    # -- one transaction
+
+    def commit(self, now: float) -> None:
+        """Store positions, counters, open incidents and records at once, then show what was stored."""
+        rows: list[tuple[str, str, str | None]] = []
+        for source in self.sources:
+            rows += [(inputs.space_of(source.name), key, value) for key, value in source.unsaved().items()]
+            for key, value in source.unsaved().items():
+                if value is None:
+                    self.pipeline.forget(key)
+        keepers = (("logs", self.pipeline), ("incidents", self.casebook), ("facts", self.facts))
+        for space, keeper in keepers:
+            rows += [(space, key, value) for key, value in keeper.unsaved().items()]
+        counters = self.ledger.unsaved()
+        if rows or counters or self._pending:
+            try:
+                self.state.commit(rows, counters, [text for _, text in self._pending])
+            except Exception as error:  # noqa: BLE001 (a full or failing disk: go on, show the old values, try again)
+                self._outcome.state_up = False
+                self._say_once(
+                    f"state cannot be written: {error}; free space or mend the disk; counting goes on in memory"
+                )
+                return
+            for _, keeper in keepers:
+                keeper.saved()
+            for source in self.sources:
+                source.saved()
+            self.ledger.saved()
+            self._pending.clear()
+        self._outcome.state_up = True
+        self._last_commit = now
+        self._publish()
+
+    # -- the web server's view (called from its thread)
+
+    def snapshot(self) -> MetricsSnapshot:
+        return self._snapshot
+
+    def not_ready(self) -> list[str]:
+        reasons = [f"source {s.name}: {s.stats.why_down}" for s in self.sources if not s.stats.up]
+        if not self._outcome.state_up:
+            reasons.append("state cannot be written; see the log")
+        if not self._outcome.reload_ok:
+            reasons.append("the configuration in the file is not in force; POST /-/reload tells why")
+        return reasons
+
+    # -- parts
+
+    def assemble_again(self, config: Config, catalogue: Catalogue) -> None:
+        """Take a new configuration in force: commit, then build everything anew from the state."""
+        self.commit(self._clock())
+        if not self._outcome.state_up:
+            raise OSError("state cannot be written, so nothing may be rebuilt from it; free space or mend the disk")
+        for source in self.sources:
+            self._stats[source.name] = source.stats
+            source.close()
+        self.journal.close()
+        self._assemble(config, catalogue, first_start=False)
+        self.commit(self._clock())
+
+    def reloaded(self, problems: Sequence[str]) -> None:
+        """Remember how a reload went."""
+        self._outcome.reload_ok = not problems
+        for problem in problems:
+            self._log.error("configuration not taken in force", problem=problem)
+        if not problems:
+            self._log.info("configuration taken in force")
+        self._publish()
+
+    def _assemble(self, config: Config, catalogue: Catalogue, *, first_start: bool) -> None:
+        self.config = config
+        self.catalogue = catalogue
+        spaces = self.state.load().spaces
+        self.pipeline = Pipeline(
+            catalogue,
+            engine=config.signatures.engine,
+            utc_offset=-time.timezone,
+            line_bytes=config.limits.line_bytes,
+        )
+        self.pipeline.restore(spaces.get("logs", {}))
+        incidents = config.incidents
+        self.casebook = Casebook(
+            catalogue, self.node, window=incidents.window, settle=incidents.settle, stored=spaces.get("incidents", {})
+        )
+        self.sources: list[Source] = inputs.build(
+            config, spaces, first_start=first_start, say=self._say_once, wake=self.waker.wake
+        )
+        for source in self.sources:
+            source.stats = self._stats.get(source.name, source.stats)
+        self.journal = Journal(config.journal_dir, config.journal.max_bytes)
+        self._pending: list[tuple[str, str]] = []
+        self._outcome.reload_time = self._clock()
+        self._start_at_zero()
+
+    def _start_at_zero(self) -> None:
+        """Every pair that can occur on this node, so that `increase()` sees a first crash."""
+        kinds = {"kernel" if item.kind == "kmsg" else "job" for item in self.config.sources}
+        for signature in self.catalogue.signatures.values():
+            sources = kinds.intersection(signature.sources)
+            if not sources or not _can_occur(signature, self.facts.vendors):
+                continue
+            self.ledger.start_at_zero("gpufault_lines_matched_total", [(signature.id, s) for s in sorted(sources)])
+            if signature.role == "context":
+                continue
+            causes = [c.id for c in self.catalogue.causes_of(signature.id)] + [UNKNOWN]
+            causes += [PEER_FAILURE] if signature.role == "cascade" else []
+            self.ledger.start_at_zero("gpufault_incidents_total", [(signature.id, cause) for cause in causes])
+            self.ledger.start_at_zero("gpufault_cascades_total", [(signature.id,)])
+        self.ledger.start_at_zero("gpufault_unmatched_error_lines_total", [(kind,) for kind in sorted(kinds)])
+
+    # -- small steps
+
+    def _poll(self, source: Source, now: float) -> Sequence[Chunk]:
+        try:
+            return source.poll(now)
+        except Exception as error:  # noqa: BLE001 (one source's bug must not blind the others)
+            self._outcome.source_errors[source.name] = self._outcome.source_errors.get(source.name, 0) + 1
+            self._say_once(f"source {source.name} failed: {error!r}; please report it")
+            return ()
+
+    def _take(self, chunk: Chunk) -> Processed:
+        done = self.pipeline.process(chunk)
+        for match in done.matches:
+            self.ledger.add("gpufault_lines_matched_total", match.signature, match.source)
+        self.casebook.add(done.matches)
+        for name, count in (
+            ("gpufault_unmatched_error_lines_total", done.unmatched),
+            ("gpufault_echo_lines_total", done.echoes),
+            ("gpufault_oversize_lines_total", done.oversize),
+        ):
+            if count:
+                self.ledger.add(name, chunk.source, by=count)
+        return done
+
+    def _tell(self, diagnosis: Diagnosis, now: float) -> None:
+        """Count an incident that settled, once, and put it into the journal."""
+        incident, first = diagnosis.incident, diagnosis.incident.first
+        late = first.time_source == "log" and first.read_at - first.time > self.config.incidents.late_after
+        if late:
+            self.ledger.add("gpufault_incidents_late_total", incident.signature, diagnosis.root_cause)
+        elif diagnosis.role == "cascade":
+            self.ledger.add("gpufault_cascades_total", incident.signature)
+        else:
+            self.ledger.add("gpufault_incidents_total", incident.signature, diagnosis.root_cause)
+            self.ledger.put("gpufault_last_incident_timestamp_seconds", incident.signature, value=now)
+        record = self._incident_record(diagnosis)
+        if record["gpu"] and not late:
+            gpu = self.ledger.gpu_label(record["gpu"])
+            self.ledger.add("gpufault_gpu_incidents_total", gpu, incident.signature)
+        self._record(record)
+        self.recent.appendleft(
+            RecentIncident(
+                time=first.time if first.time_source == "log" else first.read_at,
+                signature=incident.signature,
+                root_cause=diagnosis.root_cause,
+                path=record["path"],
+            )
+        )
+        self._log.info(
+            "incident",
+            signature=incident.signature,
+            root_cause=diagnosis.root_cause,
+            role=diagnosis.role,
+            verdict=diagnosis.verdict,
+            path=record["path"],
+            line=first.line,
+            id=diagnosis.id,
+            late=late,
+        )
+
+    def _incident_record(self, diagnosis: Diagnosis) -> dict[str, Any]:
+        journal = self.config.journal
+        return records.incident_record(
+            diagnosis, self.catalogue, self.node, redacted=journal.redact, excerpt_lines=journal.excerpt_lines
+        )
+
+    def _record(self, record: Mapping[str, Any]) -> None:
+        kind = str(record["kind"])
+        self.ledger.add("gpufault_journal_records_total", kind)
+        self._pending.append((kind, json.dumps(record, ensure_ascii=False, separators=(",", ":"))))
+
+    def _beat(self, now: float) -> None:
+        self._record(records.heartbeat_record(self.node, now, max(0.0, now - self._last_beat)))
+        self._last_beat = now
+
+    def _deliver(self) -> None:
+        """Move committed records from the outbox into the journal."""
+        try:
+            while waiting := self.state.outbox():
+                self.journal.append([text for _, text in waiting])
+                self.state.delivered(waiting[-1][0])
+            self._outcome.journal_up = True
+        except Exception as error:  # noqa: BLE001 (a full disk: the outbox keeps them)
+            self._outcome.journal_up = False
+            self._say_once(f"journal cannot be written: {error}; records wait in the state file")
+
+    def _publish(self) -> None:
+        self._outcome.journal_segments_dropped = self.journal.dropped_segments
+        self._snapshot = snapshot_of(
+            self.ledger,
+            self.catalogue,
+            self.pipeline,
+            self.sources,
+            self._outcome,
+            facts=self.facts,
+            open_incidents=self.casebook.open_by_signature(),
+            exposures=self._exposures(),
+            build=(__version__, platform.python_version()),
+        )
+
+    def _exposures(self) -> Mapping[str, bool]:
+        facts = self.facts.facts
+        if self._exposed_for is not facts or self._exposed_of is not self.catalogue:
+            self._exposed = {cause.id: exposed(cause, facts) for cause in self.catalogue.root_causes.values()}
+            self._exposed_for, self._exposed_of = facts, self.catalogue
+        return self._exposed
+
+    _exposed: Mapping[str, bool] = {}
+    _exposed_for: Mapping[str, str] | None = None
+    _exposed_of: Catalogue | None = None
+
+    def _nap(self) -> float:
+        return min(POLL_SECONDS, 0.25) if self.casebook.waiting else POLL_SECONDS
+
+    def _say_once(self, what: str) -> None:
+        if what not in self._said and len(self._said) < 10_000:
+            self._said.add(what)
+            self._log.warning(what)
+
+
+def _can_occur(signature: Signature, present: frozenset[Vendor]) -> bool:
+    """Whether a node with GPUs of these vendors can show a signature; where none was found, any."""
+    return not present or signature.vendor == "any" or signature.vendor in present

@@ -1,0 +1,67 @@
+"""Builds the sources that a configuration asks for. The one place that knows all kinds of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from exporter.config import Config, FilesConfig, JournaldConfig, KmsgConfig
+from exporter.core import jobs
+from exporter.sources.base import Source
+from exporter.sources.files import FilesSettings, FilesSource
+from exporter.sources.journald import JournaldSource
+from exporter.sources.kmsg import KmsgSource
+
+Stored = Mapping[str, Mapping[str, str]]
+
+
+def build(
+    config: Config, stored: Stored, *, first_start: bool, say: Callable[[str], None], wake: Callable[[], None]
+) -> list[Source]:
+    """The sources in the configuration's order, each with the positions that are stored under its name."""
+    sources: list[Source] = []
+    for item in config.sources:
+        match item:
+            case FilesConfig():
+                positions = stored.get(space_of(item.name), {})
+                settings = _settings(item, config)
+                job_of = _job_of(item)
+                sources.append(
+                    FilesSource(
+                        item.name,
+                        settings,
+                        stored=positions,
+                        first_start=first_start,
+                        job_of=job_of,
+                        log=say,
+                        wake=wake,
+                    )
+                )
+            case KmsgConfig():
+                name = "kmsg" if item.path is None else f"kmsg:{item.path}"
+                sources.append(KmsgSource(item.mode, item.path, stored.get(space_of(name), {})))
+            case JournaldConfig():
+                sources.append(JournaldSource(item.units, stored.get(space_of("journald"), {})))
+    return sources
+
+
+def space_of(name: str) -> str:
+    """Where in the state file the positions of a source are."""
+    return f"source {name}"
+
+
+def _settings(item: FilesConfig, config: Config) -> FilesSettings:
+    return FilesSettings(
+        paths=tuple(item.paths),
+        exclude=tuple(item.exclude),
+        format=item.format,
+        start=item.start,
+        allow_roots=tuple(item.allow_roots),
+        line_bytes=config.limits.line_bytes,
+        open_files=config.limits.open_files,
+    )
+
+
+def _job_of(item: FilesConfig) -> jobs.JobOf:
+    if item.job == "auto":
+        return jobs.job_of
+    return jobs.no_job if item.job == "none" else jobs.by_pattern(item.job.pattern)

@@ -1,0 +1,126 @@
+"""The daemon as a service: signals, the web server's view of it, and reloading the configuration.
+
+Joins the parts that have threads (web, signals) with the daemon's loop, which has one. Decides nothing about logs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import FrameType
+
+from exporter import __version__
+from exporter.config import Config
+from exporter.core.signatures import Catalogue
+from exporter.core.yamltext import InvalidInput
+from exporter.daemon import Daemon
+from exporter.exposition import MetricsSnapshot
+from exporter.sdnotify import notify
+from exporter.web import Overview, SourceState
+
+ROUND_SECONDS = 30.0  # a loop that has not come round for so long hangs: no disk commit takes that long
+RELOAD_SECONDS = 30.0  # compiling 400 signatures takes 2 s; a busy loop comes round in less than one
+
+Loader = Callable[[], tuple[Config, Catalogue]]
+
+
+class Service:
+    """Runs a daemon until SIGTERM or SIGINT; SIGHUP and POST /-/reload load the configuration again."""
+
+    def __init__(self, daemon: Daemon, load: Loader) -> None:
+        self._daemon = daemon
+        self._load = load
+        self._stop = threading.Event()
+        self._reloads: list[Future[list[str]]] = []
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        """Work until told to stop."""
+        for number, handler in (
+            (signal.SIGTERM, self._on_stop),
+            (signal.SIGINT, self._on_stop),
+            (signal.SIGHUP, self._on_hup),
+        ):
+            signal.signal(number, handler)
+        notify("READY=1")
+        try:
+            self._daemon.run(self._stop, each_round=self._each_round)
+        finally:
+            notify("STOPPING=1")
+
+    def stop(self) -> None:
+        """End `run` at its next round. From any thread."""
+        self._stop.set()
+        self._daemon.waker.wake()
+
+    def snapshot(self) -> MetricsSnapshot:
+        return self._daemon.snapshot()
+
+    def not_ready(self) -> list[str]:
+        return self._daemon.not_ready()
+
+    def healthy(self) -> bool:
+        return time.time() - self._daemon.last_round < ROUND_SECONDS
+
+    def reload(self) -> list[str]:
+        done = self._ask()
+        try:
+            return done.result(timeout=RELOAD_SECONDS)
+        except TimeoutError:
+            return [f"the main loop did not come round within {RELOAD_SECONDS:.0f} s; see its log"]
+
+    def overview(self) -> Overview:
+        daemon = self._daemon
+        return Overview(
+            version=__version__,
+            node=daemon.node,
+            sources=tuple(
+                SourceState(name=s.name, up=s.stats.up, why_down=s.stats.why_down) for s in list(daemon.sources)
+            ),
+            incidents=tuple(daemon.recent),
+        )
+
+    def _ask(self) -> Future[list[str]]:
+        done: Future[list[str]] = Future()
+        with self._lock:
+            self._reloads.append(done)
+        self._daemon.waker.wake()
+        return done
+
+    def _each_round(self) -> None:
+        notify("WATCHDOG=1")
+        with self._lock:
+            waiting, self._reloads = self._reloads, []
+        if not waiting:
+            return
+        problems = self._reload_now()
+        for done in waiting:
+            with contextlib.suppress(Exception):  # whoever asked may have given up
+                done.set_result(problems)
+
+    def _reload_now(self) -> list[str]:
+        """Validate, then swap; on any problem the old configuration stays in force."""
+        notify("RELOADING=1")
+        try:
+            config, catalogue = self._load()
+            self._daemon.assemble_again(config, catalogue)
+        except InvalidInput as error:
+            problems = [str(problem) for problem in error.problems]
+        except OSError as error:
+            problems = [str(error)]
+        else:
+            problems = []
+        self._daemon.reloaded(problems)
+        notify("READY=1")
+        return problems
+
+    def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
+        self.stop()
+
+    def _on_hup(self, _number: int, _frame: FrameType | None) -> None:
+        self._reloads.append(Future())  # without the lock: a handler runs between two steps of the thread that holds it
+        self._daemon.waker.wake()
