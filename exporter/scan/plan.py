@@ -1,0 +1,88 @@
+"""Which files a scan reads, and as what: job or kernel log, and in which carrier's form."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from exporter.core import decode
+from exporter.core.model import LogFormat, SourceKind
+from exporter.scan.reader import open_log
+
+SAMPLE_BYTES = 64 * 1024
+SAMPLE_LINES = 60
+_KERNEL_NAMES = ("dmesg", "kern.log", "kmsg", "messages", "syslog")
+_STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One log to scan."""
+
+    path: str
+    source: SourceKind
+    format: LogFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A path that could not be read, and why."""
+
+    path: str
+    why: str
+
+
+def expand(paths: Sequence[str]) -> Iterator[str | Unread]:
+    """Files, folders (all below them) and globs to file paths, each once, in order."""
+    seen: set[str] = set()
+    for path in paths:
+        for found in _below(path):
+            if isinstance(found, Unread) or found not in seen:
+                seen.add(str(found))
+                yield found
+
+
+def plan(path: str, source: Literal["job", "kernel", "auto"]) -> Task | Unread:
+    """How to read one file, by its name and its first lines."""
+    try:
+        with open_log(path) as log:
+            head = log.read(SAMPLE_BYTES)
+    except (OSError, EOFError, ValueError) as error:
+        return Unread(path, getattr(error, "strerror", None) or str(error) or repr(error))
+    lines = [line for line in head.split(b"\n")[:SAMPLE_LINES] if line.strip()]
+    kind: SourceKind = source if source != "auto" else ("kernel" if _is_kernel(path, lines) else "job")
+    return Task(path, kind, form_of(lines, kind))
+
+
+def form_of(lines: Sequence[bytes], source: SourceKind) -> LogFormat:
+    """The carrier that the first lines show."""
+    clock = decode.Clock(0.0)
+    sample = lines[:10]
+    if sample and all(decode.cri_part(line, clock).stream for line in sample):
+        return "cri"
+    if sample and all(decode.docker_part(line, clock).stream for line in sample):
+        return "docker"
+    if source == "kernel" and sample and any(decode.is_kmsg(line) for line in sample):
+        return "kmsg"
+    return "plain"
+
+
+def _is_kernel(path: str, lines: Sequence[bytes]) -> bool:
+    marked = sum(decode.looks_like_kernel(line) for line in lines)
+    named = any(name in os.path.basename(path) for name in _KERNEL_NAMES)
+    return marked * 2 > len(lines) or (named and marked > 0)
+
+
+def _below(path: str) -> Iterable[str | Unread]:
+    if path == _STDIN:
+        return [path]
+    if os.path.isdir(path):
+        return [str(found) for found in sorted(Path(path).rglob("*")) if found.is_file()]
+    if os.path.exists(path) or not glob.has_magic(path):
+        return [path]
+    found = sorted(p for p in glob.glob(path, recursive=True) if os.path.isfile(p))
+    return found or [Unread(path, "matches no file")]
