@@ -17,6 +17,7 @@ Loc = tuple[str | int, ...]
 MAX_CHARS = 4 * 1024 * 1024  # the largest pack of a peer (an XID catalogue) is 0.3 MB
 MAX_DEPTH = 64  # deeper than any condition that a person writes
 
+_QUOTED = ("'", '"', "|", ">")
 _INT = re.compile(r"[-+]?[0-9]+\Z")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _CONSTANTS: dict[str, bool | None] = {
@@ -140,7 +141,7 @@ def _place(node: yaml.Node) -> tuple[int, int]:
 
 def _scalar(node: yaml.Node) -> Any:
     text = str(node.value)
-    if node.style is not None:  # type: ignore[attr-defined]  # quoted or block: text, whatever it looks like
+    if node.style in _QUOTED:  # type: ignore[attr-defined]  # quoted or block: text, whatever it looks like
         return text
     if text in _CONSTANTS:
         return _CONSTANTS[text]

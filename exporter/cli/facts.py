@@ -1,0 +1,37 @@
+"""`gpufault facts`: what this node is, as diagnosis and the correlator see it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+HELP = "this node's facts: kernel, drivers, GPUs, file systems"
+DESCRIPTION = (
+    "Prints what is known of this node. A fact that is not known is absent; a probe that failed is told on stderr."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", default="text", choices=("text", "json"))
+    parser.add_argument(
+        "--path.rootfs", dest="path_rootfs", default="/", metavar="DIR", help="the root of the node's files"
+    )
+    parser.add_argument("--home", metavar="DIR", help="a home folder of jobs, where homes are not below /home")
+
+
+def run(options: argparse.Namespace) -> int:
+    from exporter.probes import gather
+
+    gathered = gather(Path(options.path_rootfs), home=Path(options.home) if options.home else None, environ=os.environ)
+    if options.format == "json":
+        print(json.dumps(dict(sorted(gathered.facts.items())), indent=2))
+    else:
+        width = max((len(name) for name in gathered.facts), default=0)
+        for name, value in sorted(gathered.facts.items()):
+            print(f"{name:<{width}}  {value}")
+    for probe, why in sorted(gathered.failed.items()):
+        print(f"probe {probe} failed: {why}", file=sys.stderr)
+    return 0

@@ -1,0 +1,102 @@
+"""`gpufault inject`: one tagged test line through a real source, to prove the path from a log to a counter."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import secrets
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exporter.cli import options as flags
+
+if TYPE_CHECKING:
+    from exporter.config import Config
+
+HELP = "one tagged test line through a real source, to prove the path end to end"
+DESCRIPTION = (
+    "Writes a test line where the running daemon must see it and waits until /metrics counts it. "
+    'It is never an incident: only gpufault_lines_matched_total{signature="gpufault_test_line"} grows.'
+)
+POLL_SECONDS = 0.05
+NAME = "gpufault-inject-test"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.add_config(parser)
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--file", metavar="FILE", help="append the line here; default: a new file below the first `files` source"
+    )
+    where.add_argument("--kmsg", action="store_true", help="write it to the kernel log (needs root)")
+    parser.add_argument(
+        "--url", default="http://127.0.0.1:9873/metrics", help="the daemon's metrics; default: %(default)s"
+    )
+    parser.add_argument("--timeout", type=float, default=15.0, metavar="SECONDS", help="default: %(default)s")
+
+
+def run(options: argparse.Namespace) -> int:
+    config = flags.load_config(options)
+    line = f"gpufault inject: test line {secrets.token_hex(8)}\n"
+    source = "kernel" if options.kmsg else "job"
+    before = _count(options.url, source)
+    with _target(options, config) as path:
+        started = time.monotonic()
+        with open(path, "ab", buffering=0) as target:
+            target.write(line.encode())
+        while time.monotonic() - started < options.timeout:
+            if _count(options.url, source) > before:
+                print(f"seen: {path} to {options.url} in {time.monotonic() - started:.2f} s")
+                return 0
+            time.sleep(POLL_SECONDS)
+    print(
+        f"gpufault inject: {path} was written, but {options.url} did not count it within {options.timeout:g} s; "
+        "is the path covered by a source? `gpufault doctor` and /-/ready tell what the daemon cannot see",
+        file=sys.stderr,
+    )
+    return 1
+
+
+@contextlib.contextmanager
+def _target(options: argparse.Namespace, config: Config) -> Iterator[str]:
+    """Where to write: what the flags name, or a file of our own that a `files` source must find, removed afterwards."""
+    if options.kmsg:
+        yield "/dev/kmsg"
+    elif options.file:
+        yield options.file
+    else:
+        path = _own_file(config)
+        try:
+            yield str(path)
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _own_file(config: Config) -> Path:
+    from exporter.config import FilesConfig
+
+    for source in config.sources:
+        if isinstance(source, FilesConfig):
+            named = re.sub(r"\[[^]]*\]|[*?]+", NAME, source.paths[0].replace("**/", ""))
+            path = Path(named)
+            if path.parent.is_dir():
+                return path
+    raise OSError("no `files` source in the configuration has a folder to write to; give --file or --kmsg")
+
+
+def _count(url: str, source: str) -> float:
+    if not url.startswith(("http://", "https://")):
+        raise OSError(f"{url}: not an http address")
+    try:
+        with urllib.request.urlopen(url, timeout=5.0) as answer:  # noqa: S310 (the scheme has been checked)
+            text = answer.read().decode()
+    except OSError as error:
+        raise OSError(f"{url}: {getattr(error, 'reason', error)}; is the daemon running?") from error
+    wanted = re.compile(rf'gpufault_lines_matched_total{{signature="gpufault_test_line",source="{source}"}} (\S+)')
+    found = wanted.search(text)
+    return float(found[1]) if found else 0.0

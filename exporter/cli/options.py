@@ -1,0 +1,55 @@
+"""Flags that several commands share, with their precedence: flag, then environment, then file, then default."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from exporter.config import Config
+
+
+def add(parser: argparse.ArgumentParser, flag: str, **settings: Any) -> None:
+    """Add a flag whose default may come from GPUFAULT_<FLAG>."""
+    name = "GPUFAULT_" + flag.strip("-").replace(".", "_").replace("-", "_").upper()
+    settings["help"] = f"{settings['help']} [{name}]"
+    settings.setdefault("default", None)
+    if name in os.environ:
+        settings["default"] = [os.environ[name]] if settings.get("action") == "append" else os.environ[name]
+    parser.add_argument(flag, dest=flag.strip("-").replace(".", "_").replace("-", "_"), **settings)
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """Add --config.file."""
+    add(
+        parser, "--config.file", metavar="FILE", help="configuration; default: /etc/gpufault/config.yaml if it is there"
+    )
+
+
+def load_config(options: argparse.Namespace) -> Config:
+    """The configuration that --config.file names, or the default file's, or the defaults. Raises InvalidInput, OSError."""
+    from exporter import config
+
+    name = options.config_file or (str(config.DEFAULT_FILE) if config.DEFAULT_FILE.exists() else None)
+    if name is None:
+        return config.Config()
+    with open(name, encoding="utf-8", errors="backslashreplace") as file:
+        return config.load(file.read(), name)
+
+
+def node_name(config: Config) -> str:
+    """The name under which this node counts: configured, NODE_NAME (Kubernetes), or the host's."""
+    return config.node if config.node != "auto" else os.environ.get("NODE_NAME") or socket.gethostname()
+
+
+def add_catalogue(parser: argparse.ArgumentParser) -> None:
+    """Add --signatures.dir."""
+    add(
+        parser,
+        "--signatures.dir",
+        action="append",
+        metavar="DIR",
+        help="a folder of signature packs beside the built-in ones; may be given again",
+    )

@@ -1,0 +1,98 @@
+"""`gpufault run`: the node daemon."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exporter.cli import options as flags
+
+if TYPE_CHECKING:
+    from exporter.config import Config
+    from exporter.core.signatures import Catalogue
+
+HELP = "the node daemon: tail logs, count crashes by root cause, serve /metrics"
+DESCRIPTION = "Tails job logs and the kernel log, decides what explains each crash, and serves Prometheus counters."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.add_config(parser)
+    parser.add_argument(
+        "--config.check", dest="config_check", action="store_true", help="check configuration and packs, then exit"
+    )
+    flags.add(
+        parser, "--web.listen-address", action="append", metavar="HOST:PORT", help="default :9873; may be given again"
+    )
+    flags.add(parser, "--web.telemetry-path", default="/metrics", metavar="PATH", help="where the metrics are")
+    flags.add(
+        parser, "--log.level", default="info", choices=("debug", "info", "warning", "error"), help="default: info"
+    )
+    flags.add(parser, "--log.format", default="logfmt", choices=("logfmt", "json"), help="default: logfmt")
+    flags.add(parser, "--state.dir", metavar="DIR", help="where positions and counters are kept")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="keep nothing: state and journal go into a temporary folder"
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="read what is there, print what /metrics would show, then exit"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    load = _loader(options)
+    config, catalogue = load()
+    if options.config_check:
+        print(f"configuration is valid: {len(config.sources)} sources, {len(catalogue.signatures)} signatures")
+        return 0
+    if not options.dry_run:
+        return _run(options, config, catalogue, load)
+    with tempfile.TemporaryDirectory(prefix="gpufault-") as folder:
+        moved = config.model_copy(
+            update={"state_dir": Path(folder), "journal": config.journal.model_copy(update={"dir": None})}
+        )
+        return _run(options, moved, catalogue, load)
+
+
+def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load: Any) -> int:
+    from exporter.cli.logs import start_logging
+    from exporter.daemon import Daemon
+    from exporter.service import Service
+    from exporter.state import State
+    from exporter.web import serve
+
+    log = start_logging(options.log_level, options.log_format)
+    state = State(config.state_dir)
+    try:
+        daemon = Daemon(config, catalogue, state, node=flags.node_name(config), log=log)
+        if options.once:
+            daemon.drain()
+            print(_text(daemon), end="")
+            daemon.finish()
+            return 0
+        service = Service(daemon, load)
+        server = serve(options.web_listen_address or [":9873"], service, options.web_telemetry_path)
+        log.info("listening", addresses=list(server.addresses), signatures=len(catalogue.signatures), node=daemon.node)
+        service.run()
+        server.close(timeout=5.0)
+    finally:
+        state.close()
+    return 0
+
+
+def _loader(options: argparse.Namespace) -> Any:
+    def load() -> tuple[Config, Catalogue]:
+        from exporter import packs
+
+        config = flags.load_config(options)
+        if options.state_dir:
+            config = config.model_copy(update={"state_dir": Path(options.state_dir).absolute()})
+        return config, packs.load(config.signatures.dirs, disable=config.signatures.disable)
+
+    return load
+
+
+def _text(daemon: Any) -> str:
+    from exporter.exposition import Exposition
+
+    return Exposition(daemon.snapshot).render(None, None).body.decode()

@@ -1,0 +1,169 @@
+"""`gpufault scan`: the daemon's analysis over files, once."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from exporter.cli import options as flags
+
+if TYPE_CHECKING:
+    from exporter.core.signatures import Catalogue
+    from exporter.scan.run import Scanned, Summary
+
+HELP = "find and explain crashes in logs: files, folders, globs, archives, or - for stdin"
+DESCRIPTION = (
+    "Runs the daemon's analysis over logs that are there. Exit code 1 if there was an incident, 0 if there was none, "
+    "3 if nothing could be read."
+)
+CSV_FIELDS = (
+    "time", "node", "signature", "root_cause", "verdict", "severity", "role", "gpu", "job", "path", "line", "lines", "text",
+)  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="file, folder, glob or -")
+    parser.add_argument("--format", default="text", choices=("text", "json", "csv"), help="json is one record a line")
+    parser.add_argument(
+        "--source", default="auto", choices=("job", "kernel", "auto"), help="what the logs are; default: auto"
+    )
+    parser.add_argument(
+        "--facts", default="none", metavar="FILE|host|none", help="facts of the node that the logs are from"
+    )
+    parser.add_argument("--engine", default="local", choices=("local",), help="where to run; default: local")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes; 0 = one a core; default: 1")
+    parser.add_argument("--output", metavar="FILE", help="write the result here instead of stdout")
+    parser.add_argument(
+        "--progress", action=argparse.BooleanOptionalAction, default=None, help="default: on a terminal"
+    )
+    flags.add_catalogue(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from exporter import packs
+    from exporter.config import Config
+    from exporter.scan.plan import Unread, expand, plan
+    from exporter.scan.run import scan
+
+    catalogue = packs.load([Path(d) for d in options.signatures_dir or ()])
+    facts = facts_named(options.facts)
+    node = flags.node_name(Config())
+    tasks = [found if isinstance(found, Unread) else plan(found, options.source) for found in expand(options.paths)]
+    with _Progress(len(tasks), options.progress) as progress:
+        summary = scan(
+            tasks,
+            catalogue,
+            node=node,
+            facts=facts,
+            workers=options.workers or os.cpu_count() or 1,
+            progress=progress.advance,
+        )
+    for unread in summary.unread:
+        print(f"{unread.path}: not read: {unread.why}", file=sys.stderr)
+    if options.output:
+        with open(options.output, "w", encoding="utf-8", newline="") as file:
+            _write(file, options.format, summary, catalogue, node, facts_known=bool(facts))
+    else:
+        _write(sys.stdout, options.format, summary, catalogue, node, facts_known=bool(facts))
+    if summary.unread and not summary.files:
+        return 3
+    return 1 if summary.diagnoses else 0
+
+
+def facts_named(which: str) -> Mapping[str, str]:
+    """The facts that --facts asks for."""
+    if which == "none":
+        return {}
+    if which == "host":
+        from exporter.probes import gather
+
+        return gather(environ=os.environ).facts
+    return read_facts(which)
+
+
+def read_facts(path: str) -> Mapping[str, str]:
+    """Facts from a JSON or YAML mapping. Raises InvalidInput with the place of what is no text."""
+    from exporter.core.yamltext import InvalidInput, parse
+
+    with open(path, encoding="utf-8", errors="backslashreplace") as file:
+        document = parse(file.read(), path)
+    data = {} if document.data is None else document.data
+    if isinstance(data, dict) and data.get("kind") == "facts" and isinstance(data.get("facts"), dict):
+        data = data["facts"]  # a record of the journal
+    if not isinstance(data, dict):
+        raise InvalidInput(
+            [document.problem((), "must map fact names to texts; `gpufault facts --format json` prints one")]
+        )
+    wrong = [name for name, value in data.items() if isinstance(value, dict | list)]
+    if wrong:
+        raise InvalidInput([document.problem((name,), "must be a text; quote it") for name in wrong])
+    return {name: _text_of(value) for name, value in data.items() if value is not None}
+
+
+def _text_of(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _write(out: IO[str], form: str, summary: Summary, catalogue: Catalogue, node: str, *, facts_known: bool) -> None:
+    from exporter.cli.text import scan_text
+    from exporter.core.records import incident_record
+
+    records = [incident_record(d, catalogue, node) for d in summary.diagnoses]
+    if form == "json":
+        for record in records:
+            out.write(json.dumps(record, ensure_ascii=False) + "\n")
+    elif form == "csv":
+        writer = csv.DictWriter(out, CSV_FIELDS, extrasaction="ignore")
+        writer.writeheader()
+        for record in records:
+            writer.writerow({**record, "job": (record["job"] or {}).get("id", "")})
+    else:
+        out.write(scan_text(records, summary, catalogue, facts_known=facts_known, color=_color(out)))
+
+
+def _color(out: IO[str]) -> bool:
+    return out.isatty() and "NO_COLOR" not in os.environ
+
+
+class _Progress:
+    """A progress bar on a terminal's stderr; nothing elsewhere."""
+
+    def __init__(self, total: int, wanted: bool | None) -> None:
+        self._bar: Any = None
+        if wanted if wanted is not None else sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._task = self._bar.add_task("scanning", total=total, rate="")
+            self._bytes = 0
+
+    def __enter__(self) -> _Progress:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def advance(self, scanned: Scanned) -> None:
+        """One more file is done."""
+        if self._bar:
+            self._bytes += scanned.bytes
+            elapsed = self._bar.tasks[0].elapsed or 1e-9
+            self._bar.update(self._task, advance=1, rate=f"{self._bytes / elapsed / 1e6:.0f} MB/s")
