@@ -1,0 +1,80 @@
+# Everything a developer or CI does, from nothing but make and Python 3.11 or newer with venv.
+
+# Two environments of the same locked packages. DEV has the checkout itself, editable, for editors and linters.
+# INSTALLED has the wheel, as users get it: tests and demo run there, so that a file missing from the wheel fails.
+DEV := .venv
+INSTALLED := .venv/installed
+
+# A python3 without ensurepip (Debian's python3-venv) cannot make an environment, so it does not count.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	"$$python" -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$python"; break; }; \
+	done)
+
+# Folders are in the list too: their time changes when a file goes away.
+SOURCES := pyproject.toml README.md LICENSE $(shell find exporter signatures -not -path '*/__pycache__*')
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help test demo lint format types wheel lock bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+test: $(INSTALLED)/.ready ## every test that is not heavy, on the installed wheel; ARGS='-k kmsg' passes options to pytest
+	PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m 'not heavy' $(ARGS)
+
+demo: $(INSTALLED)/.ready ## daemon, correlator and page on this machine: no GPU, no root
+	$(INSTALLED)/bin/gpufault demo $(ARGS)
+
+lint: $(DEV)/.ready ## ruff: rules and format
+	$(DEV)/bin/ruff check .
+	$(DEV)/bin/ruff format --check .
+
+format: $(DEV)/.ready ## ruff: mend what it can
+	$(DEV)/bin/ruff check --fix .
+	$(DEV)/bin/ruff format .
+
+types: $(DEV)/.ready ## mypy, strict
+	$(DEV)/bin/mypy
+
+wheel: dist/.built ## the wheel, in dist/
+
+lock: $(DEV)/bin/uv ## renew both lock files from pyproject.toml
+	$(DEV)/bin/$(LOCK) --output-file requirements.lock
+	$(DEV)/bin/$(LOCK) --output-file requirements-dev.lock --group dev --constraints requirements.lock
+
+bench: $(INSTALLED)/.ready ## the benchmarks, on the installed wheel
+	$(if $(wildcard benchmarks/__main__.py),$(INSTALLED)/bin/python benchmarks $(ARGS),@echo 'no benchmarks yet')
+
+clean: ## remove what make made, environments included
+	rm -rf $(DEV) dist .bench .state .hypothesis .mypy_cache .pytest_cache .ruff_cache
+
+# --universal: one file for every Python from 3.11 on and for x86_64 and aarch64. No index is written down:
+# a mirror is the business of the machine that installs, the hashes hold wherever the files come from.
+LOCK = uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --upgrade \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --quiet
+
+$(DEV)/.locked $(INSTALLED)/.locked: requirements-dev.lock
+	@test -n "$(PYTHON)" || { echo >&2 'No Python 3.11 or newer with venv, neither python3 nor python3.13 to python3.11.' \
+		'On Debian and Ubuntu: apt-get install python3 python3-venv. Elsewhere: make PYTHON=/path/to/python3'; exit 1; }
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --require-hashes --requirement $<
+	touch $@
+
+$(DEV)/.ready: $(DEV)/.locked pyproject.toml
+	$(DEV)/bin/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(DEV)/bin/uv: $(DEV)/.locked
+	$(DEV)/bin/pip install --quiet 'uv>=0.9'
+
+dist/.built: $(INSTALLED)/.locked $(SOURCES)
+	rm -f dist/*.whl
+	$(INSTALLED)/bin/python -P -m build --no-isolation --wheel --outdir dist
+	touch $@
+
+$(INSTALLED)/.ready: $(INSTALLED)/.locked dist/.built
+	$(INSTALLED)/bin/pip install --quiet --no-deps --no-index --force-reinstall dist/*.whl
+	touch $@

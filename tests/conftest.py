@@ -1,0 +1,15 @@
+"""What holds for every test: how hard Hypothesis tries, and our one flag. Fixtures live beside the tests that use them."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# No deadline: on a shared machine with two cores a single slow example says nothing about the code.
+settings.register_profile("here", deadline=None)
+settings.register_profile("ci", deadline=None, max_examples=500, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite-golden", action="store_true", help="write what comes now as what is expected")

@@ -1,0 +1,54 @@
+"""What an administrator copies onto a node, judged by the programs that will read it there."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+UNIT = DEPLOY / "systemd/gpufault.service"
+GPUFAULT = Path(sys.executable).with_name("gpufault")
+
+needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze")
+needs_promtool = pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool")
+
+
+def run(*command: str | Path) -> tuple[int, str]:
+    """Exit code, and all that was said."""
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return done.returncode, done.stdout
+
+
+def test_the_example_configuration_is_valid() -> None:
+    code, said = run(GPUFAULT, "run", "--config.check", f"--config.file={DEPLOY / 'gpufault.yaml'}")
+    assert code == 0, said
+
+
+def test_every_variable_of_the_default_file_is_one_that_a_flag_reads() -> None:
+    _, usage = run(GPUFAULT, "run", "--help")
+    offered = set(re.findall(r"GPUFAULT_\w+", (DEPLOY / "systemd/gpufault.default").read_text()))
+    assert offered
+    assert offered <= set(re.findall(r"GPUFAULT_\w+", usage))
+
+
+@needs_systemd
+def test_systemd_understands_the_unit(tmp_path: Path) -> None:
+    unit = tmp_path / UNIT.name
+    unit.write_text(UNIT.read_text().replace("/opt/gpufault/bin/gpufault", str(GPUFAULT)))
+    code, said = run("systemd-analyze", "--man=no", "verify", unit)
+    assert code == 0, said
+
+
+@needs_systemd
+def test_the_unit_gives_away_little() -> None:
+    code, said = run("systemd-analyze", "security", "--offline=true", "--threshold=25", UNIT)
+    assert code == 0, said
+
+
+@needs_promtool
+def test_prometheus_understands_the_scrape_job() -> None:
+    code, said = run("promtool", "check", "config", DEPLOY / "prometheus/scrape.yaml")
+    assert code == 0, said
