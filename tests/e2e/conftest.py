@@ -1,0 +1,143 @@
+"""The real daemon as a process: started, scraped, killed and started again."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+T = TypeVar("T")
+
+PACK = """
+pack: e2e
+signatures:
+  - id: e2e_crash
+    title: A line of the end-to-end tests
+    vendor: any
+    layer: host
+    severity: error
+    sources: [job, kernel]
+    patterns: ['e2e crash seq=(?P<seq>\\d+) of (?P<log>\\w+)']
+root_causes:
+  - id: e2e_cause
+    title: The tests wanted it
+    signatures: [e2e_crash]
+    when: {capture: seq, exists: true}
+    verdict: workload
+    strength: A
+    remediation: Nothing.
+"""
+
+
+class Node:
+    """One node: a folder with logs, state and configuration, and a daemon that runs on it or does not."""
+
+    def __init__(self, folder: Path, sources: list[dict[str, Any]], **sections: Any) -> None:
+        self.folder = folder
+        self.logs = folder / "jobs"
+        self.logs.mkdir(exist_ok=True)
+        packs = folder / "packs"
+        packs.mkdir(exist_ok=True)
+        (packs / "e2e.yaml").write_text(PACK)
+        config = {
+            "node": "e2e",
+            "state_dir": str(folder / "state"),
+            "sources": sources or [{"kind": "files", "paths": [f"{self.logs}/*.log"]}],
+            "signatures": {"dirs": [str(packs)]},
+            "incidents": {"settle": "300ms", "window": "2s"},
+            **sections,
+        }
+        self.config = folder / "config.yaml"
+        self.config.write_text(json.dumps(config))  # JSON is YAML
+        self.log = folder / "daemon.log"
+        self.address = ""
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *, port: str = "0") -> None:
+        """Start the daemon and wait until it listens."""
+        written = self.log.stat().st_size if self.log.exists() else 0
+        command = [gpufault(), "run", "--config.file", str(self.config), "--web.listen-address", f"127.0.0.1:{port}"]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stderr=log, stdout=log)
+
+        def address() -> str | None:
+            text = self.log.read_bytes()[written:].decode()
+            found = re.search(r"event=listening .*?(127\.0\.0\.1:\d+)", text)
+            assert self.process is not None
+            assert self.process.poll() is None, text
+            return found[1] if found else None
+
+        self.address = eventually(address)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: int) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(timeout=20)
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://{self.address}{path}", timeout=10) as answer:
+            return answer.read().decode()
+
+    def value(self, series: str) -> float | None:
+        """The value of one series on /metrics, written as there."""
+        for line in self.get("/metrics").splitlines():
+            if line.startswith(series + " "):
+                return float(line.rsplit(" ", 1)[1])
+        return None
+
+    def records(self, kind: str = "incident") -> list[dict[str, Any]]:
+        """The journal."""
+        found = []
+        for path in sorted((self.folder / "state" / "journal").glob("*.jsonl")):
+            found += [json.loads(line) for line in path.read_text().splitlines()]
+        return [record for record in found if record["kind"] == kind]
+
+
+def gpufault() -> str:
+    """The command that belongs to the interpreter that runs the tests."""
+    found = shutil.which("gpufault", path=str(Path(sys.executable).parent))
+    assert found, "gpufault is not installed beside this interpreter"
+    return found
+
+
+def eventually(look: Callable[[], T | None], seconds: float = 30.0) -> T:
+    """Look again and again until there is something to see."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if (seen := look()) is not None and seen is not False:
+            return seen
+        time.sleep(0.02)
+    raise AssertionError(f"not seen within {seconds} s")
+
+
+@pytest.fixture
+def make_node(tmp_path: Path) -> Iterator[Callable[..., Node]]:
+    """Nodes that are stopped when the test ends."""
+    nodes: list[Node] = []
+
+    def make(sources: list[dict[str, Any]] | None = None, **sections: Any) -> Node:
+        nodes.append(Node(tmp_path, sources or [], **sections))
+        return nodes[-1]
+
+    yield make
+    for node in nodes:
+        if node.process is not None and node.process.poll() is None:
+            node.kill()

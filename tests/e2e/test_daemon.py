@@ -1,0 +1,164 @@
+"""The daemon as its users meet it: a process, a configuration, logs and /metrics."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Node, eventually, gpufault
+
+INCIDENTS = 'gpufault_incidents_total{root_cause="e2e_cause",signature="e2e_crash"}'
+LINES = 'gpufault_lines_matched_total{signature="e2e_crash",source="job"}'
+KERNEL_LINES = 'gpufault_lines_matched_total{signature="e2e_crash",source="kernel"}'
+MakeNode = Callable[..., Node]
+
+
+def equals(node: Node, series: str, value: float) -> bool | None:
+    return node.value(series) == value or None
+
+
+def test_a_crash_is_counted_once_and_its_series_was_there_before(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start()
+    assert node.value(INCIDENTS) == 0
+    with (node.logs / "slurm-4711.log").open("a") as log:
+        for rank in range(8):
+            log.write(f"{rank}: e2e crash seq=1 of train\n")
+    eventually(lambda: equals(node, INCIDENTS, 1))
+    assert node.value(LINES) == 8
+    record = eventually(lambda: next(iter(node.records()), None))
+    assert (record["signature"], record["root_cause"], record["lines"]) == ("e2e_crash", "e2e_cause", 8)
+    assert record["job"]["id"] == "4711"
+    assert record["ranks"] == [str(rank) for rank in range(8)]
+    assert node.get("/-/ready").startswith("gpufault is ready")
+
+
+def test_counters_survive_kill_9_and_go_on_without_a_reset(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start()
+    log = node.logs / "a.log"
+    log.write_text("e2e crash seq=1 of a\n")
+    eventually(lambda: equals(node, INCIDENTS, 1))
+    node.kill()
+    with log.open("a") as more:
+        more.write("e2e crash seq=2 of a\n")
+    node.start()
+    assert (node.value(LINES) or 0) >= 1
+    eventually(lambda: equals(node, LINES, 2))
+
+
+def test_the_very_first_start_begins_at_the_end_of_what_is_there(make_node: MakeNode) -> None:
+    node = make_node()
+    (node.logs / "old.log").write_text("e2e crash seq=1 of old\n")
+    node.start()
+    (node.logs / "new.log").write_text("e2e crash seq=2 of new\n")
+    eventually(lambda: equals(node, LINES, 1))
+    with (node.logs / "old.log").open("a") as more:
+        more.write("e2e crash seq=3 of old\n")
+    eventually(lambda: equals(node, LINES, 2))
+
+
+def test_kernel_lines_come_through_a_fifo_and_user_written_ones_do_not_count(make_node: MakeNode, tmp_path: Path) -> None:
+    fifo = tmp_path / "kmsg"
+    os.mkfifo(fifo)
+    node = make_node([{"kind": "kmsg", "path": str(fifo)}])
+    node.start()
+    with fifo.open("wb", buffering=0) as kernel:
+        kernel.write(b"12,6,1000000,-;e2e crash seq=1 of forged\n")  # facility 1: written by a user
+        kernel.write(b"4,7,1000001,-;e2e crash seq=2 of kernel\n")
+    eventually(lambda: equals(node, KERNEL_LINES, 1))
+    eventually(lambda: equals(node, INCIDENTS, 1))
+
+
+@pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK | os.W_OK), reason="/dev/kmsg may not be written here")
+def test_inject_proves_the_path_through_the_real_kernel_log(make_node: MakeNode) -> None:
+    import subprocess
+
+    node = make_node([{"kind": "kmsg"}])
+    node.start()
+    done = subprocess.run(
+        [gpufault(), "inject", "--kmsg", "--config.file", str(node.config), "--url", f"http://{node.address}/metrics"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("seen: /dev/kmsg")
+    assert node.value('gpufault_incidents_total{root_cause="unknown",signature="gpufault_test_line"}') is None
+
+
+def test_inject_proves_the_path_through_a_job_log_and_leaves_nothing_behind(make_node: MakeNode) -> None:
+    import subprocess
+
+    node = make_node()
+    node.start()
+    command = [gpufault(), "inject", "--config.file", str(node.config), "--url", f"http://{node.address}/metrics"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    assert list(node.logs.iterdir()) == []
+
+
+def test_reload_takes_a_good_configuration_and_refuses_a_bad_one(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start()
+    good = json.loads(node.config.read_text())
+    node.config.write_text(json.dumps({**good, "nonsense": 1}))
+    request = urllib.request.Request(f"http://{node.address}/-/reload", method="POST")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=30)
+    answer = refused.value.read().decode()
+    refused.value.close()
+    assert "nonsense" in answer
+    assert node.value("gpufault_config_last_reload_successful") == 0
+    (node.logs / "a.log").write_text("e2e crash seq=1 of a\n")
+    eventually(lambda: equals(node, LINES, 1))
+    node.config.write_text(json.dumps({**good, "incidents": {"settle": "200ms"}}))
+    with urllib.request.urlopen(request, timeout=30) as answered:
+        assert answered.status == 200
+    assert node.value("gpufault_config_last_reload_successful") == 1
+    with (node.logs / "a.log").open("a") as more:
+        more.write("e2e crash seq=2 of a\n")
+    eventually(lambda: equals(node, LINES, 2))
+
+
+def test_a_damaged_state_file_is_set_aside_and_the_daemon_goes_on(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start()
+    assert node.stop() == 0
+    state = node.folder / "state" / "state.sqlite"
+    state.write_bytes(b"not a database, but long enough to be looked at" * 100)
+    node.start()
+    assert node.value("gpufault_state_set_aside_total") == 1
+    assert list(state.parent.glob("state.damaged-*.sqlite"))
+    (node.logs / "a.log").write_text("e2e crash seq=1 of a\n")
+    eventually(lambda: equals(node, LINES, 1))
+
+
+def test_a_second_daemon_on_the_same_state_is_refused_with_a_reason(make_node: MakeNode) -> None:
+    import subprocess
+
+    node = make_node()
+    node.start()
+    command = [gpufault(), "run", "--config.file", str(node.config), "--web.listen-address", "127.0.0.1:0"]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert second.returncode == 3
+    assert "another gpufault is running" in second.stderr
+
+
+def test_every_error_of_a_configuration_is_told_with_its_place(make_node: MakeNode) -> None:
+    import subprocess
+
+    node = make_node()
+    node.config.write_text("nodee: x\nsources:\n  - kind: files\n    paths: [relative/*.log]\n")
+    command = [gpufault(), "run", "--config.check", "--config.file", str(node.config)]
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert checked.returncode == 1
+    assert [line.split(": ")[0].rsplit(":", 2)[1:] for line in checked.stderr.splitlines()] == [["1", "1"], ["4", "13"]]
+    assert "Traceback" not in checked.stderr

@@ -1,0 +1,70 @@
+"""A hundred times kill -9 under load, while logs are rotated: what was written is what was counted."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Node, eventually
+
+LINES = 'gpufault_lines_matched_total{signature="e2e_crash",source="job"}'
+KILLS = 100
+
+
+class Writer(threading.Thread):
+    """Writes numbered crash lines among others into several logs, and rotates them by rename and by copytruncate."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(daemon=True)
+        self.folder = folder
+        self.written = 0
+        self.stop = threading.Event()
+        self._dice = random.Random(7)
+        self._rotations = 0
+
+    def run(self) -> None:
+        while not self.stop.wait(0.002):
+            path = self.folder / f"job-{self._dice.randrange(6)}.log"
+            with path.open("a") as log:
+                for _ in range(self._dice.randrange(1, 20)):
+                    log.write("step 12 loss 0.5\n" * self._dice.randrange(5))
+                    self.written += 1
+                    log.write(f"e2e crash seq={self.written} of {path.stem.replace('-', '_')}\n")
+            if self._dice.random() < 0.02:
+                self._rotations += 1
+                if self._dice.random() < 0.5:
+                    path.rename(path.with_name(f"{path.name}.{self._rotations}"))
+                else:
+                    path.with_name(f"{path.name}.{self._rotations}").write_bytes(path.read_bytes())
+                    with path.open("r+") as log:
+                        log.truncate(0)
+
+
+@pytest.mark.heavy
+def test_no_line_is_lost_or_counted_twice_through_a_hundred_kills(make_node: Callable[..., Node]) -> None:
+    node = make_node()
+    writer = Writer(node.logs)
+    node.start()
+    writer.start()
+    dice = random.Random(11)
+    shown = 0.0
+    for _ in range(KILLS):
+        writer.stop.wait(dice.random() * 0.4)
+        shown = max(shown, node.value(LINES) or 0.0)
+        node.kill()
+        node.start()
+        again = node.value(LINES) or 0.0
+        assert again >= shown, "a counter went back over a restart"
+    writer.stop.set()
+    writer.join()
+
+    def all_counted() -> bool | None:
+        counted = node.value(LINES)
+        assert counted is None or counted <= writer.written, f"{counted} counted of {writer.written}"
+        return counted == writer.written or None
+
+    eventually(all_counted, seconds=60)
