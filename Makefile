@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help test demo lint format types wheel lock bench clean
+.PHONY: help test demo lint format types docs wheel lock bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,9 @@ format: $(DEV)/.ready ## ruff: mend what it can
 
 types: $(DEV)/.ready ## mypy, strict
 	$(DEV)/bin/mypy
+
+docs: $(DEV)/.ready ## the references that are generated from the code
+	$(DEV)/bin/python docs/generate.py
 
 wheel: dist/.built ## the wheel, in dist/
 

@@ -162,7 +162,7 @@ class Daemon:
         if rows or counters or self._pending:
             try:
                 self.state.commit(rows, counters, [text for _, text in self._pending])
-            except Exception as error:  # noqa: BLE001 (a full or failing disk: go on, show the old values, try again)
+            except Exception as error:
                 self._outcome.state_up = False
                 self._say_once(
                     f"state cannot be written: {error}; free space or mend the disk; counting goes on in memory"
@@ -260,7 +260,7 @@ class Daemon:
     def _poll(self, source: Source, now: float) -> Sequence[Chunk]:
         try:
             return source.poll(now)
-        except Exception as error:  # noqa: BLE001 (one source's bug must not blind the others)
+        except Exception as error:
             self._outcome.source_errors[source.name] = self._outcome.source_errors.get(source.name, 0) + 1
             self._say_once(f"source {source.name} failed: {error!r}; please report it")
             return ()
@@ -337,7 +337,7 @@ class Daemon:
                 self.journal.append([text for _, text in waiting])
                 self.state.delivered(waiting[-1][0])
             self._outcome.journal_up = True
-        except Exception as error:  # noqa: BLE001 (a full disk: the outbox keeps them)
+        except Exception as error:
             self._outcome.journal_up = False
             self._say_once(f"journal cannot be written: {error}; records wait in the state file")
 

@@ -16,7 +16,7 @@ from prometheus_client.exposition import choose_encoder, gzip_accepted
 
 # Prometheus, an agent and a browser ask in one form each. The key holds a version that the client chose, so that
 # without a bound one client could fill the memory.
-MAX_RENDERED = 8
+MAX_BODIES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Exposition:
     def __init__(self, latest: Callable[[], MetricsSnapshot]) -> None:
         self._latest = latest
         self._snapshot = MetricsSnapshot(())
-        self._rendered: dict[tuple[str, bool], Rendered] = {}
+        self._bodies: dict[tuple[str, str], bytes] = {}
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -71,22 +71,17 @@ class Exposition:
         latest = self._latest()
         if latest is not self._snapshot:
             self._snapshot = latest
-            self._rendered.clear()
+            self._bodies.clear()
         try:
             encode, content_type = choose_encoder(accept or "")
         except TypeError:  # prometheus_client 0.26 compares `version=x` with a number
             encode, content_type = choose_encoder("")
-        zipped = gzip_accepted(accept_encoding or "")
-        key = (content_type, zipped)
-        rendered = self._rendered.get(key)
-        if rendered is None:
-            body = encode(self._registry)
-            # No time in the gzip header: one snapshot is the same bytes, from the cache or not.
-            body = gzip.compress(body, mtime=0) if zipped else body
-            rendered = Rendered(body, content_type, "gzip" if zipped else None)
-            if len(self._rendered) < MAX_RENDERED:
-                self._rendered[key] = rendered
-        return rendered
+        plain = self._kept((content_type, "identity"), lambda: encode(self._registry))
+        if not gzip_accepted(accept_encoding or ""):
+            return Rendered(plain, content_type, None)
+        # No time in the gzip header: the same text is the same bytes, kept or not.
+        zipped = self._kept((content_type, "gzip"), lambda: gzip.compress(plain, mtime=0))
+        return Rendered(zipped, content_type, "gzip")
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         """What the registry asks of its collectors."""
@@ -96,6 +91,14 @@ class Exposition:
             for values, number in family.samples.items():
                 metric.add_metric([_printable(value) for value in values], number)
             yield metric
+
+    def _kept(self, key: tuple[str, str], make: Callable[[], bytes]) -> bytes:
+        body = self._bodies.get(key)
+        if body is None:
+            body = make()
+            if len(self._bodies) < MAX_BODIES:
+                self._bodies[key] = body
+        return body
 
 
 def _printable(value: str) -> str:

@@ -125,11 +125,18 @@ def serve(addresses: Sequence[str], view: WebView, telemetry_path: str) -> Runni
     )
     config.load()
     server = uvicorn.Server(config)
-    # Off the main thread, uvicorn leaves the signals to the daemon.
-    thread = threading.Thread(target=server.run, args=(sockets,), name="web", daemon=True)
+    thread = threading.Thread(target=_run, args=(server, sockets), name="web", daemon=True)
     bound = tuple(_written(sock) for sock in sockets)
     thread.start()
     return RunningServer(bound, server, thread)
+
+
+def _run(server: uvicorn.Server, sockets: list[socket.socket]) -> None:
+    try:
+        server.run(sockets)  # off the main thread, uvicorn leaves the signals to the daemon
+    finally:
+        for sock in sockets:  # uvicorn 0.38 leaves them open when it is told to end before it has begun
+            sock.close()
 
 
 # Listening: done in the caller's thread, so that an address that is taken is the caller's error and no line in a log.
@@ -156,7 +163,8 @@ def _listen(addresses: Sequence[str]) -> list[socket.socket]:
     return sockets
 
 
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+(%\w+)?\]|[^\s:\[\]/]*):[0-9]{1,5}")
+# :9873, node-7.example.org:9873, [fe80::1%eth0]:9873. A label that no resolver takes would be a UnicodeError.
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+(%\w+)?\]|([\w-]{1,63}(\.|(?=:)))*):[0-9]{1,5}", re.ASCII)
 
 
 def _listen_at(address: str) -> socket.socket:

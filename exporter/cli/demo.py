@@ -22,8 +22,16 @@ FACTS = {"home_fs_type": "nfs4", "home_cache_writable": "false", "rack": "demo"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, "--web.listen-address", default="127.0.0.1:9873", metavar="HOST:PORT", help="loopback only; default: 127.0.0.1:9873")
-    parser.add_argument("--seconds", type=float, default=0.0, metavar="N", help="stop after N seconds; default: at Ctrl-C")
+    flags.add(
+        parser,
+        "--web.listen-address",
+        default="127.0.0.1:9873",
+        metavar="HOST:PORT",
+        help="loopback only; default: 127.0.0.1:9873",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=0.0, metavar="N", help="stop after N seconds; default: at Ctrl-C"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
                 FilesConfig(kind="files", paths=[f"{jobs}/*.out"]),
                 KmsgConfig(kind="kmsg", mode="file", path=str(kernel)),
             ],
-            incidents=IncidentsConfig(settle=SETTLE_SECONDS),  # type: ignore[arg-type]
+            incidents=IncidentsConfig(settle=SETTLE_SECONDS),
             facts=FactsConfig(extra=FACTS),
         )
         catalogue = packs.load()
@@ -122,5 +130,3 @@ def _show(url: str) -> None:
         "\nNext: open the page above; `gpufault explain` shows why a line counts; Ctrl-C ends the demo.",
         flush=True,
     )
-
-

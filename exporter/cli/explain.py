@@ -83,7 +83,7 @@ def _stages(lines: Sequence[str], source: SourceKind, pipeline: Pipeline) -> Ite
             continue
         literals = sorted(pipeline.matcher.gates[gate].literal.decode() for gate in hits)
         yield f"  gates    {', '.join(map(repr, literals))}"
-        other = "kernel" if source == "job" else "job"
+        other: SourceKind = "kernel" if source == "job" else "job"
         rules = pipeline.matcher.tried_under(hits, source)
         for rule in pipeline.matcher.tried_under(hits, other):
             if rule not in rules:

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `gpufault scan … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FINE
-    except Exception as error:  # noqa: BLE001 (no traceback ever reaches a user)
+    except Exception as error:
         return _explained(error)
     return code
 

@@ -105,5 +105,5 @@ def run_text(pipeline: Pipeline, text: str, source: SourceKind) -> Processed:
             data=data,
             read_at=0.0,
             end="final",
-        )  # fmt: skip
+        )
     )

@@ -21,7 +21,7 @@ def candidates(block: bytes, hits: Sequence[Hit], limit: int) -> Iterator[Candid
     """The lines of block[:limit] that hits lie in, in order, each once."""
     index, count = 0, len(hits)
     while index < count:
-        end, gate = hits[index]
+        end = hits[index][0]
         if end > limit:
             return
         start = block.rfind(b"\n", 0, end) + 1

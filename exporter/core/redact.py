@@ -12,8 +12,10 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     for pattern, replacement in (
         # NAME=value and "name": "value" where the name says that it is a secret
         (
-            r"(?i)\b([\w.-]*(?:token|secret|passw(?:or)?d|passwd|api_?key|access_?key|private_?key|credential)[\w.-]*"
-            r"[\"']?\s*[=:]\s*[\"']?)(?!\s)[^\s\"',;]{3,}",
+            (
+                r"(?i)\b([\w.-]*(?:token|secret|passw(?:or)?d|passwd|api_?key|access_?key|private_?key|credential)[\w.-]*"
+                r"[\"']?\s*[=:]\s*[\"']?)(?!\s)[^\s\"',;]{3,}"
+            ),
             r"\1[redacted]",
         ),
         (r"(?i)\b(authorization:\s*(?:bearer|basic|token)\s+)\S+", r"\1[redacted]"),

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from exporter.exposition import MAX_RENDERED, Exposition, Family, MetricsSnapshot, Rendered
+from exporter.exposition import MAX_BODIES, Exposition, Family, MetricsSnapshot, Rendered
 
 TEXT = "text/plain;version=0.0.4"
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
@@ -54,12 +54,10 @@ def test_every_format_reads_back_as_the_numbers_of_the_snapshot(accept: str | No
 
 
 def test_types_and_help_reach_the_reader() -> None:
-    for read, accept, name in (
-        (read_text, TEXT, "gpufault_incidents"),
-        (read_openmetrics, OPENMETRICS, "gpufault_incidents"),
-    ):
+    for read, accept in ((read_text, TEXT), (read_openmetrics, OPENMETRICS)):
         families = {family.name: family for family in read(rendered(INCIDENTS, LAG, accept=accept).body.decode())}
-        assert (families[name].type, families[name].documentation) == ("counter", "Incidents, each counted once.")
+        incidents = families["gpufault_incidents"]
+        assert (incidents.type, incidents.documentation) == ("counter", "Incidents, each counted once.")
         assert families["gpufault_source_lag_seconds"].type == "gauge"
 
 
@@ -102,7 +100,7 @@ def test_gzip_is_used_when_it_is_accepted_and_only_then() -> None:
 @pytest.mark.parametrize("accept_encoding", [None, "gzip"])
 def test_one_snapshot_is_the_same_bytes_however_often_it_is_asked_for(accept_encoding: str | None) -> None:
     exposition = Exposition(lambda: SNAPSHOT)
-    assert exposition.render(TEXT, accept_encoding) is exposition.render(TEXT, accept_encoding)
+    assert exposition.render(TEXT, accept_encoding).body is exposition.render(TEXT, accept_encoding).body
 
 
 def test_a_new_snapshot_is_seen_by_the_next_scrape() -> None:
@@ -115,10 +113,10 @@ def test_a_new_snapshot_is_seen_by_the_next_scrape() -> None:
 
 def test_formats_beyond_the_bound_are_rendered_but_not_kept() -> None:
     exposition = Exposition(lambda: SNAPSHOT)
-    asked = [f"application/openmetrics-text;version=1.0.{patch}" for patch in range(MAX_RENDERED + 1)]
+    asked = [f"application/openmetrics-text;version=1.0.{patch}" for patch in range(MAX_BODIES + 1)]
     first, *_, last = [exposition.render(accept, None) for accept in asked]
-    assert exposition.render(asked[0], None) is first
-    assert exposition.render(asked[-1], None) is not last
+    assert exposition.render(asked[0], None).body is first.body
+    assert exposition.render(asked[-1], None).body is not last.body
     assert samples(exposition.render(asked[-1], None)) == samples(last)
 
 

@@ -1,4 +1,4 @@
-"""Scan speed beside ripgrep's, in one run: `python benchmarks/scan.py [--megabytes 256] [--runs 5]`.
+"""Scan speed beside ripgrep's, in one run: `make bench` or `python benchmarks [--megabytes 256] [--runs 5]`.
 
 Writes a training log with 0.005 % crash lines below .bench/, scans it with `gpufault scan` (all built-in signatures) and
 with `rg -c -f` and 100 literals taken from the same signatures' gates, in turn, each run a whole process on one core.
@@ -41,7 +41,15 @@ def main() -> int:
     size = log.stat().st_size / 1e6
     commands = {"gpufault scan": gpufault(log)}
     if shutil.which("rg"):
-        commands[f"rg -c -f ({PATTERNS} patterns)"] = ["rg", "--no-config", "-j1", "-c", "-f", str(patterns()), str(log)]
+        commands[f"rg -c -f ({PATTERNS} patterns)"] = [
+            "rg",
+            "--no-config",
+            "-j1",
+            "-c",
+            "-f",
+            str(patterns()),
+            str(log),
+        ]
     else:
         print("ripgrep is not installed: apt install ripgrep to compare", file=sys.stderr)
     log.read_bytes()  # the page cache is warm for the first as for the last
@@ -49,7 +57,9 @@ def main() -> int:
     for _ in range(options.runs):
         for name, command in commands.items():
             times[name].append(timed(command))
-    startup = statistics.median(timed(gpufault(Path(os.devnull).with_name("null-log"), empty=True)) for _ in range(options.runs))
+    startup = statistics.median(
+        timed(gpufault(Path(os.devnull).with_name("null-log"), empty=True)) for _ in range(options.runs)
+    )
     table(size, times, startup)
     return 0
 
@@ -58,7 +68,7 @@ def training_log(path: Path, megabytes: int) -> Path:
     """A log as trainers write it, the same bytes each time."""
     if path.exists() and path.stat().st_size >= megabytes * 1_000_000:
         return path
-    dice = random.Random(1)  # noqa: S311 (not for secrets)
+    dice = random.Random(1)
     with path.open("w") as out:
         step = 0
         while out.tell() < megabytes * 1_000_000:
@@ -96,7 +106,7 @@ def gpufault(log: Path, *, empty: bool = False) -> list[str]:
 def timed(command: list[str]) -> float:
     """Seconds of one whole process, pinned to one core."""
     started = time.perf_counter()
-    subprocess.run(command, check=False, stdout=subprocess.DEVNULL, preexec_fn=lambda: os.sched_setaffinity(0, {0}))  # noqa: PLW1509
+    subprocess.run(command, check=False, stdout=subprocess.DEVNULL, preexec_fn=lambda: os.sched_setaffinity(0, {0}))
     return time.perf_counter() - started
 
 
@@ -110,7 +120,9 @@ def table(size: float, times: dict[str, list[float]], startup: float) -> None:
         print(f"| {name} | {median:.2f} s | {size / median:.0f} | {ratio:.2f} |")
     without = size / max(statistics.median(ours) - startup, 1e-9)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    print(f"\nStart-up of gpufault (packs, database): {startup:.2f} s; without it {without:.0f} MB/s. Peak memory {peak:.0f} MiB.")
+    print(
+        f"\nStart-up of gpufault (packs, database): {startup:.2f} s; without it {without:.0f} MB/s. Peak memory {peak:.0f} MiB."
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,130 @@
+r"""The kernel log's canonical form: one line a record, as /dev/kmsg writes its first line, with the device folded in.
+
+    3,1042,567890123,-,d=+pci:0000:c1:00.0;amdgpu 0000:c1:00.0: [gfxhub] page fault\x0a  in process …
+
+Fields: priority (facility * 8 + level), sequence number, microseconds of the kernel's clock, flags, then `name=value`.
+A field that a carrier does not tell is empty. Source: Documentation/ABI/testing/dev-kmsg and kernel/printk/printk.c.
+Only bytes in, bytes out: which records are to be believed, and what time they have, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_DIGITS = rb"[0-9]{1,20}"  # 64 bits are 20 digits; without a bound int() refuses what a forger may write
+_HEADER = re.compile(
+    rb"(?P<pri>%b),(?P<seq>(?:%b)?),(?P<us>(?:%b)?),(?P<flags>[^,;\n]*)(?P<more>[^;\n]*);" % ((_DIGITS,) * 3)
+)
+_DEVICE_LINE = re.compile(rb"^ DEVICE=([^;\n]+)$", re.MULTILINE)
+_DEVICE_FIELD = re.compile(rb",d=(.+)\Z")
+_ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
+_ESCAPED = re.compile(rb"[^ -\[\]-~]")
+
+# `<4>[  123.456789][  T421] text`, and the lines behind it that have no prefix: CONFIG_PRINTK_CALLER adds the second
+# bracket, printk.time=0 leaves out the first.
+_SYSLOG_RECORD = re.compile(
+    rb"^<(?P<pri>[0-9]{1,10})>"
+    rb"(?:\[ *(?P<s>[0-9]{1,12})\.(?P<us>[0-9]{6})\](?:\[ *(?P<caller>[TC][0-9]+)\])? ?)?"
+    rb"(?P<text>[^\n]*(?:\n(?!<[0-9]{1,10}>)[^\n]*)*)",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What stands before a record's text. `text_at` is the index of the text's first byte in the line."""
+
+    pri: int
+    seq: int | None
+    us: int | None
+    flags: str
+    device: str | None  # as the kernel names it: `+pci:0000:c1:00.0`, `c189:3`, `n2`
+    text_at: int
+
+
+def fold(record: bytes) -> bytes:
+    """One read of /dev/kmsg (first line, then ` KEY=value` lines) to its canonical line, newline at the end."""
+    first, _, properties = record.partition(b"\n")
+    device, header = _DEVICE_LINE.search(properties), _HEADER.match(first)
+    if device and header:
+        at = header.end() - 1
+        first = b"%b,d=%b%b" % (first[:at], device[1], first[at:])
+    return first + b"\n"
+
+
+def parse_header(line: bytes) -> Header | None:
+    """The header of a canonical line; None if it has none."""
+    found = _HEADER.match(line)
+    if not found:
+        return None
+    device = _DEVICE_FIELD.search(found["more"])
+    return Header(
+        pri=int(found["pri"]),
+        seq=_number(found["seq"]),
+        us=_number(found["us"]),
+        flags=found["flags"].decode("ascii", "backslashreplace"),
+        device=device[1].decode("utf-8", "backslashreplace") if device else None,
+        text_at=found.end(),
+    )
+
+
+def compose(*, pri: int, us: int | None, text: bytes, device: str = "", caller: str = "") -> bytes:
+    """A canonical line from what a carrier without sequence numbers tells. `text` is what the kernel's writer wrote."""
+    more = (f",caller={caller}" if caller else "") + (f",d={device}" if device else "")
+    return b"%d,,%b,-%b;%b\n" % (pri, b"" if us is None else b"%d" % us, more.encode(), escape(text))
+
+
+def from_syslog(text: bytes, start: int = 0) -> Iterator[bytes]:
+    """The canonical lines of what syslog(2) READ_ALL gave. A line without prefix belongs to the record before it."""
+    for found in _SYSLOG_RECORD.finditer(text, start):
+        yield _from_syslog_record(found)
+
+
+def chain(digest: str, line: bytes) -> str:
+    """The digest of a run of lines, from the digest of the run without its last line."""
+    return hashlib.blake2b(digest.encode() + line, digest_size=8).hexdigest()
+
+
+def find_in_syslog(text: bytes, us: int, digest: str) -> int | None:
+    """Where a READ_ALL text goes on behind a line seen earlier: the last of a run stamped `us` that chains to `digest`.
+
+    None if that line is no longer there. Looks only at lines with that stamp, however long the text.
+    """
+    stamp = b">[%5d.%06d]" % divmod(us, 1_000_000)
+    run, run_end, at = "", -1, text.find(stamp)
+    while at >= 0:
+        start = text.rfind(b"\n", 0, at) + 1
+        found = _SYSLOG_RECORD.match(text, start)
+        if found and found.end("us") == at + len(stamp) - 1:
+            run = chain(run if start == run_end else "", _from_syslog_record(found))
+            run_end = found.end() + 1
+            if run == digest:
+                return found.end()
+        at = text.find(stamp, at + len(stamp))
+    return None
+
+
+def escape(text: bytes) -> bytes:
+    r"""Bytes as /dev/kmsg shows them: what is not printable ASCII, and the backslash, as `\x09`."""
+    return _ESCAPED.sub(lambda found: b"\\x%02x" % found[0][0], text)
+
+
+def unescape(text: bytes) -> bytes:
+    """The bytes that the kernel's writer wrote."""
+    return _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), text)
+
+
+def _from_syslog_record(found: re.Match[bytes]) -> bytes:
+    return compose(
+        pri=int(found["pri"]),
+        us=int(found["s"]) * 1_000_000 + int(found["us"]) if found["s"] else None,
+        text=found["text"].removesuffix(b"\n"),
+        caller=(found["caller"] or b"").decode(),
+    )
+
+
+def _number(digits: bytes) -> int | None:
+    return int(digits) if digits else None

@@ -1,0 +1,70 @@
+"""What a source has read and the pipeline has not yet consumed, for logs that cannot be read a second time at will.
+
+Knows where a line ends and which place it leads to; knows nothing of what a place is, nor of where lines come from.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Generic, Literal, TypeVar
+
+QUIET_SECONDS = 1.0  # the writers of a block of lines are done within milliseconds; a second is what freshness allows
+
+Place = TypeVar("Place")
+
+
+class Backlog(Generic[Place]):
+    """The lines of one log from its first unconsumed byte on, each with the place that consuming it leads to."""
+
+    def __init__(self, offset: int = 0, line: int = 1) -> None:
+        self.offset = offset  # of the first unconsumed byte, counted over the whole life of the log
+        self.line = line
+        self._data = bytearray()
+        self._ends: deque[tuple[int, float, Place]] = deque()  # offset behind the line, when it was read, its place
+        self._grown = False
+        self._offered = 0.0
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    @property
+    def data(self) -> bytes:
+        return bytes(self._data)
+
+    def add(self, line: bytes, place: Place, now: float) -> None:
+        self._data += line
+        self._ends.append((self.offset + len(self._data), now, place))
+        self._grown = True
+
+    def advance(self, consumed: int, lines: int) -> list[Place]:
+        """Drop what was consumed. Returns the places of the lines that this completes, in order."""
+        if consumed > len(self._data):
+            raise ValueError(f"{consumed} bytes consumed of {len(self._data)} that were handed out")
+        del self._data[:consumed]
+        self.offset += consumed
+        self.line += lines
+        reached = []
+        while self._ends and self._ends[0][0] <= self.offset:
+            reached.append(self._ends.popleft()[2])
+        return reached
+
+    def due(self, now: float) -> Literal["more", "quiet"] | None:
+        """How to offer the data now: as `more` when it has grown, else as `quiet` once a second."""
+        if not self._data:
+            return None
+        if not self._grown and 0 <= now - self._offered < QUIET_SECONDS:  # a clock set back must not silence a log
+            return None
+        end: Literal["more", "quiet"] = "more" if self._grown else "quiet"
+        self._grown, self._offered = False, now
+        return end
+
+    def age(self, now: float) -> float:
+        """Seconds since the oldest line was read."""
+        return max(0.0, now - self._ends[0][1]) if self._ends else 0.0
+
+
+def changes(current: Mapping[str, str], saved: Mapping[str, str]) -> dict[str, str | None]:
+    """What turns `saved` positions into the current ones: key to text, or None for a key that is gone."""
+    changed: dict[str, str | None] = {key: text for key, text in current.items() if saved.get(key) != text}
+    return changed | dict.fromkeys(saved.keys() - current.keys())

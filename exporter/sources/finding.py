@@ -1,0 +1,238 @@
+"""Whose file a path leads to: a known log's, that of a log that was done with, a copy's that is being made, or a new
+log's.
+
+A new log is read from its first byte, but for what is there at the very first start. Files that rotation has moved on
+before they were seen are found here too.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from exporter.sources import rotation
+from exporter.sources.carriers import format_of
+from exporter.sources.discovery import Globs
+from exporter.sources.follow import Follower, same_generation
+from exporter.sources.identity import HEAD_BYTES, Fingerprint, Inode, generation, inode_of
+from exporter.sources.open_logs import OpenLogs
+from exporter.sources.opening import KINDS, OpenFile, looks_binary, reason_of
+from exporter.sources.refusals import Refusals
+from exporter.sources.register import Register
+from exporter.sources.skipping import line_at, start_of_last_line
+from exporter.sources.tail import Log, Position
+
+COPY_SECONDS = 5.0  # a copy that grows no more is truncated within milliseconds, or was no copytruncate
+MAX_FILES = 100_000  # 100 MB; a job that writes a million files named *.log must not take the node's memory
+
+
+@dataclass(slots=True)
+class _Suspect:
+    """A new file that is so far the same as a log beside it: perhaps a copy of it, before the truncation."""
+
+    original: Log
+    original_file: Inode
+    size: int
+    since: float
+
+
+class Finder:
+    """Gives each path of the globs its log."""
+
+    def __init__(
+        self,
+        register: Register,
+        globs: Globs,
+        follower: Follower,
+        open_logs: OpenLogs,
+        refusals: Refusals,
+        *,
+        line_bytes: int,
+    ) -> None:
+        self.skipping = False  # whether files that are found now were there before us
+        self._register = register
+        self._globs = globs
+        self._follower = follower
+        self._open_logs = open_logs
+        self._refusals = refusals
+        self._line_bytes = line_bytes
+        self._suspects: dict[str, _Suspect] = {}
+        self._binaries: dict[str, tuple[Inode, int]] = {}
+
+    def found(self, path: str, now: float) -> None:
+        """A path of the globs is there, as far as the folder tells."""
+        status = self._status(path)
+        if status is None:
+            return
+        register, file = self._register, inode_of(status)
+        owner = register.by_path.get(path)
+        if owner is not None and owner.position.file == file:
+            return
+        if owner is not None and owner.position.path == path:
+            self._follower.visit(owner, now)
+        if register.by_path.get(path) is owner is not None:
+            register.unname(path)  # a second name of the owner's file
+        known = register.by_file.get(file)
+        if known is None or not self._follower.claim(known, path, now):
+            self._adopt(path, now)
+
+    def vacated(self, path: str, now: float) -> None:
+        """The log of a path has gone on elsewhere: other files may have had the path since, and one may have it now."""
+        self._take_unseen(path, now)
+        if self._globs.match(path):
+            self.found(path, now)
+
+    def look_again(self, now: float) -> None:
+        """See what has become of the files that may be copies."""
+        for path, suspect in list(self._suspects.items()):
+            self._look_again(path, suspect, now)
+
+    def refuse_binary(self, log: Log) -> None:
+        """A log's first bytes are no text."""
+        path = log.position.path
+        self._refusals.note(path, "binary")
+        self._binaries[path] = (log.position.file, log.size)
+        log.drop_reader()
+        self._register.drop(log)
+
+    def _status(self, path: str) -> os.stat_result | None:
+        """A path's status, if it leads to a file that may be read."""
+        try:
+            path.encode()
+            status = os.stat(path)
+        except UnicodeEncodeError:
+            self._refusals.note(path, "name_not_utf8")
+            return None
+        except FileNotFoundError:
+            return None  # gone again, or a link to nowhere
+        except OSError as error:
+            self._refusals.note(path, reason_of(error))
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            self._refusals.note(path, KINDS.get(stat.S_IFMT(status.st_mode), "special"))
+            return None
+        binary = self._binaries.get(path)
+        if binary is not None:
+            if binary[0] == inode_of(status) and binary[1] <= status.st_size:
+                return None
+            del self._binaries[path]
+        return status
+
+    def _adopt(self, path: str, now: float) -> None:
+        """A path leads to a file that no log has."""
+        if len(self._register.logs) >= MAX_FILES:
+            self._refusals.note(path, "too_many_files")
+            return
+        for original in rotation.originals(path):
+            log = self._register.by_path.get(original)
+            if log is not None:
+                self._make_sure(log, now)
+        if path in self._register.by_path:
+            return  # it was what the log beside it goes on in
+        file = self._follower.open(path)
+        if file is None:
+            return
+        status = file.status()
+        if inode_of(status) in self._register.by_file or self._revive(path, path, file, now):
+            return
+        if self._may_be_copy(path, file, now):
+            file.close()
+            return
+        self._take_unseen(path, now)
+        offset = None
+        if self.skipping:
+            offset = start_of_last_line(file.read, status.st_size, self._line_bytes)
+        self._start(path, path, file, offset or 0, now)
+
+    def _start(self, base: str, path: str, file: OpenFile, offset: int, now: float) -> Log:
+        """The next log of `base`, in an open file."""
+        status = file.status()
+        place = file.location()
+        position = Position(
+            path=path,
+            place=place if place != path else "",
+            device=status.st_dev,
+            inode=status.st_ino,
+            generation=generation(file.descriptor),
+            modified=status.st_mtime_ns,
+            offset=offset,
+            line=line_at(file.read, offset),
+            mark=Fingerprint.taken(file.read, offset),
+            format=format_of(base, file.read(HEAD_BYTES, 0)) if offset else None,
+        )
+        log = self._register.new(base, position, now)
+        self._take(log, path, file, now)
+        return log
+
+    def _take(self, log: Log, path: str, file: OpenFile, now: float) -> None:
+        status = file.status()
+        self._open_logs.hold(log, file, now)
+        log.see(status, now)
+        log.judged = log.position.offset > 0 and not looks_binary(file.read(HEAD_BYTES, 0))
+        if self._globs.match(path):
+            self._register.name(log, path)
+        else:
+            log.left = now
+        self._refusals.forget(path)
+
+    def _revive(self, base: str, path: str, file: OpenFile, now: float) -> bool:
+        """Whether the file is one that was done with; then its log goes on."""
+        status = file.status()
+        for origin in self._register.done_with(base, inode_of(status)):
+            position = self._register.done_position(origin)
+            if position.mark.length and same_generation(position, file) and position.mark.found_in(file.read):
+                position = replace(position, path=path, place="", device=status.st_dev, inode=status.st_ino)
+                self._take(self._register.revive(origin, position, now), path, file, now)
+                return True
+        return False
+
+    def _take_unseen(self, path: str, now: float) -> None:
+        """Files that were at `path` after its last log and have been moved on before they were seen, oldest first."""
+        last = self._register.last_of(path)
+        if last is None:
+            return
+        folder, name = os.path.split(path)
+        siblings = self._follower.folder(folder).siblings(name)
+        for sibling, status in reversed(rotation.newest_first(siblings)):
+            known = inode_of(status) in self._register.by_file or self._globs.match(sibling)
+            if known or status.st_mtime_ns < last.modified or not stat.S_ISREG(status.st_mode):
+                continue
+            file = rotation.opened(sibling, self._follower.roots)
+            if file is None or self._revive(path, sibling, file, now):
+                continue
+            if sibling.endswith(rotation.COMPRESSED):
+                if not (sibling.endswith(".gz") and rotation.unpacks_like(last.mark, file)):
+                    self._refusals.note(sibling, "rotated_compressed")
+                file.close()
+                continue
+            self._start(path, sibling, file, 0, now)
+
+    # -- copies
+
+    def _make_sure(self, log: Log, now: float) -> None:
+        """See whether a log still is where it was, before a file beside it is judged."""
+        self._follower.visit(log, now)
+        if log.left is None and log.changed:
+            self._follower.read(log, 0, now)
+
+    def _may_be_copy(self, path: str, file: OpenFile, now: float) -> bool:
+        status = file.status()
+        for original in rotation.originals(path):
+            log = self._register.by_path.get(original)
+            if log is None or log.left is not None or self._follower.read(log, 0, now) is None:
+                continue
+            if isinstance(log.reader, OpenFile) and rotation.same_beginning(file, log.reader, status.st_size):
+                self._suspects[path] = _Suspect(log, log.position.file, status.st_size, now)
+                return True
+        return False
+
+    def _look_again(self, path: str, suspect: _Suspect, now: float) -> None:
+        file = self._follower.open(path)
+        if file is None:
+            del self._suspects[path]
+            return
+        size = file.status().st_size
+        original = suspect.original
+        ...

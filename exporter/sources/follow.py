@@ -1,0 +1,331 @@
+"""Which file a log goes on in: renamed, copied and truncated, compressed, unlinked, linked elsewhere, mounted again.
+
+One rule for all of it: a log is the bytes that were read. It moves to the file that holds them; what stands at its
+path then is the next log of that path. Opens and compares files; decides nothing about lines.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from exporter.sources import rotation
+from exporter.sources.base import SourceStats
+from exporter.sources.discovery import Globs
+from exporter.sources.identity import Inode, generation, inode_of
+from exporter.sources.open_logs import OpenLogs
+from exporter.sources.opening import OpenFile, Refused, Roots, reason_of
+from exporter.sources.refusals import Refusals
+from exporter.sources.register import Register
+from exporter.sources.rotation import Folder
+from exporter.sources.tail import Log, Position
+from exporter.sources.unpacked import Search
+
+RETRY_SECONDS = 10.0  # a file that cannot be opened or read: no open() in every poll (rsyslog#7597)
+
+_GONE = (FileNotFoundError, NotADirectoryError)
+
+
+class Follower:
+    """Keeps each log of a register with its bytes."""
+
+    def __init__(
+        self,
+        register: Register,
+        globs: Globs,
+        open_logs: OpenLogs,
+        refusals: Refusals,
+        stats: Callable[[], SourceStats],
+    ) -> None:
+        self.roots = Roots(())
+        self.vacated: set[str] = set()  # paths whose log has lost them to another file
+        self._register = register
+        self._globs = globs
+        self._open_logs = open_logs
+        self._refusals = refusals
+        self._stats = stats
+        self._folders: dict[str, Folder] = {}
+
+    def begin(self, roots: Roots) -> None:
+        """A poll begins: what stood in folders in the last one counts no more."""
+        self.roots = roots
+        self._folders.clear()
+
+    # -- looking
+
+    def visit(self, log: Log, now: float) -> None:
+        """See where a log's file is, and how long it is now."""
+        if log.over:
+            return
+        if log.left is not None:
+            self._visit_left(log, now)
+            return
+        path = log.position.path
+        try:
+            status = os.stat(path)
+        except _GONE:
+            self._displaced(log, None, now)
+        except OSError as error:
+            self._refusals.note(path, reason_of(error))
+        else:
+            if inode_of(status) != log.position.file:
+                self._displaced(log, status, now)
+            else:
+                if path not in log.names:
+                    self._name(log, path, now)
+                log.see(status, now)
+
+    def read(self, log: Log, count: int, now: float) -> tuple[bytes, int] | None:
+        """Bytes of a log up to `count` behind its offset, and where they start: at or before what its mark tells of.
+
+        None: nothing can be read now, or the file holds other bytes than it did, and the log has been parted from it.
+        The bytes before the offset come with the same read, so no truncation slips in between.
+        """
+        if log.reader is None and not self._reopen(log, now):
+            return None
+        assert log.reader is not None
+        position = log.position
+        mark = position.mark
+        start = min(position.offset, mark.window)
+        try:
+            block = log.reader.read(max(position.offset + count, mark.length) - start, start)
+        except OSError as error:
+            self._cannot(log, reason_of(error), now)
+            log.drop_reader()
+            return None
+        self._open_logs.use(log, now)
+        if not mark.holds(block[mark.window - start : mark.length - start]):
+            self._truncated(log, now, reused=False)
+            return None
+        return block, start
+
+    def open(self, path: str) -> OpenFile | None:
+        """A path's file; None if it may not or cannot be read, which is counted."""
+        try:
+            return self.roots.open(path)
+        except _GONE:
+            return None
+        except Refused as refused:
+            self._refusals.note(path, str(refused))
+        except OSError as error:
+            reason = reason_of(error)
+            if reason == "too_many_open":
+                self._open_logs.use_fewer()
+            self._refusals.note(path, reason)
+        return None
+
+    def claim(self, log: Log, path: str, now: float) -> bool:
+        """A path leads to the inode of a known log. False if only the number is the same."""
+        if not isinstance(log.reader, OpenFile):
+            file = self._same_file(log, path)
+            if file is None:
+                self._part(log, now)
+                return False
+            self._open_logs.hold(log, file, now)
+        old = log.position.path
+        if old != path and file_at(old) != log.position.file:
+            if self._register.by_path.get(old) is log:
+                self._register.unname(old)
+            self.vacated.add(old)
+            self._settle_at(log, path)
+            self._stats().rotations += 1
+        self._register.name(log, path)
+        return True
+
+    # -- leaving a path
+
+    def _displaced(self, log: Log, status: os.stat_result | None, now: float) -> None:
+        """The path of a log leads to another file (`status`) or to none."""
+        register, position = self._register, log.position
+        if register.by_path.get(position.path) is log:
+            register.unname(position.path)
+        for other in sorted(log.names):
+            if file_at(other) == position.file:
+                self._settle_at(log, other)
+                return
+            register.unname(other)
+        if status is not None and status.st_ino == position.inode and self._mounted_again(log, now):
+            return
+        self._leave(log, now)
+        if log.reader is None and not self._find_by_inode(log, now):
+            self._find_by_content(log, now)
+        if status is not None or _linked(log):
+            self._stats().rotations += 1
+            self.vacated.add(position.path)
+
+    def _truncated(self, log: Log, now: float, *, reused: bool) -> None:
+        """A log's file holds other bytes than were read: truncated, or another file with its inode's number."""
+        if reused:
+            self._stats().rotations += 1
+        else:
+            self._stats().truncations += 1
+        self._part(log, now)
+
+    def _part(self, log: Log, now: float) -> None:
+        """A log has lost its file, which stays where it is, for the next one to take."""
+        self.vacated |= log.names or {log.base}
+        for path in list(log.names):
+            self._register.unname(path)
+        self._register.place(log, log.lose_file)
+        self._leave(log, now)
+        self._find_by_content(log, now)
+
+    def _leave(self, log: Log, now: float) -> None:
+        log.left = now
+        self._register.save(log)
+
+    def _visit_left(self, log: Log, now: float) -> None:
+        if log.search is not None:
+            self._search(log, now)
+        elif isinstance(log.reader, OpenFile):
+            try:
+                log.see(log.reader.status(), now)
+            except OSError as error:
+                self._cannot(log, reason_of(error), now)
+                log.drop_reader()
+        elif log.reader is None and not self._find_by_inode(log, now):
+            self._find_by_content(log, now)
+
+    # -- finding the bytes again
+
+    def _find_by_inode(self, log: Log, now: float) -> bool:
+        folder = self.folder_of(log)
+        name = folder.inodes.get(log.position.inode)
+        if name is None:
+            return False
+        path = os.path.join(folder.path, name)
+        file = self._same_file(log, path)
+        if file is None:
+            return False
+        self._take_file(log, path, file, now)
+        return True
+
+    def _find_by_content(self, log: Log, now: float) -> None:
+        """The bytes may be in a copy, or compressed. If they are nowhere, the log is over."""
+        mark, folder = log.position.mark, self.folder_of(log)
+        if mark.length:
+            paths = self._siblings_of(log, folder)
+            found = rotation.copy_of(mark, paths, self.roots)
+            if found is not None and inode_of(found[1].status()) not in self._register.by_file:
+                self._take_file(log, *found, now)
+                return
+            if found is not None:
+                found[1].close()
+            log.search = Search(mark, rotation.packed(paths, log.position.modified, self.roots))
+            if not log.search.over:
+                return
+        self._lose(log)
+
+    def _search(self, log: Log, now: float) -> None:
+        assert log.search is not None
+        found = log.search.step()
+        if found is not None:
+            log.search, log.reader, log.changed, log.grew = None, found, True, now
+        elif log.search.over:
+            self._lose(log)
+
+    def _lose(self, log: Log) -> None:
+        if log.unseen:
+            self._refusals.count(log.position.path, "gone_unread")
+        log.search, log.over = None, True
+
+    def _mounted_again(self, log: Log, now: float) -> bool:
+        """Whether the path leads to the log's file still, under another device number."""
+        path = log.position.path
+        file = self._same_file(log, path) if log.position.mark.length else None
+        if file is None:
+            return False
+        self._take_file(log, path, file, now)
+        return True
+
+    def _take_file(self, log: Log, path: str, file: OpenFile, now: float) -> None:
+        """A log's bytes are in `file` now, which is open."""
+        status = file.status()
+        place = file.location()
+        self._open_logs.hold(log, file, now)
+        self._register.place(
+            log, lambda: log.move_to(inode_of(status), generation(file.descriptor), path, place)
+        )
+        log.see(status, now)
+        if self._globs.match(path):
+            self._register.name(log, path)
+
+    def _settle_at(self, log: Log, path: str) -> None:
+        """A log's file is called differently now."""
+        position = log.position
+        place = log.reader.location() if isinstance(log.reader, OpenFile) else os.path.realpath(path)
+        self._register.place(log, lambda: log.move_to(position.file, position.generation, path, place))
+
+    def _name(self, log: Log, path: str, now: float) -> None:
+        """A path leads to a log. If no glob has it (the configuration changed), the log is read to its end and left."""
+        if self._globs.match(path):
+            self._register.name(log, path)
+        else:
+            self._leave(log, now)
+
+    # -- files
+
+    def folder_of(self, log: Log) -> Folder:
+        return self.folder(os.path.dirname(log.position.place or log.position.path))
+
+    def folder(self, path: str) -> Folder:
+        """What stands in a folder; read once a poll, since logrotate moves a thousand logs at once."""
+        if path not in self._folders:
+            self._folders[path] = Folder(path)
+        return self._folders[path]
+
+    def _siblings_of(self, log: Log, folder: Folder) -> list[str]:
+        names = {os.path.basename(path) for path in (log.base, log.position.path, log.position.place) if path}
+        return list(dict.fromkeys(path for name in sorted(names) for path in folder.siblings(name)))
+
+    def _same_file(self, log: Log, path: str) -> OpenFile | None:
+        """A path's file, open, if it is a log's file, by its inode and by what was read of it."""
+        file = rotation.opened(path, self.roots)
+        if file is None:
+            return None
+        position = log.position
+        same_inode = file.status().st_ino == position.inode and same_generation(position, file)
+        if same_inode and position.mark.found_in(file.read):
+            return file
+        file.close()
+        return None
+
+    def _reopen(self, log: Log, now: float) -> bool:
+        file = self.open(log.position.path)
+        if file is None:
+            log.rest_until = now + RETRY_SECONDS
+            return False
+        if inode_of(file.status()) != log.position.file:
+            file.close()  # the next visit will see that
+            return False
+        if not same_generation(log.position, file):
+            file.close()
+            self._truncated(log, now, reused=True)
+            return False
+        self._open_logs.hold(log, file, now)
+        self._refusals.forget(log.position.path)
+        return True
+
+    def _cannot(self, log: Log, reason: str, now: float) -> None:
+        self._refusals.note(log.position.path, reason)
+        log.rest_until = now + RETRY_SECONDS
+
+
+def same_generation(position: Position, file: OpenFile) -> bool:
+    return position.generation is None or position.generation == generation(file.descriptor)
+
+
+def file_at(path: str) -> Inode | None:
+    """Which file a path leads to."""
+    try:
+        return inode_of(os.stat(path))
+    except OSError:
+        return None
+
+
+def _linked(log: Log) -> bool:
+    """Whether a log's file, as far as it is open, has a name in some folder still."""
+    try:
+        return isinstance(log.reader, OpenFile) and log.reader.status().st_nlink > 0
+    except OSError:
+        return False

@@ -1,0 +1,75 @@
+"""The kernel's records as journald took them from /dev/kmsg: the way of a node that shows nothing but its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from exporter.core import kmsg
+from exporter.sources.base import SourceStats
+from exporter.sources.kernel.way import Line, Place
+from exporter.sources.systemd import Entry, Journal
+
+ENTRIES_A_POLL = 1000  # an entry costs 50 to 100 microseconds of libsystemd and Python
+KERNEL = ("_TRANSPORT", "kernel")  # journald sets it: a user may log with any identifier, but not by this transport
+
+
+class KernelJournal:
+    """Goes on behind the place's cursor; without one it begins with the running boot, as the ring does.
+
+    `journal` holds KERNEL entries only. Boots that have ended since the cursor are read too: the last words before a
+    reset are in the journal, if anywhere.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        boot_id: str,
+        stats: SourceStats,
+        journal: Journal,
+    ) -> None:
+        self._journal = journal
+        self._boot_id = boot_id
+        self._place = place if place.cursor else place.of_boot(boot_id)
+        if not place.cursor:
+            self._journal.seek_boot(boot_id)
+        elif not self._journal.seek(place.cursor):
+            stats.drop("cursor_gone")
+
+    def read(self, now: float) -> Iterator[Line]:  # noqa: ARG002 (some ways need the time)
+        for _ in range(ENTRIES_A_POLL):
+            entry = self._journal.next()
+            if entry is None:
+                return
+            us, data = kernel_line(entry) or (None, b"")
+            if us is None or not (self._place.cursor or self._is_new(entry, us)):
+                continue
+            self._place = Place(boot_id=entry.boot_id, us=us, cursor=entry.cursor)
+            ended = entry.boot_id != self._boot_id
+            boot_time = (entry.realtime_us - entry.monotonic_us) / 1e6 if ended else None
+            yield Line(data=data, place=self._place, boot_time=boot_time)
+
+    def fileno(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        self._journal.close()
+
+    def _is_new(self, entry: Entry, us: int) -> bool:
+        """Whether an entry lies behind a place without a cursor: this boot's beginning, or what another way left."""
+        return entry.boot_id == self._boot_id and us > self._place.us
+
+
+def kernel_line(entry: Entry) -> tuple[int, bytes] | None:
+    """The time and the canonical line of a KERNEL entry; None if it lacks one of its fields."""
+    fields = entry.fields
+    try:
+        facility, level = int(fields["SYSLOG_FACILITY"]), int(fields["PRIORITY"])
+        us, text = int(fields["_SOURCE_MONOTONIC_TIMESTAMP"]), fields["MESSAGE"]
+    except (KeyError, ValueError):
+        return None
+    if facility and "SYSLOG_IDENTIFIER" in fields:  # journald takes it off what user space writes to /dev/kmsg
+        text = f"{fields['SYSLOG_IDENTIFIER']}: {text}"
+    device = fields.get("_KERNEL_DEVICE", "")
+    return us, kmsg.compose(
+        pri=facility * 8 + level, us=us, text=text.encode("utf-8", "backslashreplace"), device=device
+    )

@@ -1,0 +1,63 @@
+"""What every way to the kernel's records is, and the values it deals in. The ways are the other files of this folder.
+
+Which way to take, and what has been consumed, is decided in `exporter.sources.kmsg`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from exporter.core.kmsg import Header
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """How far the kernel's log has been read. One value for every way, so that a node which changes its way goes on.
+
+    Each way sets what it knows: `us` all of them, `seq` the device, `same` syslog(2), `cursor` the journal,
+    `file` and `at` a file. `boot_id` is empty for a file, which may hold several boots.
+    """
+
+    boot_id: str = ""
+    us: int = -1  # the last record's time on the kernel's clock, microseconds
+    seq: int | None = None
+    same: str = ""  # chained digest of the lines with that time (`core.kmsg.chain`)
+    cursor: str = ""
+    file: str = ""  # device and inode
+    at: int = 0  # bytes
+
+    def of_boot(self, boot_id: str) -> Place:
+        """This place, or the beginning if it lies in another boot: there everything is new."""
+        return self if self.boot_id == boot_id else Place(boot_id=boot_id)
+
+    def gap_before(self, header: Header) -> int:
+        """How many records lie between this place and the next one seen. Numbers that start again are a new boot's."""
+        if self.seq is None or header.seq is None:
+            return 0
+        return max(0, header.seq - self.seq - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line in the canonical form of `core.kmsg`, and the place behind it.
+
+    `boot_time` is told only of a boot that is over: the wall time of its clock's zero.
+    """
+
+    data: bytes
+    place: Place
+    boot_time: float | None = None
+
+
+class Way(Protocol):
+    """One way to the kernel's records, open. Anything may raise OSError: open it again."""
+
+    def read(self, now: float) -> Iterator[Line]:
+        """What is there now. May be left at any line: the next call goes on behind it."""
+
+    def fileno(self) -> int | None:
+        """A descriptor that becomes readable when there is news, if there is one."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,57 @@
+"""Which logs keep their file open: the lately read ones, a bounded number of them."""
+
+from __future__ import annotations
+
+import resource
+
+from exporter.sources.opening import OpenFile
+from exporter.sources.tail import Log
+
+IDLE_SECONDS = 300.0  # an open file keeps its mount busy and, once deleted, its disk space
+MIN_FILES = 8
+
+
+class OpenLogs:
+    """The open logs, the least recently read first. Closing one costs a reopening, but an unlinked one is gone then."""
+
+    def __init__(self, limit: int) -> None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._limit = max(MIN_FILES, min(limit, soft // 2))
+        self._used: dict[Log, float] = {}
+
+    def __len__(self) -> int:
+        return sum(log.reader is not None for log in self._used)
+
+    def hold(self, log: Log, file: OpenFile, now: float) -> None:
+        """A log's file has been opened."""
+        log.drop_reader()
+        log.reader = file
+        self.use(log, now)
+
+    def use(self, log: Log, now: float) -> None:
+        """A log has been read."""
+        self._used.pop(log, None)
+        self._used[log] = now
+
+    def use_fewer(self) -> None:
+        """The process or the system has no descriptor left."""
+        self._limit = max(MIN_FILES, min(self._limit, len(self._used)) // 2)
+
+    def tidy(self, now: float) -> None:
+        """Close what is too many or long idle; files that no path leads to only when there is nothing else to close."""
+        self._used = {log: used for log, used in self._used.items() if log.reader is not None}
+        excess = len(self._used) - self._limit
+        idle = [log for log, used in self._used.items() if log.left is None and (excess > 0 or now - used > IDLE_SECONDS)]
+        for index, log in enumerate(idle):
+            if index < excess or now - self._used[log] > IDLE_SECONDS:
+                self._close(log)
+        for log in list(self._used)[: len(self._used) - self._limit]:
+            self._close(log)
+
+    def close(self) -> None:
+        for log in list(self._used):
+            self._close(log)
+
+    def _close(self, log: Log) -> None:
+        del self._used[log]
+        log.drop_reader()

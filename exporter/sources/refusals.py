@@ -1,0 +1,61 @@
+"""What is passed over, and why: counted once a file, said once a reason. Nothing is dropped unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from exporter.sources.base import SourceStats
+
+MAX_REMEMBERED = 10_000
+SAID_PATHS = 5  # examples a reason; the counter tells how many there are
+
+_WHY = {
+    "binary": "is no text",
+    "device": "is a device",
+    "directory": "is a folder; write the pattern as …/** to look into it",
+    "fifo": "is a FIFO; only regular files are read",
+    "folder_unreadable": "cannot be listed; give gpufault read and search permission",
+    "folder_vanished": "was deleted while it was being listed",
+    "gone_unread": "was deleted or moved away before it was read to its end",
+    "io_error": "cannot be read: input/output error",
+    "link_loop": "is a symbolic link that leads in a circle",
+    "name_not_utf8": "has a name that is not UTF-8; rename it",
+    "outside_roots": "leads outside the folders of paths; add the folder to allow_roots if that is meant",
+    "position_unreadable": "has a stored position that cannot be read; it is taken for a new file",
+    "rotated_compressed": "was compressed before it was seen; rotate with delaycompress",
+    "socket": "is a socket",
+    "stale": "is on a network file system whose server has forgotten it",
+    "too_many_files": "is one log too many; narrow paths",
+    "too_many_open": "cannot be opened: too many open files; raise LimitNOFILE",
+    "truncated_unread": "was truncated before it was read to its end, and no copy of it was found",
+    "unreadable": "cannot be opened; give gpufault read permission",
+}
+
+
+class Refusals:
+    """Counts into the statistics of the moment, which the daemon may exchange."""
+
+    def __init__(self, stats: Callable[[], SourceStats], say: Callable[[str], None]) -> None:
+        self._stats = stats
+        self._say = say
+        self._reasons: dict[str, str] = {}
+        self._said: dict[str, int] = {}
+
+    def note(self, path: str, reason: str) -> None:
+        """A path is passed over. The same again costs nothing."""
+        if self._reasons.get(path) != reason:
+            self._reasons[path] = reason
+            self.count(path, reason)
+            if len(self._reasons) > MAX_REMEMBERED:
+                del self._reasons[next(iter(self._reasons))]
+
+    def count(self, path: str, reason: str) -> None:
+        """Something of a log is lost."""
+        self._stats().drop(reason)
+        self._said[reason] = self._said.get(reason, 0) + 1
+        if self._said[reason] <= SAID_PATHS:
+            self._say(f"{path!r} {_WHY.get(reason, f'cannot be read: {reason}')}")
+
+    def forget(self, path: str) -> None:
+        """A path is read after all."""
+        self._reasons.pop(path, None)

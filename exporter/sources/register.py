@@ -1,0 +1,204 @@
+"""The logs that are known: by key, by inode, by path; those that are done with; and what of that is not stored yet.
+
+A log that is done with is remembered, so that a copy that turns up under a new name counts nothing twice and the next
+log of its path gets a number of its own. Touches no file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from pydantic import TypeAdapter, ValidationError
+
+from exporter.core.model import Job
+from exporter.sources.identity import NOWHERE, Inode
+from exporter.sources.tail import Log, Position
+
+MAX_DONE = 8192  # a node that sees 100,000 job logs a day remembers two hours of them, in 5 MB
+
+_POSITION = TypeAdapter(Position)
+_NUMBERED = re.compile(r"(?P<base>.*)#(?P<number>\d+)", re.DOTALL)
+_DONE = "done:"
+_FIRST = "first"
+
+
+def origin_of(base: str, number: int) -> str:
+    """How the `number`th log of a path is called in incident ids: the path itself for the first one."""
+    return base if number == 0 and not _NUMBERED.fullmatch(base) else f"{base}#{number}"
+
+
+def split_origin(origin: str) -> tuple[str, int]:
+    """What `origin_of` was given."""
+    numbered = _NUMBERED.fullmatch(origin)
+    return (numbered["base"], int(numbered["number"])) if numbered else (origin, 0)
+
+
+class Register:
+    """All logs of one source. Keys begin with the source's name, so that they differ between sources."""
+
+    def __init__(self, name: str, stored: Mapping[str, str], job_of: Callable[[str], Job | None]) -> None:
+        self.logs: dict[str, Log] = {}
+        self.by_file: dict[Inode, Log] = {}
+        self.by_path: dict[str, Log] = {}
+        self.unreadable_rows = 0
+        self._prefix = f"{name}:"
+        self._job_of = job_of
+        self._done: dict[str, Position] = {}  # by origin, the longest done first
+        self._done_by_file: dict[Inode, str] = {}
+        self._numbers: dict[str, int] = {}
+        self._changed: set[str] = set()
+        self._told: set[str] = set()
+        self.first = self._prefix + _FIRST in stored
+        for key, text in sorted(stored.items()):
+            self._restore(key, text)
+
+    def begin_first(self) -> None:
+        """Remember, over a crash too, that files which are already there are being passed over."""
+        self.first = True
+        self._changed.add(self._prefix + _FIRST)
+
+    def end_first(self) -> None:
+        if self.first:
+            self.first = False
+            self._changed.add(self._prefix + _FIRST)
+
+    def new(self, base: str, position: Position, now: float) -> Log:
+        """The next log of a path."""
+        number = self._numbers.get(base, -1) + 1
+        log = self._add(origin_of(base, number), position)
+        log.grew = now
+        self.save(log)
+        return log
+
+    def name(self, log: Log, path: str) -> None:
+        """A path of the globs leads to a log."""
+        self.unname(path)
+        self.by_path[path] = log
+        log.names.add(path)
+        log.left = None
+
+    def unname(self, path: str) -> None:
+        log = self.by_path.pop(path, None)
+        if log is not None:
+            log.names.discard(path)
+
+    def place(self, log: Log, change: Callable[[], None]) -> None:
+        """Let `change` give a log another file."""
+        if self.by_file.get(log.position.file) is log:
+            del self.by_file[log.position.file]
+        change()
+        if log.position.file != NOWHERE:
+            self.by_file[log.position.file] = log
+        self.save(log)
+
+    def save(self, log: Log) -> None:
+        """A log's position has to be stored."""
+        self._changed.add(log.key)
+
+    def last_of(self, base: str) -> Position | None:
+        """Where the last log of a path was read to, done with or not."""
+        if base not in self._numbers:
+            return None
+        origin = origin_of(base, self._numbers[base])
+        log = self.logs.get(self._prefix + origin)
+        return log.position if log else self._done.get(origin)
+
+    def finish(self, log: Log) -> None:
+        """A log is done with."""
+        log.drop_reader()
+        self.drop(log)
+        self._remember(log.origin, log.position)
+        self._changed.add(self._prefix + _DONE + log.origin)
+
+    def drop(self, log: Log) -> None:
+        """Forget a log as if it had not been one."""
+        for path in list(log.names):
+            self.unname(path)
+        if self.by_file.get(log.position.file) is log:
+            del self.by_file[log.position.file]
+        del self.logs[log.key]
+        self.save(log)
+
+    def done_with(self, path: str, file: Inode) -> Iterator[str]:
+        """Origins of logs that were done with and that a file may be: by inode, or by path after a mount came back."""
+        if file in self._done_by_file:
+            yield self._done_by_file[file]
+        last = origin_of(path, self._numbers.get(path, 0))
+        if last in self._done and self._done[last].inode == file[1]:
+            yield last
+
+    def done_position(self, origin: str) -> Position:
+        return self._done[origin]
+
+    def revive(self, origin: str, position: Position, now: float) -> Log:
+        """A log that was done with goes on."""
+        self._forget_done(origin)
+        log = self._add(origin, position)
+        log.grew = now
+        self.save(log)
+        return log
+
+    def unsaved(self) -> dict[str, str | None]:
+        self._told |= self._changed
+        self._changed = set()
+        return {key: self._row(key) for key in self._told}
+
+    def saved(self) -> None:
+        self._told = set()
+
+    def _row(self, key: str) -> str | None:
+        if key in self.logs:
+            return _to_json(self.logs[key].position)
+        rest = key.removeprefix(self._prefix)
+        if rest == _FIRST:
+            return "{}" if self.first else None
+        done = self._done.get(rest.removeprefix(_DONE)) if rest.startswith(_DONE) else None
+        return _to_json(done) if done else None
+
+    def _restore(self, key: str, text: str) -> None:
+        rest = key.removeprefix(self._prefix)
+        if rest == _FIRST or not key.startswith(self._prefix):
+            return
+        try:
+            position = _POSITION.validate_json(text)
+        except ValidationError:
+            self.unreadable_rows += 1
+            self._changed.add(key)
+            return
+        if rest.startswith(_DONE):
+            self._remember(rest.removeprefix(_DONE), position)
+        else:
+            self._add(rest, position)
+
+    def _add(self, origin: str, position: Position) -> Log:
+        base, number = split_origin(origin)
+        log = Log(self._prefix + origin, origin, base, number, position, job=self._job_of(base))
+        self.logs[log.key] = log
+        if position.file != NOWHERE:
+            self.by_file[position.file] = log
+        self._numbers[base] = max(self._numbers.get(base, 0), number)
+        return log
+
+    def _remember(self, origin: str, position: Position) -> None:
+        base, number = split_origin(origin)
+        self._done[origin] = position
+        self._numbers[base] = max(self._numbers.get(base, 0), number)
+        if position.file != NOWHERE:
+            self._done_by_file[position.file] = origin
+        while len(self._done) > MAX_DONE:
+            self._forget_done(next(iter(self._done)))
+
+    def _forget_done(self, origin: str) -> None:
+        position = self._done.pop(origin)
+        if self._done_by_file.get(position.file) == origin:
+            del self._done_by_file[position.file]
+        base, number = split_origin(origin)
+        if self._numbers.get(base) == number and self._prefix + origin not in self.logs:
+            del self._numbers[base]
+        self._changed.add(self._prefix + _DONE + origin)
+
+
+def _to_json(position: Position) -> str:
+    return _POSITION.dump_json(replace(position), exclude_defaults=True).decode()

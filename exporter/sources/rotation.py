@@ -1,0 +1,122 @@
+"""Where the bytes of a rotated log may be: the siblings of a name, as logrotate, the kubelet and loggers call them.
+
+Knows names, folders and contents; what a log is, and what becomes of it, is `follow`'s.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+
+from exporter.sources.identity import HEAD_BYTES, Fingerprint
+from exporter.sources.opening import OpenFile, Refused, Roots
+
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".zip")
+_NO_LOG = (".swp", ".tmp", ".lock", ".pid", ".state", "~")  # what editors, rsync and daemons put beside a log
+_DATED = r"[.-]\d[\d_.:T-]*"  # logrotate's `extension` and log4j number or date the name before its extension
+_DATED_NAME = re.compile(rf"(?P<stem>.+?){_DATED}(?P<extension>\.[A-Za-z]+)")
+
+
+class Folder:
+    """What stood in a folder at one moment. A folder that is not there, or that may not be read, is empty."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.inodes: dict[int, str] = {}
+        try:
+            with os.scandir(path) as entries:
+                self.inodes = {entry.inode(): entry.name for entry in entries}
+        except OSError:
+            pass  # the log's own stat tells of it
+        self._names = sorted(self.inodes.values())
+
+    def siblings(self, name: str) -> Iterator[str]:
+        """Paths that rotation may have given to what was called `name`, compressed ones too."""
+        stem, extension = os.path.splitext(name)
+        dated = re.compile(re.escape(stem) + _DATED + re.escape(extension)) if extension else None
+        for prefix in (f"{name}.", f"{name}-"):
+            yield from (self._path(n) for n in self._beginning_with(prefix) if not n.endswith(_NO_LOG))
+        for prefix in (f"{stem}.", f"{stem}-") if dated else ():
+            yield from (self._path(n) for n in self._beginning_with(prefix) if dated and dated.fullmatch(n))
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def _beginning_with(self, prefix: str) -> Iterator[str]:
+        for index in range(bisect_left(self._names, prefix), len(self._names)):
+            if not self._names[index].startswith(prefix):
+                return
+            yield self._names[index]
+
+
+def originals(path: str) -> Iterator[str]:
+    """The paths that a log may have had before rotation called it, or a copy of it, `path`; the likeliest first."""
+    folder, name = os.path.split(path)
+    if dated := _DATED_NAME.fullmatch(name):
+        yield os.path.join(folder, dated["stem"] + dated["extension"])
+    for index in range(len(name) - 1, 0, -1):
+        if name[index] in ".-":
+            yield os.path.join(folder, name[:index])
+
+
+def newest_first(paths: Iterable[str]) -> list[tuple[str, os.stat_result]]:
+    found = []
+    for path in paths:
+        try:
+            found.append((path, os.stat(path)))
+        except OSError:
+            continue  # renamed on
+    return sorted(found, key=lambda item: item[1].st_mtime_ns, reverse=True)
+
+
+def opened(path: str, roots: Roots) -> OpenFile | None:
+    """A sibling, open; None where it cannot be: then it is not what was looked for."""
+    try:
+        return roots.open(path)
+    except (OSError, Refused):
+        return None
+
+
+def copy_of(mark: Fingerprint, paths: Iterable[str], roots: Roots) -> tuple[str, OpenFile] | None:
+    """The sibling that begins with all that `mark` tells: what copytruncate made, or a rotated file by its content."""
+    for path, status in newest_first(paths):
+        if status.st_size < mark.length or path.endswith(COMPRESSED):
+            continue
+        file = opened(path, roots)
+        if file is None:
+            continue
+        if mark.found_in(file.read):
+            return path, file
+        file.close()
+    return None
+
+
+def short_copy_of(mark: Fingerprint, paths: Iterable[str], roots: Roots) -> tuple[str, int] | None:
+    """The sibling that was copied before all was written that `mark` tells, by its head and name; and its size.
+
+    Between the end of a copy and the truncation a writer may add to the log, and we may read it.
+    """
+    for path, status in newest_first(paths):
+        if not HEAD_BYTES <= status.st_size < mark.length or path.endswith(COMPRESSED):
+            continue
+        file = opened(path, roots)
+        if file is not None:
+            alike = mark.begins_like(file.read)
+            file.close()
+            if alike:
+                return path, status.st_size
+    return None
+
+
+def packed(paths: Iterable[str], modified: int, roots: Roots) -> list[OpenFile]:
+    """The gzip files among siblings that may hold what was written at `modified` or later: gzip keeps the time."""
+    since = modified - 10**9  # whole seconds, where utimensat(2) is not used
+    files = [opened(path, roots) for path, status in newest_first(p for p in paths if p.endswith(".gz")) if status.st_mtime_ns >= since]
+    return [file for file in files if file is not None]
+
+
+def same_beginning(copy: OpenFile, original: OpenFile, length: int) -> bool:
+    """Whether two files begin with the same `length` bytes, as far as both digests of the copy's tell."""
+    return Fingerprint.taken(copy.read, length) == Fingerprint.taken(original.read, length)

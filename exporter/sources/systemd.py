@@ -1,0 +1,123 @@
+"""The systemd journal as entries, oldest first. Only this file knows libsystemd (the optional extra `journald`).
+
+Which entries matter, and what becomes of them, is decided by those who read them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import UUID
+
+Field = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One entry, its fields as text. `realtime_us` and `monotonic_us` are journald's own, of when it was received."""
+
+    cursor: str
+    boot_id: str  # with dashes, as in /proc/sys/kernel/random/boot_id
+    realtime_us: int
+    monotonic_us: int
+    fields: Mapping[str, str]
+
+
+class Journal(Protocol):
+    """An open journal. Anything may raise OSError, under rotation for instance (systemd#36247): open it again."""
+
+    def seek(self, cursor: str) -> bool:
+        """Go behind the entry of this cursor; False if it is gone: then before the oldest one that is left after it."""
+
+    def seek_boot(self, boot_id: str) -> None:
+        """Go before the first entry of this boot, or to some place if there is none."""
+
+    def seek_end(self) -> str:
+        """Go behind the last entry; its cursor, or "" when there is none yet."""
+
+    def next(self) -> Entry | None:
+        """The next entry; None when there is none now."""
+
+    def close(self) -> None: ...
+
+
+OpenJournal = Callable[[Field | None, str | None], Journal]
+
+
+class SystemdJournal:
+    """The host's journal, or that of a mounted `directory`: all entries, or those with one field's value."""
+
+    def __init__(self, only: Field | None, directory: str | None) -> None:
+        try:
+            from cysystemd.reader import JournalEvent, JournalOpenMode, JournalReader, Rule
+        except ImportError:
+            raise OSError(errno.ENOENT, "cysystemd is not installed: pip install 'gpufault[journald]'") from None
+        self._reader = JournalReader()
+        self._unchanged = JournalEvent.NOP
+        self._next: Entry | None = None
+        with _os_errors():
+            if directory is None:
+                self._reader.open(JournalOpenMode.SYSTEM)
+            else:
+                self._reader.open_directory(directory)
+            if only:
+                self._reader.add_filter(Rule(*only))
+            self._reader.seek_head()
+            if self._reader.next() is None:  # libsystemd opens what it may not read, and calls it empty
+                raise OSError(errno.ENODATA, "no journal that is readable here holds such entries")
+
+    def seek(self, cursor: str) -> bool:
+        with _os_errors():
+            self._reader.seek_cursor(cursor.encode())
+        self._next = self.next()
+        found = self._next is not None and self._next.cursor == cursor
+        if found:
+            self._next = None
+        return found
+
+    def seek_boot(self, boot_id: str) -> None:
+        with _os_errors():
+            self._reader.seek_monotonic_usec(UUID(boot_id), 0)
+
+    def seek_end(self) -> str:
+        with _os_errors():
+            self._reader.seek_tail()
+            self._reader.previous()
+        last = self.next()
+        return last.cursor if last else ""
+
+    def next(self) -> Entry | None:
+        if self._next:
+            entry, self._next = self._next, None
+            return entry
+        with _os_errors():
+            found = self._reader.next()
+            if found is None and self._reader.wait(0) != self._unchanged:  # looks for new files, too
+                found = self._reader.next()
+            return _entry(found) if found else None
+
+    def close(self) -> None:
+        del self._reader  # libsystemd's handle goes with it
+
+
+def _entry(found: Any) -> Entry:
+    return Entry(
+        cursor=found.cursor.decode(),
+        boot_id=str(found.boot_id),
+        realtime_us=found.get_realtime_usec(),
+        monotonic_us=found.get_monotonic_usec(),
+        fields={name: value if isinstance(value, str) else value[0] for name, value in found.data.items()},
+    )
+
+
+@contextlib.contextmanager
+def _os_errors() -> Iterator[None]:
+    """cysystemd raises SystemError("Bad message", "EBADMSG") for what a file or a permission does."""
+    try:
+        yield
+    except SystemError as error:
+        message, name = map(str, (*error.args, "", "")[:2])
+        raise OSError(getattr(errno, name, errno.EIO), message) from error
