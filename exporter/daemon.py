@@ -36,6 +36,7 @@ from exporter.web import RecentIncident
 
 COMMIT_SECONDS = 1.0  # positions that moved without a match: re-reading a second's worth costs nothing
 POLL_SECONDS = 1.0  # the longest nap: on file systems that send no events this is the latency
+DRAIN_SECONDS = 1.5  # sources offer an unfinished last line after a second of quiet
 BUSY_ROUNDS = 64  # rounds without a nap before the journal, the facts and systemd are looked at again
 SHOWN_INCIDENTS = 20  # on the landing page
 
@@ -92,8 +93,7 @@ class Daemon:
                 self.background()
                 each_round()
             if not busy:
-                descriptors = [fd for s in self.sources if (fd := s.fileno()) is not None]
-                self.waker.wait(descriptors, self._nap())
+                self.waker.wait(self._descriptors(), self._nap())
         self.finish()
 
     def step(self) -> bool:
@@ -127,9 +127,13 @@ class Daemon:
         self._deliver()
 
     def drain(self) -> None:
-        """Read all that is there and tell of all that it showed (`--once`)."""
-        while self.step():
-            pass
+        """Read all that is there, last lines without newline too, and tell of all that it showed (`--once`)."""
+        quiet_since = self._clock()
+        while self._clock() - quiet_since < DRAIN_SECONDS:
+            if self.step():
+                quiet_since = self._clock()
+            else:
+                self.waker.wait(self._descriptors(), DRAIN_SECONDS / 10)
         now = self._clock()
         for diagnosis in self.casebook.settle(now, self.facts.at, everything=True):
             self._tell(diagnosis, now)
@@ -365,6 +369,9 @@ class Daemon:
     _exposed: Mapping[str, bool] = {}
     _exposed_for: Mapping[str, str] | None = None
     _exposed_of: Catalogue | None = None
+
+    def _descriptors(self) -> list[int]:
+        return [fd for source in self.sources if (fd := source.fileno()) is not None]
 
     def _nap(self) -> float:
         return min(POLL_SECONDS, 0.25) if self.casebook.waiting else POLL_SECONDS

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from exporter.core import kmsg
 from exporter.core.model import LogFormat, Record, SourceKind
 
 MAX_PREFIXES = 6  # srun -l, torchrun, GitHub Actions, compose and a time stamp at once: five, seen in CI logs
@@ -58,9 +59,6 @@ _TAGGED_BY_OTHERS = re.compile(
     rf"(?:(?:<\d+>)?{_SYSLOG_TIME}|\d{{4}}-\d\d-\d\dT\S+) [\w.:-]+ (?!kernel\b)[\w./()@-]+(?:\[\d+\])?: "
 )
 _CRI = re.compile(r"(?P<time>\d{4}-\d\d-\d\dT\S+) (?P<stream>stdout|stderr) (?P<part>[FP])(?::\S+)?(?: |$)")
-_KMSG = re.compile(r"(?P<pri>\d+),(?P<seq>\d*),(?P<us>\d+),(?P<flags>[^,;]*)(?P<more>(?:,[^;]*)?);")
-_KMSG_DEVICE = re.compile(r",d=\+pci:([0-9a-f:.]+)")
-_KMSG_ESCAPE = re.compile(r"\\x([0-9a-f]{2})")
 _ISO_ALONE = re.compile(_ISO)
 
 
@@ -86,7 +84,7 @@ class Part:
 def decode(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> Record:  # noqa: A002 (the field's word)
     """One raw line, without its newline, to a Record. The text holds no ANSI sequence, no NUL and no line end."""
     if format == "kmsg":
-        return _kmsg(_text(raw), clock)
+        return _kmsg(raw, clock)
     time = None
     if format in CARRIERS:
         part = CARRIERS[format](raw, clock)
@@ -113,13 +111,12 @@ def clean(text: str) -> str:
 
 def looks_like_kernel(raw: bytes) -> bool:
     """Whether a line carries a mark that only kernel logs carry: for `--source auto`."""
-    text = clean(_text(raw[:512]))
-    return bool(_KMSG.match(text)) or _kernel(Record(text=text), Clock(0.0)).kernel
+    return is_kmsg(raw) or _kernel(Record(text=clean(_text(raw[:512]))), Clock(0.0)).kernel
 
 
 def is_kmsg(raw: bytes) -> bool:
     """Whether a line is a record in /dev/kmsg form."""
-    return bool(_KMSG.match(_text(raw[:128])))
+    return kmsg.parse_header(raw[:256]) is not None
 
 
 def cri_part(raw: bytes, clock: Clock) -> Part:
@@ -197,20 +194,18 @@ def _without(record: Record, found: re.Match[str], clock: Clock) -> Record:
     )
 
 
-def _kmsg(text: str, clock: Clock) -> Record:
-    found = _KMSG.match(text)
-    if not found:
-        return Record(text=clean(text))
-    device = _KMSG_DEVICE.search(found["more"])
-    mono = int(found["us"]) / 1e6
-    body = _KMSG_ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), text[found.end() :])
+def _kmsg(raw: bytes, clock: Clock) -> Record:
+    header = kmsg.parse_header(raw)
+    if header is None:
+        return Record(text=clean(_text(raw)))
+    mono = None if header.us is None else header.us / 1e6
     return Record(
-        text=clean(body),
-        time=clock.boot_time + mono if clock.boot_time is not None else None,
+        text=clean(_text(kmsg.unescape(raw[header.text_at :]))),
+        time=clock.boot_time + mono if clock.boot_time is not None and mono is not None else None,
         mono=mono,
-        device=device[1] if device else None,
-        kernel=int(found["pri"]) >> 3 == 0,  # facility 0 cannot be written from user space (Documentation/ABI dev-kmsg)
-        seq=int(found["seq"]) if found["seq"] else None,
+        device=header.device.removeprefix("+pci:") if header.device else None,
+        kernel=header.pri >> 3 == 0,  # facility 0 cannot be written from user space (Documentation/ABI dev-kmsg)
+        seq=header.seq,
     )
 
 

@@ -74,7 +74,8 @@ class Assessment:
 def incident_id(incident: Incident, node: str) -> str:
     """16 hex digits that a replay gives again: of the node and the place and text of the first line."""
     first = incident.first
-    stamp = f"{first.time:.6f}" if first.time_source == "log" else ""
+    # A kernel record has its boot and number; its wall time is an estimate that differs from start to start.
+    stamp = f"{first.time:.6f}" if first.time_source == "log" and first.source == "job" else ""
     parts = (node, first.origin, str(first.offset), first.signature, stamp, first.text)
     return hashlib.sha256("\x1f".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
 
