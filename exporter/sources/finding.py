@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from exporter.sources import rotation
 from exporter.sources.carriers import format_of
+from exporter.sources.copies import Copies
 from exporter.sources.discovery import Globs
 from exporter.sources.follow import Follower, same_generation
 from exporter.sources.identity import HEAD_BYTES, Fingerprint, Inode, generation, inode_of
@@ -23,19 +23,9 @@ from exporter.sources.refusals import Refusals
 from exporter.sources.register import Register
 from exporter.sources.skipping import line_at, start_of_last_line
 from exporter.sources.tail import Log, Position
+from exporter.sources.unpacked import unpacks_like
 
-COPY_SECONDS = 5.0  # a copy that grows no more is truncated within milliseconds, or was no copytruncate
 MAX_FILES = 100_000  # 100 MB; a job that writes a million files named *.log must not take the node's memory
-
-
-@dataclass(slots=True)
-class _Suspect:
-    """A new file that is so far the same as a log beside it: perhaps a copy of it, before the truncation."""
-
-    original: Log
-    original_file: Inode
-    size: int
-    since: float
 
 
 class Finder:
@@ -58,7 +48,7 @@ class Finder:
         self._open_logs = open_logs
         self._refusals = refusals
         self._line_bytes = line_bytes
-        self._suspects: dict[str, _Suspect] = {}
+        self._copies = Copies(register, follower)
         self._binaries: dict[str, tuple[Inode, int]] = {}
 
     def found(self, path: str, now: float) -> None:
@@ -68,12 +58,15 @@ class Finder:
             return
         register, file = self._register, inode_of(status)
         owner = register.by_path.get(path)
-        if owner is not None and owner.position.file == file:
-            return
-        if owner is not None and owner.position.path == path:
-            self._follower.visit(owner, now)
-        if register.by_path.get(path) is owner is not None:
-            register.unname(path)  # a second name of the owner's file
+        if owner is not None:
+            if owner.position.file == file:
+                return
+            if owner.position.path != path:
+                register.unname(path)  # was a second name of the owner's file
+            else:
+                self._follower.visit(owner, now)
+                if register.by_path.get(path) is owner:
+                    return
         known = register.by_file.get(file)
         if known is None or not self._follower.claim(known, path, now):
             self._adopt(path, now)
@@ -84,10 +77,12 @@ class Finder:
         if self._globs.match(path):
             self.found(path, now)
 
-    def look_again(self, now: float) -> None:
+    def settle_copies(self, now: float) -> None:
         """See what has become of the files that may be copies."""
-        for path, suspect in list(self._suspects.items()):
-            self._look_again(path, suspect, now)
+        for path, offset in self._copies.settled(now):
+            file = self._follower.open(path)
+            if file is not None:
+                self._start(path, path, file, min(offset, file.status().st_size), now)
 
     def refuse_binary(self, log: Log) -> None:
         """A log's first bytes are no text."""
@@ -125,26 +120,29 @@ class Finder:
         if len(self._register.logs) >= MAX_FILES:
             self._refusals.note(path, "too_many_files")
             return
-        for original in rotation.originals(path):
-            log = self._register.by_path.get(original)
-            if log is not None:
-                self._make_sure(log, now)
+        if self._copies.is_suspect(path):
+            return
+        beside = [log for p in rotation.originals(path) if (log := self._register.by_path.get(p)) is not None]
+        for log in beside:
+            self._make_sure(log, now)
         if path in self._register.by_path:
-            return  # it was what the log beside it goes on in
+            return  # it is what the log beside it goes on in
         file = self._follower.open(path)
         if file is None:
             return
         status = file.status()
-        if inode_of(status) in self._register.by_file or self._revive(path, path, file, now):
-            return
-        if self._may_be_copy(path, file, now):
+        if inode_of(status) in self._register.by_file:
             file.close()
+        elif self._revive(path, path, file, now):
             return
-        self._take_unseen(path, now)
-        offset = None
-        if self.skipping:
-            offset = start_of_last_line(file.read, status.st_size, self._line_bytes)
-        self._start(path, path, file, offset or 0, now)
+        elif self._copies.suspect(path, file, beside, now):
+            file.close()
+        else:
+            self._take_unseen(path, now)
+            offset = self._follower.short_copies.pop(inode_of(status), 0)
+            if self.skipping:
+                offset = start_of_last_line(file.read, status.st_size, self._line_bytes)
+            self._start(path, path, file, offset, now)
 
     def _start(self, base: str, path: str, file: OpenFile, offset: int, now: float) -> Log:
         """The next log of `base`, in an open file."""
@@ -190,6 +188,8 @@ class Finder:
 
     def _take_unseen(self, path: str, now: float) -> None:
         """Files that were at `path` after its last log and have been moved on before they were seen, oldest first."""
+        for log in self._register.logs_of(path):
+            self._make_sure(log, now)
         last = self._register.last_of(path)
         if last is None:
             return
@@ -203,36 +203,13 @@ class Finder:
             if file is None or self._revive(path, sibling, file, now):
                 continue
             if sibling.endswith(rotation.COMPRESSED):
-                if not (sibling.endswith(".gz") and rotation.unpacks_like(last.mark, file)):
+                if not unpacks_like(last.mark, file):
                     self._refusals.note(sibling, "rotated_compressed")
-                file.close()
                 continue
-            self._start(path, sibling, file, 0, now)
-
-    # -- copies
+            self._start(path, sibling, file, self._follower.short_copies.pop(inode_of(status), 0), now)
 
     def _make_sure(self, log: Log, now: float) -> None:
         """See whether a log still is where it was, before a file beside it is judged."""
         self._follower.visit(log, now)
-        if log.left is None and log.changed:
+        if log.changed and not log.over and log.search is None:
             self._follower.read(log, 0, now)
-
-    def _may_be_copy(self, path: str, file: OpenFile, now: float) -> bool:
-        status = file.status()
-        for original in rotation.originals(path):
-            log = self._register.by_path.get(original)
-            if log is None or log.left is not None or self._follower.read(log, 0, now) is None:
-                continue
-            if isinstance(log.reader, OpenFile) and rotation.same_beginning(file, log.reader, status.st_size):
-                self._suspects[path] = _Suspect(log, log.position.file, status.st_size, now)
-                return True
-        return False
-
-    def _look_again(self, path: str, suspect: _Suspect, now: float) -> None:
-        file = self._follower.open(path)
-        if file is None:
-            del self._suspects[path]
-            return
-        size = file.status().st_size
-        original = suspect.original
-        ...

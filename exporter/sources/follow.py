@@ -39,6 +39,7 @@ class Follower:
     ) -> None:
         self.roots = Roots(())
         self.vacated: set[str] = set()  # paths whose log has lost them to another file
+        self.short_copies: dict[Inode, int] = {}  # files that hold only what was read before, and how much of it
         self._register = register
         self._globs = globs
         self._open_logs = open_logs
@@ -202,6 +203,7 @@ class Follower:
 
     def _find_by_content(self, log: Log, now: float) -> None:
         """The bytes may be in a copy, or compressed. If they are nowhere, the log is over."""
+        self._register.release(log)
         mark, folder = log.position.mark, self.folder_of(log)
         if mark.length:
             paths = self._siblings_of(log, folder)
@@ -211,6 +213,9 @@ class Follower:
                 return
             if found is not None:
                 found[1].close()
+            short = rotation.short_copy_of(mark, paths, self.roots)
+            if short is not None:
+                self.short_copies[short[0]] = short[1]
             log.search = Search(mark, rotation.packed(paths, log.position.modified, self.roots))
             if not log.search.over:
                 return

@@ -48,10 +48,6 @@ class OpenLogs:
         for log in list(self._used)[: len(self._used) - self._limit]:
             self._close(log)
 
-    def close(self) -> None:
-        for log in list(self._used):
-            self._close(log)
-
     def _close(self, log: Log) -> None:
         del self._used[log]
         log.drop_reader()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-_KINDS = {
+KINDS = {
     stat.S_IFIFO: "fifo",
     stat.S_IFSOCK: "socket",
     stat.S_IFCHR: "device",
@@ -124,4 +124,4 @@ def looks_binary(block: bytes) -> bool:
 def _require_regular(status: os.stat_result) -> None:
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
-        raise Refused(_KINDS.get(kind, "special"))
+        raise Refused(KINDS.get(kind, "special"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -42,7 +41,9 @@ class Register:
         self.logs: dict[str, Log] = {}
         self.by_file: dict[Inode, Log] = {}
         self.by_path: dict[str, Log] = {}
-        self.unreadable_rows = 0
+        self.unreadable_rows: list[str] = []
+        self.born: list[Log] = []  # logs that nobody has been told of
+        self.stirred: dict[Log, None] = {}  # logs that something was done to
         self._prefix = f"{name}:"
         self._job_of = job_of
         self._done: dict[str, Position] = {}  # by origin, the longest done first
@@ -51,8 +52,13 @@ class Register:
         self._changed: set[str] = set()
         self._told: set[str] = set()
         self.first = self._prefix + _FIRST in stored
-        for key, text in sorted(stored.items()):
-            self._restore(key, text)
+        restored = [(key, position) for key, text in stored.items() if (position := self._parsed(key, text)) is not None]
+        for key, position in sorted(restored, key=lambda item: item[1].modified):
+            rest = key.removeprefix(self._prefix)
+            if rest.startswith(_DONE):
+                self._remember(rest.removeprefix(_DONE), position)
+            else:
+                self._add(rest, position)
 
     def begin_first(self) -> None:
         """Remember, over a crash too, that files which are already there are being passed over."""
@@ -86,16 +92,25 @@ class Register:
 
     def place(self, log: Log, change: Callable[[], None]) -> None:
         """Let `change` give a log another file."""
-        if self.by_file.get(log.position.file) is log:
-            del self.by_file[log.position.file]
+        self.release(log)
         change()
         if log.position.file != NOWHERE:
             self.by_file[log.position.file] = log
         self.save(log)
 
+    def release(self, log: Log) -> None:
+        """A log's file, which was not found, may be another log's by its number."""
+        if self.by_file.get(log.position.file) is log:
+            del self.by_file[log.position.file]
+
     def save(self, log: Log) -> None:
         """A log's position has to be stored."""
         self._changed.add(log.key)
+        self.stirred[log] = None
+
+    def knows(self, log: Log) -> bool:
+        """Whether a log is still followed."""
+        return self.logs.get(log.key) is log
 
     def last_of(self, base: str) -> Position | None:
         """Where the last log of a path was read to, done with or not."""
@@ -104,6 +119,16 @@ class Register:
         origin = origin_of(base, self._numbers[base])
         log = self.logs.get(self._prefix + origin)
         return log.position if log else self._done.get(origin)
+
+    def logs_of(self, base: str) -> list[Log]:
+        """The logs of a path that are followed still, from the last one back to the first that is not."""
+        logs: list[Log] = []
+        for number in range(self._numbers.get(base, -1), -1, -1):
+            log = self.logs.get(self._prefix + origin_of(base, number))
+            if log is None:
+                break
+            logs.append(log)
+        return logs
 
     def finish(self, log: Log) -> None:
         """A log is done with."""
@@ -116,8 +141,7 @@ class Register:
         """Forget a log as if it had not been one."""
         for path in list(log.names):
             self.unname(path)
-        if self.by_file.get(log.position.file) is log:
-            del self.by_file[log.position.file]
+        self.release(log)
         del self.logs[log.key]
         self.save(log)
 
@@ -157,25 +181,22 @@ class Register:
         done = self._done.get(rest.removeprefix(_DONE)) if rest.startswith(_DONE) else None
         return _to_json(done) if done else None
 
-    def _restore(self, key: str, text: str) -> None:
-        rest = key.removeprefix(self._prefix)
-        if rest == _FIRST or not key.startswith(self._prefix):
-            return
+    def _parsed(self, key: str, text: str) -> Position | None:
+        if not key.startswith(self._prefix) or key == self._prefix + _FIRST:
+            return None
         try:
-            position = _POSITION.validate_json(text)
+            return _POSITION.validate_json(text)
         except ValidationError:
-            self.unreadable_rows += 1
+            self.unreadable_rows.append(key)
             self._changed.add(key)
-            return
-        if rest.startswith(_DONE):
-            self._remember(rest.removeprefix(_DONE), position)
-        else:
-            self._add(rest, position)
+            return None
 
     def _add(self, origin: str, position: Position) -> Log:
         base, number = split_origin(origin)
         log = Log(self._prefix + origin, origin, base, number, position, job=self._job_of(base))
         self.logs[log.key] = log
+        self.born.append(log)
+        self.stirred[log] = None
         if position.file != NOWHERE:
             self.by_file[position.file] = log
         self._numbers[base] = max(self._numbers.get(base, 0), number)
@@ -201,4 +222,4 @@ class Register:
 
 
 def _to_json(position: Position) -> str:
-    return _POSITION.dump_json(replace(position), exclude_defaults=True).decode()
+    return _POSITION.dump_json(position, exclude_defaults=True).decode()

@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
-from exporter.sources.identity import HEAD_BYTES, Fingerprint
+from exporter.sources.identity import HEAD_BYTES, Fingerprint, Inode, inode_of
 from exporter.sources.opening import OpenFile, Refused, Roots
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".zip")
@@ -93,7 +93,7 @@ def copy_of(mark: Fingerprint, paths: Iterable[str], roots: Roots) -> tuple[str,
     return None
 
 
-def short_copy_of(mark: Fingerprint, paths: Iterable[str], roots: Roots) -> tuple[str, int] | None:
+def short_copy_of(mark: Fingerprint, paths: Iterable[str], roots: Roots) -> tuple[Inode, int] | None:
     """The sibling that was copied before all was written that `mark` tells, by its head and name; and its size.
 
     Between the end of a copy and the truncation a writer may add to the log, and we may read it.
@@ -106,14 +106,15 @@ def short_copy_of(mark: Fingerprint, paths: Iterable[str], roots: Roots) -> tupl
             alike = mark.begins_like(file.read)
             file.close()
             if alike:
-                return path, status.st_size
+                return inode_of(status), status.st_size
     return None
 
 
 def packed(paths: Iterable[str], modified: int, roots: Roots) -> list[OpenFile]:
     """The gzip files among siblings that may hold what was written at `modified` or later: gzip keeps the time."""
     since = modified - 10**9  # whole seconds, where utimensat(2) is not used
-    files = [opened(path, roots) for path, status in newest_first(p for p in paths if p.endswith(".gz")) if status.st_mtime_ns >= since]
+    candidates = newest_first(path for path in paths if path.endswith(".gz"))
+    files = [opened(path, roots) for path, status in candidates if status.st_mtime_ns >= since]
     return [file for file in files if file is not None]
 
 

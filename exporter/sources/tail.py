@@ -45,12 +45,19 @@ class Position:
 
 
 class Handed(NamedTuple):
-    """What was last read of a log and handed out: `block` begins at `start`, what was handed out at the offset."""
+    """What was read of a log, from `start` on, when something of it was last handed out."""
 
     block: bytes
     start: int
-    size: int
     end: End
+
+
+def share(data: bytes, end: End, line_bytes: int) -> int:
+    """How much of what follows the offset is offered: whole lines, a line that is too long as far as it goes, or all."""
+    if end != "more":
+        return len(data)
+    complete = data.rfind(b"\n") + 1
+    return len(data) if complete == 0 and len(data) >= line_bytes else complete
 
 
 @dataclass(slots=True, eq=False)
@@ -90,6 +97,13 @@ class Log:
         """Whether there are bytes that the pipeline has not even looked at."""
         return self.unread > 0 and self.quiet_at < max(self.size, self.looked_to)
 
+    @property
+    def lag(self) -> int:
+        """Bytes that the pipeline has not looked at and has not been handed."""
+        if not self.unseen:
+            return 0
+        return max(self.size, self.looked_to) - self.looked_to if self.handed is not None else self.unread
+
     def see(self, status: os.stat_result, now: float) -> None:
         """Take in what a stat tells."""
         if (status.st_size, status.st_mtime_ns) == (self.size, self.modified):
@@ -120,6 +134,12 @@ class Log:
             self.reader.close()
             self.reader = None
 
+    def close(self) -> None:
+        """Let go of every descriptor."""
+        self.drop_reader()
+        if self.search is not None:
+            self.search.close()
+
     def due(self, now: float, grace: float) -> End | None:
         """What to offer now, if anything."""
         if self.over:
@@ -137,10 +157,50 @@ class Log:
         """Whether it is looked at in every poll."""
         return self.left is not None or self.over or self.changed or self.more or now - self.grew < ACTIVE_SECONDS
 
+    def take_in(self, block: bytes, start: int, count: int) -> int:
+        """Up to `count` bytes behind the offset have been read, in a block from `start`. How many are new?"""
+        stop = start + len(block)
+        new = max(0, stop - max(self.looked_to, self.position.offset))
+        self.changed, self.more = False, stop - self.position.offset >= count
+        self.looked_to = max(stop, self.position.offset)
+        if self.unread <= 0:
+            self.waiting = None
+        return new
+
+    def skip_nuls(self, block: bytes, start: int) -> bool:
+        """Pass over NULs at the offset: the hole that a writer leaves who goes on at his old offset after a truncation.
+
+        NULs up to the end stay, for they may be space that is yet to be written to. True if the next bytes lie elsewhere
+        than in the block.
+        """
+        position = self.position
+        data = block[position.offset - start :]
+        nuls = len(data) - len(data.lstrip(b"\0"))
+        if nuls == 0 or self.reader is None:
+            return False
+        target = position.offset + nuls
+        if nuls < len(data):
+            self.position = replace(position, offset=target, mark=position.mark.moved(target, block, start))
+            return False
+        after = self.reader.data_after(target) if self.more else None
+        if after is None:
+            return False
+        self.position = replace(position, offset=after, mark=Fingerprint.taken(self.reader.read, after))
+        self.changed = True
+        return True
+
+    def keep_mark(self, block: bytes) -> bool:
+        """While nothing is consumed, the mark tells what was looked at. True if that is news."""
+        if self.position.mark.length == len(block):
+            return False
+        self.position = replace(self.position, mark=self.position.mark.moved(len(block), block, 0))
+        return True
+
     def consume(self, consumed: int, lines: int) -> None:
         """The first bytes of what was handed out are done with."""
         handed, position = self.handed, self.position
-        assert handed is not None
+        if handed is None:
+            raise ValueError(f"{self.key} was not handed out")
         self.handed = None
         self.stuck = handed.end == "more" and consumed == 0 and self.more
         if consumed == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -64,14 +65,17 @@ def test_the_very_first_start_begins_at_the_end_of_what_is_there(make_node: Make
     eventually(lambda: equals(node, LINES, 2))
 
 
-def test_kernel_lines_come_through_a_fifo_and_user_written_ones_do_not_count(make_node: MakeNode, tmp_path: Path) -> None:
+def test_kernel_lines_come_through_a_fifo_and_user_written_ones_do_not_count(
+    make_node: MakeNode, tmp_path: Path
+) -> None:
     fifo = tmp_path / "kmsg"
     os.mkfifo(fifo)
     node = make_node([{"kind": "kmsg", "path": str(fifo)}])
     node.start()
+    now = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) // 1000
     with fifo.open("wb", buffering=0) as kernel:
-        kernel.write(b"12,6,1000000,-;e2e crash seq=1 of forged\n")  # facility 1: written by a user
-        kernel.write(b"4,7,1000001,-;e2e crash seq=2 of kernel\n")
+        kernel.write(b"12,6,%d,-;e2e crash seq=1 of forged\n" % now)  # facility 1: written by a user
+        kernel.write(b"4,7,%d,-;e2e crash seq=2 of kernel\n" % now)
     eventually(lambda: equals(node, KERNEL_LINES, 1))
     eventually(lambda: equals(node, INCIDENTS, 1))
 

@@ -1,0 +1,307 @@
+"""Job logs in files: polled, with inotify as a hint; every line read once, through rotation, truncation and restarts.
+
+Sits between the parts: `discovery` says which paths are logs, `finding` whose file a path leads to, `follow` where a
+log's bytes are, `tail` what of them is next. Here is only when each of them is asked, and how much is done in a poll.
+A chunk's line numbers are those of the file, but where more than 64 MiB were passed over at the very first start: then
+they count from 1 there.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from exporter.core.model import Chunk, Job, LogFormat
+from exporter.sources.base import SourceStats
+from exporter.sources.carriers import format_of
+from exporter.sources.discovery import Entry, Globs
+from exporter.sources.finding import Finder
+from exporter.sources.follow import Follower
+from exporter.sources.open_logs import OpenLogs
+from exporter.sources.opening import Roots, looks_binary
+from exporter.sources.refusals import Refusals
+from exporter.sources.register import Register
+from exporter.sources.tail import End, Handed, Log, share
+from exporter.sources.watch import Hints, Watch
+
+CHUNK_BYTES = 1 << 20
+POLL_BYTES = 8 << 20  # what a poll holds in memory; the daemon polls again at once while there is more
+RESCAN_SECONDS = 10.0
+IDLE_ROUND_SECONDS = 10.0  # in which every log is looked at once
+WALK_STEPS = 20  # of a walk in one poll: 10,000 entries, about 25 ms
+HOLES = 4  # a poll skips in one log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesSettings:
+    """What the configuration says of one source of kind `files`."""
+
+    paths: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+    format: Literal["auto", "plain", "cri", "docker"] = "auto"
+    start: Literal["end", "beginning"] = "end"
+    allow_roots: tuple[str, ...] = ()
+    line_bytes: int = 1 << 20
+    open_files: int = 1024
+    grace_seconds: float = 30.0  # how long a rotated or deleted file must be quiet: its writers still have it open
+    watch: bool = True
+
+
+class FilesSource:
+    """All files that some globs match. `first_start`: no state at all was there, so `start` says where to begin."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: FilesSettings,
+        *,
+        stored: Mapping[str, str],
+        first_start: bool,
+        job_of: Callable[[str], Job | None],
+        log: Callable[[str], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.stats = SourceStats()
+        self._settings = settings
+        self._globs = Globs(settings.paths, settings.exclude)
+        self._register = Register(name, stored, job_of)
+        self._open_logs = OpenLogs(settings.open_files)
+        self._refusals = Refusals(lambda: self.stats, log)
+        self._follower = Follower(self._register, self._globs, self._open_logs, self._refusals, lambda: self.stats)
+        self._finder = Finder(
+            self._register, self._globs, self._follower, self._open_logs, self._refusals, line_bytes=settings.line_bytes
+        )
+        self._watch = Watch(wake) if settings.watch else None
+        self._clock = _Clock()
+        self._round: deque[Log] = deque()
+        self._active: dict[Log, None] = {}  # looked at in every poll; the longest not served first
+        self._walks: deque[Iterator[Entry | None]] = deque()
+        self._walked: float | None = None  # when the last walk over everything began
+        if first_start and settings.start == "end":
+            self._register.begin_first()
+
+    @property
+    def watch_mode(self) -> str:
+        """How changes are noticed: `inotify`, `poll`, or `mixed` where only some folders can be watched."""
+        return self._watch.mode if self._watch is not None else "poll"
+
+    def poll(self, now: float) -> Sequence[Chunk]:
+        time, passed = self._clock.tick(now)
+        self._follower.begin(self._roots())
+        self._stir(time)
+        hints = self._watch.take(time) if self._watch is not None else Hints()
+        self._visit(hints.paths, time, passed)
+        self._discover(hints.folders, time)
+        self._finder.settle_copies(time)
+        self._stir(time)
+        chunks = self._offer(time, now)
+        self._open_logs.tidy(time)
+        self._measure(time)
+        return chunks
+
+    def advance(self, log: str, consumed: int, lines: int) -> None:
+        known = self._register.logs[log]
+        final = known.handed is not None and known.handed.end == "final"
+        known.consume(consumed, lines)
+        if final:
+            self._register.finish(known)
+        elif consumed:
+            self._register.save(known)
+
+    def unsaved(self) -> Mapping[str, str | None]:
+        return self._register.unsaved()
+
+    def saved(self) -> None:
+        self._register.saved()
+
+    def fileno(self) -> int | None:
+        return None  # watchdog's thread calls `wake`
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+        for log in self._register.logs.values():
+            log.close()
+
+    def _roots(self) -> Roots:
+        return Roots.of([*self._globs.roots, *self._settings.allow_roots])
+
+    def _stir(self, time: float) -> None:
+        """Take in what the parts have done to logs and paths."""
+        while self._register.unreadable_rows:
+            self._refusals.note(self._register.unreadable_rows.pop(), "position_unreadable")
+        while self._follower.vacated:
+            self._finder.vacated(self._follower.vacated.pop(), time)
+        self._round.extend(self._register.born)
+        self._active.update(self._register.stirred)
+        self._register.born.clear()
+        self._register.stirred.clear()
+
+    def _visit(self, hinted: Iterable[str], time: float, passed: float) -> None:
+        """Look at the logs that move, at those that something was hinted of, and at a share of all others."""
+        due = math.ceil(len(self._round) * min(1.0, passed / IDLE_ROUND_SECONDS))
+        self._round.rotate(-due)
+        others = [self._round[-index] for index in range(1, due + 1)]
+        for path in hinted:
+            log = self._register.by_path.get(path)
+            if log is not None:
+                others.append(log)
+            elif self._globs.match(path):
+                self._finder.found(path, time)
+        for log in dict.fromkeys([*self._active, *others]):
+            if not self._register.knows(log):
+                self._active.pop(log, None)
+                continue
+            self._follower.visit(log, time)
+            if log.left is not None and log.base not in self._register.by_path and self._globs.match(log.base):
+                self._finder.found(log.base, time)
+            if log.active(time):
+                self._active[log] = None
+
+    def _discover(self, folders: Iterable[str], time: float) -> None:
+        """Look for new logs: everywhere from time to time, and at once where a folder was made."""
+        first = self._walked is None
+        for folder in folders:
+            self._walks.append(self._globs.walk(self._follower.roots, self._trouble, below=folder))
+        if self._walked is None or time - self._walked >= RESCAN_SECONDS:
+            self._walked = time
+            self._walks.append(self._globs.walk(self._follower.roots, self._trouble))
+            self._look_at_roots(time)
+        self._finder.skipping = self._register.first
+        steps = 0
+        while self._walks and (first or steps < WALK_STEPS):
+            for entry in self._walks[0]:
+                if entry is not None:
+                    self._found(entry, time)
+                elif (steps := steps + 1) >= WALK_STEPS and not first:
+                    break
+            else:
+                self._walks.popleft()
+        if first:
+            self._register.end_first()
+            self._finder.skipping = False
+
+    def _found(self, entry: Entry, time: float) -> None:
+        log = self._register.by_path.get(entry.path)
+        if entry.is_folder:
+            self._refusals.note(entry.path, "directory")
+        elif log is None or entry.is_link or entry.inode != log.position.inode:
+            self._finder.found(entry.path, time)
+
+    def _trouble(self, folder: str, error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            self._refusals.note(folder, "folder_unreadable")
+        elif folder not in self._globs.roots:
+            self._refusals.note(folder, "folder_vanished")
+
+    def _look_at_roots(self, time: float) -> None:
+        roots = self._globs.watchable()
+        if self._watch is not None:
+            self._watch.follow(roots, time)
+        self.stats.up = any(os.access(root, os.R_OK | os.X_OK) for root in roots)
+        why = f"none of {', '.join(roots)} can be listed; create them, give permission, or correct paths"
+        self.stats.why_down = "" if self.stats.up else why
+
+    def _offer(self, time: float, now: float) -> list[Chunk]:
+        chunks, budget = [], POLL_BYTES
+        for log in list(self._active):
+            if budget <= 0:
+                break
+            end = log.due(time, self._settings.grace_seconds)
+            if end is None:
+                if not log.active(time):
+                    del self._active[log]
+                continue
+            chunk = self._chunk(log, end, time, now)
+            if chunk is not None:
+                chunks.append(chunk)
+                budget -= len(chunk.data)
+                self._active[log] = self._active.pop(log)
+        return chunks
+
+    def _chunk(self, log: Log, end: End, time: float, now: float) -> Chunk | None:
+        """What a log has to offer. An end is always offered, so that the pipeline may forget the log."""
+        if log.over:
+            block, start, data = b"", log.position.offset, b""
+        else:
+            got = self._read(log, time)
+            if got is None:
+                return None
+            block, start = got
+            data = block[log.position.offset - start :]
+            self.stats.last_read = now if data else self.stats.last_read
+        data = data[: share(data, end, self._settings.line_bytes)]
+        if not data and end != "final":
+            return None
+        if end == "quiet":
+            log.quiet_at = log.looked_to
+        log.handed = Handed(block, start, end)
+        position = log.position
+        return Chunk(
+            log=log.key,
+            origin=log.origin,
+            path=position.path,
+            source="job",
+            format=self._format(log, data),
+            offset=position.offset,
+            line=position.line,
+            data=data,
+            read_at=now,
+            end=end,
+            job=log.job,
+        )
+
+    def _read(self, log: Log, time: float) -> tuple[bytes, int] | None:
+        """The next bytes of a log and where they start, holes and NULs before the next line left out."""
+        count = max(CHUNK_BYTES, self._settings.line_bytes)
+        for _ in range(HOLES):
+            got = self._follower.read(log, count, time)
+            if got is None:
+                return None
+            block, start = got
+            self.stats.bytes_read += log.take_in(block, start, count)
+            if not log.skip_nuls(block, start):
+                break
+            self._register.save(log)
+        if log.position.offset == 0 and log.keep_mark(block):
+            self._register.save(log)
+        if not log.judged and log.looked_to > log.position.offset:
+            log.judged = True
+            if looks_binary(block[log.position.offset - start :]):
+                self._finder.refuse_binary(log)
+                return None
+        return block, start
+
+    def _format(self, log: Log, data: bytes) -> LogFormat:
+        if self._settings.format != "auto":
+            return self._settings.format
+        if log.position.format is None:
+            log.position = replace(log.position, format=format_of(log.base, data))
+        return log.position.format or "plain"
+
+    def _measure(self, time: float) -> None:
+        behind = [log for log in self._active if log.lag]
+        self.stats.files = len(self._register.logs)
+        self.stats.open_files = len(self._open_logs)
+        self.stats.lag_bytes = sum(log.lag for log in behind)
+        self.stats.lag_seconds = max((time - log.waiting for log in behind if log.waiting is not None), default=0.0)
+
+
+class _Clock:
+    """Seconds since the first poll. A wall clock that is set back stops it for a moment; it never goes back itself."""
+
+    def __init__(self) -> None:
+        self._time = 0.0
+        self._last: float | None = None
+
+    def tick(self, now: float) -> tuple[float, float]:
+        """The time, and how much of it has passed since the last call."""
+        passed = max(0.0, now - self._last) if self._last is not None else 0.0
+        self._last = now
+        self._time += passed
+        return self._time, passed
