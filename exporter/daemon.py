@@ -10,7 +10,7 @@ import json
 import platform
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -107,6 +107,9 @@ class Daemon:
                 source.advance(chunk.log, done.consumed, done.newlines)
                 busy = busy or done.consumed > 0
                 urgent = urgent or bool(done.matches)
+                if self._clock() - now >= COMMIT_SECONDS:  # a back-fill: what is done is safe from a kill
+                    now = self.last_round = self._clock()
+                    self.commit(now)
         told = self.casebook.settle(now, self.facts.at)
         for diagnosis in told:
             self._tell(diagnosis, now)
@@ -271,8 +274,8 @@ class Daemon:
 
     def _take(self, chunk: Chunk) -> Processed:
         done = self.pipeline.process(chunk)
-        for match in done.matches:
-            self.ledger.add("gpufault_lines_matched_total", match.signature, match.source)
+        for signature, count in Counter(match.signature for match in done.matches).items():
+            self.ledger.add("gpufault_lines_matched_total", signature, chunk.source, by=count)
         self.casebook.add(done.matches)
         for name, count in (
             ("gpufault_unmatched_error_lines_total", done.unmatched),

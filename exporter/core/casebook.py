@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from exporter.core.diagnose import diagnose, ultimate_root
-from exporter.core.incidents import Entry, OpenIncidents, Told
+from exporter.core.incidents import Entry, OpenIncidents, Told, condense
 from exporter.core.model import Diagnosis, Incident, Match
 from exporter.core.signatures import Catalogue
 from exporter.core.stored import dump_entry, load_entry
@@ -37,8 +37,8 @@ class Casebook:
 
     def add(self, matches: Iterable[Match]) -> None:
         """Let matches join their incidents."""
-        for match in matches:
-            self._open.add(match)
+        for incident in condense(matches, self._open.window):
+            self._open.join(incident)
 
     def settle(self, now: float, facts_at: FactsAt, *, everything: bool = False) -> list[Diagnosis]:
         """The diagnoses that are due: each incident is told of once. `everything`: no more matches will come."""

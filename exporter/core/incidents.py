@@ -6,7 +6,7 @@ is associative and commutative, so any order of arrival gives the same incidents
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -26,18 +26,35 @@ def scope_of(match: Match) -> str:
     return f"job {match.job.id}" if match.job else f"log {match.path}"
 
 
-def of(match: Match) -> Incident:
-    """The incident of a single match."""
+def condense(matches: Iterable[Match], window: float) -> list[Incident]:
+    """The incidents of some matches taken by themselves: a flood of lines becomes a few values in one pass."""
+    by_key: dict[Key, list[Match]] = {}
+    for match in matches:
+        gpu = match.gpu if match.source == "kernel" else None
+        by_key.setdefault((scope_of(match), match.signature, gpu), []).append(match)
+    incidents = []
+    for key, found in by_key.items():
+        found.sort(key=lambda m: (m.order, m.origin))
+        start = 0
+        for index in range(1, len(found) + 1):
+            if index == len(found) or found[index].time - found[index - 1].time > window:
+                incidents.append(_of(key, found[start:index]))
+                start = index
+    return incidents
+
+
+def _of(key: Key, matches: Sequence[Match]) -> Incident:
+    """The incident of matches in canonical order without a long silence between them."""
     return Incident(
-        scope=scope_of(match),
-        signature=match.signature,
-        gpu=match.gpu if match.source == "kernel" else None,
-        matches=(match,),
-        lines=1,
-        last_time=match.time,
-        first_read=match.read_at,
-        last_read=match.read_at,
-        ranks=frozenset({match.rank}) if match.rank else frozenset(),
+        scope=key[0],
+        signature=key[1],
+        gpu=key[2],
+        matches=tuple(matches[:KEPT_MATCHES]),
+        lines=len(matches),
+        last_time=matches[-1].time,
+        first_read=min(m.read_at for m in matches),
+        last_read=max(m.read_at for m in matches),
+        ranks=_bounded(frozenset(m.rank for m in matches if m.rank)),
     )
 
 
@@ -46,7 +63,6 @@ def merge(a: Incident, b: Incident) -> Incident:
     matches = sorted(
         {(m.order, m.origin): m for m in (*a.matches, *b.matches)}.values(), key=lambda m: (m.order, m.origin)
     )
-    ranks = a.ranks | b.ranks
     return replace(
         a,
         matches=tuple(matches[:KEPT_MATCHES]),
@@ -54,8 +70,12 @@ def merge(a: Incident, b: Incident) -> Incident:
         last_time=max(a.last_time, b.last_time),
         first_read=min(a.first_read, b.first_read),
         last_read=max(a.last_read, b.last_read),
-        ranks=ranks if len(ranks) <= KEPT_RANKS else frozenset(sorted(ranks)[:KEPT_RANKS]),
+        ranks=_bounded(a.ranks | b.ranks),
     )
+
+
+def _bounded(ranks: frozenset[str]) -> frozenset[str]:
+    return ranks if len(ranks) <= KEPT_RANKS else frozenset(sorted(ranks)[:KEPT_RANKS])
 
 
 def touch(a: Incident, b: Incident, window: float) -> bool:
@@ -87,8 +107,8 @@ def gpu_of(incident: Incident) -> str | None:
 def group(matches: Iterable[Match], window: float) -> list[Incident]:
     """The incidents of a finished set of matches, in canonical order."""
     episodes = OpenIncidents(window)
-    for match in matches:
-        episodes.add(match)
+    for incident in condense(matches, window):
+        episodes.join(incident)
     return sorted((entry.incident for entry in episodes), key=lambda i: (i.order, i.first.origin))
 
 
@@ -139,9 +159,9 @@ class OpenIncidents:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, match: Match) -> None:
-        """Let a match join its incident, or start one. It may join two that were apart."""
-        incident, told, number = of(match), None, 0
+    def join(self, incident: Incident) -> None:
+        """Let new matches join the incident that they belong to, or start one. They may join two that were apart."""
+        told, number = None, 0
         for other in list(self._by_key.get(incident.key, {}).values()):
             if touch(other.incident, incident, self.window):
                 self._take(other)

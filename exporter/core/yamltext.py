@@ -7,7 +7,7 @@ keys, no aliases (a pack of ten lines could expand to gigabytes), no tags. Knows
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,9 @@ Loc = tuple[str | int, ...]
 MAX_CHARS = 4 * 1024 * 1024  # the largest pack of a peer (an XID catalogue) is 0.3 MB
 MAX_DEPTH = 64  # deeper than any condition that a person writes
 
-_QUOTED = ("'", '"', "|", ">")
-_INT = re.compile(r"[-+]?[0-9]+\Z")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+# Numbers with leading zeros and those of over 18 digits are none: no setting has them, and int() refuses 4,301 digits.
+_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})\Z")
+_FLOAT = re.compile(r"[-+]?(?:(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)\Z")
 _CONSTANTS: dict[str, bool | None] = {
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
@@ -76,72 +76,105 @@ def parse(text: str, file: str) -> Document:
     if len(text) > MAX_CHARS:
         raise InvalidInput([Problem(file, 1, 1, "", f"over {MAX_CHARS} characters; split it into several files")])
     try:
-        root = yaml.compose(text, Loader=yaml.CSafeLoader)
+        reader = _Reader(file, yaml.parse(text, Loader=yaml.CSafeLoader))
+        data = reader.document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, col = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         raise InvalidInput([Problem(file, line, col, "", f"not YAML: {error.problem or error.context}")]) from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeEncodeError) as error:
         raise InvalidInput([Problem(file, 1, 1, "", f"not YAML: {' '.join(str(error).split())}")]) from None
-    except RecursionError:
-        raise InvalidInput([Problem(file, 1, 1, "", f"nested deeper than {MAX_DEPTH} levels; flatten it")]) from None
-    reader = _Reader(file)
-    data = None if root is None else reader.value(root, ())
     if reader.problems:
         raise InvalidInput(reader.problems)
     return Document(file, data, reader.places)
 
 
 class _Reader:
-    """Walks composed nodes once, collecting data, places and problems."""
+    """Walks the events of a parser once, collecting data, places and problems.
 
-    def __init__(self, file: str) -> None:
+    Events, not nodes: libyaml composes nodes by recursion in C, and 100,000 opening brackets end the process.
+    """
+
+    def __init__(self, file: str, events: Iterator[Any]) -> None:
         self.file = file
         self.places: dict[Loc, tuple[int, int]] = {}
         self.problems: list[Problem] = []
-        self._seen: set[int] = set()
+        self._events = events
 
-    def value(self, node: yaml.Node, loc: Loc) -> Any:
-        self.places.setdefault(loc, _place(node))
-        if id(node) in self._seen:
-            return self._refuse(node, loc, "aliases (*name) are not allowed here; write the value out")
-        self._seen.add(id(node))
+    def document(self) -> Any:
+        """The data of the one document, None where there is none."""
+        data, documents = None, 0
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents == 1:
+                    data = self._value(next(self._events), ())
+                else:
+                    self._refuse(event, (), "a second document; split it into several files")
+        return data
+
+    def _value(self, event: Any, loc: Loc) -> Any:
+        self.places.setdefault(loc, _place(event))
+        if isinstance(event, yaml.AliasEvent):
+            return self._refuse(event, loc, "aliases (*name) are not allowed here; write the value out")
+        if event.tag is not None:
+            self._refuse(event, loc, f"tags ({event.tag}) are not allowed here; remove it, and quote what is to be text")
+        if isinstance(event, yaml.ScalarEvent):
+            return _scalar(event)
         if len(loc) > MAX_DEPTH:
-            return self._refuse(node, loc, f"nested deeper than {MAX_DEPTH} levels; flatten it")
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, loc)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.value(item, (*loc, index)) for index, item in enumerate(node.value)]
-        return _scalar(node)
+            self._refuse(event, loc, f"nested deeper than {MAX_DEPTH} levels; flatten it")
+            return self._skip()
+        return self._mapping(loc) if isinstance(event, yaml.MappingStartEvent) else self._sequence(loc)
 
-    def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[str, Any]:
+    def _sequence(self, loc: Loc) -> list[Any]:
+        out: list[Any] = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            out.append(self._value(event, (*loc, len(out))))
+        return out
+
+    def _mapping(self, loc: Loc) -> dict[str, Any]:
         out: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                self._refuse(key_node, loc, "a key must be plain text")
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            if not isinstance(event, yaml.ScalarEvent):
+                self._refuse(event, loc, "a key must be plain text")
+                self._pass_over(event)
+                self._pass_over(next(self._events))
                 continue
-            key = str(key_node.value)
+            key = str(event.value)
             here = (*loc, key)
             if key in out:
                 line, _ = self.places[here]
-                self._refuse(key_node, here, f"given twice (first in line {line}); keep one")
+                self._refuse(event, here, f"given twice (first in line {line}); keep one")
+                self._pass_over(next(self._events))
                 continue
-            self.places[here] = _place(key_node)
-            out[key] = self.value(value_node, here)
+            self.places[here] = _place(event)
+            out[key] = self._value(next(self._events), here)
         return out
 
-    def _refuse(self, node: yaml.Node, loc: Loc, what: str) -> None:
-        line, col = _place(node)
+    def _pass_over(self, event: Any) -> None:
+        """Leave out a whole value."""
+        if isinstance(event, yaml.CollectionStartEvent):
+            self._skip()
+
+    def _skip(self) -> None:
+        """Leave out the rest of the collection that has just begun, however deep it is."""
+        depth = 1
+        while depth:
+            event = next(self._events)
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+
+    def _refuse(self, event: Any, loc: Loc, what: str) -> None:
+        line, col = _place(event)
         self.problems.append(Problem(self.file, line, col, key_path(loc), what))
 
 
-def _place(node: yaml.Node) -> tuple[int, int]:
-    return node.start_mark.line + 1, node.start_mark.column + 1
+def _place(event: Any) -> tuple[int, int]:
+    return event.start_mark.line + 1, event.start_mark.column + 1
 
 
-def _scalar(node: yaml.Node) -> Any:
-    text = str(node.value)
-    if node.style in _QUOTED:  # type: ignore[attr-defined]  # quoted or block: text, whatever it looks like
+def _scalar(event: yaml.ScalarEvent) -> Any:
+    text = str(event.value)
+    if event.style:  # quoted or block: text, whatever it looks like
         return text
     if text in _CONSTANTS:
         return _CONSTANTS[text]

@@ -10,68 +10,76 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from exporter.sources import rotation
-from exporter.sources.follow import Follower, file_at
-from exporter.sources.identity import HEAD_BYTES, Inode
+from exporter.sources.follow import Follower
+from exporter.sources.identity import HEAD_BYTES, Inode, inode_of
 from exporter.sources.opening import OpenFile
 from exporter.sources.register import Register
 from exporter.sources.tail import Log
 
 COPY_SECONDS = 5.0  # a copy that grows no more is truncated within milliseconds, or was no copytruncate
+MAX_WAITING = 64  # open files; a file beyond them is found again by the next walk
 
 
 @dataclass(slots=True)
-class _Suspect:
+class Suspect:
+    """A file that waits: whose copy it may be, and as whose next log (`base`) it would be read."""
+
+    base: str
+    path: str
+    file: OpenFile
     log: Log
-    file: Inode  # of the log
+    log_file: Inode
     size: int
     since: float
 
 
 class Copies:
-    """The files that wait, by path."""
+    """The files that wait."""
 
     def __init__(self, register: Register, follower: Follower) -> None:
         self._register = register
         self._follower = follower
-        self._suspects: dict[str, _Suspect] = {}
+        self._waiting: dict[Inode, Suspect] = {}
 
-    def is_suspect(self, path: str) -> bool:
-        return path in self._suspects
+    def wait_for(self, file: Inode) -> bool:
+        """Whether a file waits already, or would have to and cannot."""
+        return file in self._waiting or len(self._waiting) >= MAX_WAITING
 
-    def suspect(self, path: str, file: OpenFile, beside: Sequence[Log], now: float) -> bool:
+    def suspect(self, base: str, path: str, file: OpenFile, beside: Sequence[Log], now: float) -> bool:
         """Whether a new file has to wait, since all of it may be a copy of one of the logs `beside` it."""
-        size = file.status().st_size
+        status = file.status()
         for log in beside:
-            if log.left is None and self._same(file, log, size, now):
-                self._suspects[path] = _Suspect(log, log.position.file, size, now)
+            if log.left is None and self._same(file, log, status.st_size, now):
+                suspect = Suspect(base, path, file, log, log.position.file, status.st_size, now)
+                self._waiting[inode_of(status)] = suspect
                 return True
         return False
 
-    def settled(self, now: float) -> Iterator[tuple[str, int]]:
+    def settled(self, now: float) -> Iterator[tuple[Suspect, int]]:
         """The files that need not wait any longer, and from where on each is to be read."""
-        for path, suspect in list(self._suspects.items()):
-            known = file_at(path)
-            if known is None or known in self._register.by_file:
-                del self._suspects[path]  # deleted, or what the log goes on in
-                continue
-            offset = self._judge(path, suspect, now)
-            if offset is not None:
-                del self._suspects[path]
-                yield path, offset
+        for inode, suspect in list(self._waiting.items()):
+            offset = None
+            if inode not in self._register.by_file:  # else it is what the log goes on in
+                offset = self._judge(suspect, now)
+                if offset is None:
+                    continue
+            del self._waiting[inode]
+            if offset is None:
+                suspect.file.close()
+            else:
+                yield suspect, offset
 
-    def _judge(self, path: str, suspect: _Suspect, now: float) -> int | None:
+    def close(self) -> None:
+        for suspect in self._waiting.values():
+            suspect.file.close()
+
+    def _judge(self, suspect: Suspect, now: float) -> int | None:
         """From where on to read a file; None while that cannot be told."""
-        file = self._follower.open(path)
-        if file is None:
-            return None
-        try:
-            size = file.status().st_size
-            if suspect.log.position.file != suspect.file:
-                return size  # the log was truncated, after more had been read of it than was copied
-            if not self._same(file, suspect.log, size, now):
-                return 0
-        finally:
-            file.close()
+        size = suspect.file.status().st_size
+        if suspect.log.position.file != suspect.log_file:
+            return size  # the log was truncated, after more had been read of it than was copied
+        if not self._same(suspect.file, suspect.log, size, now):
+            return 0
         if size != suspect.size:
             suspect.size, suspect.since = size, now
         if now - suspect.since < COPY_SECONDS:

@@ -125,6 +125,7 @@ class FilesSource:
     def close(self) -> None:
         if self._watch is not None:
             self._watch.close()
+        self._finder.close()
         for log in self._register.logs.values():
             log.close()
 

@@ -15,7 +15,7 @@ from exporter.sources import rotation
 from exporter.sources.carriers import format_of
 from exporter.sources.copies import Copies
 from exporter.sources.discovery import Globs
-from exporter.sources.follow import Follower, same_generation
+from exporter.sources.follow import Follower, file_at, same_generation
 from exporter.sources.identity import HEAD_BYTES, Fingerprint, Inode, generation, inode_of
 from exporter.sources.open_logs import OpenLogs
 from exporter.sources.opening import KINDS, OpenFile, looks_binary, reason_of
@@ -73,16 +73,18 @@ class Finder:
 
     def vacated(self, path: str, now: float) -> None:
         """The log of a path has gone on elsewhere: other files may have had the path since, and one may have it now."""
-        self._take_unseen(path, now)
+        last = self._register.last_of(path)
         if self._globs.match(path):
             self.found(path, now)
+        self._take_unseen(path, last, now)
 
     def settle_copies(self, now: float) -> None:
         """See what has become of the files that may be copies."""
-        for path, offset in self._copies.settled(now):
-            file = self._follower.open(path)
-            if file is not None:
-                self._start(path, path, file, min(offset, file.status().st_size), now)
+        for suspect, offset in self._copies.settled(now):
+            path = suspect.path
+            if file_at(path) != inode_of(suspect.file.status()):
+                path = suspect.file.location()
+            self._start(suspect.base, path, suspect.file, offset, now)
 
     def refuse_binary(self, log: Log) -> None:
         """A log's first bytes are no text."""
@@ -120,8 +122,6 @@ class Finder:
         if len(self._register.logs) >= MAX_FILES:
             self._refusals.note(path, "too_many_files")
             return
-        if self._copies.is_suspect(path):
-            return
         beside = [log for p in rotation.originals(path) if (log := self._register.by_path.get(p)) is not None]
         for log in beside:
             self._make_sure(log, now)
@@ -131,18 +131,18 @@ class Finder:
         if file is None:
             return
         status = file.status()
-        if inode_of(status) in self._register.by_file:
+        if inode_of(status) in self._register.by_file or self._copies.wait_for(inode_of(status)):
             file.close()
-        elif self._revive(path, path, file, now):
-            return
-        elif self._copies.suspect(path, file, beside, now):
-            file.close()
-        else:
-            self._take_unseen(path, now)
+        elif not self._revive(path, path, file, now) and not self._copies.suspect(path, path, file, beside, now):
+            last = self._register.last_of(path)
             offset = self._follower.short_copies.pop(inode_of(status), 0)
             if self.skipping:
                 offset = start_of_last_line(file.read, status.st_size, self._line_bytes)
             self._start(path, path, file, offset, now)
+            self._take_unseen(path, last, now)
+
+    def close(self) -> None:
+        self._copies.close()
 
     def _start(self, base: str, path: str, file: OpenFile, offset: int, now: float) -> Log:
         """The next log of `base`, in an open file."""
@@ -186,27 +186,31 @@ class Finder:
                 return True
         return False
 
-    def _take_unseen(self, path: str, now: float) -> None:
-        """Files that were at `path` after its last log and have been moved on before they were seen, oldest first."""
-        for log in self._register.logs_of(path):
-            self._make_sure(log, now)
-        last = self._register.last_of(path)
+    def _take_unseen(self, path: str, last: Position | None, now: float) -> None:
+        """Files that were at `path` after its `last` log and have been moved on before they were seen, oldest first."""
         if last is None:
             return
+        for log in self._register.logs_of(path):
+            self._make_sure(log, now)
         folder, name = os.path.split(path)
-        siblings = self._follower.folder(folder).siblings(name)
-        for sibling, status in reversed(rotation.newest_first(siblings)):
+        for sibling, status in reversed(rotation.newest_first(self._follower.folder(folder).siblings(name))):
             known = inode_of(status) in self._register.by_file or self._globs.match(sibling)
-            if known or status.st_mtime_ns < last.modified or not stat.S_ISREG(status.st_mode):
-                continue
-            file = rotation.opened(sibling, self._follower.roots)
-            if file is None or self._revive(path, sibling, file, now):
-                continue
-            if sibling.endswith(rotation.COMPRESSED):
-                if not unpacks_like(last.mark, file):
-                    self._refusals.note(sibling, "rotated_compressed")
-                continue
-            self._start(path, sibling, file, self._follower.short_copies.pop(inode_of(status), 0), now)
+            if not known and status.st_mtime_ns >= last.modified and stat.S_ISREG(status.st_mode):
+                self._take_sibling(path, sibling, last, now)
+
+    def _take_sibling(self, base: str, path: str, last: Position, now: float) -> None:
+        file = rotation.opened(path, self._follower.roots)
+        if file is None or self._revive(base, path, file, now):
+            return
+        inode = inode_of(file.status())
+        current = self._register.by_path.get(base)
+        if path.endswith(rotation.COMPRESSED):
+            if not unpacks_like(last.mark, file):
+                self._refusals.note(path, "rotated_compressed")
+        elif self._copies.wait_for(inode):
+            file.close()
+        elif current is None or not self._copies.suspect(base, path, file, [current], now):
+            self._start(base, path, file, self._follower.short_copies.pop(inode, 0), now)
 
     def _make_sure(self, log: Log, now: float) -> None:
         """See whether a log still is where it was, before a file beside it is judged."""

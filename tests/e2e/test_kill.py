@@ -27,14 +27,14 @@ class Writer(threading.Thread):
         self._rotations = 0
 
     def run(self) -> None:
-        while not self.stop.wait(0.002):
+        while not self.stop.wait(0.01):
             path = self.folder / f"job-{self._dice.randrange(6)}.log"
             with path.open("a") as log:
                 for _ in range(self._dice.randrange(1, 20)):
                     log.write("step 12 loss 0.5\n" * self._dice.randrange(5))
                     self.written += 1
                     log.write(f"e2e crash seq={self.written} of {path.stem.replace('-', '_')}\n")
-            if self._dice.random() < 0.02:
+            if self._dice.random() < 0.05:
                 self._rotations += 1
                 if self._dice.random() < 0.5:
                     path.rename(path.with_name(f"{path.name}.{self._rotations}"))
