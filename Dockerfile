@@ -10,7 +10,7 @@ RUN python -m venv /opt/tools \
 # --without-pip: nothing in the image installs anything
 RUN python -m venv --without-pip /opt/gpufault \
     && pip --python /opt/gpufault/bin/python install --require-hashes --requirement requirements.lock
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY exporter exporter
 COPY signatures signatures
 RUN /opt/tools/bin/python -P -m build --no-isolation --wheel \

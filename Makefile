@@ -11,7 +11,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	done)
 
 # Folders are in the list too: their time changes when a file goes away.
-SOURCES := pyproject.toml README.md LICENSE $(shell find exporter signatures -not -path '*/__pycache__*')
+SOURCES := pyproject.toml hatch_build.py README.md LICENSE $(shell find exporter signatures -not -path '*/__pycache__*')
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

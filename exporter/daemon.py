@@ -12,9 +12,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import structlog
+from typing import TYPE_CHECKING, Any
 
 from exporter import __version__, inputs
 from exporter.config import Config
@@ -40,7 +38,8 @@ DRAIN_SECONDS = 1.5  # sources offer an unfinished last line after a second of q
 BUSY_ROUNDS = 64  # rounds without a nap before the journal, the facts and systemd are looked at again
 SHOWN_INCIDENTS = 20  # on the landing page
 
-Log = structlog.typing.FilteringBoundLogger
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 
 class Daemon:
@@ -53,7 +52,7 @@ class Daemon:
         state: State,
         *,
         node: str,
-        log: Log,
+        log: FilteringBoundLogger,
         facts: NodeFacts | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:

@@ -55,12 +55,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load: Any) -> int:
+    from exporter import memory
     from exporter.cli.logs import start_logging
     from exporter.daemon import Daemon
     from exporter.service import Service
     from exporter.state import State
     from exporter.web import serve
 
+    memory.few_arenas()
     log = start_logging(options.log_level, options.log_format)
     state = State(config.state_dir)
     try:
@@ -72,6 +74,7 @@ def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load
             return 0
         service = Service(daemon, load)
         server = serve(options.web_listen_address or [":9873"], service, options.web_telemetry_path)
+        memory.give_back()
         log.info("listening", addresses=list(server.addresses), signatures=len(catalogue.signatures), node=daemon.node)
         service.run()
         server.close(timeout=5.0)

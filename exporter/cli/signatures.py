@@ -47,7 +47,7 @@ def _show(options: argparse.Namespace) -> int:
 
     from exporter import packs
 
-    catalogue = packs.load([Path(d) for d in options.signatures_dir or ()])
+    catalogue = packs.load([Path(d) for d in options.signatures_dir or ()], whole=True)
     item = catalogue.signatures.get(options.id) or catalogue.root_causes.get(options.id)
     if item is None:
         near = [i for i in (*catalogue.signatures, *catalogue.root_causes) if options.id in i]
@@ -65,13 +65,8 @@ def _show(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from exporter import packs
     from exporter.core.check import broken_promises
-    from exporter.core.signatures import load_packs
 
-    texts = [(f"builtin/{name}", text) for name, text in packs.builtin()]
-    for given in map(Path, options.packs):
-        paths = sorted(given.glob("**/*.y*ml")) if given.is_dir() else [given]
-        texts += [(str(path), path.read_text(encoding="utf-8", errors="backslashreplace")) for path in paths]
-    catalogue = load_packs(texts)
+    catalogue = packs.load([Path(given) for given in options.packs], whole=True)
     broken = list(broken_promises(catalogue))
     for promise in broken:
         print(promise)

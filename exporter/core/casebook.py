@@ -67,16 +67,19 @@ class Casebook:
         """Close what nothing can join any more. What grew after it was told of comes back, to be journalled again."""
         near_of = _remembered(self._open.near)
         grown = []
-        for entry in self._open.let_go(now):
+        leaving = self._open.leaving(now)
+        for entry in leaving:  # while all are still there, to be near each other
             if entry.told and entry.told.id and entry.incident.lines > entry.told.lines:
                 facts = facts_at(entry.incident.first.time)
                 diagnosis = diagnose(entry, near_of(entry), entry, facts, self._catalogue, self._node)
                 grown.append(diagnosis)
+        for entry in leaving:
+            self._open.take(entry)
         return grown
 
     def open_by_signature(self) -> Counter[str]:
         """How many incidents have not settled yet."""
-        return Counter(e.incident.signature for e in self._open if e.told is None)
+        return Counter(e.incident.signature for e in self._open.waiting)
 
     def incidents(self) -> list[Incident]:
         """All that are open, settled or not."""
@@ -85,7 +88,7 @@ class Casebook:
     @property
     def waiting(self) -> bool:
         """Whether anything has yet to settle."""
-        return any(e.told is None for e in self._open)
+        return bool(self._open.waiting)
 
     def unsaved(self) -> dict[str, str | None]:
         """Entries that changed since `saved`: JSON by number, or None where gone."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import calendar
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from exporter.core import kmsg
@@ -26,7 +26,10 @@ _ISO = (
     r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)[T ](?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
     r"(?:[.,](?P<fraction>\d{1,9}))?(?P<zone>Z|[+-]\d\d:?\d\d)?"
 )
-_SYSLOG_TIME = r"(?P<mon>[A-Z][a-z]{2}) +(?P<day>\d{1,2}) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+_SYSLOG_TIME = (
+    r"(?P<mon>[A-Z][a-z]{2}) +(?P<day>\d{1,2}) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+    r"(?:\.(?P<fraction>\d{1,9}))?"
+)
 _MONOTONIC = r"\[ *(?P<mono>\d{1,10}\.\d{6})\](?:\[ *[TC]\d+\])? ?"
 
 # What carriers put in front of a job's line: docs of srun --label, mpirun --tag-output, PALS, c10d, compose, Actions.
@@ -55,11 +58,20 @@ _KERNEL_PREFIXES = tuple(
         rf"{_ISO} (?=\S)",
     )
 )
-_TAGGED_BY_OTHERS = re.compile(
-    rf"(?:(?:<\d+>)?{_SYSLOG_TIME}|\d{{4}}-\d\d-\d\dT\S+) [\w.:-]+ (?!kernel\b)[\w./()@-]+(?:\[\d+\])?: "
+# What a syslog daemon, journalctl or dmesg puts in front of a line that is not the kernel's: any user may write one, with
+# any tag. After a classic stamp, in whatever language, comes a host, then `kernel:` or another's tag. After an ISO stamp
+# the host may be missing (dmesg's own has a comma), so only what looks like `host tag[pid]: ` is another's.
+_KERNELS_TAG = r"(?:kern\.\w+ )?kernel(?:\[\d+\])?:"
+_BY_OTHERS = re.compile(
+    rf"(?:<\d+>)?[^\W\d]{{3,6}}\.? +\d{{1,2}} \d\d:\d\d:\d\d(?:\.\d+)? \S+ (?!{_KERNELS_TAG})"
+    rf"|\d{{4}}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)? [\w.-]+ (?!{_KERNELS_TAG})[^\s:\[]+(?:\[\d+\])?: "
+    r"|<(?:[89]|[1-9]\d+)>"  # dmesg --raw: facility * 8 + level, and the kernel's facility is 0
+    r"|(?!kern\b)[a-z]+[0-7]? *:(?:emerg|alert|crit|err|warn|notice|info|debug) *: "  # dmesg --decode
 )
 _CRI = re.compile(r"(?P<time>\d{4}-\d\d-\d\dT\S+) (?P<stream>stdout|stderr) (?P<part>[FP])(?::\S+)?(?: |$)")
 _ISO_ALONE = re.compile(_ISO)
+_YEAR_SECONDS = 31556952  # the mean Gregorian year
+_LATEST = 4102444800.0  # 2100: no log is from later, and what lies beyond the year 9999 no record could state
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +146,14 @@ def docker_part(raw: bytes, clock: Clock) -> Part:
     """A line of docker's json-file log: `{"log": "text\\n", "stream": …, "time": …}`; without the \\n the line goes on."""
     try:
         entry = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Part(_text(raw), None)
     if not isinstance(entry, dict) or not isinstance(entry.get("log"), str):
         return Part(_text(raw), None)
     stamp = _ISO_ALONE.match(str(entry.get("time", "")))
-    text: str = entry["log"]
+    text = (
+        entry["log"].encode("utf-8", "backslashreplace").decode()
+    )  # JSON can hold half a surrogate pair, UTF-8 cannot
     time = _from_iso(stamp, clock) if stamp else None
     return Part(text.removesuffix("\n"), time, str(entry.get("stream", "")), not text.endswith("\n"))
 
@@ -165,6 +179,8 @@ def _job(record: Record, clock: Clock) -> Record:
 
 def _kernel(record: Record, clock: Clock) -> Record:
     for _ in range(MAX_PREFIXES):
+        if written_by_others(record.text):
+            break
         for prefix in _KERNEL_PREFIXES:
             found = prefix.match(record.text)
             if found and found.end() > 0:
@@ -201,7 +217,7 @@ def _kmsg(raw: bytes, clock: Clock) -> Record:
     mono = None if header.us is None else header.us / 1e6
     return Record(
         text=clean(_text(kmsg.unescape(raw[header.text_at :]))),
-        time=clock.boot_time + mono if clock.boot_time is not None and mono is not None else None,
+        time=_possible(clock.boot_time + mono) if clock.boot_time is not None and mono is not None else None,
         mono=mono,
         device=header.device.removeprefix("+pci:") if header.device else None,
         kernel=header.pri >> 3 == 0,  # facility 0 cannot be written from user space (Documentation/ABI dev-kmsg)
@@ -215,8 +231,16 @@ def _from_iso(found: re.Match[str], clock: Clock) -> float | None:
         whole = calendar.timegm((*(int(f[k]) for k in ("year", "month", "day", "hour", "minute", "second")), 0, 0, 0))
     except (ValueError, OverflowError):
         return None
-    fraction = float(f"0.{f['fraction']}") if f.get("fraction") else 0.0
-    return whole + fraction - _zone_seconds(f.get("zone"), clock)
+    return _possible(whole + _fraction(f) - _zone_seconds(f.get("zone"), clock))
+
+
+def _fraction(fields: Mapping[str, str | None]) -> float:
+    return float(f"0.{fields['fraction']}") if fields.get("fraction") else 0.0
+
+
+def _possible(time: float) -> float | None:
+    """A time, unless it is one that no clock of a node shows: then it was a number of something else, or a forgery."""
+    return time if 0.0 <= time < _LATEST else None
 
 
 def _zone_seconds(zone: str | None, clock: Clock) -> float:
@@ -234,23 +258,18 @@ def _from_syslog(found: re.Match[str], clock: Clock) -> float | None:
     month = _MONTHS.get(f["mon"])
     if month is None:
         return None
-    year = int(f["year"]) if f.get("year") else _year_of(clock.read_at)
-    for candidate in (year, year - 1):
-        parts = (candidate, month, int(f["day"]), int(f["hour"]), int(f["minute"]), int(f["second"]), 0, 0, 0)
+    about = int(clock.read_at // _YEAR_SECONDS) + 1970  # a day off at New Year, so its neighbours are looked at too
+    for year in (int(f["year"]),) if f.get("year") else (about + 1, about, about - 1):
+        parts = (year, month, int(f["day"]), int(f["hour"]), int(f["minute"]), int(f["second"]), 0, 0, 0)
         try:
-            time = calendar.timegm(parts) - clock.utc_offset
+            time = calendar.timegm(parts) + _fraction(f) - clock.utc_offset
         except (ValueError, OverflowError):
             return None
         if f.get("year") or time <= clock.read_at + 86400:
-            return time
+            return _possible(time)
     return None
 
 
-def _year_of(time: float) -> int:
-    """The year of a Unix time, by the mean Gregorian year: only its edge hours are off, and _from_syslog allows a day."""
-    return 1970 + int(time // 31556952)
-
-
 def written_by_others(text: str) -> bool:
-    """A syslog line with another tag than `kernel:`: any user may write one, whatever it says."""
-    return bool(_TAGGED_BY_OTHERS.match(text))
+    """Whether a line of a kernel log says that it is not the kernel's: any user may write one, whatever it says."""
+    return bool(_BY_OTHERS.match(text))

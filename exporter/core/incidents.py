@@ -6,6 +6,7 @@ is associative and commutative, so any order of arrival gives the same incidents
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -138,35 +139,46 @@ class Entry:
 
 
 class OpenIncidents:
-    """The incidents that more matches may still join. Holds values; only this collection changes."""
+    """The incidents that more matches may still join. Holds values; only this collection changes.
+
+    Found by place (a scope, or all of a source) and by time in cells as long as the window: what is near or touches is
+    in the cells of an incident or beside them, so that a storm of 10,000 costs no more an incident than a handful.
+    """
 
     def __init__(self, window: float, entries: Iterable[Entry] = (), *, live: bool = True) -> None:
         self.window = window
         self._live = live
-        self._by_key: dict[Key, dict[int, Entry]] = {}
+        self._entries: dict[int, Entry] = {}
+        self._waiting: dict[int, None] = {}  # the numbers of those that have not been told of
+        self._cells: dict[tuple[str, int], set[int]] = {}
         self._changed: set[int] = set()
         self._number = 0
-        self._count = 0
+        self._due_from = self._gone_from = math.inf  # before these, nothing is due to settle or to go
         for entry in entries:
             self._number = max(self._number, entry.number)
             self._put(entry)
         self._changed.clear()
 
     def __iter__(self) -> Iterator[Entry]:
-        for entries in self._by_key.values():
-            yield from entries.values()
+        return iter(self._entries.values())
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._entries)
+
+    @property
+    def waiting(self) -> list[Entry]:
+        """Those that have not been told of."""
+        return [self._entries[number] for number in self._waiting]
 
     def join(self, incident: Incident) -> None:
         """Let new matches join the incident that they belong to, or start one. They may join two that were apart."""
         told, number = None, 0
-        for other in list(self._by_key.get(incident.key, {}).values()):
-            if touch(other.incident, incident, self.window):
-                self._take(other)
+        for other in self._around(incident, incident.scope):
+            if other.incident.key == incident.key and touch(other.incident, incident, self.window):
                 incident = merge(other.incident, incident)
                 told = _first_told(told, other.told)
+                if number:
+                    self.take(other)
                 number = number or other.number
         if not number:
             self._number += 1
@@ -175,58 +187,92 @@ class OpenIncidents:
 
     def near(self, entry: Entry) -> list[Entry]:
         """The other open incidents that may explain this one, or be explained by it, in canonical order."""
-        others = (e for e in self if e.number != entry.number and self._near(e, entry))
-        return sorted(others, key=lambda e: e.order)
+        a, elsewhere = entry.incident, _OTHER_SOURCE[entry.incident.first.source]
+        found = [e for place in (a.scope, elsewhere) for e in self._around(a, place)]
+        near_by = (e for e in found if near(a, e.incident, self.window, live=self._live) and e.number != entry.number)
+        return sorted(near_by, key=lambda e: e.order)
 
     def due(self, now: float, settle: float) -> list[Entry]:
         """Incidents to settle: those whose first match is `settle` seconds old, with all that they are near to."""
-        waiting = {e.number: e for e in self if e.told is None}
-        due = [e for e in waiting.values() if now - e.incident.first_read >= settle]
-        for entry in due:
-            del waiting[entry.number]
-        for entry in due:  # grows while it is walked: neighbours of neighbours settle together
-            drawn = [e for e in waiting.values() if self._near(entry, e)]
-            due += drawn
-            for other in drawn:
-                del waiting[other.number]
-        return sorted(due, key=lambda e: e.order)
+        if now - self._due_from < settle:
+            return []
+        self._due_from = min((e.incident.first_read for e in self.waiting), default=math.inf)
+        due = {e.number: e for e in self.waiting if now - e.incident.first_read >= settle}
+        found = list(due.values())
+        for entry in found:  # grows while it is walked: neighbours of neighbours settle together
+            drawn = [e for e in self.near(entry) if e.told is None and e.number not in due]
+            due.update((e.number, e) for e in drawn)
+            found += drawn
+        return sorted(found, key=lambda e: e.order)
 
     def tell(self, entry: Entry, told: Told) -> None:
         """Remember what has been told of an incident."""
-        self._put(replace(entry, told=told), known=True)
+        self._put(replace(entry, told=told))
 
-    def let_go(self, now: float) -> list[Entry]:
-        """Take out, and return, the settled incidents that nothing can join any more; and in a storm the oldest."""
+    def leaving(self, now: float) -> list[Entry]:
+        """The settled incidents that nothing can join any more; and in a storm the oldest."""
+        if now - self._gone_from <= self.window and len(self) <= MAX_OPEN:
+            return []
         settled = sorted((e for e in self if e.told), key=lambda e: e.incident.last_read)
         gone = [e for e in settled if now - e.incident.last_read > self.window]
         gone += settled[len(gone) : len(gone) + max(0, len(self) - len(gone) - MAX_OPEN)]
-        for entry in gone:
-            self._take(entry)
+        self._gone_from = min((e.incident.last_read for e in settled), default=math.inf)
         return gone
+
+    def take(self, entry: Entry) -> None:
+        """Let go of an incident."""
+        del self._entries[entry.number]
+        self._waiting.pop(entry.number, None)
+        self._changed.add(entry.number)
+        for place in _places(entry.incident):
+            for cell in self._cells_of(entry.incident):
+                numbers = self._cells[place, cell]
+                numbers.discard(entry.number)
+                if not numbers:
+                    del self._cells[place, cell]
 
     def unsaved(self) -> dict[int, Entry | None]:
         """What changed since `saved`: the entry by its number, or None where it is gone."""
-        present = {entry.number: entry for entry in self}
-        return {number: present.get(number) for number in self._changed}
+        return {number: self._entries.get(number) for number in self._changed}
 
     def saved(self) -> None:
         self._changed.clear()
 
-    def _near(self, a: Entry, b: Entry) -> bool:
-        return near(a.incident, b.incident, self.window, live=self._live)
-
-    def _put(self, entry: Entry, *, known: bool = False) -> None:
-        self._by_key.setdefault(entry.incident.key, {})[entry.number] = entry
-        self._count += not known
+    def _put(self, entry: Entry) -> None:
+        """Take in an entry, or what became of it. One that grew is entered only in the cells that are new to it."""
+        known = self._entries.get(entry.number)
+        cells = self._cells_of(entry.incident)
+        old = self._cells_of(known.incident) if known else range(cells.start, cells.start)
+        for place in _places(entry.incident):
+            for cell in (*range(cells.start, old.start), *range(old.stop, cells.stop)):
+                self._cells.setdefault((place, cell), set()).add(entry.number)
+        self._entries[entry.number] = entry
         self._changed.add(entry.number)
+        if entry.told is None:
+            self._waiting[entry.number] = None
+            self._due_from = min(self._due_from, entry.incident.first_read)
+        else:
+            self._waiting.pop(entry.number, None)
+            self._gone_from = min(self._gone_from, entry.incident.last_read)
 
-    def _take(self, entry: Entry) -> None:
-        entries = self._by_key[entry.incident.key]
-        del entries[entry.number]
-        self._count -= 1
-        self._changed.add(entry.number)
-        if not entries:
-            del self._by_key[entry.incident.key]
+    def _around(self, incident: Incident, place: str) -> list[Entry]:
+        """The entries of a place in the cells of an incident and beside them, each once."""
+        cells = self._cells_of(incident)
+        numbers = set[int]().union(
+            *(self._cells.get((place, cell), ()) for cell in range(cells.start - 1, cells.stop + 1))
+        )
+        return [self._entries[number] for number in sorted(numbers)]
+
+    def _cells_of(self, incident: Incident) -> range:
+        return range(int(incident.first.time // self.window), int(incident.last_time // self.window) + 1)
+
+
+_OTHER_SOURCE = {"job": "kernel", "kernel": "job"}
+
+
+def _places(incident: Incident) -> tuple[str, str]:
+    """Where an incident is looked for: in its scope, and among all of its source. A scope's name has a space."""
+    return incident.scope, incident.first.source
 
 
 def _first_told(a: Told | None, b: Told | None) -> Told | None:

@@ -17,6 +17,14 @@ class Candidate(NamedTuple):
     ends: tuple[int, ...]
 
 
+class Piece(NamedTuple):
+    """A part of a line to look at: block[start:stop], of the part that begins at `part`."""
+
+    part: int
+    start: int
+    stop: int
+
+
 def candidates(block: bytes, hits: Sequence[Hit], limit: int) -> Iterator[Candidate]:
     """The lines of block[:limit] that hits lie in, in order, each once."""
     index, count = 0, len(hits)
@@ -34,21 +42,25 @@ def candidates(block: bytes, hits: Sequence[Hit], limit: int) -> Iterator[Candid
         yield Candidate(start, stop, frozenset(g for _, g in hits[first:index]), tuple(e for e, _ in hits[first:index]))
 
 
-def pieces(block: bytes, candidate: Candidate, longest: int) -> Iterator[tuple[int, int]]:
+def pieces(block: bytes, candidate: Candidate, longest: int) -> Iterator[Piece]:
     """The parts of a candidate's line to look at: what stands between carriage returns, and of long parts `longest`
-    bytes around each hit. A progress bar redraws its line thousands of times; only the parts with a hit are given.
+    bytes around a hit. A progress bar redraws its line thousands of times; only the parts with a hit are given.
+
+    Windows overlap so that behind each hit a quarter of `longest` is seen, unless the part ends there.
     """
     done = -1
     for end in candidate.ends:
         if end <= done:
             continue
-        start = block.rfind(b"\r", candidate.start, end) + 1 or candidate.start
+        part = block.rfind(b"\r", candidate.start, end) + 1 or candidate.start
         stop = block.find(b"\r", end, candidate.stop)
-        stop = candidate.stop if stop < 0 else stop
-        if stop - start > longest:
-            start, stop = max(start, end - longest // 2), min(stop, end + longest // 2)
-        done = stop
-        yield start, stop
+        done = stop = candidate.stop if stop < 0 else stop
+        start = part
+        if stop - part > longest:
+            start, cut = max(part, end - longest // 2), end + longest // 2
+            if cut < stop:
+                stop, done = cut, cut - longest // 4
+        yield Piece(part, start, stop)
 
 
 def following(block: bytes, stop: int, count: int) -> tuple[list[tuple[int, int]], bool]:

@@ -55,12 +55,22 @@ class Rule:
     kind: Kind
     sources: frozenset[SourceKind]
     lines: int
-    patterns: tuple[regex.Pattern[str], ...]
-    unless: tuple[regex.Pattern[str], ...]
+    patterns: tuple[str, ...]
+    unless: tuple[str, ...]
     forgeable: bool = False  # also where a user wrote the line into the kernel log
     yields_to: frozenset[str] = frozenset()
     set: Mapping[str, str] = field(default_factory=dict)
     timeouts: int = 0
+    _compiled: tuple[list[regex.Pattern[str]], list[regex.Pattern[str]]] | None = None
+
+    def compiled(self) -> tuple[list[regex.Pattern[str]], list[regex.Pattern[str]]]:
+        """The patterns and the excuses, compiled when a line first needs them: all at once would take seconds."""
+        if self._compiled is None:
+            self._compiled = (
+                [regex.compile(p, FLAGS) for p in self.patterns],
+                [regex.compile(p, FLAGS) for p in self.unless],
+            )
+        return self._compiled
 
     @property
     def off(self) -> bool:
@@ -76,10 +86,11 @@ class Matcher:
             *(_rule(f, "fact", catalogue) for f in catalogue.log_facts),
             *(_rule(s, "shape", catalogue) for s in catalogue.crash_shapes),
         )
-        self._echoes = tuple((e.id, tuple(regex.compile(p, FLAGS) for p in e.patterns)) for e in catalogue.echoes)
+        self._echoes = tuple((e.id, tuple(e.patterns)) for e in catalogue.echoes)
+        self._compiled_echoes: list[tuple[str, list[regex.Pattern[str]]]] | None = None
         under: defaultdict[gates.Gate, list[Rule]] = defaultdict(list)
         for rule in self.rules:
-            for gate in {g for pattern in rule.patterns for g in gates.derive(pattern.pattern)}:
+            for gate in {gate for pattern in rule.patterns for gate in catalogue.gates[pattern]}:
                 under[gate].append(rule)
         self.gates: tuple[gates.Gate, ...] = tuple(sorted(under))
         self._under = tuple(tuple(under[gate]) for gate in self.gates)
@@ -106,7 +117,9 @@ class Matcher:
 
     def echo(self, text: str) -> str:
         """The echo that a line is, or ""."""
-        for name, patterns in self._echoes:
+        if self._compiled_echoes is None:
+            self._compiled_echoes = [(name, [regex.compile(p, FLAGS) for p in ps]) for name, ps in self._echoes]
+        for name, patterns in self._compiled_echoes:
             for pattern in patterns:
                 try:
                     if pattern.search(text, timeout=TIMEOUT_SECONDS):
@@ -137,8 +150,8 @@ def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
         kind=kind,
         sources=frozenset(item.sources),
         lines=item.lines,
-        patterns=tuple(regex.compile(p, FLAGS) for p in item.patterns),
-        unless=tuple(regex.compile(p, FLAGS) for p in item.unless),
+        patterns=tuple(item.patterns),
+        unless=tuple(item.unless),
         forgeable=isinstance(item, Signature) and item.trust == "anyone",
         yields_to=catalogue.matching(item.yields_to) - {item.id} if isinstance(item, Signature) else frozenset(),
         set=item.set if isinstance(item, LogFact) else {},
@@ -149,11 +162,12 @@ def _verdict(rule: Rule, text: str) -> Verdict:
     if rule.off:
         return Verdict(rule, "off")
     try:
-        for pattern in rule.patterns:
+        patterns, unless = rule.compiled()
+        for pattern in patterns:
             found = pattern.search(text, timeout=TIMEOUT_SECONDS)
             if not found:
                 continue
-            for excuse in rule.unless:
+            for excuse in unless:
                 if excuse.search(text, timeout=TIMEOUT_SECONDS):
                     return Verdict(rule, "unless", excuse.pattern)
             captures = {name: value[:MAX_CAPTURE] for name, value in found.groupdict().items() if value}

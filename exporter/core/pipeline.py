@@ -7,9 +7,10 @@ Knows no files, no clocks and no incidents.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -27,10 +28,15 @@ MAX_FACTS = 128  # facts kept a log: three times what the chattiest (collect_env
 MAX_FACT_CHARS = 256
 MAX_MARKS = 32  # context signatures are fewer
 MAX_JOINED = 1 << 20  # bytes of a line that a carrier split up
+MAX_BETWEEN = 16  # lines of the other stream between two parts of one write; behind more, it is an unfinished line
 TIME_LOOK_BACK = (
     8  # lines without a stamp belong to the stamped line before them; a Python traceback is longer, but ends stamped
 )
+_HEAD = 128  # bytes of a line that hold its stamp, behind all prefixes
 _OVERLAP = 4096  # bytes that two windows of an oversize line share: no signature's line is longer where it matters
+# What a line may have shown besides signatures, whose ids have no brackets: that it was joined to an earlier one, that
+# it quotes an error, that it looks like a crash.
+_JOINED, _ECHO, _UNMATCHED = "(joined)", "(echo)", "(unmatched)"
 _JOINERS = (Gate(b" stdout P"), Gate(b" stderr P"))  # a CRI line that goes on in the next one
 
 
@@ -48,7 +54,9 @@ class Processed:
 
 @dataclass(frozen=True, slots=True)
 class OpenLine:
-    """A line whose end has not come: where it starts, and what it has shown so far (at which offset, which signature)."""
+    """A line whose end has not come: where its last part starts (behind a carriage return, or with the line), and what
+    that and all behind it has shown so far (at which offset, which signature).
+    """
 
     offset: int
     shown: frozenset[tuple[int, str]] = frozenset()
@@ -83,7 +91,9 @@ class Pipeline:
         self.engine: Engine = build([*self.matcher.gates, *_JOINERS], engine)
         self._utc_offset = utc_offset
         self._line_bytes = line_bytes
+        self._overlap = min(_OVERLAP, line_bytes // 2)
         self._logs: dict[str, LogState] = {}
+        self._heads: dict[str, list[bytes]] = {}  # not stored: a restart costs up to eight lines their stamp
         self._changed: set[str] = set()
 
     def process(self, chunk: Chunk) -> Processed:
@@ -91,30 +101,26 @@ class Pipeline:
         state = self._logs.get(chunk.log, LogState())
         data = chunk.data
         complete = data.rfind(b"\n") + 1
-        limit = complete if chunk.end == "more" else len(data)
-        oversize = complete == 0 and len(data) >= self._line_bytes
-        if oversize:
-            limit = len(data)
+        full = len(data) >= self._line_bytes  # no source holds back more: to wait for more would be to wait for ever
+        oversize = full and not complete and chunk.end != "quiet"
+        limit = complete if chunk.end == "more" and not oversize else len(data)
         clock = Clock(chunk.read_at, self._utc_offset, chunk.boot_time)
-        work = _Work(self, chunk, clock, state)
-        hits = self.engine.scan(data)
-        consumed = limit
-        for candidate in candidates(data, hits, limit):
-            held = not work.look_at(candidate, may_wait=chunk.end == "more" and not oversize)
-            if held:
+        work = _Work(self, chunk, clock, state, self._heads.get(chunk.log, ()))
+        consumed = complete if chunk.end == "quiet" else limit
+        for candidate in candidates(data, self.engine.scan(data), limit):
+            may_wait = chunk.end == "more" and not (full and candidate.start == 0)
+            if not work.look_at(candidate, may_wait=may_wait):
                 consumed = candidate.start
                 break
-        if chunk.end == "quiet":
-            consumed = min(consumed, complete)
-        elif oversize and chunk.end == "more":
-            consumed = len(data) - _OVERLAP
-        self._keep(chunk, work, consumed, oversize)
+        if oversize and chunk.end == "more":
+            consumed = len(data) - self._overlap
+        self._keep(chunk, work, consumed)
         return Processed(
             consumed=consumed,
             newlines=data.count(b"\n", 0, consumed),
             matches=tuple(work.tally.matches),
-            unmatched=work.tally.counts["unmatched"],
-            echoes=work.tally.counts["echo"],
+            unmatched=work.tally.counts[_UNMATCHED],
+            echoes=work.tally.counts[_ECHO],
             oversize=int(oversize),
         )
 
@@ -136,81 +142,92 @@ class Pipeline:
 
     def forget(self, log: str) -> None:
         """A log is gone for good."""
+        self._heads.pop(log, None)
         if self._logs.pop(log, None) is not None:
             self._changed.add(log)
 
-    def _keep(self, chunk: Chunk, work: _Work, consumed: int, oversize: bool) -> None:
-        open_line = None
-        if consumed < len(chunk.data) or oversize:
-            start = work.line_offset if oversize else chunk.offset + consumed
-            shown = frozenset(s for s in work.shown if s[0] >= start)
-            if shown or oversize:
-                open_line = OpenLine(start, shown)
-        state = LogState(work.context, open_line)
-        if chunk.end == "final":
-            state = replace(state, open_line=None)
+    def _keep(self, chunk: Chunk, work: _Work, consumed: int) -> None:
+        data, done_to = chunk.data, chunk.offset + consumed
+        part = max(data.rfind(b"\n", 0, consumed), data.rfind(b"\r", 0, consumed)) + 1
+        open_from = chunk.offset + part if part else work.part_offset
+        shown = frozenset(s for s in work.shown if s[0] >= open_from)
+        is_open = chunk.end != "final" and (open_from < done_to or bool(shown))
+        state = LogState(work.context, OpenLine(open_from, shown) if is_open else None)
         if state != self._logs.get(chunk.log, LogState()):
             self._logs[chunk.log] = state
             self._changed.add(chunk.log)
+        self._heads[chunk.log] = list(itertools.islice(work.heads_before(consumed), TIME_LOOK_BACK))
 
 
 class _Work:
     """The work on one chunk."""
 
-    def __init__(self, pipeline: Pipeline, chunk: Chunk, clock: Clock, state: LogState) -> None:
+    def __init__(self, pipeline: Pipeline, chunk: Chunk, clock: Clock, state: LogState, heads: Sequence[bytes]) -> None:
         self.pipeline = pipeline
         self.chunk = chunk
         self.clock = clock
         self.context = state.context
         self.tally = _Tally()
         self.shown: set[tuple[int, str]] = set()
-        self.line_offset = chunk.offset
+        self.part_offset = chunk.offset
         if state.open_line and chunk.offset >= state.open_line.offset:
-            self.line_offset = state.open_line.offset
+            self.part_offset = state.open_line.offset
             self.shown = set(state.open_line.shown)
+        self._heads = heads
         self._line, self._line_at = chunk.line, 0
 
     def look_at(self, candidate: Candidate, *, may_wait: bool) -> bool:
         """Match one line; False if it has to wait for the lines behind it."""
-        matcher, chunk = self.pipeline.matcher, self.chunk
-        joiners = self.pipeline.joiners
-        rules = matcher.tried_under((g for g in candidate.gates if g < joiners), chunk.source)
-        split_up: str | None = None
-        time: float | None = None
-        if chunk.format in decode.CARRIERS:
+        matcher, chunk, joiners = self.pipeline.matcher, self.chunk, self.pipeline.joiners
+        if (self._offset_of(candidate.start), _JOINED) in self.shown:
+            return True
+        block, line, line_stop, time = chunk.data, candidate, candidate.stop, None
+        carried = chunk.format in decode.CARRIERS
+        if carried:
             joined = self._joined(candidate, may_wait=may_wait)
             if joined is None:
                 return False
-            text, time, was_split = joined
-            if was_split:
-                split_up = text
-                hits = {gate for _, gate in self.pipeline.engine.scan(text.encode("utf-8", "replace"))}
-                rules = matcher.tried_under((g for g in hits if g < joiners), chunk.source)
+            text, time, line_stop = joined
+            block = text.encode("utf-8", "replace")
+            hits = self.pipeline.engine.scan(block)
+            line = Candidate(0, len(block), frozenset(gate for _, gate in hits), tuple(end for end, _ in hits))
+        rules = matcher.tried_under((g for g in line.gates if g < joiners), chunk.source)
         if not rules:
             return True
-        more: list[str] = []
-        deepest = max(rule.lines for rule in rules)
-        if deepest > 1:
-            ranges, complete = following(chunk.data, candidate.stop, deepest - 1)
-            if not complete and may_wait:
-                return False
-            more = [self._record(start, stop).text for start, stop in ranges]
-        if split_up is not None:
-            for text in split_up.split("\r"):
-                self._match(candidate, candidate.start, decode.decode_job_text(text, time, self.clock), rules, more)
-        else:
-            for start, stop in pieces(chunk.data, candidate, MAX_TEXT):
-                self._match(candidate, start, self._record(start, stop), rules, more)
+        more = self._more(line_stop, max(rule.lines for rule in rules) - 1, may_wait=may_wait)
+        if more is None:
+            return False
+        for part, start, stop in pieces(block, line, MAX_TEXT):
+            if carried:
+                text = block[start:stop].decode("utf-8", "backslashreplace")
+                part, record = candidate.start, decode.decode_job_text(text, time, self.clock)
+            else:
+                record = self._record(start, stop)
+            self._match(candidate, self._offset_of(part), record, rules, more)
         return True
+
+    def heads_before(self, at: int) -> Iterator[bytes]:
+        """How the lines before a place of the chunk begin, nearest first."""
+        for start, stop in preceding(self.chunk.data, at, TIME_LOOK_BACK):
+            yield self.chunk.data[start : min(stop, start + _HEAD)]
+        yield from self._heads
+
+    def _more(self, line_stop: int, count: int, *, may_wait: bool) -> list[str] | None:
+        """The texts of the lines behind one; None if they are to come. What users wrote there breaks off a block."""
+        ranges, complete = following(self.chunk.data, line_stop, count)
+        if not complete and may_wait:
+            return None
+        records = [self._record(start, stop) for start, stop in ranges]
+        return [record.text if self._is_trusted(record) else "" for record in records]
 
     def _record(self, start: int, stop: int) -> Record:
         raw = self.chunk.data[start : min(stop, start + MAX_TEXT)]
         return decode.decode(raw, self.chunk.format, self.chunk.source, self.clock)
 
-    def _match(self, candidate: Candidate, start: int, record: Record, rules: list[Rule], more: list[str]) -> None:
+    def _match(self, candidate: Candidate, offset: int, record: Record, rules: list[Rule], more: list[str]) -> None:
         chunk, matcher = self.chunk, self.pipeline.matcher
-        if chunk.source == "kernel" and not _is_kernels(record, chunk):
-            self.tally.counts["echo"] += 1
+        if not self._is_trusted(record):
+            self._count_once(offset, _ECHO)
             rules = [rule for rule in rules if rule.forgeable]
         single = [rule for rule in rules if rule.lines == 1]
         verdicts = matcher.judge(record.text, single, chunk.source)
@@ -226,26 +243,26 @@ class _Work:
         shown = {f.rule.id for f in found}
         found = [f for f in found if not f.rule.yields_to & shown]
         if any(v.outcome == "echo" for v in verdicts):
-            self.tally.counts["echo"] += 1
+            self._count_once(offset, _ECHO)
         for one in found:
             if one.rule.kind == "fact":
                 self._learn(one)
         signatures = [f for f in found if f.rule.kind == "signature"]
         for one in signatures:
-            self._show(candidate, start, record, one)
+            self._show(candidate, offset, record, one)
         if not signatures and any(f.rule.kind == "shape" for f in found):
-            self._count_once(start, "unmatched")
+            self._count_once(offset, _UNMATCHED)
 
-    def _show(self, candidate: Candidate, start: int, record: Record, found: Found) -> None:
+    def _show(self, candidate: Candidate, offset: int, record: Record, found: Found) -> None:
         chunk, signature = self.chunk, found.rule.id
-        offset = self._offset_of(start)
         if (offset, signature) in self.shown:
             return
         self.shown.add((offset, signature))
         line = self._line_of(candidate)
-        if signature in self.pipeline._context_ids and len(self.context.marks) < MAX_MARKS:
+        marks = self.context.marks
+        if signature in self.pipeline._context_ids and (signature in marks or len(marks) < MAX_MARKS):
             mark = Mark(path=chunk.path, line=line, text=record.text[: MAX_TEXT // 16], captures=found.captures)
-            self.context = replace(self.context, marks={**self.context.marks, signature: mark})
+            self.context = replace(self.context, marks={**marks, signature: mark})
         time, time_source = self._time_of(candidate, record)
         self.tally.matches.append(
             Match(
@@ -267,8 +284,7 @@ class _Work:
             )
         )
 
-    def _count_once(self, start: int, what: str) -> None:
-        offset = self._offset_of(start)
+    def _count_once(self, offset: int, what: str) -> None:
         if (offset, what) not in self.shown:
             self.shown.add((offset, what))
             self.tally.counts[what] += 1
@@ -283,52 +299,57 @@ class _Work:
         if news:
             self.context = replace(self.context, facts={**self.context.facts, **news})
 
-    def _joined(self, candidate: Candidate, *, may_wait: bool) -> tuple[str, float | None, bool] | None:
-        """The writer's whole line around a carrier's line: text, time, whether it was split; None if its end is to come."""
+    def _joined(self, candidate: Candidate, *, may_wait: bool) -> tuple[str, float | None, int] | None:
+        """The writer's whole line that begins in a carrier's line: text, time, where its last part stops in the chunk.
+
+        None if its end is to come.
+        """
         data, carrier = self.chunk.data, decode.CARRIERS[self.chunk.format]
-        here = carrier(data[candidate.start : candidate.stop], self.clock)
-        texts, time, size = [here.text], here.time, candidate.stop - candidate.start
-        if not here.goes_on:
-            return here.text, time, False
-        at, waiting = candidate.stop, True
-        while waiting and size < MAX_JOINED:
+        part = here = carrier(data[candidate.start : candidate.stop], self.clock)
+        texts, size, at, stop, between, starts = [here.text], len(here.text), candidate.stop, candidate.stop, 0, []
+        while part.goes_on and size < MAX_JOINED and between <= MAX_BETWEEN:
             ranges, complete = following(data, at, 1)
-            if not ranges or (not complete and may_wait):
+            if not complete:
                 if may_wait:
                     return None
                 break
-            part = carrier(data[slice(*ranges[0])], self.clock)
-            at = ranges[0][1]
-            if part.stream == here.stream:
+            start, at = ranges[0]
+            next_part = carrier(data[start:at], self.clock)
+            between += 1
+            if next_part.stream == here.stream:
+                part, stop, between = next_part, at, 0
                 texts.append(part.text)
                 size += len(part.text)
-                waiting = part.goes_on
-        return "".join(texts), time, True
+                starts.append(start)
+        self.shown.update((self._offset_of(start), _JOINED) for start in starts)
+        return "".join(texts), here.time, stop
 
     def _time_of(self, candidate: Candidate, record: Record) -> tuple[float, Literal["log", "observed"]]:
         if record.time is not None:
             return record.time, "log"
         if record.mono is not None:  # no wall clock: its own axis, so that distances are right
             return record.mono, "observed"
-        for start, stop in preceding(self.chunk.data, candidate.start, TIME_LOOK_BACK):
-            stamped = self._record(start, min(stop, start + 512))
+        own = self.chunk.data[candidate.start : min(candidate.stop, candidate.start + _HEAD)]
+        for head in itertools.chain([own], itertools.islice(self.heads_before(candidate.start), TIME_LOOK_BACK)):
+            stamped = decode.decode(head, self.chunk.format, self.chunk.source, self.clock)
             if stamped.time is not None:
                 return stamped.time, "log"
         return self.chunk.read_at, "observed"
 
+    def _is_trusted(self, record: Record) -> bool:
+        """Only the kernel's own lines are kernel evidence: facility 0 in kmsg form, no other syslog tag in text form."""
+        if self.chunk.source != "kernel":
+            return True
+        return record.kernel if self.chunk.format == "kmsg" else not decode.written_by_others(record.text)
+
     def _offset_of(self, start: int) -> int:
-        return self.line_offset if start == 0 else self.chunk.offset + start
+        return self.part_offset if start == 0 else self.chunk.offset + start
 
     def _line_of(self, candidate: Candidate) -> int:
         """Newlines are counted only up to a match, and each only once."""
         self._line += self.chunk.data.count(b"\n", self._line_at, candidate.start)
         self._line_at = candidate.start
         return self._line
-
-
-def _is_kernels(record: Record, chunk: Chunk) -> bool:
-    """Only the kernel's own lines are kernel evidence: facility 0 in kmsg form, no other syslog tag in text form."""
-    return record.kernel if chunk.format == "kmsg" else not decode.written_by_others(record.text)
 
 
 def _to_json(state: LogState) -> str:

@@ -13,7 +13,16 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
 import regex
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from exporter.core import gates
 from exporter.core.model import Layer, Role, Severity, SourceKind, Vendor, Verdict
@@ -25,7 +34,9 @@ MAX_LINES = 12  # the longest block known is amdgpu's page fault with 11 lines
 OPERATORS = ("equals", "in_", "matches", "exists", "version")
 
 
-def _compiles(pattern: str) -> str:
+def _compiles(pattern: str, info: ValidationInfo) -> str:
+    if _is_checked(info):
+        return pattern
     try:
         compiled = regex.compile(pattern, FLAGS)
     except regex.error as error:
@@ -33,6 +44,11 @@ def _compiles(pattern: str) -> str:
     if compiled.search(""):
         raise ValueError("matches the empty line; require some text")
     return pattern
+
+
+def _is_checked(info: ValidationInfo) -> bool:
+    """Whether what is read has been checked before, pattern by pattern: a compiled catalogue (see `compiled`)."""
+    return bool(info.context and info.context.get("checked"))
 
 
 def _is_range(text: str) -> str:
@@ -97,12 +113,13 @@ class Gated(Patterned):
     """What is searched for in every block: each pattern needs a literal that leads to it."""
 
     @model_validator(mode="after")
-    def _has_gates(self) -> Self:
-        for index, pattern in enumerate(self.patterns):
-            try:
-                gates.derive(pattern)
-            except gates.NoGate as error:
-                raise LocatedError(("patterns", index), str(error)) from None
+    def _has_gates(self, info: ValidationInfo) -> Self:
+        if not _is_checked(info):
+            for index, pattern in enumerate(self.patterns):
+                try:
+                    gates.derive(pattern)
+                except gates.NoGate as error:
+                    raise LocatedError(("patterns", index), str(error)) from None
         return self
 
 
@@ -229,29 +246,35 @@ class Catalogue:
     echoes: tuple[Echo, ...]
     crash_shapes: tuple[CrashShape, ...]
     pack_of: Mapping[str, str]
+    gates: Mapping[str, frozenset[gates.Gate]]  # of every pattern that is searched for
 
     def matching(self, globs: Iterable[str]) -> frozenset[str]:
         """The signature ids that one of the globs names."""
-        patterns = list(globs)
-        return frozenset(i for i in self.signatures if any(fnmatch.fnmatchcase(i, g) for g in patterns))
+        found: set[str] = set()
+        for glob in globs:
+            if set("*?").isdisjoint(glob):
+                found.update({glob} & self.signatures.keys())
+            else:
+                found.update(fnmatch.filter(self.signatures, glob))
+        return frozenset(found)
 
     def causes_of(self, signature: str) -> list[RootCause]:
         """The root causes that can explain a signature."""
-        return [
-            cause
-            for cause in self.root_causes.values()
-            if any(fnmatch.fnmatchcase(signature, glob) for glob in cause.signatures)
-        ]
+        return [c for c in self.root_causes.values() if any(fnmatch.fnmatchcase(signature, g) for g in c.signatures)]
 
     def without(self, disabled: Iterable[str]) -> Catalogue:
         """The same, less the signatures that a configuration switches off."""
         off = self.matching(disabled)
         kept = {i: s for i, s in self.signatures.items() if i not in off}
-        return Catalogue(kept, self.root_causes, self.log_facts, self.echoes, self.crash_shapes, self.pack_of)
+        return replace(self, signatures=kept)
 
 
-def load_packs(texts: Sequence[tuple[str, str]]) -> Catalogue:
-    """Turn (file name, YAML text) pairs into one catalogue. Raises InvalidInput with every problem of every file."""
+def load_packs(texts: Sequence[tuple[str, str]], base: Compiled | None = None) -> Catalogue:
+    """Turn (file name, YAML text) pairs, and packs that were checked before, into one catalogue.
+
+    Raises InvalidInput with every problem of every file.
+    """
+    base = base or Compiled()
     problems: list[Problem] = []
     packs: list[tuple[Document, Pack]] = []
     for file, text in texts:
@@ -259,8 +282,8 @@ def load_packs(texts: Sequence[tuple[str, str]]) -> Catalogue:
             packs.append(_read_pack(file, text))
         except InvalidInput as error:
             problems.extend(error.problems)
-    problems.extend(_duplicates(packs))
-    catalogue = _join(pack for _, pack in packs)
+    problems.extend(_duplicates([*((Document(f"builtin pack {p.pack}", None, {}), p) for p in base.packs), *packs]))
+    catalogue = _join([*base.packs, *(pack for _, pack in packs)], base.gates)
     if not problems:
         problems.extend(_dangling(packs, catalogue))
     if problems:
@@ -276,9 +299,45 @@ def _read_pack(file: str, text: str) -> tuple[Document, Pack]:
         raise InvalidInput(validation_problems(document, error)) from None
 
 
-def _join(packs: Iterable[Pack]) -> Catalogue:
-    packs = list(packs)
+def compile_packs(texts: Sequence[tuple[str, str]]) -> str:
+    """Packs as one JSON text that loads without being checked again: for the wheel. Examples stay in the YAML."""
+    catalogue = load_packs(texts)
+    packs = [pack for _, pack in (_read_pack(file, text) for file, text in texts)]
+    compiled = Compiled(
+        packs=packs,
+        gates_of={
+            pattern: [(g.literal.decode(), g.ignore_case) for g in sorted(gs)]
+            for pattern, gs in catalogue.gates.items()
+        },
+    )
+    leave_out = {"packs": {"__all__": {kind: {"__all__": {"examples", "near_misses"}} for kind in _PATTERNED}}}
+    return compiled.model_dump_json(by_alias=True, exclude_defaults=True, exclude=leave_out)
+
+
+def load_compiled(text: str) -> Compiled:
+    """What `compile_packs` wrote."""
+    return Compiled.model_validate_json(text, context={"checked": True})
+
+
+class Compiled(_Model):
+    """Packs that have been checked, with the gates of their patterns."""
+
+    packs: list[Pack] = []
+    gates_of: dict[str, list[tuple[str, bool]]] = {}
+
+    @property
+    def gates(self) -> dict[str, frozenset[gates.Gate]]:
+        return {p: frozenset(gates.Gate(text.encode(), blind) for text, blind in gs) for p, gs in self.gates_of.items()}
+
+
+_PATTERNED = ("signatures", "log_facts", "echoes", "crash_shapes")
+
+
+def _join(packs: Sequence[Pack], known: Mapping[str, frozenset[gates.Gate]]) -> Catalogue:
+    gated: list[Gated] = [item for p in packs for item in (*p.signatures, *p.log_facts, *p.crash_shapes)]
+    patterns = {pattern for item in gated for pattern in item.patterns}
     return Catalogue(
+        gates={pattern: known.get(pattern) or gates.derive(pattern) for pattern in patterns},
         signatures={s.id: s for p in packs for s in p.signatures},
         root_causes={c.id: c for p in packs for c in p.root_causes},
         log_facts=tuple(f for p in packs for f in p.log_facts),

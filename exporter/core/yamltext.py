@@ -103,14 +103,12 @@ class _Reader:
 
     def document(self) -> Any:
         """The data of the one document, None where there is none."""
-        data, documents = None, 0
-        for event in self._events:
-            if isinstance(event, yaml.DocumentStartEvent):
-                documents += 1
-                if documents == 1:
-                    data = self._value(next(self._events), ())
-                else:
-                    self._refuse(event, (), "a second document; split it into several files")
+        starts = (event for event in self._events if isinstance(event, yaml.DocumentStartEvent))
+        data = None
+        if next(starts, None):
+            data = self._value(next(self._events), ())
+        if another := next(starts, None):
+            self._refuse(another, (), "a second document; split it into several files")
         return data
 
     def _value(self, event: Any, loc: Loc) -> Any:
@@ -118,12 +116,14 @@ class _Reader:
         if isinstance(event, yaml.AliasEvent):
             return self._refuse(event, loc, "aliases (*name) are not allowed here; write the value out")
         if event.tag is not None:
-            self._refuse(event, loc, f"tags ({event.tag}) are not allowed here; remove it, and quote what is to be text")
+            self._refuse(
+                event, loc, f"tags ({event.tag}) are not allowed here; remove it, and quote what is to be text"
+            )
         if isinstance(event, yaml.ScalarEvent):
             return _scalar(event)
-        if len(loc) > MAX_DEPTH:
+        if len(loc) > MAX_DEPTH:  # ends the reading too: libyaml's time grows with the square of the depth
             self._refuse(event, loc, f"nested deeper than {MAX_DEPTH} levels; flatten it")
-            return self._skip()
+            raise InvalidInput(self.problems)
         return self._mapping(loc) if isinstance(event, yaml.MappingStartEvent) else self._sequence(loc)
 
     def _sequence(self, loc: Loc) -> list[Any]:
@@ -137,31 +137,18 @@ class _Reader:
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
                 self._refuse(event, loc, "a key must be plain text")
-                self._pass_over(event)
-                self._pass_over(next(self._events))
+                self._value(event, (*loc, "?"))
+                self._value(next(self._events), (*loc, "?"))
                 continue
             key = str(event.value)
             here = (*loc, key)
             if key in out:
                 line, _ = self.places[here]
                 self._refuse(event, here, f"given twice (first in line {line}); keep one")
-                self._pass_over(next(self._events))
-                continue
-            self.places[here] = _place(event)
+            else:
+                self.places[here] = _place(event)
             out[key] = self._value(next(self._events), here)
         return out
-
-    def _pass_over(self, event: Any) -> None:
-        """Leave out a whole value."""
-        if isinstance(event, yaml.CollectionStartEvent):
-            self._skip()
-
-    def _skip(self) -> None:
-        """Leave out the rest of the collection that has just begun, however deep it is."""
-        depth = 1
-        while depth:
-            event = next(self._events)
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
 
     def _refuse(self, event: Any, loc: Loc, what: str) -> None:
         line, col = _place(event)

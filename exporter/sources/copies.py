@@ -49,7 +49,7 @@ class Copies:
         """Whether a new file has to wait, since all of it may be a copy of one of the logs `beside` it."""
         status = file.status()
         for log in beside:
-            if log.left is None and self._same(file, log, status.st_size, now):
+            if log.left is None and self._follower.read(log, 0, now) and _same(file, log, status.st_size):
                 suspect = Suspect(base, path, file, log, log.position.file, status.st_size, now)
                 self._waiting[inode_of(status)] = suspect
                 return True
@@ -58,16 +58,14 @@ class Copies:
     def settled(self, now: float) -> Iterator[tuple[Suspect, int]]:
         """The files that need not wait any longer, and from where on each is to be read."""
         for inode, suspect in list(self._waiting.items()):
-            offset = None
-            if inode not in self._register.by_file:  # else it is what the log goes on in
-                offset = self._judge(suspect, now)
-                if offset is None:
-                    continue
-            del self._waiting[inode]
-            if offset is None:
+            self._follower.read(suspect.log, 0, now)  # finds out whether the log was truncated
+            if inode in self._register.by_file:  # and goes on in this very file
                 suspect.file.close()
-            else:
+            elif (offset := self._judge(suspect, now)) is not None:
                 yield suspect, offset
+            else:
+                continue
+            del self._waiting[inode]
 
     def close(self) -> None:
         for suspect in self._waiting.values():
@@ -78,7 +76,7 @@ class Copies:
         size = suspect.file.status().st_size
         if suspect.log.position.file != suspect.log_file:
             return size  # the log was truncated, after more had been read of it than was copied
-        if not self._same(suspect.file, suspect.log, size, now):
+        if not _same(suspect.file, suspect.log, size):
             return 0
         if size != suspect.size:
             suspect.size, suspect.since = size, now
@@ -86,6 +84,6 @@ class Copies:
             return None
         return size if size >= HEAD_BYTES else 0  # what is shorter may be the same by chance, and costs little
 
-    def _same(self, file: OpenFile, log: Log, size: int, now: float) -> bool:
-        self._follower.read(log, 0, now)
-        return isinstance(log.reader, OpenFile) and rotation.same_beginning(file, log.reader, size)
+
+def _same(file: OpenFile, log: Log, size: int) -> bool:
+    return isinstance(log.reader, OpenFile) and rotation.same_beginning(file, log.reader, size)

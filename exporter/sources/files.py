@@ -137,7 +137,8 @@ class FilesSource:
         while self._register.unreadable_rows:
             self._refusals.note(self._register.unreadable_rows.pop(), "position_unreadable")
         while self._follower.vacated:
-            self._finder.vacated(self._follower.vacated.pop(), time)
+            path, last = self._follower.vacated.popitem()
+            self._finder.vacated(path, last, time)
         self._round.extend(self._register.born)
         self._active.update(self._register.stirred)
         self._register.born.clear()
@@ -271,6 +272,9 @@ class FilesSource:
             self._register.save(log)
         if log.position.offset == 0 and log.keep_mark(block):
             self._register.save(log)
+            if log.was_empty:  # so its bytes cannot tell whether others were written, and rotated away, in between
+                log.was_empty = False
+                self._follower.vacated[log.position.path] = log.position
         if not log.judged and log.looked_to > log.position.offset:
             log.judged = True
             if looks_binary(block[log.position.offset - start :]):

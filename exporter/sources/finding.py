@@ -71,9 +71,8 @@ class Finder:
         if known is None or not self._follower.claim(known, path, now):
             self._adopt(path, now)
 
-    def vacated(self, path: str, now: float) -> None:
-        """The log of a path has gone on elsewhere: other files may have had the path since, and one may have it now."""
-        last = self._register.last_of(path)
+    def vacated(self, path: str, last: Position, now: float) -> None:
+        """Since the `last` log of a path was there, other files may have had the path, and one may have it now."""
         if self._globs.match(path):
             self.found(path, now)
         self._take_unseen(path, last, now)
@@ -122,9 +121,7 @@ class Finder:
         if len(self._register.logs) >= MAX_FILES:
             self._refusals.note(path, "too_many_files")
             return
-        beside = [log for p in rotation.originals(path) if (log := self._register.by_path.get(p)) is not None]
-        for log in beside:
-            self._make_sure(log, now)
+        beside = [log for original in rotation.originals(path) if (log := self._now_at(original, now)) is not None]
         if path in self._register.by_path:
             return  # it is what the log beside it goes on in
         file = self._follower.open(path)
@@ -212,8 +209,17 @@ class Finder:
         elif current is None or not self._copies.suspect(base, path, file, [current], now):
             self._start(base, path, file, self._follower.short_copies.pop(inode, 0), now)
 
+    def _now_at(self, path: str, now: float) -> Log | None:
+        """The log that a path leads to, looked up now, before a file beside it is judged."""
+        log = self._register.by_path.get(path)
+        if log is not None:
+            self._make_sure(log, now)
+        if path not in self._register.by_path and self._globs.match(path):
+            self.found(path, now)
+        return self._register.by_path.get(path)
+
     def _make_sure(self, log: Log, now: float) -> None:
-        """See whether a log still is where it was, before a file beside it is judged."""
+        """See whether a log still is where it was."""
         self._follower.visit(log, now)
         if log.changed and not log.over and log.search is None:
             self._follower.read(log, 0, now)

@@ -38,7 +38,7 @@ class Follower:
         stats: Callable[[], SourceStats],
     ) -> None:
         self.roots = Roots(())
-        self.vacated: set[str] = set()  # paths whose log has lost them to another file
+        self.vacated: dict[str, Position] = {}  # paths that other files have or had since, and what their log was then
         self.short_copies: dict[Inode, int] = {}  # files that hold only what was read before, and how much of it
         self._register = register
         self._globs = globs
@@ -127,7 +127,7 @@ class Follower:
         if old != path and file_at(old) != log.position.file:
             if self._register.by_path.get(old) is log:
                 self._register.unname(old)
-            self.vacated.add(old)
+            self.vacated[old] = log.position
             self._settle_at(log, path)
             self._stats().rotations += 1
         self._register.name(log, path)
@@ -152,7 +152,7 @@ class Follower:
             self._find_by_content(log, now)
         if status is not None or _linked(log):
             self._stats().rotations += 1
-            self.vacated.add(position.path)
+            self.vacated[position.path] = position
 
     def _truncated(self, log: Log, now: float, *, reused: bool) -> None:
         """A log's file holds other bytes than were read: truncated, or another file with its inode's number."""
@@ -164,7 +164,7 @@ class Follower:
 
     def _part(self, log: Log, now: float) -> None:
         """A log has lost its file, which stays where it is, for the next one to take."""
-        self.vacated |= log.names or {log.base}
+        self.vacated.update(dict.fromkeys(log.names or {log.base}, log.position))
         for path in list(log.names):
             self._register.unname(path)
         self._register.place(log, log.lose_file)
@@ -190,16 +190,13 @@ class Follower:
     # -- finding the bytes again
 
     def _find_by_inode(self, log: Log, now: float) -> bool:
-        folder = self.folder_of(log)
-        name = folder.inodes.get(log.position.inode)
-        if name is None:
-            return False
-        path = os.path.join(folder.path, name)
-        file = self._same_file(log, path)
-        if file is None:
-            return False
-        self._take_file(log, path, file, now)
-        return True
+        paths = self.folder_of(log).with_inode(log.position.inode)
+        for path in sorted(paths, key=self._globs.match, reverse=True):
+            file = self._same_file(log, path)
+            if file is not None:
+                self._take_file(log, path, file, now)
+                return True
+        return False
 
     def _find_by_content(self, log: Log, now: float) -> None:
         """The bytes may be in a copy, or compressed. If they are nowhere, the log is over."""
@@ -248,9 +245,7 @@ class Follower:
         status = file.status()
         place = file.location()
         self._open_logs.hold(log, file, now)
-        self._register.place(
-            log, lambda: log.move_to(inode_of(status), generation(file.descriptor), path, place)
-        )
+        self._register.place(log, lambda: log.move_to(inode_of(status), generation(file.descriptor), path, place))
         log.see(status, now)
         if self._globs.match(path):
             self._register.name(log, path)

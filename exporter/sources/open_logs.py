@@ -41,7 +41,9 @@ class OpenLogs:
         """Close what is too many or long idle; files that no path leads to only when there is nothing else to close."""
         self._used = {log: used for log, used in self._used.items() if log.reader is not None}
         excess = len(self._used) - self._limit
-        idle = [log for log, used in self._used.items() if log.left is None and (excess > 0 or now - used > IDLE_SECONDS)]
+        idle = [
+            log for log, used in self._used.items() if log.left is None and (excess > 0 or now - used > IDLE_SECONDS)
+        ]
         for index, log in enumerate(idle):
             if index < excess or now - self._used[log] > IDLE_SECONDS:
                 self._close(log)

@@ -52,13 +52,15 @@ class Register:
         self._changed: set[str] = set()
         self._told: set[str] = set()
         self.first = self._prefix + _FIRST in stored
-        restored = [(key, position) for key, text in stored.items() if (position := self._parsed(key, text)) is not None]
+        restored = [
+            (key, position) for key, text in stored.items() if (position := self._parsed(key, text)) is not None
+        ]
         for key, position in sorted(restored, key=lambda item: item[1].modified):
             rest = key.removeprefix(self._prefix)
             if rest.startswith(_DONE):
                 self._remember(rest.removeprefix(_DONE), position)
             else:
-                self._add(rest, position)
+                self._add(rest, position).was_empty = position.mark.length == 0
 
     def begin_first(self) -> None:
         """Remember, over a crash too, that files which are already there are being passed over."""

@@ -9,6 +9,7 @@ import os
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from itertools import islice, takewhile
 
 from exporter.sources.identity import HEAD_BYTES, Fingerprint, Inode, inode_of
 from exporter.sources.opening import OpenFile, Refused, Roots
@@ -24,13 +25,19 @@ class Folder:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.inodes: dict[int, str] = {}
+        self._inodes: list[tuple[int, str]] = []
         try:
             with os.scandir(path) as entries:
-                self.inodes = {entry.inode(): entry.name for entry in entries}
+                self._inodes = sorted((entry.inode(), entry.name) for entry in entries)
         except OSError:
             pass  # the log's own stat tells of it
-        self._names = sorted(self.inodes.values())
+        self._names = sorted(name for _, name in self._inodes)
+
+    def with_inode(self, inode: int) -> list[str]:
+        """Paths that have an inode: several, where it has hard links."""
+        first = bisect_left(self._inodes, (inode, ""))
+        same = takewhile(lambda item: item[0] == inode, islice(self._inodes, first, None))
+        return [self._path(name) for _, name in same]
 
     def siblings(self, name: str) -> Iterator[str]:
         """Paths that rotation may have given to what was called `name`, compressed ones too."""

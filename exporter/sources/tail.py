@@ -86,6 +86,7 @@ class Log:
     over: bool = False  # its bytes are out of reach
     rest_until: float = 0.0  # it could not be opened or read
     judged: bool = False  # whether it is text
+    was_empty: bool = False  # when it was last read
     handed: Handed | None = None
 
     @property
@@ -192,6 +193,7 @@ class Log:
     def keep_mark(self, block: bytes) -> bool:
         """While nothing is consumed, the mark tells what was looked at. True if that is news."""
         if self.position.mark.length == len(block):
+            self.was_empty = not block
             return False
         self.position = replace(self.position, mark=self.position.mark.moved(len(block), block, 0))
         return True

@@ -1,0 +1,27 @@
+"""Puts the built-in packs into the wheel a second time, checked and with their gates: a daemon starts in a third of a
+second then, where checking 320 signatures takes two.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class CompilePacks(BuildHookInterface):
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version == "editable":  # a checkout reads its YAML, which is being edited
+            return
+        sys.path.insert(0, self.root)
+        try:
+            from exporter import packs
+            from exporter.core.signatures import compile_packs
+        finally:
+            sys.path.remove(self.root)
+        target = Path(tempfile.mkdtemp(prefix="gpufault-packs-")) / packs.COMPILED
+        target.write_text(compile_packs(packs.builtin()), encoding="utf-8")
+        build_data["force_include"][str(target)] = f"exporter/{packs.COMPILED}"
