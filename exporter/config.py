@@ -13,8 +13,9 @@ import regex
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from exporter.core import jobs
+from exporter.core.problems import InvalidInput
 from exporter.core.signatures import LocatedError, validation_problems
-from exporter.core.yamltext import InvalidInput, parse
+from exporter.core.yamltext import parse
 
 DEFAULT_FILE = Path("/etc/gpufault/config.yaml")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")

@@ -23,7 +23,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route, Router
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from exporter.core.yamltext import InvalidInput, Problem
+from exporter.core.problems import InvalidInput, Problem
 from exporter.exposition import Exposition, MetricsSnapshot
 
 # Each is a descriptor that log files then lack, and 4 kB. A scraper or a probe needs one; 200 left open by a port scan

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import threading
 import time
-import urllib.request
-from importlib.resources import files
 from pathlib import Path
 
 from exporter.cli import options as flags
@@ -35,6 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    import tempfile
+
     from exporter import packs
     from exporter.cli.logs import start_logging
     from exporter.config import Config, FactsConfig, FilesConfig, IncidentsConfig, KmsgConfig
@@ -90,6 +89,8 @@ Replaying crash logs; each is counted {settle} after its first line …
 
 def _replay(jobs: Path, kernel: Path, url: str) -> None:
     """Write each bundled log line by line, then show what was counted."""
+    from importlib.resources import files
+
     bundled = sorted((f for f in files("exporter.demo").iterdir()), key=lambda f: f.name)
     for log in bundled:
         if log.name.endswith(".out"):
@@ -109,6 +110,8 @@ def _replay(jobs: Path, kernel: Path, url: str) -> None:
 
 def _show(url: str) -> None:
     """Wait until the counters stand still, then print those that are not 0."""
+    import urllib.request
+
     seen = ""
     deadline = time.monotonic() + 45
     while time.monotonic() < deadline:

@@ -62,7 +62,7 @@ def _python(_config: Config) -> Iterator[Finding]:
 def _signatures(config: Config) -> Iterator[Finding]:
     from exporter import packs
     from exporter.core.pipeline import Pipeline
-    from exporter.core.yamltext import InvalidInput
+    from exporter.core.problems import InvalidInput
 
     started = time.perf_counter()
     try:

@@ -8,7 +8,6 @@ import re
 import secrets
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,6 +89,8 @@ def _own_file(config: Config) -> Path:
 
 
 def _count(url: str, source: str) -> float:
+    import urllib.request
+
     if not url.startswith(("http://", "https://")):
         raise OSError(f"{url}: not an http address")
     try:

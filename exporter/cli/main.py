@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explained(error: Exception) -> int:
-    from exporter.core.yamltext import InvalidInput
+    from exporter.core.problems import InvalidInput
     from exporter.state import StateUnusable
 
     if isinstance(error, InvalidInput):

@@ -39,9 +39,9 @@ def load_config(options: argparse.Namespace) -> Config:
         return config.load(file.read(), name)
 
 
-def node_name(config: Config) -> str:
+def node_name(configured: str = "auto") -> str:
     """The name under which this node counts: configured, NODE_NAME (Kubernetes), or the host's."""
-    return config.node if config.node != "auto" else os.environ.get("NODE_NAME") or socket.gethostname()
+    return configured if configured != "auto" else os.environ.get("NODE_NAME") or socket.gethostname()
 
 
 def add_catalogue(parser: argparse.ArgumentParser) -> None:

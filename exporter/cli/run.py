@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load
     log = start_logging(options.log_level, options.log_format)
     state = State(config.state_dir)
     try:
-        daemon = Daemon(config, catalogue, state, node=flags.node_name(config), log=log)
+        daemon = Daemon(config, catalogue, state, node=flags.node_name(config.node), log=log)
         if options.once:
             daemon.drain()
             print(_text(daemon), end="")

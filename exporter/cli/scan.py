@@ -47,13 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from exporter import packs
-    from exporter.config import Config
     from exporter.scan.plan import Unread, expand, plan
     from exporter.scan.run import scan
 
     catalogue = packs.load([Path(d) for d in options.signatures_dir or ()])
     facts = facts_named(options.facts)
-    node = flags.node_name(Config())
+    node = flags.node_name()
     tasks = [found if isinstance(found, Unread) else plan(found, options.source) for found in expand(options.paths)]
     with _Progress(len(tasks), options.progress) as progress:
         summary = scan(
@@ -89,7 +88,8 @@ def facts_named(which: str) -> Mapping[str, str]:
 
 def read_facts(path: str) -> Mapping[str, str]:
     """Facts from a JSON or YAML mapping. Raises InvalidInput with the place of what is no text."""
-    from exporter.core.yamltext import InvalidInput, parse
+    from exporter.core.problems import InvalidInput
+    from exporter.core.yamltext import parse
 
     with open(path, encoding="utf-8", errors="backslashreplace") as file:
         document = parse(file.read(), path)

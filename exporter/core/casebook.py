@@ -33,7 +33,8 @@ class Casebook:
         self._catalogue = catalogue
         self._node = node
         self._settle = settle
-        self._open = OpenIncidents(window, _load(stored or {}, catalogue), live=live)
+        entries, self._unreadable = _load(stored or {}, catalogue)
+        self._open = OpenIncidents(window, entries, live=live)
 
     def add(self, matches: Iterable[Match]) -> None:
         """Let matches join their incidents."""
@@ -50,7 +51,7 @@ class Casebook:
                 told = Told("", "", "cascade", "", entry.incident.lines)
             else:
                 root = ultimate_root(entry, near_of, self._catalogue)
-                facts = facts_at(entry.incident.first.time)
+                facts = facts_at(entry.incident.first.happened)
                 diagnosis = diagnose(entry, near_of(entry), root, facts, self._catalogue, self._node)
                 diagnoses.append(diagnosis)
                 told = Told(
@@ -70,7 +71,7 @@ class Casebook:
         leaving = self._open.leaving(now)
         for entry in leaving:  # while all are still there, to be near each other
             if entry.told and entry.told.id and entry.incident.lines > entry.told.lines:
-                facts = facts_at(entry.incident.first.time)
+                facts = facts_at(entry.incident.first.happened)
                 diagnosis = diagnose(entry, near_of(entry), entry, facts, self._catalogue, self._node)
                 grown.append(diagnosis)
         for entry in leaving:
@@ -92,16 +93,30 @@ class Casebook:
 
     def unsaved(self) -> dict[str, str | None]:
         """Entries that changed since `saved`: JSON by number, or None where gone."""
-        return {str(n): dump_entry(e) if e else None for n, e in self._open.unsaved().items()}
+        changed = {str(n): dump_entry(e) if e else None for n, e in self._open.unsaved().items()}
+        return dict.fromkeys(self._unreadable) | changed
 
     def saved(self) -> None:
+        self._unreadable = []
         self._open.saved()
 
 
-def _load(stored: Mapping[str, str], catalogue: Catalogue) -> Iterable[Entry]:
-    """Stored entries; those of a signature that a changed catalogue no longer has were told of or are dropped."""
-    entries = (load_entry(int(number), text) for number, text in stored.items())
-    return [entry for entry in entries if entry.incident.signature in catalogue.signatures]
+def _load(stored: Mapping[str, str], catalogue: Catalogue) -> tuple[list[Entry], list[str]]:
+    """Stored entries, and the numbers of those to be dropped: what another version wrote in a form that this one cannot
+    read, and those of a signature that a changed catalogue no longer has.
+    """
+    entries, dropped = [], []
+    for number, text in stored.items():
+        try:
+            entry = load_entry(int(number), text)
+        except ValueError:
+            dropped.append(number)
+            continue
+        if entry.incident.signature in catalogue.signatures:
+            entries.append(entry)
+        else:
+            dropped.append(number)
+    return entries, dropped
 
 
 def _remembered(near: Callable[[Entry], list[Entry]]) -> Callable[[Entry], list[Entry]]:

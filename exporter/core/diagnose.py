@@ -340,6 +340,7 @@ def _exposure(condition: Condition, view: View) -> Truth | None:
     if condition.not_:
         inner = _exposure(condition.not_, view)
         return None if inner is None else {Truth.HELD: Truth.FAILED, Truth.FAILED: Truth.HELD}.get(inner, inner)
-    if not condition.fact or (condition.fact.startswith("env.") and condition.fact not in view.facts):
+    known = condition.fact in view.facts
+    if not condition.fact or (not known and (condition.if_unknown or condition.fact.startswith("env."))):
         return None
     return _leaf(condition, view).truth

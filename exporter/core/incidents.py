@@ -14,6 +14,7 @@ from typing import Literal
 from exporter.core.model import Incident, Match
 
 Key = tuple[str, str, str | None]  # scope, signature, GPU
+Cell = tuple[str, int, int]  # place: a scope, or a source (a scope's name has a space); length as level; number
 
 KEPT_MATCHES = 10  # the journal's excerpt; an amdgpu page-fault block has 11 lines, its first ten tell all
 KEPT_RANKS = 4096  # ranks named in a record; the number of lines stays exact beyond it
@@ -141,8 +142,9 @@ class Entry:
 class OpenIncidents:
     """The incidents that more matches may still join. Holds values; only this collection changes.
 
-    Found by place (a scope, or all of a source) and by time in cells as long as the window: what is near or touches is
-    in the cells of an incident or beside them, so that a storm of 10,000 costs no more an incident than a handful.
+    Found by place (a scope, or all of a source) and by time, so that each of 10,000 costs no more than one of ten: an
+    incident is entered in the one or two cells that it lies in, cells of the smallest power of two windows that is
+    longer than it. Times are what users write into logs: an incident may last for a century.
     """
 
     def __init__(self, window: float, entries: Iterable[Entry] = (), *, live: bool = True) -> None:
@@ -150,10 +152,11 @@ class OpenIncidents:
         self._live = live
         self._entries: dict[int, Entry] = {}
         self._waiting: dict[int, None] = {}  # the numbers of those that have not been told of
-        self._cells: dict[tuple[str, int], set[int]] = {}
+        self._cells: dict[Cell, set[int]] = {}
+        self._levels: set[int] = set()  # the lengths of cells that were ever in use, as powers of two windows
         self._changed: set[int] = set()
         self._number = 0
-        self._due_from = self._gone_from = math.inf  # before these, nothing is due to settle or to go
+        self._first_waiting = self._first_settled = math.inf  # no one has been waiting, or is settled, for longer
         for entry in entries:
             self._number = max(self._number, entry.number)
             self._put(entry)
@@ -193,11 +196,14 @@ class OpenIncidents:
         return sorted(near_by, key=lambda e: e.order)
 
     def due(self, now: float, settle: float) -> list[Entry]:
-        """Incidents to settle: those whose first match is `settle` seconds old, with all that they are near to."""
-        if now - self._due_from < settle:
+        """Incidents to settle: those whose first match is `settle` seconds old, with all that they are near to.
+
+        An age below zero counts as an age: a clock set back must not silence anybody.
+        """
+        if not self._waiting or abs(now - self._first_waiting) < settle:
             return []
-        self._due_from = min((e.incident.first_read for e in self.waiting), default=math.inf)
-        due = {e.number: e for e in self.waiting if now - e.incident.first_read >= settle}
+        self._first_waiting = min(e.incident.first_read for e in self.waiting)
+        due = {e.number: e for e in self.waiting if abs(now - e.incident.first_read) >= settle}
         found = list(due.values())
         for entry in found:  # grows while it is walked: neighbours of neighbours settle together
             drawn = [e for e in self.near(entry) if e.told is None and e.number not in due]
@@ -211,25 +217,20 @@ class OpenIncidents:
 
     def leaving(self, now: float) -> list[Entry]:
         """The settled incidents that nothing can join any more; and in a storm the oldest."""
-        if now - self._gone_from <= self.window and len(self) <= MAX_OPEN:
+        if len(self) <= MAX_OPEN and abs(now - self._first_settled) <= self.window:
             return []
         settled = sorted((e for e in self if e.told), key=lambda e: e.incident.last_read)
-        gone = [e for e in settled if now - e.incident.last_read > self.window]
-        gone += settled[len(gone) : len(gone) + max(0, len(self) - len(gone) - MAX_OPEN)]
-        self._gone_from = min((e.incident.last_read for e in settled), default=math.inf)
-        return gone
+        self._first_settled = settled[0].incident.last_read if settled else math.inf
+        gone = [e for e in settled if abs(now - e.incident.last_read) > self.window]
+        kept = [e for e in settled if abs(now - e.incident.last_read) <= self.window]
+        return gone + kept[: max(0, len(self) - len(gone) - MAX_OPEN)]
 
     def take(self, entry: Entry) -> None:
         """Let go of an incident."""
+        self._leave_cells(entry)
         del self._entries[entry.number]
         self._waiting.pop(entry.number, None)
         self._changed.add(entry.number)
-        for place in _places(entry.incident):
-            for cell in self._cells_of(entry.incident):
-                numbers = self._cells[place, cell]
-                numbers.discard(entry.number)
-                if not numbers:
-                    del self._cells[place, cell]
 
     def unsaved(self) -> dict[int, Entry | None]:
         """What changed since `saved`: the entry by its number, or None where it is gone."""
@@ -239,40 +240,54 @@ class OpenIncidents:
         self._changed.clear()
 
     def _put(self, entry: Entry) -> None:
-        """Take in an entry, or what became of it. One that grew is entered only in the cells that are new to it."""
-        known = self._entries.get(entry.number)
-        cells = self._cells_of(entry.incident)
-        old = self._cells_of(known.incident) if known else range(cells.start, cells.start)
-        for place in _places(entry.incident):
-            for cell in (*range(cells.start, old.start), *range(old.stop, cells.stop)):
-                self._cells.setdefault((place, cell), set()).add(entry.number)
+        """Take in an entry, or what became of it."""
+        if entry.number in self._entries:
+            self._leave_cells(self._entries[entry.number])
+        for cell in self._cells_of(entry.incident):
+            self._cells.setdefault(cell, set()).add(entry.number)
+            self._levels.add(cell[1])
         self._entries[entry.number] = entry
         self._changed.add(entry.number)
         if entry.told is None:
             self._waiting[entry.number] = None
-            self._due_from = min(self._due_from, entry.incident.first_read)
+            self._first_waiting = min(self._first_waiting, entry.incident.first_read)
         else:
             self._waiting.pop(entry.number, None)
-            self._gone_from = min(self._gone_from, entry.incident.last_read)
+            self._first_settled = min(self._first_settled, entry.incident.last_read)
+
+    def _leave_cells(self, entry: Entry) -> None:
+        for cell in self._cells_of(entry.incident):
+            self._cells[cell].discard(entry.number)
+            if not self._cells[cell]:
+                del self._cells[cell]
+
+    def _cells_of(self, incident: Incident) -> list[Cell]:
+        first, last = incident.first.time, incident.last_time
+        level = max(0, math.frexp((last - first) / self.window)[1])
+        return [
+            (place, level, number)
+            for place in (incident.scope, incident.first.source)
+            for number in self._numbers(level, first, last)
+        ]
 
     def _around(self, incident: Incident, place: str) -> list[Entry]:
-        """The entries of a place in the cells of an incident and beside them, each once."""
-        cells = self._cells_of(incident)
-        numbers = set[int]().union(
-            *(self._cells.get((place, cell), ()) for cell in range(cells.start - 1, cells.stop + 1))
-        )
-        return [self._entries[number] for number in sorted(numbers)]
+        """The entries of a place that may lie within the window of an incident, each once."""
+        first, last = incident.first.time - self.window, incident.last_time + self.window
+        found: set[int] = set()
+        for level in self._levels:
+            numbers = self._numbers(level, first, last)
+            if len(numbers) > len(self):
+                return list(self)
+            found.update(*(self._cells.get((place, level, number), ()) for number in numbers))
+        return [self._entries[number] for number in sorted(found)]
 
-    def _cells_of(self, incident: Incident) -> range:
-        return range(int(incident.first.time // self.window), int(incident.last_time // self.window) + 1)
+    def _numbers(self, level: int, first: float, last: float) -> range:
+        """The numbers of the cells of one length that a span of time lies in."""
+        length = math.ldexp(self.window, level)
+        return range(math.floor(first / length), math.floor(last / length) + 1)
 
 
-_OTHER_SOURCE = {"job": "kernel", "kernel": "job"}
-
-
-def _places(incident: Incident) -> tuple[str, str]:
-    """Where an incident is looked for: in its scope, and among all of its source. A scope's name has a space."""
-    return incident.scope, incident.first.source
+_OTHER_SOURCE: dict[str, str] = {"job": "kernel", "kernel": "job"}
 
 
 def _first_told(a: Told | None, b: Told | None) -> Told | None:

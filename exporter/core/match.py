@@ -170,12 +170,18 @@ def _verdict(rule: Rule, text: str) -> Verdict:
             for excuse in unless:
                 if excuse.search(text, timeout=TIMEOUT_SECONDS):
                     return Verdict(rule, "unless", excuse.pattern)
-            captures = {name: value[:MAX_CAPTURE] for name, value in found.groupdict().items() if value}
+            captures = dict(_named(name, value) for name, value in found.groupdict().items() if value)
             return Verdict(rule, "matched", pattern.pattern, Found(rule, captures, found.start()))
     except TimeoutError:
         rule.timeouts += 1
         return Verdict(rule, "timeout")
     return Verdict(rule, "no pattern")
+
+
+def _named(name: str, value: str) -> tuple[str, str]:
+    """A capture. A group named `emitter__torch` says by its name alone what it stands for: emitter = torch."""
+    what, _, constant = name.partition("__")
+    return (what, constant) if constant else (name, value[:MAX_CAPTURE])
 
 
 def _yielded(verdict: Verdict, shown: Iterable[str]) -> Verdict:

@@ -128,6 +128,11 @@ class Match:
     context: LogContext = NO_CONTEXT
 
     @property
+    def happened(self) -> float:
+        """When it happened, as far as anyone can say: by the log's own stamp, else when it was read."""
+        return self.time if self.time_source == "log" else self.read_at
+
+    @property
     def order(self) -> tuple[float, str, int, str]:
         """Sorts matches the same way whatever order they arrived in."""
         return (self.time, self.path, self.offset, self.signature)

@@ -28,7 +28,7 @@ def incident_record(
     return {
         "kind": "incident",
         "id": diagnosis.id,
-        "time": rfc3339(first.time if first.time_source == "log" else first.read_at),
+        "time": rfc3339(first.happened),
         "time_source": first.time_source,
         "node": node,
         "signature": incident.signature,

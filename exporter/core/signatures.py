@@ -26,8 +26,8 @@ from pydantic import (
 
 from exporter.core import gates
 from exporter.core.model import Layer, Role, Severity, SourceKind, Vendor, Verdict
+from exporter.core.problems import Document, InvalidInput, Loc, Problem
 from exporter.core.versions import VersionRange
-from exporter.core.yamltext import Document, InvalidInput, Loc, Problem, parse
 
 FLAGS = regex.VERSION0 | regex.MULTILINE  # re's own syntax, so that gates can be read off with re's parser
 MAX_LINES = 12  # the longest block known is amdgpu's page fault with 11 lines
@@ -292,6 +292,8 @@ def load_packs(texts: Sequence[tuple[str, str]], base: Compiled | None = None) -
 
 
 def _read_pack(file: str, text: str) -> tuple[Document, Pack]:
+    from exporter.core.yamltext import parse  # 40 ms that a start from compiled packs does without
+
     document = parse(text, file)
     try:
         return document, Pack.model_validate(document.data)

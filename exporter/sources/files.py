@@ -266,15 +266,15 @@ class FilesSource:
             if got is None:
                 return None
             block, start = got
+            if log.was_empty and block:  # so its bytes cannot tell whether others were written, and copied, in between
+                self._follower.vacated.update(dict.fromkeys(log.names, log.position))
+            log.was_empty = log.position.offset == 0 and not block
             self.stats.bytes_read += log.take_in(block, start, count)
             if not log.skip_nuls(block, start):
                 break
             self._register.save(log)
         if log.position.offset == 0 and log.keep_mark(block):
             self._register.save(log)
-            if log.was_empty:  # so its bytes cannot tell whether others were written, and rotated away, in between
-                log.was_empty = False
-                self._follower.vacated[log.position.path] = log.position
         if not log.judged and log.looked_to > log.position.offset:
             log.judged = True
             if looks_binary(block[log.position.offset - start :]):

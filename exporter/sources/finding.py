@@ -211,8 +211,8 @@ class Finder:
 
     def _now_at(self, path: str, now: float) -> Log | None:
         """The log that a path leads to, looked up now, before a file beside it is judged."""
-        log = self._register.by_path.get(path)
-        if log is not None:
+        named = self._register.by_path.get(path)
+        for log in {*self._register.logs_of(path), *([named] if named else [])}:
             self._make_sure(log, now)
         if path not in self._register.by_path and self._globs.match(path):
             self.found(path, now)

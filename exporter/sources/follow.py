@@ -7,7 +7,7 @@ path then is the next log of that path. Opens and compares files; decides nothin
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from exporter.sources import rotation
 from exporter.sources.base import SourceStats
@@ -164,12 +164,13 @@ class Follower:
 
     def _part(self, log: Log, now: float) -> None:
         """A log has lost its file, which stays where it is, for the next one to take."""
-        self.vacated.update(dict.fromkeys(log.names or {log.base}, log.position))
-        for path in list(log.names):
+        names = set(log.names) or {log.base}
+        self.vacated.update(dict.fromkeys(names, log.position))
+        for path in names:
             self._register.unname(path)
         self._register.place(log, log.lose_file)
         self._leave(log, now)
-        self._find_by_content(log, now)
+        self._find_by_content(log, now, names)
 
     def _leave(self, log: Log, now: float) -> None:
         log.left = now
@@ -198,12 +199,12 @@ class Follower:
                 return True
         return False
 
-    def _find_by_content(self, log: Log, now: float) -> None:
+    def _find_by_content(self, log: Log, now: float, names: Iterable[str] = ()) -> None:
         """The bytes may be in a copy, or compressed. If they are nowhere, the log is over."""
         self._register.release(log)
         mark, folder = log.position.mark, self.folder_of(log)
         if mark.length:
-            paths = self._siblings_of(log, folder)
+            paths = self._siblings_of(log, folder, names)
             found = rotation.copy_of(mark, paths, self.roots)
             if found is not None and inode_of(found[1].status()) not in self._register.by_file:
                 self._take_file(log, *found, now)
@@ -274,8 +275,9 @@ class Follower:
             self._folders[path] = Folder(path)
         return self._folders[path]
 
-    def _siblings_of(self, log: Log, folder: Folder) -> list[str]:
-        names = {os.path.basename(path) for path in (log.base, log.position.path, log.position.place) if path}
+    def _siblings_of(self, log: Log, folder: Folder, paths: Iterable[str]) -> list[str]:
+        known = (log.base, log.position.path, log.position.place, *paths)
+        names = {os.path.basename(path) for path in known if path}
         return list(dict.fromkeys(path for name in sorted(names) for path in folder.siblings(name)))
 
     def _same_file(self, log: Log, path: str) -> OpenFile | None:

@@ -193,7 +193,6 @@ class Log:
     def keep_mark(self, block: bytes) -> bool:
         """While nothing is consumed, the mark tells what was looked at. True if that is news."""
         if self.position.mark.length == len(block):
-            self.was_empty = not block
             return False
         self.position = replace(self.position, mark=self.position.mark.moved(len(block), block, 0))
         return True
