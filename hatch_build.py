@@ -19,7 +19,7 @@ class CompilePacks(BuildHookInterface):
         sys.path.insert(0, self.root)
         try:
             from exporter import packs
-            from exporter.core.signatures import compile_packs
+            from exporter.core.catalogue import compile_packs
         finally:
             sys.path.remove(self.root)
         target = Path(tempfile.mkdtemp(prefix="gpufault-packs-")) / packs.COMPILED

@@ -18,10 +18,11 @@ from exporter import __version__, inputs
 from exporter.config import Config
 from exporter.core import records
 from exporter.core.casebook import Casebook
+from exporter.core.catalogue import Catalogue
 from exporter.core.diagnose import exposed
 from exporter.core.model import PEER_FAILURE, UNKNOWN, Chunk, Diagnosis, Vendor
 from exporter.core.pipeline import Pipeline, Processed
-from exporter.core.signatures import Catalogue, Signature
+from exporter.core.signatures import Signature
 from exporter.exposition import MetricsSnapshot
 from exporter.journal import Journal
 from exporter.ledger import Ledger

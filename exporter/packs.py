@@ -7,8 +7,8 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from exporter.core.catalogue import Catalogue, Compiled, load_compiled, load_packs
 from exporter.core.problems import InvalidInput, Problem
-from exporter.core.signatures import Catalogue, Compiled, load_compiled, load_packs
 
 COMPILED = "_signatures.json"  # made when the wheel is built; a checkout reads its YAML
 _CHECKOUT = Path(__file__).resolve().parent.parent / "signatures"

@@ -15,8 +15,8 @@ from types import FrameType
 
 from exporter import __version__
 from exporter.config import Config
+from exporter.core.catalogue import Catalogue
 from exporter.core.problems import InvalidInput
-from exporter.core.signatures import Catalogue
 from exporter.daemon import Daemon
 from exporter.exposition import MetricsSnapshot
 from exporter.sdnotify import notify

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from exporter.core.catalogue import Catalogue
 from exporter.core.model import UNKNOWN
 from exporter.core.pipeline import Pipeline
-from exporter.core.signatures import Catalogue
 from exporter.exposition import Family, MetricsSnapshot
 from exporter.ledger import METRICS, Labels, Ledger, join_labels
 from exporter.node_facts import NodeFacts

@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
                 FilesConfig(kind="files", paths=[f"{jobs}/*.out"]),
                 KmsgConfig(kind="kmsg", mode="file", path=str(kernel)),
             ],
-            incidents=IncidentsConfig(settle=SETTLE_SECONDS),
+            incidents=IncidentsConfig.model_validate({"settle": f"{SETTLE_SECONDS}s"}),
             facts=FactsConfig(extra=FACTS),
         )
         catalogue = packs.load()

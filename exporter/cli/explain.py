@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Literal
 from exporter.cli import options as flags
 
 if TYPE_CHECKING:
+    from exporter.core.catalogue import Catalogue
     from exporter.core.diagnose import Assessment, Leaf
     from exporter.core.match import Verdict
     from exporter.core.model import SourceKind
     from exporter.core.pipeline import Pipeline
-    from exporter.core.signatures import Catalogue
 
 HELP = "why a line did or did not match, and how its cause was chosen"
 DESCRIPTION = "Takes one line, or a log on stdin, and shows each stage: decoding, gates, patterns, incidents, causes."

@@ -11,7 +11,7 @@ from exporter.cli import options as flags
 
 if TYPE_CHECKING:
     from exporter.config import Config
-    from exporter.core.signatures import Catalogue
+    from exporter.core.catalogue import Catalogue
 
 HELP = "the node daemon: tail logs, count crashes by root cause, serve /metrics"
 DESCRIPTION = "Tails job logs and the kernel log, decides what explains each crash, and serves Prometheus counters."

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 from exporter.cli import options as flags
 
 if TYPE_CHECKING:
-    from exporter.core.signatures import Catalogue
+    from exporter.core.catalogue import Catalogue
     from exporter.scan.run import Scanned, Summary
 
 HELP = "find and explain crashes in logs: files, folders, globs, archives, or - for stdin"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from exporter.core.signatures import Catalogue
+    from exporter.core.catalogue import Catalogue
     from exporter.scan.run import Summary
 
 WIDTH = 100

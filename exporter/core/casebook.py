@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
+from exporter.core.catalogue import Catalogue
 from exporter.core.diagnose import diagnose, ultimate_root
 from exporter.core.incidents import Entry, OpenIncidents, Told, condense
 from exporter.core.model import Diagnosis, Incident, Match
-from exporter.core.signatures import Catalogue
 from exporter.core.stored import dump_entry, load_entry
 
 FactsAt = Callable[[float], Mapping[str, str]]

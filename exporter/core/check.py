@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from exporter.core.catalogue import Catalogue
 from exporter.core.model import Chunk, Match, SourceKind
 from exporter.core.pipeline import Pipeline, Processed
-from exporter.core.signatures import Catalogue, CrashShape, Echo, LogFact, Patterned, Signature
+from exporter.core.signatures import CrashShape, Echo, LogFact, Patterned, Signature
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from exporter.core import decode
+from exporter.core.catalogue import Catalogue
 from exporter.core.decode import Clock
 from exporter.core.engine import Engine, build
 from exporter.core.gates import Gate
 from exporter.core.lines import Candidate, candidates, following, pieces, preceding
 from exporter.core.match import MAX_TEXT, Found, Matcher, Rule, facts_of, gpu_of
 from exporter.core.model import NO_CONTEXT, Chunk, LogContext, Mark, Match, Record
-from exporter.core.signatures import Catalogue
 from exporter.core.stored import dump_context, load_context
 
 MAX_FACTS = 128  # facts kept a log: three times what the chattiest (collect_env and a Slurm prolog together) tells

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from exporter.core.catalogue import Catalogue
 from exporter.core.incidents import gpu_of
 from exporter.core.model import Diagnosis
 from exporter.core.redact import redact
-from exporter.core.signatures import Catalogue
 
 MAX_TEXT = 2048  # characters of the first line; a torch exception with its arguments fits
 

@@ -1,15 +1,12 @@
-"""What a signature, a root cause and a pack are, and how a pack's YAML text becomes them.
+"""What a signature, a root cause and a pack are.
 
 The pydantic models are the schema of a pack file: `signatures schema` prints them and editors complete from them.
-`load_packs` reports every error of every file as `file:line:col: key: what, then what to do`, all at once.
-Matching is in `match`, conditions are judged in `diagnose`, files are read by the caller.
+Packs are joined in `catalogue`, matched in `match`; conditions are judged in `diagnose`.
 """
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
 import regex
@@ -26,7 +23,7 @@ from pydantic import (
 
 from exporter.core import gates
 from exporter.core.model import Layer, Role, Severity, SourceKind, Vendor, Verdict
-from exporter.core.problems import Document, InvalidInput, Loc, Problem
+from exporter.core.problems import Document, Loc, Problem
 from exporter.core.versions import VersionRange
 
 FLAGS = regex.VERSION0 | regex.MULTILINE  # re's own syntax, so that gates can be read off with re's parser
@@ -67,18 +64,18 @@ IdGlob = Annotated[str, Field(pattern=r"^[a-z0-9_*?]{2,80}$", description="an id
 Pattern = Annotated[str, AfterValidator(_compiles), Field(description="regular expression, searched in a decoded line")]
 
 
-class _Model(BaseModel):
+class PackModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
 
 
-class Example(_Model):
+class Example(PackModel):
     """A line (or block) as its emitter prints it, which this signature must match."""
 
     text: str = Field(min_length=1)
     captures: dict[str, str] = Field(default_factory=dict, description="captures that the match must have")
 
 
-class NearMiss(_Model):
+class NearMiss(PackModel):
     """A text that looks alike and must not match."""
 
     text: str = Field(min_length=1)
@@ -89,11 +86,11 @@ Examples = Annotated[list[Annotated[Example, BeforeValidator(_example)]], Field(
 NearMisses = Annotated[list[Annotated[NearMiss, BeforeValidator(_example)]], Field(default_factory=list)]
 
 
-class _Identified(_Model):
+class Identified(PackModel):
     id: Id
 
 
-class Patterned(_Identified):
+class Patterned(Identified):
     """What everything that looks at lines has in common."""
 
     title: str = Field(min_length=3, max_length=120, description="one line for people, without a full stop")
@@ -164,7 +161,7 @@ class CrashShape(Gated):
     """What a crash looks like to someone who knows no signature: counted when nothing else matched."""
 
 
-class Condition(_Model):
+class Condition(PackModel):
     """A tree of all/any/not over what is known. Exactly one of all, any, not, fact, capture, job, match."""
 
     all: list[Condition] | None = Field(default=None, min_length=1)
@@ -207,7 +204,7 @@ class Condition(_Model):
         return self
 
 
-class RootCause(_Identified):
+class RootCause(Identified):
     """Why a crash happened, as conditions over evidence. The most specific one that holds is taken."""
 
     title: str = Field(min_length=3, max_length=160)
@@ -225,7 +222,7 @@ class RootCause(_Identified):
     references: list[str] = Field(default_factory=list)
 
 
-class Pack(_Model):
+class Pack(PackModel):
     """One pack file."""
 
     pack: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{1,59}$")]
@@ -234,154 +231,6 @@ class Pack(_Model):
     log_facts: list[LogFact] = Field(default_factory=list)
     echoes: list[Echo] = Field(default_factory=list)
     crash_shapes: list[CrashShape] = Field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Catalogue:
-    """All packs in force, with ids unique over them."""
-
-    signatures: Mapping[str, Signature]
-    root_causes: Mapping[str, RootCause]
-    log_facts: tuple[LogFact, ...]
-    echoes: tuple[Echo, ...]
-    crash_shapes: tuple[CrashShape, ...]
-    pack_of: Mapping[str, str]
-    gates: Mapping[str, frozenset[gates.Gate]]  # of every pattern that is searched for
-
-    def matching(self, globs: Iterable[str]) -> frozenset[str]:
-        """The signature ids that one of the globs names."""
-        found: set[str] = set()
-        for glob in globs:
-            if set("*?").isdisjoint(glob):
-                found.update({glob} & self.signatures.keys())
-            else:
-                found.update(fnmatch.filter(self.signatures, glob))
-        return frozenset(found)
-
-    def causes_of(self, signature: str) -> list[RootCause]:
-        """The root causes that can explain a signature."""
-        return [c for c in self.root_causes.values() if any(fnmatch.fnmatchcase(signature, g) for g in c.signatures)]
-
-    def without(self, disabled: Iterable[str]) -> Catalogue:
-        """The same, less the signatures that a configuration switches off."""
-        off = self.matching(disabled)
-        kept = {i: s for i, s in self.signatures.items() if i not in off}
-        return replace(self, signatures=kept)
-
-
-def load_packs(texts: Sequence[tuple[str, str]], base: Compiled | None = None) -> Catalogue:
-    """Turn (file name, YAML text) pairs, and packs that were checked before, into one catalogue.
-
-    Raises InvalidInput with every problem of every file.
-    """
-    base = base or Compiled()
-    problems: list[Problem] = []
-    packs: list[tuple[Document, Pack]] = []
-    for file, text in texts:
-        try:
-            packs.append(_read_pack(file, text))
-        except InvalidInput as error:
-            problems.extend(error.problems)
-    problems.extend(_duplicates([*((Document(f"builtin pack {p.pack}", None, {}), p) for p in base.packs), *packs]))
-    catalogue = _join([*base.packs, *(pack for _, pack in packs)], base.gates)
-    if not problems:
-        problems.extend(_dangling(packs, catalogue))
-    if problems:
-        raise InvalidInput(problems)
-    return catalogue
-
-
-def _read_pack(file: str, text: str) -> tuple[Document, Pack]:
-    from exporter.core.yamltext import parse  # 40 ms that a start from compiled packs does without
-
-    document = parse(text, file)
-    try:
-        return document, Pack.model_validate(document.data)
-    except ValidationError as error:
-        raise InvalidInput(validation_problems(document, error)) from None
-
-
-def compile_packs(texts: Sequence[tuple[str, str]]) -> str:
-    """Packs as one JSON text that loads without being checked again: for the wheel. Examples stay in the YAML."""
-    catalogue = load_packs(texts)
-    packs = [pack for _, pack in (_read_pack(file, text) for file, text in texts)]
-    compiled = Compiled(
-        packs=packs,
-        gates_of={
-            pattern: [(g.literal.decode(), g.ignore_case) for g in sorted(gs)]
-            for pattern, gs in catalogue.gates.items()
-        },
-    )
-    leave_out = {"packs": {"__all__": {kind: {"__all__": {"examples", "near_misses"}} for kind in _PATTERNED}}}
-    return compiled.model_dump_json(by_alias=True, exclude_defaults=True, exclude=leave_out)
-
-
-def load_compiled(text: str) -> Compiled:
-    """What `compile_packs` wrote."""
-    return Compiled.model_validate_json(text, context={"checked": True})
-
-
-class Compiled(_Model):
-    """Packs that have been checked, with the gates of their patterns."""
-
-    packs: list[Pack] = []
-    gates_of: dict[str, list[tuple[str, bool]]] = {}
-
-    @property
-    def gates(self) -> dict[str, frozenset[gates.Gate]]:
-        return {p: frozenset(gates.Gate(text.encode(), blind) for text, blind in gs) for p, gs in self.gates_of.items()}
-
-
-_PATTERNED = ("signatures", "log_facts", "echoes", "crash_shapes")
-
-
-def _join(packs: Sequence[Pack], known: Mapping[str, frozenset[gates.Gate]]) -> Catalogue:
-    gated: list[Gated] = [item for p in packs for item in (*p.signatures, *p.log_facts, *p.crash_shapes)]
-    patterns = {pattern for item in gated for pattern in item.patterns}
-    return Catalogue(
-        gates={pattern: known.get(pattern) or gates.derive(pattern) for pattern in patterns},
-        signatures={s.id: s for p in packs for s in p.signatures},
-        root_causes={c.id: c for p in packs for c in p.root_causes},
-        log_facts=tuple(f for p in packs for f in p.log_facts),
-        echoes=tuple(e for p in packs for e in p.echoes),
-        crash_shapes=tuple(s for p in packs for s in p.crash_shapes),
-        pack_of={item.id: p.pack for p in packs for item in (*p.signatures, *p.root_causes)},
-    )
-
-
-def _duplicates(packs: Sequence[tuple[Document, Pack]]) -> Iterable[Problem]:
-    first: dict[tuple[str, str], Problem] = {}
-    for document, pack in packs:
-        for kind, items in _items(pack).items():
-            for index, item in enumerate(items):
-                here = document.problem((kind, index, "id"), item.id)
-                there = first.setdefault((kind, item.id), here)
-                if there is not here:
-                    yield replace(here, what=f"{item.id} is already in {there.file}:{there.line}; rename or remove one")
-
-
-def _items(pack: Pack) -> dict[str, Sequence[_Identified]]:
-    return {
-        "signatures": pack.signatures,
-        "root_causes": pack.root_causes,
-        "log_facts": pack.log_facts,
-        "echoes": pack.echoes,
-        "crash_shapes": pack.crash_shapes,
-    }
-
-
-def _dangling(packs: Sequence[tuple[Document, Pack]], catalogue: Catalogue) -> Iterable[Problem]:
-    for document, pack in packs:
-        named: list[tuple[Loc, str]] = []
-        for i, signature in enumerate(pack.signatures):
-            named += [(("signatures", i, "yields_to", n), glob) for n, glob in enumerate(signature.yields_to)]
-            named += [(("signatures", i, "follows", n), glob) for n, glob in enumerate(signature.follows)]
-        for i, cause in enumerate(pack.root_causes):
-            named += [(("root_causes", i, "signatures", n), glob) for n, glob in enumerate(cause.signatures)]
-            named += [(("root_causes", i, "when"), leaf.match) for leaf in leaves(cause) if leaf.match]
-        for loc, glob in named:
-            if not catalogue.matching([glob]):
-                yield document.problem(loc, f"{glob!r} names no signature of any pack; see `gpufault signatures list`")
 
 
 def leaves(cause: RootCause) -> Iterable[Condition]:

@@ -10,9 +10,9 @@ from typing import Literal
 
 from exporter.core import jobs
 from exporter.core.casebook import Casebook
+from exporter.core.catalogue import Catalogue
 from exporter.core.model import Chunk, Diagnosis, Match
 from exporter.core.pipeline import Pipeline
-from exporter.core.signatures import Catalogue
 from exporter.scan.plan import Task, Unread
 from exporter.scan.reader import BLOCK_BYTES, open_log
 

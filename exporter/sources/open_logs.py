@@ -40,15 +40,13 @@ class OpenLogs:
     def tidy(self, now: float) -> None:
         """Close what is too many or long idle; files that no path leads to only when there is nothing else to close."""
         self._used = {log: used for log, used in self._used.items() if log.reader is not None}
-        excess = len(self._used) - self._limit
-        idle = [
-            log for log, used in self._used.items() if log.left is None and (excess > 0 or now - used > IDLE_SECONDS)
-        ]
-        for index, log in enumerate(idle):
-            if index < excess or now - self._used[log] > IDLE_SECONDS:
+        excess = max(0, len(self._used) - self._limit)
+        first_in_line = sorted(
+            self._used, key=lambda log: log.left is not None
+        )  # stable: the least recently read first
+        for index, log in enumerate(first_in_line):
+            if index < excess or (log.left is None and now - self._used[log] > IDLE_SECONDS):
                 self._close(log)
-        for log in list(self._used)[: len(self._used) - self._limit]:
-            self._close(log)
 
     def _close(self, log: Log) -> None:
         del self._used[log]
