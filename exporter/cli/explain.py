@@ -98,9 +98,9 @@ def _stages(lines: Sequence[str], source: SourceKind, pipeline: Pipeline) -> Ite
 def _verdict(verdict: Verdict) -> Iterator[str]:
     rule = verdict.rule
     told = {
-        "matched": f"matches /{verdict.by}/",
+        "matched": f"matches /{_short(verdict.by)}/",
         "no pattern": "none of its patterns matches",
-        "unless": f"matches, but so does its `unless` /{verdict.by}/",
+        "unless": f"matches, but so does its `unless` /{_short(verdict.by)}/",
         "echo": f"matches, but the line only quotes it (echo {verdict.by})",
         "yields": f"matches, but yields to {verdict.by}",
         "timeout": "ran out of time",
@@ -110,6 +110,12 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
     if verdict.outcome == "matched" and verdict.found:
         for name, value in verdict.found.captures.items():
             yield f"             {name} = {value}"
+
+
+def _short(pattern: str) -> str:
+    """A pattern as one line; `gpufault signatures show ID` has it whole."""
+    line = " ".join(pattern.split())
+    return line if len(line) <= 120 else line[:119] + "…"
 
 
 def _nearest(text: str, source: SourceKind, pipeline: Pipeline) -> Iterator[str]:

@@ -67,8 +67,8 @@ class Assessment:
 
     @property
     def rank(self) -> tuple[int, int, str]:
-        """Sorts the best first: most evidence, then best grade, then by name."""
-        evidence = len(self.held) + len(self.supports) - len(self.against)
+        """Sorts the best first: most evidence, then best grade, then by name. What was only assumed is no evidence."""
+        evidence = sum(bool(leaf.origin) for leaf in (*self.held, *self.supports)) - len(self.against)
         return (-evidence, _STRENGTHS.index(self.cause.strength), self.cause.id)
 
 
@@ -86,18 +86,18 @@ def root_of(entry: Entry, near: Sequence[Entry], catalogue: Catalogue) -> Entry 
 
     A cascade that finds nothing to follow is a root too: its own root is on a peer (see `diagnose`).
     """
-    mine = catalogue.signatures[entry.incident.signature]
     known = [e for e in near if catalogue.signatures[e.incident.signature].role != "context"]
     for other in known:
-        if _follows(entry, other, catalogue) and not (_follows(other, entry, catalogue) and _earlier(entry, other)):
+        if _is_consequence(entry, other, catalogue):
             return other
-    if entry.incident.first.source == "kernel" and mine.role == "root":
+    role = catalogue.signatures[entry.incident.signature].role
+    if entry.incident.first.source == "kernel" and role == "root":
         return None  # kernel faults are apart unless their signatures say otherwise
-    same = [e for e in known if e.incident.scope == entry.incident.scope and not _follows(e, entry, catalogue)]
-    weight = _WEIGHTS[mine.role]
-    for other in same:
-        other_weight = _WEIGHTS[catalogue.signatures[other.incident.signature].role]
-        if other_weight > weight or (other_weight == weight and _earlier(other, entry)):
+    same = [entry, *(e for e in known if e.incident.scope == entry.incident.scope)]
+    for other in sorted(same, key=lambda e: (-_WEIGHTS[catalogue.signatures[e.incident.signature].role], e.order)):
+        if other is entry:
+            return None
+        if not any(_is_consequence(other, third, catalogue) for third in same):
             return other
     return None
 
@@ -106,23 +106,29 @@ _WEIGHTS = {"root": 3, "confirmation": 2, "cascade": 1, "context": 0}
 
 
 def ultimate_root(entry: Entry, near_of: Callable[[Entry], Sequence[Entry]], catalogue: Catalogue) -> Entry:
-    """Follow consequences up to the incident that is none, or that has been told of already. A circle ends there."""
-    seen = {entry.number}
-    while (up := root_of(entry, near_of(entry), catalogue)) is not None and up.number not in seen:
+    """Follow consequences up to the incident that is none, or that has been told of already.
+
+    Of a circle of consequences the earliest is the root: some one must be, or the fault would never be counted.
+    """
+    path = [entry]
+    while (up := root_of(path[-1], near_of(path[-1]), catalogue)) is not None:
         if up.told:
             return up
-        seen.add(up.number)
-        entry = up
-    return entry
+        numbers = [e.number for e in path]
+        if up.number in numbers:
+            return min(path[numbers.index(up.number) :], key=lambda e: e.order)
+        path.append(up)
+    return path[-1]
+
+
+def _is_consequence(entry: Entry, other: Entry, catalogue: Catalogue) -> bool:
+    """Whether an incident follows another; of two that follow each other, only the later does."""
+    return _follows(entry, other, catalogue) and not (_follows(other, entry, catalogue) and entry.order < other.order)
 
 
 def _follows(entry: Entry, other: Entry, catalogue: Catalogue) -> bool:
     globs = catalogue.signatures[entry.incident.signature].follows
     return any(fnmatch.fnmatchcase(other.incident.signature, glob) for glob in globs)
-
-
-def _earlier(a: Entry, b: Entry) -> bool:
-    return a.order < b.order
 
 
 def view_of(incident: Incident, near: Iterable[Incident], node_facts: Mapping[str, str]) -> View:
@@ -151,13 +157,17 @@ def diagnose(
     """The diagnosis of an incident whose root is `root` (itself, if it is one)."""
     incident, told = entry.incident, entry.told
     signature = catalogue.signatures[incident.signature]
-    best = best_cause(assess(incident.signature, view_of(incident, [e.incident for e in near], node_facts), catalogue))
-    role: Literal["root", "cascade"] = "root" if root is entry else "cascade"
+    assessments = assess(incident.signature, view_of(incident, [e.incident for e in near], node_facts), catalogue)
+    if told:  # later evidence changes no cause: at most, that of the one told of does not hold any more
+        assessments = [a for a in assessments if a.cause.id == told.root_cause]
+    best = best_cause(assessments)
+    role: Literal["root", "cascade"] = "root" if root.number == entry.number else "cascade"
     caused_by = told.root_id if told and told.role == "cascade" else None
     if role == "cascade":
         caused_by = root.told.root_id if root.told else incident_id(root.incident, node)
     cause = best.cause.id if best else PEER_FAILURE if role == "root" and signature.role == "cascade" else UNKNOWN
-    leaves = (*best.held, *best.supports) if best else ()
+    told_by = (*best.held, *best.supports) if best else ()
+    leaves = {leaf.what: leaf for leaf in told_by if leaf.origin}.values()  # a support may repeat a condition
     return Diagnosis(
         incident=incident,
         id=told.id if told else incident_id(incident, node),
@@ -193,8 +203,8 @@ def best_cause(assessments: Iterable[Assessment]) -> Assessment | None:
 
 def _assess(cause: RootCause, view: View) -> Assessment:
     truth, leaves = judge(cause.when, view) if cause.when else (Truth.HELD, ())
-    supports = [leaf for c in cause.supported_by for t, ls in [judge(c, view)] if t is Truth.HELD for leaf in ls]
-    against = [leaf for c in cause.against for t, ls in [judge(c, view)] if t is Truth.HELD for leaf in ls]
+    supports = [leaf for c in cause.supported_by for leaf in _if_held(c, view)]
+    against = [leaf for c in cause.against for leaf in _if_held(c, view)]
     return Assessment(
         cause,
         truth,
@@ -204,6 +214,12 @@ def _assess(cause: RootCause, view: View) -> Assessment:
         supports=tuple(supports),
         against=tuple(against),
     )
+
+
+def _if_held(condition: Condition, view: View) -> list[Leaf]:
+    """The leaves that make a condition hold, if it does."""
+    truth, leaves = judge(condition, view)
+    return [leaf for leaf in leaves if leaf.truth is Truth.HELD] if truth is Truth.HELD else []
 
 
 def judge(condition: Condition, view: View) -> tuple[Truth, tuple[Leaf, ...]]:
@@ -216,9 +232,7 @@ def judge(condition: Condition, view: View) -> tuple[Truth, tuple[Leaf, ...]]:
         holding = [leaves for truth, leaves in judged if truth is Truth.HELD]
         if holding:
             return Truth.HELD, max(holding, key=lambda leaves: sum(leaf.truth is Truth.HELD for leaf in leaves))
-        truths = {truth for truth, _ in judged}
-        truth = Truth.UNDETERMINED if Truth.UNDETERMINED in truths else Truth.FAILED
-        return truth, tuple(leaf for _, leaves in judged for leaf in leaves)
+        return _or(truth for truth, _ in judged), tuple(leaf for _, leaves in judged for leaf in leaves)
     if condition.not_:
         truth, leaves = judge(condition.not_, view)
         flipped = {Truth.HELD: Truth.FAILED, Truth.FAILED: Truth.HELD, Truth.UNDETERMINED: Truth.UNDETERMINED}
@@ -235,6 +249,13 @@ def _and(truths: Iterable[Truth]) -> Truth:
     if Truth.FAILED in found:
         return Truth.FAILED
     return Truth.UNDETERMINED if Truth.UNDETERMINED in found else Truth.HELD
+
+
+def _or(truths: Iterable[Truth]) -> Truth:
+    found = set(truths)
+    if Truth.HELD in found:
+        return Truth.HELD
+    return Truth.UNDETERMINED if Truth.UNDETERMINED in found else Truth.FAILED
 
 
 def _leaf(condition: Condition, view: View) -> Leaf:
@@ -335,9 +356,7 @@ def _exposure(condition: Condition, view: View) -> Truth | None:
         truths = [truth for truth in judged if truth is not None]
         if not truths:
             return None
-        if condition.all:
-            return _and(truths)
-        return Truth.HELD if Truth.HELD in truths else _and(truths)
+        return _and(truths) if condition.all else _or(truths)
     if condition.not_:
         inner = _exposure(condition.not_, view)
         return None if inner is None else {Truth.HELD: Truth.FAILED, Truth.FAILED: Truth.HELD}.get(inner, inner)

@@ -18,7 +18,8 @@ Cell = tuple[str, int, int]  # place: a scope, or a source (a scope's name has a
 
 KEPT_MATCHES = 10  # the journal's excerpt; an amdgpu page-fault block has 11 lines, its first ten tell all
 KEPT_RANKS = 4096  # ranks named in a record; the number of lines stays exact beyond it
-MAX_OPEN = 4096  # incidents open at once: at 2 KiB each 8 MiB; a storm of 10,000 a minute settles in 15 s
+MAX_OPEN = 4096  # incidents that wait to settle, or that may still grow: 8 MiB; 10,000 a minute are 2,500 in 15 s
+_ROUNDING = 0.001  # seconds: differences of times round, and at the edge of a cell that would matter
 
 
 def scope_of(match: Match) -> str:
@@ -191,20 +192,23 @@ class OpenIncidents:
     def near(self, entry: Entry) -> list[Entry]:
         """The other open incidents that may explain this one, or be explained by it, in canonical order."""
         a, elsewhere = entry.incident, _OTHER_SOURCE[entry.incident.first.source]
-        found = [e for place in (a.scope, elsewhere) for e in self._around(a, place)]
-        near_by = (e for e in found if near(a, e.incident, self.window, live=self._live) and e.number != entry.number)
-        return sorted(near_by, key=lambda e: e.order)
+        around = {e.number: e for place in (a.scope, elsewhere) for e in self._around(a, place)}
+        around.pop(entry.number, None)
+        return sorted(
+            (e for e in around.values() if near(a, e.incident, self.window, live=self._live)), key=lambda e: e.order
+        )
 
     def due(self, now: float, settle: float) -> list[Entry]:
-        """Incidents to settle: those whose first match is `settle` seconds old, with all that they are near to.
-
-        An age below zero counts as an age: a clock set back must not silence anybody.
+        """Incidents to settle: those whose first match is `settle` seconds old, with all that they are near to; and in a
+        storm the oldest. An age below zero counts as an age: a clock set back must not silence anybody.
         """
-        if not self._waiting or abs(now - self._first_waiting) < settle:
+        too_many = max(0, len(self._waiting) - MAX_OPEN)
+        if not self._waiting or not (too_many or abs(now - self._first_waiting) >= settle):
             return []
-        self._first_waiting = min(e.incident.first_read for e in self.waiting)
-        due = {e.number: e for e in self.waiting if abs(now - e.incident.first_read) >= settle}
-        found = list(due.values())
+        waiting = self.waiting
+        self._first_waiting = min(e.incident.first_read for e in waiting)
+        found = waiting[:too_many] + [e for e in waiting[too_many:] if abs(now - e.incident.first_read) >= settle]
+        due = {e.number: e for e in found}
         for entry in found:  # grows while it is walked: neighbours of neighbours settle together
             drawn = [e for e in self.near(entry) if e.told is None and e.number not in due]
             due.update((e.number, e) for e in drawn)
@@ -272,7 +276,8 @@ class OpenIncidents:
 
     def _around(self, incident: Incident, place: str) -> list[Entry]:
         """The entries of a place that may lie within the window of an incident, each once."""
-        first, last = incident.first.time - self.window, incident.last_time + self.window
+        beyond = self.window + _ROUNDING
+        first, last = incident.first.time - beyond, incident.last_time + beyond
         found: set[int] = set()
         for level in self._levels:
             numbers = self._numbers(level, first, last)

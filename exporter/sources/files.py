@@ -266,7 +266,7 @@ class FilesSource:
             if got is None:
                 return None
             block, start = got
-            if log.was_empty and block:  # so its bytes cannot tell whether others were written, and copied, in between
+            if log.was_empty:  # and has changed: nothing of it can tell whether bytes were written, and copied, between
                 self._follower.vacated.update(dict.fromkeys(log.names, log.position))
             log.was_empty = log.position.offset == 0 and not block
             self.stats.bytes_read += log.take_in(block, start, count)

@@ -128,7 +128,7 @@ class Finder:
         if file is None:
             return
         status = file.status()
-        if inode_of(status) in self._register.by_file or self._copies.wait_for(inode_of(status)):
+        if self._follower.owner_of(file, now) is not None or self._copies.wait_for(inode_of(status)):
             file.close()
         elif not self._revive(path, path, file, now) and not self._copies.suspect(path, path, file, beside, now):
             last = self._register.last_of(path)
@@ -191,13 +191,17 @@ class Finder:
             self._make_sure(log, now)
         folder, name = os.path.split(path)
         for sibling, status in reversed(rotation.newest_first(self._follower.folder(folder).siblings(name))):
-            known = inode_of(status) in self._register.by_file or self._globs.match(sibling)
-            if not known and status.st_mtime_ns >= last.modified and stat.S_ISREG(status.st_mode):
+            if not self._globs.match(sibling) and status.st_mtime_ns >= last.modified and stat.S_ISREG(status.st_mode):
                 self._take_sibling(path, sibling, last, now)
 
     def _take_sibling(self, base: str, path: str, last: Position, now: float) -> None:
         file = rotation.opened(path, self._follower.roots)
-        if file is None or self._revive(base, path, file, now):
+        if file is None:
+            return
+        if self._follower.owner_of(file, now) is not None:
+            file.close()
+            return
+        if self._revive(base, path, file, now):
             return
         inode = inode_of(file.status())
         current = self._register.by_path.get(base)

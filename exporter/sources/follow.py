@@ -120,6 +120,7 @@ class Follower:
         if not isinstance(log.reader, OpenFile):
             file = self._same_file(log, path)
             if file is None:
+                log.names.add(path)  # its bytes may be in a copy beside this name, too
                 self._part(log, now)
                 return False
             self._open_logs.hold(log, file, now)
@@ -133,6 +134,14 @@ class Follower:
         self._register.name(log, path)
         return True
 
+    def owner_of(self, file: OpenFile, now: float) -> Log | None:
+        """The log whose file this is. A log that only has its inode's number, from before, loses that."""
+        log = self._register.by_file.get(inode_of(file.status()))
+        if log is None or isinstance(log.reader, OpenFile) or _is_file_of(file, log.position):
+            return log
+        self._part(log, now)
+        return None
+
     # -- leaving a path
 
     def _displaced(self, log: Log, status: os.stat_result | None, now: float) -> None:
@@ -143,6 +152,7 @@ class Follower:
         for other in sorted(log.names):
             if file_at(other) == position.file:
                 self._settle_at(log, other)
+                self.vacated[position.path] = position
                 return
             register.unname(other)
         if status is not None and status.st_ino == position.inode and self._mounted_again(log, now):
@@ -206,7 +216,7 @@ class Follower:
         if mark.length:
             paths = self._siblings_of(log, folder, names)
             found = rotation.copy_of(mark, paths, self.roots)
-            if found is not None and inode_of(found[1].status()) not in self._register.by_file:
+            if found is not None and self.owner_of(found[1], now) is None:
                 self._take_file(log, *found, now)
                 return
             if found is not None:
@@ -285,9 +295,7 @@ class Follower:
         file = rotation.opened(path, self.roots)
         if file is None:
             return None
-        position = log.position
-        same_inode = file.status().st_ino == position.inode and same_generation(position, file)
-        if same_inode and position.mark.found_in(file.read):
+        if file.status().st_ino == log.position.inode and _is_file_of(file, log.position):
             return file
         file.close()
         return None
@@ -315,6 +323,11 @@ class Follower:
 
 def same_generation(position: Position, file: OpenFile) -> bool:
     return position.generation is None or position.generation == generation(file.descriptor)
+
+
+def _is_file_of(file: OpenFile, position: Position) -> bool:
+    """Whether a file with a log's inode number is the log's file."""
+    return same_generation(position, file) and position.mark.found_in(file.read)
 
 
 def file_at(path: str) -> Inode | None:

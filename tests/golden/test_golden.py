@@ -13,8 +13,8 @@ import pytest
 
 from exporter import packs
 from exporter.cli.scan import read_facts
+from exporter.core.catalogue import Catalogue
 from exporter.core.records import incident_record
-from exporter.core.signatures import Catalogue
 from exporter.scan.plan import Task, plan
 from exporter.scan.run import scan
 
