@@ -175,4 +175,4 @@ def _assessment(assessment: Assessment, *, chosen: bool) -> Iterator[str]:
 
 def _leaf(leaf: Leaf) -> str:
     value = f" ({leaf.value}{', from the ' + leaf.origin if leaf.origin else ''})" if leaf.value else ""
-    return f"{leaf.what}{value}" + (f": {leaf.why}" if leaf.why else "")
+    return " ".join(f"{leaf.what} {leaf.asked}".split()) + value + (f": {leaf.why}" if leaf.why else "")

@@ -70,8 +70,12 @@ def _without_cause(record: Mapping[str, Any]) -> str:
 
 
 def _because(evidence: Mapping[str, str]) -> str:
-    value = f" ({evidence['value']})" if evidence["value"] else ""
-    return f"{evidence['what']}{value}" + (f": {evidence['why']}" if evidence["why"] else "")
+    kind, _, name = evidence["what"].partition(" ")
+    if kind == "line":
+        told = f"{name.removeprefix('of ')}: \u201c{evidence['value'].strip()}\u201d"
+    else:
+        told = f"{name} is {evidence['value']}" if evidence["value"] else evidence["what"]
+    return told + (f" \u2013 {evidence['why']}" if evidence["why"] else "")
 
 
 def _field(name: str, text: str) -> list[str]:

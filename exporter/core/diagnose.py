@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import regex
@@ -44,10 +44,14 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """How one leaf condition came out, in words."""
+    """How one leaf condition came out, in words: what was looked at, what was asked of it, what it was, why it matters.
+
+    `origin` is where the value was learnt (see Known); empty where nothing was known and an assumption stands in.
+    """
 
     truth: Truth
     what: str
+    asked: str
     value: str
     why: str
     origin: str = ""
@@ -166,8 +170,6 @@ def diagnose(
     if role == "cascade":
         caused_by = root.told.root_id if root.told else incident_id(root.incident, node)
     cause = best.cause.id if best else PEER_FAILURE if role == "root" and signature.role == "cascade" else UNKNOWN
-    told_by = (*best.held, *best.supports) if best else ()
-    leaves = {leaf.what: leaf for leaf in told_by if leaf.origin}.values()  # a support may repeat a condition
     return Diagnosis(
         incident=incident,
         id=told.id if told else incident_id(incident, node),
@@ -175,10 +177,19 @@ def diagnose(
         root_cause=told.root_cause if told else cause,
         caused_by=caused_by,
         verdict=_verdict(incident, best),
-        evidence=tuple(Evidence(what=leaf.what, value=leaf.value, why=leaf.why) for leaf in leaves),
+        evidence=_evidence((*best.held, *best.supports)) if best else (),
         remediation=best.cause.remediation if best else signature.remediation,
         references=tuple(best.cause.references if best else signature.references),
     )
+
+
+def _evidence(leaves: Iterable[Leaf]) -> tuple[Evidence, ...]:
+    """What speaks for a cause, each thing once, with all that it says."""
+    whys: dict[tuple[str, str], dict[str, None]] = {}
+    for leaf in leaves:
+        if leaf.origin:
+            whys.setdefault((leaf.what, leaf.value), {}).update({leaf.why: None} if leaf.why else {})
+    return tuple(Evidence(what=what, value=value, why="; ".join(why)) for (what, value), why in whys.items())
 
 
 def _verdict(incident: Incident, best: Assessment | None) -> Verdict:
@@ -238,7 +249,7 @@ def judge(condition: Condition, view: View) -> tuple[Truth, tuple[Leaf, ...]]:
         flipped = {Truth.HELD: Truth.FAILED, Truth.FAILED: Truth.HELD, Truth.UNDETERMINED: Truth.UNDETERMINED}
         why = condition.why
         return flipped[truth], tuple(
-            Leaf(flipped[leaf.truth], f"not: {leaf.what}", leaf.value, leaf.why or why, leaf.origin) for leaf in leaves
+            replace(leaf, truth=flipped[leaf.truth], asked=f"not {leaf.asked}", why=leaf.why or why) for leaf in leaves
         )
     leaf = _leaf(condition, view)
     return leaf.truth, (leaf,)
@@ -267,21 +278,18 @@ def _leaf(condition: Condition, view: View) -> Leaf:
         known, what = _known(view.captures.get(condition.capture)), f"capture {condition.capture}"
     else:
         known, what = _known(view.job.get(condition.job or "")), f"job {condition.job}"
-    asked = f"{what} {_asked(condition)}"
+    asked = _asked(condition)
     if condition.exists is not None and (known is not None or not condition.fact):
         holds = (known is not None) == condition.exists
-        return Leaf(_truth(holds), asked, known.value if known else "", condition.why, known.origin if known else "")
+        told = (known.value, condition.why, known.origin) if known else ("", condition.why, "")
+        return Leaf(_truth(holds), what, asked, *told)
     if known is None:
         if condition.if_unknown:
-            return Leaf(
-                _truth(condition.if_unknown == "held"),
-                asked,
-                f"not known, taken as {condition.if_unknown}",
-                condition.why,
-            )
+            assumed = f"not known, taken as {condition.if_unknown}"
+            return Leaf(_truth(condition.if_unknown == "held"), what, asked, assumed, condition.why)
         missing = Truth.UNDETERMINED if condition.fact else Truth.FAILED
-        return Leaf(missing, asked, "not known", condition.why)
-    return Leaf(_compare(condition, known.value), asked, known.value, condition.why, known.origin)
+        return Leaf(missing, what, asked, "not known", condition.why)
+    return Leaf(_compare(condition, known.value), what, asked, known.value, condition.why, known.origin)
 
 
 def _known(value: str | None) -> Known | None:
@@ -289,14 +297,14 @@ def _known(value: str | None) -> Known | None:
 
 
 def _match_leaf(condition: Condition, glob: str, view: View) -> Leaf:
-    what = f"line of {glob}" + "".join(f", {name} ~ {pattern}" for name, pattern in condition.where.items())
+    asked = " and ".join(f"{name} ~ {pattern}" for name, pattern in condition.where.items())
     for signature, lines in view.near.items():
         if not fnmatch.fnmatchcase(signature, glob):
             continue
         for captures, line in lines:
             if all(_search(pattern, captures.get(name, "")) for name, pattern in condition.where.items()):
-                return Leaf(Truth.HELD, what, line.value[:300], condition.why, line.origin)
-    return Leaf(Truth.FAILED, what, "none near", condition.why)
+                return Leaf(Truth.HELD, f"line of {signature}", asked, line.value[:300], condition.why, line.origin)
+    return Leaf(Truth.FAILED, f"line of {glob}", asked, "none near", condition.why)
 
 
 def _compare(condition: Condition, value: str) -> Truth:

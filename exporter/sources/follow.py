@@ -120,7 +120,7 @@ class Follower:
         if not isinstance(log.reader, OpenFile):
             file = self._same_file(log, path)
             if file is None:
-                log.names.add(path)  # its bytes may be in a copy beside this name, too
+                self._register.name(log, path)  # its bytes may be in a copy beside this name, too
                 self._part(log, now)
                 return False
             self._open_logs.hold(log, file, now)
@@ -174,8 +174,8 @@ class Follower:
 
     def _part(self, log: Log, now: float) -> None:
         """A log has lost its file, which stays where it is, for the next one to take."""
-        names = set(log.names) or {log.base}
-        self.vacated.update(dict.fromkeys(names, log.position))
+        names = set(log.names)
+        self.vacated.update(dict.fromkeys(names or {log.base}, log.position))
         for path in names:
             self._register.unname(path)
         self._register.place(log, log.lose_file)
