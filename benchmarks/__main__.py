@@ -70,7 +70,7 @@ def scanning(megabytes: int, runs: int) -> Iterator[str]:
     size = log.stat().st_size / 1e6
     pipeline = Pipeline(packs.load())
     commands = {
-        f"gpufault scan ({len(pipeline.matcher.gates)} literals)": scan(log),
+        f"gpufault scan ({len(pipeline.matcher.gates['job'])} literals)": scan(log),
         "the same, a log of one line": scan(empty),
     }
     if shutil.which("rg"):
@@ -155,7 +155,7 @@ def training_log(path: Path, megabytes: int) -> Path:
 
 def literals(pipeline: Pipeline) -> Path:
     """As many literals as ripgrep is to look for, evenly from all gates."""
-    gates = [gate.literal.decode() for gate in pipeline.matcher.gates]
+    gates = [gate.literal.decode() for gate in pipeline.matcher.gates["job"]]
     chosen = gates[:: max(1, len(gates) // PATTERNS)][:PATTERNS]
     path = FOLDER / "literals.txt"
     path.write_text(

@@ -9,7 +9,6 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import regex
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from exporter.core import jobs
@@ -46,9 +45,8 @@ def _absolute(value: str) -> str:
 
 def _job_pattern(value: str) -> str:
     try:
-        regex.compile(value)
         jobs.by_pattern(value)
-    except (regex.error, re.error) as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"no regular expression: {error}") from None
     return value
 
@@ -57,7 +55,7 @@ def _path(value: Any) -> Any:
     return Path(_absolute(value)) if isinstance(value, str) else value
 
 
-Seconds = Annotated[float, BeforeValidator(_duration), Field(gt=0)]
+Seconds = Annotated[float, BeforeValidator(_duration), Field(gt=0, allow_inf_nan=False)]
 Bytes = Annotated[int, BeforeValidator(_size), Field(gt=0)]
 AbsolutePath = Annotated[Path, BeforeValidator(_path)]
 Glob = Annotated[str, AfterValidator(_absolute)]

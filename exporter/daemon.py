@@ -302,14 +302,6 @@ class Daemon:
             gpu = self.ledger.gpu_label(record["gpu"])
             self.ledger.add("gpufault_gpu_incidents_total", gpu, incident.signature)
         self._record(record)
-        self.recent.appendleft(
-            RecentIncident(
-                time=first.time if first.time_source == "log" else first.read_at,
-                signature=incident.signature,
-                root_cause=diagnosis.root_cause,
-                path=record["path"],
-            )
-        )
         self._log.info(
             "incident",
             signature=incident.signature,
@@ -320,6 +312,16 @@ class Daemon:
             line=first.line,
             id=diagnosis.id,
             late=late,
+        )
+        if diagnosis.role == "cascade":
+            return
+        self.recent.appendleft(
+            RecentIncident(
+                time=first.time if first.time_source == "log" else first.read_at,
+                signature=incident.signature,
+                root_cause=diagnosis.root_cause,
+                path=record["path"],
+            )
         )
 
     def _incident_record(self, diagnosis: Diagnosis) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Records reach it through the state's outbox, so each is there at least once; rea
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,13 +25,21 @@ class Journal:
 
     def append(self, records: Sequence[str]) -> None:
         """Write records and have them on disk before returning."""
-        data = "".join(f"{record}\n" for record in records).encode()
-        descriptor = self._writable(len(data))
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
-        self._size += len(data)
+        lines = deque(f"{record}\n".encode() for record in records)
+        try:
+            while lines:
+                descriptor = self._writable(len(lines[0]))
+                data = bytearray(lines.popleft())
+                while lines and self._size + len(data) + len(lines[0]) <= self._segment_bytes:
+                    data += lines.popleft()
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+                os.fsync(descriptor)
+                self._size += len(data)
+        except OSError:
+            self.close()  # the next one begins by ending the line that this one may have cut short
+            raise
 
     def close(self) -> None:
         if self._descriptor is not None:
@@ -38,22 +47,25 @@ class Journal:
             self._descriptor = None
 
     def _writable(self, more: int) -> int:
-        if self._descriptor is not None and self._size and self._size + more > self._segment_bytes:
+        """The segment to write to, with room for `more` bytes unless it is empty."""
+        if self._descriptor is not None and not os.fstat(self._descriptor).st_nlink:
+            self.close()  # someone has removed the file
+        segments = self._segments()
+        number = segments[-1][0] if segments else 1
+        descriptor = self._descriptor if self._descriptor is not None else self._start(number)
+        if self._size and self._size + more > self._segment_bytes:
             self.close()
-            return self._start(self._segments()[-1][0] + 1)
-        if self._descriptor is None:
-            segments = self._segments()
-            return self._start(segments[-1][0] if segments else 1)
-        return self._descriptor
+            descriptor = self._start(number + 1)
+        return descriptor
 
     def _start(self, number: int) -> int:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._folder / f"journal-{number:06}.jsonl"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._descriptor = descriptor
         self._size = os.fstat(descriptor).st_size
         if self._size and os.pread(descriptor, 1, self._size - 1) != b"\n":
-            os.write(descriptor, b"\n")  # a write that a crash cut short: its record comes again from the outbox
-        self._descriptor = descriptor
+            self._size += os.write(descriptor, b"\n")  # a write that was cut short: its record comes again
         for _, old in self._segments()[:-SEGMENTS]:
             old.unlink(missing_ok=True)
             self.dropped_segments += 1
@@ -63,6 +75,6 @@ class Journal:
         found = []
         for path in self._folder.glob("journal-*.jsonl"):
             number = path.stem.removeprefix("journal-")
-            if number.isdigit():
+            if number.isdecimal():
                 found.append((int(number), path))
         return sorted(found)

@@ -97,21 +97,18 @@ class Ledger:
         self._gpus: set[str] = set()
         self._label_values = label_values
         for (name, labels), value in stored.items():
-            if name in METRICS and METRICS[name].stored:
-                key = (name, tuple(json.loads(labels)))
+            key = (name, tuple(json.loads(labels)))
+            if name in METRICS and METRICS[name].stored and len(key[1]) == len(METRICS[name].labels):
                 self._values[key] = value
-                if name == "gpufault_gpu_incidents_total":
+                if name == "gpufault_gpu_incidents_total" and key[1][0] != OTHER:
                     self._gpus.add(key[1][0])
 
     def add(self, name: str, *labels: str, by: float = 1.0) -> None:
         """Count."""
-        assert METRICS[name].stored
-        assert len(labels) == len(METRICS[name].labels)
         self._put(name, labels, self._values.get((name, labels), 0.0) + by)
 
     def put(self, name: str, *labels: str, value: float) -> None:
         """Set a stored gauge."""
-        assert METRICS[name].stored
         self._put(name, labels, value)
 
     def start_at_zero(self, name: str, labels: Iterable[Labels]) -> None:
@@ -142,6 +139,8 @@ class Ledger:
         return out
 
     def _put(self, name: str, labels: Labels, value: float) -> None:
+        assert METRICS[name].stored
+        assert len(labels) == len(METRICS[name].labels)
         self._values[name, labels] = value
         self._unsaved.add((name, labels))
 

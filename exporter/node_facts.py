@@ -35,7 +35,7 @@ class NodeFacts:
         self._unsaved: dict[str, str | None] = {}
         self._pending: Gathered | None = None
         self._worker: threading.Thread | None = None
-        self._due = 0.0
+        self._asked: float | None = None
         self.failed: Mapping[str, str] = {}
         self.vendors: frozenset[Vendor] = frozenset()
 
@@ -50,12 +50,18 @@ class NodeFacts:
 
     def refresh(self, now: float, *, wait: bool = False) -> bool:
         """Start gathering when it is time, take in what has been gathered; True if the facts changed."""
-        if now >= self._due and (self._worker is None or not self._worker.is_alive()):
-            self._due = now + self._settings.interval
+        running = self._worker is not None and self._worker.is_alive()
+        rests = (
+            self._asked is not None and 0 <= now - self._asked < self._settings.interval
+        )  # not if a clock is set back
+        if not running and not rests:
+            self._asked = now
             self._worker = threading.Thread(target=self._work, name="facts", daemon=True)
             self._worker.start()
         if wait and self._worker is not None:
             self._worker.join()
+        if self._worker is None or self._worker.is_alive():
+            return False
         gathered, self._pending = self._pending, None
         return gathered is not None and self._take(gathered, now)
 
@@ -85,11 +91,13 @@ class NodeFacts:
             facts = {**self.facts, **facts}
         if facts == self.facts and self._history:
             return False
-        self._history.append((now, facts))
-        self._unsaved[repr(now)] = json.dumps(facts)
-        for since, _ in self._history[:-KEPT_CHANGES]:
-            self._unsaved[repr(since)] = None
-        del self._history[:-KEPT_CHANGES]
+        past = [
+            (since, then) for since, then in self._history if since < now
+        ]  # the rest was told by a clock set back since
+        kept = [*past, (now, facts)][-KEPT_CHANGES:]
+        self._unsaved |= {repr(since): None for since, _ in self._history}
+        self._unsaved |= {repr(since): json.dumps(then) for since, then in kept}
+        self._history = kept
         return True
 
 

@@ -7,6 +7,7 @@ knows what the rows mean. A file that is damaged is set aside, kept, and said so
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import sqlite3
 from collections.abc import Iterable, Mapping
@@ -50,16 +51,11 @@ class State:
                 f"{folder}: {error.strerror}; make it a folder that this user may write, or give --state.dir"
             ) from error
         self._path = folder / "state.sqlite"
-        existed = self._path.exists()
-        set_aside = None
         try:
-            self._db, first = self._open()
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
-                raise StateUnusable(f"{self._path}: {error}; is the disk full or read-only?") from error
-            set_aside = self._set_aside()
-            self._db, first = self._open()
-        self.loaded = replace(self.load(), first_start=first and not existed, set_aside=set_aside)
+            self._db, self.loaded = self._open_or_set_aside()
+        except BaseException:
+            os.close(self._lock)
+            raise
 
     def commit(
         self,
@@ -94,7 +90,17 @@ class State:
             self._db.close()
         os.close(self._lock)
 
-    def _open(self) -> tuple[sqlite3.Connection, bool]:
+    def _open_or_set_aside(self) -> tuple[sqlite3.Connection, Loaded]:
+        try:
+            return self._open()
+        except sqlite3.DatabaseError as error:
+            if not _is_damage(error):
+                raise StateUnusable(f"{self._path}: {error}; is the disk full or read-only?") from error
+        set_aside = self._set_aside()
+        db, loaded = self._open()
+        return db, replace(loaded, first_start=False, set_aside=set_aside)
+
+    def _open(self) -> tuple[sqlite3.Connection, Loaded]:
         db = sqlite3.connect(self._path, isolation_level="DEFERRED", timeout=5.0)
         try:
             self._path.chmod(0o600)
@@ -111,18 +117,14 @@ class State:
                 )
             if version == 0:
                 db.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+            return db, replace(_load(db), first_start=version == 0)
         except BaseException:
             db.close()
             raise
-        return db, version == 0
 
     def load(self) -> Loaded:
         """All that has been committed so far."""
-        spaces: dict[str, dict[str, str]] = {}
-        for space, name, value in self._db.execute("SELECT space, name, value FROM rows"):
-            spaces.setdefault(space, {})[name] = value
-        counters = {(n, ls): v for n, ls, v in self._db.execute("SELECT name, labels, value FROM counters")}
-        return Loaded(spaces, counters)
+        return _load(self._db)
 
     def _set_aside(self) -> Path:
         number = 1
@@ -136,10 +138,22 @@ class State:
         return target
 
 
+def _load(db: sqlite3.Connection) -> Loaded:
+    spaces: dict[str, dict[str, str]] = {}
+    for space, name, value in db.execute("SELECT space, name, value FROM rows"):
+        spaces.setdefault(space, {})[name] = value
+    counters = {(n, ls): v for n, ls, v in db.execute("SELECT name, labels, value FROM counters")}
+    return Loaded(spaces, counters)
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    """Whether the file's content is at fault, and not the disk, the permissions or another process."""
+    told = ("malformed", "no such", "Could not decode")
+    return not isinstance(error, sqlite3.OperationalError) or any(words in str(error) for words in told)
+
+
 def _only_one(path: Path) -> int:
     """Hold a lock for as long as the process lives; the kernel lets go of it when it dies, however it dies."""
-    import fcntl
-
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

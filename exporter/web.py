@@ -263,7 +263,8 @@ h1 { font-size: 1.5rem; margin: 0 } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem
 p, ul { margin: .5rem 0 } nav a { margin-right: 1rem }
 table { width: 100%; border-collapse: collapse }
 th, td { text-align: left; vertical-align: top; padding: .3rem 1rem .3rem 0; border-bottom: 1px solid #8885 }
-td { overflow-wrap: anywhere } time { white-space: nowrap; font-variant-numeric: tabular-nums }
+td { overflow-wrap: break-word } td:last-child { overflow-wrap: anywhere }
+time { white-space: nowrap; font-variant-numeric: tabular-nums }
 @media (max-width: 40rem) {
   thead { display: none } td { display: block; border: 0; padding: 0 }
   tr { display: block; padding: .5rem 0; border-bottom: 1px solid #8885 }

@@ -68,7 +68,8 @@ def _stages(lines: Sequence[str], source: SourceKind, pipeline: Pipeline) -> Ite
     form = form_of([raw for raw in raws if raw.strip()], source)
     yield f"read as  {source} log, {form}"
     for number, raw in enumerate(raws, 1):
-        hits = {gate for _, gate in pipeline.engine.scan(raw) if gate < pipeline.joiners}
+        gates = pipeline.matcher.gates[source]
+        hits = {gate for _, gate in pipeline.engines[source].scan(raw) if gate < len(gates)}
         if not hits and len(lines) > 1:
             continue
         record = decode(raw, form, source, Clock(time.time()))
@@ -81,11 +82,12 @@ def _stages(lines: Sequence[str], source: SourceKind, pipeline: Pipeline) -> Ite
             yield "  gates    none: no signature's required literal occurs in it, so no pattern was tried"
             yield from _nearest(record.text, source, pipeline)
             continue
-        literals = sorted(pipeline.matcher.gates[gate].literal.decode() for gate in hits)
+        literals = sorted(gates[gate].literal.decode() for gate in hits)
         yield f"  gates    {', '.join(map(repr, literals))}"
         other: SourceKind = "kernel" if source == "job" else "job"
         rules = pipeline.matcher.tried_under(hits, source)
-        for rule in pipeline.matcher.tried_under(hits, other):
+        there = {gate for _, gate in pipeline.engines[other].scan(raw)}
+        for rule in pipeline.rules_under(there, other):
             if rule not in rules:
                 yield f"  -        {rule.id}: counts only in {other} logs"
         block = "\n".join([record.text, *lines[number : number + 11]])
@@ -124,14 +126,15 @@ def _nearest(text: str, source: SourceKind, pipeline: Pipeline) -> Iterator[str]
 
     lowered = text.lower()
     best, ratio = None, 0.6
-    for index, gate in enumerate(pipeline.matcher.gates):
+    gates = pipeline.matcher.gates[source]
+    for index, gate in enumerate(gates):
         literal = gate.literal.decode().lower()
         found = difflib.SequenceMatcher(None, lowered, literal, autojunk=False).find_longest_match()
         if found.size / len(literal) > ratio and pipeline.matcher.tried_under([index], source):
             best, ratio = index, found.size / len(literal)
     if best is not None:
         rules = ", ".join(rule.id for rule in pipeline.matcher.tried_under([best], source)[:3])
-        yield f"  nearest  {pipeline.matcher.gates[best].literal.decode()!r} of {rules}"
+        yield f"  nearest  {gates[best].literal.decode()!r} of {rules}"
 
 
 def _causes(text: str, source: SourceKind, catalogue: Catalogue, facts: Mapping[str, str]) -> Iterator[str]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from exporter.core.catalogue import Catalogue
 from exporter.core.diagnose import diagnose, ultimate_root
 from exporter.core.incidents import Entry, OpenIncidents, Told, condense
-from exporter.core.model import Diagnosis, Incident, Match
+from exporter.core.model import UNKNOWN, Diagnosis, Incident, Match
 from exporter.core.stored import dump_entry, load_entry
 
 FactsAt = Callable[[float], Mapping[str, str]]
@@ -45,24 +46,24 @@ class Casebook:
         """The diagnoses that are due: each incident is told of once. `everything`: no more matches will come."""
         due = self._open.due(now, float("-inf") if everything else self._settle)
         near_of = _remembered(self._open.near)
-        diagnoses = []
-        for entry in due:
+        diagnosed: dict[int, Diagnosis] = {}
+        with_roots = [(entry, ultimate_root(entry, near_of, self._catalogue)) for entry in due]
+        for entry, root in sorted(
+            with_roots, key=lambda pair: pair[1] is not pair[0]
+        ):  # roots first: cascades ask them
             if self._catalogue.signatures[entry.incident.signature].role == "context":
-                told = Told("", "", "cascade", "", entry.incident.lines)
-            else:
-                root = ultimate_root(entry, near_of, self._catalogue)
-                facts = facts_at(entry.incident.first.happened)
-                diagnosis = diagnose(entry, near_of(entry), root, facts, self._catalogue, self._node)
-                diagnoses.append(diagnosis)
-                told = Told(
-                    diagnosis.id,
-                    diagnosis.caused_by or diagnosis.id,
-                    diagnosis.role,
-                    diagnosis.root_cause,
-                    entry.incident.lines,
-                )
-            self._open.tell(entry, told)
-        return diagnoses
+                self._open.tell(entry, Told("", "", "cascade", "", entry.incident.lines))
+                continue
+            facts = facts_at(entry.incident.first.happened)
+            diagnosis = diagnose(entry, near_of(entry), root, facts, self._catalogue, self._node)
+            if root is not entry:
+                diagnosis = _as_of_root(diagnosis, root, diagnosed.get(root.number))
+            diagnosed[entry.number] = diagnosis
+            root_id = diagnosis.caused_by or diagnosis.id
+            self._open.tell(
+                entry, Told(diagnosis.id, root_id, diagnosis.role, diagnosis.root_cause, entry.incident.lines)
+            )
+        return [diagnosed[entry.number] for entry in due if entry.number in diagnosed]
 
     def let_go(self, now: float, facts_at: FactsAt) -> list[Diagnosis]:
         """Close what nothing can join any more. What grew after it was told of comes back, to be journalled again."""
@@ -99,6 +100,20 @@ class Casebook:
     def saved(self) -> None:
         self._unreadable = []
         self._open.saved()
+
+
+def _as_of_root(cascade: Diagnosis, root: Entry, diagnosed: Diagnosis | None) -> Diagnosis:
+    """A consequence has its root's cause: what is to be done is to be done there."""
+    if diagnosed is None:  # the root was told of in an earlier round
+        return replace(cascade, root_cause=root.told.root_cause if root.told else UNKNOWN, evidence=())
+    return replace(
+        cascade,
+        root_cause=diagnosed.root_cause,
+        verdict=diagnosed.verdict,
+        remediation=diagnosed.remediation,
+        references=diagnosed.references,
+        evidence=(),
+    )
 
 
 def _load(stored: Mapping[str, str], catalogue: Catalogue) -> tuple[list[Entry], list[str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pydantic import Field, ValidationError
 
@@ -29,7 +30,7 @@ from exporter.core.signatures import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: what is derived from globs is derived once
 class Catalogue:
     """All packs in force, with ids unique over them."""
 
@@ -53,13 +54,29 @@ class Catalogue:
 
     def causes_of(self, signature: str) -> list[RootCause]:
         """The root causes that can explain a signature."""
-        return [c for c in self.root_causes.values() if any(fnmatch.fnmatchcase(signature, g) for g in c.signatures)]
+        return self._causes.get(signature, [])
+
+    def follows(self, signature: str, other: str) -> bool:
+        """Whether a signature is declared a consequence of another."""
+        return other in self._followed[signature]
 
     def without(self, disabled: Iterable[str]) -> Catalogue:
         """The same, less the signatures that a configuration switches off."""
         off = self.matching(disabled)
         kept = {i: s for i, s in self.signatures.items() if i not in off}
         return replace(self, signatures=kept)
+
+    @cached_property
+    def _causes(self) -> dict[str, list[RootCause]]:
+        causes: dict[str, list[RootCause]] = {}
+        for cause in self.root_causes.values():
+            for signature in self.matching(cause.signatures):
+                causes.setdefault(signature, []).append(cause)
+        return causes
+
+    @cached_property
+    def _followed(self) -> dict[str, frozenset[str]]:
+        return {signature.id: self.matching(signature.follows) for signature in self.signatures.values()}
 
 
 def load_packs(texts: Sequence[tuple[str, str]], base: Compiled | None = None) -> Catalogue:

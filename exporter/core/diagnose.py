@@ -127,12 +127,8 @@ def ultimate_root(entry: Entry, near_of: Callable[[Entry], Sequence[Entry]], cat
 
 def _is_consequence(entry: Entry, other: Entry, catalogue: Catalogue) -> bool:
     """Whether an incident follows another; of two that follow each other, only the later does."""
-    return _follows(entry, other, catalogue) and not (_follows(other, entry, catalogue) and entry.order < other.order)
-
-
-def _follows(entry: Entry, other: Entry, catalogue: Catalogue) -> bool:
-    globs = catalogue.signatures[entry.incident.signature].follows
-    return any(fnmatch.fnmatchcase(other.incident.signature, glob) for glob in globs)
+    a, b = entry.incident.signature, other.incident.signature
+    return catalogue.follows(a, b) and not (catalogue.follows(b, a) and entry.order < other.order)
 
 
 def view_of(incident: Incident, near: Iterable[Incident], node_facts: Mapping[str, str]) -> View:

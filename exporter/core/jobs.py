@@ -13,7 +13,7 @@ from exporter.core.model import Job
 
 JobOf = Callable[[str], Job | None]
 
-_DIGITS = r"(?P<job>\d{1,10})(?:[_+.](?P<task>\d{1,7}))?"
+_DIGITS = r"(?P<job>\d{1,10})(?:_(?P<task>\d{1,7})|[+.]\d{1,7})?"  # a task of an array; a component; a step
 # slurm-%j.out and slurm-%A_%a.out are sbatch's defaults; the others are what sites and launchers write (NVRx's list).
 _SLURM = tuple(
     re.compile(pattern)
@@ -41,7 +41,9 @@ def job_of(path: str) -> Job | None:
         found = pattern.search(path)
         if found:
             confidence: Literal["high", "medium"] = "high" if "slurm" in found[0] else "medium"
-            return Job(id=found["job"], kind="slurm", rank=_rank(path), confidence=confidence)
+            task = found.groupdict().get("task")
+            job = f"{found['job']}_{task}" if task else found["job"]  # as sacct names a task of an array
+            return Job(id=job, kind="slurm", rank=_rank(path), confidence=confidence)
     return None
 
 

@@ -13,9 +13,9 @@ from typing import Literal
 
 import regex
 
-from exporter.core import gates
 from exporter.core.catalogue import Catalogue
 from exporter.core.facts import normalise_pci
+from exporter.core.gates import Gate
 from exporter.core.model import SourceKind
 from exporter.core.signatures import FLAGS, LogFact, Patterned, Signature
 
@@ -58,6 +58,7 @@ class Rule:
     lines: int
     patterns: tuple[str, ...]
     unless: tuple[str, ...]
+    of_gpu_driver: bool = False
     forgeable: bool = False  # also where a user wrote the line into the kernel log
     yields_to: frozenset[str] = frozenset()
     set: Mapping[str, str] = field(default_factory=dict)
@@ -89,16 +90,17 @@ class Matcher:
         )
         self._echoes = tuple((e.id, tuple(e.patterns)) for e in catalogue.echoes)
         self._compiled_echoes: list[tuple[str, list[regex.Pattern[str]]]] | None = None
-        under: defaultdict[gates.Gate, list[Rule]] = defaultdict(list)
+        under: dict[SourceKind, defaultdict[Gate, list[Rule]]] = {"job": defaultdict(list), "kernel": defaultdict(list)}
         for rule in self.rules:
             for gate in {gate for pattern in rule.patterns for gate in catalogue.gates[pattern]}:
-                under[gate].append(rule)
-        self.gates: tuple[gates.Gate, ...] = tuple(sorted(under))
-        self._under = tuple(tuple(under[gate]) for gate in self.gates)
+                for source in rule.sources:
+                    under[source][gate].append(rule)
+        self.gates: dict[SourceKind, tuple[Gate, ...]] = {s: tuple(sorted(rules)) for s, rules in under.items()}
+        self._under = {s: tuple(tuple(under[s][gate]) for gate in found) for s, found in self.gates.items()}
 
     def tried_under(self, hit: Iterable[int], source: SourceKind) -> list[Rule]:
         """The rules of a source to try on a line that holds these gates, each once, in the catalogue's order."""
-        rules = {id(rule): rule for gate in hit for rule in self._under[gate] if source in rule.sources}
+        rules = {id(rule): rule for gate in hit for rule in self._under[source][gate]}
         return list(rules.values())
 
     def find(self, text: str, rules: Iterable[Rule], source: SourceKind) -> list[Found]:
@@ -109,7 +111,7 @@ class Matcher:
         """What each of `rules` says to `text`."""
         verdicts = [_verdict(rule, text) for rule in rules]
         shown = {v.rule.id for v in verdicts if v.outcome == "matched"}
-        if shown and source == "job" and (echo := self.echo(text)):
+        if shown and source == "job" and (echo := self.echo(text.partition("\n")[0])):  # a block is what it begins with
             return [
                 Verdict(v.rule, "echo", echo, v.found) if v.outcome == "matched" and v.rule.kind != "fact" else v
                 for v in verdicts
@@ -140,9 +142,13 @@ def facts_of(found: Found) -> dict[str, str]:
     return facts
 
 
-def gpu_of(captures: Mapping[str, str], device: str | None) -> str | None:
-    """The PCI address that a match names in its `gpu` capture, else the one that the kernel attached to the record."""
-    return normalise_pci(captures.get("gpu", "")) or (normalise_pci(device) if device else None)
+def gpu_of(found: Found, device: str | None) -> str | None:
+    """The PCI address that a match names in its `gpu` capture, else, for a GPU's own driver, the record's device.
+
+    The device of a port's, a NIC's or a disk's record is no GPU.
+    """
+    named = normalise_pci(found.captures.get("gpu", ""))
+    return named or (normalise_pci(device) if device and found.rule.of_gpu_driver else None)
 
 
 def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
@@ -153,6 +159,7 @@ def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
         lines=item.lines,
         patterns=tuple(item.patterns),
         unless=tuple(item.unless),
+        of_gpu_driver=isinstance(item, Signature) and item.vendor != "any" and item.layer == "kernel",
         forgeable=isinstance(item, Signature) and item.trust == "anyone",
         yields_to=catalogue.matching(item.yields_to) - {item.id} if isinstance(item, Signature) else frozenset(),
         set=item.set if isinstance(item, LogFact) else {},

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -21,7 +21,7 @@ from exporter.core.engine import Engine, build
 from exporter.core.gates import Gate
 from exporter.core.lines import Candidate, candidates, following, pieces, preceding
 from exporter.core.match import MAX_TEXT, Found, Matcher, Rule, facts_of, gpu_of
-from exporter.core.model import NO_CONTEXT, Chunk, LogContext, Mark, Match, Record
+from exporter.core.model import NO_CONTEXT, Chunk, LogContext, Mark, Match, Record, SourceKind
 from exporter.core.stored import dump_context, load_context
 
 MAX_FACTS = 128  # facts kept a log: three times what the chattiest (collect_env and a Slurm prolog together) tells
@@ -87,8 +87,9 @@ class Pipeline:
     ) -> None:
         self.matcher = Matcher(catalogue)
         self._context_ids = {s.id for s in catalogue.signatures.values() if s.role == "context"}
-        self.joiners = len(self.matcher.gates)
-        self.engine: Engine = build([*self.matcher.gates, *_JOINERS], engine)
+        self.engines: dict[SourceKind, Engine] = {
+            source: build([*gates, *_JOINERS], engine) for source, gates in self.matcher.gates.items()
+        }
         self._utc_offset = utc_offset
         self._line_bytes = line_bytes
         self._overlap = min(_OVERLAP, line_bytes // 2)
@@ -107,7 +108,7 @@ class Pipeline:
         clock = Clock(chunk.read_at, self._utc_offset, chunk.boot_time)
         work = _Work(self, chunk, clock, state, self._heads.get(chunk.log, ()))
         consumed = complete if chunk.end == "quiet" else limit
-        for candidate in candidates(data, self.engine.scan(data), limit):
+        for candidate in candidates(data, self.engines[chunk.source].scan(data), limit):
             may_wait = chunk.end == "more" and not (full and candidate.start == 0)
             if not work.look_at(candidate, may_wait=may_wait):
                 consumed = candidate.start
@@ -123,6 +124,16 @@ class Pipeline:
             echoes=work.tally.counts[_ECHO],
             oversize=int(oversize),
         )
+
+    @property
+    def engine(self) -> Engine:
+        """The engine in use, for its name and version; each kind of log has one of its own."""
+        return self.engines["job"]
+
+    def rules_under(self, gates: Iterable[int], source: SourceKind) -> list[Rule]:
+        """The rules to try on a line in which an engine found these gates."""
+        known = len(self.matcher.gates[source])  # behind them come the joiners, which lead to no rule
+        return self.matcher.tried_under((gate for gate in gates if gate < known), source)
 
     def context_of(self, log: str) -> LogContext:
         """What a log has told about its job so far."""
@@ -178,7 +189,7 @@ class _Work:
 
     def look_at(self, candidate: Candidate, *, may_wait: bool) -> bool:
         """Match one line; False if it has to wait for the lines behind it."""
-        matcher, chunk, joiners = self.pipeline.matcher, self.chunk, self.pipeline.joiners
+        chunk = self.chunk
         if (self._offset_of(candidate.start), _JOINED) in self.shown:
             return True
         block, line, line_stop, time = chunk.data, candidate, candidate.stop, None
@@ -189,9 +200,9 @@ class _Work:
                 return False
             text, time, line_stop = joined
             block = text.encode("utf-8", "replace")
-            hits = self.pipeline.engine.scan(block)
+            hits = self.pipeline.engines[chunk.source].scan(block)
             line = Candidate(0, len(block), frozenset(gate for _, gate in hits), tuple(end for end, _ in hits))
-        rules = matcher.tried_under((g for g in line.gates if g < joiners), chunk.source)
+        rules = self.pipeline.rules_under(line.gates, chunk.source)
         if not rules:
             return True
         more = self._more(line_stop, max(rule.lines for rule in rules) - 1, may_wait=may_wait)
@@ -277,7 +288,7 @@ class _Work:
                 read_at=chunk.read_at,
                 text=record.text[: MAX_TEXT // 8],
                 captures=dict(found.captures),
-                gpu=gpu_of(found.captures, record.device),
+                gpu=gpu_of(found, record.device),
                 rank=record.rank or found.captures.get("rank"),
                 job=chunk.job,
                 context=self.context,

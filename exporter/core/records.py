@@ -21,7 +21,10 @@ def incident_record(
     diagnosis: Diagnosis, catalogue: Catalogue, node: str, *, redacted: bool = True, excerpt_lines: int = 10
 ) -> dict[str, Any]:
     """One `kind: "incident"` record."""
-    hide = redact if redacted else str
+
+    def hide(text: str) -> str:
+        return writable(redact(text) if redacted else text)
+
     incident, first = diagnosis.incident, diagnosis.incident.first
     signature = catalogue.signatures[incident.signature]
     job = first.job
@@ -46,8 +49,8 @@ def incident_record(
         "captures": {name: hide(value) for name, value in sorted(incident.captures().items())},
         "gpu": gpu_of(incident),
         "job": {
-            "id": job.id,
-            "user": job.user,
+            "id": writable(job.id),
+            "user": writable(job.user) if job.user else None,
             "rank": first.rank or job.rank,
             "kind": job.kind,
             "confidence": job.confidence,
@@ -74,6 +77,13 @@ def heartbeat_record(node: str, now: float, seconds: float) -> dict[str, Any]:
     """One `kind: "heartbeat"` record: for how long, since the last one, this node has been watched."""
     hours = round(seconds / 3600, 6)
     return {"kind": "heartbeat", "time": rfc3339(now), "node": node, "hours": hours, "gpu_busy_hours": None}
+
+
+def writable(text: str) -> str:
+    """A text that UTF-8 can hold: the name of a file, and so of its job, may be any bytes, which Python keeps as halves
+    of surrogate pairs.
+    """
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def rfc3339(time: float) -> str:

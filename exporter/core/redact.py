@@ -13,7 +13,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         # NAME=value and "name": "value" where the name says that it is a secret
         (
             (
-                r"(?i)\b([\w.-]*(?:token|secret|passw(?:or)?d|passwd|api_?key|access_?key|private_?key|credential)[\w.-]*"
+                r"(?i)((?:token|secret|passw(?:or)?d|passwd|api_?key|access_?key|private_?key|credential)[\w.-]{0,64}"
                 r"[\"']?\s*[=:]\s*[\"']?)(?!\s)[^\s\"',;]{3,}"
             ),
             r"\1[redacted]",
@@ -26,8 +26,8 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\bAKIA[0-9A-Z]{16}\b", "[redacted]"),
         (r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}\b", "[redacted]"),
         (r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*", "[redacted]"),
-        (r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b", "[e-mail]"),
-        (r"(/(?:home|users|Users|u|nfs/home)/)[^/\s\"':,;)\]]+", r"\1[user]"),
+        (r"[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+\b", "[e-mail]"),
+        (r"(/(?:home|users|Users|u|nfs/home)/)(?!\[user\])[^/\s\"':,;)\]]+", r"\1[user]"),
     )
 )
 

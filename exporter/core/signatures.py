@@ -36,7 +36,7 @@ def _compiles(pattern: str, info: ValidationInfo) -> str:
         return pattern
     try:
         compiled = regex.compile(pattern, FLAGS)
-    except regex.error as error:
+    except (regex.error, OverflowError, RecursionError) as error:
         raise ValueError(f"no regular expression: {error}; see docs/signatures-writing.md") from None
     if compiled.search(""):
         raise ValueError("matches the empty line; require some text")

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 from exporter.core.model import Truth
 
-_NUMBERS = re.compile(r"\s*v?(?:\d+:)?(\d+(?:\.\d+)*)")  # an epoch ("1:6.2") is a packager's, not a version's
-_CONSTRAINT = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*(\d+(?:\.\d+)*)\s*\Z")
+_NUMBERS = re.compile(
+    r"\s*v?(?:\d+:)?([0-9]{1,18}(?:\.[0-9]{1,18})*)(?![0-9])"
+)  # an epoch ("1:6.2") is a packager's, not a version's
+_CONSTRAINT = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*([0-9]{1,18}(?:\.[0-9]{1,18})*)\s*\Z")
 _OPERATORS: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip

@@ -49,7 +49,8 @@ class Copies:
         """Whether a new file has to wait, since all of it may be a copy of one of the logs `beside` it."""
         status = file.status()
         for log in beside:
-            if log.left is None and self._follower.read(log, 0, now) and _same(file, log, status.st_size):
+            self._follower.read(log, 0, now)  # finds out whether the log was truncated
+            if log.left is None and _same(file, log, status.st_size):
                 suspect = Suspect(base, path, file, log, log.position.file, status.st_size, now)
                 self._waiting[inode_of(status)] = suspect
                 return True
@@ -58,7 +59,7 @@ class Copies:
     def settled(self, now: float) -> Iterator[tuple[Suspect, int]]:
         """The files that need not wait any longer, and from where on each is to be read."""
         for inode, suspect in list(self._waiting.items()):
-            self._follower.read(suspect.log, 0, now)  # finds out whether the log was truncated
+            self._follower.read(suspect.log, 0, now)
             if inode in self._register.by_file:  # and goes on in this very file
                 suspect.file.close()
             elif (offset := self._judge(suspect, now)) is not None:

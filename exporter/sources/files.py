@@ -137,8 +137,8 @@ class FilesSource:
         while self._register.unreadable_rows:
             self._refusals.note(self._register.unreadable_rows.pop(), "position_unreadable")
         while self._follower.vacated:
-            path, last = self._follower.vacated.popitem()
-            self._finder.vacated(path, last, time)
+            path, (log, position) = self._follower.vacated.popitem()
+            self._finder.vacated(path, log, position, time)
         self._round.extend(self._register.born)
         self._active.update(self._register.stirred)
         self._register.born.clear()
@@ -267,7 +267,7 @@ class FilesSource:
                 return None
             block, start = got
             if log.was_empty:  # and has changed: nothing of it can tell whether bytes were written, and copied, between
-                self._follower.vacated.update(dict.fromkeys(log.names, log.position))
+                self._follower.vacated.update(dict.fromkeys(log.names, (log, log.position)))
             log.was_empty = log.position.offset == 0 and not block
             self.stats.bytes_read += log.take_in(block, start, count)
             if not log.skip_nuls(block, start):

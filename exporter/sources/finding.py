@@ -62,7 +62,9 @@ class Finder:
             if owner.position.file == file:
                 return
             if owner.position.path != path:
-                register.unname(path)  # was a second name of the owner's file
+                self._make_sure(owner, now)
+                if register.by_path.get(path) is owner:
+                    register.unname(path)  # was a second name of the owner's file
             else:
                 self._follower.visit(owner, now)
                 if register.by_path.get(path) is owner:
@@ -71,8 +73,9 @@ class Finder:
         if known is None or not self._follower.claim(known, path, now):
             self._adopt(path, now)
 
-    def vacated(self, path: str, last: Position, now: float) -> None:
-        """Since the `last` log of a path was there, other files may have had the path, and one may have it now."""
+    def vacated(self, path: str, log: Log, last: Position, now: float) -> None:
+        """Since a path led to a log, when that was at `last`, it may have led to others, and may lead to one now."""
+        self._make_sure(log, now)
         if self._globs.match(path):
             self.found(path, now)
         self._take_unseen(path, last, now)
@@ -141,9 +144,12 @@ class Finder:
     def close(self) -> None:
         self._copies.close()
 
-    def _start(self, base: str, path: str, file: OpenFile, offset: int, now: float) -> Log:
+    def _start(self, base: str, path: str, file: OpenFile, offset: int, now: float) -> None:
         """The next log of `base`, in an open file."""
         status = file.status()
+        if inode_of(status) in self._register.by_file:  # since it was looked at, a log has found its bytes there
+            file.close()
+            return
         place = file.location()
         position = Position(
             path=path,
@@ -159,7 +165,6 @@ class Finder:
         )
         log = self._register.new(base, position, now)
         self._take(log, path, file, now)
-        return log
 
     def _take(self, log: Log, path: str, file: OpenFile, now: float) -> None:
         status = file.status()
@@ -187,8 +192,7 @@ class Finder:
         """Files that were at `path` after its `last` log and have been moved on before they were seen, oldest first."""
         if last is None:
             return
-        for log in self._register.logs_of(path):
-            self._make_sure(log, now)
+        self._now_at(path, now)
         folder, name = os.path.split(path)
         for sibling, status in reversed(rotation.newest_first(self._follower.folder(folder).siblings(name))):
             if not self._globs.match(sibling) and status.st_mtime_ns >= last.modified and stat.S_ISREG(status.st_mode):
@@ -214,7 +218,7 @@ class Finder:
             self._start(base, path, file, self._follower.short_copies.pop(inode, 0), now)
 
     def _now_at(self, path: str, now: float) -> Log | None:
-        """The log that a path leads to, looked up now, before a file beside it is judged."""
+        """The log that a path leads to, looked up now, like all that it led to: before a file beside it is judged."""
         named = self._register.by_path.get(path)
         for log in {*self._register.logs_of(path), *([named] if named else [])}:
             self._make_sure(log, now)
@@ -224,6 +228,8 @@ class Finder:
 
     def _make_sure(self, log: Log, now: float) -> None:
         """See whether a log still is where it was."""
+        if not self._register.knows(log):
+            return
         self._follower.visit(log, now)
         if log.changed and not log.over and log.search is None:
             self._follower.read(log, 0, now)

@@ -7,7 +7,7 @@ path then is the next log of that path. Opens and compares files; decides nothin
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from exporter.sources import rotation
 from exporter.sources.base import SourceStats
@@ -38,7 +38,7 @@ class Follower:
         stats: Callable[[], SourceStats],
     ) -> None:
         self.roots = Roots(())
-        self.vacated: dict[str, Position] = {}  # paths that other files have or had since, and what their log was then
+        self.vacated: dict[str, tuple[Log, Position]] = {}  # paths that led to a log, and now lead or led to others
         self.short_copies: dict[Inode, int] = {}  # files that hold only what was read before, and how much of it
         self._register = register
         self._globs = globs
@@ -128,7 +128,7 @@ class Follower:
         if old != path and file_at(old) != log.position.file:
             if self._register.by_path.get(old) is log:
                 self._register.unname(old)
-            self.vacated[old] = log.position
+            self.vacated[old] = log, log.position
             self._settle_at(log, path)
             self._stats().rotations += 1
         self._register.name(log, path)
@@ -152,9 +152,10 @@ class Follower:
         for other in sorted(log.names):
             if file_at(other) == position.file:
                 self._settle_at(log, other)
-                self.vacated[position.path] = position
+                self.vacated[position.path] = log, position
                 return
             register.unname(other)
+            self.vacated[other] = log, position
         if status is not None and status.st_ino == position.inode and self._mounted_again(log, now):
             return
         self._leave(log, now)
@@ -162,7 +163,7 @@ class Follower:
             self._find_by_content(log, now)
         if status is not None or _linked(log):
             self._stats().rotations += 1
-            self.vacated[position.path] = position
+            self.vacated[position.path] = log, position
 
     def _truncated(self, log: Log, now: float, *, reused: bool) -> None:
         """A log's file holds other bytes than were read: truncated, or another file with its inode's number."""
@@ -174,13 +175,12 @@ class Follower:
 
     def _part(self, log: Log, now: float) -> None:
         """A log has lost its file, which stays where it is, for the next one to take."""
-        names = set(log.names)
-        self.vacated.update(dict.fromkeys(names or {log.base}, log.position))
-        for path in names:
+        self.vacated.update(dict.fromkeys(log.names or {log.base}, (log, log.position)))
+        for path in list(log.names):
             self._register.unname(path)
         self._register.place(log, log.lose_file)
         self._leave(log, now)
-        self._find_by_content(log, now, names)
+        self._find_by_content(log, now)
 
     def _leave(self, log: Log, now: float) -> None:
         log.left = now
@@ -209,12 +209,12 @@ class Follower:
                 return True
         return False
 
-    def _find_by_content(self, log: Log, now: float, names: Iterable[str] = ()) -> None:
+    def _find_by_content(self, log: Log, now: float) -> None:
         """The bytes may be in a copy, or compressed. If they are nowhere, the log is over."""
         self._register.release(log)
         mark, folder = log.position.mark, self.folder_of(log)
         if mark.length:
-            paths = self._siblings_of(log, folder, names)
+            paths = self._siblings_of(log, folder)
             found = rotation.copy_of(mark, paths, self.roots)
             if found is not None and self.owner_of(found[1], now) is None:
                 self._take_file(log, *found, now)
@@ -285,8 +285,8 @@ class Follower:
             self._folders[path] = Folder(path)
         return self._folders[path]
 
-    def _siblings_of(self, log: Log, folder: Folder, paths: Iterable[str]) -> list[str]:
-        known = (log.base, log.position.path, log.position.place, *paths)
+    def _siblings_of(self, log: Log, folder: Folder) -> list[str]:
+        known = (log.base, log.position.path, log.position.place, *log.called)
         names = {os.path.basename(path) for path in known if path}
         return list(dict.fromkeys(path for name in sorted(names) for path in folder.siblings(name)))
 

@@ -47,7 +47,7 @@ class Register:
         self._prefix = f"{name}:"
         self._job_of = job_of
         self._done: dict[str, Position] = {}  # by origin, the longest done first
-        self._done_by_file: dict[Inode, str] = {}
+        self._done_by_file: dict[Inode, list[str]] = {}  # several, where the number was used again
         self._numbers: dict[str, int] = {}
         self._changed: set[str] = set()
         self._told: set[str] = set()
@@ -84,8 +84,7 @@ class Register:
         """A path of the globs leads to a log."""
         self.unname(path)
         self.by_path[path] = log
-        log.names.add(path)
-        log.left = None
+        log.name(path)
 
     def unname(self, path: str) -> None:
         log = self.by_path.pop(path, None)
@@ -149,8 +148,7 @@ class Register:
 
     def done_with(self, path: str, file: Inode) -> Iterator[str]:
         """Origins of logs that were done with and that a file may be: by inode, or by path after a mount came back."""
-        if file in self._done_by_file:
-            yield self._done_by_file[file]
+        yield from list(self._done_by_file.get(file, ()))
         last = origin_of(path, self._numbers.get(path, 0))
         if last in self._done and self._done[last].inode == file[1]:
             yield last
@@ -209,14 +207,17 @@ class Register:
         self._done[origin] = position
         self._numbers[base] = max(self._numbers.get(base, 0), number)
         if position.file != NOWHERE:
-            self._done_by_file[position.file] = origin
+            self._done_by_file.setdefault(position.file, []).append(origin)
         while len(self._done) > MAX_DONE:
             self._forget_done(next(iter(self._done)))
 
     def _forget_done(self, origin: str) -> None:
         position = self._done.pop(origin)
-        if self._done_by_file.get(position.file) == origin:
-            del self._done_by_file[position.file]
+        same_file = self._done_by_file.get(position.file, [])
+        if origin in same_file:
+            same_file.remove(origin)
+            if not same_file:
+                del self._done_by_file[position.file]
         base, number = split_origin(origin)
         if self._numbers.get(base) == number and self._prefix + origin not in self.logs:
             del self._numbers[base]

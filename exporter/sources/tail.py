@@ -17,6 +17,7 @@ from exporter.sources.unpacked import Search
 
 QUIET_SECONDS = 1.0  # writers flush a line within milliseconds; a count may lag by a second
 ACTIVE_SECONDS = 60.0
+MAX_CALLED = 8  # a log has one name at a time, but for links and rotation into the glob
 
 End = Literal["more", "quiet", "final"]
 
@@ -72,6 +73,7 @@ class Log:
     job: Job | None = None
     reader: Reader | None = None
     names: set[str] = field(default_factory=set)  # paths of the globs that lead to it
+    called: set[str] = field(default_factory=set)  # those that ever did, or the first few
     size: int = 0  # when last looked at
     modified: int = 0
     looked_to: int = 0  # bytes up to here have been read, if not consumed
@@ -88,6 +90,13 @@ class Log:
     judged: bool = False  # whether it is text
     was_empty: bool = False  # when it was last read
     handed: Handed | None = None
+
+    def name(self, path: str) -> None:
+        """A path of the globs leads to it."""
+        self.names.add(path)
+        self.left = None
+        if len(self.called) < MAX_CALLED:
+            self.called.add(path)
 
     @property
     def unread(self) -> int:

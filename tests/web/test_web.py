@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporter import web
-from exporter.core.yamltext import InvalidInput
+from exporter.core.problems import InvalidInput
 from exporter.exposition import Family, MetricsSnapshot
 from exporter.web import Overview, RecentIncident, RunningServer, SourceState, serve
 
