@@ -11,12 +11,11 @@ from typing import Literal
 
 from exporter.core import decode
 from exporter.core.model import LogFormat, SourceKind
-from exporter.scan.reader import open_log
+from exporter.scan.reader import STDIN, head
 
 SAMPLE_BYTES = 64 * 1024
 SAMPLE_LINES = 60
 _KERNEL_NAMES = ("dmesg", "kern.log", "kmsg", "messages", "syslog")
-_STDIN = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +48,10 @@ def expand(paths: Sequence[str]) -> Iterator[str | Unread]:
 def plan(path: str, source: Literal["job", "kernel", "auto"]) -> Task | Unread:
     """How to read one file, by its name and its first lines."""
     try:
-        with open_log(path) as log:
-            head = log.read(SAMPLE_BYTES)
+        first = head(path, SAMPLE_BYTES)
     except (OSError, EOFError, ValueError) as error:
         return Unread(path, getattr(error, "strerror", None) or str(error) or repr(error))
-    lines = [line for line in head.split(b"\n")[:SAMPLE_LINES] if line.strip()]
+    lines = [line for line in first.split(b"\n")[:SAMPLE_LINES] if line.strip()]
     kind: SourceKind = source if source != "auto" else ("kernel" if _is_kernel(path, lines) else "job")
     return Task(path, kind, form_of(lines, kind))
 
@@ -78,7 +76,7 @@ def _is_kernel(path: str, lines: Sequence[bytes]) -> bool:
 
 
 def _below(path: str) -> Iterable[str | Unread]:
-    if path == _STDIN:
+    if path == STDIN:
         return [path]
     if os.path.isdir(path):
         return [str(found) for found in sorted(Path(path).rglob("*")) if found.is_file()]

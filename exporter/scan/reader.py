@@ -10,16 +10,26 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import IO, Any
 
+STDIN = "-"
 BLOCK_BYTES = 1 << 20  # Hyperscan is at its full speed from 64 KiB on; 1 MiB stays in a core's cache
 _OPENERS: dict[str, Callable[[str, str], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
-def open_log(path: str) -> IO[bytes]:
+def head(path: str, size: int) -> bytes:
+    """The first bytes of a log, at most `size`. Of stdin, what is there first, and it stays there to be read."""
+    if path == STDIN:
+        return sys.stdin.buffer.peek(size)[:size]
+    with open_log(path) as log:
+        return log.read(size)
+
+
+def open_log(path: str) -> AbstractContextManager[IO[bytes]]:
     """A stream of the log's bytes, unpacked by its name's ending. Raises OSError for what is no regular file."""
-    if path == "-":
-        return open(os.dup(sys.stdin.fileno()), "rb", buffering=0)
+    if path == STDIN:
+        return nullcontext(sys.stdin.buffer)
     opener = _OPENERS.get(os.path.splitext(path)[1])
     if opener:
         stream: IO[bytes] = opener(path, "rb")

@@ -1,0 +1,178 @@
+"""The commands as their users type them: what they print, and how they end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from exporter.cli.main import main
+
+CRASH = (
+    "Memory access fault by GPU node-4 (Agent handle: 0x55d1c3a0b5c0) on address 0x7f3b2c000000. "
+    "Reason: Page not present or supervisor privilege.\n"
+)
+
+
+@pytest.fixture
+def crashed(tmp_path: Path) -> Path:
+    log = tmp_path / "slurm-4242.out"
+    log.write_text(f"step 1\n0: {CRASH}1: {CRASH}")
+    return log
+
+
+def test_scan_tells_people_what_crashed_and_ends_with_1(crashed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scan", str(crashed)]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith(f"{crashed}:2: ")
+    assert "rocr_memory_access_fault · 2 lines · 2 ranks · job 4242" in out
+    assert "\x1b" not in out
+
+
+def test_scan_json_is_one_record_a_line(crashed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scan", "--format", "json", str(crashed)]) == 1
+    (record,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert record["kind"] == "incident"
+    assert (record["line"], record["offset"], record["lines"]) == (2, 7, 2)
+    assert record["job"] == {"id": "4242", "user": None, "rank": "0", "kind": "slurm", "confidence": "high"}
+    assert (record["role"], record["caused_by"], record["root_cause"]) == ("root", None, "unknown")
+
+
+def test_scan_of_the_same_log_gives_the_same_ids(crashed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ids = []
+    for _ in range(2):
+        main(["scan", "--format", "json", str(crashed)])
+        ids.append(json.loads(capsys.readouterr().out)["id"])
+    assert ids[0] == ids[1]
+
+
+def test_scan_reads_archives_folders_and_globs_once_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import bz2
+    import gzip
+    import lzma
+
+    for opener, name in ((gzip.open, "a.log.gz"), (bz2.open, "b.log.bz2"), (lzma.open, "c.log.xz")):
+        with opener(tmp_path / name, "wt") as log:
+            log.write(CRASH)
+    assert main(["scan", "--format", "json", str(tmp_path), str(tmp_path / "*.gz")]) == 1
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [Path(r["path"]).name for r in records] == ["a.log.gz", "b.log.bz2", "c.log.xz"]
+
+
+def test_scan_with_workers_gives_what_one_process_gives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(4):
+        (tmp_path / f"slurm-{number}.out").write_text(CRASH)
+    answers = []
+    for workers in ("1", "2"):
+        assert main(["scan", "--format", "json", "--workers", workers, str(tmp_path)]) == 1
+        records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        answers.append([{k: v for k, v in r.items() if k not in ("time", "last_time")} for r in records])
+    assert answers[0] == answers[1]
+
+
+def test_scan_says_what_it_could_not_read_and_goes_on(crashed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scan", str(crashed), "/nowhere/x.log"]) == 1
+    assert "/nowhere/x.log: not read: No such file or directory" in capsys.readouterr().err
+    assert main(["scan", "/nowhere/x.log"]) == 3
+
+
+def test_scan_of_a_log_without_crashes_ends_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quiet = tmp_path / "quiet.log"
+    quiet.write_text("$ git grep hipErrorInvalidValue\n")
+    assert main(["scan", str(quiet)]) == 0
+    assert capsys.readouterr().out.startswith("0 incidents")
+
+
+def test_scan_takes_a_log_on_stdin(crashed: Path) -> None:
+    command = [sys.executable, "-m", "exporter.cli.main", "scan", "--format", "json", "-"]
+    done = subprocess.run(command, input=crashed.read_bytes(), capture_output=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["signature"] == "rocr_memory_access_fault"
+
+
+def test_facts_file_with_a_nested_value_is_refused_with_its_place(
+    crashed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = tmp_path / "facts.yaml"
+    facts.write_text("os: debian 12\nrocm_version: [6.2]\n")
+    assert main(["scan", "--facts", str(facts), str(crashed)]) == 1
+    assert capsys.readouterr().err == f"{facts}:2:1: rocm_version: must be a text; quote it\n"
+
+
+def test_explain_tells_each_stage_and_the_fact_that_would_decide(capsys: pytest.CaptureFixture[str]) -> None:
+    line = (
+        ":0:rocdevice.cpp            :2984: 6545699276902 us: [pid:196431 tid:0x7f2301dff640] Callback: Queue 0x7f2301400000 "
+        "aborting with error : HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION: The agent attempted to access memory. code: 0x29"
+    )
+    assert main(["explain", line]) == 0
+    out = capsys.readouterr().out
+    assert "hsa_aperture_violation: matches" in out
+    assert "network_home_cache_unwritable: undetermined" in out
+    assert "? fact home_fs_type" in out
+
+
+def test_explain_of_a_quote_names_the_echo(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", f"+ echo '{CRASH.strip()}'"]) == 0
+    assert "the line only quotes it" in capsys.readouterr().out
+
+
+def test_signatures_can_be_listed_shown_and_described(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["signatures", "list"]) == 0
+    assert "intel_gpu_page_fault" in capsys.readouterr().out
+    assert main(["signatures", "show", "intel_gpu_page_fault"]) == 0
+    assert "onednn_pvc_scoreboard_hazard" in capsys.readouterr().out
+    assert main(["signatures", "show", "page_fault"]) == 2
+    assert "did you mean" in capsys.readouterr().err
+    assert main(["signatures", "schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "Pack"
+
+
+def test_a_pack_of_ones_own_is_checked_and_used(
+    tmp_path: Path, crashed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pack = tmp_path / "mine.yaml"
+    pack.write_text(
+        "pack: mine\nsignatures:\n  - {id: my_step, title: A step, vendor: any, layer: host, severity: info, patterns: ['x']}\n"
+    )
+    assert main(["signatures", "check", str(pack)]) == 1
+    assert capsys.readouterr().err.startswith(f"{pack}:3:")
+    pack.write_text(
+        "pack: mine\nsignatures:\n  - id: my_step\n    title: A step\n    vendor: any\n    layer: host\n    severity: info\n"
+        "    patterns: ['^step \\d+$']\n    examples: ['step 1']\n    near_misses: ['a step 1']\n"
+    )
+    assert main(["scan", "--signatures.dir", str(pack), "--format", "json", str(crashed)]) == 1
+    assert "my_step" in {json.loads(line)["signature"] for line in capsys.readouterr().out.splitlines()}
+
+
+def test_doctor_tells_what_works_and_what_does_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.yaml"
+    missing = tmp_path / "missing"
+    config.write_text(
+        f"state_dir: {tmp_path}/state\nsources:\n  - {{kind: files, paths: ['{tmp_path}/*.log']}}\n"
+        f"  - {{kind: kmsg, mode: file, path: {missing}}}\n"
+    )
+    assert main(["doctor", "--config.file", str(config)]) == 1
+    out = capsys.readouterr().out
+    assert "ok    source files" in out
+    assert f"bad   source kmsg:{missing}" in out
+
+
+def test_help_loads_no_library_that_a_command_needs() -> None:
+    code = (
+        "import sys, exporter.cli.main as m\n"
+        "try: m.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'pydantic', 'regex', 'yaml', 'uvicorn', 'hyperscan', 'structlog'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == "[]\n"
+
+
+def test_a_wrong_command_ends_with_2_and_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["frobnicate"])
+    assert ended.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
