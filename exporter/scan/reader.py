@@ -21,7 +21,9 @@ _OPENERS: dict[str, Callable[[str, str], Any]] = {".gz": gzip.open, ".bz2": bz2.
 def head(path: str, size: int) -> bytes:
     """The first bytes of a log, at most `size`. Of stdin, what is there first, and it stays there to be read."""
     if path == STDIN:
-        return sys.stdin.buffer.peek(size)[:size]
+        stdin = sys.stdin.buffer
+        assert isinstance(stdin, io.BufferedReader)
+        return stdin.peek(size)[:size]
     with open_log(path) as log:
         return log.read(size)
 

@@ -20,7 +20,7 @@ QUOTES: list[tuple[SourceKind, str]] = [
     ("job", "  if (e == hipErrorCapturedEvent) { retry(); }  // operation handled"),
     ("job", '1024:   out << name << " error( " << hipGetErrorName(e)'),
     ("job", 'fprintf(stderr, "Segmentation fault from GPU at 0x%llx, ctx_id: %u (%s) type: %d (%s), aborting.\\n",'),
-    ("job", "    # Segmentation fault from GPU at 0xff00000fff600000, ctx_id: 1 (CCS) type: 0 (NotPresent), banned: 1, aborting."),
+    ("job", "    # Segmentation fault from GPU at 0xff00000fff600000, ctx_id: 1 (CCS), banned: 1, aborting."),
     ("job", "tests/test_gpu.py::test_hipErrorInvalidValue_is_raised PASSED"),
     ("job", "[ RUN      ] Unit_hipMemsetAsync_hipErrorInvalidValue"),
     ("job", "hipMemset(nullptr) returned hipErrorInvalidValue as expected"),
