@@ -231,6 +231,7 @@ class Daemon:
             utc_offset=-time.timezone,
             line_bytes=config.limits.line_bytes,
         )
+        self.pipeline.matcher.compiled_echoes()
         self.pipeline.restore(spaces.get("logs", {}))
         incidents = config.incidents
         self.casebook = Casebook(

@@ -118,11 +118,15 @@ class Matcher:
             ]
         return [_yielded(v, shown) if v.outcome == "matched" and v.rule.yields_to & shown else v for v in verdicts]
 
-    def echo(self, text: str) -> str:
-        """The echo that a line is, or ""."""
+    def compiled_echoes(self) -> list[tuple[str, list[regex.Pattern[str]]]]:
+        """The echoes, compiled when they are first needed; a daemon asks for them before it has to be quick."""
         if self._compiled_echoes is None:
             self._compiled_echoes = [(name, [regex.compile(p, FLAGS) for p in ps]) for name, ps in self._echoes]
-        for name, patterns in self._compiled_echoes:
+        return self._compiled_echoes
+
+    def echo(self, text: str) -> str:
+        """The echo that a line is, or ""."""
+        for name, patterns in self.compiled_echoes():
             for pattern in patterns:
                 try:
                     if pattern.search(text, timeout=TIMEOUT_SECONDS):

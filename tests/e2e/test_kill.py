@@ -20,7 +20,7 @@ class Writer(threading.Thread):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(daemon=True)
-        self.folder = folder
+        self.paths = [folder / f"job-{number}.log" for number in range(6)]
         self.written = 0
         self.stop = threading.Event()
         self._dice = random.Random(7)
@@ -28,7 +28,7 @@ class Writer(threading.Thread):
 
     def run(self) -> None:
         while not self.stop.wait(0.01):
-            path = self.folder / f"job-{self._dice.randrange(6)}.log"
+            path = self._dice.choice(self.paths)
             with path.open("a") as log:
                 for _ in range(self._dice.randrange(1, 20)):
                     log.write("step 12 loss 0.5\n" * self._dice.randrange(5))
@@ -49,11 +49,16 @@ def test_no_line_is_lost_or_counted_twice_through_a_hundred_kills(make_node: Cal
     node = make_node()
     writer = Writer(node.logs)
     node.start()
+    for path in writer.paths:  # a log that is rotated before it was ever seen is a file that lived and died unseen
+        path.write_text("step 1\n")
+    eventually(
+        lambda: node.value('gpufault_source_bytes_read_total{source="files"}') == 7.0 * len(writer.paths) or None
+    )
     writer.start()
     dice = random.Random(11)
     shown = 0.0
     for _ in range(KILLS):
-        writer.stop.wait(dice.random() * 0.4)
+        writer.stop.wait(dice.random())
         shown = max(shown, node.value(LINES) or 0.0)
         node.kill()
         node.start()
