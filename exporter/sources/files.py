@@ -267,7 +267,8 @@ class FilesSource:
                 return None
             block, start = got
             if log.was_empty:  # and has changed: nothing of it can tell whether bytes were written, and copied, between
-                self._follower.vacated.update(dict.fromkeys(log.names, (log, log.position)))
+                for path in log.names:
+                    self._follower.vacate(path, log, log.position)
             log.was_empty = log.position.offset == 0 and not block
             self.stats.bytes_read += log.take_in(block, start, count)
             if not log.skip_nuls(block, start):

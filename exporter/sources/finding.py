@@ -15,7 +15,7 @@ from exporter.sources import rotation
 from exporter.sources.carriers import format_of
 from exporter.sources.copies import Copies
 from exporter.sources.discovery import Globs
-from exporter.sources.follow import Follower, file_at, same_generation
+from exporter.sources.follow import Follower, file_at, is_file_of
 from exporter.sources.identity import HEAD_BYTES, Fingerprint, Inode, generation, inode_of
 from exporter.sources.open_logs import OpenLogs
 from exporter.sources.opening import KINDS, OpenFile, looks_binary, reason_of
@@ -23,9 +23,10 @@ from exporter.sources.refusals import Refusals
 from exporter.sources.register import Register
 from exporter.sources.skipping import line_at, start_of_last_line
 from exporter.sources.tail import Log, Position
-from exporter.sources.unpacked import unpacks_like
+from exporter.sources.unpacked import Unpacked
 
-MAX_FILES = 100_000  # 100 MB; a job that writes a million files named *.log must not take the node's memory
+MAX_PACKED = 1024
+MAX_FILES = 50_000  # 250 MB; a job that writes a million files named *.log must not take the node's memory
 
 
 class Finder:
@@ -48,6 +49,7 @@ class Finder:
         self._open_logs = open_logs
         self._refusals = refusals
         self._line_bytes = line_bytes
+        self._packed: dict[tuple[Inode, int], None] = {}  # compressed files that were taken, and their times
         self._copies = Copies(register, follower)
         self._binaries: dict[str, tuple[Inode, int]] = {}
 
@@ -72,13 +74,15 @@ class Finder:
         known = register.by_file.get(file)
         if known is None or not self._follower.claim(known, path, now):
             self._adopt(path, now)
+        elif (last := register.last_of(path)) is not known.position:
+            self._take_unseen(path, last, now, known)
 
     def vacated(self, path: str, log: Log, last: Position, now: float) -> None:
         """Since a path led to a log, when that was at `last`, it may have led to others, and may lead to one now."""
         self._make_sure(log, now)
         if self._globs.match(path):
             self.found(path, now)
-        self._take_unseen(path, last, now)
+        self._take_unseen(path, last, now, log)
 
     def settle_copies(self, now: float) -> None:
         """See what has become of the files that may be copies."""
@@ -127,7 +131,7 @@ class Finder:
         beside = [log for original in rotation.originals(path) if (log := self._now_at(original, now)) is not None]
         if path in self._register.by_path:
             return  # it is what the log beside it goes on in
-        file = self._follower.open(path)
+        file = self._follower.open(path, now)
         if file is None:
             return
         status = file.status()
@@ -182,23 +186,31 @@ class Finder:
         status = file.status()
         for origin in self._register.done_with(base, inode_of(status)):
             position = self._register.done_position(origin)
-            if position.mark.length and same_generation(position, file) and position.mark.found_in(file.read):
+            told = position.mark.length > 0 or position.generation is not None
+            if told and is_file_of(file, position):
                 position = replace(position, path=path, place="", device=status.st_dev, inode=status.st_ino)
                 self._take(self._register.revive(origin, position, now), path, file, now)
                 return True
         return False
 
-    def _take_unseen(self, path: str, last: Position | None, now: float) -> None:
-        """Files that were at `path` after its `last` log and have been moved on before they were seen, oldest first."""
+    def _take_unseen(self, path: str, last: Position | None, now: float, log: Log | None = None) -> None:
+        """Files that were at `path` since its log was at `last` and have been moved on before they were seen, oldest first.
+
+        `log` has been called `path`, if it was not found there.
+        """
         if last is None:
             return
         self._now_at(path, now)
         folder, name = os.path.split(path)
         for sibling, status in reversed(rotation.newest_first(self._follower.folder(folder).siblings(name))):
-            if not self._globs.match(sibling) and status.st_mtime_ns >= last.modified and stat.S_ISREG(status.st_mode):
-                self._take_sibling(path, sibling, last, now)
+            ours = not self._globs.match(sibling.removesuffix(".gz"))  # else the walks find it, or have found it
+            if ours and status.st_mtime_ns >= last.modified and stat.S_ISREG(status.st_mode):
+                if sibling.endswith(rotation.COMPRESSED):
+                    self._take_packed(path, sibling, now, log)
+                else:
+                    self._take_sibling(path, sibling, now)
 
-    def _take_sibling(self, base: str, path: str, last: Position, now: float) -> None:
+    def _take_sibling(self, base: str, path: str, now: float) -> None:
         file = rotation.opened(path, self._follower.roots)
         if file is None:
             return
@@ -209,13 +221,37 @@ class Finder:
             return
         inode = inode_of(file.status())
         current = self._register.by_path.get(base)
-        if path.endswith(rotation.COMPRESSED):
-            if not unpacks_like(last.mark, file):
-                self._refusals.note(path, "rotated_compressed")
-        elif self._copies.wait_for(inode):
+        if self._copies.wait_for(inode):
             file.close()
         elif current is None or not self._copies.suspect(base, path, file, [current], now):
             self._start(base, path, file, self._follower.short_copies.pop(inode, 0), now)
+
+    def _take_packed(self, base: str, path: str, now: float, log: Log | None) -> None:
+        """A sibling was compressed: before it was seen, or after it was read."""
+        if not path.endswith(".gz"):
+            self._refusals.note(path, "rotated_compressed")
+            return
+        file = rotation.opened(path, self._follower.roots)
+        if file is None:
+            return
+        status = file.status()
+        unpacked = Unpacked(file)
+        if (inode_of(status), status.st_mtime_ns) in self._packed or self._was_read(base, unpacked, log):
+            unpacked.close()
+            return
+        self._packed[inode_of(status), status.st_mtime_ns] = None
+        if len(self._packed) > MAX_PACKED:
+            del self._packed[next(iter(self._packed))]
+        log = self._register.new(base, Position(path=path, modified=status.st_mtime_ns), now)
+        log.reader, log.left = unpacked, now
+
+    def _was_read(self, base: str, unpacked: Unpacked, log: Log | None) -> bool:
+        """Whether a compressed file begins as `log` does, or as one of the last logs of a path."""
+        logs = [*self._register.logs_of(base), *([log] if log is not None else [])]
+        marks = [log.position.mark for log in logs] + self._register.marks_of(base)
+        return any(mark.length and mark.begins_like(unpacked.read) for mark in marks) or any(
+            rotation.same_head(unpacked, log.reader) for log in logs if isinstance(log.reader, OpenFile)
+        )
 
     def _now_at(self, path: str, now: float) -> Log | None:
         """The log that a path leads to, looked up now, like all that it led to: before a file beside it is judged."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from exporter.sources import rotation
 from exporter.sources.base import SourceStats
 from exporter.sources.discovery import Globs
-from exporter.sources.identity import Inode, generation, inode_of
+from exporter.sources.identity import NOWHERE, Inode, generation, inode_of
 from exporter.sources.open_logs import OpenLogs
 from exporter.sources.opening import OpenFile, Refused, Roots, reason_of
 from exporter.sources.refusals import Refusals
@@ -38,7 +38,7 @@ class Follower:
         stats: Callable[[], SourceStats],
     ) -> None:
         self.roots = Roots(())
-        self.vacated: dict[str, tuple[Log, Position]] = {}  # paths that led to a log, and now lead or led to others
+        self.vacated: dict[str, tuple[Log, Position]] = {}  # see `vacate`
         self.short_copies: dict[Inode, int] = {}  # files that hold only what was read before, and how much of it
         self._register = register
         self._globs = globs
@@ -72,9 +72,11 @@ class Follower:
             if inode_of(status) != log.position.file:
                 self._displaced(log, status, now)
             else:
-                if path not in log.names:
-                    self._name(log, path, now)
                 log.see(status, now)
+                if path not in log.names:  # the first visit since a restart
+                    self._name(log, path, now)
+                    if log.reader is None and self._open_logs.has_room:
+                        self._reopen(log, now)  # so that deleting it will not end it
 
     def read(self, log: Log, count: int, now: float) -> tuple[bytes, int] | None:
         """Bytes of a log up to `count` behind its offset, and where they start: at or before what its mark tells of.
@@ -100,7 +102,7 @@ class Follower:
             return None
         return block, start
 
-    def open(self, path: str) -> OpenFile | None:
+    def open(self, path: str, now: float) -> OpenFile | None:
         """A path's file; None if it may not or cannot be read, which is counted."""
         try:
             return self.roots.open(path)
@@ -111,7 +113,7 @@ class Follower:
         except OSError as error:
             reason = reason_of(error)
             if reason == "too_many_open":
-                self._open_logs.use_fewer()
+                self._open_logs.use_fewer(now)
             self._refusals.note(path, reason)
         return None
 
@@ -128,19 +130,23 @@ class Follower:
         if old != path and file_at(old) != log.position.file:
             if self._register.by_path.get(old) is log:
                 self._register.unname(old)
-            self.vacated[old] = log, log.position
+            self.vacate(old, log, log.position)
             self._settle_at(log, path)
-            self._stats().rotations += 1
+            self._stats().rotations += log.left is None  # else it has been counted
         self._register.name(log, path)
         return True
 
     def owner_of(self, file: OpenFile, now: float) -> Log | None:
         """The log whose file this is. A log that only has its inode's number, from before, loses that."""
         log = self._register.by_file.get(inode_of(file.status()))
-        if log is None or isinstance(log.reader, OpenFile) or _is_file_of(file, log.position):
+        if log is None or isinstance(log.reader, OpenFile) or is_file_of(file, log.position):
             return log
         self._part(log, now)
         return None
+
+    def vacate(self, path: str, log: Log, last: Position) -> None:
+        """A path led to a log, when that was at `last`; other files may have had the path since, or have it now."""
+        self.vacated[path if self._globs.match(path) else log.base] = log, last
 
     # -- leaving a path
 
@@ -149,21 +155,22 @@ class Follower:
         register, position = self._register, log.position
         if register.by_path.get(position.path) is log:
             register.unname(position.path)
-        for other in sorted(log.names):
+        for other in sorted({*log.names, *position.called}):
             if file_at(other) == position.file:
+                self.vacate(position.path, log, position)
                 self._settle_at(log, other)
-                self.vacated[position.path] = log, position
+                self._name(log, other, now)
                 return
-            register.unname(other)
-            self.vacated[other] = log, position
+            if other in log.names:
+                register.unname(other)
+            self.vacate(other, log, position)
         if status is not None and status.st_ino == position.inode and self._mounted_again(log, now):
             return
         self._leave(log, now)
-        if log.reader is None and not self._find_by_inode(log, now):
-            self._find_by_content(log, now)
+        self._visit_left(log, now)
         if status is not None or _linked(log):
             self._stats().rotations += 1
-            self.vacated[position.path] = log, position
+            self.vacate(position.path, log, position)
 
     def _truncated(self, log: Log, now: float, *, reused: bool) -> None:
         """A log's file holds other bytes than were read: truncated, or another file with its inode's number."""
@@ -175,9 +182,10 @@ class Follower:
 
     def _part(self, log: Log, now: float) -> None:
         """A log has lost its file, which stays where it is, for the next one to take."""
-        self.vacated.update(dict.fromkeys(log.names or {log.base}, (log, log.position)))
-        for path in list(log.names):
-            self._register.unname(path)
+        for path in {*log.names, *log.position.called, log.base}:
+            self.vacate(path, log, log.position)
+            if path in log.names:
+                self._register.unname(path)
         self._register.place(log, log.lose_file)
         self._leave(log, now)
         self._find_by_content(log, now)
@@ -239,7 +247,9 @@ class Follower:
 
     def _lose(self, log: Log) -> None:
         if log.unseen:
-            self._refusals.count(log.position.path, "gone_unread")
+            self._refusals.count(
+                log.position.path, "truncated_unread" if log.position.file == NOWHERE else "gone_unread"
+            )
         log.search, log.over = None, True
 
     def _mounted_again(self, log: Log, now: float) -> bool:
@@ -286,7 +296,7 @@ class Follower:
         return self._folders[path]
 
     def _siblings_of(self, log: Log, folder: Folder) -> list[str]:
-        known = (log.base, log.position.path, log.position.place, *log.called)
+        known = (log.base, log.position.path, log.position.place, *log.position.called)
         names = {os.path.basename(path) for path in known if path}
         return list(dict.fromkeys(path for name in sorted(names) for path in folder.siblings(name)))
 
@@ -295,20 +305,20 @@ class Follower:
         file = rotation.opened(path, self.roots)
         if file is None:
             return None
-        if file.status().st_ino == log.position.inode and _is_file_of(file, log.position):
+        if file.status().st_ino == log.position.inode and is_file_of(file, log.position):
             return file
         file.close()
         return None
 
     def _reopen(self, log: Log, now: float) -> bool:
-        file = self.open(log.position.path)
+        file = self.open(log.position.path, now)
         if file is None:
             log.rest_until = now + RETRY_SECONDS
             return False
         if inode_of(file.status()) != log.position.file:
             file.close()  # the next visit will see that
             return False
-        if not same_generation(log.position, file):
+        if not _same_generation(log.position, file):
             file.close()
             self._truncated(log, now, reused=True)
             return False
@@ -321,13 +331,13 @@ class Follower:
         log.rest_until = now + RETRY_SECONDS
 
 
-def same_generation(position: Position, file: OpenFile) -> bool:
+def _same_generation(position: Position, file: OpenFile) -> bool:
     return position.generation is None or position.generation == generation(file.descriptor)
 
 
-def _is_file_of(file: OpenFile, position: Position) -> bool:
+def is_file_of(file: OpenFile, position: Position) -> bool:
     """Whether a file with a log's inode number is the log's file."""
-    return same_generation(position, file) and position.mark.found_in(file.read)
+    return _same_generation(position, file) and position.mark.found_in(file.read)
 
 
 def file_at(path: str) -> Inode | None:

@@ -9,6 +9,7 @@ from exporter.sources.tail import Log
 
 IDLE_SECONDS = 300.0  # an open file keeps its mount busy and, once deleted, its disk space
 MIN_FILES = 8
+FEWER_SECONDS = 60.0  # how long descriptors stay scarce once one was refused
 
 
 class OpenLogs:
@@ -16,14 +17,22 @@ class OpenLogs:
 
     def __init__(self, limit: int) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._limit = max(MIN_FILES, min(limit, soft // 2))
+        self._most = max(MIN_FILES, min(limit, soft // 3))  # a walk may hold twice as many for a moment
+        self._limit = self._most
+        self._fewer_until = 0.0
         self._used: dict[Log, float] = {}
 
     def __len__(self) -> int:
         return sum(log.reader is not None for log in self._used)
 
+    @property
+    def has_room(self) -> bool:
+        return len(self._used) < self._limit
+
     def hold(self, log: Log, file: OpenFile, now: float) -> None:
         """A log's file has been opened."""
+        if len(self._used) > 2 * self._limit:  # in a walk that finds many
+            self.tidy(now)
         log.drop_reader()
         log.reader = file
         self.use(log, now)
@@ -33,17 +42,19 @@ class OpenLogs:
         self._used.pop(log, None)
         self._used[log] = now
 
-    def use_fewer(self) -> None:
+    def use_fewer(self, now: float) -> None:
         """The process or the system has no descriptor left."""
         self._limit = max(MIN_FILES, min(self._limit, len(self._used)) // 2)
+        self._fewer_until = now + FEWER_SECONDS
+        self.tidy(now)
 
     def tidy(self, now: float) -> None:
-        """Close what is too many or long idle; files that no path leads to only when there is nothing else to close."""
+        """Close what is too many or long idle; deleted files only when there is nothing else to close."""
+        if now >= self._fewer_until:
+            self._limit = self._most
         self._used = {log: used for log, used in self._used.items() if log.reader is not None}
         excess = max(0, len(self._used) - self._limit)
-        first_in_line = sorted(
-            self._used, key=lambda log: log.left is not None
-        )  # stable: the least recently read first
+        first_in_line = sorted(self._used, key=lambda log: log.unlinked)  # stable: the least recently read first
         for index, log in enumerate(first_in_line):
             if index < excess or (log.left is None and now - self._used[log] > IDLE_SECONDS):
                 self._close(log)

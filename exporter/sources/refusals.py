@@ -22,7 +22,7 @@ _WHY = {
     "name_not_utf8": "has a name that is not UTF-8; rename it",
     "outside_roots": "leads outside the folders of paths; add the folder to allow_roots if that is meant",
     "position_unreadable": "has a stored position that cannot be read; it is taken for a new file",
-    "rotated_compressed": "was compressed before it was seen; rotate with delaycompress",
+    "rotated_compressed": "was compressed before it was seen, and not by gzip; rotate with delaycompress",
     "socket": "is a socket",
     "stale": "is on a network file system whose server has forgotten it",
     "too_many_files": "is one log too many; narrow paths",

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pydantic import TypeAdapter, ValidationError
 
 from exporter.core.model import Job
-from exporter.sources.identity import NOWHERE, Inode
+from exporter.sources.identity import NOWHERE, Fingerprint, Inode
 from exporter.sources.tail import Log, Position
 
 MAX_DONE = 8192  # a node that sees 100,000 job logs a day remembers two hours of them, in 5 MB
+
+MAX_LOOKED_BACK = 32  # logs of one path; logrotate keeps fewer files
 
 _POSITION = TypeAdapter(Position)
 _NUMBERED = re.compile(r"(?P<base>.*)#(?P<number>\d+)", re.DOTALL)
@@ -46,6 +48,7 @@ class Register:
         self.stirred: dict[Log, None] = {}  # logs that something was done to
         self._prefix = f"{name}:"
         self._job_of = job_of
+        self._called: dict[str, dict[Log, None]] = {}  # by the paths in their positions' `called`
         self._done: dict[str, Position] = {}  # by origin, the longest done first
         self._done_by_file: dict[Inode, list[str]] = {}  # several, where the number was used again
         self._numbers: dict[str, int] = {}
@@ -60,7 +63,7 @@ class Register:
             if rest.startswith(_DONE):
                 self._remember(rest.removeprefix(_DONE), position)
             else:
-                self._add(rest, position).was_empty = position.mark.length == 0
+                self._add(rest, position).take_up()
 
     def begin_first(self) -> None:
         """Remember, over a crash too, that files which are already there are being passed over."""
@@ -85,6 +88,7 @@ class Register:
         self.unname(path)
         self.by_path[path] = log
         log.name(path)
+        self._index_names(log)
 
     def unname(self, path: str) -> None:
         log = self.by_path.pop(path, None)
@@ -122,14 +126,17 @@ class Register:
         return log.position if log else self._done.get(origin)
 
     def logs_of(self, base: str) -> list[Log]:
-        """The logs of a path that are followed still, from the last one back to the first that is not."""
-        logs: list[Log] = []
-        for number in range(self._numbers.get(base, -1), -1, -1):
-            log = self.logs.get(self._prefix + origin_of(base, number))
-            if log is None:
-                break
-            logs.append(log)
-        return logs
+        """The logs that are followed still, of the last few that were found under a path or have been called so."""
+        keys = (self._prefix + origin for origin in self._last_origins(base))
+        return [*(self.logs[key] for key in keys if key in self.logs), *self._called.get(base, ())]
+
+    def marks_of(self, base: str) -> list[Fingerprint]:
+        """What was read of the last few logs of a path that are done with."""
+        return [self._done[origin].mark for origin in self._last_origins(base) if origin in self._done]
+
+    def _last_origins(self, base: str) -> Iterator[str]:
+        last = self._numbers.get(base, -1)
+        return (origin_of(base, number) for number in range(last, max(-1, last - MAX_LOOKED_BACK), -1))
 
     def finish(self, log: Log) -> None:
         """A log is done with."""
@@ -142,6 +149,11 @@ class Register:
         """Forget a log as if it had not been one."""
         for path in list(log.names):
             self.unname(path)
+        for path in log.position.called:
+            same = self._called.get(path, {})
+            same.pop(log, None)
+            if not same:
+                self._called.pop(path, None)
         self.release(log)
         del self.logs[log.key]
         self.save(log)
@@ -195,12 +207,17 @@ class Register:
         base, number = split_origin(origin)
         log = Log(self._prefix + origin, origin, base, number, position, job=self._job_of(base))
         self.logs[log.key] = log
+        self._index_names(log)
         self.born.append(log)
         self.stirred[log] = None
         if position.file != NOWHERE:
             self.by_file[position.file] = log
         self._numbers[base] = max(self._numbers.get(base, 0), number)
         return log
+
+    def _index_names(self, log: Log) -> None:
+        for path in log.position.called:
+            self._called.setdefault(path, {})[log] = None
 
     def _remember(self, origin: str, position: Position) -> None:
         base, number = split_origin(origin)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, takewhile
 
 from exporter.sources.identity import HEAD_BYTES, Fingerprint, Inode, inode_of
-from exporter.sources.opening import OpenFile, Refused, Roots
+from exporter.sources.opening import OpenFile, Reader, Refused, Roots
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".zip")
 _NO_LOG = (".swp", ".tmp", ".lock", ".pid", ".state", "~")  # what editors, rsync and daemons put beside a log
@@ -128,3 +128,12 @@ def packed(paths: Iterable[str], modified: int, roots: Roots) -> list[OpenFile]:
 def same_beginning(copy: OpenFile, original: OpenFile, length: int) -> bool:
     """Whether two files begin with the same `length` bytes, as far as both digests of the copy's tell."""
     return Fingerprint.taken(copy.read, length) == Fingerprint.taken(original.read, length)
+
+
+def same_head(one: Reader, other: Reader) -> bool:
+    """Whether two files begin alike, as far as the shorter one's first kilobyte goes."""
+    try:
+        head = other.read(HEAD_BYTES, 0)
+        return bool(head) and one.read(len(head), 0) == head
+    except OSError:
+        return False

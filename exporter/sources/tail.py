@@ -31,6 +31,7 @@ class Position:
 
     path: str
     place: str = ""  # where `path` led to, if it is a link or has been given to another file
+    called: tuple[str, ...] = ()  # other paths of the globs that have led here: links, or names before a rotation
     device: int = 0
     inode: int = 0
     generation: int | None = None
@@ -73,7 +74,6 @@ class Log:
     job: Job | None = None
     reader: Reader | None = None
     names: set[str] = field(default_factory=set)  # paths of the globs that lead to it
-    called: set[str] = field(default_factory=set)  # those that ever did, or the first few
     size: int = 0  # when last looked at
     modified: int = 0
     looked_to: int = 0  # bytes up to here have been read, if not consumed
@@ -85,18 +85,26 @@ class Log:
     waiting: float | None = None  # since when there are bytes to consume
     left: float | None = None  # since when no path of the globs leads to it
     search: Search | None = None  # for its bytes among compressed files
+    unlinked: bool = False  # its file has no name any more: closed, it is gone
     over: bool = False  # its bytes are out of reach
     rest_until: float = 0.0  # it could not be opened or read
     judged: bool = False  # whether it is text
     was_empty: bool = False  # when it was last read
     handed: Handed | None = None
 
+    def take_up(self) -> None:
+        """Go on where an earlier process left it: a file of the same size and time need not be read."""
+        position = self.position
+        self.size, self.modified, self.looked_to = position.offset, position.modified, position.offset
+        self.changed, self.was_empty, self.judged = False, position.mark.length == 0, position.offset > 0
+
     def name(self, path: str) -> None:
         """A path of the globs leads to it."""
         self.names.add(path)
         self.left = None
-        if len(self.called) < MAX_CALLED:
-            self.called.add(path)
+        called = self.position.called
+        if path != self.position.path and path not in called and len(called) < MAX_CALLED:
+            self.position = replace(self.position, called=(*called, path))
 
     @property
     def unread(self) -> int:
@@ -116,6 +124,7 @@ class Log:
 
     def see(self, status: os.stat_result, now: float) -> None:
         """Take in what a stat tells."""
+        self.unlinked = status.st_nlink == 0
         if (status.st_size, status.st_mtime_ns) == (self.size, self.modified):
             return
         self.size, self.modified = status.st_size, status.st_mtime_ns
@@ -221,7 +230,7 @@ class Log:
             offset=offset,
             line=position.line + lines,
             mark=position.mark.moved(offset, handed.block, handed.start),
-            modified=self.modified,
+            modified=self.modified if self.left is None else position.modified,  # what came to its path later is newer
         )
         if self.unread <= 0:
             self.waiting = None

@@ -92,12 +92,3 @@ class Search:
     def close(self) -> None:
         while self._waiting:
             self._waiting.pop().close()
-
-
-def unpacks_like(mark: Fingerprint, file: OpenFile) -> bool:
-    """Whether a file is a gzip file that begins with what `mark` tells. Closes it."""
-    unpacked = Unpacked(file)
-    try:
-        return mark.begins_like(unpacked.read)
-    finally:
-        unpacked.close()

@@ -1,0 +1,478 @@
+"""Rotation in all the ways that logs are rotated, while the node looks on and while it is down. Every line counts once.
+
+The numbers in brackets are those of the project's list of scenarios that other log readers were measured with.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tailing import Node, copytruncate, lines, write
+
+BANNER = b"".join(b"launcher: option %04d is at its default value\n" % number for number in range(40))
+
+
+@pytest.fixture(params=["job.log", "*.log", "*.log*", "**/*"], ids=["named", "glob", "glob-of-rotated", "everything"])
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
+    """Whether or not the glob has the names that rotation gives, the counts are the same."""
+    one = Node(tmp_path / request.param, exclude=("*.gz",))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "job.log"
+
+
+@pytest.fixture
+def followed(node: Node, log: Path) -> Node:
+    """A node that has read and committed two lines of a log."""
+    write(log, lines(1, 2))
+    return node.rescan().commit()
+
+
+def pack(path: Path) -> None:
+    """As gzip and logrotate do: the time stays, the original goes."""
+    status = path.stat()
+    packed = path.with_name(f"{path.name}.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    os.utime(packed, ns=(status.st_atime_ns, status.st_mtime_ns))
+    path.unlink()
+
+
+# -- by rename
+
+
+def test_a_log_is_renamed_and_made_again_5(followed: Node, log: Path) -> None:
+    write(log, lines(3))
+    log.rename(f"{log}.1")
+    write(log, lines(4))
+    assert followed.settle().seen == [1, 2, 3, 4]
+    assert followed.stats.rotations == 1
+
+
+def test_the_writer_goes_on_in_the_renamed_file_6(followed: Node, log: Path) -> None:
+    with log.open("ab", buffering=0) as writer:
+        log.rename(f"{log}.1")
+        write(log, lines(4))
+        followed.poll(1.0)
+        writer.write(lines(3))
+        followed.poll(1.0)
+        writer.write(lines(5))
+    assert followed.settle().seen == [1, 2, 3, 4, 5]
+
+
+def test_a_renamed_log_is_made_again_a_while_later_7(followed: Node, log: Path) -> None:
+    write(log, lines(3))
+    log.rename(f"{log}.1")
+    followed.poll(1.0, times=3)
+    write(log, lines(4))
+    assert followed.poll().seen == [1, 2, 3, 4]  # at once: a path that had a log is looked at
+
+
+def test_three_rotations_within_one_poll_8(followed: Node, log: Path) -> None:
+    for number in (3, 4, 5):
+        write(log, lines(number))
+        for age in (3, 2, 1):
+            if (old := Path(f"{log}.{age}")).exists():
+                old.rename(f"{log}.{age + 1}")
+        log.rename(f"{log}.1")
+    write(log, lines(6))
+    assert followed.settle().seen == [1, 2, 3, 4, 5, 6]
+
+
+def test_rotated_files_that_were_there_before_the_log_was_known_are_left_alone(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    write(tmp_path / "job.log.1", lines(100))
+    os.utime(tmp_path / "job.log.1", (1, 1))
+    write(log, lines(1))
+    node = Node(log).rescan()
+    Path(f"{log}.1").rename(f"{log}.2")
+    log.rename(f"{log}.1")
+    write(log, lines(2))
+    assert node.settle().seen == [1, 2]
+
+
+def test_rotation_by_date(followed: Node, log: Path) -> None:
+    write(log, lines(3))
+    log.rename(f"{log}-20260801")
+    write(log, lines(4))
+    followed.settle()
+    log.rename(log.with_name("job-20260802.log"))
+    write(log, lines(5))
+    assert followed.settle().seen == [1, 2, 3, 4, 5]
+
+
+def test_a_line_that_rotation_cuts_is_completed_in_the_renamed_file(followed: Node, log: Path) -> None:
+    with log.open("ab", buffering=0) as writer:
+        writer.write(b"CRASH s")
+        followed.poll(times=2)
+        log.rename(f"{log}.1")
+        followed.poll(times=2)
+        writer.write(b"eq=3\n")
+    assert followed.settle().seen == [1, 2, 3]
+
+
+def test_a_rotated_log_without_a_newline_at_its_end_19(followed: Node, log: Path) -> None:
+    write(log, b"CRASH seq=3")
+    log.rename(f"{log}.1")
+    write(log, lines(4))
+    assert followed.settle().seen == [1, 2, 3, 4]
+
+
+def test_renamed_while_the_node_was_down_24(followed: Node, log: Path) -> None:
+    write(log, lines(3))
+    followed.crash()
+    log.rename(f"{log}.1")
+    write(Path(f"{log}.1"), lines(4))
+    write(log, lines(5))
+    assert followed.settle().seen == [1, 2, 3, 4, 5]
+
+
+def test_several_rotations_while_the_node_was_down(followed: Node, log: Path) -> None:
+    followed.crash()
+    write(log, lines(3))
+    log.rename(f"{log}.1")
+    write(log, lines(4))
+    Path(f"{log}.1").rename(f"{log}.2")
+    log.rename(f"{log}.1")
+    write(log, lines(5))
+    assert followed.settle().seen == [1, 2, 3, 4, 5]
+
+
+def test_a_crash_in_the_middle_of_draining_a_rotated_file(followed: Node, log: Path) -> None:
+    write(log, lines(3))
+    log.rename(f"{log}.1")
+    write(log, lines(4))
+    followed.poll(times=2)
+    assert followed.crash().settle().seen == [1, 2, 3, 4]
+    assert followed.restart().settle().seen == [1, 2, 3, 4]
+
+
+def test_a_file_that_was_done_with_comes_back_under_a_name_of_the_glob(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    write(log, lines(1))
+    node = Node(tmp_path / "*.log").rescan()
+    log.rename(tmp_path / "job.old")
+    node.settle()
+    assert node.stats.files == 0
+    node.restart()
+    write(tmp_path / "job.old", lines(2))
+    (tmp_path / "job.old").rename(tmp_path / "kept.log")
+    assert node.settle().seen == [1, 2]
+
+
+# -- by copying and truncating
+
+
+def test_copytruncate_and_the_log_stays_shorter_9(followed: Node, log: Path) -> None:
+    write(log, lines(3))
+    copytruncate(log, Path(f"{log}.1"))
+    write(log, lines(4))
+    assert followed.settle().seen == [1, 2, 3, 4]
+    assert followed.stats.truncations == 1
+
+
+def test_rewritten_to_the_same_size_within_one_poll_10(followed: Node, log: Path) -> None:
+    with log.open("r+b") as file:
+        file.truncate(0)
+        file.write(lines(3, 4))
+    assert log.stat().st_size == len(lines(1, 2))
+    assert followed.settle().seen == [1, 2, 3, 4]
+
+
+def test_rewritten_to_a_larger_size_within_one_poll_11(followed: Node, log: Path) -> None:
+    copytruncate(log, Path(f"{log}.1"))
+    write(log, lines(3, 4, 5, 6))
+    assert followed.settle().seen == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_writer_goes_on_behind_the_hole_that_truncation_left_12(followed: Node, log: Path) -> None:
+    with log.open("r+b", buffering=0) as writer:
+        writer.seek(0, os.SEEK_END)
+        writer.write(b"x" * 100_000 + b"\n")
+        followed.poll()
+        copytruncate(log, Path(f"{log}.1"))
+        writer.write(lines(3))
+        followed.poll(times=3)
+        assert log.stat().st_size > 100_000
+        writer.write(lines(4))
+    assert followed.settle().seen == [1, 2, 3, 4]
+    assert followed.matches[-1].line == 2
+
+
+def test_nothing_of_a_copy_counts_again_13(followed: Node, log: Path) -> None:
+    write(log, lines(3))
+    for age in range(3):
+        copytruncate(log, Path(f"{log}.{age}"))
+        followed.settle()
+        write(log, lines(4 + age))
+        followed.settle()
+    assert followed.restart().settle().seen == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_copy_that_is_found_before_the_truncation(followed: Node, log: Path) -> None:
+    copy = log.with_name("job.log.1")
+    copy.write_bytes(log.read_bytes()[:5])
+    followed.rescan()
+    copy.write_bytes(log.read_bytes())
+    followed.poll()
+    write(log, lines(3))
+    copy.write_bytes(log.read_bytes())
+    followed.poll()
+    os.truncate(log, 0)
+    write(log, lines(4))
+    assert followed.settle().seen == [1, 2, 3, 4]
+
+
+def test_more_is_read_of_a_log_than_was_copied(followed: Node, log: Path) -> None:
+    write(log, BANNER)
+    followed.poll()
+    shutil.copyfile(log, f"{log}.1")
+    write(log, lines(3))
+    followed.poll()
+    os.truncate(log, 0)
+    write(log, lines(4))
+    assert followed.settle().seen == [1, 2, 3, 4]
+
+
+def test_a_copy_of_a_log_that_is_never_truncated_counts_nothing_again(followed: Node, log: Path) -> None:
+    write(log, BANNER + lines(3))
+    followed.poll()
+    shutil.copyfile(log, f"{log}.1")
+    followed.settle()
+    write(log, lines(4))
+    assert followed.settle().seen == [1, 2, 3, 4]
+
+
+def test_a_line_without_its_newline_when_the_log_is_copied_and_truncated(followed: Node, log: Path) -> None:
+    write(log, b"CRASH seq=3")
+    followed.poll(2.0, times=3)
+    assert followed.seen == [1, 2, 3]
+    write(log, b"\n")
+    copytruncate(log, Path(f"{log}.1"))
+    write(log, lines(4))
+    assert followed.settle().seen == [1, 2, 3, 4]
+
+
+def test_copytruncate_while_the_node_was_down_and_the_log_is_longer_again_25(followed: Node, log: Path) -> None:
+    write(log, lines(3))
+    followed.crash()
+    copytruncate(log, Path(f"{log}.1"))
+    write(log, lines(4, 5, 6, 7))
+    assert followed.settle().seen == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_two_copytruncates_while_the_node_was_down(followed: Node, log: Path) -> None:
+    write(log, lines(3))
+    followed.crash()
+    copytruncate(log, Path(f"{log}.1"))
+    write(log, lines(4))
+    Path(f"{log}.1").rename(f"{log}.2")
+    copytruncate(log, Path(f"{log}.1"))
+    write(log, lines(5))
+    assert followed.settle().seen == [1, 2, 3, 4, 5]
+
+
+def test_a_truncation_without_a_copy_loses_what_was_not_read_and_says_so(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    write(log, lines(1))
+    node = Node(log).rescan()
+    write(log, b"CRASH s")
+    node.poll()
+    os.truncate(log, 0)
+    node.settle()
+    assert node.seen == [1]
+    assert node.stats.dropped == {"truncated_unread": 1}
+
+
+# -- compressed
+
+
+def test_compressed_at_once_28(followed: Node, log: Path) -> None:
+    write(log, lines(3))
+    log.rename(f"{log}.1")
+    pack(Path(f"{log}.1"))
+    write(log, lines(4))
+    assert followed.settle().seen == [1, 2, 3, 4]
+    assert followed.stats.dropped == {}
+
+
+def test_compressed_while_the_node_was_down_28(followed: Node, log: Path) -> None:
+    write(log, BANNER + lines(3))
+    followed.crash()
+    log.rename(f"{log}.1")
+    pack(Path(f"{log}.1"))
+    write(log, lines(4))
+    assert followed.settle().seen == [1, 2, 3, 4]
+
+
+def test_copied_truncated_and_compressed_while_the_node_was_down_28(followed: Node, log: Path) -> None:
+    write(log, lines(3))
+    followed.crash()
+    copytruncate(log, Path(f"{log}.1"))
+    pack(Path(f"{log}.1"))
+    write(log, lines(4, 5, 6, 7))
+    assert followed.settle().seen == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_compressed_with_delay_28(followed: Node, log: Path) -> None:
+    for number in range(3, 7):
+        write(log, lines(number))
+        if (packed := Path(f"{log}.2.gz")).exists():
+            packed.rename(f"{log}.3.gz")
+        if (old := Path(f"{log}.1")).exists():
+            old.rename(f"{log}.2")
+            pack(Path(f"{log}.2"))
+        log.rename(f"{log}.1")
+        log.touch()
+        followed.settle()
+    assert followed.restart().settle().seen == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_large_rest_in_a_compressed_file_takes_several_polls(followed: Node, log: Path) -> None:
+    numbers = list(range(3, 1003))
+    write(log, b"".join(BANNER * 10 + lines(number) for number in numbers))
+    followed.crash()
+    log.rename(f"{log}.1")
+    pack(Path(f"{log}.1"))
+    log.touch()
+    assert followed.settle().poll(times=20).seen == [1, 2, *numbers]
+
+
+def test_compressed_before_it_was_seen_28(log: Path) -> None:
+    write(log, lines(1, 2))
+    followed = Node(log).rescan()
+    log.rename(f"{log}.2")
+    write(log, lines(3))
+    log.rename(f"{log}.1")
+    pack(Path(f"{log}.1"))
+    pack(Path(f"{log}.2"))
+    write(log, lines(4))
+    assert followed.settle().restart().settle().seen == [1, 2, 3, 4]
+
+
+def test_what_was_compressed_unseen_by_another_program_is_counted_as_lost(followed: Node, log: Path) -> None:
+    log.rename(f"{log}.2")
+    Path(f"{log}.1.zst").write_bytes(b"\x28\xb5\x2f\xfd")
+    write(log, lines(4))
+    assert followed.settle().seen == [1, 2, 4]
+    assert sum(followed.stats.dropped.values()) == 1
+
+
+# -- unlinked, linked, made again
+
+
+def test_a_deleted_log_that_is_still_written_to_15(followed: Node, log: Path) -> None:
+    with log.open("ab", buffering=0) as writer:
+        log.unlink()
+        for number in range(3, 8):
+            writer.write(lines(number))
+            followed.poll(5.0)
+    assert followed.seen == [1, 2, 3, 4, 5, 6, 7]
+    followed.settle()
+    assert followed.stats.open_files == 0  # the disk space of a deleted file is not held
+
+
+def test_deleted_and_made_again_16(followed: Node, log: Path) -> None:
+    write(log, lines(3))
+    log.unlink()
+    write(log, lines(4))
+    assert followed.settle().seen == [1, 2, 3, 4]
+
+
+def test_made_again_with_the_same_bytes_and_inode_while_the_node_was_down_16(followed: Node, log: Path) -> None:
+    followed.settle().restart()
+    first = log.stat().st_ino
+    followed.close()
+    content = log.read_bytes()
+    log.unlink()
+    log.write_bytes(content)
+    if log.stat().st_ino != first:
+        pytest.skip("this file system did not use the inode again")
+    followed.crash()
+    assert followed.settle().seen == [1, 1, 2, 2]
+
+
+def test_a_second_run_of_a_job_gets_ids_of_its_own_and_a_replay_the_same(followed: Node, log: Path) -> None:
+    log.unlink()
+    log.write_bytes(lines(1, 2))
+    followed.settle()
+    second = [match.origin for match in followed.matches]
+    assert second == [str(log), str(log), f"{log}#1", f"{log}#1"]
+    followed.crash().settle()
+    assert [match.origin for match in followed.matches] == second
+
+
+def test_a_link_is_swapped_17(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    old, new, link = tmp_path / "runs/1", tmp_path / "runs/2", tmp_path / "current.log"
+    write(old, lines(1))
+    link.symlink_to(old)
+    node = Node(tmp_path / "*.log").rescan()
+    for restart in (False, True):
+        write(old, lines(3 if restart else 2))
+        write(new, lines(5 if restart else 4))
+        (tmp_path / "next").symlink_to(new)
+        (tmp_path / "next").rename(link)
+        if restart:
+            node.restart()
+        node.poll()
+        old, new = new, tmp_path / "runs/3"
+    assert node.settle().seen == [1, 2, 3, 4, 5]
+
+
+def test_hard_links_and_two_globs_count_once_29(tmp_path: Path) -> None:
+    write(tmp_path / "a.log", lines(1))
+    os.link(tmp_path / "a.log", tmp_path / "b.log")
+    (tmp_path / "c.log").symlink_to("a.log")
+    node = Node(tmp_path / "*.log", tmp_path / "a*", tmp_path / "**/*.log").rescan()
+    (tmp_path / "a.log").unlink()
+    write(tmp_path / "b.log", lines(2))
+    node.settle().restart()
+    write(tmp_path / "b.log", lines(3))
+    assert node.settle().seen == [1, 2, 3]
+
+
+def test_logs_with_the_same_banner_are_told_apart_26(tmp_path: Path) -> None:
+    node = Node(tmp_path / "*.log").poll()
+    for number in range(200):
+        write(tmp_path / f"rank.{number}.log", BANNER)
+    node.rescan().restart()
+    for number in range(200):
+        write(tmp_path / f"rank.{number}.log", lines(number))
+    assert node.rescan().seen == list(range(200))
+
+
+# -- the real thing
+
+
+@pytest.mark.skipif(shutil.which("logrotate") is None, reason="logrotate is not installed")
+@pytest.mark.parametrize(
+    "how", ["create", "copytruncate", "create\ncompress", "create\ncompress\ndelaycompress", "copytruncate\ncompress"]
+)
+def test_logrotate_itself(node: Node, log: Path, how: str) -> None:
+    config = log.with_name("logrotate.conf")
+    config.write_text(f"{log} {{\nrotate 9\nsize 1\n{how}\n}}\n")
+    config.chmod(0o600)
+    log.parent.chmod(0o755)
+    write(log, lines(0))
+    node.rescan().commit()
+    for number in range(1, 8):
+        write(log, lines(number))
+        state = log.with_name("logrotate.state")
+        subprocess.run(["logrotate", "--force", "--state", state, config], check=True)
+        if number % 3 == 0:
+            node.restart()
+        node.poll(times=2)
+        write(log, lines(100 + number))
+        node.poll()
+    assert node.settle().seen == [*range(8), *range(101, 108)]
