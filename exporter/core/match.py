@@ -103,10 +103,6 @@ class Matcher:
         rules = {id(rule): rule for gate in hit for rule in self._under[source][gate]}
         return list(rules.values())
 
-    def find(self, text: str, rules: Iterable[Rule], source: SourceKind) -> list[Found]:
-        """What `text` shows of `rules`, after echoes, `unless` and `yields_to`."""
-        return [v.found for v in self.judge(text, rules, source) if v.found and v.outcome == "matched"]
-
     def judge(self, text: str, rules: Iterable[Rule], source: SourceKind) -> list[Verdict]:
         """What each of `rules` says to `text`."""
         verdicts = [_verdict(rule, text) for rule in rules]

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from exporter.core.model import Truth
 
-_NUMBERS = re.compile(
-    r"\s*v?(?:\d+:)?([0-9]{1,18}(?:\.[0-9]{1,18})*)(?![0-9])"
-)  # an epoch ("1:6.2") is a packager's, not a version's
+# An epoch ("1:6.2") is a packager's, not a version's. Over 18 digits no part of a version has, and int() has its limit.
+_NUMBERS = re.compile(r"\s*v?(?:\d+:)?([0-9]{1,18}(?:\.[0-9]{1,18})*)(?![0-9])")
 _CONSTRAINT = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*([0-9]{1,18}(?:\.[0-9]{1,18})*)\s*\Z")
-_OPERATORS: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+_ORDERS: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+_FLIPPED = {Truth.HELD: Truth.FAILED, Truth.FAILED: Truth.HELD, Truth.UNDETERMINED: Truth.UNDETERMINED}
 _BEYOND = 1 << 62  # stands for "any later part": larger than every real one
 
 
@@ -53,24 +53,25 @@ class VersionRange:
         return Truth.UNDETERMINED if Truth.UNDETERMINED in truths else Truth.HELD
 
 
-def sort_key(version: str) -> tuple[int, ...]:
-    """Orders versions as people do: 6.10 after 6.9. Texts without a number come first."""
-    found = _NUMBERS.match(version)
-    return _parts(found[1]) if found else ()
-
-
 def _parts(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("."))
 
 
 def _compare(value: tuple[int, ...], sign: str, bound: tuple[int, ...]) -> Truth:
+    if sign in ("==", "!="):
+        return _equals(value, bound) if sign == "==" else _FLIPPED[_equals(value, bound)]
     size = max(len(value), len(bound))
     padded = bound + (0,) * (size - len(bound))
-    compare = _OPERATORS[sign]
-    if sign in ("==", "!=") and len(value) > len(bound):  # "6.3.0-39" reported, "==6.3" asked: the asked parts decide
-        return Truth.HELD if compare(value[: len(bound)], bound) else Truth.FAILED
+    compare = _ORDERS[sign]
     low = compare(value + (0,) * (size - len(value)), padded)
     high = compare(value + (_BEYOND,) * (size - len(value)), padded)
     if low != high:
         return Truth.UNDETERMINED
     return Truth.HELD if low else Truth.FAILED
+
+
+def _equals(value: tuple[int, ...], bound: tuple[int, ...]) -> Truth:
+    """Of "6.3.0-39" reported and "==6.3" asked, the asked parts decide; of "6.3" and "==6.3.1", those that are there."""
+    if any(a != b for a, b in zip(value, bound, strict=False)):
+        return Truth.FAILED
+    return Truth.HELD if len(value) >= len(bound) else Truth.UNDETERMINED
