@@ -69,7 +69,7 @@ def _stages(lines: Sequence[str], source: SourceKind, pipeline: Pipeline) -> Ite
     yield f"read as  {source} log, {form}"
     for number, raw in enumerate(raws, 1):
         gates = pipeline.matcher.gates[source]
-        hits = {gate for _, gate in pipeline.engines[source].scan(raw) if gate < len(gates)}
+        hits = {gate for _, gate in pipeline.engine_for(source).scan(raw) if gate < len(gates)}
         if not hits and len(lines) > 1:
             continue
         record = decode(raw, form, source, Clock(time.time()))
@@ -86,7 +86,7 @@ def _stages(lines: Sequence[str], source: SourceKind, pipeline: Pipeline) -> Ite
         yield f"  gates    {', '.join(map(repr, literals))}"
         other: SourceKind = "kernel" if source == "job" else "job"
         rules = pipeline.matcher.tried_under(hits, source)
-        there = {gate for _, gate in pipeline.engines[other].scan(raw)}
+        there = {gate for _, gate in pipeline.engine_for(other).scan(raw)}
         for rule in pipeline.rules_under(there, other):
             if rule not in rules:
                 yield f"  -        {rule.id}: counts only in {other} logs"

@@ -87,9 +87,8 @@ class Pipeline:
     ) -> None:
         self.matcher = Matcher(catalogue)
         self._context_ids = {s.id for s in catalogue.signatures.values() if s.role == "context"}
-        self.engines: dict[SourceKind, Engine] = {
-            source: build([*gates, *_JOINERS], engine) for source, gates in self.matcher.gates.items()
-        }
+        self._choice = engine
+        self._engines: dict[SourceKind, Engine] = {}
         self._utc_offset = utc_offset
         self._line_bytes = line_bytes
         self._overlap = min(_OVERLAP, line_bytes // 2)
@@ -108,7 +107,7 @@ class Pipeline:
         clock = Clock(chunk.read_at, self._utc_offset, chunk.boot_time)
         work = _Work(self, chunk, clock, state, self._heads.get(chunk.log, ()))
         consumed = complete if chunk.end == "quiet" else limit
-        for candidate in candidates(data, self.engines[chunk.source].scan(data), limit):
+        for candidate in candidates(data, self.engine_for(chunk.source).scan(data), limit):
             may_wait = chunk.end == "more" and not (full and candidate.start == 0)
             if not work.look_at(candidate, may_wait=may_wait):
                 consumed = candidate.start
@@ -128,7 +127,13 @@ class Pipeline:
     @property
     def engine(self) -> Engine:
         """The engine in use, for its name and version; each kind of log has one of its own."""
-        return self.engines["job"]
+        return self.engine_for("job")
+
+    def engine_for(self, source: SourceKind) -> Engine:
+        """The engine that looks for the gates of one kind of log, built when such a log is first read."""
+        if source not in self._engines:
+            self._engines[source] = build([*self.matcher.gates[source], *_JOINERS], self._choice)
+        return self._engines[source]
 
     def rules_under(self, gates: Iterable[int], source: SourceKind) -> list[Rule]:
         """The rules to try on a line in which an engine found these gates."""
@@ -200,7 +205,7 @@ class _Work:
                 return False
             text, time, line_stop = joined
             block = text.encode("utf-8", "replace")
-            hits = self.pipeline.engines[chunk.source].scan(block)
+            hits = self.pipeline.engine_for(chunk.source).scan(block)
             line = Candidate(0, len(block), frozenset(gate for _, gate in hits), tuple(end for end, _ in hits))
         rules = self.pipeline.rules_under(line.gates, chunk.source)
         if not rules:
