@@ -37,7 +37,7 @@ def _compiles(pattern: str, info: ValidationInfo) -> str:
     try:
         compiled = regex.compile(pattern, FLAGS)
     except (regex.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"no regular expression: {error}; see docs/signatures-writing.md") from None
+        raise ValueError(f"no regular expression: {error}; write it as re does") from None
     if compiled.search(""):
         raise ValueError("matches the empty line; require some text")
     return pattern
