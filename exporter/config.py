@@ -17,9 +17,9 @@ from exporter.core.signatures import LocatedError, validation_problems
 from exporter.core.yamltext import parse
 
 DEFAULT_FILE = Path("/etc/gpufault/config.yaml")
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")
+_DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)(ms|s|m|h|d)\Z")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZE = re.compile(r"(\d+)(B|KiB|MiB|GiB)?\Z")
+_SIZE = re.compile(r"([0-9]{1,15})(B|KiB|MiB|GiB)?\Z")
 _BYTES = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -55,7 +55,7 @@ def _path(value: Any) -> Any:
     return Path(_absolute(value)) if isinstance(value, str) else value
 
 
-Seconds = Annotated[float, BeforeValidator(_duration), Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, BeforeValidator(_duration), Field(gt=0)]
 Bytes = Annotated[int, BeforeValidator(_size), Field(gt=0)]
 AbsolutePath = Annotated[Path, BeforeValidator(_path)]
 Glob = Annotated[str, AfterValidator(_absolute)]
@@ -125,7 +125,7 @@ class FactsConfig(_Section):
         default=None, description="a home folder of jobs, where homes are not below /home"
     )
     extra: dict[str, str] = {}
-    commands: dict[str, list[str]] = Field(
+    commands: dict[str, Annotated[list[str], Field(min_length=1)]] = Field(
         default={}, description="fact name to the command (a list) whose output it is"
     )
 

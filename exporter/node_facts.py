@@ -51,9 +51,8 @@ class NodeFacts:
     def refresh(self, now: float, *, wait: bool = False) -> bool:
         """Start gathering when it is time, take in what has been gathered; True if the facts changed."""
         running = self._worker is not None and self._worker.is_alive()
-        rests = (
-            self._asked is not None and 0 <= now - self._asked < self._settings.interval
-        )  # not if a clock is set back
+        # An age below zero is no rest: a clock set back by a year must not blind us for one.
+        rests = self._asked is not None and 0 <= now - self._asked < self._settings.interval
         if not running and not rests:
             self._asked = now
             self._worker = threading.Thread(target=self._work, name="facts", daemon=True)
@@ -78,7 +77,7 @@ class NodeFacts:
             try:
                 done = subprocess.run(command, capture_output=True, timeout=COMMAND_TIMEOUT_SECONDS, check=True)  # noqa: S603 (the administrator's own)
                 facts[name] = done.stdout.decode(errors="replace").strip()[:MAX_VALUE]
-            except (OSError, subprocess.SubprocessError) as error:
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
                 failed[f"command {name}"] = str(error)
         facts.update(self._settings.extra)
         self._pending = Gathered(facts={k: v for k, v in facts.items() if v}, failed=failed, gpus=gathered.gpus)
@@ -92,8 +91,8 @@ class NodeFacts:
         if facts == self.facts and self._history:
             return False
         past = [
-            (since, then) for since, then in self._history if since < now
-        ]  # the rest was told by a clock set back since
+            change for change in self._history if change[0] < now
+        ]  # no later ones: a clock that was set back told them
         kept = [*past, (now, facts)][-KEPT_CHANGES:]
         self._unsaved |= {repr(since): None for since, _ in self._history}
         self._unsaved |= {repr(since): json.dumps(then) for since, then in kept}

@@ -91,14 +91,16 @@ class State:
         os.close(self._lock)
 
     def _open_or_set_aside(self) -> tuple[sqlite3.Connection, Loaded]:
-        try:
-            return self._open()
-        except sqlite3.DatabaseError as error:
-            if not _is_damage(error):
-                raise StateUnusable(f"{self._path}: {error}; is the disk full or read-only?") from error
-        set_aside = self._set_aside()
-        db, loaded = self._open()
-        return db, replace(loaded, first_start=False, set_aside=set_aside)
+        set_aside = None
+        while True:
+            try:
+                db, loaded = self._open()
+            except sqlite3.DatabaseError as error:
+                if set_aside or not _is_damage(error):
+                    raise StateUnusable(f"{self._path}: {error}; is the disk full or read-only?") from error
+                set_aside = self._set_aside()
+            else:
+                return db, replace(loaded, first_start=loaded.first_start and not set_aside, set_aside=set_aside)
 
     def _open(self) -> tuple[sqlite3.Connection, Loaded]:
         db = sqlite3.connect(self._path, isolation_level="DEFERRED", timeout=5.0)

@@ -1,4 +1,4 @@
-"""What tests of the core build again and again: a catalogue from a few lines of YAML, a chunk, a log, a match, an open incident.
+"""What tests of the core build again and again: a catalogue, a chunk, a log, a match, open incidents.
 
 Whatever a test does not ask about has a value here, so that a test shows what it is about and nothing else.
 """
@@ -44,8 +44,34 @@ def chunk(data: bytes, **what: Any) -> Chunk:
     return Chunk(data=data, **{**rest, **what})
 
 
+class Tail:
+    """A log as a source offers it: what was not consumed comes again, with what was written behind it."""
+
+    def __init__(self, pipeline: Pipeline, **what: Any) -> None:
+        self.pipeline = pipeline
+        self.matches: list[Match] = []
+        self.waiting = b""
+        self._what = {"offset": 0, "line": 1, **what}
+
+    def offer(self, data: bytes = b"", end: str = "more", **now: Any) -> Processed:
+        self.waiting += data
+        done = self.pipeline.process(chunk(self.waiting, end=end, **{**self._what, **now}))
+        assert 0 <= done.consumed <= len(self.waiting)
+        assert done.newlines == self.waiting[: done.consumed].count(b"\n")
+        self.waiting = self.waiting[done.consumed :]
+        self._what["offset"] += done.consumed
+        self._what["line"] += done.newlines
+        self.matches += done.matches
+        return done
+
+    @property
+    def places(self) -> list[tuple[str, int, int]]:
+        """Of each match what it shows, and where: its line and offset."""
+        return [(m.signature, m.line, m.offset) for m in self.matches]
+
+
 def match(
-    signature: str, seconds: float = 0.0, *, source: SourceKind = "job", job: str | None = "7", **what: Any
+    signature: str, seconds: float = 0.0, *, source: SourceKind = "job", job: str | Job | None = "7", **what: Any
 ) -> Match:
     """A match of a stamped line, `seconds` after NOW, read when it was written; each second on a line of its own."""
     rest: dict[str, Any] = {
@@ -53,8 +79,8 @@ def match(
         "line": int(seconds) + 1, "offset": int(seconds * 100), "time": NOW + seconds, "time_source": "log",
         "read_at": NOW + seconds, "text": f"{signature} at {seconds}",
     }  # fmt: skip
-    if source == "job" and job:
-        rest["job"] = Job(id=job, kind="slurm")
+    if source == "job":
+        rest["job"] = Job(id=job, kind="slurm") if isinstance(job, str) else job
     return Match(signature=signature, source=source, **{**rest, **what})
 
 

@@ -96,6 +96,10 @@ class Node:
         return self.source.stats
 
     @property
+    def watch_mode(self) -> str:
+        return self.source.watch_mode
+
+    @property
     def matches(self) -> list[Match]:
         return self._matches
 

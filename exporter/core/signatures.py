@@ -254,8 +254,13 @@ class LocatedError(ValueError):
 
 
 def validation_problems(document: Document, error: ValidationError) -> list[Problem]:
-    """pydantic's errors, each at its place in the user's text and in our words, in the order of the text."""
-    problems = [document.problem(_loc(e, document), _say(e)) for e in error.errors(include_url=False)]
+    """pydantic's errors, each at its place in the user's text and in our words, in the order of the text.
+
+    Of a choice between a word and a mapping, whoever wrote the mapping is told what is wrong inside it, and no words.
+    """
+    told = [(_loc(e, document), e) for e in error.errors(include_url=False)]
+    above = {loc[:depth] for loc, _ in told for depth in range(len(loc))}
+    problems = [document.problem(loc, _say(e)) for loc, e in told if e["type"] != "literal_error" or loc not in above]
     return sorted(problems, key=lambda p: (p.line, p.col))
 
 

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from exporter.sources.identity import inode_of
 from exporter.sources.opening import Roots
 
-STEP_ENTRIES = 500  # folder entries between two chances to pause a walk: about half a millisecond
+STEP_ENTRIES = 500  # folder entries between two chances to pause a walk: about a millisecond
+FOLDER_ENTRIES = 20  # so many entries does it take to make up for opening a folder
 
 _ANY_DEPTH = None  # the part `**`
 _Part = str | re.Pattern[str] | None
@@ -74,16 +75,23 @@ class Globs:
         trouble: Trouble,
         visited: set[tuple[int, int, frozenset[_State]]],
     ) -> Iterator[Entry | None]:
-        waiting = [(start, states)]
+        waiting, cost = [(start, states)], 0
         while waiting:
             folder, states = waiting.pop()
+            cost += FOLDER_ENTRIES
+            if cost >= STEP_ENTRIES:
+                cost = 0
+                yield None
             try:
                 seen = (*inode_of(os.stat(folder)), states)  # a link may lead back up; other states find other files
                 if seen in visited:
                     continue
                 visited.add(seen)
-                yield None
-                for count, entry in enumerate(self._entries(folder, states), 1):
+                for entry in self._entries(folder, states):
+                    cost += 1
+                    if cost >= STEP_ENTRIES:
+                        cost = 0
+                        yield None
                     enter = self._below(states, entry.name) if entry.is_folder else frozenset()
                     if entry.is_folder and entry.is_link and not allowed.hold(os.path.realpath(entry.path)):
                         enter = frozenset()
@@ -91,8 +99,6 @@ class Globs:
                         waiting.append((entry.path, enter))
                     elif self._is_log(states, entry.name, entry.path):
                         yield entry
-                    if count % STEP_ENTRIES == 0:
-                        yield None
             except OSError as error:
                 trouble(folder, error)
 

@@ -22,7 +22,7 @@ from exporter.sources.discovery import Entry, Globs
 from exporter.sources.finding import Finder
 from exporter.sources.follow import Follower
 from exporter.sources.open_logs import OpenLogs
-from exporter.sources.opening import Roots, looks_binary
+from exporter.sources.opening import Roots, looks_binary, reason_of
 from exporter.sources.refusals import Refusals
 from exporter.sources.register import Register
 from exporter.sources.tail import End, Handed, Log, share
@@ -32,7 +32,7 @@ CHUNK_BYTES = 1 << 20
 POLL_BYTES = 8 << 20  # what a poll holds in memory; the daemon polls again at once while there is more
 RESCAN_SECONDS = 10.0
 IDLE_ROUND_SECONDS = 10.0  # in which every log is looked at once
-WALK_STEPS = 20  # of a walk in one poll: 10,000 entries, about 25 ms
+WALK_STEPS = 40  # of a walk in one poll: 20,000 entries or 1,000 folders, about 40 ms
 HOLES = 4  # a poll skips in one log
 
 
@@ -196,8 +196,9 @@ class FilesSource:
             self._finder.found(entry.path, time)
 
     def _trouble(self, folder: str, error: OSError) -> None:
+        reason = reason_of(error)
         if not isinstance(error, FileNotFoundError):
-            self._refusals.note(folder, "folder_unreadable")
+            self._refusals.note(folder, "folder_unreadable" if reason == "unreadable" else reason)
         elif folder not in self._globs.roots:
             self._refusals.note(folder, "folder_vanished")
 

@@ -97,6 +97,7 @@ class Follower:
             log.drop_reader()
             return None
         self._open_logs.use(log, now)
+        self._refusals.forget(position.path)
         if not mark.holds(block[mark.window - start : mark.length - start]):
             self._truncated(log, now, reused=False)
             return None
@@ -159,7 +160,7 @@ class Follower:
             if file_at(other) == position.file:
                 self.vacate(position.path, log, position)
                 self._settle_at(log, other)
-                self._name(log, other, now)
+                self.visit(log, now)
                 return
             if other in log.names:
                 register.unname(other)
@@ -323,7 +324,6 @@ class Follower:
             self._truncated(log, now, reused=True)
             return False
         self._open_logs.hold(log, file, now)
-        self._refusals.forget(log.position.path)
         return True
 
     def _cannot(self, log: Log, reason: str, now: float) -> None:

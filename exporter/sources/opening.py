@@ -116,8 +116,11 @@ def reason_of(error: OSError) -> str:
 
 
 def looks_binary(block: bytes) -> bool:
-    """Whether the first bytes of a file (holes left out) are those of a program, an archive or a table of records."""
-    block = block[:_BINARY_BLOCK]
+    """Whether the first bytes of a file are those of a program, an archive or a table of records.
+
+    NULs around them are holes, or space that is yet to be written to.
+    """
+    block = block[:_BINARY_BLOCK].strip(b"\0")
     return block.startswith(_MAGIC) or block.count(0) * _BINARY_NULS > len(block)
 
 

@@ -48,7 +48,7 @@ class Register:
         self.stirred: dict[Log, None] = {}  # logs that something was done to
         self._prefix = f"{name}:"
         self._job_of = job_of
-        self._called: dict[str, dict[Log, None]] = {}  # by the paths in their positions' `called`
+        self._called: dict[str, dict[str, None]] = {}  # path to origins of logs, done with or not, that were called so
         self._done: dict[str, Position] = {}  # by origin, the longest done first
         self._done_by_file: dict[Inode, list[str]] = {}  # several, where the number was used again
         self._numbers: dict[str, int] = {}
@@ -88,7 +88,7 @@ class Register:
         self.unname(path)
         self.by_path[path] = log
         log.name(path)
-        self._index_names(log)
+        self._call(log.origin, log.position)
 
     def unname(self, path: str) -> None:
         log = self.by_path.pop(path, None)
@@ -127,16 +127,17 @@ class Register:
 
     def logs_of(self, base: str) -> list[Log]:
         """The logs that are followed still, of the last few that were found under a path or have been called so."""
-        keys = (self._prefix + origin for origin in self._last_origins(base))
-        return [*(self.logs[key] for key in keys if key in self.logs), *self._called.get(base, ())]
+        keys = [self._prefix + origin for origin in self._last_origins(base)]
+        return [self.logs[key] for key in keys if key in self.logs]
 
     def marks_of(self, base: str) -> list[Fingerprint]:
-        """What was read of the last few logs of a path that are done with."""
+        """What was read of those among them that are done with."""
         return [self._done[origin].mark for origin in self._last_origins(base) if origin in self._done]
 
-    def _last_origins(self, base: str) -> Iterator[str]:
+    def _last_origins(self, base: str) -> list[str]:
         last = self._numbers.get(base, -1)
-        return (origin_of(base, number) for number in range(last, max(-1, last - MAX_LOOKED_BACK), -1))
+        origins = [origin_of(base, number) for number in range(last, max(-1, last - MAX_LOOKED_BACK), -1)]
+        return origins + [origin for origin in self._called.get(base, ()) if origin not in origins]
 
     def finish(self, log: Log) -> None:
         """A log is done with."""
@@ -149,11 +150,7 @@ class Register:
         """Forget a log as if it had not been one."""
         for path in list(log.names):
             self.unname(path)
-        for path in log.position.called:
-            same = self._called.get(path, {})
-            same.pop(log, None)
-            if not same:
-                self._called.pop(path, None)
+        self._uncall(log.origin, log.position)
         self.release(log)
         del self.logs[log.key]
         self.save(log)
@@ -207,7 +204,7 @@ class Register:
         base, number = split_origin(origin)
         log = Log(self._prefix + origin, origin, base, number, position, job=self._job_of(base))
         self.logs[log.key] = log
-        self._index_names(log)
+        self._call(origin, position)
         self.born.append(log)
         self.stirred[log] = None
         if position.file != NOWHERE:
@@ -215,13 +212,21 @@ class Register:
         self._numbers[base] = max(self._numbers.get(base, 0), number)
         return log
 
-    def _index_names(self, log: Log) -> None:
-        for path in log.position.called:
-            self._called.setdefault(path, {})[log] = None
+    def _call(self, origin: str, position: Position) -> None:
+        for path in position.called:
+            self._called.setdefault(path, {})[origin] = None
+
+    def _uncall(self, origin: str, position: Position) -> None:
+        for path in position.called:
+            origins = self._called.get(path, {})
+            origins.pop(origin, None)
+            if not origins:
+                self._called.pop(path, None)
 
     def _remember(self, origin: str, position: Position) -> None:
         base, number = split_origin(origin)
         self._done[origin] = position
+        self._call(origin, position)
         self._numbers[base] = max(self._numbers.get(base, 0), number)
         if position.file != NOWHERE:
             self._done_by_file.setdefault(position.file, []).append(origin)
@@ -230,6 +235,7 @@ class Register:
 
     def _forget_done(self, origin: str) -> None:
         position = self._done.pop(origin)
+        self._uncall(origin, position)
         same_file = self._done_by_file.get(position.file, [])
         if origin in same_file:
             same_file.remove(origin)

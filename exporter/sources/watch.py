@@ -55,12 +55,21 @@ class Hints:
     folders: frozenset[str] = frozenset()
 
 
+def read_mountinfo() -> str:
+    """What this process sees mounted, as proc(5) tells it."""
+    try:
+        return Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
+    except OSError:
+        return ""
+
+
 class Watch(FileSystemEventHandler):
     """The watches of one source. Events come in watchdog's thread, everything else is called from the loop."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], mountinfo: Callable[[], str] = read_mountinfo) -> None:
         self.mode = "poll"  # or inotify: all roots are watched; mixed: some are
         self._wake = wake
+        self._mountinfo = mountinfo
         self._lock = threading.Lock()
         self._paths: set[str] = set()
         self._folders: set[str] = set()
@@ -99,7 +108,7 @@ class Watch(FileSystemEventHandler):
         if self._rest_until is not None and now < self._rest_until:
             return
         self._rest_until = None
-        mounts = parse_mountinfo(_mountinfo())
+        mounts = parse_mountinfo(self._mountinfo())
         for root, deep in list(roots.items())[:MAX_ROOTS]:
             inode = file_at(root)
             watched = self._watched.get(root)
@@ -110,7 +119,7 @@ class Watch(FileSystemEventHandler):
             mount = mount_holding(mounts, os.path.realpath(root))
             remote = mount is None or mount.fs_type in _REMOTE or mount.fs_type.startswith("fuse.")
             if not remote and (not deep or _is_small(root)):
-                self._begin(root, inode, deep=deep)
+                self._begin(root, inode, now, deep=deep)
         self.mode = "poll" if not self._watched else "inotify" if len(self._watched) == len(roots) else "mixed"
 
     def close(self) -> None:
@@ -122,27 +131,24 @@ class Watch(FileSystemEventHandler):
         self._watched.clear()
         self.mode = "poll"
 
-    def _begin(self, root: str, inode: Inode, *, deep: bool) -> None:
+    def _begin(self, root: str, inode: Inode, now: float, *, deep: bool) -> None:
+        if self._rest_until is not None:
+            return
         try:
             if self._observer is None:
                 self._observer = Observer()
                 self._observer.start()
             watch = self._observer.schedule(self, root, recursive=deep, event_filter=_EVENTS)
         except (OSError, RuntimeError):
-            return  # no inotify instance or watch left (EMFILE, ENOSPC), no thread, or the root is gone again
+            # No inotify instance or watch is left (EMFILE, ENOSPC), or no thread; trying again at once would cost more.
+            self._rest_until = now + REST_SECONDS
+            return
         self._watched[root] = (inode, watch)
 
     def _unwatch(self, root: str) -> None:
         _, watch = self._watched.pop(root)
         if self._observer is not None:
             self._observer.unschedule(watch)
-
-
-def _mountinfo() -> str:
-    try:
-        return Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
-    except OSError:
-        return ""
 
 
 def _is_small(root: str) -> bool:

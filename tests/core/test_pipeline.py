@@ -66,7 +66,7 @@ def test_a_line_that_shows_a_signature_twice_counts_once(pipeline: Pipeline) -> 
 
 
 def test_a_line_longer_than_a_regex_may_see_is_looked_at_around_its_hits(pipeline: Pipeline) -> None:
-    line = b"x" * 25_000 + b"GPU fault at 0x1" + b"x" * 9_000
+    line = b"x" * 25_000 + b"GPU fault at 0x1" + b" x" * 4_500
     log = Tail(pipeline)
     log.offer(b"fine\n" + line + b"\n")
     assert log.places == [("gpu_fault", 2, 5)]
@@ -115,10 +115,10 @@ def test_a_part_of_an_endless_line_counts_where_it_begins(pipeline: Pipeline) ->
 
 def test_what_an_endless_line_has_shown_is_not_kept_for_ever(pipeline: Pipeline) -> None:
     log = Tail(pipeline)
-    for _ in range(50):
-        log.offer(b"GPU fault\r" * 4_000)
-    assert len(log.matches) == 50 * 4_000 - len(log.waiting) // 10 + len(log.waiting) // 10
-    assert len(pipeline.unsaved()["log"] or "") < 10_000
+    for _ in range(10):
+        log.offer(b"%-99s\r" % b"GPU fault" * 400)
+    assert len(log.matches) == 4_000
+    assert len(pipeline.unsaved()["log"] or "") < 2_000
 
 
 def test_waiting_lines_are_no_oversize_lines(pipeline: Pipeline) -> None:
@@ -193,7 +193,7 @@ def test_a_pattern_of_two_lines_waits_for_the_second(pipeline: Pipeline) -> None
     assert log.offer(b"fine\nterminate called\n").consumed == 5
     assert log.offer(b"  what(): ").consumed == 0
     log.offer(b" bad\nGPU fault\n")
-    assert log.places == [("cpp_throw", 2, 5), ("gpu_fault", 4, 38)]
+    assert log.places == [("cpp_throw", 2, 5), ("gpu_fault", 4, 37)]
     assert log.matches[0].captures == {"what": " bad"}
 
 

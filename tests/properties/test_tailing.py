@@ -86,10 +86,13 @@ class Tailing(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def link(self, name: str) -> None:
-        if self._path(name).exists():
-            other = self._path(f"linked-{name}")
-            other.unlink(missing_ok=True)
-            os.link(self._path(name), other)
+        path, other = self._path(name), self._path(f"linked-{name}")
+        if path.exists() and not (other.exists() and other.samefile(path)):
+            if other.exists():
+                self._tear_at(other)
+                self._read()
+                other.unlink()
+            os.link(path, other)
 
     # -- what rotation does
 
@@ -129,7 +132,7 @@ class Tailing(RuleBasedStateMachine):
     @rule(name=NAMES, number=st.integers(1, KEPT))
     def compress(self, name: str, number: int) -> None:
         path = self._path(f"{name}.{number}")
-        if path.exists():
+        if path.exists() and path.stat().st_nlink == 1:  # gzip leaves a file with other links alone
             if not self._path(name).exists():
                 self._path(name).touch()
             self._close(name)

@@ -202,7 +202,7 @@ def test_many_logs_share_a_poll(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "format"),
+    ("line", "expected"),
     [
         (b"2026-08-01T10:00:00.1Z stdout F CRASH seq=1\n", "cri"),
         (b'{"log":"CRASH seq=1\\n","stream":"stdout","time":"2026-08-01T10:00:00.1Z"}\n', "docker"),
@@ -210,11 +210,11 @@ def test_many_logs_share_a_poll(tmp_path: Path) -> None:
         (b'{"log": "CRASH seq=1"}\n', "plain"),
     ],
 )
-def test_the_first_lines_tell_what_wraps_them(node: Node, log: Path, line: bytes, format: str) -> None:
+def test_the_first_lines_tell_what_wraps_them(node: Node, log: Path, line: bytes, expected: str) -> None:
     write(log, line)
     node.rescan().restart()
     write(log, b"no more of it\n")
-    assert [chunk.format for chunk in node.poll().chunks] == [format]
+    assert [chunk.format for chunk in node.poll().chunks] == [expected]
 
 
 def test_the_configuration_decides_what_wraps_the_lines(tmp_path: Path, log: Path) -> None:

@@ -1,0 +1,83 @@
+"""Whose log a path is."""
+
+from __future__ import annotations
+
+import pytest
+
+from exporter.core import jobs
+from exporter.core.model import Job
+
+
+@pytest.mark.parametrize(
+    ("path", "job", "confidence"),
+    [
+        ("/home/ada/slurm-123456.out", "123456", "high"),  # sbatch's default
+        ("slurm-123456.out", "123456", "high"),
+        ("/home/ada/slurm-123456_7.out", "123456_7", "high"),  # a task of an array is a job of its own
+        ("/home/ada/slurm-123456_7.rank3.err", "123456_7", "high"),
+        ("/home/ada/slurm-123456+1.out", "123456", "high"),  # a component of a heterogeneous job is not
+        ("/home/ada/slurm-123456.0.out", "123456", "high"),  # nor a step
+        ("/logs/job_123456/stderr.log", "123456", "medium"),
+        ("/logs/slurm-123456/rank0.log", "123456", "high"),
+        ("/logs/train_job-123456-node3.log", "123456", "medium"),
+        ("/logs/llama_123456_date_24-11-01.log", "123456", "medium"),
+        ("/logs/llama-70b.123456.err", "123456", "medium"),
+        ("/logs/o123456.log", "123456", "medium"),
+        ("/home/ada/run.o123456", "123456", "medium"),  # PBS and Grid Engine
+    ],
+)
+def test_slurm_and_those_who_write_like_it_put_the_job_into_the_name(path: str, job: str, confidence: str) -> None:
+    found = jobs.job_of(path)
+    assert found is not None
+    assert (found.id, found.kind, found.confidence) == (job, "slurm", confidence)
+
+
+def test_kubernetes_puts_the_pod_into_the_path() -> None:
+    path = "/var/log/pods/ml_llama-0_0a1b2c3d-0000-4000-8000-0123456789ab/trainer/0.log"
+    assert jobs.job_of(path) == Job(id="ml/llama-0", kind="kubernetes", confidence="high")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/var/log/syslog", "/home/ada/train.log", "/logs/2025-11-20.log", "/logs/loss_1234.csv", "/logs/job.log",
+        "/logs/slurm-.out", "/logs/slurm-12345678901.out", "/home/run.o12", "",
+    ],
+)  # fmt: skip
+def test_a_path_that_names_no_job_is_nobodys(path: str) -> None:
+    assert jobs.job_of(path) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "rank"),
+    [
+        ("/logs/job_123456/rank_3.log", "3"), ("/logs/job_123456/local_rank5/stderr.log", "5"),
+        ("/logs/slurm-123456-task7.out", "7"), ("/logs/job_123456/franks_9.log", None),
+    ],
+)  # fmt: skip
+def test_a_path_may_name_the_rank(path: str, rank: str | None) -> None:
+    found = jobs.job_of(path)
+    assert found is not None
+    assert found.rank == rank
+
+
+def test_a_pattern_of_the_configuration_finds_job_user_and_rank() -> None:
+    find = jobs.by_pattern(r"/scratch/(?P<user>\w+)/(?P<job>[\w-]+)/(?:r(?P<rank>\d+))?")
+    assert find("/scratch/ada/exp-7/r3.log") == Job(id="exp-7", kind="slurm", user="ada", rank="3", confidence="high")
+    assert find("/scratch/ada/exp-7/rank_5.log") == Job(
+        id="exp-7", kind="slurm", user="ada", rank="5", confidence="high"
+    )
+    assert find("/tmp/x.log") is None
+
+
+def test_a_pattern_that_names_no_job_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs a group"):
+        jobs.by_pattern(r"/scratch/(\d+)")
+
+
+def test_a_job_that_matched_nothing_is_none() -> None:
+    assert jobs.by_pattern(r"x|(?P<job>\d+)")("x") is None
+
+
+def test_some_logs_are_no_jobs() -> None:
+    assert jobs.no_job("/home/ada/slurm-123456.out") is None

@@ -1,0 +1,259 @@
+"""What jobs, people and full systems put where a log should be: each is passed over, counted once a file, said, and
+stops nothing.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import resource
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.tailing import Node, lines, write
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def listening_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+def device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def secret(path: Path) -> None:
+    path.symlink_to("/etc/passwd")
+
+
+def loop(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def program(path: Path) -> None:
+    path.write_bytes(b"\x7fELF\x02\x01\x01" + b"\x01" * 100 + lines(99))
+
+
+def archive(path: Path) -> None:
+    path.write_bytes(gzip.compress(lines(99)))
+
+
+def records(path: Path) -> None:
+    path.write_bytes(b"rank\0\0\0\1" * 1000 + lines(99))
+
+
+def login_records(path: Path) -> None:
+    """As /var/log/lastlog: nearly all of it is a hole (loki#11229)."""
+    with path.open("wb") as file:
+        file.seek(1 << 40)
+        file.write(b"\1\0\0\0pts/0" + b"\0" * 500 + lines(99))
+
+
+def utf_16(path: Path) -> None:
+    path.write_bytes(("CRASH seq=99\n" * 10).encode("utf-16"))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (fifo, "fifo"),
+        (listening_socket, "socket"),
+        (device, "device"),
+        (Path.mkdir, "directory"),
+        (secret, "outside_roots"),
+        (loop, "link_loop"),
+        (program, "binary"),
+        (archive, "binary"),
+        (records, "binary"),
+        (login_records, "binary"),
+        (utf_16, "binary"),
+    ],
+)
+def test_what_is_no_log_is_counted_once_and_stops_nothing(
+    tmp_path: Path, make: Callable[[Path], None], reason: str
+) -> None:
+    write(tmp_path / "good.log", lines(1))
+    make(tmp_path / "bad.log")
+    node = Node(tmp_path / "*.log").settle().settle()
+    write(tmp_path / "good.log", lines(2))
+    node.settle()
+    assert node.seen == [1, 2]
+    assert node.stats.dropped == {reason: 1}
+    assert [said for said in node.said if "bad.log" in said] == node.said
+    assert len(node.said) == 1
+    node.close()
+
+
+def test_it_is_read_once_it_is_a_log(tmp_path: Path) -> None:
+    for make in (fifo, loop, program, secret, Path.mkdir):
+        path = tmp_path / f"{make.__name__}.log"
+        make(path)
+    node = Node(tmp_path / "*.log").settle()
+    for number, path in enumerate(sorted(tmp_path.iterdir())):
+        path.rmdir() if path.is_dir() else path.unlink()
+        write(path, lines(number))
+    assert node.settle().seen == [0, 1, 2, 3, 4]
+
+
+def test_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
+    with open(os.path.join(os.fsencode(tmp_path), b"caf\xe9.log"), "wb") as file:
+        file.write(lines(1))
+    write(tmp_path / "café.log", lines(2))
+    node = Node(tmp_path / "*.log").settle()
+    assert node.seen == [2]
+    assert node.stats.dropped == {"name_not_utf8": 1}
+
+
+def test_a_link_leads_only_where_it_is_allowed(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data/real.log", lines(1))
+    (tmp_path / "logs/job.log").symlink_to(tmp_path / "data/real.log")
+    (tmp_path / "logs/folder").symlink_to(tmp_path / "data")
+    assert Node(tmp_path / "logs/**/*.log").settle().seen == []
+    assert Node(tmp_path / "logs/**/*.log", allow_roots=(str(tmp_path / "data"),)).settle().seen == [1]
+
+
+def test_a_folder_that_becomes_a_link_to_another_place(tmp_path: Path) -> None:
+    (tmp_path / "logs/run").mkdir(parents=True)
+    (tmp_path / "secret").mkdir()
+    write(tmp_path / "logs/run/job.log", lines(1))
+    write(tmp_path / "secret/job.log", lines(2))
+    node = Node(tmp_path / "logs/*/job.log").rescan()
+    (tmp_path / "logs/run").rename(tmp_path / "logs/old")
+    (tmp_path / "logs/run").symlink_to(tmp_path / "secret")
+    assert node.settle().restart().settle().seen == [1]
+
+
+# -- permissions and limits
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Without root's right to read everything; a test that is not run by root is nobody already."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_file_that_may_not_be_read_yet_30(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
+        folder.chmod(0o755)
+    write(log, lines(1))
+    log.chmod(0)
+    with as_nobody():
+        node = Node(tmp_path / "*.log").settle().settle()
+        assert node.stats.dropped == {"unreadable": 1}
+        os.seteuid(0) if os.getuid() == 0 else None
+        log.chmod(0o644)
+        os.seteuid(65534) if os.getuid() == 0 else None
+        assert node.rescan().seen == [1]
+        node.close()
+
+
+def test_a_folder_that_may_not_be_listed_for_a_while(tmp_path: Path) -> None:
+    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
+        folder.chmod(0o755)
+    (tmp_path / "day").mkdir()
+    write(tmp_path / "day/job.log", lines(1))
+    node = Node(tmp_path / "**/*.log").rescan()
+    (tmp_path / "day").chmod(0)
+    with as_nobody():
+        node.settle()
+    assert node.stats.dropped["folder_unreadable"] == 1
+    (tmp_path / "day").chmod(0o755)
+    write(tmp_path / "day/job.log", lines(2))
+    assert node.settle().seen == [1, 2]
+
+
+@pytest.mark.parametrize("left", [0, 1, 2, 6, 20])
+def test_no_descriptor_is_left_30(tmp_path: Path, left: int) -> None:
+    for number in range(40):
+        write(tmp_path / f"{number}.log", lines(number))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as probe:
+        used = probe.fileno()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + left, hard))
+    try:
+        node = Node(tmp_path / "*.log").rescan().poll(times=3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "too_many_open" in node.stats.dropped
+    assert node.settle().rescan().seen == list(range(40))
+    node.close()
+
+
+def test_few_files_are_kept_open_and_all_are_read(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.log" for number in range(40)]
+    node = Node(tmp_path / "*.log", open_files=8).poll()
+    for round_number in range(3):
+        for number, path in enumerate(paths):
+            write(path, lines(100 * round_number + number))
+        node.rescan()
+        assert node.stats.open_files <= 8
+    assert node.seen == [100 * r + n for r in range(3) for n in range(40)]
+
+
+def test_a_file_that_is_idle_for_long_is_closed(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    write(log, lines(1))
+    node = Node(log).rescan()
+    assert node.stats.open_files == 1
+    node.poll(100.0, times=4)
+    assert node.stats.open_files == 0
+    write(log, lines(2))
+    assert node.rescan().seen == [1, 2]
+
+
+def test_input_output_errors_are_counted_and_survived() -> None:
+    node = Node("/proc/self/mem").settle()
+    assert node.stats.dropped == {"io_error": 1}
+
+
+def test_files_may_vanish_at_any_moment(tmp_path: Path) -> None:
+    node = Node(tmp_path / "**/*.log").poll()
+    for number in range(20):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write(folder / "job.log", lines(number))
+        node.poll(10.0)
+        (folder / "job.log").unlink()
+        folder.rmdir()
+        node.poll(times=number % 3)
+    assert node.settle().seen == list(range(20))
+    assert node.stats.files == 0
+
+
+def test_a_hole_in_the_middle_costs_no_time(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    write(log, lines(1))
+    with log.open("r+b") as file:
+        file.seek(1 << 42)
+        file.write(lines(2))
+    node = Node(log).rescan().poll(times=3)
+    assert node.seen == [1, 2]
+    assert node.stats.bytes_read < 1 << 24
+
+
+def test_space_that_is_reserved_ahead_is_not_passed_over(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    log.write_bytes(lines(1) + b"\0" * 5000)
+    node = Node(log).rescan().poll(2.0)
+    with log.open("r+b") as file:
+        file.seek(len(lines(1)))
+        file.write(lines(2))
+    assert node.settle().seen == [1, 2]
