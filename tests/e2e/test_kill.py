@@ -52,7 +52,7 @@ def test_no_line_is_lost_or_counted_twice_through_a_hundred_kills(make_node: Cal
     for path in writer.paths:  # a log that is rotated before it was ever seen is a file that lived and died unseen
         path.write_text("step 1\n")
     eventually(
-        lambda: node.value('gpufault_source_bytes_read_total{source="files"}') == 7.0 * len(writer.paths) or None
+        lambda: (node.value('gpufault_source_bytes_read_total{source="files"}') or 0) >= 7 * len(writer.paths) or None
     )
     writer.start()
     dice = random.Random(11)
