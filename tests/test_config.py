@@ -120,6 +120,7 @@ def test_what_is_no_size_for_a_line_is_refused(text: str) -> None:
         (r"/job_(\d+)/", "needs a group (?P<job>…) for the job's id"),
         ("(?P<job>", "no regular expression: "),
         ("(?P<job>a{99999999999})", "no regular expression: "),
+        ("(?P<job>[[:digit:]]+)", "no regular expression: "),
         ("(?:" * 5000 + "(?P<job>a)" + ")" * 5000, "no regular expression: "),
     ],
 )

@@ -15,6 +15,7 @@ signatures:
   - {id: gpu_fault, sources: [job, kernel], patterns: ['GPU fault(?: at (?P<address>0x\w+))?(?:.*rank=(?P<rank>\d+))?']}
   - {id: anyones, sources: [kernel], trust: anyone, patterns: ['anyone may say so']}
   - {id: cpp_throw, sources: [job, kernel], lines: 2, patterns: ['terminate called\n +what\(\): (?P<what>.*)']}
+  - {id: numbered, lines: 2, patterns: ['thrown number \d']}
   - {id: cache_warning, role: context, patterns: ['cache not writable: (?P<folder>\S+)']}
 log_facts:
   - {id: torch_version, patterns: ['torch version (?P<version>\S+)'], set: {torch_version: '{version}'}}
@@ -201,6 +202,12 @@ def test_a_block_has_its_carriers_prefixes_taken_off_each_line(pipeline: Pipelin
     log = Tail(pipeline)
     log.offer(b"3: terminate called\r\n3:   what():  bad\r\n")
     assert (log.places, log.matches[0].captures) == ([("cpp_throw", 1, 0)], {"what": " bad"})
+
+
+def test_a_block_counts_for_the_line_that_it_begins_in(pipeline: Pipeline) -> None:
+    log = Tail(pipeline)
+    log.offer(b"thrown number x\nthrown number 7\n", end="final")
+    assert log.places == [("numbered", 2, 16)]
 
 
 @pytest.mark.parametrize("end", ["quiet", "final"])
