@@ -76,7 +76,7 @@ def test_a_probe_that_hangs_holds_up_nobody_and_is_not_started_twice() -> None:
         assert done.wait(30)
         return gathered(os="Debian")
 
-    facts = NodeFacts(FactsConfig(interval="1s"), {}, hang)
+    facts = NodeFacts(FactsConfig.model_validate({"interval": "1s"}), {}, hang)
     assert [facts.refresh(now) for now in (0.0, 5.0, 10.0)] == [False, False, False]
     done.set()
     assert facts.refresh(10.0, wait=True)
@@ -138,7 +138,7 @@ def test_the_history_outlives_the_process() -> None:
 
 def test_the_history_is_bounded_in_memory_and_in_the_state() -> None:
     count = iter(range(10**6))
-    facts = NodeFacts(FactsConfig(interval="1s"), {}, lambda: gathered(rocm=str(next(count))))
+    facts = NodeFacts(FactsConfig.model_validate({"interval": "1s"}), {}, lambda: gathered(rocm=str(next(count))))
     stored: dict[str, str] = {}
     for now in range(KEPT_CHANGES + 9):
         facts.refresh(float(now), wait=True)

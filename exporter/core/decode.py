@@ -52,8 +52,8 @@ _KERNEL_PREFIXES = tuple(
         _MONOTONIC,
         r"<\d{1,3}>",
         rf"\[(?P<wday>[A-Z][a-z]{{2}}) {_SYSLOG_TIME} (?P<year>\d{{4}})\] ?",
-        rf"(?:<\d+>)?{_SYSLOG_TIME} (?P<host>[\w.:-]+) kernel(?:\[\d+\])?: ?",
-        rf"{_ISO} (?P<host>[\w.:-]+) kernel(?:\[\d+\])?: ?",
+        rf"(?:<\d+>)?{_SYSLOG_TIME} (?:(?P<host>[\w.:-]+) )?kernel(?:\[\d+\])?: ?",
+        rf"{_ISO} (?:(?P<host>[\w.:-]+) )?kernel(?:\[\d+\])?: ?",
         rf"(?P<facility>kern) *:(?P<level>\w+) *: (?:{_MONOTONIC}|{_ISO} )",
         rf"{_ISO} (?=\S)",
     )
@@ -63,7 +63,7 @@ _KERNEL_PREFIXES = tuple(
 # the host may be missing (dmesg's own has a comma), so only what looks like `host tag[pid]: ` is another's.
 _KERNELS_TAG = r"(?:kern\.\w+ )?kernel(?:\[\d+\])?:"
 _BY_OTHERS = re.compile(
-    rf"(?:<\d+>)?[^\W\d]{{3,6}}\.? +\d{{1,2}} \d\d:\d\d:\d\d(?:\.\d+)? \S+ (?!{_KERNELS_TAG})"
+    rf"(?:<\d+>)?[^\W\d]{{3,6}}\.? +\d{{1,2}} \d\d:\d\d:\d\d(?:\.\d+)? (?!{_KERNELS_TAG})\S+ (?!{_KERNELS_TAG})"
     rf"|\d{{4}}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)? [\w.-]+ (?!{_KERNELS_TAG})[^\s:\[]+(?:\[\d+\])?: "
     r"|<(?:[89]|[1-9]\d+)>"  # dmesg --raw: facility * 8 + level, and the kernel's facility is 0
     r"|(?!kern\b)[a-z]+[0-7]? *:(?:emerg|alert|crit|err|warn|notice|info|debug) *: "  # dmesg --decode

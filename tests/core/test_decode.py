@@ -189,6 +189,8 @@ XID = "NVRM: Xid (PCI:0000:c1:00): 79, GPU has fallen off the bus."
         ("Nov 20 23:41:00 gpu-7 kernel: ", {"time": utc("2025-11-20 23:41:00"), "host": "gpu-7"}),
         ("Nov  2 03:41:00 gpu-7 kernel[0]: ", {"time": utc("2025-11-02 03:41:00"), "host": "gpu-7"}),
         ("Nov 20 23:41:00.250000 gpu-7 kernel: ", {"time": utc("2025-11-20 23:41:00") + 0.25, "host": "gpu-7"}),
+        ("Nov 20 23:41:00 kernel: ", {"time": utc("2025-11-20 23:41:00")}),  # journalctl --no-hostname
+        ("2025-11-20T23:41:00+0000 kernel: ", {"time": utc("2025-11-20 23:41:00")}),
         ("<3>Nov 20 23:41:00 gpu-7 kernel: ", {"time": utc("2025-11-20 23:41:00"), "host": "gpu-7"}),
         ("2025-11-20T23:41:00.5+01:00 gpu-7 kernel: ", {"time": utc("2025-11-20 22:41:00") + 0.5, "host": "gpu-7"}),
         (

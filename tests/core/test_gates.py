@@ -158,6 +158,7 @@ def test_every_match_of_every_pattern_holds_one_of_its_gates_in_its_first_line(d
     text = data.draw(st.from_regex(re.compile(pattern, re.ASCII), fullmatch=True))
     found = regex.search(pattern, text, FLAGS)
     assume(found)  # not of a group that takes all and gives nothing back
+    assert found
     first = text[found.start() :].partition("\n")[0]
     assert any(holds(gate, first) for gate in gates)
 

@@ -76,7 +76,7 @@ def test_what_does_not_keep_incidents_apart() -> None:
         match("gpu_fault", gpu="0000:01:00.0"),  # a job's incident is the job's, whichever GPU it names
     ]
     (incident,) = group(together, WINDOW)
-    assert (incident.lines, incident.ranks, gpu_of(incident)) == (3, {"0", "1"}, "0000:01:00.0")
+    assert (incident.lines, incident.ranks, gpu_of(incident)) == (3, frozenset({"0", "1"}), "0000:01:00.0")
 
 
 def test_an_incident_keeps_its_first_matches_and_counts_all() -> None:

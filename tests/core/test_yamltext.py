@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.core.problems import InvalidInput
-from exporter.core.yamltext import MAX_CHARS, MAX_DEPTH, key_path, parse
+from exporter.core.problems import InvalidInput, key_path
+from exporter.core.yamltext import MAX_CHARS, MAX_DEPTH, parse
 
 
 def problems(text: str) -> list[str]:
