@@ -76,7 +76,7 @@ class Copies:
         """From where on to read a file; None while that cannot be told."""
         size = suspect.file.status().st_size
         if suspect.log.position.file != suspect.log_file:
-            return size  # the log was truncated, after more had been read of it than was copied
+            return suspect.size  # the log was truncated, and more of it had been read than was copied
         if not _same(suspect.file, suspect.log, size):
             return 0
         if size != suspect.size:

@@ -16,8 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from exporter.core.model import Chunk, Job, LogFormat
+from exporter.sources.access import Access
 from exporter.sources.base import SourceStats
 from exporter.sources.carriers import format_of
+from exporter.sources.clock import Clock
 from exporter.sources.discovery import Entry, Globs
 from exporter.sources.finding import Finder
 from exporter.sources.follow import Follower
@@ -25,11 +27,11 @@ from exporter.sources.open_logs import OpenLogs
 from exporter.sources.opening import Roots, looks_binary, reason_of
 from exporter.sources.refusals import Refusals
 from exporter.sources.register import Register
-from exporter.sources.tail import End, Handed, Log, share
+from exporter.sources.tail import End, Log
 from exporter.sources.watch import Hints, Watch
 
 CHUNK_BYTES = 1 << 20
-POLL_BYTES = 8 << 20  # what a poll holds in memory; the daemon polls again at once while there is more
+POLL_BYTES = 4 << 20  # what a poll holds in memory; the daemon polls again at once while there is more
 RESCAN_SECONDS = 10.0
 IDLE_ROUND_SECONDS = 10.0  # in which every log is looked at once
 WALK_STEPS = 40  # of a walk in one poll: 20,000 entries or 1,000 folders, about 40 ms
@@ -70,17 +72,17 @@ class FilesSource:
         self._settings = settings
         self._globs = Globs(settings.paths, settings.exclude)
         self._register = Register(name, stored, job_of)
-        self._open_logs = OpenLogs(settings.open_files)
-        self._refusals = Refusals(lambda: self.stats, log)
-        self._follower = Follower(self._register, self._globs, self._open_logs, self._refusals, lambda: self.stats)
+        self._access = Access(OpenLogs(settings.open_files), Refusals(lambda: self.stats, log))
+        self._follower = Follower(self._register, self._globs, self._access, lambda: self.stats)
         self._finder = Finder(
-            self._register, self._globs, self._follower, self._open_logs, self._refusals, line_bytes=settings.line_bytes
+            self._register, self._globs, self._follower, self._access, line_bytes=settings.line_bytes
         )
         self._watch = Watch(wake) if settings.watch else None
-        self._clock = _Clock()
+        self._clock = Clock()
         self._round: deque[Log] = deque()
         self._active: dict[Log, None] = {}  # looked at in every poll; the longest not served first
-        self._walks: deque[Iterator[Entry | None]] = deque()
+        self._walks: deque[Iterator[Entry | None]] = deque()  # the one over everything, if it is on, is the last
+        self._walking = False  # over everything
         self._walked: float | None = None  # when the last walk over everything began
         if first_start and settings.start == "end":
             self._register.begin_first()
@@ -92,7 +94,8 @@ class FilesSource:
 
     def poll(self, now: float) -> Sequence[Chunk]:
         time, passed = self._clock.tick(now)
-        self._follower.begin(self._roots())
+        self._access.roots = Roots.of([*self._globs.roots, *self._settings.allow_roots])
+        self._follower.begin()
         self._stir(time)
         hints = self._watch.take(time) if self._watch is not None else Hints()
         self._visit(hints.paths, time, passed)
@@ -100,7 +103,7 @@ class FilesSource:
         self._finder.settle_copies(time)
         self._stir(time)
         chunks = self._offer(time, now)
-        self._open_logs.tidy(time)
+        self._access.open_logs.tidy(time)
         self._measure(time)
         return chunks
 
@@ -129,13 +132,10 @@ class FilesSource:
         for log in self._register.logs.values():
             log.close()
 
-    def _roots(self) -> Roots:
-        return Roots.of([*self._globs.roots, *self._settings.allow_roots])
-
     def _stir(self, time: float) -> None:
         """Take in what the parts have done to logs and paths."""
         while self._register.unreadable_rows:
-            self._refusals.note(self._register.unreadable_rows.pop(), "position_unreadable")
+            self._access.refusals.note(self._register.unreadable_rows.pop(), "position_unreadable")
         while self._follower.vacated:
             path, (log, position) = self._follower.vacated.popitem()
             self._finder.vacated(path, log, position, time)
@@ -146,13 +146,16 @@ class FilesSource:
 
     def _visit(self, hinted: Iterable[str], time: float, passed: float) -> None:
         """Look at the logs that move, at those that something was hinted of, and at a share of all others."""
-        due = math.ceil(len(self._round) * min(1.0, passed / IDLE_ROUND_SECONDS))
-        self._round.rotate(-due)
-        others = [self._round[-index] for index in range(1, due + 1)]
-        for path in hinted:
-            log = self._register.by_path.get(path)
-            if log is not None:
+        others = []
+        for _ in range(math.ceil(len(self._round) * min(1.0, passed / IDLE_ROUND_SECONDS))):
+            log = self._round.popleft()
+            if self._register.knows(log):
+                self._round.append(log)
                 others.append(log)
+        for path in hinted:
+            named = self._register.by_path.get(path)
+            if named is not None:
+                others.append(named)
             elif self._globs.match(path):
                 self._finder.found(path, time)
         for log in dict.fromkeys([*self._active, *others]):
@@ -169,10 +172,10 @@ class FilesSource:
         """Look for new logs: everywhere from time to time, and at once where a folder was made."""
         first = self._walked is None
         for folder in folders:
-            self._walks.append(self._globs.walk(self._follower.roots, self._trouble, below=folder))
-        if self._walked is None or time - self._walked >= RESCAN_SECONDS:
-            self._walked = time
-            self._walks.append(self._globs.walk(self._follower.roots, self._trouble))
+            self._walks.appendleft(self._globs.walk(self._access.roots, self._trouble, below=folder))
+        if self._walked is None or (not self._walking and time - self._walked >= RESCAN_SECONDS):
+            self._walked, self._walking = time, True
+            self._walks.append(self._globs.walk(self._access.roots, self._trouble))
             self._look_at_roots(time)
         self._finder.skipping = self._register.first
         steps = 0
@@ -184,6 +187,7 @@ class FilesSource:
                     break
             else:
                 self._walks.popleft()
+        self._walking = bool(self._walks)
         if first:
             self._register.end_first()
             self._finder.skipping = False
@@ -191,22 +195,22 @@ class FilesSource:
     def _found(self, entry: Entry, time: float) -> None:
         log = self._register.by_path.get(entry.path)
         if entry.is_folder:
-            self._refusals.note(entry.path, "directory")
+            self._access.refusals.note(entry.path, "directory")
         elif log is None or entry.is_link or entry.inode != log.position.inode:
             self._finder.found(entry.path, time)
 
     def _trouble(self, folder: str, error: OSError) -> None:
         reason = reason_of(error)
         if not isinstance(error, FileNotFoundError):
-            self._refusals.note(folder, "folder_unreadable" if reason == "unreadable" else reason)
+            self._access.refusals.note(folder, "folder_unreadable" if reason == "unreadable" else reason)
         elif folder not in self._globs.roots:
-            self._refusals.note(folder, "folder_vanished")
+            self._access.refusals.note(folder, "folder_vanished")
 
     def _look_at_roots(self, time: float) -> None:
         roots = self._globs.watchable()
         if self._watch is not None:
             self._watch.follow(roots, time)
-        self.stats.up = any(os.access(root, os.R_OK | os.X_OK) for root in roots)
+        self.stats.up = any(os.access(root, os.R_OK | os.X_OK, effective_ids=True) for root in roots)
         why = f"none of {', '.join(roots)} can be listed; create them, give permission, or correct paths"
         self.stats.why_down = "" if self.stats.up else why
 
@@ -229,21 +233,16 @@ class FilesSource:
 
     def _chunk(self, log: Log, end: End, time: float, now: float) -> Chunk | None:
         """What a log has to offer. An end is always offered, so that the pipeline may forget the log."""
-        if log.over:
-            block, start, data = b"", log.position.offset, b""
-        else:
+        block, start = b"", log.position.offset
+        if not log.over:
             got = self._read(log, time)
             if got is None:
                 return None
             block, start = got
-            data = block[log.position.offset - start :]
-            self.stats.last_read = now if data else self.stats.last_read
-        data = data[: share(data, end, self._settings.line_bytes)]
+        data = log.hand_out(block, start, end, self._settings.line_bytes)
         if not data and end != "final":
             return None
-        if end == "quiet":
-            log.quiet_at = log.looked_to
-        log.handed = Handed(block, start, end)
+        self.stats.last_read = now if data else self.stats.last_read
         position = log.position
         return Chunk(
             log=log.key,
@@ -288,27 +287,12 @@ class FilesSource:
         if self._settings.format != "auto":
             return self._settings.format
         if log.position.format is None:
-            log.position = replace(log.position, format=format_of(log.base, data))
+            log.position = replace(log.position, format=format_of(log.position.place or log.base, data))
         return log.position.format or "plain"
 
     def _measure(self, time: float) -> None:
         behind = [log for log in self._active if log.lag]
         self.stats.files = len(self._register.logs)
-        self.stats.open_files = len(self._open_logs)
+        self.stats.open_files = len(self._access.open_logs)
         self.stats.lag_bytes = sum(log.lag for log in behind)
         self.stats.lag_seconds = max((time - log.waiting for log in behind if log.waiting is not None), default=0.0)
-
-
-class _Clock:
-    """Seconds since the first poll. A wall clock that is set back stops it for a moment; it never goes back itself."""
-
-    def __init__(self) -> None:
-        self._time = 0.0
-        self._last: float | None = None
-
-    def tick(self, now: float) -> tuple[float, float]:
-        """The time, and how much of it has passed since the last call."""
-        passed = max(0.0, now - self._last) if self._last is not None else 0.0
-        self._last = now
-        self._time += passed
-        return self._time, passed

@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import replace
 
 from exporter.sources import rotation
+from exporter.sources.access import Access, is_file_of
 from exporter.sources.carriers import format_of
 from exporter.sources.copies import Copies
 from exporter.sources.discovery import Globs
-from exporter.sources.follow import Follower, file_at, is_file_of
-from exporter.sources.identity import HEAD_BYTES, Fingerprint, Inode, generation, inode_of
-from exporter.sources.open_logs import OpenLogs
+from exporter.sources.follow import Follower, file_at
+from exporter.sources.identity import HEAD_BYTES, Fingerprint, Inode, inode_of
 from exporter.sources.opening import KINDS, OpenFile, looks_binary, reason_of
-from exporter.sources.refusals import Refusals
 from exporter.sources.register import Register
 from exporter.sources.skipping import line_at, start_of_last_line
 from exporter.sources.tail import Log, Position
 from exporter.sources.unpacked import Unpacked
 
 MAX_PACKED = 1024
+MAX_BINARIES = 10_000  # beyond that, some are opened again in every walk
 MAX_FILES = 50_000  # 250 MB; a job that writes a million files named *.log must not take the node's memory
 
 
@@ -37,8 +36,7 @@ class Finder:
         register: Register,
         globs: Globs,
         follower: Follower,
-        open_logs: OpenLogs,
-        refusals: Refusals,
+        access: Access,
         *,
         line_bytes: int,
     ) -> None:
@@ -46,8 +44,7 @@ class Finder:
         self._register = register
         self._globs = globs
         self._follower = follower
-        self._open_logs = open_logs
-        self._refusals = refusals
+        self._access = access
         self._line_bytes = line_bytes
         self._packed: dict[tuple[Inode, int], None] = {}  # compressed files that were taken, and their times
         self._copies = Copies(register, follower)
@@ -94,11 +91,19 @@ class Finder:
 
     def refuse_binary(self, log: Log) -> None:
         """A log's first bytes are no text."""
-        path = log.position.path
-        self._refusals.note(path, "binary")
-        self._binaries[path] = (log.position.file, log.size)
         log.drop_reader()
         self._register.drop(log)
+        self._refuse_binary(log.position.path, log.position.file, log.size)
+
+    def close(self) -> None:
+        """Let go of the files that wait."""
+        self._copies.close()
+
+    def _refuse_binary(self, path: str, file: Inode, size: int) -> None:
+        self._access.refusals.note(path, "binary")
+        self._binaries[path] = (file, size)
+        if len(self._binaries) > MAX_BINARIES:
+            del self._binaries[next(iter(self._binaries))]
 
     def _status(self, path: str) -> os.stat_result | None:
         """A path's status, if it leads to a file that may be read."""
@@ -106,15 +111,15 @@ class Finder:
             path.encode()
             status = os.stat(path)
         except UnicodeEncodeError:
-            self._refusals.note(path, "name_not_utf8")
+            self._access.refusals.note(path, "name_not_utf8")
             return None
         except FileNotFoundError:
             return None  # gone again, or a link to nowhere
         except OSError as error:
-            self._refusals.note(path, reason_of(error))
+            self._access.refusals.note(path, reason_of(error))
             return None
         if not stat.S_ISREG(status.st_mode):
-            self._refusals.note(path, KINDS.get(stat.S_IFMT(status.st_mode), "special"))
+            self._access.refusals.note(path, KINDS.get(stat.S_IFMT(status.st_mode), "special"))
             return None
         binary = self._binaries.get(path)
         if binary is not None:
@@ -126,60 +131,61 @@ class Finder:
     def _adopt(self, path: str, now: float) -> None:
         """A path leads to a file that no log has."""
         if len(self._register.logs) >= MAX_FILES:
-            self._refusals.note(path, "too_many_files")
+            self._access.refusals.note(os.path.dirname(path), "too_many_files")
             return
         beside = [log for original in rotation.originals(path) if (log := self._now_at(original, now)) is not None]
         if path in self._register.by_path:
             return  # it is what the log beside it goes on in
-        file = self._follower.open(path, now)
+        file = self._access.open(path, now)
         if file is None:
             return
-        status = file.status()
-        if self._follower.owner_of(file, now) is not None or self._copies.wait_for(inode_of(status)):
+        inode = inode_of(file.status())
+        if self._follower.owner_of(file, now) is not None or self._copies.wait_for(inode):
             file.close()
-        elif not self._revive(path, path, file, now) and not self._copies.suspect(path, path, file, beside, now):
+        elif self._revive(path, path, file, now):
+            pass
+        elif self.skipping:
+            self._start(path, path, file, None, now)
+        elif not self._copies.suspect(path, path, file, beside, now):
             last = self._register.last_of(path)
-            offset = self._follower.short_copies.pop(inode_of(status), 0)
-            if self.skipping:
-                offset = start_of_last_line(file.read, status.st_size, self._line_bytes)
-            self._start(path, path, file, offset, now)
+            self._start(path, path, file, self._follower.short_copies.pop(inode, 0), now)
             self._take_unseen(path, last, now)
 
-    def close(self) -> None:
-        self._copies.close()
-
-    def _start(self, base: str, path: str, file: OpenFile, offset: int, now: float) -> None:
-        """The next log of `base`, in an open file."""
+    def _start(self, base: str, path: str, file: OpenFile, offset: int | None, now: float) -> None:
+        """The next log of `base`, in an open file, from `offset` on; None: from its last, incomplete line on."""
         status = file.status()
         if inode_of(status) in self._register.by_file:  # since it was looked at, a log has found its bytes there
             file.close()
             return
-        place = file.location()
-        position = Position(
-            path=path,
-            place=place if place != path else "",
-            device=status.st_dev,
-            inode=status.st_ino,
-            generation=generation(file.descriptor),
-            modified=status.st_mtime_ns,
-            offset=offset,
-            line=line_at(file.read, offset),
-            mark=Fingerprint.taken(file.read, offset),
-            format=format_of(base, file.read(HEAD_BYTES, 0)) if offset else None,
-        )
+        try:
+            head = file.read(HEAD_BYTES, 0)
+            if offset is None:
+                offset = start_of_last_line(file.read, status.st_size, self._line_bytes)
+            position = Position(
+                path=path,
+                modified=status.st_mtime_ns,
+                offset=offset,
+                line=line_at(file.read, offset),
+                mark=Fingerprint.taken(file.read, offset),
+                format=format_of(base, head) if offset else None,
+            )
+        except OSError as error:
+            file.close()
+            self._access.refusals.note(path, reason_of(error))
+            return
+        if looks_binary(head):
+            file.close()
+            self._refuse_binary(path, inode_of(status), status.st_size)
+            return
         log = self._register.new(base, position, now)
+        log.judged = bool(head.strip(b"\0"))
         self._take(log, path, file, now)
 
     def _take(self, log: Log, path: str, file: OpenFile, now: float) -> None:
-        status = file.status()
-        self._open_logs.hold(log, file, now)
-        log.see(status, now)
-        log.judged = log.position.offset > 0 and not looks_binary(file.read(HEAD_BYTES, 0))
-        if self._globs.match(path):
-            self._register.name(log, path)
-        else:
+        self._follower.take_file(log, path, file, now)
+        if path not in log.names:
             log.left = now
-        self._refusals.forget(path)
+        self._access.refusals.forget(path)
 
     def _revive(self, base: str, path: str, file: OpenFile, now: float) -> bool:
         """Whether the file is one that was done with; then its log goes on."""
@@ -188,7 +194,6 @@ class Finder:
             position = self._register.done_position(origin)
             told = position.mark.length > 0 or position.generation is not None
             if told and is_file_of(file, position):
-                position = replace(position, path=path, place="", device=status.st_dev, inode=status.st_ino)
                 self._take(self._register.revive(origin, position, now), path, file, now)
                 return True
         return False
@@ -211,7 +216,7 @@ class Finder:
                     self._take_sibling(path, sibling, now)
 
     def _take_sibling(self, base: str, path: str, now: float) -> None:
-        file = rotation.opened(path, self._follower.roots)
+        file = self._access.try_open(path)
         if file is None:
             return
         if self._follower.owner_of(file, now) is not None:
@@ -229,9 +234,9 @@ class Finder:
     def _take_packed(self, base: str, path: str, now: float, log: Log | None) -> None:
         """A sibling was compressed: before it was seen, or after it was read."""
         if not path.endswith(".gz"):
-            self._refusals.note(path, "rotated_compressed")
+            self._access.refusals.note(path, "rotated_compressed")
             return
-        file = rotation.opened(path, self._follower.roots)
+        file = self._access.try_open(path)
         if file is None:
             return
         status = file.status()
@@ -242,23 +247,22 @@ class Finder:
         self._packed[inode_of(status), status.st_mtime_ns] = None
         if len(self._packed) > MAX_PACKED:
             del self._packed[next(iter(self._packed))]
-        log = self._register.new(base, Position(path=path, modified=status.st_mtime_ns), now)
-        log.reader, log.left = unpacked, now
+        late = self._register.new(base, Position(path=path, modified=status.st_mtime_ns), now)
+        late.reader, late.left = unpacked, now
 
     def _was_read(self, base: str, unpacked: Unpacked, log: Log | None) -> bool:
         """Whether a compressed file begins as `log` does, or as one of the last logs of a path."""
         logs = [*self._register.logs_of(base), *([log] if log is not None else [])]
         marks = [log.position.mark for log in logs] + self._register.marks_of(base)
-        return any(mark.length and mark.begins_like(unpacked.read) for mark in marks) or any(
-            rotation.same_head(unpacked, log.reader) for log in logs if isinstance(log.reader, OpenFile)
-        )
+        files = [log.reader for log in logs if isinstance(log.reader, OpenFile)]
+        return any(rotation.same_head(unpacked, other) for other in (*marks, *files))
 
     def _now_at(self, path: str, now: float) -> Log | None:
         """The log that a path leads to, looked up now, like all that it led to: before a file beside it is judged."""
         named = self._register.by_path.get(path)
         for log in {*self._register.logs_of(path), *([named] if named else [])}:
             self._make_sure(log, now)
-        if path not in self._register.by_path and self._globs.match(path):
+        if path not in self._register.by_path and os.path.lexists(path) and self._globs.match(path):
             self.found(path, now)
         return self._register.by_path.get(path)
 

@@ -8,49 +8,44 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import TypeVar
 
 from exporter.sources import rotation
+from exporter.sources.access import GONE, Access, OtherBytes, is_file_of
 from exporter.sources.base import SourceStats
 from exporter.sources.discovery import Globs
 from exporter.sources.identity import NOWHERE, Inode, generation, inode_of
-from exporter.sources.open_logs import OpenLogs
-from exporter.sources.opening import OpenFile, Refused, Roots, reason_of
-from exporter.sources.refusals import Refusals
+from exporter.sources.opening import OpenFile, reason_of
 from exporter.sources.register import Register
 from exporter.sources.rotation import Folder
 from exporter.sources.tail import Log, Position
 from exporter.sources.unpacked import Search
 
-RETRY_SECONDS = 10.0  # a file that cannot be opened or read: no open() in every poll (rsyslog#7597)
+SEARCH_STEPS = 2  # a poll: unpacking takes 30 to 60 ms each
 
-_GONE = (FileNotFoundError, NotADirectoryError)
+
+T = TypeVar("T")
 
 
 class Follower:
     """Keeps each log of a register with its bytes."""
 
     def __init__(
-        self,
-        register: Register,
-        globs: Globs,
-        open_logs: OpenLogs,
-        refusals: Refusals,
-        stats: Callable[[], SourceStats],
+        self, register: Register, globs: Globs, access: Access, stats: Callable[[], SourceStats]
     ) -> None:
-        self.roots = Roots(())
         self.vacated: dict[str, tuple[Log, Position]] = {}  # see `vacate`
         self.short_copies: dict[Inode, int] = {}  # files that hold only what was read before, and how much of it
         self._register = register
         self._globs = globs
-        self._open_logs = open_logs
-        self._refusals = refusals
+        self._access = access
         self._stats = stats
         self._folders: dict[str, Folder] = {}
+        self._steps = SEARCH_STEPS
 
-    def begin(self, roots: Roots) -> None:
+    def begin(self) -> None:
         """A poll begins: what stood in folders in the last one counts no more."""
-        self.roots = roots
         self._folders.clear()
+        self._steps = SEARCH_STEPS
 
     # -- looking
 
@@ -64,10 +59,11 @@ class Follower:
         path = log.position.path
         try:
             status = os.stat(path)
-        except _GONE:
+        except GONE:
             self._displaced(log, None, now)
         except OSError as error:
-            self._refusals.note(path, reason_of(error))
+            self._access.refusals.note(path, reason_of(error))
+            self._access.see(log, now)
         else:
             if inode_of(status) != log.position.file:
                 self._displaced(log, status, now)
@@ -75,58 +71,24 @@ class Follower:
                 log.see(status, now)
                 if path not in log.names:  # the first visit since a restart
                     self._name(log, path, now)
-                    if log.reader is None and self._open_logs.has_room:
-                        self._reopen(log, now)  # so that deleting it will not end it
+                    if log.reader is None and self._access.open_logs.has_room:
+                        self._try(log, now, lambda: self._access.reopen(log, now))  # deleting it will not end it then
 
     def read(self, log: Log, count: int, now: float) -> tuple[bytes, int] | None:
-        """Bytes of a log up to `count` behind its offset, and where they start: at or before what its mark tells of.
-
-        None: nothing can be read now, or the file holds other bytes than it did, and the log has been parted from it.
-        The bytes before the offset come with the same read, so no truncation slips in between.
-        """
-        if log.reader is None and not self._reopen(log, now):
-            return None
-        assert log.reader is not None
-        position = log.position
-        mark = position.mark
-        start = min(position.offset, mark.window)
-        try:
-            block = log.reader.read(max(position.offset + count, mark.length) - start, start)
-        except OSError as error:
-            self._cannot(log, reason_of(error), now)
-            log.drop_reader()
-            return None
-        self._open_logs.use(log, now)
-        self._refusals.forget(position.path)
-        if not mark.holds(block[mark.window - start : mark.length - start]):
-            self._truncated(log, now, reused=False)
-            return None
-        return block, start
-
-    def open(self, path: str, now: float) -> OpenFile | None:
-        """A path's file; None if it may not or cannot be read, which is counted."""
-        try:
-            return self.roots.open(path)
-        except _GONE:
-            return None
-        except Refused as refused:
-            self._refusals.note(path, str(refused))
-        except OSError as error:
-            reason = reason_of(error)
-            if reason == "too_many_open":
-                self._open_logs.use_fewer(now)
-            self._refusals.note(path, reason)
-        return None
+        """Bytes of a log, as `Access.read` gives them. None, too, if they have just been found to be elsewhere."""
+        return self._try(log, now, lambda: self._access.read(log, count, now))
 
     def claim(self, log: Log, path: str, now: float) -> bool:
         """A path leads to the inode of a known log. False if only the number is the same."""
         if not isinstance(log.reader, OpenFile):
             file = self._same_file(log, path)
             if file is None:
+                inode = log.position.file
                 self._register.name(log, path)  # its bytes may be in a copy beside this name, too
                 self._part(log, now)
+                self._register.give_back(inode)
                 return False
-            self._open_logs.hold(log, file, now)
+            self._access.open_logs.hold(log, file, now)
         old = log.position.path
         if old != path and file_at(old) != log.position.file:
             if self._register.by_path.get(old) is log:
@@ -139,15 +101,17 @@ class Follower:
 
     def owner_of(self, file: OpenFile, now: float) -> Log | None:
         """The log whose file this is. A log that only has its inode's number, from before, loses that."""
-        log = self._register.by_file.get(inode_of(file.status()))
-        if log is None or isinstance(log.reader, OpenFile) or is_file_of(file, log.position):
-            return log
-        self._part(log, now)
-        return None
+        inode = inode_of(file.status())
+        while (log := self._register.by_file.get(inode)) is not None:
+            if isinstance(log.reader, OpenFile) or is_file_of(file, log.position):
+                break
+            self._part(log, now)
+            self._register.give_back(inode)
+        return log
 
     def vacate(self, path: str, log: Log, last: Position) -> None:
         """A path led to a log, when that was at `last`; other files may have had the path since, or have it now."""
-        self.vacated[path if self._globs.match(path) else log.base] = log, last
+        self.vacated.setdefault(path if self._globs.match(path) else log.base, (log, last))
 
     # -- leaving a path
 
@@ -173,13 +137,17 @@ class Follower:
             self._stats().rotations += 1
             self.vacate(position.path, log, position)
 
-    def _truncated(self, log: Log, now: float, *, reused: bool) -> None:
-        """A log's file holds other bytes than were read: truncated, or another file with its inode's number."""
-        if reused:
-            self._stats().rotations += 1
-        else:
-            self._stats().truncations += 1
-        self._part(log, now)
+    def _try(self, log: Log, now: float, look: Callable[[], T]) -> T | None:
+        """Look into a log's file, and part the log from it if it holds other bytes than were read."""
+        try:
+            return look()
+        except OtherBytes as other:
+            if other.reused:
+                self._stats().rotations += 1
+            else:
+                self._stats().truncations += 1
+            self._part(log, now)
+            return None
 
     def _part(self, log: Log, now: float) -> None:
         """A log has lost its file, which stays where it is, for the next one to take."""
@@ -198,13 +166,9 @@ class Follower:
     def _visit_left(self, log: Log, now: float) -> None:
         if log.search is not None:
             self._search(log, now)
-        elif isinstance(log.reader, OpenFile):
-            try:
-                log.see(log.reader.status(), now)
-            except OSError as error:
-                self._cannot(log, reason_of(error), now)
-                log.drop_reader()
-        elif log.reader is None and not self._find_by_inode(log, now):
+        elif log.reader is not None:
+            self._access.see(log, now)
+        elif not self._find_by_inode(log, now):
             self._find_by_content(log, now)
 
     # -- finding the bytes again
@@ -214,7 +178,7 @@ class Follower:
         for path in sorted(paths, key=self._globs.match, reverse=True):
             file = self._same_file(log, path)
             if file is not None:
-                self._take_file(log, path, file, now)
+                self.take_file(log, path, file, now)
                 return True
         return False
 
@@ -224,22 +188,25 @@ class Follower:
         mark, folder = log.position.mark, self.folder_of(log)
         if mark.length:
             paths = self._siblings_of(log, folder)
-            found = rotation.copy_of(mark, paths, self.roots)
+            found = rotation.copy_of(mark, paths, self._access)
             if found is not None and self.owner_of(found[1], now) is None:
-                self._take_file(log, *found, now)
+                self.take_file(log, *found, now)
                 return
             if found is not None:
                 found[1].close()
-            short = rotation.short_copy_of(mark, paths, self.roots)
+            short = rotation.short_copy_of(mark, paths, self._access)
             if short is not None:
                 self.short_copies[short[0]] = short[1]
-            log.search = Search(mark, rotation.packed(paths, log.position.modified, self.roots))
+            log.search = Search(mark, rotation.packed(paths, log.position.modified, self._access))
             if not log.search.over:
                 return
         self._lose(log)
 
     def _search(self, log: Log, now: float) -> None:
         assert log.search is not None
+        if self._steps == 0:
+            return
+        self._steps -= 1
         found = log.search.step()
         if found is not None:
             log.search, log.reader, log.changed, log.grew = None, found, True, now
@@ -248,9 +215,8 @@ class Follower:
 
     def _lose(self, log: Log) -> None:
         if log.unseen:
-            self._refusals.count(
-                log.position.path, "truncated_unread" if log.position.file == NOWHERE else "gone_unread"
-            )
+            reason = "truncated_unread" if log.position.file == NOWHERE else "gone_unread"
+            self._access.refusals.count(log.position.path, reason)
         log.search, log.over = None, True
 
     def _mounted_again(self, log: Log, now: float) -> bool:
@@ -259,14 +225,14 @@ class Follower:
         file = self._same_file(log, path) if log.position.mark.length else None
         if file is None:
             return False
-        self._take_file(log, path, file, now)
+        self.take_file(log, path, file, now)
         return True
 
-    def _take_file(self, log: Log, path: str, file: OpenFile, now: float) -> None:
+    def take_file(self, log: Log, path: str, file: OpenFile, now: float) -> None:
         """A log's bytes are in `file` now, which is open."""
         status = file.status()
         place = file.location()
-        self._open_logs.hold(log, file, now)
+        self._access.open_logs.hold(log, file, now)
         self._register.place(log, lambda: log.move_to(inode_of(status), generation(file.descriptor), path, place))
         log.see(status, now)
         if self._globs.match(path):
@@ -303,41 +269,13 @@ class Follower:
 
     def _same_file(self, log: Log, path: str) -> OpenFile | None:
         """A path's file, open, if it is a log's file, by its inode and by what was read of it."""
-        file = rotation.opened(path, self.roots)
+        file = self._access.try_open(path)
         if file is None:
             return None
         if file.status().st_ino == log.position.inode and is_file_of(file, log.position):
             return file
         file.close()
         return None
-
-    def _reopen(self, log: Log, now: float) -> bool:
-        file = self.open(log.position.path, now)
-        if file is None:
-            log.rest_until = now + RETRY_SECONDS
-            return False
-        if inode_of(file.status()) != log.position.file:
-            file.close()  # the next visit will see that
-            return False
-        if not _same_generation(log.position, file):
-            file.close()
-            self._truncated(log, now, reused=True)
-            return False
-        self._open_logs.hold(log, file, now)
-        return True
-
-    def _cannot(self, log: Log, reason: str, now: float) -> None:
-        self._refusals.note(log.position.path, reason)
-        log.rest_until = now + RETRY_SECONDS
-
-
-def _same_generation(position: Position, file: OpenFile) -> bool:
-    return position.generation is None or position.generation == generation(file.descriptor)
-
-
-def is_file_of(file: OpenFile, position: Position) -> bool:
-    """Whether a file with a log's inode number is the log's file."""
-    return _same_generation(position, file) and position.mark.found_in(file.read)
 
 
 def file_at(path: str) -> Inode | None:

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from exporter.sources.identity import Fingerprint
+
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 KINDS = {
     stat.S_IFIFO: "fifo",
@@ -70,6 +72,13 @@ class OpenFile:
             if error.errno == errno.ENXIO:
                 return None
             return start  # a file system that knows no holes
+
+    def begins_with(self, mark: Fingerprint) -> bool:
+        """Whether the file holds what `mark` tells, as far as it can be read."""
+        try:
+            return mark.found_in(self.read)
+        except OSError:
+            return False
 
     def location(self) -> str:
         """Where it lies now, links resolved, as the kernel tells it."""

@@ -108,6 +108,12 @@ class Register:
         if self.by_file.get(log.position.file) is log:
             del self.by_file[log.position.file]
 
+    def give_back(self, file: Inode) -> None:
+        """A number that was another log's by mistake is that of the log, if any, that was stored with it as well."""
+        for log in self.logs.values():
+            if log.position.file == file and not log.over:
+                self.by_file[file] = log
+
     def save(self, log: Log) -> None:
         """A log's position has to be stored."""
         self._changed.add(log.key)

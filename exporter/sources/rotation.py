@@ -11,9 +11,11 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import islice, takewhile
 
+from exporter.sources.access import Access
 from exporter.sources.identity import HEAD_BYTES, Fingerprint, Inode, inode_of
-from exporter.sources.opening import OpenFile, Reader, Refused, Roots
+from exporter.sources.opening import OpenFile, Reader
 
+MAX_SIBLINGS = 64  # the newest; logrotate keeps fewer, and a thousand ranks named job-N are no rotation
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".zip")
 _NO_LOG = (".swp", ".tmp", ".lock", ".pid", ".state", "~")  # what editors, rsync and daemons put beside a log
 _DATED = r"[.-]\d[\d_.:T-]*"  # logrotate's `extension` and log4j number or date the name before its extension
@@ -69,38 +71,31 @@ def originals(path: str) -> Iterator[str]:
 
 
 def newest_first(paths: Iterable[str]) -> list[tuple[str, os.stat_result]]:
+    """The files among some siblings, as many as rotation may have left."""
     found = []
     for path in paths:
         try:
             found.append((path, os.stat(path)))
         except OSError:
             continue  # renamed on
-    return sorted(found, key=lambda item: item[1].st_mtime_ns, reverse=True)
+    return sorted(found, key=lambda item: item[1].st_mtime_ns, reverse=True)[:MAX_SIBLINGS]
 
 
-def opened(path: str, roots: Roots) -> OpenFile | None:
-    """A sibling, open; None where it cannot be: then it is not what was looked for."""
-    try:
-        return roots.open(path)
-    except (OSError, Refused):
-        return None
-
-
-def copy_of(mark: Fingerprint, paths: Iterable[str], roots: Roots) -> tuple[str, OpenFile] | None:
+def copy_of(mark: Fingerprint, paths: Iterable[str], access: Access) -> tuple[str, OpenFile] | None:
     """The sibling that begins with all that `mark` tells: what copytruncate made, or a rotated file by its content."""
     for path, status in newest_first(paths):
         if status.st_size < mark.length or path.endswith(COMPRESSED):
             continue
-        file = opened(path, roots)
+        file = access.try_open(path)
         if file is None:
             continue
-        if mark.found_in(file.read):
+        if file.begins_with(mark):
             return path, file
         file.close()
     return None
 
 
-def short_copy_of(mark: Fingerprint, paths: Iterable[str], roots: Roots) -> tuple[Inode, int] | None:
+def short_copy_of(mark: Fingerprint, paths: Iterable[str], access: Access) -> tuple[Inode, int] | None:
     """The sibling that was copied before all was written that `mark` tells, by its head and name; and its size.
 
     Between the end of a copy and the truncation a writer may add to the log, and we may read it.
@@ -108,31 +103,36 @@ def short_copy_of(mark: Fingerprint, paths: Iterable[str], roots: Roots) -> tupl
     for path, status in newest_first(paths):
         if not HEAD_BYTES <= status.st_size < mark.length or path.endswith(COMPRESSED):
             continue
-        file = opened(path, roots)
+        file = access.try_open(path)
         if file is not None:
-            alike = mark.begins_like(file.read)
+            alike = same_head(file, mark)
             file.close()
             if alike:
                 return inode_of(status), status.st_size
     return None
 
 
-def packed(paths: Iterable[str], modified: int, roots: Roots) -> list[OpenFile]:
+def packed(paths: Iterable[str], modified: int, access: Access) -> list[OpenFile]:
     """The gzip files among siblings that may hold what was written at `modified` or later: gzip keeps the time."""
     since = modified - 10**9  # whole seconds, where utimensat(2) is not used
     candidates = newest_first(path for path in paths if path.endswith(".gz"))
-    files = [opened(path, roots) for path, status in candidates if status.st_mtime_ns >= since]
+    files = [access.try_open(path) for path, status in candidates if status.st_mtime_ns >= since]
     return [file for file in files if file is not None]
 
 
 def same_beginning(copy: OpenFile, original: OpenFile, length: int) -> bool:
     """Whether two files begin with the same `length` bytes, as far as both digests of the copy's tell."""
-    return Fingerprint.taken(copy.read, length) == Fingerprint.taken(original.read, length)
-
-
-def same_head(one: Reader, other: Reader) -> bool:
-    """Whether two files begin alike, as far as the shorter one's first kilobyte goes."""
     try:
+        return original.begins_with(Fingerprint.taken(copy.read, length))
+    except OSError:
+        return False
+
+
+def same_head(one: Reader, other: Reader | Fingerprint) -> bool:
+    """Whether a file begins as another one does, or one of which a fingerprint is left; an empty one tells nothing."""
+    try:
+        if isinstance(other, Fingerprint):
+            return other.length > 0 and other.begins_like(one.read)
         head = other.read(HEAD_BYTES, 0)
         return bool(head) and one.read(len(head), 0) == head
     except OSError:

@@ -47,10 +47,11 @@ class Position:
 
 
 class Handed(NamedTuple):
-    """What was read of a log, from `start` on, when something of it was last handed out."""
+    """What was last handed out of a log, the bytes before it that its mark tells of, and the byte behind it."""
 
-    block: bytes
-    start: int
+    before: bytes
+    data: bytes
+    next_byte: int | None
     end: End
 
 
@@ -77,6 +78,7 @@ class Log:
     size: int = 0  # when last looked at
     modified: int = 0
     looked_to: int = 0  # bytes up to here have been read, if not consumed
+    next_byte: int | None = None  # the one at the offset, when it was last looked at
     changed: bool = True  # since it was last read
     more: bool = False  # the last read did not reach the end
     stuck: bool = False  # the pipeline waits for more than a chunk can hold
@@ -182,9 +184,14 @@ class Log:
         new = max(0, stop - max(self.looked_to, self.position.offset))
         self.changed, self.more = False, stop - self.position.offset >= count
         self.looked_to = max(stop, self.position.offset)
+        self._look_at(block, start)
         if self.unread <= 0:
             self.waiting = None
         return new
+
+    def is_hole_now(self, block: bytes, start: int) -> bool:
+        """Whether there are NULs where a line began: truncated, though all that was consumed was NULs too."""
+        return bool(self.next_byte) and block[self.position.offset - start :][:1] == b"\0"
 
     def skip_nuls(self, block: bytes, start: int) -> bool:
         """Pass over NULs at the offset: the hole that a writer leaves who goes on at his old offset after a truncation.
@@ -200,6 +207,7 @@ class Log:
         target = position.offset + nuls
         if nuls < len(data):
             self.position = replace(position, offset=target, mark=position.mark.moved(target, block, start))
+            self._look_at(block, start)
             return False
         after = self.reader.data_after(target) if self.more else None
         if after is None:
@@ -215,6 +223,17 @@ class Log:
         self.position = replace(self.position, mark=self.position.mark.moved(len(block), block, 0))
         return True
 
+    def hand_out(self, block: bytes, start: int, end: End, line_bytes: int) -> bytes:
+        """Of a block that was read from `start`, what is offered now."""
+        begin = self.position.offset - start
+        stop = begin + share(block[begin:], end, line_bytes)
+        data = block[begin:stop]
+        if end == "quiet":
+            self.quiet_at = self.looked_to
+        if data or end == "final":
+            self.handed = Handed(block[:begin], data, block[stop] if stop < len(block) else None, end)
+        return data
+
     def consume(self, consumed: int, lines: int) -> None:
         """The first bytes of what was handed out are done with."""
         handed, position = self.handed, self.position
@@ -225,12 +244,18 @@ class Log:
         if consumed == 0:
             return
         offset = position.offset + consumed
+        block = handed.before + handed.data[:consumed]
         self.position = replace(
             position,
             offset=offset,
             line=position.line + lines,
-            mark=position.mark.moved(offset, handed.block, handed.start),
+            mark=position.mark.moved(offset, block, offset - len(block)),
             modified=self.modified if self.left is None else position.modified,  # what came to its path later is newer
         )
+        self.next_byte = handed.data[consumed] if consumed < len(handed.data) else handed.next_byte
         if self.unread <= 0:
             self.waiting = None
+
+    def _look_at(self, block: bytes, start: int) -> None:
+        index = self.position.offset - start
+        self.next_byte = block[index] if index < len(block) else None

@@ -81,6 +81,8 @@ class Watch(FileSystemEventHandler):
 
     def on_any_event(self, event: FileSystemEvent) -> None:
         paths = [os.fsdecode(path) for path in (event.src_path, event.dest_path) if path]
+        if event.is_directory:
+            del paths[:-1]  # from where a folder was moved, nothing is to be found
         with self._lock:
             first = not self._paths and not self._folders
             self._events += 1

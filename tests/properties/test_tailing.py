@@ -242,4 +242,4 @@ class Tailing(RuleBasedStateMachine):
 
 
 TestTailing = Tailing.TestCase
-TestTailing.settings = settings(max_examples=1500, stateful_step_count=40)
+TestTailing.settings = settings(stateful_step_count=40)
