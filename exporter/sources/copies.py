@@ -49,8 +49,7 @@ class Copies:
         """Whether a new file has to wait, since all of it may be a copy of one of the logs `beside` it."""
         status = file.status()
         for log in beside:
-            self._follower.read(log, 0, now)  # finds out whether the log was truncated
-            if log.left is None and _same(file, log, status.st_size):
+            if self._is_copy(file, log, status.st_size, now):
                 suspect = Suspect(base, path, file, log, log.position.file, status.st_size, now)
                 self._waiting[inode_of(status)] = suspect
                 return True
@@ -59,10 +58,10 @@ class Copies:
     def settled(self, now: float) -> Iterator[tuple[Suspect, int]]:
         """The files that need not wait any longer, and from where on each is to be read."""
         for inode, suspect in list(self._waiting.items()):
-            self._follower.read(suspect.log, 0, now)
-            if inode in self._register.by_file:  # and goes on in this very file
+            offset = self._judge(suspect, now)
+            if inode in self._register.by_file:  # the log goes on in this very file
                 suspect.file.close()
-            elif (offset := self._judge(suspect, now)) is not None:
+            elif offset is not None:
                 yield suspect, offset
             else:
                 continue
@@ -74,10 +73,11 @@ class Copies:
 
     def _judge(self, suspect: Suspect, now: float) -> int | None:
         """From where on to read a file; None while that cannot be told."""
-        size = suspect.file.status().st_size
-        if suspect.log.position.file != suspect.log_file:
-            return suspect.size  # the log was truncated, and more of it had been read than was copied
-        if not _same(suspect.file, suspect.log, size):
+        log, size = suspect.log, suspect.file.status().st_size
+        is_copy = self._is_copy(suspect.file, log, size, now)
+        if log.position.file != suspect.log_file:
+            return min(size, log.position.offset)  # the log was truncated, and more of it had been read than was copied
+        if not is_copy:
             return 0
         if size != suspect.size:
             suspect.size, suspect.since = size, now
@@ -85,6 +85,10 @@ class Copies:
             return None
         return size if size >= HEAD_BYTES else 0  # what is shorter may be the same by chance, and costs little
 
-
-def _same(file: OpenFile, log: Log, size: int) -> bool:
-    return isinstance(log.reader, OpenFile) and rotation.same_beginning(file, log.reader, size)
+    def _is_copy(self, file: OpenFile, log: Log, size: int, now: float) -> bool:
+        """Whether a log that is in place still begins with all that is in a file."""
+        self._follower.read(log, 0, now)  # finds out whether the log was truncated
+        same = isinstance(log.reader, OpenFile) and rotation.same_beginning(file, log.reader, size)
+        if not same:
+            self._follower.read(log, 0, now)  # just now, perhaps
+        return same and log.left is None

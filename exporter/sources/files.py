@@ -74,9 +74,7 @@ class FilesSource:
         self._register = Register(name, stored, job_of)
         self._access = Access(OpenLogs(settings.open_files), Refusals(lambda: self.stats, log))
         self._follower = Follower(self._register, self._globs, self._access, lambda: self.stats)
-        self._finder = Finder(
-            self._register, self._globs, self._follower, self._access, line_bytes=settings.line_bytes
-        )
+        self._finder = Finder(self._register, self._globs, self._follower, self._access, line_bytes=settings.line_bytes)
         self._watch = Watch(wake) if settings.watch else None
         self._clock = Clock()
         self._round: deque[Log] = deque()
@@ -136,8 +134,7 @@ class FilesSource:
         """Take in what the parts have done to logs and paths."""
         while self._register.unreadable_rows:
             self._access.refusals.note(self._register.unreadable_rows.pop(), "position_unreadable")
-        while self._follower.vacated:
-            path, (log, position) = self._follower.vacated.popitem()
+        for path, (log, position) in self._follower.take_vacated():
             self._finder.vacated(path, log, position, time)
         self._round.extend(self._register.born)
         self._active.update(self._register.stirred)

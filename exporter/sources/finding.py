@@ -16,7 +16,7 @@ from exporter.sources.carriers import format_of
 from exporter.sources.copies import Copies
 from exporter.sources.discovery import Globs
 from exporter.sources.follow import Follower, file_at
-from exporter.sources.identity import HEAD_BYTES, Fingerprint, Inode, inode_of
+from exporter.sources.identity import HEAD_BYTES, NOWHERE, Fingerprint, Inode, inode_of
 from exporter.sources.opening import KINDS, OpenFile, looks_binary, reason_of
 from exporter.sources.register import Register
 from exporter.sources.skipping import line_at, start_of_last_line
@@ -142,7 +142,7 @@ class Finder:
         inode = inode_of(file.status())
         if self._follower.owner_of(file, now) is not None or self._copies.wait_for(inode):
             file.close()
-        elif self._revive(path, path, file, now):
+        elif self._known(path, path, file, now):
             pass
         elif self.skipping:
             self._start(path, path, file, None, now)
@@ -187,14 +187,18 @@ class Finder:
             log.left = now
         self._access.refusals.forget(path)
 
-    def _revive(self, base: str, path: str, file: OpenFile, now: float) -> bool:
-        """Whether the file is one that was done with; then its log goes on."""
-        status = file.status()
-        for origin in self._register.done_with(base, inode_of(status)):
-            position = self._register.done_position(origin)
+    def _known(self, base: str, path: str, file: OpenFile, now: float) -> bool:
+        """Whether a log goes on in a file: one whose bytes were looked for, or one that was done with."""
+        register, inode = self._register, inode_of(file.status())
+        for name in {base, *rotation.originals(path)}:
+            if name != path and self._follower.recover(path, file, register.logs_of(name), now):
+                return True
+        for origin in register.done_with(base, inode):
+            position = register.done_position(origin)
+            copied = position.file == NOWHERE and path != base and file.begins_with(position.mark)
             told = position.mark.length > 0 or position.generation is not None
-            if told and is_file_of(file, position):
-                self._take(self._register.revive(origin, position, now), path, file, now)
+            if told and (copied or is_file_of(file, position)):
+                self._take(register.revive(origin, position, now), path, file, now)
                 return True
         return False
 
@@ -207,13 +211,16 @@ class Finder:
             return
         self._now_at(path, now)
         folder, name = os.path.split(path)
-        for sibling, status in reversed(rotation.newest_first(self._follower.folder(folder).siblings(name))):
+        siblings = self._follower.folder(folder).siblings(name)
+        for sibling, status in reversed(rotation.newest_first(siblings)):
             ours = not self._globs.match(sibling.removesuffix(".gz"))  # else the walks find it, or have found it
             if ours and status.st_mtime_ns >= last.modified and stat.S_ISREG(status.st_mode):
                 if sibling.endswith(rotation.COMPRESSED):
                     self._take_packed(path, sibling, now, log)
                 else:
                     self._take_sibling(path, sibling, now)
+        if log is not None and self._follower.folder(folder).siblings(name) != siblings:
+            self._follower.vacate(path, log, last)  # they were moved on while they were looked at
 
     def _take_sibling(self, base: str, path: str, now: float) -> None:
         file = self._access.try_open(path)
@@ -222,7 +229,7 @@ class Finder:
         if self._follower.owner_of(file, now) is not None:
             file.close()
             return
-        if self._revive(base, path, file, now):
+        if self._known(base, path, file, now):
             return
         inode = inode_of(file.status())
         current = self._register.by_path.get(base)
@@ -255,7 +262,8 @@ class Finder:
         logs = [*self._register.logs_of(base), *([log] if log is not None else [])]
         marks = [log.position.mark for log in logs] + self._register.marks_of(base)
         files = [log.reader for log in logs if isinstance(log.reader, OpenFile)]
-        return any(rotation.same_head(unpacked, other) for other in (*marks, *files))
+        heads: list[Fingerprint | OpenFile] = [*marks, *files]
+        return any(rotation.same_head(unpacked, other) for other in heads)
 
     def _now_at(self, path: str, now: float) -> Log | None:
         """The log that a path leads to, looked up now, like all that it led to: before a file beside it is judged."""

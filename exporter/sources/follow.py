@@ -7,7 +7,7 @@ path then is the next log of that path. Opens and compares files; decides nothin
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from exporter.sources import rotation
@@ -22,7 +22,7 @@ from exporter.sources.tail import Log, Position
 from exporter.sources.unpacked import Search
 
 SEARCH_STEPS = 2  # a poll: unpacking takes 30 to 60 ms each
-
+MISSING_SECONDS = 30.0  # an NFS client may show an old folder for as long (acdirmin of nfs(5))
 
 T = TypeVar("T")
 
@@ -30,10 +30,8 @@ T = TypeVar("T")
 class Follower:
     """Keeps each log of a register with its bytes."""
 
-    def __init__(
-        self, register: Register, globs: Globs, access: Access, stats: Callable[[], SourceStats]
-    ) -> None:
-        self.vacated: dict[str, tuple[Log, Position]] = {}  # see `vacate`
+    def __init__(self, register: Register, globs: Globs, access: Access, stats: Callable[[], SourceStats]) -> None:
+        self.vacated: dict[str, tuple[Log, Position]] = {}  # by path, see `vacate`
         self.short_copies: dict[Inode, int] = {}  # files that hold only what was read before, and how much of it
         self._register = register
         self._globs = globs
@@ -43,7 +41,7 @@ class Follower:
         self._steps = SEARCH_STEPS
 
     def begin(self) -> None:
-        """A poll begins: what stood in folders in the last one counts no more."""
+        """A poll begins."""
         self._folders.clear()
         self._steps = SEARCH_STEPS
 
@@ -113,6 +111,19 @@ class Follower:
         """A path led to a log, when that was at `last`; other files may have had the path since, or have it now."""
         self.vacated.setdefault(path if self._globs.match(path) else log.base, (log, last))
 
+    def take_vacated(self) -> Iterator[tuple[str, tuple[Log, Position]]]:
+        """What was vacated. What is vacated meanwhile comes with it, but no path twice: a folder may never rest."""
+        again: dict[str, tuple[Log, Position]] = {}
+        taken = set()
+        while self.vacated:
+            path, what = self.vacated.popitem()
+            if path in taken:
+                again[path] = what
+            else:
+                taken.add(path)
+                yield path, what
+        self.vacated = again
+
     # -- leaving a path
 
     def _displaced(self, log: Log, status: os.stat_result | None, now: float) -> None:
@@ -157,7 +168,7 @@ class Follower:
                 self._register.unname(path)
         self._register.place(log, log.lose_file)
         self._leave(log, now)
-        self._find_by_content(log, now)
+        self._find(log, now)
 
     def _leave(self, log: Log, now: float) -> None:
         log.left = now
@@ -168,10 +179,33 @@ class Follower:
             self._search(log, now)
         elif log.reader is not None:
             self._access.see(log, now)
-        elif not self._find_by_inode(log, now):
-            self._find_by_content(log, now)
+        elif now >= log.rest_until:
+            self._find(log, now)
 
     # -- finding the bytes again
+
+    def recover(self, path: str, file: OpenFile, logs: Iterable[Log], now: float) -> bool:
+        """Whether a file that nobody has holds the bytes of one of some logs, which are looked for."""
+        for log in logs:
+            if log.missing and log.position.mark.length and file.begins_with(log.position.mark):
+                self.take_file(log, path, file, now)
+                return True
+        return False
+
+    def _find(self, log: Log, now: float) -> None:
+        """A log's bytes may be under another name, in a copy, or compressed. If they stay nowhere, the log is over."""
+        assert log.left is not None
+        position, missed = log.position, now - log.left
+        if self._find_by_inode(log, now) or self._find_by_content(log, now):
+            if missed:
+                self.vacate(log.base, log, position)  # what came to its path meanwhile was not to be seen either
+        elif missed >= MISSING_SECONDS or (position.file == NOWHERE and not position.mark.length):
+            self._lose(log)
+        else:
+            log.rest_until = now + missed
+            paths = self._siblings_of(log)
+            search = Search(position.mark, rotation.packed(paths, position.modified, self._access))
+            log.search = None if search.over else search
 
     def _find_by_inode(self, log: Log, now: float) -> bool:
         paths = self.folder_of(log).with_inode(log.position.inode)
@@ -182,25 +216,20 @@ class Follower:
                 return True
         return False
 
-    def _find_by_content(self, log: Log, now: float) -> None:
-        """The bytes may be in a copy, or compressed. If they are nowhere, the log is over."""
-        self._register.release(log)
-        mark, folder = log.position.mark, self.folder_of(log)
-        if mark.length:
-            paths = self._siblings_of(log, folder)
-            found = rotation.copy_of(mark, paths, self._access)
-            if found is not None and self.owner_of(found[1], now) is None:
-                self.take_file(log, *found, now)
-                return
-            if found is not None:
-                found[1].close()
-            short = rotation.short_copy_of(mark, paths, self._access)
-            if short is not None:
-                self.short_copies[short[0]] = short[1]
-            log.search = Search(mark, rotation.packed(paths, log.position.modified, self._access))
-            if not log.search.over:
-                return
-        self._lose(log)
+    def _find_by_content(self, log: Log, now: float) -> bool:
+        mark = log.position.mark
+        if mark.length == 0:
+            return False
+        paths = self._siblings_of(log)
+        for path, file in rotation.copies_of(mark, paths, self._access):
+            if self.owner_of(file, now) is None:
+                self.take_file(log, path, file, now)
+                return True
+            file.close()
+        short = rotation.short_copy_of(mark, paths, self._access)
+        if short is not None:
+            self.short_copies[short[0]] = short[1]
+        return False
 
     def _search(self, log: Log, now: float) -> None:
         assert log.search is not None
@@ -211,13 +240,14 @@ class Follower:
         if found is not None:
             log.search, log.reader, log.changed, log.grew = None, found, True, now
         elif log.search.over:
-            self._lose(log)
+            log.search = None
 
     def _lose(self, log: Log) -> None:
         if log.unseen:
             reason = "truncated_unread" if log.position.file == NOWHERE else "gone_unread"
             self._access.refusals.count(log.position.path, reason)
-        log.search, log.over = None, True
+        self._register.release(log)
+        log.over = True
 
     def _mounted_again(self, log: Log, now: float) -> bool:
         """Whether the path leads to the log's file still, under another device number."""
@@ -232,6 +262,7 @@ class Follower:
         """A log's bytes are in `file` now, which is open."""
         status = file.status()
         place = file.location()
+        log.rest_until = 0.0
         self._access.open_logs.hold(log, file, now)
         self._register.place(log, lambda: log.move_to(inode_of(status), generation(file.descriptor), path, place))
         log.see(status, now)
@@ -257,14 +288,16 @@ class Follower:
         return self.folder(os.path.dirname(log.position.place or log.position.path))
 
     def folder(self, path: str) -> Folder:
-        """What stands in a folder; read once a poll, since logrotate moves a thousand logs at once."""
-        if path not in self._folders:
-            self._folders[path] = Folder(path)
-        return self._folders[path]
+        """What stands in a folder now; read again only if it changed, since logrotate moves a thousand logs at once."""
+        known = self._folders.get(path)
+        if known is None or not known.is_current():
+            known = self._folders[path] = Folder(path)
+        return known
 
-    def _siblings_of(self, log: Log, folder: Folder) -> list[str]:
+    def _siblings_of(self, log: Log) -> list[str]:
         known = (log.base, log.position.path, log.position.place, *log.position.called)
         names = {os.path.basename(path) for path in known if path}
+        folder = self.folder_of(log)
         return list(dict.fromkeys(path for name in sorted(names) for path in folder.siblings(name)))
 
     def _same_file(self, log: Log, path: str) -> OpenFile | None:

@@ -162,11 +162,17 @@ class Register:
         self.save(log)
 
     def done_with(self, path: str, file: Inode) -> Iterator[str]:
-        """Origins of logs that were done with and that a file may be: by inode, or by path after a mount came back."""
+        """Origins of logs that were done with and that a file may be.
+
+        By inode; by path after a mount came back; and those that were given up, whose bytes may turn up after all.
+        """
         yield from list(self._done_by_file.get(file, ()))
         last = origin_of(path, self._numbers.get(path, 0))
         if last in self._done and self._done[last].inode == file[1]:
             yield last
+        for origin in self._last_origins(path):
+            if origin in self._done and self._done[origin].file == NOWHERE:
+                yield origin
 
     def done_position(self, origin: str) -> Position:
         return self._done[origin]

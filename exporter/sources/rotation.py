@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import islice, takewhile
@@ -15,6 +16,8 @@ from exporter.sources.access import Access
 from exporter.sources.identity import HEAD_BYTES, Fingerprint, Inode, inode_of
 from exporter.sources.opening import OpenFile, Reader
 
+TICK_NS = 20_000_000  # file systems stamp by the kernel's tick, 10 ms at most: two changes within one look the same
+LISTINGS = 3  # of a folder that changes all the time
 MAX_SIBLINGS = 64  # the newest; logrotate keeps fewer, and a thousand ranks named job-N are no rotation
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".zip")
 _NO_LOG = (".swp", ".tmp", ".lock", ".pid", ".state", "~")  # what editors, rsync and daemons put beside a log
@@ -28,12 +31,21 @@ class Folder:
     def __init__(self, path: str) -> None:
         self.path = path
         self._inodes: list[tuple[int, str]] = []
-        try:
-            with os.scandir(path) as entries:
-                self._inodes = sorted((entry.inode(), entry.name) for entry in entries)
-        except OSError:
-            pass  # the log's own stat tells of it
-        self._names = sorted(name for _, name in self._inodes)
+        for _ in range(LISTINGS):  # a name that is changed meanwhile may be in neither place
+            self._stamp = _stamp(path)
+            self._settled = self._stamp < time.time_ns() - TICK_NS
+            try:
+                with os.scandir(path) as entries:
+                    self._inodes = sorted((entry.inode(), entry.name) for entry in entries)
+            except OSError:
+                break  # the log's own stat tells of it
+            if _stamp(path) == self._stamp:
+                break
+        self._names = sorted((name, inode) for inode, name in self._inodes)
+
+    def is_current(self) -> bool:
+        """Whether this is, for sure, what stands there now."""
+        return self._settled and _stamp(self.path) == self._stamp
 
     def with_inode(self, inode: int) -> list[str]:
         """Paths that have an inode: several, where it has hard links."""
@@ -41,23 +53,29 @@ class Folder:
         same = takewhile(lambda item: item[0] == inode, islice(self._inodes, first, None))
         return [self._path(name) for _, name in same]
 
-    def siblings(self, name: str) -> Iterator[str]:
-        """Paths that rotation may have given to what was called `name`, compressed ones too."""
+    def siblings(self, name: str) -> dict[str, int]:
+        """Paths that rotation may have given to what was called `name`, compressed ones too, and their inodes."""
         stem, extension = os.path.splitext(name)
         dated = re.compile(re.escape(stem) + _DATED + re.escape(extension)) if extension else None
-        for prefix in (f"{name}.", f"{name}-"):
-            yield from (self._path(n) for n in self._beginning_with(prefix) if not n.endswith(_NO_LOG))
-        for prefix in (f"{stem}.", f"{stem}-") if dated else ():
-            yield from (self._path(n) for n in self._beginning_with(prefix) if dated and dated.fullmatch(n))
+        found = {n: i for end in ".-" for n, i in self._beginning_with(name + end) if not n.endswith(_NO_LOG)}
+        if dated is not None:
+            found |= {n: i for end in ".-" for n, i in self._beginning_with(stem + end) if dated.fullmatch(n)}
+        return {self._path(name): inode for name, inode in found.items()}
 
     def _path(self, name: str) -> str:
         return os.path.join(self.path, name)
 
-    def _beginning_with(self, prefix: str) -> Iterator[str]:
-        for index in range(bisect_left(self._names, prefix), len(self._names)):
-            if not self._names[index].startswith(prefix):
-                return
-            yield self._names[index]
+    def _beginning_with(self, prefix: str) -> Iterator[tuple[str, int]]:
+        return takewhile(
+            lambda item: item[0].startswith(prefix), islice(self._names, bisect_left(self._names, (prefix, 0)), None)
+        )
+
+
+def _stamp(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return -1
 
 
 def originals(path: str) -> Iterator[str]:
@@ -81,8 +99,8 @@ def newest_first(paths: Iterable[str]) -> list[tuple[str, os.stat_result]]:
     return sorted(found, key=lambda item: item[1].st_mtime_ns, reverse=True)[:MAX_SIBLINGS]
 
 
-def copy_of(mark: Fingerprint, paths: Iterable[str], access: Access) -> tuple[str, OpenFile] | None:
-    """The sibling that begins with all that `mark` tells: what copytruncate made, or a rotated file by its content."""
+def copies_of(mark: Fingerprint, paths: Iterable[str], access: Access) -> Iterator[tuple[str, OpenFile]]:
+    """The siblings that begin with all that `mark` tells, open: what copytruncate made, or a rotated file."""
     for path, status in newest_first(paths):
         if status.st_size < mark.length or path.endswith(COMPRESSED):
             continue
@@ -90,9 +108,9 @@ def copy_of(mark: Fingerprint, paths: Iterable[str], access: Access) -> tuple[st
         if file is None:
             continue
         if file.begins_with(mark):
-            return path, file
-        file.close()
-    return None
+            yield path, file
+        else:
+            file.close()
 
 
 def short_copy_of(mark: Fingerprint, paths: Iterable[str], access: Access) -> tuple[Inode, int] | None:

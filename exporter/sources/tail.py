@@ -109,6 +109,11 @@ class Log:
             self.position = replace(self.position, called=(*called, path))
 
     @property
+    def missing(self) -> bool:
+        """Whether its bytes are looked for in folders."""
+        return self.left is not None and self.reader is None and self.search is None and not self.over
+
+    @property
     def unread(self) -> int:
         return max(self.size, self.looked_to) - self.position.offset
 
@@ -165,7 +170,7 @@ class Log:
         """What to offer now, if anything."""
         if self.over:
             return "final"
-        if now < self.rest_until or self.search is not None:
+        if now < self.rest_until or self.missing or self.search is not None:
             return None
         if self.changed or self.more:
             return "quiet" if self.stuck else "more"

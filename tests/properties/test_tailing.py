@@ -12,19 +12,24 @@ import gzip
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.tailing import Node
+from tests.tailing import Node, amid
 
 KEPT = 4  # rotated files
 NAMES = st.sampled_from(["a.log", "b.log"])
 GLOBS = st.sampled_from(["*.log", "*.log*", "**/*.log", "?.log"])
 CUTS = st.sampled_from([0, 3, 9, 17])
+STEPS = 5  # of a rotation, at most
+
+Meanwhile = int | Literal["nothing", "commit", "crash"]  # a number: in a poll, before that system call of it
+PLANS = st.lists(st.sampled_from(["nothing", "commit", "crash"]) | st.integers(0, 150), min_size=STEPS, max_size=STEPS)
 
 
 class Tailing(RuleBasedStateMachine):
@@ -96,24 +101,28 @@ class Tailing(RuleBasedStateMachine):
 
     # -- what rotation does
 
-    @rule(name=NAMES, create=st.booleans())
-    def rename(self, name: str, create: bool) -> None:
+    @rule(name=NAMES, create=st.booleans(), plan=PLANS)
+    def rename(self, name: str, create: bool, plan: list[Meanwhile]) -> None:
         if self._path(name).exists():
             self._shift(name)
-            self._path(name).rename(self._path(f"{name}.1"))
+            steps = [lambda: self._path(name).rename(self._path(f"{name}.1"))]
             if create:
-                self._path(name).touch()
+                steps.append(self._path(name).touch)
+            self._run(steps, plan)
 
-    @rule(name=NAMES, poll_between=st.booleans())
-    def copytruncate(self, name: str, poll_between: bool) -> None:
-        if self._path(name).exists():
+    @rule(name=NAMES, again=st.integers(0, 20), plan=PLANS)
+    def copytruncate(self, name: str, again: int, plan: list[Meanwhile]) -> None:
+        path, copy = self._path(name), self._path(f"{name}.1")
+        if path.exists():
             self._shift(name)
-            copy = self._path(f"{name}.1")
-            shutil.copyfile(self._path(name), copy)
-            if poll_between:
-                self.node.poll()
-            self._tear_at(self._path(name))
-            os.truncate(self._path(name), 0)
+            self._tear_at(path)
+            data = path.read_bytes()
+            half = len(data) // 2
+            steps: list[Callable[[], object]] = [copy.touch, lambda: copy.write_bytes(data[:half])]
+            steps += [lambda: copy.write_bytes(data), lambda: os.truncate(path, 0)]
+            if again:
+                steps.append(lambda: self._append(name, again, 0))
+            self._run(steps, plan)
 
     @rule(name=NAMES)
     def truncate(self, name: str) -> None:
@@ -169,6 +178,19 @@ class Tailing(RuleBasedStateMachine):
             assert self.node.twice == []
 
     # -- parts
+
+    def _run(self, steps: list[Callable[[], object]], plan: list[Meanwhile]) -> None:
+        """Take the steps of a rotation, and between them or in the middle of a poll what the plan says."""
+        for step, meanwhile in zip(steps, plan, strict=False):
+            if isinstance(meanwhile, int):
+                with amid(meanwhile, step):
+                    self.node.poll()
+                continue
+            step()
+            if meanwhile == "crash":
+                self.crash()
+            elif meanwhile == "commit":
+                self.node.poll().commit()
 
     def _path(self, name: str) -> Path:
         return self.folder / name
