@@ -62,6 +62,7 @@ class Daemon:
         self.waker = Waker()
         self.recent: deque[RecentIncident] = deque(maxlen=SHOWN_INCIDENTS)
         self.last_round = clock()
+        self.watching = False  # whether every source has been looked at
         self._log = log
         self._clock = clock
         self._said: set[str] = set()
@@ -82,6 +83,12 @@ class Daemon:
         self.commit(clock())
 
     # -- the loop
+
+    def begin(self) -> None:
+        """The first round, which passes over what `start: end` leaves out: what comes later is read from its first byte."""
+        self.step()
+        self.watching = True
+        self._log.info("watching", **{source.name: source.stats.why_down or "up" for source in self.sources})
 
     def run(self, stop: threading.Event, *, each_round: Callable[[], None] = lambda: None) -> None:
         """Work until `stop` is set (wake the waker then)."""
@@ -192,6 +199,8 @@ class Daemon:
 
     def not_ready(self) -> list[str]:
         reasons = [f"source {s.name}: {s.stats.why_down}" for s in self.sources if not s.stats.up]
+        if not self.watching:
+            reasons.append("the first look at the sources is under way; wait")
         if not self._outcome.state_up:
             reasons.append("state cannot be written; see the log")
         if not self._outcome.reload_ok:

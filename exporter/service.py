@@ -46,6 +46,7 @@ class Service:
             (signal.SIGHUP, self._on_hup),
         ):
             signal.signal(number, handler)
+        self._daemon.begin()
         notify("READY=1")
         try:
             self._daemon.run(self._stop, each_round=self._each_round)

@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     for finding in findings:
         print(f"{finding.state:<4}  {finding.what:<{width}}  {finding.told}")
     bad = sum(f.state == "bad" for f in findings)
-    print(f"\n{bad} of {len(findings)} do not work" if bad else f"\nall {len(findings)} fine")
+    print(f"\n{bad} of {len(findings)} checks failed" if bad else f"\nall {len(findings)} checks passed")
     return 1 if bad else 0
 
 

@@ -28,11 +28,18 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def config_file(options: argparse.Namespace) -> str | None:
+    """The file that --config.file names, or the default one; None if neither is there, so that the defaults hold."""
+    from exporter import config
+
+    return options.config_file or (str(config.DEFAULT_FILE) if config.DEFAULT_FILE.exists() else None)
+
+
 def load_config(options: argparse.Namespace) -> Config:
     """The configuration that --config.file names, or the default file's, or the defaults. Raises InvalidInput, OSError."""
     from exporter import config
 
-    name = options.config_file or (str(config.DEFAULT_FILE) if config.DEFAULT_FILE.exists() else None)
+    name = config_file(options)
     if name is None:
         return config.Config()
     with open(name, encoding="utf-8", errors="backslashreplace") as file:

@@ -43,7 +43,8 @@ def run(options: argparse.Namespace) -> int:
     load = _loader(options)
     config, catalogue = load()
     if options.config_check:
-        print(f"configuration is valid: {len(config.sources)} sources, {len(catalogue.signatures)} signatures")
+        what = flags.config_file(options) or "no configuration file; the default configuration"
+        print(f"{what} is valid: {len(config.sources)} sources, {len(catalogue.signatures)} signatures")
         return 0
     if not options.dry_run:
         return _run(options, config, catalogue, load)

@@ -64,7 +64,7 @@ class Node:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *, port: str = "0") -> None:
-        """Start the daemon and wait until it listens."""
+        """Start the daemon and wait until it listens, and has looked at its sources."""
         written = self.log.stat().st_size if self.log.exists() else 0
         command = [gpufault(), "run", "--config.file", str(self.config), "--web.listen-address", f"127.0.0.1:{port}"]
         with self.log.open("ab") as log:
@@ -75,7 +75,7 @@ class Node:
             found = re.search(r"event=listening .*?(127\.0\.0\.1:\d+)", text)
             assert self.process is not None
             assert self.process.poll() is None, text
-            return found[1] if found else None
+            return found[1] if found and "event=watching" in text else None
 
         self.address = eventually(address)
 
