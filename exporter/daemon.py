@@ -61,15 +61,13 @@ class Daemon:
         self.state = state
         self.waker = Waker()
         self.recent: deque[RecentIncident] = deque(maxlen=SHOWN_INCIDENTS)
-        self.last_round = clock()
+        self.last_round = self._started = self._last_beat = clock()
         self.watching = False  # whether every source has been looked at
         self._log = log
         self._clock = clock
         self._said: set[str] = set()
         self._stats: dict[str, Any] = {}
         self._outcome = Gauges()
-        self._started = clock()
-        self._last_beat = clock()
         self._last_commit = 0.0
         loaded = state.loaded
         self.ledger = Ledger(loaded.counters, label_values=config.limits.label_values)

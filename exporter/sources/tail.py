@@ -152,7 +152,7 @@ class Log:
 
     def lose_file(self) -> None:
         """Its bytes are not in its file any more."""
-        self.drop_reader()
+        self.close()
         self.position = replace(self.position, device=NOWHERE[0], inode=NOWHERE[1], generation=None)
 
     def drop_reader(self) -> None:
@@ -165,6 +165,7 @@ class Log:
         self.drop_reader()
         if self.search is not None:
             self.search.close()
+            self.search = None
 
     def due(self, now: float, grace: float) -> End | None:
         """What to offer now, if anything."""
