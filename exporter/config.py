@@ -91,6 +91,9 @@ class FilesConfig(_Section):
         description="where to begin in files that are there at the very first start; later files: at byte 0",
     )
     allow_roots: list[Glob] = Field(default=[], description="symlinks may lead below these too")
+    watch: Literal["auto", "poll"] = Field(
+        default="auto", description="auto: inotify wakes the loop where the file system is local; poll: never"
+    )
     job: Literal["auto", "none"] | JobPattern = "auto"
 
 

@@ -58,6 +58,7 @@ def _settings(item: FilesConfig, config: Config) -> FilesSettings:
         allow_roots=tuple(item.allow_roots),
         line_bytes=config.limits.line_bytes,
         open_files=config.limits.open_files,
+        watch=item.watch == "auto",
     )
 
 

@@ -1,0 +1,127 @@
+"""What every scenario of torture is held to: the real daemon has counted each numbered line once, whatever happened.
+
+A scenario writes numbered lines through `Torture`, does something hostile, and asks for `exact` counts. The numbers end
+in ten digits, and each digit has a signature of its own, so that a line that is lost does not hide one that is repeated.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Node, eventually, make_node
+
+__all__ = ["make_node"]
+
+HERE = Path(__file__).parent
+
+SIGNATURE = """
+  - id: torture_{digit}
+    title: A numbered line
+    vendor: any
+    layer: host
+    severity: error
+    sources: [job, kernel]
+    patterns: ['torture line seq=\\d*{digit} ends']
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.heavy)
+            item.add_marker(pytest.mark.torture)
+
+
+class Torture:
+    """A node, and how many lines it has to have counted."""
+
+    def __init__(self, node: Node, sources: tuple[str, ...] = ("job",)) -> None:
+        self.node = node
+        self.logs = node.logs
+        self.written = [0] * 10
+        self._next = 0
+        self._sources = sources
+        signatures = "".join(SIGNATURE.format(digit=digit) for digit in range(10))
+        (node.folder / "packs" / "torture.yaml").write_text(f"pack: torture\nsignatures:{signatures}")
+
+    def line(self, ending: str = "\n") -> bytes:
+        """The next line, which has to be counted."""
+        self._next += 1
+        self.written[self._next % 10] += 1
+        return f"torture line seq={self._next} ends{ending}".encode()
+
+    def lines(self, count: int) -> bytes:
+        return b"".join(self.line() for _ in range(count))
+
+    def lose(self, lines: bytes) -> None:
+        """These lines cannot be counted by anyone."""
+        for line in lines.splitlines():
+            self.written[int(line.split(b"=")[1].split()[0]) % 10] -= 1
+
+    def write(self, path: Path, count: int) -> Path:
+        """As a job's writer does that opens, appends and closes."""
+        with path.open("ab") as log:
+            log.write(self.lines(count))
+        return path
+
+    def start(self) -> Torture:
+        self.node.start()
+        return self
+
+    def counted(self) -> list[int]:
+        totals = [0] * 10
+        for line in self.node.get("/metrics").splitlines():
+            if line.startswith('gpufault_lines_matched_total{signature="torture_'):
+                totals[int(line.split('"')[1][-1])] += int(float(line.rsplit(" ", 1)[1]))
+        return totals
+
+    def all_counted(self) -> Torture:
+        """Wait until what was written is counted."""
+        eventually(lambda: sum(self.counted()) >= sum(self.written) or None, seconds=60)
+        return self
+
+    def exact(self) -> None:
+        """Nothing is lost and nothing is counted twice, now and after every file has been looked at anew."""
+        self.all_counted()
+        assert self.counted() == self.written
+        self.node.stop()
+        self.write(self.logs / "last.log", 10)
+        self.node.start()
+        self.all_counted()
+        assert self.counted() == self.written
+
+    def dropped(self, reason: str) -> float | None:
+        return self.node.value(f'gpufault_source_dropped_total{{reason="{reason}",source="files"}}')
+
+
+@pytest.fixture(params=["inotify", "polling"])
+def begin(request: pytest.FixtureRequest, make_node: Callable[..., Node], tmp_path: Path) -> Callable[..., Torture]:
+    """Make a node that follows logs below its folder, not yet started."""
+
+    def make(*globs: str, limits: dict[str, Any] | None = None, **source: Any) -> Torture:
+        paths = [str(tmp_path / "jobs" / glob) for glob in globs or ("*.log",)]
+        files = {"kind": "files", "paths": paths, "watch": "auto" if request.param == "inotify" else "poll", **source}
+        return Torture(make_node([files], limits=limits or {}))
+
+    return make
+
+
+@pytest.fixture
+def torture(begin: Callable[..., Torture]) -> Torture:
+    """A node that follows `*.log` in its folder."""
+    return begin().start()
+
+
+@pytest.fixture
+def followed(torture: Torture) -> Iterator[tuple[Torture, Path]]:
+    """A log of which a hundred lines are counted."""
+    log = torture.write(torture.logs / "job.log", 100)
+    yield torture.all_counted(), log
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

@@ -1,0 +1,215 @@
+"""Rotations of a log that the real daemon follows. The numbers are those of the list of scenarios in tests/edges."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Torture
+
+Followed = tuple[Torture, Path]
+Begin = Callable[..., Torture]
+
+
+def rotate(log: Path, keep: int = 9) -> None:
+    """By rename, as logrotate does with `create`."""
+    for number in range(keep, 0, -1):
+        path = log.with_name(f"{log.name}.{number}")
+        if path.exists():
+            path.rename(log.with_name(f"{log.name}.{number + 1}"))
+    log.rename(f"{log}.1")
+    log.touch()
+
+
+def test_rename_and_create_at_once_5(followed: Followed) -> None:
+    torture, log = followed
+    torture.write(log, 10)
+    rotate(log)
+    torture.write(log, 50)
+    torture.exact()
+
+
+def test_the_old_descriptor_is_written_to_after_the_rename_6(followed: Followed) -> None:
+    torture, log = followed
+    with log.open("ab", buffering=0) as writer:
+        rotate(log)
+        torture.write(log, 10)
+        torture.all_counted()
+        writer.write(torture.lines(25))
+        torture.exact()
+
+
+def test_a_gap_between_rename_and_create_7(followed: Followed) -> None:
+    torture, log = followed
+    torture.write(log, 10)
+    log.rename(f"{log}.1")
+    torture.all_counted()
+    torture.write(log, 50)
+    torture.exact()
+
+
+@pytest.mark.parametrize("rotations", [3, 20])
+def test_many_rotations_within_one_poll_8(followed: Followed, rotations: int) -> None:
+    torture, log = followed
+    for _ in range(rotations):
+        rotate(log, keep=rotations)
+        torture.write(log, 20)
+    torture.exact()
+
+
+def test_copytruncate_9(followed: Followed) -> None:
+    torture, log = followed
+    torture.write(log, 10)
+    shutil.copyfile(log, f"{log}.1")
+    os.truncate(log, 0)
+    torture.write(log, 20)
+    torture.exact()
+
+
+def test_rewritten_to_the_same_size_10(followed: Followed) -> None:
+    torture, log = followed
+    size = log.stat().st_size
+    with log.open("r+b") as writer:
+        writer.truncate(0)
+        block = torture.lines(90)
+        writer.write(block + b"\n" * (size - len(block)))
+    assert log.stat().st_size == size
+    torture.exact()
+
+
+def test_rewritten_to_a_larger_size_11(followed: Followed) -> None:
+    torture, log = followed
+    with log.open("r+b") as writer:
+        writer.truncate(0)
+        writer.write(torture.lines(300))
+    torture.exact()
+
+
+def test_a_writer_that_goes_on_behind_a_hole_12(begin: Begin) -> None:
+    torture = begin().start()
+    log = torture.logs / "job.log"
+    with log.open("wb", buffering=0) as writer:  # no O_APPEND
+        writer.write(torture.lines(100))
+        torture.all_counted()
+        shutil.copyfile(log, f"{log}.1")
+        os.truncate(log, 0)
+        writer.write(torture.lines(50))
+        torture.exact()
+
+
+@pytest.mark.parametrize("glob", ["*.log*", "**/*"])
+def test_copies_and_renamed_files_match_the_glob_13_14(begin: Begin, glob: str) -> None:
+    torture = begin(glob).start()
+    log = torture.write(torture.logs / "job.log", 100)
+    torture.all_counted()
+    torture.write(log, 30)
+    shutil.copyfile(log, f"{log}.1")
+    os.truncate(log, 0)
+    torture.write(log, 20)
+    torture.all_counted()
+    rotate(log)
+    torture.write(log, 20)
+    torture.exact()
+
+
+def test_unlinked_while_it_is_open_15(followed: Followed) -> None:
+    torture, log = followed
+    with log.open("ab", buffering=0) as writer:
+        log.unlink()
+        writer.write(torture.lines(50))
+        torture.all_counted()
+    torture.exact()
+
+
+def test_unlinked_and_made_again_16(followed: Followed) -> None:
+    torture, log = followed
+    for _ in range(5):
+        first = log.stat().st_ino
+        log.unlink()
+        torture.write(log, 60)
+        torture.all_counted()
+        if log.stat().st_ino == first:
+            break
+    torture.exact()
+
+
+def test_a_link_is_swapped_17(begin: Begin) -> None:
+    torture = begin("current.log").start()
+    first, second, link = (torture.logs / name for name in ("run-1.out", "run-2.out", "current.log"))
+    torture.write(first, 30)
+    link.symlink_to(first)
+    torture.all_counted()
+    torture.write(second, 40)
+    other = torture.logs / "new"
+    other.symlink_to(second)
+    torture.write(first, 5)
+    other.rename(link)
+    torture.write(second, 5)
+    torture.exact()
+
+
+def test_renamed_while_down_24(followed: Followed) -> None:
+    torture, log = followed
+    torture.node.kill()
+    torture.write(log, 10)
+    rotate(log)
+    torture.write(log, 40)
+    torture.start().exact()
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_copytruncate_while_down_and_longer_than_before_25(followed: Followed, copies: int) -> None:
+    torture, log = followed
+    torture.node.kill()
+    for number in range(copies, 0, -1):
+        torture.write(log, 10 + number)
+        shutil.copyfile(log, f"{log}.{number}")
+        os.truncate(log, 0)
+    torture.write(log, 200)
+    torture.start().exact()
+
+
+@pytest.mark.parametrize("delay", [False, True])
+def test_compressed_28(followed: Followed, delay: bool) -> None:
+    torture, log = followed
+    torture.node.kill()
+    torture.write(log, 30)
+    rotate(log)
+    if delay:
+        torture.write(log, 10)
+        rotate(log)
+    rotated = Path(f"{log}.2" if delay else f"{log}.1")
+    status = rotated.stat()
+    Path(f"{rotated}.gz").write_bytes(gzip.compress(rotated.read_bytes()))
+    os.utime(f"{rotated}.gz", ns=(status.st_atime_ns, status.st_mtime_ns))
+    rotated.unlink()
+    torture.write(log, 10)
+    torture.start().exact()
+
+
+@pytest.mark.skipif(shutil.which("logrotate") is None, reason="logrotate is not installed")
+@pytest.mark.parametrize(
+    "how", ["create", "nocreate", "copytruncate", "create\ncompress", "create\ncompress\ndelaycompress", "dateext"]
+)
+def test_logrotate_itself(followed: Followed, how: str) -> None:
+    torture, log = followed
+    torture.logs.chmod(0o755)
+    config, state = torture.node.folder / "logrotate.conf", torture.node.folder / "logrotate.state"
+    config.write_text(f"{log} {{\nrotate 30\nsize 1\n{how}\ndateformat -%Y%m%d-%s\n}}\n")
+    config.chmod(0o600)
+    for round_ in range(6):
+        torture.write(log, 30)
+        if round_ % 3 == 2:
+            torture.node.kill()
+        if how != "dateext" or round_ < 1:  # two rotations in one second would have one name
+            subprocess.run(["logrotate", "--force", "--state", state, config], check=True)
+        torture.write(log, 20)
+        if round_ % 3 == 2:
+            torture.start()
+    torture.exact()
