@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from exporter.config import FactsConfig
-from exporter.core.facts import Gpu
+from exporter.core.facts.gpus import Gpu
 from exporter.node_facts import KEPT_CHANGES, MAX_VALUE, NodeFacts
 from exporter.probes import Gathered
 
