@@ -130,6 +130,10 @@ class FactsConfig(_Section):
     home: AbsolutePath | None = Field(
         default=None, description="a home folder of jobs, where homes are not below /home"
     )
+    processes: Seconds | None = Field(
+        default=30.0,
+        description="how often to look for processes that use a GPU, to know a job's own libraries; null: never",
+    )
     extra: dict[str, str] = {}
     commands: dict[str, Annotated[list[str], Field(min_length=1)]] = Field(
         default={}, description="fact name to the command (a list) whose output it is"

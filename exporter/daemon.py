@@ -24,6 +24,7 @@ from exporter.core.model import PEER_FAILURE, UNKNOWN, Chunk, Diagnosis, Vendor
 from exporter.core.pipeline import Pipeline, Processed
 from exporter.core.signatures import Signature
 from exporter.exposition import MetricsSnapshot
+from exporter.gpu_processes import GpuProcesses
 from exporter.journal import Journal
 from exporter.ledger import Ledger
 from exporter.node_facts import NodeFacts
@@ -76,6 +77,7 @@ class Daemon:
             log.error("damaged state file set aside; counting starts afresh", kept_as=str(loaded.set_aside))
         self.facts = facts or NodeFacts(config.facts, loaded.spaces.get("facts", {}))
         self.facts.refresh(clock(), wait=True)
+        self.processes = GpuProcesses()
         self._assemble(config, catalogue, first_start=loaded.first_start)
         self._record(records.facts_record(self.facts.facts, node, clock()))
         self.commit(clock())
@@ -125,11 +127,13 @@ class Daemon:
         return busy
 
     def background(self) -> None:
-        """What need not be done in every round: facts, heartbeat, journal."""
+        """What need not be done in every round: facts, GPU processes, heartbeat, journal."""
         now = self._clock()
         if self.facts.refresh(now):
             self._record(records.facts_record(self.facts.facts, self.node, now))
             self._start_at_zero()
+        if self.facts.vendors:
+            self.processes.look(now, self.config.facts.processes)
         if now - self._last_beat >= self.config.facts.interval or now < self._last_beat:
             self._beat(now)
         self._deliver()
@@ -284,7 +288,7 @@ class Daemon:
         done = self.pipeline.process(chunk)
         for signature, count in Counter(match.signature for match in done.matches).items():
             self.ledger.add("gpufault_lines_matched_total", signature, chunk.source, by=count)
-        self.casebook.add(done.matches)
+        self.casebook.add(self.processes.attached(done.matches))
         for name, count in (
             ("gpufault_unmatched_error_lines_total", done.unmatched),
             ("gpufault_echo_lines_total", done.echoes),
@@ -367,6 +371,7 @@ class Daemon:
             self.sources,
             self._outcome,
             facts=self.facts,
+            failed_probes={**self.facts.failed, **self.processes.failed},
             open_incidents=self.casebook.open_by_signature(),
             exposures=self._exposures(),
             build=(__version__, platform.python_version()),

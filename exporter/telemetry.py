@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exporter.core.catalogue import Catalogue
@@ -36,6 +36,7 @@ def snapshot_of(
     outcome: Gauges,
     *,
     facts: NodeFacts,
+    failed_probes: Iterable[str],
     open_incidents: Mapping[str, int],
     exposures: Mapping[str, bool],
     build: tuple[str, str],
@@ -46,7 +47,7 @@ def snapshot_of(
     values["gpufault_exposure"] = {(cause,): float(held) for cause, held in exposures.items()}
     values["gpufault_node_info"] = {join_labels(facts.facts): 1.0}
     values["gpufault_node_fact"] = {(name, value or UNKNOWN): 1.0 for name, value in facts.facts.items()}
-    values["gpufault_facts_probe_failed"] = {(probe,): 1.0 for probe in facts.failed}
+    values["gpufault_facts_probe_failed"] = {(probe,): 1.0 for probe in failed_probes}
     values["gpufault_build_info"] = {build: 1.0}
     values["gpufault_match_engine_info"] = {(pipeline.engine.name, pipeline.engine.version): 1.0}
     values["gpufault_config_last_reload_successful"] = {(): float(outcome.reload_ok)}
