@@ -175,6 +175,13 @@ class GpuProcesses:
         return replace(process, facts=stack_of(folder, self._proc))
 
 
+def may_look() -> bool:
+    """Whether processes of other users can be looked into, which takes CAP_SYS_PTRACE (ptrace(2), PTRACE_MODE_READ)."""
+    with contextlib.suppress(OSError):
+        return bool(os.readlink("/proc/1/root"))
+    return False
+
+
 def stack_of(folder: Path, proc: Path) -> dict[str, str]:
     """The facts of the process whose folder in /proc this is. Raises OSError if it may not be looked at."""
     environ = _text(folder / "environ")

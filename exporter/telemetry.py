@@ -46,6 +46,10 @@ def snapshot_of(
     values["gpufault_incidents_open"] = {(signature,): n for signature, n in open_incidents.items()}
     values["gpufault_exposure"] = {(cause,): float(held) for cause, held in exposures.items()}
     values["gpufault_node_info"] = {join_labels(facts.facts): 1.0}
+    values["gpufault_gpu_info"] = {
+        (gpu.pci, gpu.facts.get("gpu_model") or UNKNOWN, gpu.unique_id or UNKNOWN, gpu.serial or UNKNOWN): 1.0
+        for gpu in facts.gpus
+    }
     values["gpufault_node_fact"] = {(name, value or UNKNOWN): 1.0 for name, value in facts.facts.items()}
     values["gpufault_facts_probe_failed"] = {(probe,): 1.0 for probe in failed_probes}
     values["gpufault_build_info"] = {build: 1.0}

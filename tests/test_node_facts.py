@@ -86,6 +86,7 @@ def test_a_probe_that_hangs_holds_up_nobody_and_is_not_started_twice() -> None:
 def test_a_site_adds_facts_and_commands_that_tell_facts() -> None:
     commands = {
         "rack": ["echo", "r12 "],
+        "nvidia_ecc": ["echo", "Enabled\nDisabled\nEnabled"],  # a line for each GPU
         "os": ["echo", "Ubuntu"],  # what the administrator says counts
         "long": ["seq", "1000"],
         "empty": ["true"],
@@ -98,6 +99,7 @@ def test_a_site_adds_facts_and_commands_that_tell_facts() -> None:
     assert len(facts.facts["long"]) == MAX_VALUE
     assert {name: value for name, value in facts.facts.items() if name != "long"} == {
         "rack": "r12",
+        "nvidia_ecc": "Disabled+Enabled",
         "os": "Ubuntu",
         "room": "b",
     }

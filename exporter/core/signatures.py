@@ -6,7 +6,7 @@ Packs are joined in `catalogue`, matched in `match`; conditions are judged in `d
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, Self
 
 import regex
@@ -185,6 +185,13 @@ class Condition(PackModel):
         default=None, description="what to take when the fact is not known; without it the condition is undetermined"
     )
     why: str = Field(default="", description="one clause for the explanation: why this matters")
+
+    def facts(self) -> Iterator[str]:
+        """The facts that are asked for anywhere in the tree."""
+        if self.fact:
+            yield self.fact
+        for child in (*(self.all or ()), *(self.any or ()), *((self.not_,) if self.not_ else ())):
+            yield from child.facts()
 
     @model_validator(mode="after")
     def _one_subject(self) -> Self:

@@ -164,6 +164,21 @@ def mount_facts(mountinfo: str, environ: str, memory_bytes: int | None) -> dict[
     return {name: value for name, value in facts.items() if value}
 
 
+FACTS = {
+    **{library.fact: f"{library.meaning}, by the name of the mapped library" for library in LIBRARIES},
+    **{fact: f"`{name}`, by the folder of the installed package" for name, fact in DISTRIBUTIONS.items()},
+    "rocm_version": "ROCm, by the names of its mapped libraries, else by the wheel of PyTorch",
+    "rocm_versions": "all ROCm that are installed below the process' root",
+    **dict(LIMITS.values()),
+    "home_fs_type": "what its HOME lies on, by its own mounts",
+    "home_mount_options": "options of that mount, on NFS",
+    "home_cache_writable": "`false` where that mount is read-only",
+    "shm_size": "how large its /dev/shm may grow",
+    "container_image": "the image that Apptainer or Singularity was started with",
+    "env.NAME": "variables that GPUs, their libraries and launchers read; none whose name speaks of a secret",
+}
+
+
 def told_together(processes: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """The facts of a job from those of its processes; where ranks differ, all their values with a comma between."""
     told: dict[str, set[str]] = {}
