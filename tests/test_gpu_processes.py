@@ -2,68 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from exporter import gpu_processes
+from exporter import gpu_processes, packs
+from exporter.cli.logs import start_logging
+from exporter.config import Config
 from exporter.core.model import Job, Match
-from exporter.gpu_processes import LOOKS, MAX_PER_JOB, GpuProcesses, names_beneath, text_beneath
+from exporter.daemon import Daemon
+from exporter.gpu_processes import LOOKS, MAX_PER_JOB, names_beneath, text_beneath
+from exporter.state import State
 from tests.helpers import match
+from tests.processes import NCCL, Proc
 
-JOB = "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n"
-NCCL = "7f00-7f01 r-xp 00000000 103:02 9   /usr/lib/libnccl.so.2.21.5\n"
-
-
-@dataclass
-class Proc:
-    """A folder that stands for /proc, and the looks at it."""
-
-    path: Path
-    looks: int = 0
-    processes: GpuProcesses = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.processes = GpuProcesses(self.path)
-        (self.path / "meminfo").write_text("MemTotal: 1024 kB\n")
-        (self.path / "self/ns").mkdir(parents=True)
-        (self.path / "self/ns/pid").symlink_to("pid:[4026531836]")
-
-    def start(
-        self,
-        pid: int,
-        *,
-        device: str = "/dev/kfd",
-        cgroup: str = JOB,
-        maps: str = NCCL,
-        environ: str = "",
-        ticks: int = 9,
-    ) -> Path:
-        folder = self.path / str(pid)
-        (folder / "fd").mkdir(parents=True, exist_ok=True)
-        (folder / "fd/3").unlink(missing_ok=True)
-        (folder / "fd/3").symlink_to(device)
-        stat = f"{pid} (a) b) S 1 " + "0 " * 17 + f"{ticks} 0 0\n"
-        texts = {"stat": stat, "cgroup": cgroup, "maps": maps, "environ": environ, "limits": "", "mountinfo": ""}
-        for name, text in texts.items():
-            (folder / name).write_text(text)
-        (folder / "root").mkdir(exist_ok=True)
-        return folder
-
-    def end(self, pid: int) -> None:
-        for path in sorted((self.path / str(pid)).rglob("*"), reverse=True):
-            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-        (self.path / str(pid)).rmdir()
-
-    def look(self) -> None:
-        self.looks += 1
-        self.processes.look(self.looks * 60.0, 60.0, wait=True)
-
-    def facts_of_job(self, job: str = "7") -> dict[str, str]:
-        return dict(self.processes.facts_of(match("gpu_fault", job=job)))
+APERTURE_VIOLATION = (
+    ":0:rocdevice.cpp            :2984: 1 us: [pid:1 tid:0x7f] Callback: Queue 0x7f0000000000 aborting with error :"
+    " HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION: The agent attempted to access memory beyond the largest legal address."
+    " code: 0x29\n"
+)
 
 
 @pytest.fixture
@@ -279,3 +239,45 @@ def test_an_id_of_a_job_that_is_no_process_job_is_none(proc: Proc) -> None:
     proc.look()
 
     assert proc.processes.facts_of(match("gpu_fault", job=Job(id="7", kind="path"))) == {}
+
+
+# In the daemon
+
+
+def test_a_crash_is_explained_by_what_its_process_had_mapped_though_the_node_has_another(
+    proc: Proc, tmp_path: Path
+) -> None:
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    config = Config.model_validate(
+        {
+            "state_dir": tmp_path / "state",
+            "sources": [{"kind": "files", "paths": [f"{jobs}/*.out"], "start": "beginning"}],
+            "facts": {"extra": {"rocm_version": "6.1.0", "home_fs_type": "ext4"}},
+        }
+    )
+    proc.start(
+        100,
+        maps="7f00-7f01 r-xp 0 0:1 9   /opt/rocm-6.2.3/lib/libamdhip64.so.6.2.60203\n",
+        environ="HOME=/home/ada\0",
+        mountinfo="97 28 0:51 / /home rw - nfs4 nfs01:/home rw\n",
+    )
+    proc.look()
+    state = State(config.state_dir)
+    try:
+        daemon = Daemon(config, packs.load(), state, node="n", log=start_logging("error", "logfmt"))
+        daemon.processes = proc.processes
+        (jobs / "slurm-7.out").write_text(APERTURE_VIOLATION)
+        daemon.drain()
+        daemon.finish()
+    finally:
+        state.close()
+
+    journal = "".join(path.read_text() for path in sorted((config.state_dir / "journal").rglob("*.jsonl")))
+    (incident,) = [r for r in map(json.loads, journal.splitlines()) if r["kind"] == "incident"]
+    assert incident["root_cause"] == "network_home_cache_unwritable"
+    assert incident["verdict"] == "unclear"  # a user names his own libraries
+    assert {(e["what"], e["value"]) for e in incident["evidence"]} >= {
+        ("fact rocm_version", "6.2.3"),
+        ("fact home_fs_type", "nfs4"),
+    }

@@ -9,7 +9,7 @@ from exporter.core.facts.values import joined, switch
 from exporter.probes.base import Fact, Found, Host, Probe, stated
 
 _GPUS = "/proc/driver/nvidia/gpus"
-_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64")
+_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64")
 _MPS = ("/tmp/nvidia-mps/nvidia-cuda-mps-control.pid", "/run/nvidia/mps")  # noqa: S108 (MPS' own default)
 
 

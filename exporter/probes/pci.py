@@ -5,7 +5,7 @@ from dataclasses import replace
 from exporter.core.facts.gpus import Gpu, gpu_of_uevent
 from exporter.core.facts.linux import iommu_mode
 from exporter.core.facts.pci import largest_bar, pcie_speed, pcie_width
-from exporter.core.facts.values import number, size
+from exporter.core.facts.values import identity, number, size
 from exporter.probes.base import Fact, Found, Host, Probe, stated
 
 _FOLDER = "/sys/bus/pci/devices"
@@ -24,6 +24,7 @@ def _asked(host: Host, gpu: Gpu) -> Gpu:
     widest, fastest = pcie_width(host.read(f"{device}/max_link_width")), host.read(f"{device}/max_link_speed")
     return replace(
         gpu,
+        serial=identity(host.read(f"{device}/serial_number")),  # the PCI device's own, in kernels that tell it
         pcie_speed=pcie_speed(host.read(f"{device}/current_link_speed")),
         facts=dict(gpu.facts)
         | stated(

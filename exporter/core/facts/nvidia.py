@@ -50,6 +50,7 @@ PARAMETERS = {
     "EnableStreamMemOPs": "stream memory operations",
     "EnablePCIERelaxedOrderingMode": "relaxed ordering on PCIe",
     "PreserveVideoMemoryAllocations": "whether memory survives a suspend",
+    "NvLinkDisable": "whether NVLink is off",
     "ImexChannelCount": "channels to GPUs of other nodes",
 }
 
