@@ -127,6 +127,9 @@ class SignaturesConfig(_Section):
 
 class FactsConfig(_Section):
     interval: Seconds = 300.0
+    rootfs: AbsolutePath = Field(
+        default=Path("/"), description="where the node's own files are; in a container, where they are mounted"
+    )
     home: AbsolutePath | None = Field(
         default=None, description="a home folder of jobs, where homes are not below /home"
     )

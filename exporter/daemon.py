@@ -19,7 +19,6 @@ from exporter.config import Config
 from exporter.core import records
 from exporter.core.casebook import Casebook
 from exporter.core.catalogue import Catalogue
-from exporter.core.diagnose import exposed
 from exporter.core.model import PEER_FAILURE, UNKNOWN, Chunk, Diagnosis, Vendor
 from exporter.core.pipeline import Pipeline, Processed
 from exporter.core.signatures import Signature
@@ -30,7 +29,7 @@ from exporter.ledger import Ledger
 from exporter.node_facts import NodeFacts
 from exporter.sources.base import Source
 from exporter.state import State
-from exporter.telemetry import Gauges, snapshot_of
+from exporter.telemetry import Exposures, Gauges, snapshot_of
 from exporter.wake import Waker
 from exporter.web import RecentIncident
 
@@ -78,6 +77,7 @@ class Daemon:
         self.facts = facts or NodeFacts(config.facts, loaded.spaces.get("facts", {}))
         self.facts.refresh(clock(), wait=True)
         self.processes = GpuProcesses()
+        self._exposures = Exposures()
         self._assemble(config, catalogue, first_start=loaded.first_start)
         self._record(records.facts_record(self.facts.facts, node, clock()))
         self.commit(clock())
@@ -373,20 +373,9 @@ class Daemon:
             facts=self.facts,
             failed_probes={**self.facts.failed, **self.processes.failed},
             open_incidents=self.casebook.open_by_signature(),
-            exposures=self._exposures(),
+            exposures=self._exposures.of(self.facts.facts, self.catalogue),
             build=(__version__, platform.python_version()),
         )
-
-    def _exposures(self) -> Mapping[str, bool]:
-        facts = self.facts.facts
-        if self._exposed_for is not facts or self._exposed_of is not self.catalogue:
-            self._exposed = {cause.id: exposed(cause, facts) for cause in self.catalogue.root_causes.values()}
-            self._exposed_for, self._exposed_of = facts, self.catalogue
-        return self._exposed
-
-    _exposed: Mapping[str, bool] = {}
-    _exposed_for: Mapping[str, str] | None = None
-    _exposed_of: Catalogue | None = None
 
     def _descriptors(self) -> list[int]:
         return [fd for source in self.sources if (fd := source.fileno()) is not None]

@@ -20,6 +20,7 @@ from exporter.probes import Gathered, gather
 
 KEPT_CHANGES = 64  # facts change with a reboot or an upgrade: years of them
 COMMAND_TIMEOUT_SECONDS = 5.0
+PROBE_TIMEOUT_SECONDS = 2.0  # nobody waits, and under a full node a probe of 5 ms may take a second
 MAX_VALUE = 256  # characters of a site's own fact
 
 
@@ -30,7 +31,9 @@ class NodeFacts:
         self, settings: FactsConfig, stored: Mapping[str, str], gather_now: Callable[[], Gathered] | None = None
     ):
         self._settings = settings
-        self._gather = gather_now or (lambda: gather(home=settings.home))
+        self._gather = gather_now or (
+            lambda: gather(settings.rootfs, home=settings.home, timeout_seconds=PROBE_TIMEOUT_SECONDS)
+        )
         self._history: list[tuple[float, dict[str, str]]] = sorted(
             (float(time), json.loads(text)) for time, text in stored.items()
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exporter.core.catalogue import Catalogue
+from exporter.core.diagnose import exposed
 from exporter.core.model import UNKNOWN
 from exporter.core.pipeline import Pipeline
 from exporter.exposition import Family, MetricsSnapshot
@@ -26,6 +27,20 @@ class Gauges:
     reload_time: float = 0.0
     journal_segments_dropped: int = 0
     source_errors: dict[str, int] = field(default_factory=dict)
+
+
+class Exposures:
+    """Whether a node's facts meet each cause's conditions, worked out anew when facts or catalogue are new ones."""
+
+    def __init__(self) -> None:
+        self._of: tuple[Mapping[str, str], Catalogue] | None = None
+        self._exposed: Mapping[str, bool] = {}
+
+    def of(self, facts: Mapping[str, str], catalogue: Catalogue) -> Mapping[str, bool]:
+        if self._of is None or self._of[0] is not facts or self._of[1] is not catalogue:
+            self._exposed = {cause.id: exposed(cause, facts) for cause in catalogue.root_causes.values()}
+            self._of = facts, catalogue
+        return self._exposed
 
 
 def snapshot_of(

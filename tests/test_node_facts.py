@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from exporter.config import FactsConfig
@@ -104,6 +105,14 @@ def test_a_site_adds_facts_and_commands_that_tell_facts() -> None:
         "room": "b",
     }
     assert sorted(facts.failed) == ["command failing", "command missing", "command odd"]
+
+
+def test_the_facts_are_those_of_the_configured_machine(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/os-release").write_text("ID=sles\nVERSION_ID=15.5\n")
+    facts = NodeFacts(FactsConfig(rootfs=tmp_path), {})
+    facts.refresh(0.0, wait=True)
+    assert facts.facts == {"os": "sles 15.5"}
 
 
 def test_the_vendors_that_are_present_are_known() -> None:

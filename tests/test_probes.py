@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -99,6 +100,20 @@ def test_probes_that_hang_are_told_and_cost_the_others_nothing() -> None:
     assert gathered.facts["kernel_release"] == "5.4.0-173-generic"
     assert took_seconds < len(hanging) * 0.5
     assert again.failed == dict.fromkeys(hanging, "still hangs since an earlier call")
+
+
+HANGING = """
+import threading
+from exporter.probes import Probe, gather
+gathered = gather(probes={"hangs": Probe(facts={}, look=lambda host: threading.Event().wait())}, timeout_seconds=0.01)
+print(gathered.failed)
+"""
+
+
+def test_a_probe_that_hangs_keeps_no_process_from_ending() -> None:
+    ended = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=PATIENT, check=True)
+
+    assert (ended.stdout, ended.stderr) == ("{'hangs': 'no answer within 0.01 s'}\n", "")
 
 
 def test_a_machine_can_be_asked_again_at_once() -> None:

@@ -142,7 +142,7 @@ def _facts(_config: Config) -> Iterator[Finding]:
     from exporter.probes import gather
 
     started = time.perf_counter()
-    gathered = gather(home=_config.facts.home, environ=os.environ)
+    gathered = gather(_config.facts.rootfs, home=_config.facts.home, environ=os.environ)
     took = (time.perf_counter() - started) * 1000
     yield Finding("ok", "facts", f"{len(gathered.facts)} facts in {took:.0f} ms; `gpufault facts` shows them")
     if not gathered.gpus:
