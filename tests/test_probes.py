@@ -161,7 +161,7 @@ def test_garbage_states_nothing(machine: str, tmp_path: Path) -> None:
 TOLD_BY_NAMES = {
     *("cgroup_version", "container_runtimes", "cuda_version", "cuda_versions", "driver", "driver_flavor", "gpu_count"),
     *("fabricmanager_running", "gpu_modules", "gpu_retired_pages", "gpu_services", "gpu_virtual_functions", "iommu"),
-    *("libcuda_version", "nvidia_mig", "nvidia_mps", "nvidia_peermem", "nvidia_persistenced", "nvidia_uvm_hmm"),
+    *("libcuda_version", "nvidia_mig", "nvidia_mps", "nvidia_persistenced", "nvidia_uvm_hmm"),
     *("oneapi_version", "oneapi_versions", "scheduler", "time_sync"),
 }
 

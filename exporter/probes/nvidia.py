@@ -10,7 +10,7 @@ from exporter.probes.base import Fact, Found, Host, Probe, stated
 
 _GPUS = "/proc/driver/nvidia/gpus"
 _LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64")
-_MPS = ("/tmp/nvidia-mps/nvidia-cuda-mps-control.pid", "/run/nvidia/mps")  # noqa: S108 (MPS' own default)
+_MPS = "/run/nvidia/mps"  # of the device plug-in; a daemon that a job starts for itself comes and goes with it
 
 
 def _look(host: Host) -> Found:
@@ -23,9 +23,8 @@ def _look(host: Host) -> Found:
         | stated(
             libcuda_version=joined(parse.libcuda_versions(libraries)),
             nvidia_mig=_mig(host) if informations else None,
-            nvidia_mps=str(any(map(host.exists, _MPS))).lower() if informations else None,
+            nvidia_mps=str(host.exists(_MPS)).lower() if informations else None,
             nvidia_persistenced=str(host.exists("/run/nvidia-persistenced/socket")).lower() if informations else None,
-            nvidia_peermem=str(host.exists("/sys/module/nvidia_peermem")).lower() if informations else None,
         ),
     )
 
@@ -47,9 +46,8 @@ NVIDIA = Probe(
         ),
         "nvidia_gpu_excluded": Fact("whether a GPU was taken out of use", f"{_GPUS}/GPU/information"),
         "nvidia_mig": Fact("whether a GPU is cut into instances", "/proc/driver/nvidia/capabilities/gpu*/mig"),
-        "nvidia_mps": Fact("whether processes share a GPU through MPS", " or ".join(_MPS)),
+        "nvidia_mps": Fact("whether Kubernetes shares GPUs through MPS", _MPS),
         "nvidia_persistenced": Fact("whether GPUs stay initialised without users", "/run/nvidia-persistenced/socket"),
-        "nvidia_peermem": Fact("whether network adapters reach GPU memory through it", "/sys/module/nvidia_peermem"),
         "nvidia_uvm_hmm": Fact(
             "true where system memory can be used on GPUs as it is (HMM)",
             "/sys/module/nvidia_uvm/parameters/uvm_disable_hmm",

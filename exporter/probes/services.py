@@ -23,16 +23,7 @@ _UNITS = {
         "ptp4l": "ptp",
         "systemd-timesyncd": "timesyncd",
     },
-    "gpu_services": {
-        name: name
-        for name in (
-            "nvidia-dcgm",
-            "nvidia-fabricmanager",
-            "nvidia-imex",
-            "nvidia-persistenced",
-            "amd-metrics-exporter",
-        )
-    },
+    "gpu_services": {name: name for name in ("amd-metrics-exporter", "nvidia-dcgm", "nvidia-imex")},
 }
 
 
