@@ -164,9 +164,14 @@ def mount_facts(mountinfo: str, environ: str, memory_bytes: int | None) -> dict[
     return {name: value for name, value in facts.items() if value}
 
 
-FACTS = {
+def _packages_of(fact: str) -> str:
+    return " or ".join(f"`{name}`" for name, told in DISTRIBUTIONS.items() if told == fact)
+
+
+FACTS = {  # what each means, and by what it is told
+    **{fact: f"by the folder of {_packages_of(fact)}" for fact in DISTRIBUTIONS.values()},
     **{library.fact: f"{library.meaning}, by the name of the mapped library" for library in LIBRARIES},
-    **{fact: f"`{name}`, by the folder of the installed package" for name, fact in DISTRIBUTIONS.items()},
+    "nccl_version": f"NCCL, by the name of the mapped library, else by the folder of {_packages_of('nccl_version')}",
     "rocm_version": "ROCm, by the names of its mapped libraries, else by the wheel of PyTorch",
     "rocm_versions": "all ROCm that are installed below the process' root",
     **dict(LIMITS.values()),
