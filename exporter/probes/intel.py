@@ -18,12 +18,9 @@ def _look(host: Host) -> Found:
 def _gpu(host: Host, driver: str, pci: str) -> Gpu:
     device = f"/sys/bus/pci/drivers/{driver}/{pci}"
     cards = [name for name in host.names(f"{device}/drm") if name.startswith("card") and name[4:].isdecimal()]
-    tiles = [name for name in host.names(device) if name.startswith("tile")]
-    memory = sum(number(host.read(f"{device}/{tile}/physical_vram_size_bytes")) or 0 for tile in tiles)
-    engines = [f"{device}/drm/{card}/engine" for card in cards] if driver == "i915" else []
-    engines += [
-        f"{device}/{tile}/{gt}/engines" for tile in tiles for gt in host.names(f"{device}/{tile}") if gt[:2] == "gt"
-    ]
+    tiles = [f"{device}/{name}" for name in host.names(device) if name.startswith("tile")]
+    memory = sum(number(host.read(f"{tile}/physical_vram_size_bytes")) or 0 for tile in tiles)
+    engines = _compute_engines(host, device, cards, tiles)
     debug = _debug(host, pci, cards)
     return Gpu(
         pci=pci,
@@ -33,37 +30,35 @@ def _gpu(host: Host, driver: str, pci: str) -> Gpu:
             gpu_memory=size(memory or number(host.read(*(f"{device}/drm/{card}/lmem_total_bytes" for card in cards)))),
             guc_version=firmware_version(host.read(f"{debug}/guc_info")) if debug else None,
             huc_version=firmware_version(host.read(f"{debug}/huc_info")) if debug else None,
-            gpu_preempt_timeout=_timeout(host, engines, ("preempt_timeout_ms", "ms"), ("preempt_timeout_us", "us")),
-            gpu_job_timeout=_timeout(host, engines, ("job_timeout_ms", "ms")),
-            gpu_heartbeat=_timeout(host, engines, ("heartbeat_interval_ms", "ms")),
+            gpu_preempt_timeout=_of_engines(host, engines, "preempt_timeout_ms", "preempt_timeout_us"),
+            gpu_job_timeout=_of_engines(host, engines, "job_timeout_ms"),
+            gpu_heartbeat=_of_engines(host, engines, "heartbeat_interval_ms"),
             gpu_survivability=host.value(f"{device}/survivability_mode"),
         ),
     )
 
 
-def _timeout(host: Host, engines: list[str], *files: tuple[str, str]) -> str | None:
-    """What holds for the compute engines (ccs0 of i915, ccs of xe; rcs where there are none)."""
-    found = []
-    for folder in engines:
-        names = host.names(folder)
-        for engine in [name for name in names if name.startswith("ccs")] or [n for n in names if n.startswith("rcs")]:
-            for file, unit in files:
-                value = number(host.read(f"{folder}/{engine}/{file}"))
-                found.append(None if value is None else f"{value} {unit}")
-    return joined(found)
+def _compute_engines(host: Host, device: str, cards: list[str], tiles: list[str]) -> list[str]:
+    """The folders of a GPU's compute engines: drm/cardN/engine/ccs0 of i915, tileN/gtN/engines/ccs of xe."""
+    folders = [f"{device}/drm/{card}/engine" for card in cards]
+    folders += [f"{tile}/{name}/engines" for tile in tiles for name in host.names(tile) if name.startswith("gt")]
+    return [f"{folder}/{name}" for folder in folders for name in host.names(folder) if name.startswith("ccs")]
+
+
+def _of_engines(host: Host, engines: list[str], *files: str) -> str | None:
+    """What a setting is on all engines, with the unit that its file's name ends in."""
+    values = ((file, number(host.read(f"{engine}/{file}"))) for engine in engines for file in files)
+    return joined(f"{value} {file.rpartition('_')[2]}" for file, value in values if value is not None)
 
 
 def _debug(host: Host, pci: str, cards: list[str]) -> str | None:
-    """The folder of a GPU in debugfs: dri/PCI since 6.7, dri/N (of cardN) before; None where we may not look."""
+    """A GPU's firmware in debugfs: in dri/PCI, in older kernels dri/N of cardN; None where we may not look."""
     try:
-        (host.real("/sys/kernel/debug") / ".").stat()
-        (host.real("/sys/kernel/debug/dri") / ".").stat()
-    except OSError:  # not mounted, or not root: no failure of anything
+        host.real("/sys/kernel/debug/dri").stat()
+    except OSError:  # not mounted, or not ours to see: no failure of anything
         return None
-    names = (pci, *(card.removeprefix("card") for card in cards))
-    return next(
-        (f"/sys/kernel/debug/dri/{name}/gt0/uc" for name in names if host.exists(f"/sys/kernel/debug/dri/{name}")), None
-    )
+    folders = [f"/sys/kernel/debug/dri/{name}" for name in (pci, *(card.removeprefix("card") for card in cards))]
+    return next((f"{folder}/gt0/uc" for folder in folders if host.exists(folder)), None)
 
 
 INTEL = Probe(
