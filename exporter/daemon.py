@@ -79,7 +79,7 @@ class Daemon:
         self.processes = GpuProcesses()
         self._exposures = Exposures()
         self._assemble(config, catalogue, first_start=loaded.first_start)
-        self._record(records.facts_record(self.facts.facts, node, clock()))
+        self._record(records.facts_record(self.facts.facts, self.facts.gpus, node, clock()))
         self.commit(clock())
 
     # -- the loop
@@ -130,7 +130,7 @@ class Daemon:
         """What need not be done in every round: facts, GPU processes, heartbeat, journal."""
         now = self._clock()
         if self.facts.refresh(now):
-            self._record(records.facts_record(self.facts.facts, self.node, now))
+            self._record(records.facts_record(self.facts.facts, self.facts.gpus, self.node, now))
             self._start_at_zero()
         if self.facts.vendors:
             self.processes.look(now, self.config.facts.processes)
