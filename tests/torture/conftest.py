@@ -40,20 +40,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class Torture:
     """A node, and how many lines it has to have counted."""
 
-    def __init__(self, node: Node, sources: tuple[str, ...] = ("job",)) -> None:
+    def __init__(self, node: Node) -> None:
         self.node = node
         self.logs = node.logs
         self.written = [0] * 10
-        self._next = 0
-        self._sources = sources
+        self.last = 0  # the number of the last line
         signatures = "".join(SIGNATURE.format(digit=digit) for digit in range(10))
         (node.folder / "packs" / "torture.yaml").write_text(f"pack: torture\nsignatures:{signatures}")
 
     def line(self, ending: str = "\n") -> bytes:
         """The next line, which has to be counted."""
-        self._next += 1
-        self.written[self._next % 10] += 1
-        return f"torture line seq={self._next} ends{ending}".encode()
+        self.last += 1
+        self.written[self.last % 10] += 1
+        return f"torture line seq={self.last} ends{ending}".encode()
 
     def lines(self, count: int) -> bytes:
         return b"".join(self.line() for _ in range(count))
