@@ -7,7 +7,7 @@ in ten digits, and each digit has a signature of its own, so that a line that is
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +117,10 @@ def torture(begin: Callable[..., Torture]) -> Torture:
 
 
 @pytest.fixture
-def followed(torture: Torture) -> Iterator[tuple[Torture, Path]]:
+def followed(torture: Torture) -> tuple[Torture, Path]:
     """A log of which a hundred lines are counted."""
     log = torture.write(torture.logs / "job.log", 100)
-    yield torture.all_counted(), log
+    return torture.all_counted(), log
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
