@@ -6,7 +6,7 @@ Packs are joined in `catalogue`, matched in `match`; conditions are judged in `d
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 import regex
@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from exporter.core import gates
+from exporter.core import gates, patterns
 from exporter.core.model import Layer, Role, Severity, SourceKind, Vendor, Verdict
 from exporter.core.problems import Document, Loc, Problem
 from exporter.core.versions import VersionRange
@@ -34,12 +34,12 @@ OPERATORS = ("equals", "in_", "matches", "exists", "version")
 def _compiles(pattern: str, info: ValidationInfo) -> str:
     if _is_checked(info):
         return pattern
+    if why := patterns.refusal(pattern):
+        raise ValueError(why)
     try:
-        compiled = regex.compile(pattern, FLAGS)
+        regex.compile(pattern, FLAGS)
     except (regex.error, OverflowError, RecursionError) as error:
         raise ValueError(f"no regular expression: {error}; write it as re does") from None
-    if compiled.search(""):
-        raise ValueError("matches the empty line; require some text")
     return pattern
 
 
@@ -87,7 +87,12 @@ NearMisses = Annotated[list[Annotated[NearMiss, BeforeValidator(_example)]], Fie
 
 
 class Identified(PackModel):
+    """What has an id, under which a pack of one's own may replace a built-in one."""
+
     id: Id
+    override: bool = Field(
+        default=False, description="in a pack of your own: replaces the built-in one of this id, which else is an error"
+    )
 
 
 class Patterned(Identified):
@@ -233,16 +238,19 @@ class Pack(PackModel):
     crash_shapes: list[CrashShape] = Field(default_factory=list)
 
 
-def leaves(cause: RootCause) -> Iterable[Condition]:
-    """Every leaf condition of a cause, its supports and counters included."""
-    stack = [c for c in (cause.when, *cause.supported_by, *cause.against) if c]
+def leaves(cause: RootCause) -> Iterator[tuple[Loc, Condition]]:
+    """Every leaf condition of a cause, its supports and counters included, with its place inside the cause."""
+    stack: list[tuple[Loc, Condition]] = [(("when",), cause.when)] if cause.when else []
+    stack += [(("supported_by", n), c) for n, c in enumerate(cause.supported_by)]
+    stack += [(("against", n), c) for n, c in enumerate(cause.against)]
     while stack:
-        condition = stack.pop()
-        children = [*(condition.all or ()), *(condition.any or ()), *([condition.not_] if condition.not_ else ())]
-        if children:
-            stack.extend(children)
-        else:
-            yield condition
+        loc, condition = stack.pop(0)
+        for key in ("all", "any"):
+            stack += [((*loc, key, n), child) for n, child in enumerate(getattr(condition, key) or ())]
+        if condition.not_:
+            stack.append(((*loc, "not"), condition.not_))
+        elif not condition.all and not condition.any:
+            yield loc, condition
 
 
 class LocatedError(ValueError):
