@@ -202,27 +202,25 @@ def _join(packs: Sequence[Pack], known: Mapping[str, frozenset[gates.Gate]]) -> 
 
 def _clashes(builtin: Iterable[PackFile], own: Iterable[PackFile]) -> Iterator[Problem]:
     """Ids that are used twice, in one pack or in two, and replacements that replace nothing."""
-    first: dict[tuple[str, str], Problem] = {}
-    beneath: set[tuple[str, str]] = set()
+    beneath: dict[tuple[str, str], Problem] = {}
     for files in (builtin, own):
+        first: dict[tuple[str, str], Problem] = {}
         for file in files:
             for (kind, index), item in file.items():
                 here, key = file.document.problem((kind, index, "id"), item.id), (str(kind), item.id)
-                there = first.get(key)
-                if item.override and key not in beneath:
+                there = first.setdefault(key, here)
+                if there is not here:
+                    yield replace(here, what=f"{item.id} is already in {there.file}:{there.line}; rename or remove one")
+                elif item.override and key not in beneath:
                     what = f"override: no built-in one has the id {item.id}; correct the id, or remove `override`"
                     yield replace(here, what=what)
-                elif there and key not in beneath:
-                    yield replace(here, what=f"{item.id} is already in {there.file}:{there.line}; rename or remove one")
-                elif there and not item.override:
+                elif key in beneath and not item.override:
                     what = (
                         f"{item.id} is built in; choose another id, or write `override: true` below it to replace "
-                        f"the built-in one"
+                        "the built-in one"
                     )
                     yield replace(here, what=what)
-                beneath.discard(key)
-                first[key] = here
-        beneath = set(first)
+        beneath = first
 
 
 def _dangling(file: PackFile, catalogue: Catalogue) -> Iterator[Problem]:

@@ -218,3 +218,38 @@ def test_an_own_pack_may_not_take_the_id_of_one_that_was_compiled() -> None:
         match=r"site.yaml:3:5: .*gpu_fault is built in; choose another id, or write `override: true` below it",
     ):
         load_packs([pack("site", "gpu_fault")], load_compiled(compile_packs([pack("amd", "gpu_fault")])))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_own_pack_replaces_a_built_in_signature_only_where_it_says_so(compiled: bool) -> None:
+    texts = [pack("amd", "gpu_fault"), pack("intel", "xe_fault")]
+    builtin = load_compiled(compile_packs(texts)) if compiled else texts
+    catalogue = load_packs([pack("site", "gpu_fault", "    override: true\n")], builtin)
+    assert list(catalogue.signatures) == ["gpu_fault", "xe_fault"]
+    assert catalogue.pack_of == {"gpu_fault": "site", "xe_fault": "intel"}
+    assert catalogue.signatures["gpu_fault"].override
+
+
+def test_a_replaced_log_fact_and_a_replaced_cause_count_once() -> None:
+    rest = """
+root_causes:
+  - {{id: a_cause, title: {title}, signatures: [gpu_fault], verdict: workload, strength: A, remediation: Mend it.{more}}}
+log_facts:
+  - {{id: a_fact, title: {title}, patterns: ['os is (?P<os>.+)'], set: {{os: '{{os}}'}}{more}}}
+"""
+    builtin = pack("amd", "gpu_fault", rest.format(title="theirs", more=""))
+    own = ("site.yaml", "pack: site" + rest.format(title="ours", more=", override: true"))
+    catalogue = load_packs([own], [builtin])
+    assert [fact.title for fact in catalogue.log_facts] == ["ours"]
+    assert [cause.title for cause in catalogue.causes_of("gpu_fault")] == ["ours"]
+
+
+def test_what_replaces_nothing_is_refused_and_so_is_a_second_replacement() -> None:
+    override = "    override: true\n"
+    own = [pack("mine", "gpu_fault", override), pack("yours", "gpu_fault", override), pack("theirs", "new", override)]
+    with pytest.raises(InvalidInput) as caught:
+        load_packs(own, [pack("amd", "gpu_fault")])
+    told = [str(problem) for problem in caught.value.problems]
+    assert [line.split(": ", 1)[0] for line in told] == ["yours.yaml:3:5", "theirs.yaml:3:5"]
+    assert "gpu_fault is already in mine.yaml:3; rename or remove one" in told[0]
+    assert "override: no built-in one has the id new; correct the id, or remove `override`" in told[1]
