@@ -71,19 +71,26 @@ class PackModel(BaseModel):
 class Example(PackModel):
     """A line (or block) as its emitter prints it, which this signature must match."""
 
-    text: str = Field(min_length=1)
+    text: str = Field(min_length=1, description="the line, or several")
     captures: dict[str, str] = Field(default_factory=dict, description="captures that the match must have")
 
 
 class NearMiss(PackModel):
     """A text that looks alike and must not match."""
 
-    text: str = Field(min_length=1)
+    text: str = Field(min_length=1, description="the line, or several")
     why: str = Field(default="", description="what it is instead")
 
 
-Examples = Annotated[list[Annotated[Example, BeforeValidator(_example)]], Field(default_factory=list)]
-NearMisses = Annotated[list[Annotated[NearMiss, BeforeValidator(_example)]], Field(default_factory=list)]
+Text = Annotated[str, Field(min_length=1)]
+Examples = Annotated[
+    list[Annotated[Example, BeforeValidator(_example, json_schema_input_type=Text | Example)]],
+    Field(default_factory=list, description="a line (or block) of each wording, as its emitter prints it"),
+]
+NearMisses = Annotated[
+    list[Annotated[NearMiss, BeforeValidator(_example, json_schema_input_type=Text | NearMiss)]],
+    Field(default_factory=list, description="lines that look alike and must not match"),
+]
 
 
 class Identified(PackModel):
@@ -128,9 +135,11 @@ class Gated(Patterned):
 class Signature(Gated):
     """How one kind of crash shows itself in a log."""
 
-    vendor: Vendor
-    layer: Layer
-    severity: Severity
+    vendor: Vendor = Field(description="whose hardware; any: of every vendor, or of none")
+    layer: Layer = Field(description="who prints it")
+    severity: Severity = Field(
+        description="critical: the hardware or the node is lost; error: the job is; warning and info: it may go on"
+    )
     role: Role = Field(
         default="root",
         description="root: a fault of its own; confirmation: a second view of a fault, a fault of its own only when alone; "
@@ -146,8 +155,10 @@ class Signature(Gated):
     follows: list[IdGlob] = Field(default_factory=list, description="a consequence of these when they are near")
     remediation: str = Field(default="", description="what to do first when the cause is not known")
     references: list[str] = Field(default_factory=list, description="where the format or the meaning was read")
-    status: Literal["experimental", "stable", "deprecated"] = "stable"
-    since: str = "0.1.0"
+    status: Literal["experimental", "stable", "deprecated"] = Field(
+        default="stable", description="whether the id may still change, or is to be given up"
+    )
+    since: str = Field(default="0.1.0", description="the release of gpufault that had it first")
 
 
 class LogFact(Gated):
@@ -169,18 +180,18 @@ class CrashShape(Gated):
 class Condition(PackModel):
     """A tree of all/any/not over what is known. Exactly one of all, any, not, fact, capture, job, match."""
 
-    all: list[Condition] | None = Field(default=None, min_length=1)
-    any: list[Condition] | None = Field(default=None, min_length=1)
-    not_: Condition | None = Field(default=None, alias="not")
+    all: list[Condition] | None = Field(default=None, min_length=1, description="every one of these holds")
+    any: list[Condition] | None = Field(default=None, min_length=1, description="at least one of these holds")
+    not_: Condition | None = Field(default=None, alias="not", description="this does not hold")
     fact: str | None = Field(default=None, description="a fact of the job's own log, else of the node")
     capture: str | None = Field(default=None, description="a capture of the incident's matches")
-    job: Literal["id", "user", "kind"] | None = None
+    job: Literal["id", "user", "kind"] | None = Field(default=None, description="what is known of the job")
     match: IdGlob | None = Field(default=None, description="another signature near the incident, or earlier in its log")
 
-    equals: str | None = None
-    in_: list[str] | None = Field(default=None, alias="in", min_length=1)
-    matches: Pattern | None = None
-    exists: bool | None = None
+    equals: str | None = Field(default=None, description="it is exactly this")
+    in_: list[str] | None = Field(default=None, alias="in", min_length=1, description="it is one of these")
+    matches: Pattern | None = Field(default=None, description="a regular expression that is found in it")
+    exists: bool | None = Field(default=None, description="whether it is known at all")
     version: Annotated[str, AfterValidator(_is_range)] | None = Field(
         default=None, description="such as '>=6.2, <7.2.1'"
     )
@@ -212,30 +223,32 @@ class Condition(PackModel):
 class RootCause(Identified):
     """Why a crash happened, as conditions over evidence. The most specific one that holds is taken."""
 
-    title: str = Field(min_length=3, max_length=160)
+    title: str = Field(min_length=3, max_length=160, description="the cause in one line, without a full stop")
     signatures: list[IdGlob] = Field(min_length=1, description="incidents that this can explain")
     when: Condition | None = Field(
         default=None, description="without it, the cause is taken when nothing more specific holds"
     )
     supported_by: list[Condition] = Field(default_factory=list, description="not needed; each that holds adds evidence")
     against: list[Condition] = Field(default_factory=list, description="each that holds takes evidence away")
-    verdict: Verdict
+    verdict: Verdict = Field(description="whose to mend: the infrastructure's, the workload's, or not to be told")
     strength: Literal["A", "B", "C", "D", "E"] = Field(
         description="A confirmed and fixed upstream, B a maintainer's diagnosis, C several reports, D one report, E inferred"
     )
-    remediation: str = Field(min_length=3)
-    references: list[str] = Field(default_factory=list)
+    remediation: str = Field(min_length=3, description="what the administrator on call does first")
+    references: list[str] = Field(default_factory=list, description="where the cause was confirmed or reported")
 
 
 class Pack(PackModel):
     """One pack file."""
 
-    pack: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{1,59}$")]
-    signatures: list[Signature] = Field(default_factory=list)
-    root_causes: list[RootCause] = Field(default_factory=list)
-    log_facts: list[LogFact] = Field(default_factory=list)
-    echoes: list[Echo] = Field(default_factory=list)
-    crash_shapes: list[CrashShape] = Field(default_factory=list)
+    pack: str = Field(pattern=r"^[a-z][a-z0-9_.-]{1,59}$", description="its name, which files may share")
+    signatures: list[Signature] = Field(default_factory=list, description="how crashes show themselves in a log")
+    root_causes: list[RootCause] = Field(default_factory=list, description="why crashes happen")
+    log_facts: list[LogFact] = Field(default_factory=list, description="what a job's own log tells about its stack")
+    echoes: list[Echo] = Field(default_factory=list, description="lines that quote an error instead of raising it")
+    crash_shapes: list[CrashShape] = Field(
+        default_factory=list, description="what a crash looks like to someone who knows no signature"
+    )
 
 
 def leaves(cause: RootCause) -> Iterator[tuple[Loc, Condition]]:

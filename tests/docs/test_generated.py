@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from exporter import packs
+from exporter.core.catalogue import load
+from exporter.core.check import errors, warnings
 from exporter.core.pages import pages
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -36,3 +38,10 @@ def test_every_link_between_pages_leads_somewhere() -> None:
         assert [
             name for name in re.findall(r"\]\(([A-Za-z0-9_]+\.md)\)", text) if not (page.parent / name).exists()
         ] == []
+
+
+def test_the_pack_of_the_guide_has_neither_errors_nor_warnings() -> None:
+    guide = (DOCS / "writing-signatures.md").read_text(encoding="utf-8")
+    (pack,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    loaded = load([("foo.yaml", pack)], packs.builtin())
+    assert [str(problem) for problem in (*errors(loaded), *warnings(loaded))] == []
