@@ -43,6 +43,12 @@ def _compiles(pattern: str, info: ValidationInfo) -> str:
     return pattern
 
 
+def _has_gate(pattern: str, info: ValidationInfo) -> str:
+    if not _is_checked(info):
+        gates.derive(pattern)  # raises NoGate, which says what to do
+    return pattern
+
+
 def _is_checked(info: ValidationInfo) -> bool:
     """Whether what is read has been checked before, pattern by pattern: a compiled catalogue (see `compiled`)."""
     return bool(info.context and info.context.get("checked"))
@@ -121,15 +127,9 @@ class Patterned(Identified):
 class Gated(Patterned):
     """What is searched for in every block: each pattern needs a literal that leads to it."""
 
-    @model_validator(mode="after")
-    def _has_gates(self, info: ValidationInfo) -> Self:
-        if not _is_checked(info):
-            for index, pattern in enumerate(self.patterns):
-                try:
-                    gates.derive(pattern)
-                except gates.NoGate as error:
-                    raise LocatedError(("patterns", index), str(error)) from None
-        return self
+    patterns: list[Annotated[Pattern, AfterValidator(_has_gate)]] = Field(
+        min_length=1, description="any of these; written for the format that emits the line"
+    )
 
 
 class Signature(Gated):

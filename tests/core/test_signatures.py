@@ -86,6 +86,16 @@ def test_a_pattern_that_cannot_be_searched_for_is_refused_at_its_place(pattern: 
     assert problem.startswith(f"amd.yaml:8:34: signatures[0].patterns[1]: {what}")
 
 
+def test_every_pattern_that_cannot_be_searched_for_is_told_at_once() -> None:
+    text = PACK.replace("'GPU fault at (?P<address>0x[0-9a-f]+)'", r"'\d+', '(?:GPU fault)?', '\w+'")
+    told = problems(("amd.yaml", text.replace("{pack}", "amd").replace("{id}", "gpu_fault")))
+    assert [line.split(": ")[:2] for line in told] == [
+        ["amd.yaml:8:16", "signatures[0].patterns[0]"],
+        ["amd.yaml:8:23", "signatures[0].patterns[1]"],
+        ["amd.yaml:8:41", "signatures[0].patterns[2]"],
+    ]
+
+
 def test_an_id_used_twice_is_told_with_where_it_was_first() -> None:
     assert problems(pack("amd", "gpu_fault"), pack("intel", "gpu_fault")) == [
         "intel.yaml:3:5: signatures[0].id: gpu_fault is already in amd.yaml:3; rename or remove one"
