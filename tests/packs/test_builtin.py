@@ -24,6 +24,15 @@ def quotes() -> Iterator[tuple[SourceKind, str]]:
         yield from ((source, line) for line in path.read_text().splitlines())
 
 
+# What quiet logs are full of: a gate among these words would send every such line through Python.
+QUIET = b"""\
+[2025-11-20 23:41:00] epoch 3 step 1200 loss 0.1934 error rate 0.02 error: 0.01 lr 1.0e-4 GPU memory 61.2 GB
+INFO failed: 0, Failed to parse 0 records, Failure rate 0.0, timed out: 0, Timeout 30 s, retries 0, aborted 0
+WARNING: unable to find a cached copy; Error count 0, ERROR: 0, exceptions 0, fatal 0, killed 0, invalid 0
+rank 3 of 8 on device cuda:3 (hip:3): connection to the process group not lost, signal handlers installed
+"""
+
+
 @pytest.fixture(scope="module")
 def loaded() -> Loaded:
     return packs.load_texts()
@@ -53,6 +62,11 @@ def test_what_only_mentions_an_error_is_no_crash(
 ) -> None:
     shown = [m.signature for m in run_text(pipeline, text, source).matches]
     assert [s for s in shown if catalogue.signatures[s].role != "context"] == []
+
+
+def test_no_gate_of_a_job_s_log_is_a_word_of_quiet_logs(pipeline: Pipeline) -> None:
+    gates = pipeline.matcher.gates["job"]
+    assert [gates[gate] for _, gate in pipeline.engine_for("job").scan(QUIET)] == []
 
 
 def test_the_four_named_errors_are_known_under_their_ids(catalogue: Catalogue) -> None:
