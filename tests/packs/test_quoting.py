@@ -8,8 +8,8 @@ import pytest
 
 from exporter import packs
 from exporter.core.catalogue import Catalogue
-from exporter.core.check import run_text
 from exporter.core.pipeline import Pipeline
+from exporter.core.promises import run_text
 
 QUOTATIONS = {
     "a search in files": "old.log:12:{}",

@@ -42,7 +42,9 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
         subprocess.run(["umount", "--lazy", path], check=False)
 
 
-@pytest.mark.parametrize("damage", [b"", b"no database", b"SQLite format 3\0" + bytes(4000)], ids=["empty", "text", "torn"])
+@pytest.mark.parametrize(
+    "damage", [b"", b"no database", b"SQLite format 3\0" + bytes(4000)], ids=["empty", "text", "torn"]
+)
 def test_a_damaged_state_file_23(followed: Followed, damage: bytes) -> None:
     torture, log = followed
     torture.node.stop()
