@@ -66,10 +66,9 @@ def test_the_disk_of_the_state_is_full_for_a_while_23(begin: Begin, small_disk: 
     log = torture.write(torture.logs / "job.log", 50)
     torture.all_counted()
     ballast = disk / "ballast"
-    with ballast.open("wb") as file, pytest.raises(OSError, match="No space"):
+    with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
         while True:
             file.write(bytes(4096))
-            file.flush()
     torture.write(log, 5000)
     eventually(lambda: torture.node.value("gpufault_state_up") == 0.0 or None)
     ballast.unlink()
