@@ -41,6 +41,7 @@ types: $(DEV)/.ready ## mypy, strict
 
 docs: $(DEV)/.ready ## the references that are generated from the code
 	$(DEV)/bin/python docs/generate.py
+	$(DEV)/bin/gpufault signatures docs
 
 wheel: dist/.built ## the wheel, in dist/
 

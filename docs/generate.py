@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from exporter import packs
 from exporter.config import Config, FilesConfig, JournaldConfig, KmsgConfig
 from exporter.core.facts import process
+from exporter.core.signatures import leaves
 from exporter.ledger import METRICS
 from exporter.probes import FACTS, PROBES
 
@@ -84,9 +85,9 @@ def facts() -> str:
     catalogue = packs.load()
     users: dict[str, set[str]] = {}
     for cause in catalogue.root_causes.values():
-        for condition in (*([cause.when] if cause.when else []), *cause.supported_by, *cause.against):
-            for fact in condition.facts():
-                users.setdefault(fact, set()).add(f"`{cause.id}`")
+        for _, leaf in leaves(cause):
+            if leaf.fact:
+                users.setdefault(leaf.fact, set()).add(f"`{cause.id}`")
     told: dict[str, set[str]] = {}
     for log_fact in catalogue.log_facts:
         for fact in log_fact.set:

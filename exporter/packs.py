@@ -7,7 +7,8 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from exporter.core.catalogue import Catalogue, Compiled, load_compiled, load_packs
+from exporter.core import catalogue
+from exporter.core.catalogue import Catalogue, Compiled, Loaded
 from exporter.core.problems import InvalidInput, Problem
 
 COMPILED = "_signatures.json"  # made when the wheel is built; a checkout reads its YAML
@@ -15,25 +16,44 @@ _CHECKOUT = Path(__file__).resolve().parent.parent / "signatures"
 
 
 def load(dirs: Sequence[Path] = (), *, disable: Sequence[str] = (), whole: bool = False) -> Catalogue:
-    """The catalogue of all packs. Raises InvalidInput with every problem of every file, unreadable ones included.
+    """The catalogue of all packs. Raises InvalidInput with every problem of every file, unreadable ones included, and
+    every example of a site's own packs that does not hold.
 
-    `whole` reads the built-in packs' YAML too, with their examples, for the tools of those who write signatures.
+    `whole` reads the built-in packs' YAML too, with their examples, for tests.
     """
     compiled = None if whole else _compiled()
-    texts = [] if compiled else builtin()
-    catalogue = load_packs([*texts, *of_site(dirs)], compiled)
-    unknown = [glob for glob in disable if not catalogue.matching([glob])]
+    loaded = catalogue.load(of_site(dirs), compiled or builtin())
+    if loaded.own:
+        from exporter.core.check import errors
+
+        if broken := errors(loaded):
+            raise InvalidInput(broken)
+    unknown = [glob for glob in disable if not loaded.catalogue.matching([glob])]
     if unknown:
         what = f"{', '.join(unknown)}: no such signature; see `gpufault signatures list`"
         raise InvalidInput([Problem("configuration", 1, 1, "signatures.disable", what)])
-    return catalogue.without(disable)
+    return loaded.catalogue.without(disable)
+
+
+def load_texts(places: Sequence[Path] = ()) -> Loaded:
+    """All packs with the texts that they were read from, whatever their examples: for those who write signatures."""
+    return catalogue.load(of_site(places), builtin())
 
 
 def builtin() -> list[tuple[str, str]]:
     """(name, text) of each pack that comes with the package: from the wheel, or from the checkout beside it."""
-    packaged = files("exporter") / "_signatures"
+    packaged = _packaged()
     root: Traversable = packaged if packaged.is_dir() else _CHECKOUT
-    return sorted(_walk(root, "builtin/"))
+    return sorted(_walk(root, "builtin/" if packaged.is_dir() else "signatures/"))
+
+
+def existing(names: Iterable[str]) -> list[Path]:
+    """The files and folders that a user names. Raises InvalidInput with each that is not there."""
+    paths = [Path(name) for name in names]
+    missing = [Problem(str(p), 1, 1, "", "no such file or folder; correct the path") for p in paths if not p.exists()]
+    if missing:
+        raise InvalidInput(missing)
+    return paths
 
 
 def of_site(places: Iterable[Path]) -> list[tuple[str, str]]:
@@ -42,6 +62,8 @@ def of_site(places: Iterable[Path]) -> list[tuple[str, str]]:
     problems: list[Problem] = []
     for place in places:
         for path in sorted(place.glob("**/*.y*ml")) if place.is_dir() else [place] if place.exists() else []:
+            if path.resolve().is_relative_to(_CHECKOUT) and not _packaged().is_dir():
+                continue  # the checkout's own: among the built-in ones already
             try:
                 texts.append((str(path), path.read_text(encoding="utf-8")))
             except (OSError, UnicodeDecodeError) as error:
@@ -51,9 +73,13 @@ def of_site(places: Iterable[Path]) -> list[tuple[str, str]]:
     return texts
 
 
+def _packaged() -> Traversable:
+    return files("exporter") / "_signatures"
+
+
 def _compiled() -> Compiled | None:
     packaged = files("exporter") / COMPILED
-    return load_compiled(packaged.read_text(encoding="utf-8")) if packaged.is_file() else None
+    return catalogue.load_compiled(packaged.read_text(encoding="utf-8")) if packaged.is_file() else None
 
 
 def _walk(folder: Traversable, prefix: str) -> list[tuple[str, str]]:

@@ -140,9 +140,9 @@ def _nearest(text: str, source: SourceKind, pipeline: Pipeline) -> Iterator[str]
 def _causes(text: str, source: SourceKind, catalogue: Catalogue, facts: Mapping[str, str]) -> Iterator[str]:
     """Incidents of the whole text, and every cause that could explain each root."""
     from exporter.core.casebook import Casebook
-    from exporter.core.check import run_text
     from exporter.core.diagnose import assess, view_of
     from exporter.core.pipeline import Pipeline
+    from exporter.core.promises import run_text
 
     processed = run_text(Pipeline(catalogue, utc_offset=-time.timezone), text, source)
     casebook = Casebook(catalogue, "explain", window=60.0, settle=0.0, live=False)

@@ -4,74 +4,151 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
 from exporter.cli import options as flags
+from exporter.core.model import Layer, Severity, Vendor
+
+if TYPE_CHECKING:
+    from exporter.core.catalogue import Loaded
+    from exporter.core.signatures import RootCause, Signature
 
 HELP = "the signature author's tools"
-DESCRIPTION = "Lists, shows and checks signatures."
+DESCRIPTION = "Lists, shows, checks, tests and describes signatures. docs/writing-signatures.md says how to write one."
+PACKS = "packs of your own, which are taken beside the built-in ones"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="verb", metavar="list|show|check|schema", required=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="list|show|check|test|schema|docs", required=True)
     listing = verbs.add_parser("list", help="every signature in force")
+    listing.add_argument("--vendor", choices=get_args(Vendor), help="only this vendor's")
+    listing.add_argument("--layer", choices=get_args(Layer), help="only this layer's")
+    listing.add_argument("--severity", choices=get_args(Severity), help="only of this severity")
+    listing.add_argument("--format", choices=("text", "json"), default="text", help="json: one object a line")
     flags.add_catalogue(listing)
-    showing = verbs.add_parser("show", help="one signature or root cause, whole")
+    showing = verbs.add_parser("show", help="one signature or root cause, whole, and what explains it")
     showing.add_argument("id")
     flags.add_catalogue(showing)
-    checking = verbs.add_parser("check", help="errors in packs, and examples that do not hold")
-    checking.add_argument("packs", nargs="*", metavar="FILE|DIR", help="beside the built-in packs")
+    checking = verbs.add_parser("check", help="what is wrong with packs, all at once, with file:line:col")
+    checking.add_argument("packs", nargs="*", metavar="PATH", help=f"{PACKS}; without any, those are checked")
+    checking.add_argument("--strict", action="store_true", help="warnings are errors")
+    testing = verbs.add_parser("test", help="run every example and near miss with both engines")
+    testing.add_argument("packs", nargs="*", metavar="PATH", help=PACKS)
     verbs.add_parser("schema", help="the JSON schema of a pack, for editors")
+    writing = verbs.add_parser("docs", help="write one page a signature, and an index")
+    writing.add_argument("--out", metavar="DIR", default="docs/signatures", help="default: docs/signatures")
+    flags.add_catalogue(writing)
 
 
 def run(options: argparse.Namespace) -> int:
-    return {"list": _list, "show": _show, "check": _check, "schema": _schema}[options.verb](options)
+    verbs = {"list": _list, "show": _show, "check": _check, "test": _test, "schema": _schema, "docs": _docs}
+    return verbs[options.verb](options)
 
 
 def _list(options: argparse.Namespace) -> int:
     from exporter import packs
 
     catalogue = packs.load([Path(d) for d in options.signatures_dir or ()])
-    width = max(map(len, catalogue.signatures))
-    for signature in sorted(catalogue.signatures.values(), key=lambda s: (s.vendor, s.layer, s.id)):
+    found = [
+        signature
+        for signature in sorted(catalogue.signatures.values(), key=lambda s: (s.vendor, s.layer, s.id))
+        if options.vendor in (None, signature.vendor)
+        and options.layer in (None, signature.layer)
+        and options.severity in (None, signature.severity)
+    ]
+    width = max((len(signature.id) for signature in found), default=0)
+    for signature in found:
+        row = {"id": signature.id, "vendor": signature.vendor, "layer": signature.layer, "severity": signature.severity}
+        pack = catalogue.pack_of[signature.id]
+        if options.format == "json":
+            print(json.dumps({**row, "title": signature.title, "pack": pack, "override": signature.override}))
+            continue
+        mark = f" (pack {pack}, in the place of the built-in one)" if signature.override else ""
         print(
-            f"{signature.id:<{width}}  {signature.vendor:<6}  {signature.layer:<9}  {signature.severity:<8}  {signature.title}"
+            "{id:<{width}}  {vendor:<6}  {layer:<9}  {severity:<8}".format(**row, width=width), signature.title + mark
         )
     return 0
 
 
 def _show(options: argparse.Namespace) -> int:
-    import sys
-
     import yaml
 
     from exporter import packs
 
-    catalogue = packs.load([Path(d) for d in options.signatures_dir or ()], whole=True)
-    item = catalogue.signatures.get(options.id) or catalogue.root_causes.get(options.id)
-    if item is None:
+    loaded = packs.load_texts([Path(d) for d in options.signatures_dir or ()])
+    catalogue = loaded.catalogue
+    items = [item for item in (catalogue.signatures.get(options.id), catalogue.root_causes.get(options.id)) if item]
+    if not items:
         near = [i for i in (*catalogue.signatures, *catalogue.root_causes) if options.id in i]
         hint = f"; did you mean {', '.join(near[:5])}?" if near else "; see `gpufault signatures list`"
         print(f"gpufault: no signature or root cause {options.id!r}{hint}", file=sys.stderr)
         return 2
-    data = item.model_dump(by_alias=True, exclude_defaults=True, mode="json")
-    print(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110), end="")
-    causes = [c.id for c in catalogue.causes_of(options.id)]
-    if causes:
-        print(f"# can be explained by: {', '.join(causes)}")
+    for item in items:
+        print(f"# {_defined_in(loaded, item)}")
+        data = item.model_dump(by_alias=True, exclude_defaults=True, mode="json")
+        print(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110), end="")
+    if options.id in catalogue.root_causes:
+        print("# explains:")
+        for name in sorted(catalogue.matching(catalogue.root_causes[options.id].signatures)):
+            print(f"#   {name}: {catalogue.signatures[name].title}")
+    if causes := catalogue.causes_of(options.id):
+        print("# can be explained by:")
+        for cause in causes:
+            print(f"#   {cause.id} ({cause.verdict}, evidence {cause.strength}): {cause.title}")
     return 0
+
+
+def _defined_in(loaded: Loaded, item: Signature | RootCause) -> str:
+    """Where an item stands, and what it replaces."""
+    places = [
+        file.document.problem(loc, "")
+        for file in (*loaded.own, *loaded.builtin)
+        for loc, other in file.items()
+        if other.id == item.id and type(other) is type(item)
+    ]
+    told = [f"{place.file}:{place.line}" for place in places]
+    return f"defined in {told[0]}" + (f", in the place of {told[1]}" if item.override else "")
 
 
 def _check(options: argparse.Namespace) -> int:
     from exporter import packs
-    from exporter.core.check import broken_promises
+    from exporter.core import check
+    from exporter.core.facts import process
+    from exporter.probes import FACTS
 
-    catalogue = packs.load([Path(given) for given in options.packs], whole=True)
-    broken = list(broken_promises(catalogue))
+    loaded = packs.load_texts(packs.existing(options.packs))
+    errors, warnings = check.errors(loaded), check.warnings(loaded, {*FACTS, *process.FACTS})
+    for problem in errors:
+        print(problem)
+    for problem in warnings:
+        print(f"{problem} (warning)")
+    print(f"{_held(loaded)}: {_count(len(errors), 'error')}, {_count(len(warnings), 'warning')}", file=sys.stderr)
+    return 1 if errors or (warnings and options.strict) else 0
+
+
+def _test(options: argparse.Namespace) -> int:
+    from exporter import packs
+    from exporter.core.promises import BOTH, broken_promises, promises
+
+    loaded = packs.load_texts(packs.existing(options.packs))
+    files = [*loaded.own, *loaded.builtin]
+    broken = list(broken_promises(files, loaded.catalogue))
     for promise in broken:
-        print(promise)
+        problem = promise.problem
+        print(f"{problem.file}:{problem.line}:{problem.col}: {promise.item.id}")
+        for name, text in (
+            ("line", promise.text.strip()),
+            ("wrong", problem.what),
+            ("shows", ", ".join(promise.shows) or "no signature"),
+            ("engine", ", ".join(promise.engines)),
+        ):
+            print(f"  {name:<7} {text}".replace("\n", "\n          "))
+    examples, near_misses = promises(files)
     print(
-        f"{len(catalogue.signatures)} signatures, {len(catalogue.root_causes)} root causes: {len(broken)} broken promises"
+        f"{_count(examples, 'example')} and {_count(near_misses, 'near miss', 'near misses')} with {' and '.join(BOTH)}: "
+        + (f"{len(broken)} do not hold" if broken else "all hold")
     )
     return 1 if broken else 0
 
@@ -79,5 +156,32 @@ def _check(options: argparse.Namespace) -> int:
 def _schema(_options: argparse.Namespace) -> int:
     from exporter.core.signatures import Pack
 
-    print(json.dumps(Pack.model_json_schema(by_alias=True), indent=2))
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Pack.model_json_schema(by_alias=True)}
+    print(json.dumps(schema, indent=2))
     return 0
+
+
+def _docs(options: argparse.Namespace) -> int:
+    from exporter import packs
+    from exporter.core.pages import pages
+
+    loaded = packs.load_texts([Path(d) for d in options.signatures_dir or ()])
+    out = Path(options.out)
+    out.mkdir(parents=True, exist_ok=True)
+    written = pages(loaded.catalogue)
+    for name, text in written.items():
+        (out / name).write_text(text, encoding="utf-8")
+    for stray in sorted({path.name for path in out.glob("*.md")} - written.keys()):
+        print(f"{out / stray}: of no signature; remove it", file=sys.stderr)
+    print(f"{len(written)} pages in {out}", file=sys.stderr)
+    return 0
+
+
+def _held(loaded: Loaded) -> str:
+    files = loaded.own or loaded.builtin
+    signatures, causes = (sum(len(getattr(f.pack, kind)) for f in files) for kind in ("signatures", "root_causes"))
+    return f"{_count(signatures, 'signature')}, {_count(causes, 'root cause')}"
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"

@@ -7,7 +7,7 @@ may hold is in `signatures`; files are read by the caller.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -79,47 +79,81 @@ class Catalogue:
         return {signature.id: self.matching(signature.follows) for signature in self.signatures.values()}
 
 
-def load_packs(texts: Sequence[tuple[str, str]], base: Compiled | None = None) -> Catalogue:
-    """Turn (file name, YAML text) pairs, and packs that were checked before, into one catalogue.
+@dataclass(frozen=True, slots=True)
+class PackFile:
+    """A pack with the text that it was read from. Of a pack that was compiled there is no text, only its name."""
+
+    document: Document
+    pack: Pack
+
+    def items(self) -> Iterator[tuple[Loc, Identified]]:
+        """All that has an id, with its place in the text."""
+        for kind in KINDS:
+            for index, item in enumerate(getattr(self.pack, kind)):
+                yield (kind, index), item
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The catalogue, and the files that it was read from: a site's own, and the built-in ones where they were texts."""
+
+    catalogue: Catalogue
+    own: tuple[PackFile, ...]
+    builtin: tuple[PackFile, ...]
+
+
+def load_packs(texts: Sequence[Text], builtin: Compiled | Sequence[Text] = ()) -> Catalogue:
+    """The catalogue of `load`."""
+    return load(texts, builtin).catalogue
+
+
+def load(texts: Sequence[Text], builtin: Compiled | Sequence[Text] = ()) -> Loaded:
+    """Turn (file name, YAML text) pairs into a catalogue, above the built-in packs, which only `override` replaces.
 
     Raises InvalidInput with every problem of every file.
     """
-    base = base or Compiled()
     problems: list[Problem] = []
-    packs: list[tuple[Document, Pack]] = []
-    for file, text in texts:
-        try:
-            packs.append(_read_pack(file, text))
-        except InvalidInput as error:
-            problems.extend(error.problems)
-    problems.extend(_duplicates([*((Document(f"builtin pack {p.pack}", None, {}), p) for p in base.packs), *packs]))
-    catalogue = _join([*base.packs, *(pack for _, pack in packs)], base.gates)
+    known: Mapping[str, frozenset[gates.Gate]] = {}
+    if isinstance(builtin, Compiled):
+        known = builtin.gates
+        beneath = [PackFile(Document(f"builtin pack {pack.pack}", None, {}), pack) for pack in builtin.packs]
+    else:
+        beneath = _read_packs(builtin, problems)
+    own = _read_packs(texts, problems)
+    problems.extend(_clashes(beneath, own))
+    catalogue = _join([file.pack for file in (*beneath, *own)], known)
     if not problems:
-        problems.extend(_dangling(packs, catalogue))
+        read = own if isinstance(builtin, Compiled) else [*beneath, *own]
+        problems.extend(problem for file in read for problem in _dangling(file, catalogue))
     if problems:
         raise InvalidInput(problems)
-    return catalogue
+    return Loaded(catalogue, tuple(own), () if isinstance(builtin, Compiled) else tuple(beneath))
 
 
-def _read_pack(file: str, text: str) -> tuple[Document, Pack]:
+def _read_packs(texts: Iterable[Text], problems: list[Problem]) -> list[PackFile]:
+    """The packs of those texts that are sound; what is wrong with the others goes into `problems`."""
     from exporter.core.yamltext import parse  # 40 ms that a start from compiled packs does without
 
-    document = parse(text, file)
-    try:
-        return document, Pack.model_validate(document.data)
-    except ValidationError as error:
-        raise InvalidInput(validation_problems(document, error)) from None
+    files: list[PackFile] = []
+    for file, text in texts:
+        try:
+            document = parse(text, file)
+            files.append(PackFile(document, Pack.model_validate(document.data)))
+        except InvalidInput as error:
+            problems.extend(error.problems)
+        except ValidationError as error:
+            problems.extend(validation_problems(document, error))
+    return files
 
 
-def compile_packs(texts: Sequence[tuple[str, str]]) -> str:
+def compile_packs(texts: Sequence[Text]) -> str:
     """Packs as one JSON text that loads without being checked again: for the wheel. Examples stay in the YAML."""
-    catalogue = load_packs(texts)
-    packs = [pack for _, pack in (_read_pack(file, text) for file, text in texts)]
+    loaded = load(texts)
     compiled = Compiled(
-        packs=packs,
+        packs=[file.pack for file in loaded.own],
         gates_of={
             pattern: [(g.literal.decode(), g.ignore_case) for g in sorted(gs)]
-            for pattern, gs in catalogue.gates.items()
+            for pattern, gs in loaded.catalogue.gates.items()
         },
     )
     leave_out = {"packs": {"__all__": {kind: {"__all__": {"examples", "near_misses"}} for kind in _PATTERNED}}}
@@ -142,53 +176,62 @@ class Compiled(PackModel):
         return {p: frozenset(gates.Gate(text.encode(), blind) for text, blind in gs) for p, gs in self.gates_of.items()}
 
 
+Text = tuple[str, str]  # the name of a file, and what is in it
 _PATTERNED = ("signatures", "log_facts", "echoes", "crash_shapes")
+KINDS = (*_PATTERNED, "root_causes")
 
 
 def _join(packs: Sequence[Pack], known: Mapping[str, frozenset[gates.Gate]]) -> Catalogue:
-    gated: list[Gated] = [item for p in packs for item in (*p.signatures, *p.log_facts, *p.crash_shapes)]
+    """Packs as one: of two things with one id the later counts."""
+    signatures = {s.id: s for p in packs for s in p.signatures}
+    log_facts = {f.id: f for p in packs for f in p.log_facts}
+    echoes = {e.id: e for p in packs for e in p.echoes}
+    crash_shapes = {s.id: s for p in packs for s in p.crash_shapes}
+    gated: list[Gated] = [*signatures.values(), *log_facts.values(), *crash_shapes.values()]
     patterns = {pattern for item in gated for pattern in item.patterns}
     return Catalogue(
         gates={pattern: known.get(pattern) or gates.derive(pattern) for pattern in patterns},
-        signatures={s.id: s for p in packs for s in p.signatures},
+        signatures=signatures,
         root_causes={c.id: c for p in packs for c in p.root_causes},
-        log_facts=tuple(f for p in packs for f in p.log_facts),
-        echoes=tuple(e for p in packs for e in p.echoes),
-        crash_shapes=tuple(s for p in packs for s in p.crash_shapes),
+        log_facts=tuple(log_facts.values()),
+        echoes=tuple(echoes.values()),
+        crash_shapes=tuple(crash_shapes.values()),
         pack_of={item.id: p.pack for p in packs for item in (*p.signatures, *p.root_causes)},
     )
 
 
-def _duplicates(packs: Sequence[tuple[Document, Pack]]) -> Iterable[Problem]:
-    first: dict[tuple[str, str], Problem] = {}
-    for document, pack in packs:
-        for kind, items in _items(pack).items():
-            for index, item in enumerate(items):
-                here = document.problem((kind, index, "id"), item.id)
-                there = first.setdefault((kind, item.id), here)
+def _clashes(builtin: Iterable[PackFile], own: Iterable[PackFile]) -> Iterator[Problem]:
+    """Ids that are used twice, in one pack or in two, and replacements that replace nothing."""
+    beneath: dict[tuple[str, str], Problem] = {}
+    for files in (builtin, own):
+        first: dict[tuple[str, str], Problem] = {}
+        for file in files:
+            for (kind, index), item in file.items():
+                here, key = file.document.problem((kind, index, "id"), item.id), (str(kind), item.id)
+                there = first.setdefault(key, here)
                 if there is not here:
                     yield replace(here, what=f"{item.id} is already in {there.file}:{there.line}; rename or remove one")
+                elif item.override and key not in beneath:
+                    what = f"override: no built-in one has the id {item.id}; correct the id, or remove `override`"
+                    yield replace(here, what=what)
+                elif key in beneath and not item.override:
+                    what = (
+                        f"{item.id} is built in; choose another id, or write `override: true` below it to replace "
+                        "the built-in one"
+                    )
+                    yield replace(here, what=what)
+        beneath = first
 
 
-def _items(pack: Pack) -> dict[str, Sequence[Identified]]:
-    return {
-        "signatures": pack.signatures,
-        "root_causes": pack.root_causes,
-        "log_facts": pack.log_facts,
-        "echoes": pack.echoes,
-        "crash_shapes": pack.crash_shapes,
-    }
-
-
-def _dangling(packs: Sequence[tuple[Document, Pack]], catalogue: Catalogue) -> Iterable[Problem]:
-    for document, pack in packs:
-        named: list[tuple[Loc, str]] = []
-        for i, signature in enumerate(pack.signatures):
-            named += [(("signatures", i, "yields_to", n), glob) for n, glob in enumerate(signature.yields_to)]
-            named += [(("signatures", i, "follows", n), glob) for n, glob in enumerate(signature.follows)]
-        for i, cause in enumerate(pack.root_causes):
-            named += [(("root_causes", i, "signatures", n), glob) for n, glob in enumerate(cause.signatures)]
-            named += [(("root_causes", i, "when"), leaf.match) for leaf in leaves(cause) if leaf.match]
-        for loc, glob in named:
-            if not catalogue.matching([glob]):
-                yield document.problem(loc, f"{glob!r} names no signature of any pack; see `gpufault signatures list`")
+def _dangling(file: PackFile, catalogue: Catalogue) -> Iterator[Problem]:
+    """Names of signatures that are none."""
+    named: list[tuple[Loc, str]] = []
+    for i, signature in enumerate(file.pack.signatures):
+        named += [(("signatures", i, "yields_to", n), glob) for n, glob in enumerate(signature.yields_to)]
+        named += [(("signatures", i, "follows", n), glob) for n, glob in enumerate(signature.follows)]
+    for i, cause in enumerate(file.pack.root_causes):
+        named += [(("root_causes", i, "signatures", n), glob) for n, glob in enumerate(cause.signatures)]
+        named += [(("root_causes", i, *loc, "match"), leaf.match) for loc, leaf in leaves(cause) if leaf.match]
+    for loc, glob in named:
+        if not catalogue.matching([glob]):
+            yield file.document.problem(loc, f"{glob!r} names no signature of any pack; see `gpufault signatures list`")

@@ -1,110 +1,114 @@
-"""What a pack promises about itself, put to the test: each example is matched, each near miss is not.
+"""What is wrong with a pack that can be read: errors, for which it is refused, and warnings, which its author reads.
 
-Runs the real pipeline with both engines, so a gate that misses an example is found here and not on a node.
+What no pack may hold at all (schema, unsearchable patterns, ids used twice, unknown signatures) is refused by `catalogue`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
-from exporter.core.catalogue import Catalogue
-from exporter.core.model import Chunk, Match, SourceKind
-from exporter.core.pipeline import Pipeline, Processed
-from exporter.core.signatures import CrashShape, Echo, LogFact, Patterned, Signature
+import regex
 
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """One promise that does not hold."""
-
-    id: str
-    text: str
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.id}: {self.what}\n    {self.text.strip()[:300]}"
+from exporter.core.backtracking import ambiguous_loop
+from exporter.core.catalogue import Catalogue, Loaded, PackFile
+from exporter.core.match import slots
+from exporter.core.problems import Loc, Problem
+from exporter.core.promises import broken_promises
+from exporter.core.signatures import FLAGS, LogFact, Patterned, leaves
 
 
-def broken_promises(catalogue: Catalogue) -> Iterator[Broken]:
-    """Every example that is not matched as promised, and every near miss that is matched."""
-    pipelines = [Pipeline(catalogue, engine="hyperscan"), Pipeline(catalogue, engine="python")]
-    items: list[Patterned] = [*catalogue.signatures.values(), *catalogue.log_facts, *catalogue.crash_shapes]
-    for item in items:
-        for pipeline in pipelines:
-            yield from _examples(pipeline, item)
-            yield from _near_misses(pipeline, item)
-    yield from _echoes(pipelines[0], catalogue)
+def errors(loaded: Loaded) -> list[Problem]:
+    """Why a site's own packs are refused though they can be read: names of captures that are none, examples that are not
+    matched, near misses that are. Without packs of its own, the built-in ones are looked at.
+    """
+    files = loaded.own or loaded.builtin
+    found = [problem for file in files for problem in _unknown_captures(file, loaded.catalogue)]
+    return [*found, *(broken.problem for broken in broken_promises(files, loaded.catalogue, ["auto"]))]
 
 
-def _examples(pipeline: Pipeline, item: Patterned) -> Iterator[Broken]:
-    if not item.examples:
-        yield Broken(item.id, "", "has no example; add one as its emitter prints it")
-    if not item.near_misses and not isinstance(item, LogFact):
-        yield Broken(item.id, "", "has no near miss; add a text that looks alike and must not match")
-    for example in item.examples:
-        text = example.text
-        shown, captures = _shown(pipeline, item, text)
-        if not shown:
-            yield Broken(item.id, text, f"example is not matched by the {pipeline.engine.name} engine")
-        for name, value in example.captures.items():
-            if captures.get(name) != value:
-                yield Broken(item.id, text, f"capture {name} is {captures.get(name)!r}, not {value!r}")
+def warnings(loaded: Loaded, told: Iterable[str]) -> list[Problem]:
+    """What its author should mend, although it works. `told`: the names of all facts that probes tell."""
+    files = loaded.own or loaded.builtin
+    facts = set(told) | {name for fact in loaded.catalogue.log_facts for name in fact.set}
+    found: list[Problem] = []
+    for file in files:
+        for kind in (_unproven(file), _exponential(file), _unknown_facts(file, facts)):
+            found += kind
+    return sorted(found, key=lambda problem: (problem.file, problem.line, problem.col))
 
 
-def _near_misses(pipeline: Pipeline, item: Patterned) -> Iterator[Broken]:
-    for near_miss in item.near_misses:
-        if _shown(pipeline, item, near_miss.text)[0]:
-            yield Broken(item.id, near_miss.text, f"near miss is matched by the {pipeline.engine.name} engine")
+def _unproven(file: PackFile) -> Iterator[Problem]:
+    for loc, item in file.items():
+        if isinstance(item, Patterned) and not item.examples:
+            yield file.document.problem(loc, f"{item.id} has no examples; add a line as its emitter prints it")
+        if isinstance(item, Patterned) and not item.near_misses and not isinstance(item, LogFact):
+            what = f"{item.id} has no near_misses; add a line that looks alike and must not match"
+            yield file.document.problem(loc, what)
 
 
-def _echoes(pipeline: Pipeline, catalogue: Catalogue) -> Iterator[Broken]:
-    echoes: list[Echo] = list(catalogue.echoes)
-    for echo in echoes:
-        for example in echo.examples:
-            if pipeline.matcher.echo(example.text) != echo.id:
-                yield Broken(echo.id, example.text, f"is taken as {pipeline.matcher.echo(example.text) or 'no echo'}")
-        for near_miss in echo.near_misses:
-            if pipeline.matcher.echo(near_miss.text):
-                yield Broken(echo.id, near_miss.text, "near miss is taken for an echo")
+def _exponential(file: PackFile) -> Iterator[Problem]:
+    for loc, pattern in _patterns(file):
+        if text := ambiguous_loop(pattern):
+            what = (
+                f"can take exponential time: a loop reads {text!r} in two ways; let the parts of the loop begin or end "
+                "with different characters, or write the inner loop as *+ or ++"
+            )
+            yield file.document.problem(loc, what)
 
 
-def _shown(pipeline: Pipeline, item: Patterned, text: str) -> tuple[bool, dict[str, str]]:
-    """Whether some line of `text` shows the item, and what it captured."""
-    for source in item.sources:
-        processed = run_text(pipeline, text, source)
-        if isinstance(item, Signature):
-            matches: list[Match] = [m for m in processed.matches if m.signature == item.id]
-            if matches:
-                return True, {k: v for m in reversed(matches) for k, v in m.captures.items()}
-        elif isinstance(item, CrashShape):
-            if processed.unmatched:
-                return True, {}
-        else:
-            facts = dict(pipeline.context_of(_LOG).facts)
-            if facts:
-                return True, facts
-    return False, {}
+def _patterns(file: PackFile) -> Iterator[tuple[Loc, str]]:
+    """Every pattern of a pack, with its place."""
+    for loc, item in file.items():
+        if isinstance(item, Patterned):
+            for key in ("patterns", "unless"):
+                yield from (((*loc, key, n), pattern) for n, pattern in enumerate(getattr(item, key)))
+    for number, cause in enumerate(file.pack.root_causes):
+        for loc, leaf in leaves(cause):
+            if leaf.matches:
+                yield ("root_causes", number, *loc, "matches"), leaf.matches
+            yield from ((("root_causes", number, *loc, "where", name), p) for name, p in leaf.where.items())
 
 
-_LOG = "check"
+def _unknown_captures(file: PackFile, catalogue: Catalogue) -> Iterator[Problem]:
+    for number, cause in enumerate(file.pack.root_causes):
+        own = _captures_of(cause.signatures, catalogue)
+        for loc, leaf in leaves(cause):
+            here: Loc = ("root_causes", number, *loc)
+            if leaf.capture and leaf.capture not in own:
+                yield file.document.problem((*here, "capture"), _no_capture(leaf.capture, cause.signatures, own))
+            for name in leaf.where:
+                theirs = _captures_of([leaf.match or ""], catalogue)
+                if name not in theirs:
+                    yield file.document.problem((*here, "where", name), _no_capture(name, [leaf.match or ""], theirs))
+    for number, fact in enumerate(file.pack.log_facts):
+        groups = _groups(fact.patterns)
+        for key, value in fact.set.items():
+            for name in sorted(slots(key) | slots(value)):
+                if name not in groups:
+                    yield file.document.problem(("log_facts", number, "set", key), _no_capture(name, [fact.id], groups))
 
 
-def run_text(pipeline: Pipeline, text: str, source: SourceKind) -> Processed:
-    """One text through the pipeline as a log of its own, kernel text in any of its written forms."""
-    pipeline.forget(_LOG)
-    data = text.encode() if text.endswith("\n") else text.encode() + b"\n"
-    return pipeline.process(
-        Chunk(
-            log=_LOG,
-            origin=_LOG,
-            path=_LOG,
-            source=source,
-            format="plain",
-            offset=0,
-            line=1,
-            data=data,
-            read_at=0.0,
-            end="final",
-        )
-    )
+def _no_capture(name: str, of: Iterable[str], known: Iterable[str]) -> str:
+    shown = ", ".join(sorted(known)) or "none"
+    return f"{name!r} is captured by no pattern of {', '.join(of)}; name one of theirs ({shown})"
+
+
+def _captures_of(globs: Iterable[str], catalogue: Catalogue) -> set[str]:
+    return _groups(p for s in catalogue.matching(globs) for p in catalogue.signatures[s].patterns)
+
+
+def _groups(patterns: Iterable[str]) -> set[str]:
+    """The captures that patterns give; a group named `emitter__torch` gives `emitter`."""
+    return {name.partition("__")[0] for p in patterns for name in regex.compile(p, FLAGS).groupindex}
+
+
+def _unknown_facts(file: PackFile, known: Iterable[str]) -> Iterator[Problem]:
+    known = set(known)
+    for number, cause in enumerate(file.pack.root_causes):
+        for loc, leaf in leaves(cause):
+            if leaf.fact and leaf.fact not in known and not leaf.fact.startswith("env."):
+                what = (
+                    f"no probe and no log fact tells {leaf.fact!r}; correct its name, or let facts.extra or "
+                    "facts.commands of the configuration tell it"
+                )
+                yield file.document.problem(("root_causes", number, *loc, "fact"), what)

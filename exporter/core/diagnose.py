@@ -290,7 +290,7 @@ def _leaf(condition: Condition, view: View) -> Leaf:
         known, what = _known(view.captures.get(condition.capture)), f"capture {condition.capture}"
     else:
         known, what = _known(view.job.get(condition.job or "")), f"job {condition.job}"
-    asked = _asked(condition)
+    asked = asks(condition)
     if condition.exists is not None and (known is not None or not condition.fact):
         holds = (known is not None) == condition.exists
         told = (known.value, condition.why, known.origin) if known else ("", condition.why, "")
@@ -348,7 +348,7 @@ def _truth(holds: bool) -> Truth:
     return Truth.HELD if holds else Truth.FAILED
 
 
-def _asked(condition: Condition) -> str:
+def asks(condition: Condition) -> str:
     if condition.equals is not None:
         return f"= {condition.equals}"
     if condition.in_ is not None:

@@ -8,21 +8,16 @@ characters; ANSI colours stand around words but not inside them).
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from re import _constants as sre  # type: ignore[attr-defined]
-    from re import _parser as sre_parse  # type: ignore[attr-defined]
+from exporter.core.patterns import REPEATS, inside, parse, sre
 
 MIN_LENGTH = 4  # shorter ones hit ordinary text: in 512 MB of training logs "NaN" hit 0.4 % of lines, "HSA_" none
 MAX_LENGTH = 24  # longer ones hit no rarer, and colours or line wraps may cut them
 MAX_ALTERNATIVES = 64
 _REWRITTEN = frozenset("\"'\\<>&`\x7f") | {chr(c) for c in range(32)}
-_REPEATS = (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT)
 
 
 class NoGate(ValueError):
@@ -40,14 +35,9 @@ class Gate:
 def derive(pattern: str, *, ignore_case: bool = False) -> frozenset[Gate]:
     """The best set of gates of which every match of `pattern` contains one, in its first line.
 
-    Raises NoGate when there is none of at least MIN_LENGTH bytes.
+    Raises NoGate when there is none of at least MIN_LENGTH bytes, and Unreadable.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)  # `[[:digit:]]`: re and regex read such sets differently
-            parsed = sre_parse.parse(pattern, re.IGNORECASE if ignore_case else 0)
-    except (re.error, FutureWarning, OverflowError, RecursionError) as error:
-        raise NoGate(f"not in the common syntax of re and regex: {error}; use re's syntax") from None
+    parsed = parse(pattern, ignore_case=ignore_case)
     any_case = bool(parsed.state.flags & re.IGNORECASE) or _ignores_case_within(parsed)
     best = _best(_of_sequence(list(parsed)))
     if best is None:
@@ -87,10 +77,10 @@ def _of_sequence(nodes: Sequence[Any]) -> list[frozenset[str]]:
 
 
 def _of_node(op: Any, arg: Any) -> list[frozenset[str]]:
-    if op in (sre.SUBPATTERN, sre.ATOMIC_GROUP) or (op in _REPEATS and arg[0] >= 1):
-        return _of_sequence(list(_inside(op, arg)[0]))
+    if op in (sre.SUBPATTERN, sre.ATOMIC_GROUP) or (op in REPEATS and arg[0] >= 1):
+        return _of_sequence(list(inside(op, arg)[0]))
     if op is sre.BRANCH:
-        choices = [_best(_of_sequence(list(branch))) for branch in _inside(op, arg)]
+        choices = [_best(_of_sequence(list(branch))) for branch in inside(op, arg)]
         union = frozenset[str]().union(*(c for c in choices if c))
         if all(choices) and len(union) <= MAX_ALTERNATIVES:
             return [union]
@@ -101,34 +91,19 @@ def _is_plain(nodes: Iterable[Any]) -> bool:
     return all(op is sre.LITERAL and chr(arg) not in _REWRITTEN and arg < 128 for op, arg in nodes)
 
 
-def _inside(op: Any, arg: Any) -> list[Any]:
-    """The sequences that a node is made of."""
-    if op is sre.SUBPATTERN:
-        return [arg[-1]]
-    if op is sre.ATOMIC_GROUP:
-        return [arg]
-    if op in _REPEATS:
-        return [arg[2]]
-    if op is sre.BRANCH:
-        return list(arg[1])
-    if op is sre.GROUPREF_EXISTS:
-        return [branch for branch in arg[1:] if branch is not None]
-    return []
-
-
 def _may_hold_newline(op: Any, arg: Any) -> bool:
     """Whether a newline written inside this node ends the first line. Classes such as \\s are taken as spaces."""
     if op is sre.LITERAL:
         return bool(arg == 10)
     if op is sre.IN:
         return (sre.LITERAL, 10) in arg and (sre.NEGATE, None) not in arg
-    return any(_may_hold_newline(*node) for sequence in _inside(op, arg) for node in sequence)
+    return any(_may_hold_newline(*node) for sequence in inside(op, arg) for node in sequence)
 
 
 def _ignores_case_within(nodes: Iterable[Any]) -> bool:
     """Whether some group ignores case, as in `(?i:error)`: then all gates do, which costs speed and misses nothing."""
     return any(
-        (op is sre.SUBPATTERN and bool(arg[1] & re.IGNORECASE)) or any(map(_ignores_case_within, _inside(op, arg)))
+        (op is sre.SUBPATTERN and bool(arg[1] & re.IGNORECASE)) or any(map(_ignores_case_within, inside(op, arg)))
         for op, arg in nodes
     )
 

@@ -132,6 +132,11 @@ class Matcher:
         return ""
 
 
+def slots(template: str) -> set[str]:
+    """The captures that a log fact's template asks for."""
+    return {slot[1] for slot in _TEMPLATE.finditer(template)}
+
+
 def facts_of(found: Found) -> dict[str, str]:
     """The facts that a matched log fact tells, by its templates. A template whose capture is empty tells nothing."""
     facts = {}

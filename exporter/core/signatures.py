@@ -6,7 +6,7 @@ Packs are joined in `catalogue`, matched in `match`; conditions are judged in `d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 import regex
@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from exporter.core import gates
+from exporter.core import gates, patterns
 from exporter.core.model import Layer, Role, Severity, SourceKind, Vendor, Verdict
 from exporter.core.problems import Document, Loc, Problem
 from exporter.core.versions import VersionRange
@@ -34,12 +34,18 @@ OPERATORS = ("equals", "in_", "matches", "exists", "version")
 def _compiles(pattern: str, info: ValidationInfo) -> str:
     if _is_checked(info):
         return pattern
+    if why := patterns.refusal(pattern):
+        raise ValueError(why)
     try:
-        compiled = regex.compile(pattern, FLAGS)
+        regex.compile(pattern, FLAGS)
     except (regex.error, OverflowError, RecursionError) as error:
         raise ValueError(f"no regular expression: {error}; write it as re does") from None
-    if compiled.search(""):
-        raise ValueError("matches the empty line; require some text")
+    return pattern
+
+
+def _has_gate(pattern: str, info: ValidationInfo) -> str:
+    if not _is_checked(info):
+        gates.derive(pattern)  # raises NoGate, which says what to do
     return pattern
 
 
@@ -71,23 +77,35 @@ class PackModel(BaseModel):
 class Example(PackModel):
     """A line (or block) as its emitter prints it, which this signature must match."""
 
-    text: str = Field(min_length=1)
+    text: str = Field(min_length=1, description="the line, or several")
     captures: dict[str, str] = Field(default_factory=dict, description="captures that the match must have")
 
 
 class NearMiss(PackModel):
     """A text that looks alike and must not match."""
 
-    text: str = Field(min_length=1)
+    text: str = Field(min_length=1, description="the line, or several")
     why: str = Field(default="", description="what it is instead")
 
 
-Examples = Annotated[list[Annotated[Example, BeforeValidator(_example)]], Field(default_factory=list)]
-NearMisses = Annotated[list[Annotated[NearMiss, BeforeValidator(_example)]], Field(default_factory=list)]
+Text = Annotated[str, Field(min_length=1)]
+Examples = Annotated[
+    list[Annotated[Example, BeforeValidator(_example, json_schema_input_type=Text | Example)]],
+    Field(default_factory=list, description="a line (or block) of each wording, as its emitter prints it"),
+]
+NearMisses = Annotated[
+    list[Annotated[NearMiss, BeforeValidator(_example, json_schema_input_type=Text | NearMiss)]],
+    Field(default_factory=list, description="lines that look alike and must not match"),
+]
 
 
 class Identified(PackModel):
+    """What has an id, under which a pack of one's own may replace a built-in one."""
+
     id: Id
+    override: bool = Field(
+        default=False, description="in a pack of your own: replaces the built-in one of this id, which else is an error"
+    )
 
 
 class Patterned(Identified):
@@ -109,23 +127,19 @@ class Patterned(Identified):
 class Gated(Patterned):
     """What is searched for in every block: each pattern needs a literal that leads to it."""
 
-    @model_validator(mode="after")
-    def _has_gates(self, info: ValidationInfo) -> Self:
-        if not _is_checked(info):
-            for index, pattern in enumerate(self.patterns):
-                try:
-                    gates.derive(pattern)
-                except gates.NoGate as error:
-                    raise LocatedError(("patterns", index), str(error)) from None
-        return self
+    patterns: list[Annotated[Pattern, AfterValidator(_has_gate)]] = Field(
+        min_length=1, description="any of these; written for the format that emits the line"
+    )
 
 
 class Signature(Gated):
     """How one kind of crash shows itself in a log."""
 
-    vendor: Vendor
-    layer: Layer
-    severity: Severity
+    vendor: Vendor = Field(description="whose hardware; any: of every vendor, or of none")
+    layer: Layer = Field(description="who prints it")
+    severity: Severity = Field(
+        description="critical: the hardware or the node is lost; error: the job is; warning and info: it may go on"
+    )
     role: Role = Field(
         default="root",
         description="root: a fault of its own; confirmation: a second view of a fault, a fault of its own only when alone; "
@@ -141,8 +155,10 @@ class Signature(Gated):
     follows: list[IdGlob] = Field(default_factory=list, description="a consequence of these when they are near")
     remediation: str = Field(default="", description="what to do first when the cause is not known")
     references: list[str] = Field(default_factory=list, description="where the format or the meaning was read")
-    status: Literal["experimental", "stable", "deprecated"] = "stable"
-    since: str = "0.1.0"
+    status: Literal["experimental", "stable", "deprecated"] = Field(
+        default="stable", description="whether the id may still change, or is to be given up"
+    )
+    since: str = Field(default="0.1.0", description="the release of gpufault that had it first")
 
 
 class LogFact(Gated):
@@ -164,18 +180,18 @@ class CrashShape(Gated):
 class Condition(PackModel):
     """A tree of all/any/not over what is known. Exactly one of all, any, not, fact, capture, job, match."""
 
-    all: list[Condition] | None = Field(default=None, min_length=1)
-    any: list[Condition] | None = Field(default=None, min_length=1)
-    not_: Condition | None = Field(default=None, alias="not")
+    all: list[Condition] | None = Field(default=None, min_length=1, description="every one of these holds")
+    any: list[Condition] | None = Field(default=None, min_length=1, description="at least one of these holds")
+    not_: Condition | None = Field(default=None, alias="not", description="this does not hold")
     fact: str | None = Field(default=None, description="a fact of the job's own log, else of the node")
     capture: str | None = Field(default=None, description="a capture of the incident's matches")
-    job: Literal["id", "user", "kind"] | None = None
+    job: Literal["id", "user", "kind"] | None = Field(default=None, description="what is known of the job")
     match: IdGlob | None = Field(default=None, description="another signature near the incident, or earlier in its log")
 
-    equals: str | None = None
-    in_: list[str] | None = Field(default=None, alias="in", min_length=1)
-    matches: Pattern | None = None
-    exists: bool | None = None
+    equals: str | None = Field(default=None, description="it is exactly this")
+    in_: list[str] | None = Field(default=None, alias="in", min_length=1, description="it is one of these")
+    matches: Pattern | None = Field(default=None, description="a regular expression that is found in it")
+    exists: bool | None = Field(default=None, description="whether it is known at all")
     version: Annotated[str, AfterValidator(_is_range)] | None = Field(
         default=None, description="such as '>=6.2, <7.2.1'"
     )
@@ -185,13 +201,6 @@ class Condition(PackModel):
         default=None, description="what to take when the fact is not known; without it the condition is undetermined"
     )
     why: str = Field(default="", description="one clause for the explanation: why this matters")
-
-    def facts(self) -> Iterator[str]:
-        """The facts that are asked for anywhere in the tree."""
-        if self.fact:
-            yield self.fact
-        for child in (*(self.all or ()), *(self.any or ()), *((self.not_,) if self.not_ else ())):
-            yield from child.facts()
 
     @model_validator(mode="after")
     def _one_subject(self) -> Self:
@@ -214,42 +223,47 @@ class Condition(PackModel):
 class RootCause(Identified):
     """Why a crash happened, as conditions over evidence. The most specific one that holds is taken."""
 
-    title: str = Field(min_length=3, max_length=160)
+    title: str = Field(min_length=3, max_length=160, description="the cause in one line, without a full stop")
     signatures: list[IdGlob] = Field(min_length=1, description="incidents that this can explain")
     when: Condition | None = Field(
         default=None, description="without it, the cause is taken when nothing more specific holds"
     )
     supported_by: list[Condition] = Field(default_factory=list, description="not needed; each that holds adds evidence")
     against: list[Condition] = Field(default_factory=list, description="each that holds takes evidence away")
-    verdict: Verdict
+    verdict: Verdict = Field(description="whose to mend: the infrastructure's, the workload's, or not to be told")
     strength: Literal["A", "B", "C", "D", "E"] = Field(
         description="A confirmed and fixed upstream, B a maintainer's diagnosis, C several reports, D one report, E inferred"
     )
-    remediation: str = Field(min_length=3)
-    references: list[str] = Field(default_factory=list)
+    remediation: str = Field(min_length=3, description="what the administrator on call does first")
+    references: list[str] = Field(default_factory=list, description="where the cause was confirmed or reported")
 
 
 class Pack(PackModel):
     """One pack file."""
 
-    pack: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{1,59}$")]
-    signatures: list[Signature] = Field(default_factory=list)
-    root_causes: list[RootCause] = Field(default_factory=list)
-    log_facts: list[LogFact] = Field(default_factory=list)
-    echoes: list[Echo] = Field(default_factory=list)
-    crash_shapes: list[CrashShape] = Field(default_factory=list)
+    pack: str = Field(pattern=r"^[a-z][a-z0-9_.-]{1,59}$", description="its name, which files may share")
+    signatures: list[Signature] = Field(default_factory=list, description="how crashes show themselves in a log")
+    root_causes: list[RootCause] = Field(default_factory=list, description="why crashes happen")
+    log_facts: list[LogFact] = Field(default_factory=list, description="what a job's own log tells about its stack")
+    echoes: list[Echo] = Field(default_factory=list, description="lines that quote an error instead of raising it")
+    crash_shapes: list[CrashShape] = Field(
+        default_factory=list, description="what a crash looks like to someone who knows no signature"
+    )
 
 
-def leaves(cause: RootCause) -> Iterable[Condition]:
-    """Every leaf condition of a cause, its supports and counters included."""
-    stack = [c for c in (cause.when, *cause.supported_by, *cause.against) if c]
+def leaves(cause: RootCause) -> Iterator[tuple[Loc, Condition]]:
+    """Every leaf condition of a cause, its supports and counters included, with its place inside the cause."""
+    stack: list[tuple[Loc, Condition]] = [(("when",), cause.when)] if cause.when else []
+    stack += [(("supported_by", n), c) for n, c in enumerate(cause.supported_by)]
+    stack += [(("against", n), c) for n, c in enumerate(cause.against)]
     while stack:
-        condition = stack.pop()
-        children = [*(condition.all or ()), *(condition.any or ()), *([condition.not_] if condition.not_ else ())]
-        if children:
-            stack.extend(children)
-        else:
-            yield condition
+        loc, condition = stack.pop(0)
+        for key in ("all", "any"):
+            stack += [((*loc, key, n), child) for n, child in enumerate(getattr(condition, key) or ())]
+        if condition.not_:
+            stack.append(((*loc, "not"), condition.not_))
+        elif not condition.all and not condition.any:
+            yield loc, condition
 
 
 class LocatedError(ValueError):

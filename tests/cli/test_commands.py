@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
+from exporter import packs
 from exporter.cli.main import main
+from exporter.core.yamltext import parse
 
 CRASH = (
     "Memory access fault by GPU node-4 (Agent handle: 0x55d1c3a0b5c0) on address 0x7f3b2c000000. "
@@ -145,6 +148,117 @@ def test_a_pack_of_ones_own_is_checked_and_used(
     )
     assert main(["scan", "--signatures.dir", str(pack), "--format", "json", str(crashed)]) == 1
     assert "my_step" in {json.loads(line)["signature"] for line in capsys.readouterr().out.splitlines()}
+
+
+OWN_PACK = """\
+pack: mine
+signatures:
+  - id: my_step
+    title: A step
+    vendor: any
+    layer: host
+    severity: info
+    patterns: ['^step \\d+$']
+    examples: ['step 1']
+"""
+
+
+@pytest.fixture
+def own_pack(tmp_path: Path) -> Path:
+    pack = tmp_path / "mine.yaml"
+    pack.write_text(OWN_PACK)
+    return pack
+
+
+def test_check_ends_with_0_for_warnings_and_with_1_where_it_is_strict(
+    own_pack: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["signatures", "check", str(own_pack)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == (
+        f"{own_pack}:3:5: signatures[0]: my_step has no near_misses; add a line that looks alike and must not match (warning)\n"
+    )
+    assert shown.err == "1 signature, 0 root causes: 0 errors, 1 warning\n"
+    assert main(["signatures", "check", "--strict", str(own_pack)]) == 1
+
+
+def test_check_of_a_path_that_is_not_there_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["signatures", "check", str(tmp_path / "none.yaml")]) == 1
+    assert capsys.readouterr().err == f"{tmp_path}/none.yaml:1:1: no such file or folder; correct the path\n"
+
+
+def test_test_runs_all_promises_and_shows_what_fails_with_its_place(
+    own_pack: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["signatures", "test", str(own_pack)]) == 0
+    assert capsys.readouterr().out.endswith("with hyperscan and python: all hold\n")
+    own_pack.write_text(OWN_PACK.replace("step 1'", f"step 1', '{CRASH.strip()}'"))
+    assert main(["signatures", "test", str(own_pack)]) == 1
+    *told, total = capsys.readouterr().out.splitlines()
+    assert told == [
+        f"{own_pack}:9:26: my_step",
+        f"  line    {CRASH.strip()}",
+        (
+            "  wrong   example shows no my_step: no line holds a literal that its patterns need ('step'); mend a pattern, or "
+            "the example"
+        ),
+        "  shows   rocr_memory_access_fault",
+        "  engine  hyperscan, python",
+    ]
+    assert total.endswith(": 1 do not hold")
+
+
+def test_a_built_in_signature_is_replaced_only_where_the_pack_says_so_and_list_shows_it(
+    own_pack: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = OWN_PACK.replace("my_step", "intel_gpu_page_fault")
+    own_pack.write_text(text)
+    assert main(["signatures", "list", "--signatures.dir", str(own_pack)]) == 1
+    assert capsys.readouterr().err == (
+        f"{own_pack}:3:5: signatures[0].id: intel_gpu_page_fault is built in; choose another id, or write "
+        "`override: true` below it to replace the built-in one\n"
+    )
+    own_pack.write_text(text + "    override: true\n")
+    assert main(["signatures", "list", "--layer", "host", "--signatures.dir", str(own_pack)]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("intel_gpu_page_fault ")]
+    assert line.endswith("A step (pack mine, in the place of the built-in one)")
+    assert main(["signatures", "show", "intel_gpu_page_fault", "--signatures.dir", str(own_pack)]) == 0
+    assert capsys.readouterr().out.startswith(f"# defined in {own_pack}:3, in the place of ")
+
+
+def test_list_can_be_narrowed_and_read_by_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    narrowed = ["--vendor", "intel", "--layer", "runtime", "--severity", "error"]
+    assert main(["signatures", "list", *narrowed, "--format", "json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {(row["vendor"], row["layer"], row["severity"]) for row in rows} == {("intel", "runtime", "error")}
+    assert "intel_gpu_page_fault" in {row["id"] for row in rows}
+
+
+def test_docs_are_written_where_they_are_asked_for_and_strays_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone.md").write_text("of a signature that was renamed")
+    assert main(["signatures", "docs", "--out", str(tmp_path)]) == 0
+    assert f"{tmp_path}/gone.md: of no signature; remove it" in capsys.readouterr().err
+    page = (tmp_path / "intel_gpu_page_fault.md").read_text()
+    assert page.index("## What to do first") < page.index("## What explains it") < page.index("## What it looks like")
+    assert '<a id="onednn_pvc_scoreboard_hazard"></a>' in page
+
+
+def test_the_schema_takes_every_built_in_pack_and_describes_its_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["signatures", "schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    validator = jsonschema.Draft202012Validator(schema)
+    validator.check_schema(schema)
+    for name, text in packs.builtin():
+        assert [f"{name}: {error.message}" for error in validator.iter_errors(parse(text, name).data)] == []
+    undescribed = [
+        f"{title}.{key}"
+        for title, model in {"Pack": schema, **schema["$defs"]}.items()
+        for key, value in model.get("properties", {}).items()
+        if "description" not in value
+    ]
+    assert undescribed == []
 
 
 def test_doctor_tells_what_works_and_what_does_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,17 +62,21 @@ def test_every_problem_of_every_file_is_told_at_once_in_the_order_of_the_text() 
 @pytest.mark.parametrize(
     ("pattern", "what"),
     [
-        ("GPU [fault", "no regular expression: "),
+        ("GPU [fault", "not in the common syntax of re and regex: "),
         ("(?P<x>GPU fault)(?P<x>a)", "not in the common syntax of re and regex: "),
-        ("(?:" * 5000 + ")" * 5000, "no regular expression: "),
-        ("(?:GPU fault)?", "matches the empty line; require some text"),
-        ("^$", "matches the empty line; require some text"),
+        ("(?:" * 5000 + ")" * 5000, "not in the common syntax of re and regex: "),
+        ("(?:GPU fault)?", "can match without any text, and so every line; require some"),
+        ("^$", "can match without any text"),
+        (r"(?=GPU fault)\b", "can match without any text"),
+        ("((G{1000}){1000}){1000}", "written out, its repeats are 1000000000 characters, over 20000; repeat less"),
+        ("GPU fault(?:, line){100000}", "written out, its repeats are 600009 characters"),
+        ("GPU fault(?=(?:x{1000}){1000})", "written out, its repeats are 1000009 characters"),
         (r"\d+ \w+", "has no literal of 4 characters that every match must contain in its first line; add one"),
         ("GPU|fault at", "has no literal of 4 characters"),
         (r"(?P<first>.*)\nGPU fault", "has no literal of 4 characters"),  # the literal must lead to the first line
         (r"GPU fault \p{Lu}", "not in the common syntax of re and regex: "),
         ("[[:digit:]] GPU fault", "not in the common syntax of re and regex: "),
-        ("GPU fault{99999999999}", "no regular expression: "),
+        ("GPU fault{99999999999}", "not in the common syntax of re and regex: "),
     ],
 )
 def test_a_pattern_that_cannot_be_searched_for_is_refused_at_its_place(pattern: str, what: str) -> None:
@@ -80,6 +84,16 @@ def test_a_pattern_that_cannot_be_searched_for_is_refused_at_its_place(pattern: 
     text = PACK.replace("'GPU fault at (?P<address>0x[0-9a-f]+)'", f"'GPU fault here', '{quoted}'")
     (problem,) = problems(("amd.yaml", text.replace("{pack}", "amd").replace("{id}", "gpu_fault")))
     assert problem.startswith(f"amd.yaml:8:34: signatures[0].patterns[1]: {what}")
+
+
+def test_every_pattern_that_cannot_be_searched_for_is_told_at_once() -> None:
+    text = PACK.replace("'GPU fault at (?P<address>0x[0-9a-f]+)'", r"'\d+', '(?:GPU fault)?', '\w+'")
+    told = problems(("amd.yaml", text.replace("{pack}", "amd").replace("{id}", "gpu_fault")))
+    assert [line.split(": ")[:2] for line in told] == [
+        ["amd.yaml:8:16", "signatures[0].patterns[0]"],
+        ["amd.yaml:8:23", "signatures[0].patterns[1]"],
+        ["amd.yaml:8:41", "signatures[0].patterns[2]"],
+    ]
 
 
 def test_an_id_used_twice_is_told_with_where_it_was_first() -> None:
@@ -115,7 +129,7 @@ root_causes:
             ("10:17: signatures[0].yields_to[0]", "gpu_fult"),
             ("11:23: signatures[0].follows[1]", "nv_*"),
             ("15:29: root_causes[0].signatures[1]", "cuda_*"),
-            ("16:5: root_causes[0].when", "rocm_*"),
+            ("16:44: root_causes[0].when.all[1].not.match", "rocm_*"),
         ]
     ]
 
@@ -198,7 +212,7 @@ def test_a_signature_switched_off_is_gone_and_what_names_it_stays(xids: Catalogu
 
 
 def test_every_leaf_of_a_cause_is_found(xids: Catalogue) -> None:
-    assert sorted(str(leaf.fact) for leaf in leaves(xids.root_causes["bad_cable"])) == ["a", "b", "c"]
+    assert sorted(str(leaf.fact) for _, leaf in leaves(xids.root_causes["bad_cable"])) == ["a", "b", "c"]
 
 
 def test_packs_that_were_compiled_load_as_they_were() -> None:
@@ -209,5 +223,43 @@ def test_packs_that_were_compiled_load_as_they_were() -> None:
 
 
 def test_an_own_pack_may_not_take_the_id_of_one_that_was_compiled() -> None:
-    with pytest.raises(InvalidInput, match=r"site.yaml:3:5: .*gpu_fault is already in builtin pack amd"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"site.yaml:3:5: .*gpu_fault is built in; choose another id, or write `override: true` below it",
+    ):
         load_packs([pack("site", "gpu_fault")], load_compiled(compile_packs([pack("amd", "gpu_fault")])))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_own_pack_replaces_a_built_in_signature_only_where_it_says_so(compiled: bool) -> None:
+    texts = [pack("amd", "gpu_fault"), pack("intel", "xe_fault")]
+    builtin = load_compiled(compile_packs(texts)) if compiled else texts
+    catalogue = load_packs([pack("site", "gpu_fault", "    override: true\n")], builtin)
+    assert list(catalogue.signatures) == ["gpu_fault", "xe_fault"]
+    assert catalogue.pack_of == {"gpu_fault": "site", "xe_fault": "intel"}
+    assert catalogue.signatures["gpu_fault"].override
+
+
+def test_a_replaced_log_fact_and_a_replaced_cause_count_once() -> None:
+    rest = """
+root_causes:
+  - {{id: a_cause, title: {title}, signatures: [gpu_fault], verdict: workload, strength: A, remediation: Mend it.{more}}}
+log_facts:
+  - {{id: a_fact, title: {title}, patterns: ['os is (?P<os>.+)'], set: {{os: '{{os}}'}}{more}}}
+"""
+    builtin = pack("amd", "gpu_fault", rest.format(title="theirs", more=""))
+    own = ("site.yaml", "pack: site" + rest.format(title="ours", more=", override: true"))
+    catalogue = load_packs([own], [builtin])
+    assert [fact.title for fact in catalogue.log_facts] == ["ours"]
+    assert [cause.title for cause in catalogue.causes_of("gpu_fault")] == ["ours"]
+
+
+def test_what_replaces_nothing_is_refused_and_so_is_a_second_replacement() -> None:
+    override = "    override: true\n"
+    own = [pack("mine", "gpu_fault", override), pack("yours", "gpu_fault", override), pack("theirs", "new", override)]
+    with pytest.raises(InvalidInput) as caught:
+        load_packs(own, [pack("amd", "gpu_fault")])
+    told = [str(problem) for problem in caught.value.problems]
+    assert [line.split(": ", 1)[0] for line in told] == ["yours.yaml:3:5", "theirs.yaml:3:5"]
+    assert "gpu_fault is already in mine.yaml:3; rename or remove one" in told[0]
+    assert "override: no built-in one has the id new; correct the id, or remove `override`" in told[1]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
 import pytest
+
+from exporter import packs
+from exporter.core.catalogue import load
+from exporter.core.check import errors, warnings
+from exporter.core.facts import process
+from exporter.core.pages import pages
+from exporter.probes import FACTS
 
 DOCS = Path(__file__).parents[2] / "docs"
 GENERATED = runpy.run_path(str(DOCS / "generate.py"))["GENERATED"]
@@ -15,3 +23,27 @@ GENERATED = runpy.run_path(str(DOCS / "generate.py"))["GENERATED"]
 def test_a_generated_page_is_up_to_date(name: str) -> None:
     written = (DOCS / name).read_text(encoding="utf-8")
     assert written == GENERATED[name](), "run: .venv/bin/python docs/generate.py"
+
+
+def test_there_is_one_page_a_signature_as_its_pack_has_it_and_no_other() -> None:
+    written = {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "signatures").iterdir()}
+    generated = pages(packs.load(whole=True))
+    assert written.keys() ^ generated.keys() == set(), "run: make docs, and remove the pages of no signature"
+    assert [name for name, text in generated.items() if written[name] != text] == [], "run: make docs"
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    for page in (DOCS / "signatures").iterdir():
+        text = page.read_text(encoding="utf-8")
+        anchors = set(re.findall(r'<a id="([a-z0-9_]+)">', text))
+        assert set(re.findall(r"\]\(#([a-z0-9_]+)\)", text)) <= anchors
+        assert [
+            name for name in re.findall(r"\]\(([A-Za-z0-9_]+\.md)\)", text) if not (page.parent / name).exists()
+        ] == []
+
+
+def test_the_pack_of_the_guide_has_neither_errors_nor_warnings() -> None:
+    guide = (DOCS / "writing-signatures.md").read_text(encoding="utf-8")
+    (pack,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    loaded = load([("foo.yaml", pack)], packs.builtin())
+    assert [str(problem) for problem in (*errors(loaded), *warnings(loaded, {*FACTS, *process.FACTS}))] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 import urllib.error
 import urllib.request
@@ -130,6 +131,47 @@ def test_reload_takes_a_good_configuration_and_refuses_a_bad_one(make_node: Make
     with (node.logs / "a.log").open("a") as more:
         more.write("e2e crash seq=2 of a\n")
     eventually(lambda: equals(node, LINES, 2))
+
+
+@pytest.mark.parametrize("asked", ["POST", "SIGHUP"])
+def test_a_pack_that_fails_its_check_is_refused_whole_and_the_one_before_stays(make_node: MakeNode, asked: str) -> None:
+    node = make_node()
+    node.start()
+    assert node.value("gpufault_config_last_reload_successful") == 1
+    pack = node.folder / "packs" / "e2e.yaml"
+    good = pack.read_text()
+    second = good.partition("root_causes:")[0].replace("e2e_crash", "e2e_second").replace("e2e crash", "e2e second")
+    pack.with_name("second.yaml").write_text(second + "    examples: ['e2e second of nothing']\n")
+    pack.write_text(good.replace("title: A line", "title: Another line"))
+
+    def reload() -> str:
+        if asked == "SIGHUP":
+            assert node.process is not None
+            node.process.send_signal(signal.SIGHUP)
+            return eventually(
+                lambda: next((line for line in node.log.read_text().splitlines() if "second.yaml:" in line), None)
+            )
+        request = urllib.request.Request(f"http://{node.address}/-/reload", method="POST")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=30)
+        answer = refused.value.read().decode()
+        refused.value.close()
+        return answer
+
+    assert "second.yaml:11:16: signatures[0].examples[0]: example shows no e2e_second: no line holds" in reload()
+    eventually(lambda: equals(node, "gpufault_config_last_reload_successful", 0))
+    (node.logs / "a.log").write_text("e2e second seq=1 of a\ne2e crash seq=1 of a\n")
+    eventually(lambda: equals(node, LINES, 1))
+    metrics = node.get("/metrics")
+    assert "Another line" not in metrics
+    assert 'signature="e2e_second"' not in metrics
+    pack.with_name("second.yaml").write_text(second + "    examples: ['e2e second seq=1 of something']\n")
+    assert node.process is not None
+    node.process.send_signal(signal.SIGHUP)
+    eventually(lambda: equals(node, "gpufault_config_last_reload_successful", 1))
+    assert "Another line" in node.get("/metrics")
+    (node.logs / "b.log").write_text("e2e second seq=1 of b\n")
+    eventually(lambda: equals(node, LINES.replace("e2e_crash", "e2e_second"), 1))
 
 
 def test_a_damaged_state_file_is_set_aside_and_the_daemon_goes_on(make_node: MakeNode) -> None:

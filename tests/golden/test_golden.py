@@ -32,7 +32,7 @@ def test_the_records_of_a_case_are_the_expected_ones(
     case: str, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(FOLDER / case)
-    tasks = [plan(path.name, "kernel" if path.suffix == ".kmsg" else "job") for path in sorted(Path().glob("*.*"))]
+    tasks = [plan(path.name, "kernel" if path.stem == "kernel" else "job") for path in sorted(Path().glob("*.*"))]
     tasks = [t for t in tasks if isinstance(t, Task) and not t.path.startswith(("facts.", "expected."))]
     summary = scan(tasks, catalogue, node="node", facts=read_facts("facts.json"))
     records = [lasting(incident_record(d, catalogue, "node")) for d in summary.diagnoses]

@@ -7,7 +7,7 @@ in ten digits, and each digit has a signature of its own, so that a line that is
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,20 +40,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class Torture:
     """A node, and how many lines it has to have counted."""
 
-    def __init__(self, node: Node, sources: tuple[str, ...] = ("job",)) -> None:
+    def __init__(self, node: Node) -> None:
         self.node = node
         self.logs = node.logs
         self.written = [0] * 10
-        self._next = 0
-        self._sources = sources
+        self.last = 0  # the number of the last line
         signatures = "".join(SIGNATURE.format(digit=digit) for digit in range(10))
         (node.folder / "packs" / "torture.yaml").write_text(f"pack: torture\nsignatures:{signatures}")
 
     def line(self, ending: str = "\n") -> bytes:
         """The next line, which has to be counted."""
-        self._next += 1
-        self.written[self._next % 10] += 1
-        return f"torture line seq={self._next} ends{ending}".encode()
+        self.last += 1
+        self.written[self.last % 10] += 1
+        return f"torture line seq={self.last} ends{ending}".encode()
 
     def lines(self, count: int) -> bytes:
         return b"".join(self.line() for _ in range(count))
@@ -118,10 +117,10 @@ def torture(begin: Callable[..., Torture]) -> Torture:
 
 
 @pytest.fixture
-def followed(torture: Torture) -> Iterator[tuple[Torture, Path]]:
+def followed(torture: Torture) -> tuple[Torture, Path]:
     """A log of which a hundred lines are counted."""
     log = torture.write(torture.logs / "job.log", 100)
-    yield torture.all_counted(), log
+    return torture.all_counted(), log
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
