@@ -9,8 +9,11 @@ from __future__ import annotations
 import calendar
 import json
 import re
+import string
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from exporter.core import kmsg
 from exporter.core.model import LogFormat, Record, SourceKind
@@ -22,41 +25,61 @@ _MONTHS = {
     m: i for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)
 }
 
-_ISO = (
-    r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)[T ](?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
-    r"(?:[.,](?P<fraction>\d{1,9}))?(?P<zone>Z|[+-]\d\d:?\d\d)?"
-)
+_ISO = r"(?P<stamp>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?(?P<zone>Z|[+-]\d\d:?\d\d)?"
 _SYSLOG_TIME = (
     r"(?P<mon>[A-Z][a-z]{2}) +(?P<day>\d{1,2}) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
     r"(?:\.(?P<fraction>\d{1,9}))?"
 )
+_TAG = r"kernel(?:\[\d+\])?:"
 _MONOTONIC = r"\[ *(?P<mono>\d{1,10}\.\d{6})\](?:\[ *[TC]\d+\])? ?"
 
+
+class _Prefixes:
+    """Prefixes in the order in which they are tried, and which of them can begin with a given ASCII character."""
+
+    def __init__(self, *rows: tuple[str, str]) -> None:
+        compiled = [(initials, re.compile(pattern)) for initials, pattern in rows]
+        self._all = tuple(pattern for _, pattern in compiled)
+        self._by_initial = {
+            initial: tuple(pattern for initials, pattern in compiled if initial in initials)
+            for initial in map(chr, range(128))
+        }
+
+    def match(self, text: str) -> re.Match[str] | None:
+        """The first prefix that a text begins with."""
+        for prefix in self._by_initial.get(text[:1], self._all):  # digits that are not ASCII are digits too
+            if found := prefix.match(text):
+                return found
+        return None
+
+
 # What carriers put in front of a job's line: docs of srun --label, mpirun --tag-output, PALS, c10d, compose, Actions.
-_JOB_PREFIXES = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r" *(?P<rank>\d{1,6}): ",
-        r"\[\d+,(?P<rank>\d+)\]<std(?:out|err|diag)>:\s?",
-        r"(?P<host>x\d+c\d+s\d+b\d+n\d+\S*) (?P<rank>\d+): ",
-        r"\[(?:rank|default)(?P<rank>\d+)\]: ?",
-        rf"{_ISO}(?= |\t|$)[ \t]?",
-        rf"\[{_ISO}\] ?",
-        r"(?P<service>[A-Za-z][\w.-]{0,60}-\d+) +\| ",
-    )
+_DIGITS, _LETTERS = string.digits, string.ascii_letters
+_JOB_PREFIXES = _Prefixes(
+    (" " + _DIGITS, r" *(?P<rank>\d{1,6}): "),
+    ("[", r"\[\d+,(?P<rank>\d+)\]<std(?:out|err|diag)>:\s?"),
+    ("x", r"(?P<host>x\d+c\d+s\d+b\d+n\d+\S*) (?P<rank>\d+): "),
+    ("[", r"\[(?:rank|default)(?P<rank>\d+)\]: ?"),
+    (_DIGITS, rf"{_ISO}(?= |\t|$)[ \t]?"),
+    ("[", rf"\[{_ISO}\] ?"),
+    (_LETTERS, r"(?P<service>[A-Za-z][\w.-]{0,60}-\d+) +\| "),
 )
 # What the kernel's readers put in front: dmesg in its forms, syslog daemons with their `kernel:` tag, journalctl -k.
-_KERNEL_PREFIXES = tuple(
-    re.compile(pattern)
-    for pattern in (
-        _MONOTONIC,
-        r"<\d{1,3}>",
-        rf"\[(?P<wday>[A-Z][a-z]{{2}}) {_SYSLOG_TIME} (?P<year>\d{{4}})\] ?",
-        rf"(?:<\d+>)?{_SYSLOG_TIME} (?:(?P<host>[\w.:-]+) )?kernel(?:\[\d+\])?: ?",
-        rf"{_ISO} (?:(?P<host>[\w.:-]+) )?kernel(?:\[\d+\])?: ?",
-        rf"(?P<facility>kern) *:(?P<level>\w+) *: (?:{_MONOTONIC}|{_ISO} )",
-        rf"{_ISO} (?=\S)",
-    )
+_UNMARKED = rf"{_ISO} (?=\S)"  # anyone's stamp: no mark of the kernel
+_KERNEL_PREFIXES = _Prefixes(
+    ("[", _MONOTONIC),
+    ("<", r"<\d{1,3}>"),
+    ("[", rf"\[(?P<wday>[A-Z][a-z]{{2}}) {_SYSLOG_TIME} (?P<year>\d{{4}})\] ?"),
+    (
+        "[",
+        r"\[(?P<mon>[A-Z][a-z]{2}) ?(?P<day>\d{1,2}) (?P<hour>\d\d):(?P<minute>\d\d)\] ?",
+    ),  # dmesg --human: its minute,
+    ("[", r"\[ *\+\d{1,10}\.\d{6}\] ?"),  # and the seconds since the line before
+    ("<" + _LETTERS, rf"(?:<\d+>)?{_SYSLOG_TIME} (?:(?P<host>[\w.:-]+) )?{_TAG} ?"),
+    (_DIGITS, rf"{_ISO} (?:(?P<host>[\w.:-]+) )?{_TAG} ?"),
+    (_DIGITS + "k", rf"(?:\d\d:\d\d:\d\d(?:\.\d+)? (?:(?P<host>[\w.:-]+) )?)?{_TAG} "),
+    ("k", rf"(?P<facility>kern) *:(?P<level>\w+) *: (?:{_MONOTONIC}|{_ISO} )"),
+    (_DIGITS, _UNMARKED),
 )
 # What a syslog daemon, journalctl or dmesg puts in front of a line that is not the kernel's: any user may write one, with
 # any tag. After a classic stamp, in whatever language, comes a host, then `kernel:` or another's tag. After an ISO stamp
@@ -64,7 +87,8 @@ _KERNEL_PREFIXES = tuple(
 _KERNELS_TAG = r"(?:kern\.\w+ )?kernel(?:\[\d+\])?:"
 _BY_OTHERS = re.compile(
     rf"(?:<\d+>)?[^\W\d]{{3,6}}\.? +\d{{1,2}} \d\d:\d\d:\d\d(?:\.\d+)? (?!{_KERNELS_TAG})\S+ (?!{_KERNELS_TAG})"
-    rf"|\d{{4}}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)? [\w.-]+ (?!{_KERNELS_TAG})[^\s:\[]+(?:\[\d+\])?: "
+    rf"|(?:\d{{4}}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+    rf" [\w.-]+ (?!{_KERNELS_TAG})[^\s:\[]+(?:\[\d+\])?: "
     r"|<(?:[89]|[1-9]\d+)>"  # dmesg --raw: facility * 8 + level, and the kernel's facility is 0
     r"|(?!kern\b)[a-z]+[0-7]? *:(?:emerg|alert|crit|err|warn|notice|info|debug) *: "  # dmesg --decode
 )
@@ -103,13 +127,27 @@ def decode(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> R
         text, time = clean(part.text), part.time
     else:
         text = clean(_text(raw))
-    record = Record(text=text, time=time)
-    return _kernel(record, clock) if source == "kernel" else _job(record, clock)
+    return _kernel(text, time, clock) if source == "kernel" else _job(text, time, clock)
+
+
+def time_of(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> float | None:  # noqa: A002
+    """The time that a line, or how it begins, is stamped with: that of its Record."""
+    if format != "plain" or source == "kernel":
+        return decode(raw, format, source, clock).time
+    text = clean(_text(raw))
+    for _ in range(MAX_PREFIXES):  # as in _job, up to the first stamp and no further
+        found = _JOB_PREFIXES.match(text)
+        if found is None:
+            break
+        if "stamp" in found.re.groupindex and (time := _from_iso(found.groupdict(), clock)) is not None:
+            return time
+        text = text[found.end() :]
+    return None
 
 
 def decode_job_text(text: str, time: float | None, clock: Clock) -> Record:
     """A job's line that has been taken out of its carrier already (joined parts, a piece between carriage returns)."""
-    return _job(Record(text=clean(text), time=time), clock)
+    return _job(clean(text), time, clock)
 
 
 def clean(text: str) -> str:
@@ -123,7 +161,7 @@ def clean(text: str) -> str:
 
 def looks_like_kernel(raw: bytes) -> bool:
     """Whether a line carries a mark that only kernel logs carry: for `--source auto`."""
-    return is_kmsg(raw) or _kernel(Record(text=clean(_text(raw[:512]))), Clock(0.0)).kernel
+    return is_kmsg(raw) or _kernel(clean(_text(raw[:512])), None, Clock(0.0)).kernel
 
 
 def is_kmsg(raw: bytes) -> bool:
@@ -138,7 +176,7 @@ def cri_part(raw: bytes, clock: Clock) -> Part:
     if not found:
         return Part(text, None)
     stamp = _ISO_ALONE.match(found["time"])
-    time = _from_iso(stamp, clock) if stamp else None
+    time = _from_iso(stamp.groupdict(), clock) if stamp else None
     return Part(text[found.end() :], time, found["stream"], found["part"] == "P")
 
 
@@ -154,7 +192,7 @@ def docker_part(raw: bytes, clock: Clock) -> Part:
     text = (
         entry["log"].encode("utf-8", "backslashreplace").decode()
     )  # JSON can hold half a surrogate pair, UTF-8 cannot
-    time = _from_iso(stamp, clock) if stamp else None
+    time = _from_iso(stamp.groupdict(), clock) if stamp else None
     return Part(text.removesuffix("\n"), time, str(entry.get("stream", "")), not text.endswith("\n"))
 
 
@@ -165,49 +203,39 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "backslashreplace")
 
 
-def _job(record: Record, clock: Clock) -> Record:
+def _job(text: str, time: float | None, clock: Clock) -> Record:
+    rank = host = None
     for _ in range(MAX_PREFIXES):
-        for prefix in _JOB_PREFIXES:
-            found = prefix.match(record.text)
-            if found and found.end() > 0:
-                record = _without(record, found, clock)
-                break
-        else:
+        found = _JOB_PREFIXES.match(text)
+        if found is None:
             break
-    return record
+        fields = found.groupdict()
+        text = text[found.end() :]
+        time = _time(fields, clock) if time is None else time
+        rank, host = fields.get("rank") or rank, fields.get("host") or host
+    return Record(text=text, time=time, rank=rank, host=host)
 
 
-def _kernel(record: Record, clock: Clock) -> Record:
+def _kernel(text: str, time: float | None, clock: Clock) -> Record:
+    mono = host = None
+    kernel = False
     for _ in range(MAX_PREFIXES):
-        if written_by_others(record.text):
+        found = None if written_by_others(text) else _KERNEL_PREFIXES.match(text)
+        if found is None:
             break
-        for prefix in _KERNEL_PREFIXES:
-            found = prefix.match(record.text)
-            if found and found.end() > 0:
-                marked = prefix is not _KERNEL_PREFIXES[-1]
-                record = replace(_without(record, found, clock), kernel=record.kernel or marked)
-                break
-        else:
-            break
-    return record
+        fields = found.groupdict()
+        text = text[found.end() :]
+        time = _time(fields, clock) if time is None else time
+        mono = float(fields["mono"]) if fields.get("mono") else mono
+        host = fields.get("host") or host
+        kernel = kernel or found.re.pattern != _UNMARKED
+    return Record(text=text, time=time, mono=mono, host=host, kernel=kernel)
 
 
-def _without(record: Record, found: re.Match[str], clock: Clock) -> Record:
-    fields = found.groupdict()
-    time = record.time
-    if fields.get("year") and fields.get("month"):
-        time = _from_iso(found, clock) if time is None else time
-    elif fields.get("mon"):
-        time = _from_syslog(found, clock) if time is None else time
-    mono = float(fields["mono"]) if fields.get("mono") else record.mono
-    return replace(
-        record,
-        text=record.text[found.end() :],
-        time=time,
-        mono=mono,
-        rank=fields.get("rank") or record.rank,
-        host=fields.get("host") or record.host,
-    )
+def _time(fields: Mapping[str, Any], clock: Clock) -> float | None:
+    if fields.get("stamp"):
+        return _from_iso(fields, clock)
+    return _from_syslog(fields, clock) if fields.get("mon") else None
 
 
 def _kmsg(raw: bytes, clock: Clock) -> Record:
@@ -225,16 +253,22 @@ def _kmsg(raw: bytes, clock: Clock) -> Record:
     )
 
 
-def _from_iso(found: re.Match[str], clock: Clock) -> float | None:
-    f = found.groupdict()
+def _from_iso(fields: Mapping[str, Any], clock: Clock) -> float | None:
+    whole = _seconds(fields["stamp"])
+    return None if whole is None else _possible(whole + _fraction(fields) - _zone_seconds(fields["zone"], clock))
+
+
+@lru_cache(maxsize=1024)  # a crash that floods a log writes thousands of lines a second
+def _seconds(stamp: str) -> int | None:
+    """`YYYY-MM-DD?hh:mm:ss` of UTC as Unix seconds."""
+    year, month, day, hour, minute, second = stamp[:4], stamp[5:7], stamp[8:10], stamp[11:13], stamp[14:16], stamp[17:]
     try:
-        whole = calendar.timegm((*(int(f[k]) for k in ("year", "month", "day", "hour", "minute", "second")), 0, 0, 0))
+        return calendar.timegm((int(year), int(month), int(day), int(hour), int(minute), int(second), 0, 0, 0))
     except (ValueError, OverflowError):
         return None
-    return _possible(whole + _fraction(f) - _zone_seconds(f.get("zone"), clock))
 
 
-def _fraction(fields: Mapping[str, str | None]) -> float:
+def _fraction(fields: Mapping[str, Any]) -> float:
     return float(f"0.{fields['fraction']}") if fields.get("fraction") else 0.0
 
 
@@ -252,15 +286,14 @@ def _zone_seconds(zone: str | None, clock: Clock) -> float:
     return sign * (int(zone[1:3]) * 3600 + int(zone[-2:]) * 60)
 
 
-def _from_syslog(found: re.Match[str], clock: Clock) -> float | None:
+def _from_syslog(f: Mapping[str, Any], clock: Clock) -> float | None:
     """A stamp without a year lies in the year that ends now: nothing was logged in the future (but for a day of skew)."""
-    f = found.groupdict()
     month = _MONTHS.get(f["mon"])
     if month is None:
         return None
     about = int(clock.read_at // _YEAR_SECONDS) + 1970  # a day off at New Year, so its neighbours are looked at too
     for year in (int(f["year"]),) if f.get("year") else (about + 1, about, about - 1):
-        parts = (year, month, int(f["day"]), int(f["hour"]), int(f["minute"]), int(f["second"]), 0, 0, 0)
+        parts = (year, month, int(f["day"]), int(f["hour"]), int(f["minute"]), int(f.get("second") or 0), 0, 0, 0)
         try:
             time = calendar.timegm(parts) + _fraction(f) - clock.utc_offset
         except (ValueError, OverflowError):

@@ -183,6 +183,12 @@ XID = "NVRM: Xid (PCI:0000:c1:00): 79, GPU has fallen off the bus."
         ("[   12.345678][  T421] ", {"mono": 12.345678}),  # CONFIG_PRINTK_CALLER
         ("<3>[   12.345678] ", {"mono": 12.345678}),  # dmesg --raw
         ("[Tue Sep  9 02:30:28 2025] ", {"time": utc("2025-09-09 02:30:28")}),  # dmesg -T
+        ("[Nov20 23:41] ", {"time": utc("2025-11-20 23:41:00")}),  # dmesg --human: the first line of a minute
+        ("[Nov 2 03:41] ", {"time": utc("2025-11-02 03:41:00")}),
+        ("[  +0.000003] ", {}),  # and those behind it
+        ("23:41:00 kernel: ", {}),
+        ("23:41:00.123456 gpu-7 kernel: ", {"host": "gpu-7"}),
+        ("kernel: [   12.345678] ", {"mono": 12.345678}),
         ("kern  :err   : [   12.345678] ", {"mono": 12.345678}),  # dmesg --decode
         ("kern  :err   : 2025-11-20T23:41:00,500000+00:00 ", {"time": utc("2025-11-20 23:41:00") + 0.5}),
         ("2025-11-20T23:41:00,500000+00:00 ", {"time": utc("2025-11-20 23:41:00") + 0.5, "kernel": False}),
@@ -220,6 +226,7 @@ def test_what_readers_of_the_kernel_log_put_in_front_is_taken_off_and_kept(
         "2025-11-20T23:41:00.5+01:00 gpu-7 mallory[12]: ",  # rsyslog's own format
         "2025-11-20T23:41:00+0100 gpu-7 mallory[12]: ",  # journalctl -o short-iso
         "2025-11-20T23:41:00Z gpu-7 kernelx: ",
+        "23:41:00 gpu-7 mallory[12]: ",
         "user  :notice: [   12.345678] ",  # dmesg --decode of what was written into /dev/kmsg
         "<13>[   12.345678] ",  # dmesg --raw of it
     ],
