@@ -60,6 +60,10 @@ class Catalogue:
         """Whether a signature is declared a consequence of another."""
         return other in self._followed[signature]
 
+    def follows_any(self, signature: str) -> bool:
+        """Whether a signature is declared a consequence of some other."""
+        return bool(self._followed[signature])
+
     def without(self, disabled: Iterable[str]) -> Catalogue:
         """The same, less the signatures that a configuration switches off."""
         off = self.matching(disabled)

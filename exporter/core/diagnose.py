@@ -17,7 +17,7 @@ import regex
 from exporter.core.catalogue import Catalogue
 from exporter.core.incidents import Entry
 from exporter.core.match import TIMEOUT_SECONDS
-from exporter.core.model import PEER_FAILURE, UNKNOWN, Diagnosis, Evidence, Incident, Truth, Verdict
+from exporter.core.model import PEER_FAILURE, UNKNOWN, Diagnosis, Evidence, Incident, Mark, Truth, Verdict
 from exporter.core.signatures import FLAGS, Condition, RootCause
 from exporter.core.versions import VersionRange
 
@@ -41,7 +41,7 @@ class View:
     facts: Mapping[str, Known]
     captures: Mapping[str, str]
     job: Mapping[str, str]
-    near: Mapping[str, Sequence[tuple[Mapping[str, str], Known]]]  # signature -> its captures and its line
+    near: Mapping[str, Sequence[Incident | Mark]]  # by signature: what is near, or was told of earlier in the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def root_of(entry: Entry, near: Sequence[Entry], catalogue: Catalogue) -> Entry 
     A cascade that finds nothing to follow is a root too: its own root is on a peer (see `diagnose`).
     """
     known = [e for e in near if catalogue.signatures[e.incident.signature].role != "context"]
-    for other in known:
+    for other in known if catalogue.follows_any(entry.incident.signature) else ():
         if _is_consequence(entry, other, catalogue):
             return other
     role = catalogue.signatures[entry.incident.signature].role
@@ -139,13 +139,12 @@ def view_of(incident: Incident, near: Iterable[Incident], node_facts: Mapping[st
     own = [incident, *(i for i in near if i.scope == incident.scope)]
     contexts = [m.context for i in own for m in i.matches]
     facts = _known_facts(own, node_facts)
-    seen: dict[str, list[tuple[Mapping[str, str], Known]]] = {}
+    seen: dict[str, list[Incident | Mark]] = {}
     for other in near:
-        line = Known(other.first.text, "kernel" if other.first.source == "kernel" else "log")
-        seen.setdefault(other.signature, []).append((other.captures(), line))
+        seen.setdefault(other.signature, []).append(other)
     for context in contexts:
         for signature, mark in context.marks.items():
-            seen.setdefault(signature, []).append((mark.captures, Known(mark.text, "log")))
+            seen.setdefault(signature, []).append(mark)
     job = incident.first.job
     described = {"id": job.id, "kind": job.kind, **({"user": job.user} if job.user else {})} if job else {}
     return View(facts, incident.captures(), described, seen)
@@ -313,10 +312,17 @@ def _match_leaf(condition: Condition, glob: str, view: View) -> Leaf:
     for signature, lines in view.near.items():
         if not fnmatch.fnmatchcase(signature, glob):
             continue
-        for captures, line in lines:
+        for captures, line in map(_told_by, lines):
             if all(_search(pattern, captures.get(name, "")) for name, pattern in condition.where.items()):
                 return Leaf(Truth.HELD, f"line of {signature}", asked, line.value[:300], condition.why, line.origin)
     return Leaf(Truth.FAILED, f"line of {glob}", asked, "none near", condition.why)
+
+
+def _told_by(one: Incident | Mark) -> tuple[Mapping[str, str], Known]:
+    """The captures and the line of something near."""
+    if isinstance(one, Mark):
+        return one.captures, Known(one.text, "log")
+    return one.captures(), Known(one.first.text, "kernel" if one.first.source == "kernel" else "log")
 
 
 def _compare(condition: Condition, value: str) -> Truth:

@@ -6,16 +6,21 @@ is associative and commutative, so any order of arrival gives the same incidents
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from exporter.core.model import Incident, Match
 
 Key = tuple[str, str, str | None]  # scope, signature, GPU
-Cell = tuple[str, int, int]  # place: a scope, or a source (a scope's name has a space); length as level; number
+# Where an incident is found: its scope or its source (a scope's name has a space), and what GPU it names: an address,
+# NO_GPU, or ANY_GPU for all that are there.
+Place = tuple[str, str]
+Cell = tuple[Place, int, int]  # place; length as level; number
 
+ANY_GPU, NO_GPU = "any", "none"
 KEPT_MATCHES = 10  # the journal's excerpt; an amdgpu page-fault block has 11 lines, its first ten tell all
 KEPT_RANKS = 4096  # ranks named in a record; the number of lines stays exact beyond it
 MAX_OPEN = 4096  # incidents that wait to settle, or that may still grow: 8 MiB; 10,000 a minute are 2,500 in 15 s
@@ -140,6 +145,17 @@ class Entry:
         return (self.incident.order, self.incident.first.origin)
 
 
+class Row(NamedTuple):
+    """An entry in its place in the canonical order, with what decides whether it is near."""
+
+    order: tuple[tuple[float, str, int, str], str]
+    number: int
+    entry: Entry
+    first: float
+    last: float
+    stamped: bool
+
+
 class OpenIncidents:
     """The incidents that more matches may still join. Holds values; only this collection changes.
 
@@ -156,6 +172,7 @@ class OpenIncidents:
         self._cells: dict[Cell, set[int]] = {}
         self._levels: set[int] = set()  # the lengths of cells that were ever in use, as powers of two windows
         self._changed: set[int] = set()
+        self._rows: dict[tuple[Place, tuple[range, ...]], list[Row]] = {}
         self._number = 0
         self._first_waiting = self._first_settled = math.inf  # no one has been waiting, or is settled, for longer
         for entry in entries:
@@ -177,7 +194,7 @@ class OpenIncidents:
     def join(self, incident: Incident) -> None:
         """Let new matches join the incident that they belong to, or start one. They may join two that were apart."""
         told, number = None, 0
-        for other in self._around(incident, incident.scope):
+        for other in self._around(incident, (incident.scope, _gpu_in_key(incident))):
             if other.incident.key == incident.key and touch(other.incident, incident, self.window):
                 incident = merge(other.incident, incident)
                 told = _first_told(told, other.told)
@@ -191,12 +208,23 @@ class OpenIncidents:
 
     def near(self, entry: Entry) -> list[Entry]:
         """The other open incidents that may explain this one, or be explained by it, in canonical order."""
-        a, elsewhere = entry.incident, _OTHER_SOURCE[entry.incident.first.source]
-        around = {e.number: e for place in (a.scope, elsewhere) for e in self._around(a, place)}
-        around.pop(entry.number, None)
-        return sorted(
-            (e for e in around.values() if near(a, e.incident, self.window, live=self._live)), key=lambda e: e.order
-        )
+        a = entry.incident
+        gpu, first, last, window = gpu_of(a), a.first.time, a.last_time, self.window
+        runs: list[list[Row]] = []
+        for base in (a.scope, _OTHER_SOURCE[a.first.source]):
+            any_time = base == a.scope or self._live  # as `near` has it
+            if not any_time and a.first.time_source == "observed":
+                continue
+            for names in (gpu, NO_GPU) if gpu else (ANY_GPU,):
+                run = [
+                    row
+                    for row in self._rows_around(a, (base, names))
+                    if first - row.last <= window and row.first - last <= window and (any_time or row.stamped)
+                ]
+                if run:
+                    runs.append(run)
+        rows = runs[0] if len(runs) == 1 else sorted(itertools.chain.from_iterable(runs))
+        return [row.entry for row in rows if row.number != entry.number]
 
     def due(self, now: float, settle: float) -> list[Entry]:
         """Incidents to settle: those whose first match is `settle` seconds old, with all that they are near to; and in a
@@ -247,6 +275,7 @@ class OpenIncidents:
         """Take in an entry, or what became of it."""
         if entry.number in self._entries:
             self._leave_cells(self._entries[entry.number])
+        self._rows.clear()
         for cell in self._cells_of(entry.incident):
             self._cells.setdefault(cell, set()).add(entry.number)
             self._levels.add(cell[1])
@@ -260,6 +289,7 @@ class OpenIncidents:
             self._first_settled = min(self._first_settled, entry.incident.last_read)
 
     def _leave_cells(self, entry: Entry) -> None:
+        self._rows.clear()
         for cell in self._cells_of(entry.incident):
             self._cells[cell].discard(entry.number)
             if not self._cells[cell]:
@@ -270,11 +300,13 @@ class OpenIncidents:
         level = max(0, math.frexp((last - first) / self.window)[1])
         return [
             (place, level, number)
-            for place in (incident.scope, incident.first.source)
+            for place in itertools.product(
+                (incident.scope, incident.first.source), (gpu_of(incident) or NO_GPU, ANY_GPU)
+            )
             for number in self._numbers(level, first, last)
         ]
 
-    def _around(self, incident: Incident, place: str) -> list[Entry]:
+    def _around(self, incident: Incident, place: Place) -> list[Entry]:
         """The entries of a place that may lie within the window of an incident, each once."""
         beyond = self.window + _ROUNDING
         first, last = incident.first.time - beyond, incident.last_time + beyond
@@ -282,14 +314,37 @@ class OpenIncidents:
         for level in self._levels:
             numbers = self._numbers(level, first, last)
             if len(numbers) > len(self):
-                return list(self)
+                return [entry for entry in self if place in _places(entry.incident)]
             found.update(*(self._cells.get((place, level, number), ()) for number in numbers))
         return [self._entries[number] for number in sorted(found)]
+
+    def _rows_around(self, incident: Incident, place: Place) -> list[Row]:
+        """The same with their orders, kept until something changes: in a storm thousands ask for the same ones."""
+        beyond = self.window + _ROUNDING
+        first, last = incident.first.time - beyond, incident.last_time + beyond
+        key = (place, tuple(self._numbers(level, first, last) for level in self._levels))
+        if key not in self._rows:
+            self._rows[key] = sorted(_row(entry) for entry in self._around(incident, place))
+        return self._rows[key]
 
     def _numbers(self, level: int, first: float, last: float) -> range:
         """The numbers of the cells of one length that a span of time lies in."""
         length = math.ldexp(self.window, level)
         return range(math.floor(first / length), math.floor(last / length) + 1)
+
+
+def _row(entry: Entry) -> Row:
+    i = entry.incident
+    return Row(entry.order, entry.number, entry, i.first.time, i.last_time, i.first.time_source != "observed")
+
+
+def _places(incident: Incident) -> list[Place]:
+    return list(itertools.product((incident.scope, incident.first.source), (gpu_of(incident) or NO_GPU, ANY_GPU)))
+
+
+def _gpu_in_key(incident: Incident) -> str:
+    """What GPU all incidents of its key name; a job's key holds none, though its matches may name one."""
+    return ANY_GPU if incident.first.source == "job" else incident.gpu or NO_GPU
 
 
 _OTHER_SOURCE: dict[str, str] = {"job": "kernel", "kernel": "job"}

@@ -216,8 +216,8 @@ def test_a_leaf_asks_one_thing(condition: Mapping[str, Any], expected: str) -> N
         {"id": "7", "kind": "slurm"},
         {
             "cache_warning": [
-                ({"folder": "/tmp"}, Known("a line", "log")),
-                ({"folder": "/home/x"}, Known("b line", "log")),
+                Mark(path="/job.log", line=1, text="a line", captures={"folder": "/tmp"}),
+                Mark(path="/job.log", line=2, text="b line", captures={"folder": "/home/x"}),
             ]
         },
     )

@@ -283,13 +283,25 @@ def test_what_is_found_is_what_a_search_through_all_would_find() -> None:
             assert found.near(a) == sorted(expected, key=lambda e: e.order)
 
 
+def test_a_fault_of_every_gpu_is_held_against_those_of_its_own_gpu_alone() -> None:
+    found = OpenIncidents(WINDOW)
+    gpus = [f"0000:{number:02x}:00.0" for number in range(200)]
+    for offset, gpu in enumerate([*gpus, None]):
+        for signature in ("gpu_fault", "ring_gone"):
+            found.join(one(match(signature, 0.0, source="kernel", gpu=gpu, offset=offset)))
+    assert {len(found.near(entry)) for entry in found if entry.incident.gpu} == {3}
+    assert {len(found.near(entry)) for entry in found if not entry.incident.gpu} == {401}
+    (fault,) = [e for e in found if e.incident.gpu == gpus[0] and e.incident.signature == "gpu_fault"]
+    assert len(found._rows_around(fault.incident, (fault.incident.scope, gpus[0]))) == 2
+
+
 @pytest.mark.parametrize("apart", [True, False])
 def test_thousands_of_incidents_are_joined_told_and_let_go_without_looking_at_each_for_each(apart: bool) -> None:
     """A bound on work, not on time: how often two incidents are compared."""
     looked = 0
 
     class Counted(OpenIncidents):
-        def _around(self, incident: Incident, place: str) -> list[Entry]:
+        def _around(self, incident: Incident, place: incidents.Place) -> list[Entry]:
             nonlocal looked
             around = super()._around(incident, place)
             looked += len(around)
