@@ -242,7 +242,6 @@ class Daemon:
             utc_offset=-time.timezone,
             line_bytes=config.limits.line_bytes,
         )
-        self.pipeline.matcher.compiled_echoes()
         self.pipeline.restore(spaces.get("logs", {}))
         incidents = config.incidents
         self.casebook = Casebook(

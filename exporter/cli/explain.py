@@ -87,7 +87,7 @@ def _stages(lines: Sequence[str], source: SourceKind, pipeline: Pipeline) -> Ite
         other: SourceKind = "kernel" if source == "job" else "job"
         rules = pipeline.matcher.tried_under(hits, source)
         there = {gate for _, gate in pipeline.engine_for(other).scan(raw)}
-        for rule in pipeline.rules_under(there, other):
+        for rule in pipeline.matcher.tried_under(there, other):
             if rule not in rules:
                 yield f"  -        {rule.id}: counts only in {other} logs"
         block = "\n".join([record.text, *lines[number : number + 11]])

@@ -48,6 +48,9 @@ def pieces(block: bytes, candidate: Candidate, longest: int) -> Iterator[Piece]:
 
     Windows overlap so that behind each hit a quarter of `longest` is seen, unless the part ends there.
     """
+    if candidate.stop - candidate.start <= longest and block.find(b"\r", candidate.start, candidate.stop) < 0:
+        yield Piece(candidate.start, candidate.start, candidate.stop)
+        return
     done = -1
     for end in candidate.ends:
         if end <= done:

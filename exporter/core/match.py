@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import regex
 
@@ -17,6 +17,7 @@ from exporter.core.catalogue import Catalogue
 from exporter.core.facts.pci import normalise_pci
 from exporter.core.gates import Gate
 from exporter.core.model import SourceKind
+from exporter.core.prefilter import Prefilter
 from exporter.core.signatures import FLAGS, LogFact, Patterned, Signature
 
 TIMEOUT_SECONDS = 0.05  # a hundred times what the slowest built-in pattern takes on a text of MAX_TEXT characters
@@ -29,13 +30,18 @@ Outcome = Literal["matched", "no pattern", "unless", "echo", "yields", "timeout"
 _TEMPLATE = re.compile(r"\{(\w+)(?:\|(minor|lower))?\}")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A rule that a text shows: which, with what captures, and where in the text it starts."""
+class Found(NamedTuple):
+    """A rule that a text shows: where in the text it starts, and where its captures lie: name, and value or span."""
 
     rule: Rule
-    captures: Mapping[str, str]
+    text: str
     start: int
+    groups: tuple[tuple[str, str, int, int], ...]
+
+    @property
+    def captures(self) -> dict[str, str]:
+        """The captures that are not empty."""
+        return {name: constant or self.text[start:stop] for name, constant, start, stop in self.groups}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,7 @@ class Verdict:
 
 @dataclass(slots=True, eq=False)
 class Rule:
-    """A compiled signature, log fact or crash shape. `timeouts` is its only state."""
+    """A compiled signature, log fact or crash shape. `timeouts` is its only state; equal is only what is the same."""
 
     id: str
     kind: Kind
@@ -82,14 +88,15 @@ class Rule:
 class Matcher:
     """All rules of a catalogue, and the gates under which each is to be tried."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    def __init__(self, catalogue: Catalogue, *, prefilters: bool = True) -> None:
         self.rules: tuple[Rule, ...] = (
             *(_rule(s, "signature", catalogue) for s in catalogue.signatures.values()),
             *(_rule(f, "fact", catalogue) for f in catalogue.log_facts),
             *(_rule(s, "shape", catalogue) for s in catalogue.crash_shapes),
         )
-        self._echoes = tuple((e.id, tuple(e.patterns)) for e in catalogue.echoes)
-        self._compiled_echoes: list[tuple[str, list[regex.Pattern[str]]]] | None = None
+        self._echoes = tuple((echo.id, pattern) for echo in catalogue.echoes for pattern in echo.patterns)
+        self._compiled_echoes: dict[int, regex.Pattern[str]] = {}
+        self._possible_echoes = Prefilter([pattern for _, pattern in self._echoes], wanted=prefilters)
         under: dict[SourceKind, defaultdict[Gate, list[Rule]]] = {"job": defaultdict(list), "kernel": defaultdict(list)}
         for rule in self.rules:
             for gate in {gate for pattern in rule.patterns for gate in catalogue.gates[pattern]}:
@@ -99,13 +106,17 @@ class Matcher:
         self._under = {s: tuple(tuple(under[s][gate]) for gate in found) for s, found in self.gates.items()}
 
     def tried_under(self, hit: Iterable[int], source: SourceKind) -> list[Rule]:
-        """The rules of a source to try on a line that holds these gates, each once, in the catalogue's order."""
-        rules = {id(rule): rule for gate in hit for rule in self._under[source][gate]}
+        """The rules of a source to try on a line that holds these gates, each once, in the catalogue's order.
+
+        An engine may look for more literals than gates; their indices come behind, and lead to no rule.
+        """
+        under = self._under[source]
+        rules = {id(rule): rule for gate in sorted(hit) if gate < len(under) for rule in under[gate]}
         return list(rules.values())
 
     def judge(self, text: str, rules: Iterable[Rule], source: SourceKind) -> list[Verdict]:
         """What each of `rules` says to `text`."""
-        verdicts = [_verdict(rule, text) for rule in rules]
+        verdicts = [Verdict(rule, *search(rule, *rule.compiled(), text)) for rule in rules]
         shown = {v.rule.id for v in verdicts if v.outcome == "matched"}
         if shown and source == "job" and (echo := self.echo(text.partition("\n")[0])):  # a block is what it begins with
             return [
@@ -114,21 +125,19 @@ class Matcher:
             ]
         return [_yielded(v, shown) if v.outcome == "matched" and v.rule.yields_to & shown else v for v in verdicts]
 
-    def compiled_echoes(self) -> list[tuple[str, list[regex.Pattern[str]]]]:
-        """The echoes, compiled when they are first needed; a daemon asks for them before it has to be quick."""
-        if self._compiled_echoes is None:
-            self._compiled_echoes = [(name, [regex.compile(p, FLAGS) for p in ps]) for name, ps in self._echoes]
-        return self._compiled_echoes
-
     def echo(self, text: str) -> str:
         """The echo that a line is, or ""."""
-        for name, patterns in self.compiled_echoes():
-            for pattern in patterns:
-                try:
-                    if pattern.search(text, timeout=TIMEOUT_SECONDS):
-                        return name
-                except TimeoutError:
-                    continue
+        possible = self._possible_echoes.possible(text)
+        for index in range(len(self._echoes)) if possible is None else possible:
+            name, pattern = self._echoes[index]
+            compiled = self._compiled_echoes.get(index)
+            if compiled is None:
+                compiled = self._compiled_echoes[index] = regex.compile(pattern, FLAGS)
+            try:
+                if compiled.search(text, timeout=TIMEOUT_SECONDS):
+                    return name
+            except TimeoutError:
+                continue
         return ""
 
 
@@ -152,8 +161,8 @@ def gpu_of(found: Found, device: str | None) -> str | None:
 
     The device of a port's, a NIC's or a disk's record is no GPU.
     """
-    named = normalise_pci(found.captures.get("gpu", ""))
-    return named or (normalise_pci(device) if device and found.rule.of_gpu_driver else None)
+    gpu = next((found.text[start:stop] for name, _, start, stop in found.groups if name == "gpu"), "")
+    return (gpu and normalise_pci(gpu)) or (normalise_pci(device) if device and found.rule.of_gpu_driver else None)
 
 
 def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
@@ -171,30 +180,34 @@ def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
     )
 
 
-def _verdict(rule: Rule, text: str) -> Verdict:
+def search(
+    rule: Rule, patterns: Iterable[regex.Pattern[str]], excuses: Iterable[regex.Pattern[str]], text: str
+) -> tuple[Outcome, str, Found | None]:
+    """What a rule says to a text by these of its patterns and excuses; which of them decided; what was found."""
     if rule.off:
-        return Verdict(rule, "off")
+        return "off", "", None
     try:
-        patterns, unless = rule.compiled()
         for pattern in patterns:
             found = pattern.search(text, timeout=TIMEOUT_SECONDS)
             if not found:
                 continue
-            for excuse in unless:
+            for excuse in excuses:
                 if excuse.search(text, timeout=TIMEOUT_SECONDS):
-                    return Verdict(rule, "unless", excuse.pattern)
-            captures = dict(_named(name, value) for name, value in found.groupdict().items() if value)
-            return Verdict(rule, "matched", pattern.pattern, Found(rule, captures, found.start()))
+                    return "unless", excuse.pattern, None
+            return "matched", pattern.pattern, Found(rule, text, found.start(), tuple(_groups(found)))
     except TimeoutError:
         rule.timeouts += 1
-        return Verdict(rule, "timeout")
-    return Verdict(rule, "no pattern")
+        return "timeout", "", None
+    return "no pattern", "", None
 
 
-def _named(name: str, value: str) -> tuple[str, str]:
-    """A capture. A group named `emitter__torch` says by its name alone what it stands for: emitter = torch."""
-    what, _, constant = name.partition("__")
-    return (what, constant) if constant else (name, value[:MAX_CAPTURE])
+def _groups(found: regex.Match[str]) -> Iterator[tuple[str, str, int, int]]:
+    """The groups that took part. One named `emitter__torch` says by its name alone what it stands for: emitter = torch."""
+    for group in found.re.groupindex:
+        start, stop = found.span(group)
+        if stop > start:
+            name, _, constant = group.partition("__")
+            yield name, constant, start, min(stop, start + MAX_CAPTURE)
 
 
 def _yielded(verdict: Verdict, shown: Iterable[str]) -> Verdict:

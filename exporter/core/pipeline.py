@@ -20,9 +20,10 @@ from exporter.core.decode import Clock
 from exporter.core.engine import Engine, build
 from exporter.core.gates import Gate
 from exporter.core.lines import Candidate, candidates, following, pieces, preceding
-from exporter.core.match import MAX_TEXT, Found, Matcher, Rule, facts_of, gpu_of
+from exporter.core.match import MAX_TEXT, Found, Matcher, facts_of, gpu_of
 from exporter.core.model import NO_CONTEXT, Chunk, LogContext, Mark, Match, Record, SourceKind
 from exporter.core.stored import dump_context, load_context
+from exporter.core.trial import Trial, Trials
 
 MAX_FACTS = 128  # facts kept a log: three times what the chattiest (collect_env and a Slurm prolog together) tells
 MAX_FACT_CHARS = 256
@@ -85,7 +86,8 @@ class Pipeline:
         utc_offset: float = 0.0,
         line_bytes: int = 1 << 20,
     ) -> None:
-        self.matcher = Matcher(catalogue)
+        self.matcher = Matcher(catalogue, prefilters=engine != "python")
+        self.trials = Trials(self.matcher, prefilters=engine != "python")
         self._context_ids = {s.id for s in catalogue.signatures.values() if s.role == "context"}
         self._choice = engine
         self._engines: dict[SourceKind, Engine] = {}
@@ -134,11 +136,6 @@ class Pipeline:
         if source not in self._engines:
             self._engines[source] = build([*self.matcher.gates[source], *_JOINERS], self._choice)
         return self._engines[source]
-
-    def rules_under(self, gates: Iterable[int], source: SourceKind) -> list[Rule]:
-        """The rules to try on a line in which an engine found these gates."""
-        known = len(self.matcher.gates[source])  # behind them come the joiners, which lead to no rule
-        return self.matcher.tried_under((gate for gate in gates if gate < known), source)
 
     def context_of(self, log: str) -> LogContext:
         """What a log has told about its job so far."""
@@ -190,16 +187,17 @@ class _Work:
             self.part_offset = state.open_line.offset
             self.shown = set(state.open_line.shown)
         self._heads = heads
+        self._times: dict[int, float | None] = {}  # by where a line of the chunk begins
         self._line, self._line_at = chunk.line, 0
 
     def look_at(self, candidate: Candidate, *, may_wait: bool) -> bool:
         """Match one line; False if it has to wait for the lines behind it."""
         chunk = self.chunk
-        if (self._offset_of(candidate.start), _JOINED) in self.shown:
-            return True
         block, line, line_stop, time = chunk.data, candidate, candidate.stop, None
         carried = chunk.format in decode.CARRIERS
         if carried:
+            if (self._offset_of(candidate.start), _JOINED) in self.shown:
+                return True
             joined = self._joined(candidate, may_wait=may_wait)
             if joined is None:
                 return False
@@ -207,19 +205,23 @@ class _Work:
             block = text.encode("utf-8", "replace")
             hits = self.pipeline.engine_for(chunk.source).scan(block)
             line = Candidate(0, len(block), frozenset(gate for _, gate in hits), tuple(end for end, _ in hits))
-        rules = self.pipeline.rules_under(line.gates, chunk.source)
-        if not rules:
+        trial = self.pipeline.trials.under(line.gates, chunk.source)
+        if not trial.lines:
             return True
-        more = self._more(line_stop, max(rule.lines for rule in rules) - 1, may_wait=may_wait)
-        if more is None:
-            return False
+        behind: Sequence[tuple[int, int]] = ()
+        if trial.lines > 1:
+            behind, complete = following(chunk.data, line_stop, trial.lines - 1)
+            if not complete and may_wait:
+                return False
         for part, start, stop in pieces(block, line, MAX_TEXT):
             if carried:
                 text = block[start:stop].decode("utf-8", "backslashreplace")
                 part, record = candidate.start, decode.decode_job_text(text, time, self.clock)
             else:
                 record = self._record(start, stop)
-            self._match(candidate, self._offset_of(part), record, rules, more)
+                if start == candidate.start:
+                    self._times[start] = record.time
+            self._match(candidate, self._offset_of(part), record, trial, line.gates, behind)
         return True
 
     def heads_before(self, at: int) -> Iterator[bytes]:
@@ -228,11 +230,8 @@ class _Work:
             yield self.chunk.data[start : min(stop, start + _HEAD)]
         yield from self._heads
 
-    def _more(self, line_stop: int, count: int, *, may_wait: bool) -> list[str] | None:
-        """The texts of the lines behind one; None if they are to come. What users wrote there breaks off a block."""
-        ranges, complete = following(self.chunk.data, line_stop, count)
-        if not complete and may_wait:
-            return None
+    def _texts(self, ranges: Iterable[tuple[int, int]]) -> list[str]:
+        """The texts of the lines behind one. What users wrote there breaks off a block."""
         records = [self._record(start, stop) for start, stop in ranges]
         return [record.text if self._is_trusted(record) else "" for record in records]
 
@@ -240,44 +239,39 @@ class _Work:
         raw = self.chunk.data[start : min(stop, start + MAX_TEXT)]
         return decode.decode(raw, self.chunk.format, self.chunk.source, self.clock)
 
-    def _match(self, candidate: Candidate, offset: int, record: Record, rules: list[Rule], more: list[str]) -> None:
-        chunk, matcher = self.chunk, self.pipeline.matcher
+    def _match(
+        self,
+        candidate: Candidate,
+        offset: int,
+        record: Record,
+        trial: Trial,
+        gates: frozenset[int],
+        behind: Iterable[tuple[int, int]],
+    ) -> None:
         if not self._is_trusted(record):
             self._count_once(offset, _ECHO)
-            rules = [rule for rule in rules if rule.forgeable]
-        single = [rule for rule in rules if rule.lines == 1]
-        verdicts = matcher.judge(record.text, single, chunk.source)
-        for rule in rules:
-            if rule.lines > 1:
-                block = "\n".join([record.text, *more[: rule.lines - 1]])
-                verdicts += [
-                    v
-                    for v in matcher.judge(block, [rule], chunk.source)
-                    if v.found is None or v.found.start <= len(record.text)
-                ]
-        found = [v.found for v in verdicts if v.outcome == "matched" and v.found]
-        shown = {f.rule.id for f in found}
-        found = [f for f in found if not f.rule.yields_to & shown]
-        if any(v.outcome == "echo" for v in verdicts):
+            trial = self.pipeline.trials.under(gates, self.chunk.source, trusted=False)
+        found, echo, unknown_crash = trial.shown(record.text, lambda: self._texts(behind))
+        if echo:
             self._count_once(offset, _ECHO)
+        if unknown_crash:
+            self._count_once(offset, _UNMATCHED)
         for one in found:
             if one.rule.kind == "fact":
                 self._learn(one)
-        signatures = [f for f in found if f.rule.kind == "signature"]
-        for one in signatures:
-            self._show(candidate, offset, record, one)
-        if not signatures and any(f.rule.kind == "shape" for f in found):
-            self._count_once(offset, _UNMATCHED)
+        for one in found:
+            if one.rule.kind == "signature":
+                self._show(candidate, offset, record, one)
 
     def _show(self, candidate: Candidate, offset: int, record: Record, found: Found) -> None:
-        chunk, signature = self.chunk, found.rule.id
+        chunk, signature, captures = self.chunk, found.rule.id, found.captures
         if (offset, signature) in self.shown:
             return
         self.shown.add((offset, signature))
         line = self._line_of(candidate)
         marks = self.context.marks
         if signature in self.pipeline._context_ids and (signature in marks or len(marks) < MAX_MARKS):
-            mark = Mark(path=chunk.path, line=line, text=record.text[: MAX_TEXT // 16], captures=found.captures)
+            mark = Mark(path=chunk.path, line=line, text=record.text[: MAX_TEXT // 16], captures=captures)
             self.context = replace(self.context, marks={**marks, signature: mark})
         time, time_source = self._time_of(candidate, record)
         self.tally.matches.append(
@@ -292,9 +286,9 @@ class _Work:
                 time_source=time_source,
                 read_at=chunk.read_at,
                 text=record.text[: MAX_TEXT // 8],
-                captures=dict(found.captures),
+                captures=captures,
                 gpu=gpu_of(found, record.device),
-                rank=record.rank or found.captures.get("rank"),
+                rank=record.rank or captures.get("rank"),
                 job=chunk.job,
                 context=self.context,
             )
@@ -345,12 +339,21 @@ class _Work:
             return record.time, "log"
         if record.mono is not None:  # no wall clock: its own axis, so that distances are right
             return record.mono, "observed"
-        own = self.chunk.data[candidate.start : min(candidate.stop, candidate.start + _HEAD)]
-        for head in itertools.chain([own], itertools.islice(self.heads_before(candidate.start), TIME_LOOK_BACK)):
-            stamped = decode.decode(head, self.chunk.format, self.chunk.source, self.clock)
-            if stamped.time is not None:
-                return stamped.time, "log"
+        looked = -1
+        before = preceding(self.chunk.data, candidate.start, TIME_LOOK_BACK)
+        for start, stop in itertools.chain([(candidate.start, candidate.stop)], before):
+            looked += 1
+            if start not in self._times:
+                self._times[start] = self._time_in(self.chunk.data[start : min(stop, start + _HEAD)])
+            if (stamp := self._times[start]) is not None:
+                return stamp, "log"
+        for head in self._heads[: TIME_LOOK_BACK - looked]:
+            if (stamp := self._time_in(head)) is not None:
+                return stamp, "log"
         return self.chunk.read_at, "observed"
+
+    def _time_in(self, head: bytes) -> float | None:
+        return decode.time_of(head, self.chunk.format, self.chunk.source, self.clock)
 
     def _is_trusted(self, record: Record) -> bool:
         """Only the kernel's own lines are kernel evidence: facility 0 in kmsg form, no other syslog tag in text form."""

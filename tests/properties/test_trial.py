@@ -1,0 +1,187 @@
+"""The short cuts that a flood of lines takes give the answers of the long way."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import regex
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter import packs
+from exporter.core.digits import exchangeable
+from exporter.core.match import Found, Matcher
+from exporter.core.model import SourceKind
+from exporter.core.prefilter import Prefilter
+from exporter.core.signatures import FLAGS
+from exporter.core.trial import WORTH_EXCHANGING, Shown, Trial, Trials
+from tests.helpers import catalogue_of
+
+# Patterns and texts of one small alphabet, so that they meet; the hazards are what PCRE and regex read differently.
+PATTERNS = [
+    "GPU fault", r"fault at 0x\w+", r"(?i)gpu fault", r"\AGPU", r"fault$", r"fault\Z", r"^at", r"\bat\b", r"\s+0x", r"\S 1",
+    r"fault(?! at)", r"(?<=GPU )fault", r"(?P<a>\w)(?P=a)", r"(?>GPU|at) ", r"GPU ++fault", r"[^\s\d]{3}\d", r"Xid \d+: 7[0-9]",
+    r"[1-3]{2}", r"(?:at|fault){e<=1}", r"❯ \S", r"(?i)K", r"a.t", r"\w+\W\w+", "fault\nat", r"\n^$", r"(?x) GPU \  fault # x",
+]  # fmt: skip
+WORDS = [
+    "GPU",
+    " ",
+    "fault",
+    " at ",
+    "0x7f",
+    "0x12",
+    "1",
+    "23",
+    "79",
+    ":",
+    "Xid 79: 79",
+    "\n",
+    "\x1c",
+    "\x85",
+    "❯",
+    "é",
+    "K",
+    "k",
+    "\t",
+    "٣",
+]
+TEXTS = st.lists(st.sampled_from(WORDS), max_size=8).map("".join)
+
+
+@given(TEXTS)
+def test_a_prefilter_rules_out_no_pattern_that_is_there(text: str) -> None:
+    there = {i for i, pattern in enumerate(PATTERNS) if regex.search(pattern, text, FLAGS)}
+    possible = PREFILTER.possible(text)
+    assert possible is None or there <= set(possible)
+
+
+PREFILTER = Prefilter(PATTERNS, worth_it=0)
+
+
+def test_a_prefilter_rules_something_out() -> None:
+    possible = PREFILTER.possible("nothing of all that")
+    assert possible is not None
+    assert len(possible) < len(PATTERNS) / 2
+
+
+def test_a_prefilter_that_is_not_wanted_rules_nothing_out() -> None:
+    assert Prefilter(PATTERNS, wanted=False, worth_it=0).possible("x") is None
+    assert Prefilter(PATTERNS, worth_it=1).possible("x") is None
+
+
+@given(st.sampled_from(PATTERNS), TEXTS.filter(str.isascii), st.randoms(use_true_random=False))
+def test_no_pattern_tells_texts_apart_whose_digits_are_exchangeable(
+    pattern: str, text: str, dice: random.Random
+) -> None:
+    table = exchangeable([pattern])
+    if table is None:
+        return
+    alike = {chr(d): [chr(e) for e in b"0123456789" if table[e] == table[d]] for d in b"0123456789"}
+    other = "".join(dice.choice(alike.get(c, [c])) for c in text)
+    one, two = regex.search(pattern, text, FLAGS), regex.search(pattern, other, FLAGS)
+    assert (one and one.span()) == (two and two.span())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "apart"),
+    [
+        (r"\d+ GPUs? \w", set()),
+        ("error 700", {"7", "0"}),
+        ("[1-3]x", {"1"}),
+        ("[^5]", {"5"}),
+        (r"x{3,4}(?=a9)", {"9"}),
+    ],
+)
+def test_a_digit_that_a_pattern_asks_for_stands_for_itself(pattern: str, apart: set[str]) -> None:
+    table = exchangeable([pattern])
+    assert table
+    others = [d for d in "0123456789" if d not in apart and d not in "123"]
+    assert all(table[ord(d)] != table[ord(other)] for d in apart for other in others if d != other)
+    assert len({table[ord(d)] for d in others}) == 1
+
+
+@pytest.mark.parametrize("pattern", [r"(\w)\1", r"(?:GPU){e<=1}", r"(a)?(?(1)b|c)"])
+def test_what_compares_text_with_text_has_no_exchangeable_digits(pattern: str) -> None:
+    assert exchangeable([pattern]) is None
+
+
+# A trial and a matcher
+
+
+def judged(matcher: Matcher, text: str, behind: list[str], source: SourceKind) -> Shown:
+    """What `Matcher.judge` says to a line and the lines behind it."""
+    rules = [rule for rule in matcher.rules if source in rule.sources]
+    verdicts = matcher.judge(text, [rule for rule in rules if rule.lines == 1], source)
+    for rule in sorted((rule for rule in rules if rule.lines > 1), key=lambda rule: rule.lines):
+        block = "\n".join([text, *behind[: rule.lines - 1]])
+        verdicts += [v for v in matcher.judge(block, [rule], source) if v.found is None or v.found.start <= len(text)]
+    found = [v.found for v in verdicts if v.outcome == "matched" and v.found]
+    shown = {one.rule.id for one in found}
+    found = [one for one in found if not one.rule.yields_to & shown]
+    signatures = [one for one in found if one.rule.kind == "signature"]
+    return Shown(
+        tuple(one for one in found if one.rule.kind != "shape"),
+        any(v.outcome == "echo" for v in verdicts),
+        not signatures and any(one.rule.kind == "shape" for one in found),
+    )
+
+
+def told(shown: Shown) -> tuple[object, ...]:
+    def of(one: Found) -> tuple[object, ...]:
+        return (one.rule.id, one.start, one.captures)
+
+    return (sorted(map(of, shown.found), key=repr), shown.echo, shown.unknown_crash)
+
+
+MATCHER = Matcher(
+    catalogue_of(r"""
+signatures:
+  - {id: gpu_fault, patterns: ['GPU fault(?: at (?P<address>0x\w+))?'], unless: ['fault at 0x12'], yields_to: [xid_79]}
+  - {id: xid_79, patterns: ['Xid (?P<number>79): (?P<step>\d+)']}
+  - {id: xid_other, patterns: ['Xid (?P<number>\d+)'], yields_to: ['xid_7*']}
+  - {id: fault_block, lines: 2, patterns: ['fault(?P<more>.*)\nXid'], yields_to: [gpu_fault]}
+  - {id: fault_pair, lines: 3, patterns: ['fault.*\n.*fault']}
+log_facts: [{id: fact_step, patterns: ['fault at (?P<step>\w+)'], set: {step: '{step}'}}]
+crash_shapes: [{id: any_fault, patterns: ['fault']}]
+echoes: [{id: typed, patterns: ['\A❯ ', '\A\d+: ', '"']}]
+""")
+)
+EAGER = Trials(MATCHER, prefilters=True)
+TRIAL = Trial([r for r in MATCHER.rules if "job" in r.sources], EAGER, MATCHER, "job")
+LINES = TEXTS.map(lambda text: text.replace("\n", " "))
+
+
+@given(LINES, st.lists(LINES, max_size=2))
+def test_a_trial_finds_what_a_judgement_finds(text: str, behind: list[str]) -> None:
+    assert told(TRIAL.shown(text, lambda: behind)) == told(judged(MATCHER, text, behind, "job"))
+
+
+@pytest.mark.parametrize("source", ["job", "kernel"])
+def test_a_flood_of_each_built_in_example_shows_what_one_does(source: SourceKind) -> None:
+    catalogue = packs.load(whole=True)
+    matcher = Matcher(catalogue)
+    items = [*catalogue.signatures.values(), *catalogue.log_facts, *catalogue.crash_shapes, *catalogue.echoes]
+    rules = [rule for rule in matcher.rules if source in rule.sources]
+    trial = Trial(rules, Trials(matcher, prefilters=False), matcher, source)
+    for number in range(WORTH_EXCHANGING):
+        trial.shown(f"line {number}", lambda: ())
+    for item in items:
+        for example in (*item.examples, *item.near_misses):
+            text, *behind = example.text.rstrip("\n").split("\n")
+            expected = told(judged(matcher, text, behind, source))
+            for _ in range(2):  # as it comes first, and as it is remembered
+                assert told(trial.shown(text, lambda behind=behind: behind)) == expected  # type: ignore[misc]
+
+
+def test_no_built_in_echo_is_ruled_out_of_what_it_is_an_example_of() -> None:
+    catalogue = packs.load(whole=True)
+    patterns = [pattern for echo in catalogue.echoes for pattern in echo.patterns]
+    prefilter = Prefilter(patterns, worth_it=0)
+    items = [*catalogue.signatures.values(), *catalogue.crash_shapes, *catalogue.echoes]
+    for line in (
+        line for item in items for example in (*item.examples, *item.near_misses) for line in example.text.split("\n")
+    ):
+        possible = prefilter.possible(line)
+        there = {i for i, pattern in enumerate(patterns) if regex.search(pattern, line, FLAGS)}
+        assert possible is None or there <= set(possible)
