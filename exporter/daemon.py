@@ -19,9 +19,9 @@ from exporter.config import Config
 from exporter.core import records
 from exporter.core.casebook import Casebook
 from exporter.core.catalogue import Catalogue
+from exporter.core.knowledge import Signature
 from exporter.core.model import PEER_FAILURE, UNKNOWN, Chunk, Diagnosis, Vendor
 from exporter.core.pipeline import Pipeline, Processed
-from exporter.core.signatures import Signature
 from exporter.exposition import MetricsSnapshot
 from exporter.gpu_processes import GpuProcesses
 from exporter.journal import Journal

@@ -13,7 +13,7 @@ from exporter.core.model import Layer, Severity, Vendor
 
 if TYPE_CHECKING:
     from exporter.core.catalogue import Loaded
-    from exporter.core.signatures import RootCause, Signature
+    from exporter.core.knowledge import RootCause, Signature
 
 HELP = "the signature author's tools"
 DESCRIPTION = "Lists, shows, checks, tests and describes signatures. docs/writing-signatures.md says how to write one."
@@ -76,6 +76,7 @@ def _show(options: argparse.Namespace) -> int:
     import yaml
 
     from exporter import packs
+    from exporter.core.knowledge import as_written
 
     loaded = packs.load_texts([Path(d) for d in options.signatures_dir or ()])
     catalogue = loaded.catalogue
@@ -87,8 +88,7 @@ def _show(options: argparse.Namespace) -> int:
         return 2
     for item in items:
         print(f"# {_defined_in(loaded, item)}")
-        data = item.model_dump(by_alias=True, exclude_defaults=True, mode="json")
-        print(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110), end="")
+        print(yaml.safe_dump(as_written(item), sort_keys=False, allow_unicode=True, width=110), end="")
     if options.id in catalogue.root_causes:
         print("# explains:")
         for name in sorted(catalogue.matching(catalogue.root_causes[options.id].signatures)):

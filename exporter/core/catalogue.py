@@ -7,27 +7,27 @@ may hold is in `signatures`; files are read by the caller.
 from __future__ import annotations
 
 import fnmatch
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-
-from pydantic import Field, ValidationError
+from typing import Any
 
 from exporter.core import gates
-from exporter.core.problems import Document, InvalidInput, Loc, Problem
-from exporter.core.signatures import (
+from exporter.core.knowledge import (
     CrashShape,
     Echo,
-    Gated,
     Identified,
     LogFact,
     Pack,
-    PackModel,
+    Patterned,
     RootCause,
     Signature,
+    as_written,
+    from_written,
     leaves,
-    validation_problems,
 )
+from exporter.core.problems import Document, InvalidInput, Loc, Problem
 
 
 @dataclass(frozen=True)  # without slots: what is derived from globs is derived once
@@ -134,50 +134,64 @@ def load(texts: Sequence[Text], builtin: Compiled | Sequence[Text] = ()) -> Load
     return Loaded(catalogue, tuple(own), () if isinstance(builtin, Compiled) else tuple(beneath))
 
 
-def _read_packs(texts: Iterable[Text], problems: list[Problem]) -> list[PackFile]:
+def _read_packs(texts: Sequence[Text], problems: list[Problem]) -> list[PackFile]:
     """The packs of those texts that are sound; what is wrong with the others goes into `problems`."""
-    from exporter.core.yamltext import parse  # 40 ms that a start from compiled packs does without
+    if not texts:
+        return []
+    from pydantic import ValidationError  # with schema and YAML 0.2 s that a start from compiled packs does without
+
+    from exporter.core import signatures
+    from exporter.core.yamltext import parse
 
     files: list[PackFile] = []
     for file, text in texts:
         try:
             document = parse(text, file)
-            files.append(PackFile(document, Pack.model_validate(document.data)))
+            files.append(PackFile(document, signatures.Pack.model_validate(document.data).read()))
         except InvalidInput as error:
             problems.extend(error.problems)
         except ValidationError as error:
-            problems.extend(validation_problems(document, error))
+            problems.extend(signatures.validation_problems(document, error))
     return files
 
 
 def compile_packs(texts: Sequence[Text]) -> str:
     """Packs as one JSON text that loads without being checked again: for the wheel. Examples stay in the YAML."""
     loaded = load(texts)
-    compiled = Compiled(
-        packs=[file.pack for file in loaded.own],
-        gates_of={
-            pattern: [(g.literal.decode(), g.ignore_case) for g in sorted(gs)]
-            for pattern, gs in loaded.catalogue.gates.items()
-        },
-    )
-    leave_out = {"packs": {"__all__": {kind: {"__all__": {"examples", "near_misses"}} for kind in _PATTERNED}}}
-    return compiled.model_dump_json(by_alias=True, exclude_defaults=True, exclude=leave_out)
+    gates_of = {
+        pattern: [(g.literal.decode(), g.ignore_case) for g in sorted(gs)]
+        for pattern, gs in loaded.catalogue.gates.items()
+    }
+    packs = [as_written(_without_examples(file.pack)) for file in loaded.own]
+    return json.dumps({"packs": packs, "gates": gates_of}, separators=(",", ":"))
 
 
 def load_compiled(text: str) -> Compiled:
     """What `compile_packs` wrote."""
-    return Compiled.model_validate_json(text, context={"checked": True})
+    data = json.loads(text)
+    return Compiled(
+        packs=tuple(from_written(Pack, pack) for pack in data["packs"]),
+        gates={
+            pattern: frozenset(gates.Gate(literal.encode(), blind) for literal, blind in of)
+            for pattern, of in data["gates"].items()
+        },
+    )
 
 
-class Compiled(PackModel):
+@dataclass(frozen=True, slots=True)
+class Compiled:
     """Packs that have been checked, with the gates of their patterns."""
 
-    packs: list[Pack] = Field(default_factory=list)
-    gates_of: dict[str, list[tuple[str, bool]]] = Field(default_factory=dict)
+    packs: tuple[Pack, ...] = ()
+    gates: Mapping[str, frozenset[gates.Gate]] = field(default_factory=dict)
 
-    @property
-    def gates(self) -> dict[str, frozenset[gates.Gate]]:
-        return {p: frozenset(gates.Gate(text.encode(), blind) for text, blind in gs) for p, gs in self.gates_of.items()}
+
+def _without_examples(pack: Pack) -> Pack:
+    def less(items: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(replace(item, examples=(), near_misses=()) for item in items)
+
+    bare: dict[str, Any] = {kind: less(getattr(pack, kind)) for kind in _PATTERNED}
+    return replace(pack, **bare)
 
 
 Text = tuple[str, str]  # the name of a file, and what is in it
@@ -191,7 +205,7 @@ def _join(packs: Sequence[Pack], known: Mapping[str, frozenset[gates.Gate]]) -> 
     log_facts = {f.id: f for p in packs for f in p.log_facts}
     echoes = {e.id: e for p in packs for e in p.echoes}
     crash_shapes = {s.id: s for p in packs for s in p.crash_shapes}
-    gated: list[Gated] = [*signatures.values(), *log_facts.values(), *crash_shapes.values()]
+    gated: list[Patterned] = [*signatures.values(), *log_facts.values(), *crash_shapes.values()]
     patterns = {pattern for item in gated for pattern in item.patterns}
     return Catalogue(
         gates={pattern: known.get(pattern) or gates.derive(pattern) for pattern in patterns},
@@ -200,7 +214,7 @@ def _join(packs: Sequence[Pack], known: Mapping[str, frozenset[gates.Gate]]) -> 
         log_facts=tuple(log_facts.values()),
         echoes=tuple(echoes.values()),
         crash_shapes=tuple(crash_shapes.values()),
-        pack_of={item.id: p.pack for p in packs for item in (*p.signatures, *p.root_causes)},
+        pack_of={item.id: p.pack for p in packs for items in (p.signatures, p.root_causes) for item in items},
     )
 
 

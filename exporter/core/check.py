@@ -11,10 +11,10 @@ import regex
 
 from exporter.core.backtracking import ambiguous_loop
 from exporter.core.catalogue import Catalogue, Loaded, PackFile
+from exporter.core.knowledge import FLAGS, LogFact, Patterned, leaves
 from exporter.core.match import slots
 from exporter.core.problems import Loc, Problem
 from exporter.core.promises import broken_promises
-from exporter.core.signatures import FLAGS, LogFact, Patterned, leaves
 
 
 def errors(loaded: Loaded) -> list[Problem]:

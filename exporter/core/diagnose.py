@@ -16,9 +16,9 @@ import regex
 
 from exporter.core.catalogue import Catalogue
 from exporter.core.incidents import Entry
+from exporter.core.knowledge import FLAGS, Condition, RootCause
 from exporter.core.match import TIMEOUT_SECONDS
 from exporter.core.model import PEER_FAILURE, UNKNOWN, Diagnosis, Evidence, Incident, Mark, Truth, Verdict
-from exporter.core.signatures import FLAGS, Condition, RootCause
 from exporter.core.versions import VersionRange
 
 _STRENGTHS = "ABCDE"

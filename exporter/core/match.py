@@ -16,9 +16,9 @@ import regex
 from exporter.core.catalogue import Catalogue
 from exporter.core.facts.pci import normalise_pci
 from exporter.core.gates import Gate
+from exporter.core.knowledge import FLAGS, LogFact, Patterned, Signature
 from exporter.core.model import SourceKind
 from exporter.core.prefilter import Prefilter
-from exporter.core.signatures import FLAGS, LogFact, Patterned, Signature
 
 TIMEOUT_SECONDS = 0.05  # a hundred times what the slowest built-in pattern takes on a text of MAX_TEXT characters
 MAX_TIMEOUTS = 3  # then the pattern is off: 0.15 s of a block's time is the most that a bad one may cost

@@ -12,11 +12,11 @@ from typing import Literal
 
 from exporter.core import decode, gates
 from exporter.core.catalogue import Catalogue, PackFile
+from exporter.core.knowledge import CrashShape, Echo, LogFact, Patterned, Signature
 from exporter.core.match import Outcome, Verdict
 from exporter.core.model import Chunk, SourceKind
 from exporter.core.pipeline import Pipeline, Processed
 from exporter.core.problems import Loc, Problem
-from exporter.core.signatures import CrashShape, Echo, LogFact, Patterned, Signature
 
 EngineName = Literal["auto", "hyperscan", "python"]
 BOTH: tuple[EngineName, ...] = ("hyperscan", "python")
@@ -163,7 +163,7 @@ def _furthest(pipeline: Pipeline, item: Patterned, text: str) -> Verdict | None:
         records = [decode.decode(line.encode(), "plain", source, clock).text for line in lines]
         for number, line in enumerate(lines):
             hit = {gate for _, gate in pipeline.engine_for(source).scan(line.encode())}
-            rules = pipeline.rules_under(hit, source)
+            rules = pipeline.matcher.tried_under(hit, source)
             if not any(rule.id == item.id for rule in rules):
                 continue
             verdicts = [

@@ -1,12 +1,12 @@
 """What a signature, a root cause and a pack are.
 
 The pydantic models are the schema of a pack file: `signatures schema` prints them and editors complete from them.
-Packs are joined in `catalogue`, matched in `match`; conditions are judged in `diagnose`.
+Packs are joined in `catalogue`, matched in `match`; conditions are judged in `diagnose`: all from the plain values of
+`knowledge`, so that pydantic is imported only where a pack's text is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 import regex
@@ -17,23 +17,20 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
-    ValidationInfo,
     model_validator,
 )
 
-from exporter.core import gates, patterns
+from exporter.core import gates, knowledge, patterns
+from exporter.core.knowledge import FLAGS
 from exporter.core.model import Layer, Role, Severity, SourceKind, Vendor, Verdict
 from exporter.core.problems import Document, Loc, Problem
 from exporter.core.versions import VersionRange
 
-FLAGS = regex.VERSION0 | regex.MULTILINE  # re's own syntax, so that gates can be read off with re's parser
 MAX_LINES = 12  # the longest block known is amdgpu's page fault with 11 lines
 OPERATORS = ("equals", "in_", "matches", "exists", "version")
 
 
-def _compiles(pattern: str, info: ValidationInfo) -> str:
-    if _is_checked(info):
-        return pattern
+def _compiles(pattern: str) -> str:
     if why := patterns.refusal(pattern):
         raise ValueError(why)
     try:
@@ -43,15 +40,9 @@ def _compiles(pattern: str, info: ValidationInfo) -> str:
     return pattern
 
 
-def _has_gate(pattern: str, info: ValidationInfo) -> str:
-    if not _is_checked(info):
-        gates.derive(pattern)  # raises NoGate, which says what to do
+def _has_gate(pattern: str) -> str:
+    gates.derive(pattern)  # raises NoGate, which says what to do
     return pattern
-
-
-def _is_checked(info: ValidationInfo) -> bool:
-    """Whether what is read has been checked before, pattern by pattern: a compiled catalogue (see `compiled`)."""
-    return bool(info.context and info.context.get("checked"))
 
 
 def _is_range(text: str) -> str:
@@ -250,20 +241,11 @@ class Pack(PackModel):
         default_factory=list, description="what a crash looks like to someone who knows no signature"
     )
 
-
-def leaves(cause: RootCause) -> Iterator[tuple[Loc, Condition]]:
-    """Every leaf condition of a cause, its supports and counters included, with its place inside the cause."""
-    stack: list[tuple[Loc, Condition]] = [(("when",), cause.when)] if cause.when else []
-    stack += [(("supported_by", n), c) for n, c in enumerate(cause.supported_by)]
-    stack += [(("against", n), c) for n, c in enumerate(cause.against)]
-    while stack:
-        loc, condition = stack.pop(0)
-        for key in ("all", "any"):
-            stack += [((*loc, key, n), child) for n, child in enumerate(getattr(condition, key) or ())]
-        if condition.not_:
-            stack.append(((*loc, "not"), condition.not_))
-        elif not condition.all and not condition.any:
-            yield loc, condition
+    def read(self) -> knowledge.Pack:
+        """The pack as the plain value that everything else works with."""
+        written = self.model_dump(by_alias=True, exclude_defaults=True)
+        pack: knowledge.Pack = knowledge.from_written(knowledge.Pack, written)
+        return pack
 
 
 class LocatedError(ValueError):

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 
 from exporter.core.gates import MAX_ALTERNATIVES, MAX_LENGTH, MIN_LENGTH, Gate, NoGate, derive
+from exporter.core.knowledge import FLAGS
 from exporter.core.patterns import Unreadable
-from exporter.core.signatures import FLAGS
 
 
 def literals(pattern: str) -> set[str]:

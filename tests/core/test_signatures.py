@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from exporter.core.catalogue import Catalogue, compile_packs, load_compiled, load_packs
+from exporter.core.knowledge import leaves
 from exporter.core.problems import InvalidInput
-from exporter.core.signatures import leaves
 from tests.helpers import catalogue_of
 
 PACK = """\

@@ -9,7 +9,7 @@ import pytest
 from exporter import packs
 from exporter.core.catalogue import Catalogue
 from exporter.core.facts import process
-from exporter.core.signatures import leaves
+from exporter.core.knowledge import leaves
 from exporter.probes import FACTS
 
 

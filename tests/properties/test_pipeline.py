@@ -15,9 +15,9 @@ from exporter.core.catalogue import Catalogue
 from exporter.core.decode import Clock
 from exporter.core.engine import HyperscanEngine, PythonEngine
 from exporter.core.gates import Gate
+from exporter.core.knowledge import FLAGS
 from exporter.core.model import LogFormat
 from exporter.core.pipeline import MAX_BETWEEN, Pipeline
-from exporter.core.signatures import FLAGS
 from tests.helpers import NOW, Tail, catalogue_of, chunk
 
 Place = tuple[str, int, int]  # signature, line, offset

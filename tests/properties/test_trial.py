@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from exporter import packs
 from exporter.core.digits import exchangeable
+from exporter.core.knowledge import FLAGS
 from exporter.core.match import Found, Matcher
 from exporter.core.model import SourceKind
 from exporter.core.prefilter import Prefilter
-from exporter.core.signatures import FLAGS
 from exporter.core.trial import WORTH_EXCHANGING, Shown, Trial, Trials
 from tests.helpers import catalogue_of
 
