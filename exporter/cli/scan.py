@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import json
 import os
+import shlex
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -15,7 +18,7 @@ from exporter.cli import options as flags
 
 if TYPE_CHECKING:
     from exporter.core.catalogue import Catalogue
-    from exporter.scan.run import Scanned, Summary
+    from exporter.scan.run import Summary
 
 HELP = "find and explain crashes in logs: files, folders, globs, archives, or - for stdin"
 DESCRIPTION = (
@@ -42,35 +45,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--progress", action=argparse.BooleanOptionalAction, default=None, help="default: on a terminal"
     )
+    parser.add_argument(
+        "--resume", metavar="PATH", help="go on with this log of those given: the one in which a scan was stopped"
+    )
     flags.add_catalogue(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     from exporter import packs
-    from exporter.scan.plan import Unread, expand, plan
+    from exporter.cli.progress import Progress
+    from exporter.scan.plan import Unread, Wanted, expand
     from exporter.scan.run import scan
 
     catalogue = packs.load([Path(d) for d in options.signatures_dir or ()])
     facts = facts_named(options.facts)
     node = flags.node_name()
-    tasks = [found if isinstance(found, Unread) else plan(found, options.source) for found in expand(options.paths)]
-    with _Progress(len(tasks), options.progress) as progress:
+    logs: Iterator[Wanted | Unread] = (
+        found if isinstance(found, Unread) else Wanted(found, options.source) for found in expand(options.paths)
+    )
+    if options.resume:
+        logs = itertools.dropwhile(lambda log: log.path != options.resume, logs)
+    with Progress(options.paths, options.progress) as progress:
         summary = scan(
-            tasks,
-            catalogue,
-            node=node,
-            facts=facts,
-            workers=options.workers or os.cpu_count() or 1,
-            progress=progress.advance,
+            logs, catalogue, node=node, facts=facts, workers=options.workers or os.cpu_count() or 1, progress=progress
         )
+    if options.resume and not (summary.files or summary.unread or summary.stopped_at):
+        print(
+            f"gpufault scan: no log {options.resume} among those to scan; give --resume as it was told", file=sys.stderr
+        )
+        return 2
     for unread in summary.unread:
         print(f"{unread.path}: not read: {unread.why}", file=sys.stderr)
+    if summary.stopped_at:
+        print(
+            f"stopped in {summary.stopped_at}: what was found so far follows;"
+            f" go on with the same command and --resume {shlex.quote(summary.stopped_at)}",
+            file=sys.stderr,
+        )
     if options.output:
         with open(options.output, "w", encoding="utf-8", newline="") as file:
             _write(file, options.format, summary, catalogue, node, facts_known=bool(facts))
     else:
         _write(sys.stdout, options.format, summary, catalogue, node, facts_known=bool(facts))
-    if summary.unread and not summary.files:
+    if summary.stopped_at:
+        return 128 + signal.SIGINT
+    if summary.unread and not summary.files and not summary.bytes:
         return 3
     return 1 if summary.diagnoses else 0
 
@@ -129,41 +148,3 @@ def _write(out: IO[str], form: str, summary: Summary, catalogue: Catalogue, node
 
 def _color(out: IO[str]) -> bool:
     return out.isatty() and "NO_COLOR" not in os.environ
-
-
-class _Progress:
-    """A progress bar on a terminal's stderr; nothing elsewhere."""
-
-    def __init__(self, total: int, wanted: bool | None) -> None:
-        self._bar: Any = None
-        if wanted if wanted is not None else sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[rate]}"),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._task = self._bar.add_task("scanning", total=total, rate="")
-            self._bytes = 0
-
-    def __enter__(self) -> _Progress:
-        if self._bar:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar:
-            self._bar.stop()
-
-    def advance(self, scanned: Scanned) -> None:
-        """One more file is done."""
-        if self._bar:
-            self._bytes += scanned.bytes
-            elapsed = self._bar.tasks[0].elapsed or 1e-9
-            self._bar.update(self._task, advance=1, rate=f"{self._bytes / elapsed / 1e6:.0f} MB/s")

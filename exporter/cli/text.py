@@ -98,7 +98,7 @@ def _total(roots: Sequence[Mapping[str, Any]], summary: Summary) -> str:
     if summary.unmatched:
         text += f"; {summary.unmatched} lines look like a crash that no signature knows"
     if summary.unread:
-        text += f"; {len(summary.unread)} could not be read (see above)"
+        text += f"; {len(summary.unread)} log{'s' * (len(summary.unread) != 1)} could not be read whole (see stderr)"
     return text + ".\n"
 
 

@@ -39,7 +39,11 @@ class Casebook:
 
     def add(self, matches: Iterable[Match]) -> None:
         """Let matches join their incidents."""
-        for incident in condense(matches, self._open.window):
+        self.join(condense(matches, self._open.window))
+
+    def join(self, incidents: Iterable[Incident]) -> None:
+        """The same of matches that were condensed before."""
+        for incident in incidents:
             self._open.join(incident)
 
     def settle(self, now: float, facts_at: FactsAt, *, everything: bool = False) -> list[Diagnosis]:

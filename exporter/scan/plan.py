@@ -6,7 +6,6 @@ import glob
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from exporter.core import decode
@@ -28,6 +27,14 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """A log to scan of which it is not known yet what it is."""
+
+    path: str
+    source: Literal["job", "kernel", "auto"] = "auto"
+
+
+@dataclass(frozen=True, slots=True)
 class Unread:
     """A path that could not be read, and why."""
 
@@ -36,12 +43,17 @@ class Unread:
 
 
 def expand(paths: Sequence[str]) -> Iterator[str | Unread]:
-    """Files, folders (all below them) and globs to file paths, each once, in order."""
+    """Files, folders (all below them) and globs to file paths, each once; below a folder in order. Found as they are
+    asked for: a folder may hold a million.
+    """
     seen: set[str] = set()
-    for path in paths:
+    for number, path in enumerate(paths, 1):
         for found in _below(path):
             if isinstance(found, Unread) or found not in seen:
-                seen.add(str(found))
+                if number < len(paths) and isinstance(
+                    found, str
+                ):  # nothing comes behind the last that might be the same
+                    seen.add(found)
                 yield found
 
 
@@ -49,8 +61,8 @@ def plan(path: str, source: Literal["job", "kernel", "auto"]) -> Task | Unread:
     """How to read one file, by its name and its first lines."""
     try:
         first = head(path, SAMPLE_BYTES)
-    except (OSError, EOFError, ValueError) as error:
-        return Unread(path, getattr(error, "strerror", None) or str(error) or repr(error))
+    except OSError as error:
+        return Unread(path, error.strerror or str(error))
     lines = [line for line in first.split(b"\n")[:SAMPLE_LINES] if line.strip()]
     kind: SourceKind = source if source != "auto" else ("kernel" if _is_kernel(path, lines) else "job")
     return Task(path, kind, form_of(lines, kind))
@@ -79,8 +91,22 @@ def _below(path: str) -> Iterable[str | Unread]:
     if path == STDIN:
         return [path]
     if os.path.isdir(path):
-        return [str(found) for found in sorted(Path(path).rglob("*")) if found.is_file()]
+        return _in_folder(path)
     if os.path.exists(path) or not glob.has_magic(path):
         return [path]
     found = sorted(p for p in glob.glob(path, recursive=True) if os.path.isfile(p))
     return found or [Unread(path, "matches no file")]
+
+
+def _in_folder(folder: str) -> Iterator[str | Unread]:
+    """All files below a folder. Links to folders are not followed: they may lead round in a circle."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        yield Unread(folder, error.strerror or str(error))
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _in_folder(entry.path)
+        elif entry.is_file():
+            yield entry.path

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
 import os
 import stat
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
 STDIN = "-"
 BLOCK_BYTES = 1 << 20  # Hyperscan is at its full speed from 64 KiB on; 1 MiB stays in a core's cache
-_OPENERS: dict[str, Callable[[str, str], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 def head(path: str, size: int) -> bytes:
@@ -28,16 +24,73 @@ def head(path: str, size: int) -> bytes:
         return log.read(size)
 
 
-def open_log(path: str) -> AbstractContextManager[IO[bytes]]:
-    """A stream of the log's bytes, unpacked by its name's ending. Raises OSError for what is no regular file."""
+@contextmanager
+def open_log(path: str) -> Iterator[IO[bytes]]:
+    """A stream of the log's bytes, unpacked by its name's ending.
+
+    Raises OSError, here and while it is read, for what is no regular file and for what is damaged.
+    """
     if path == STDIN:
-        return nullcontext(sys.stdin.buffer)
-    opener = _OPENERS.get(os.path.splitext(path)[1])
-    if opener:
-        stream: IO[bytes] = opener(path, "rb")
-        return stream
+        yield sys.stdin.buffer
+        return
+    with ExitStack() as stack:
+        file = stack.enter_context(_regular(path))
+        unpack = _UNPACKERS.get(os.path.splitext(path)[1])
+        if unpack is None:
+            yield file
+            return
+        unpacked, damage = unpack(file)
+        try:
+            yield stack.enter_context(unpacked)
+        except (EOFError, damage) as error:
+            raise OSError(None, f"is damaged: {error}; what stands before the damage was read") from error
+
+
+def is_archive(path: str) -> bool:
+    """Whether a log is unpacked while it is read."""
+    return os.path.splitext(path)[1] in _UNPACKERS
+
+
+def _regular(path: str) -> io.FileIO:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(None, "is no regular file; give a file, or - for stdin")
     return io.FileIO(descriptor, "r")
+
+
+# Each gives the stream and what it raises for damage beside OSError; imported only for such a log.
+def _gzip(file: IO[bytes]) -> tuple[Any, type[Exception]]:
+    import gzip
+    import zlib
+
+    return gzip.GzipFile(fileobj=file), zlib.error
+
+
+def _bzip2(file: IO[bytes]) -> tuple[Any, type[Exception]]:
+    import bz2
+
+    return bz2.BZ2File(file), EOFError
+
+
+def _xz(file: IO[bytes]) -> tuple[Any, type[Exception]]:
+    import lzma
+
+    return lzma.LZMAFile(file), lzma.LZMAError
+
+
+def _zstd(file: IO[bytes]) -> tuple[Any, type[Exception]]:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+
+    return zstd.ZstdFile(file), zstd.ZstdError
+
+
+_UNPACKERS: dict[str, Callable[[IO[bytes]], tuple[Any, type[Exception]]]] = {
+    ".gz": _gzip,
+    ".bz2": _bzip2,
+    ".xz": _xz,
+    ".zst": _zstd,
+}

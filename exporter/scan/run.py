@@ -1,22 +1,30 @@
-"""Runs a scan: each planned log through a pipeline, all matches into one casebook, diagnoses out in reading order."""
+"""Runs a scan: each log through a pipeline, all incidents into one casebook, diagnoses out in reading order.
+
+Holds no more than the incidents: neither a log's lines nor the list of all logs.
+"""
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from exporter.core import jobs
 from exporter.core.casebook import Casebook
 from exporter.core.catalogue import Catalogue
-from exporter.core.model import Chunk, Diagnosis, Match
+from exporter.core.incidents import OpenIncidents, condense
+from exporter.core.model import Chunk, Diagnosis, Incident
 from exporter.core.pipeline import Pipeline
-from exporter.scan.plan import Task, Unread
+from exporter.scan.plan import Task, Unread, Wanted, plan
 from exporter.scan.reader import BLOCK_BYTES, open_log
 
 WINDOW_SECONDS = 60.0
+AHEAD = 16  # logs a worker that wait to be scanned, or to be told of: a slow one holds up nobody, and few are held
+
+EngineChoice = Literal["auto", "hyperscan", "python"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +32,17 @@ class Scanned:
     """What came of one log."""
 
     path: str
-    bytes: int
-    matches: tuple[Match, ...] = ()
+    bytes: int = 0
+    lines_matched: int = 0
+    incidents: tuple[Incident, ...] = ()
     unmatched: int = 0
     unread: Unread | None = None
+    stopped: bool = False  # by the user, before its end
 
 
 @dataclass(slots=True)
 class Summary:
-    """What came of a scan."""
+    """What came of a scan. `stopped_at` is the log at which the user stopped it: the first that was not read whole."""
 
     files: int = 0
     bytes: int = 0
@@ -40,77 +50,137 @@ class Summary:
     unmatched: int = 0
     unread: list[Unread] = field(default_factory=list)
     diagnoses: list[Diagnosis] = field(default_factory=list)
+    stopped_at: str | None = None
 
 
 def scan(
-    tasks: Iterable[Task | Unread],
+    logs: Iterable[Task | Wanted | Unread],
     catalogue: Catalogue,
     *,
     node: str,
     facts: Mapping[str, str],
-    engine: Literal["auto", "hyperscan", "python"] = "auto",
+    engine: EngineChoice = "auto",
     workers: int = 1,
-    progress: Callable[[Scanned], None] = lambda _: None,
+    progress: Callable[[str, int], None] = lambda _path, _bytes: None,
 ) -> Summary:
-    """Scan all logs. Incidents are those of the daemon, had it read the same bytes."""
+    """Scan all logs. Incidents are those of the daemon, had it read the same bytes.
+
+    `progress` is told of each log's bytes as they are read, and of 0 when it is done.
+    """
     summary = Summary()
     casebook = Casebook(catalogue, node, window=WINDOW_SECONDS, settle=0.0, live=False)
-    todo: list[Task] = []
-    for task in tasks:
-        if isinstance(task, Unread):
-            summary.unread.append(task)
-        else:
-            todo.append(task)
-    for scanned in _scanned(todo, catalogue, engine, workers):
-        summary.files += scanned.unread is None
-        summary.bytes += scanned.bytes
-        summary.lines_matched += len(scanned.matches)
-        summary.unmatched += scanned.unmatched
-        if scanned.unread:
-            summary.unread.append(scanned.unread)
-        casebook.add(scanned.matches)
-        progress(scanned)
-    diagnoses = casebook.settle(time.time(), lambda _: facts, everything=True)
-    order = {task.path: index for index, task in enumerate(sorted(todo, key=lambda t: t.path))}
-    summary.diagnoses = sorted(diagnoses, key=lambda d: (order[d.incident.first.path], d.incident.first.line, d.id))
+    now = time.time()
+    reading = _Reading()
+    if workers > 1:
+        results = _by_workers(logs, catalogue, engine, workers, now, progress, reading)
+    else:
+        results = _by_this_process(logs, catalogue, engine, now, progress, reading)
+    try:
+        for scanned in results:
+            summary.files += scanned.unread is None and not scanned.stopped
+            summary.bytes += scanned.bytes
+            summary.lines_matched += scanned.lines_matched
+            summary.unmatched += scanned.unmatched
+            if scanned.unread:
+                summary.unread.append(scanned.unread)
+            casebook.join(scanned.incidents)
+            if scanned.stopped:
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        summary.stopped_at = reading.path
+    diagnoses = casebook.settle(now, lambda _: facts, everything=True)
+    summary.diagnoses = sorted(diagnoses, key=lambda d: (d.incident.first.path, d.incident.first.line, d.id))
     return summary
 
 
-def _scanned(
-    tasks: Sequence[Task], catalogue: Catalogue, engine: Literal["auto", "hyperscan", "python"], workers: int
-) -> Iterable[Scanned]:
-    now = time.time()
-    if workers <= 1 or len(tasks) <= 1:
-        pipeline = Pipeline(catalogue, engine=engine, utc_offset=-time.timezone)
-        yield from (scan_one(task, pipeline, now) for task in tasks)
-        return
+@dataclass(slots=True)
+class _Reading:
+    """The first log that is not told of yet."""
+
+    path: str = ""
+
+
+def _by_this_process(
+    logs: Iterable[Task | Wanted | Unread],
+    catalogue: Catalogue,
+    engine: EngineChoice,
+    now: float,
+    progress: Callable[[str, int], None],
+    reading: _Reading,
+) -> Iterator[Scanned]:
+    pipeline = Pipeline(catalogue, engine=engine, utc_offset=-time.timezone)
+    for log in logs:
+        reading.path = log.path
+        yield scan_one(log, pipeline, now, progress)
+        progress(log.path, 0)
+
+
+def _by_workers(
+    logs: Iterable[Task | Wanted | Unread],
+    catalogue: Catalogue,
+    engine: EngineChoice,
+    workers: int,
+    now: float,
+    progress: Callable[[str, int], None],
+    reading: _Reading,
+) -> Iterator[Scanned]:
+    from concurrent.futures import Future, ProcessPoolExecutor
+
+    coming = iter(logs)
     with ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(catalogue, engine)) as pool:
-        yield from pool.map(_in_worker, tasks, [now] * len(tasks), chunksize=max(1, len(tasks) // (workers * 8)))
+        running: deque[tuple[str, Future[Scanned]]] = deque()
+        try:
+            while True:
+                for log in itertools.islice(coming, workers * AHEAD - len(running)):
+                    running.append((log.path, pool.submit(_in_worker, log, now)))
+                if not running:
+                    return
+                reading.path, first = running[0]
+                scanned = first.result()
+                running.popleft()
+                yield scanned
+                progress(scanned.path, scanned.bytes)
+                progress(scanned.path, 0)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 _pipelines: list[Pipeline] = []  # of a worker process: its one pipeline, built once
 
 
-def _start_worker(catalogue: Catalogue, engine: Literal["auto", "hyperscan", "python"]) -> None:
+def _start_worker(catalogue: Catalogue, engine: EngineChoice) -> None:
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of a terminal's processes; the first one decides
     _pipelines[:] = [Pipeline(catalogue, engine=engine, utc_offset=-time.timezone)]
 
 
-def _in_worker(task: Task, now: float) -> Scanned:
-    return scan_one(task, _pipelines[0], now)
+def _in_worker(log: Task | Wanted | Unread, now: float) -> Scanned:
+    return scan_one(log, _pipelines[0], now)
 
 
-def scan_one(task: Task, pipeline: Pipeline, now: float) -> Scanned:
+def scan_one(
+    log: Task | Wanted | Unread,
+    pipeline: Pipeline,
+    now: float,
+    progress: Callable[[str, int], None] = lambda _path, _bytes: None,
+) -> Scanned:
     """One log from its first byte to its last."""
-    matches: list[Match] = []
-    unmatched = size = 0
+    task = plan(log.path, log.source) if isinstance(log, Wanted) else log
+    if isinstance(task, Unread):
+        return Scanned(task.path, unread=task)
+    found = OpenIncidents(WINDOW_SECONDS)
+    matched = unmatched = size = 0
     line = 1
+    unread, stopped = None, False
     job = jobs.job_of(task.path) if task.source == "job" else None
     pipeline.forget(task.path)
     try:
         with open_log(task.path) as stream:
             rest, last = b"", False
+            read = getattr(stream, "read1", stream.read)  # a pipe's bytes as they come
             while not last:
-                data = stream.read(BLOCK_BYTES)
+                data = read(BLOCK_BYTES)
                 last = not data
                 chunk = Chunk(
                     log=task.path,
@@ -126,14 +196,18 @@ def scan_one(task: Task, pipeline: Pipeline, now: float) -> Scanned:
                     job=job,
                 )
                 done = pipeline.process(chunk)
-                matches += done.matches
+                for incident in condense(done.matches, WINDOW_SECONDS):
+                    found.join(incident)
+                matched += len(done.matches)
                 unmatched += done.unmatched
                 line += done.newlines
                 size += done.consumed
                 rest = chunk.data[done.consumed :]
-    except (OSError, EOFError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error) or repr(error)
-        return Scanned(task.path, size, tuple(matches), unmatched, Unread(task.path, why))
+                progress(task.path, len(data))
+    except OSError as error:
+        unread = Unread(task.path, error.strerror or str(error))
+    except KeyboardInterrupt:
+        stopped = True
     finally:
         pipeline.forget(task.path)
-    return Scanned(task.path, size, tuple(matches), unmatched)
+    return Scanned(task.path, size, matched, tuple(e.incident for e in found), unmatched, unread, stopped)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +13,16 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 from exporter import packs
 from exporter.cli.main import main
 from exporter.core.yamltext import parse
+from exporter.scan.plan import Wanted
+from exporter.scan.run import scan
 
 CRASH = (
     "Memory access fault by GPU node-4 (Agent handle: 0x55d1c3a0b5c0) on address 0x7f3b2c000000. "
@@ -25,6 +35,9 @@ def crashed(tmp_path: Path) -> Path:
     log = tmp_path / "slurm-4242.out"
     log.write_text(f"step 1\n0: {CRASH}1: {CRASH}")
     return log
+
+
+PACKERS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": zstd.compress}
 
 
 def test_scan_tells_people_what_crashed_and_ends_with_1(crashed: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,16 +66,13 @@ def test_scan_of_the_same_log_gives_the_same_ids(crashed: Path, capsys: pytest.C
 
 
 def test_scan_reads_archives_folders_and_globs_once_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import bz2
-    import gzip
-    import lzma
-
-    for opener, name in ((gzip.open, "a.log.gz"), (bz2.open, "b.log.bz2"), (lzma.open, "c.log.xz")):
+    openers = ((gzip.open, "a.log.gz"), (bz2.open, "b.log.bz2"), (lzma.open, "c.log.xz"), (zstd.open, "d.log.zst"))
+    for opener, name in openers:
         with opener(tmp_path / name, "wt") as log:
             log.write(CRASH)
     assert main(["scan", "--format", "json", str(tmp_path), str(tmp_path / "*.gz")]) == 1
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [Path(r["path"]).name for r in records] == ["a.log.gz", "b.log.bz2", "c.log.xz"]
+    assert [Path(r["path"]).name for r in records] == ["a.log.gz", "b.log.bz2", "c.log.xz", "d.log.zst"]
 
 
 def test_scan_with_workers_gives_what_one_process_gives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,6 +90,41 @@ def test_scan_says_what_it_could_not_read_and_goes_on(crashed: Path, capsys: pyt
     assert main(["scan", str(crashed), "/nowhere/x.log"]) == 1
     assert "/nowhere/x.log: not read: No such file or directory" in capsys.readouterr().err
     assert main(["scan", "/nowhere/x.log"]) == 3
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "xz", "zst"])
+def test_a_damaged_archive_is_told_of_and_the_rest_goes_on(
+    ending: str, crashed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed = PACKERS[ending](CRASH.encode() * 1000)
+    for name, data in (("cut", packed[: len(packed) // 2]), ("garbled", packed[:30] + b"x" * 30)):
+        damaged = tmp_path / f"{name}.log.{ending}"
+        damaged.write_bytes(data)
+        assert main(["scan", str(damaged), str(crashed)]) == 1
+        told = capsys.readouterr()
+        assert [line.partition(": ")[0] for line in told.err.splitlines()] == [str(damaged)]
+        assert "1 log could not be read whole" in told.out
+    (tmp_path / f"empty.{ending}").write_bytes(b"no archive at all")
+    assert main(["scan", str(tmp_path / f"empty.{ending}")]) == 3
+
+
+def test_a_scan_that_is_stopped_tells_what_it_found_and_goes_on_where_it_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(4):
+        (tmp_path / f"slurm-{number}.out").write_text(CRASH)
+    logs = [str(tmp_path / f"slurm-{number}.out") for number in range(4)]
+
+    def stop(path: str, size: int) -> None:
+        if path == logs[2] and size:
+            raise KeyboardInterrupt
+
+    stopped = scan((Wanted(log) for log in logs), packs.load(), node="n", facts={}, progress=stop)
+    assert (stopped.stopped_at, stopped.files) == (logs[2], 2)
+    assert [d.incident.first.path for d in stopped.diagnoses] == logs[:3]
+    assert main(["scan", "--format", "json", "--resume", logs[2], str(tmp_path)]) == 1
+    assert [json.loads(line)["path"] for line in capsys.readouterr().out.splitlines()] == logs[2:]
+    assert main(["scan", "--resume", "/nowhere", str(tmp_path)]) == 2
 
 
 def test_scan_of_a_log_without_crashes_ends_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
