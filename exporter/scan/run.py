@@ -203,7 +203,8 @@ def scan_one(
                 line += done.newlines
                 size += done.consumed
                 rest = chunk.data[done.consumed :]
-                progress(task.path, len(data))
+                if data:
+                    progress(task.path, len(data))
     except OSError as error:
         unread = Unread(task.path, error.strerror or str(error))
     except KeyboardInterrupt:
