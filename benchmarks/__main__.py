@@ -1,9 +1,9 @@
-"""What gpufault costs, beside ripgrep, in one run: `make bench` or `python benchmarks [--megabytes 256] [--write]`.
+"""What gpufault costs beside ripgrep, grep and mtail, in one run: `make bench`, `make bench ARGS=--quick`, `ARGS=--write`.
 
-Writes a training log with 0.005 % crash lines below .bench/, scans it with `gpufault scan` (every built-in signature) and
-with `rg -c -f` and 100 literals of the same signatures, in turn, each run a whole process on one core. Then the time to
-`--help`, and what an idle daemon holds resident. Prints Markdown; --write puts it into docs/performance.md. Nothing gates
-on these figures.
+Writes logs below .bench/ and scans each with `gpufault scan` (every built-in signature), `rg -c -f`, `grep -c -E -f` and
+mtail (as many literals of the same signatures as the row says), in turn, each run a whole process on one core. Then the
+time to start, and what an idle daemon takes. Prints Markdown; --write puts it and its chart into docs/. Nothing gates on
+these figures: ratios of one run hold on any machine, MB/s do not.
 """
 
 from __future__ import annotations
@@ -11,98 +11,148 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import random
 import re
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter import __version__, packs
-from exporter.core.pipeline import Pipeline
-
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / ".bench"
-CRASH = (
-    ":0:rocdevice.cpp            :2984: {us} us: [pid:196431 tid:0x7f2301dff640] Callback: Queue 0x7f2301400000 aborting"
-    " with error : HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION: The agent attempted to access memory beyond the largest"
-    " legal address. code: 0x29\n"
-)
-HITS = 0.00005
+sys.path.insert(0, str(ROOT))  # so that `python benchmarks` finds its own parts
+
+from benchmarks import programs  # noqa: E402
+from benchmarks.chart import chart  # noqa: E402
+from benchmarks.logs import FOLDER, Log  # noqa: E402
+from benchmarks.programs import GPUFAULT, Run, run  # noqa: E402
+from exporter import __version__, packs  # noqa: E402
+from exporter.core.pipeline import Pipeline  # noqa: E402
+
 PATTERNS = 100
+ROWS: tuple[tuple[Log, int], ...] = (
+    (Log(), PATTERNS),
+    (Log(), 20),
+    (Log(), 400),
+    (Log(hits=0.0), PATTERNS),
+    (Log(hits=0.001), PATTERNS),
+    (Log(hits=0.2), PATTERNS),
+    (Log(long_lines=True), PATTERNS),
+    (Log("CRI"), PATTERNS),
+    (Log("CRI", hits=0.2), PATTERNS),
+    (Log("kernel"), PATTERNS),
+    (Log("kernel", hits=0.2), PATTERNS),
+)
+QUICK = (0, 5)
+OURS = "gpufault"
+PROGRAMS = (OURS, "rg", "grep", "mtail")
 IDLE_SECONDS = 5.0
-GPUFAULT = shutil.which("gpufault", path=str(Path(sys.executable).parent)) or "gpufault"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One whole process."""
+class Measured:
+    """One row: the log's size, and the runs of each program."""
 
-    seconds: float
-    peak_mib: float
+    name: str
+    megabytes: float
+    runs: dict[str, list[Run]]
+    start: list[Run]  # of ours on a log of one line
+
+    def rate(self, program: str) -> float:
+        """MB/s of whole processes, the median."""
+        megabytes = programs.MTAIL_MEGABYTES if program == "mtail" else self.megabytes
+        return megabytes / statistics.median(run.seconds for run in self.runs[program])
+
+    @property
+    def rate_without_start(self) -> float:
+        return self.megabytes / statistics.median(
+            max(run.seconds - start.seconds, 0.001) for run, start in zip(self.runs[OURS], self.start, strict=True)
+        )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--megabytes", type=int, default=256)
+    parser.add_argument("--megabytes", type=int, default=128)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--write", action="store_true", help="put the result into docs/performance.md")
+    parser.add_argument("--quick", action="store_true", help="two rows, 32 MB, 3 runs")
+    parser.add_argument("--write", action="store_true", help="put the result into docs/performance.md and .svg")
     options = parser.parse_args()
-    FOLDER.mkdir(exist_ok=True)
-    text = "\n".join([*scanning(options.megabytes, options.runs), *starting(options.runs), *idling()]) + "\n"
+    if options.quick:
+        options.megabytes, options.runs = 32, 3
+    literals = [gate.literal.decode() for gate in Pipeline(packs.load()).matcher.gates["job"]]
+    rows = [ROWS[number] for number in QUICK] if options.quick else ROWS
+    measured = [row(log, evenly(literals, count), options.megabytes, options.runs) for log, count in rows]
+    text = "\n".join([*table(measured, options.runs, len(literals)), *starting(options.runs), *idling()]) + "\n"
     print(text)
     if options.write:
+        docs = ROOT / "docs"
         head = f"# Performance\n\nPrinted by `make bench ARGS=--write`: gpufault {__version__}, {machine()}.\n\n"
-        (ROOT / "docs" / "performance.md").write_text(head + text, encoding="utf-8")
+        (docs / "performance.md").write_text(head + text, encoding="utf-8")
+        rates = {m.name: {program: m.rate(program) for program in m.runs} for m in measured}
+        (docs / "performance.svg").write_text(chart(rates, PROGRAMS), encoding="utf-8")
     return 0
 
 
-def scanning(megabytes: int, runs: int) -> Iterator[str]:
-    """Scan speed of ours and of ripgrep's, run by run in turn."""
-    log = training_log(FOLDER / f"train-{megabytes}.log", megabytes)
-    empty = FOLDER / "empty.log"
-    empty.write_text("step 1\n")
-    size = log.stat().st_size / 1e6
-    pipeline = Pipeline(packs.load())
-    commands = {
-        f"gpufault scan ({len(pipeline.matcher.gates['job'])} literals)": scan(log),
-        "the same, a log of one line": scan(empty),
-    }
-    if shutil.which("rg"):
-        commands[f"rg -c -f ({PATTERNS} literals)"] = [
-            "rg",
-            "--no-config",
-            "-j1",
-            "-c",
-            "-f",
-            str(literals(pipeline)),
-            str(log),
-        ]
-    timed(["cat", str(log)])  # the page cache is as warm for the first as for the last
-    measured: dict[str, list[Run]] = {name: [] for name in commands}
+def row(log: Log, literals: Sequence[str], megabytes: int, runs: int) -> Measured:
+    """All programs over one log, in turn."""
+    path = log.written(megabytes)
+    one_line = FOLDER / "one-line.log"
+    one_line.write_text("step 1\n")
+    commands = {OURS: programs.scan(path, log.source), **programs.greps(path, literals)}
+    run(["cat", str(path)])  # the page cache is as warm for the first as for the last
+    found: dict[str, list[Run]] = {name: [] for name in commands}
+    start = []
     for _ in range(runs):
         for name, command in commands.items():
-            measured[name].append(timed(command))
-    ours, start = list(measured.values())[:2]
-    yield f"## Scan: {size:.0f} MB of training log, {HITS:.3%} crash lines, one core, {runs} runs in turn\n"
-    yield "| command | median s | MB/s | peak MiB | its time / ours, pair by pair |\n|---|---|---|---|---|"
-    for name, done in measured.items():
-        seconds = statistics.median(run.seconds for run in done)
-        ratio = statistics.median(b.seconds / a.seconds for a, b in zip(ours, done, strict=True))
-        rate = f"{size / seconds:.0f}" if done is not start else ""
-        yield f"| `{name}` | {seconds:.2f} | {rate} | {max(run.peak_mib for run in done):.0f} | {ratio:.2f} |"
-    without = statistics.median(a.seconds - b.seconds for a, b in zip(ours, start, strict=True))
-    yield f"\nWithout start-up (second row): {size / without:.0f} MB/s.\n"
+            found[name].append(run(command))
+        start.append(run(programs.scan(one_line, log.source)))
+    slowest = programs.mtail(log, literals)
+    if slowest:
+        found["mtail"] = [slowest]
+    name = f"{log.name}, {len(literals)} literals"
+    return Measured(name, path.stat().st_size / 1e6, found, start)
+
+
+def table(measured: Sequence[Measured], runs: int, literals: int) -> Iterator[str]:
+    """Rates and ratios."""
+    size = round(measured[0].megabytes)
+    yield f"## Scan: {size} MB of log, one core, median of {runs} runs in turn\n"
+    yield f"MB/s of whole processes. Ours looks for all {literals} literals of its signatures in each row, finds, joins and"
+    yield f"diagnoses; the others count lines with one of the row's literals (mtail: {programs.MTAIL_MEGABYTES} MB, once).\n"
+    yield "![MB/s by log and program](performance.svg)\n"
+    yield "| log, literals of the others | ours | without start | peak MiB | rg | grep -E | mtail | ours / rg | ours / mtail |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for m in measured:
+        ours = m.rate(OURS)
+        others = {program: m.rate(program) for program in PROGRAMS[1:] if program in m.runs}
+        ratios = [f"{ours / others[p]:.2g}" if p in others else "" for p in ("rg", "mtail")]
+        cells = [
+            m.name,
+            f"{ours:.0f}",
+            f"{m.rate_without_start:.0f}",
+            f"{max(r.peak_mib for r in m.runs[OURS]):.0f}",
+            *(f"{others[program]:.3g}" if program in others else "" for program in PROGRAMS[1:]),
+            *ratios,
+        ]
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+
+
+def evenly(literals: Sequence[str], count: int) -> list[str]:
+    """So many of the literals, from all over them."""
+    return list(literals[:: max(1, len(literals) // count)][:count])
 
 
 def starting(runs: int) -> Iterator[str]:
-    seconds = statistics.median(timed([GPUFAULT, "--help"]).seconds for _ in range(runs))
-    yield f"## Start\n\n`gpufault --help`: {seconds * 1000:.0f} ms.\n"
+    """Until a command has done nothing."""
+    one_line = FOLDER / "one-line.log"
+    yield "## Start\n"
+    for name, command in (("--help", [GPUFAULT, "--help"]), ("scan", programs.scan(one_line, "job"))):
+        seconds = statistics.median(run(command).seconds for _ in range(runs))
+        yield f"- `gpufault {name}`{' of one line' if name == 'scan' else ''}: {seconds * 1000:.0f} ms"
+    yield ""
 
 
 def idling() -> Iterator[str]:
@@ -129,53 +179,6 @@ def idling() -> Iterator[str]:
         daemon.wait()
     resident = int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
     yield f"## Idle daemon, 100 files\n\n{resident:.0f} MiB resident, {share:.1%} of a core."
-
-
-def training_log(path: Path, megabytes: int) -> Path:
-    """A log as trainers write it, the same bytes each time."""
-    if path.exists() and path.stat().st_size >= megabytes * 1_000_000:
-        return path
-    dice = random.Random(1)
-    with path.open("w") as out:
-        step = 0
-        while out.tell() < megabytes * 1_000_000:
-            block = []
-            for _ in range(20_000):
-                step += 1
-                if dice.random() < HITS:
-                    block.append(CRASH.format(us=step))
-                block.append(
-                    f"[rank{step % 8}]: 2026-11-21 01:02:{step % 60:02} INFO train.py:412 step {step} "
-                    f"loss {dice.random():.4f} lr 1.00e-04 grad_norm {dice.random():.3f} "
-                    f"tokens/s {dice.randint(9000, 12000)}\n"
-                )
-            out.write("".join(block))
-    return path
-
-
-def literals(pipeline: Pipeline) -> Path:
-    """As many literals as ripgrep is to look for, evenly from all gates."""
-    gates = [gate.literal.decode() for gate in pipeline.matcher.gates["job"]]
-    chosen = gates[:: max(1, len(gates) // PATTERNS)][:PATTERNS]
-    path = FOLDER / "literals.txt"
-    path.write_text(
-        "".join("".join(c if c.isalnum() or c in " _-" else f"\\x{ord(c):02x}" for c in g) + "\n" for g in chosen)
-    )
-    return path
-
-
-def scan(log: Path) -> list[str]:
-    return [GPUFAULT, "scan", "--format", "json", "--no-progress", "--source", "job", "--output", os.devnull, str(log)]
-
-
-def timed(command: list[str]) -> Run:
-    """One whole process on one core."""
-    started = time.perf_counter()
-    with open(os.devnull, "w") as nowhere:
-        process = subprocess.Popen(["taskset", "-c", "0", *command], stdout=nowhere)
-    _, _, usage = os.wait4(process.pid, 0)
-    process.returncode = 0
-    return Run(time.perf_counter() - started, usage.ru_maxrss / 1024)
 
 
 def cpu_seconds(pid: int) -> float:

@@ -1,0 +1,80 @@
+"""The logs that are scanned: written below .bench/, the same bytes each time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent.parent / ".bench"
+
+_ABORT = (
+    ":0:rocdevice.cpp            :2984: {n} us: [pid:196431 tid:0x7f2301dff640] Callback: Queue 0x7f2301400000 aborting"
+    " with error : HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION: The agent attempted to access memory beyond the largest"
+    " legal address. code: 0x29"
+)
+_XID = "[{n:>5}.123456] NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What one log is like. `hits` is the share of its lines that show a crash."""
+
+    kind: str = "training"
+    hits: float = 0.00005
+    long_lines: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}, {self.hits:.3%} crash lines{', lines of 2 kB' if self.long_lines else ''}"
+
+    @property
+    def source(self) -> str:
+        return "kernel" if self.kind == "kernel" else "job"
+
+    def written(self, megabytes: int) -> Path:
+        """The path of the log, which is written if it is not there."""
+        FOLDER.mkdir(exist_ok=True)
+        path = FOLDER / f"{self.kind}-{self.hits}-{'long' if self.long_lines else 'short'}-{megabytes}.log"
+        if not path.exists():
+            unfinished = path.with_suffix(".part")
+            with unfinished.open("w") as out:
+                self._write(out.write, out.tell, megabytes * 1_000_000)
+            unfinished.rename(path)
+        return path
+
+    def _write(self, write: Callable[[str], int], tell: Callable[[], int], size: int) -> None:
+        dice = random.Random(1)
+        ordinary, crash = _KINDS[self.kind]
+        number = 0
+        while tell() < size:
+            block = []
+            for _ in range(2_000):
+                number += 1
+                line = crash(number, dice) if dice.random() < self.hits else ordinary(number, dice)
+                block.append(line + (" tensor([" + "0.0312, " * 240 + "])" if self.long_lines else "") + "\n")
+            write("".join(block))
+
+
+def _training(number: int, dice: random.Random) -> str:
+    return (
+        f"[rank{number % 8}]: 2026-11-21 01:02:{number % 60:02} INFO train.py:412 step {number} loss {dice.random():.4f}"
+        f" lr 1.00e-04 grad_norm {dice.random():.3f} tokens/s {dice.randint(9000, 12000)}"
+    )
+
+
+def _cri(text: str, number: int) -> str:
+    return f"2026-11-21T01:02:{number % 60:02}.{number % 1_000_000_000:09}Z stderr F {text}"
+
+
+def _kernel(number: int, dice: random.Random) -> str:
+    stamp = f"[{number:>5}.{dice.randint(0, 999_999):06}]"
+    return f'{stamp} audit: type=1400 apparmor="ALLOWED" operation="open" pid={number % 32768}'
+
+
+_KINDS: dict[str, tuple[Callable[[int, random.Random], str], Callable[[int, random.Random], str]]] = {
+    "training": (_training, lambda n, _: _ABORT.format(n=n)),
+    "CRI": (lambda n, dice: _cri(_training(n, dice), n), lambda n, _: _cri(_ABORT.format(n=n), n)),
+    "kernel": (_kernel, lambda n, _: _XID.format(n=n)),
+}
