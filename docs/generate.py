@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from exporter import packs
 from exporter.config import Config, FilesConfig, JournaldConfig, KmsgConfig
 from exporter.core.facts import process
-from exporter.core.signatures import leaves
+from exporter.core.knowledge import leaves
 from exporter.ledger import METRICS
 from exporter.probes import FACTS, PROBES
 
