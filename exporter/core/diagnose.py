@@ -362,8 +362,8 @@ def _exposure(condition: Condition, view: View) -> Truth | None:
             return None
         return _and(truths) if condition.all else _or(truths)
     if condition.not_:
-        inner = _exposure(condition.not_, view)
-        return None if inner is None else {Truth.HELD: Truth.FAILED, Truth.FAILED: Truth.HELD}.get(inner, inner)
+        inner = _exposure(condition.not_, view)  # what a node is not can rule a cause out, and exposes nobody
+        return Truth.FAILED if inner is Truth.HELD else Truth.UNDETERMINED if inner is Truth.UNDETERMINED else None
     known = condition.fact in view.facts
     if not condition.fact or (not known and (condition.if_unknown or condition.fact.startswith("env."))):
         return None

@@ -471,10 +471,12 @@ def test_the_same_line_on_another_node_has_another_id() -> None:
             {"a": "1", "env.HSA_XNACK": "0"},
             False,
         ),
-        ("{not: {fact: a, equals: '1'}}", {"a": "2"}, True),
+        ("{not: {fact: a, equals: '1'}}", {"a": "2"}, False),  # what a node is not can only rule a cause out
+        ("{all: [{fact: a, equals: '1'}, {not: {fact: b, equals: '1'}}]}", {"a": "1", "b": "2"}, True),
+        ("{all: [{fact: a, equals: '1'}, {not: {fact: b, equals: '1'}}]}", {"a": "1", "b": "1"}, False),
         ("{not: {fact: a, equals: '1'}}", {}, False),
         ("{not: {any: [{fact: a, equals: '1'}, {fact: b, equals: '1'}]}}", {"a": "2"}, False),  # b may be 1
-        ("{not: {all: [{fact: a, equals: '1'}, {fact: b, equals: '1'}]}}", {"a": "2"}, True),
+        ("{not: {all: [{fact: a, equals: '1'}, {fact: b, equals: '1'}]}}", {"a": "2"}, False),
         ("{all: [{fact: a, equals: '1'}, {not: {match: gpu_fault}}]}", {"a": "1"}, True),
         ("{match: gpu_fault}", {"a": "1"}, False),  # a cause that asks for no fact exposes nobody
         ("{fact: a, equals: '1', if_unknown: held}", {}, False),  # what is assumed of a crash is not known of a node
