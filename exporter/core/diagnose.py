@@ -71,9 +71,12 @@ class Assessment:
 
     @property
     def rank(self) -> tuple[int, int, str]:
-        """Sorts the best first: most evidence, then best grade, then by name. What was only assumed is no evidence."""
-        evidence = sum(bool(leaf.origin) for leaf in (*self.held, *self.supports)) - len(self.against)
-        return (-evidence, _STRENGTHS.index(self.cause.strength), self.cause.id)
+        """Sorts the best first: most evidence, then best grade, then by name.
+
+        What was only assumed is no evidence, and what is asked for twice is so once.
+        """
+        evidence = {(leaf.what, leaf.value) for leaf in (*self.held, *self.supports) if leaf.origin}
+        return (len(self.against) - len(evidence), _STRENGTHS.index(self.cause.strength), self.cause.id)
 
 
 def incident_id(incident: Incident, node: str) -> str:
