@@ -17,7 +17,7 @@ import regex
 from exporter.core.catalogue import Catalogue
 from exporter.core.incidents import Entry
 from exporter.core.match import TIMEOUT_SECONDS
-from exporter.core.model import PEER_FAILURE, UNKNOWN, Diagnosis, Evidence, Incident, Truth, Verdict
+from exporter.core.model import PEER_FAILURE, UNKNOWN, Diagnosis, Evidence, Incident, Match, Truth, Verdict
 from exporter.core.signatures import FLAGS, Condition, RootCause
 from exporter.core.versions import VersionRange
 
@@ -26,10 +26,13 @@ _STRENGTHS = "ABCDE"
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A value and where it was learnt: `log` (a job said it of itself), `node` (we read it) or `kernel`."""
+    """A value and where it was learnt: `log` (a job said it of itself), `node` (we read it) or `kernel`; and in which
+    line of its log, where that is known.
+    """
 
     value: str
     origin: str
+    line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class View:
     """All that is known around one incident, as conditions ask for it."""
 
     facts: Mapping[str, Known]
-    captures: Mapping[str, str]
+    captures: Mapping[str, Known]
     job: Mapping[str, str]
     near: Mapping[str, Sequence[tuple[Mapping[str, str], Known]]]  # signature -> its captures and its line
 
@@ -55,6 +58,7 @@ class Leaf:
     value: str
     why: str
     origin: str = ""
+    line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +148,18 @@ def view_of(incident: Incident, near: Iterable[Incident], node_facts: Mapping[st
         facts.update({name: Known(value, "log") for name, value in context.facts.items()})
     seen: dict[str, list[tuple[Mapping[str, str], Known]]] = {}
     for other in near:
-        line = Known(other.first.text, "kernel" if other.first.source == "kernel" else "log")
-        seen.setdefault(other.signature, []).append((other.captures(), line))
+        seen.setdefault(other.signature, []).append((other.captures(), _said(other.first, other.first.text)))
     for context in contexts:
         for signature, mark in context.marks.items():
-            seen.setdefault(signature, []).append((mark.captures, Known(mark.text, "log")))
+            seen.setdefault(signature, []).append((mark.captures, Known(mark.text, "log", mark.line)))
     job = incident.first.job
     described = {"id": job.id, "kind": job.kind, **({"user": job.user} if job.user else {})} if job else {}
-    return View(facts, incident.captures(), described, seen)
+    captures = {name: _said(m, value) for m in reversed(incident.matches) for name, value in m.captures.items()}
+    return View(facts, captures, described, seen)
+
+
+def _said(match: Match, value: str) -> Known:
+    return Known(value, "kernel" if match.source == "kernel" else "log", match.line)
 
 
 def diagnose(
@@ -179,6 +187,7 @@ def diagnose(
         evidence=_evidence((*best.held, *best.supports)) if best else (),
         remediation=best.cause.remediation if best else signature.remediation,
         references=tuple(best.cause.references if best else signature.references),
+        considered=tuple(assessments),
     )
 
 
@@ -274,24 +283,26 @@ def _leaf(condition: Condition, view: View) -> Leaf:
     if condition.fact:
         known, what = view.facts.get(condition.fact), f"fact {condition.fact}"
     elif condition.capture:
-        known, what = _known(view.captures.get(condition.capture)), f"capture {condition.capture}"
+        known, what = view.captures.get(condition.capture), f"capture {condition.capture}"
     else:
-        known, what = _known(view.job.get(condition.job or "")), f"job {condition.job}"
+        known, what = _of_job(view.job.get(condition.job or "")), f"job {condition.job}"
     asked = asks(condition)
     if condition.exists is not None and (known is not None or not condition.fact):
         holds = (known is not None) == condition.exists
-        told = (known.value, condition.why, known.origin) if known else ("", condition.why, "")
-        return Leaf(_truth(holds), what, asked, *told)
+        found = known or Known("", "")
+        return Leaf(_truth(holds), what, asked, found.value, condition.why, found.origin, found.line)
     if known is None:
         if condition.if_unknown:
             assumed = f"not known, taken as {condition.if_unknown}"
             return Leaf(_truth(condition.if_unknown == "held"), what, asked, assumed, condition.why)
         missing = Truth.UNDETERMINED if condition.fact else Truth.FAILED
         return Leaf(missing, what, asked, "not known", condition.why)
-    return Leaf(_compare(condition, known.value), what, asked, known.value, condition.why, known.origin)
+    return Leaf(
+        _compare(condition, known.value), what, asked, known.value, condition.why, known.origin, known.line
+    )
 
 
-def _known(value: str | None) -> Known | None:
+def _of_job(value: str | None) -> Known | None:
     return None if value is None else Known(value, "log")
 
 
@@ -302,7 +313,8 @@ def _match_leaf(condition: Condition, glob: str, view: View) -> Leaf:
             continue
         for captures, line in lines:
             if all(_search(pattern, captures.get(name, "")) for name, pattern in condition.where.items()):
-                return Leaf(Truth.HELD, f"line of {signature}", asked, line.value[:300], condition.why, line.origin)
+                said = line.value[:300]
+                return Leaf(Truth.HELD, f"line of {signature}", asked, said, condition.why, line.origin, line.line)
     return Leaf(Truth.FAILED, f"line of {glob}", asked, "none near", condition.why)
 
 

@@ -212,7 +212,7 @@ def test_conditions_have_three_truths(tree: Mapping[str, Any], expected: str) ->
 def test_a_leaf_asks_one_thing(condition: Mapping[str, Any], expected: str) -> None:
     view = View(
         {n: Known(v, "node") for n, v in {"os": "Debian", "rocm": "6.2", "several": "6.2.4,6.3.1"}.items()},
-        {"api": "hipMemset"},
+        {"api": Known("hipMemset", "log")},
         {"id": "7", "kind": "slurm"},
         {
             "cache_warning": [
