@@ -19,7 +19,7 @@ from exporter.config import Config
 from exporter.core import records
 from exporter.core.casebook import Casebook
 from exporter.core.catalogue import Catalogue
-from exporter.core.diagnose import exposed
+from exporter.core.causes import exposed
 from exporter.core.model import PEER_FAILURE, UNKNOWN, Chunk, Diagnosis, Vendor
 from exporter.core.pipeline import Pipeline, Processed
 from exporter.core.signatures import Signature

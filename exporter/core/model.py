@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from exporter.core.diagnose import Assessment
+    from exporter.core.causes import Assessment
 
 Vendor = Literal["amd", "intel", "nvidia", "any"]
 Layer = Literal["kernel", "runtime", "library", "framework", "fabric", "host"]

@@ -1,7 +1,7 @@
 """What a signature, a root cause and a pack are.
 
 The pydantic models are the schema of a pack file: `signatures schema` prints them and editors complete from them.
-Packs are joined in `catalogue`, matched in `match`; conditions are judged in `diagnose`.
+Packs are joined in `catalogue`, matched in `match`; conditions are judged in `causes`.
 """
 
 from __future__ import annotations

@@ -9,20 +9,8 @@ import pytest
 
 from exporter.core import incidents
 from exporter.core.catalogue import Catalogue
-from exporter.core.diagnose import (
-    Assessment,
-    Known,
-    View,
-    assess,
-    best_cause,
-    diagnose,
-    exposed,
-    incident_id,
-    judge,
-    root_of,
-    ultimate_root,
-    view_of,
-)
+from exporter.core.causes import Assessment, Known, View, assess, best_cause, exposed, judge, view_of
+from exporter.core.diagnose import diagnose, incident_id, root_of, ultimate_root
 from exporter.core.incidents import Entry
 from exporter.core.model import Diagnosis, Job, LogContext, Mark, Match, Truth
 from exporter.core.signatures import Condition
