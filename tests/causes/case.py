@@ -79,7 +79,7 @@ def cases(folder: Path) -> dict[str, Case]:
 
 def _case(cause: str, data: dict[str, Any]) -> Case:
     nearly = data.pop("nearly", ())
-    case = Case(cause=cause, **{"facts": {}, "without": {}, **data})
+    case = Case(cause=cause, **{"facts": {}, "evidence": [], "without": {}, **data})
     return replace(case, nearly=tuple(_nearly(case, number, what) for number, what in enumerate(nearly, 1)))
 
 

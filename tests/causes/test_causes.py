@@ -15,7 +15,6 @@ from exporter.core.catalogue import Catalogue
 from exporter.core.model import Diagnosis, Truth
 from exporter.scan.plan import Task
 from exporter.scan.run import scan
-
 from tests.causes.case import Case, Variant, cases
 
 CASES = cases(Path(__file__).parent)
@@ -54,7 +53,7 @@ def test_a_cause_is_chosen_on_its_evidence(case: Case, catalogue: Catalogue) -> 
     assert case.evidence == [evidence.what for evidence in diagnosis.evidence]
 
 
-@pytest.mark.parametrize(("case", "name"), ASKS, ids=lambda value: str(value))
+@pytest.mark.parametrize(("case", "name"), ASKS, ids=str)
 def test_without_a_fact_it_is_undetermined_and_the_fact_is_named(case: Case, name: str, catalogue: Catalogue) -> None:
     diagnosis = diagnosed(case.lacking(name), catalogue)
     assert case.without[name] == diagnosis.root_cause
@@ -63,7 +62,7 @@ def test_without_a_fact_it_is_undetermined_and_the_fact_is_named(case: Case, nam
     assert f"fact {name}" in [leaf.what for leaf in considered.undetermined]
 
 
-@pytest.mark.parametrize(("case", "variant"), VARIANTS, ids=lambda value: str(value))
+@pytest.mark.parametrize(("case", "variant"), VARIANTS, ids=str)
 def test_in_a_crash_that_differs_where_it_matters_it_is_not_chosen(
     case: Case, variant: Variant, catalogue: Catalogue
 ) -> None:
