@@ -62,7 +62,7 @@ def explanation(
         yield from _emphasised(text.field("do", diagnosis.remediation), color=color)
     if cascades:
         told = ", ".join(f"{c.incident.signature} ({places.name(c.incident.first.line)})" for c in cascades)
-        yield from text.field("then", f"{told}: consequences, nothing to do about")
+        yield from text.field("then", f"{told} – as a consequence")
     for reference in diagnosis.references[:SHOWN_REFERENCES]:
         yield f"  {'read':<{text.INDENT}}{reference}"
 

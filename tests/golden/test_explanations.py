@@ -46,7 +46,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def explained(case: str, catalogue: Catalogue, facts: str | None, *, color: bool = False) -> str:
     """What the command prints of a case's log."""
-    (log,) = [*(FOLDER / case).glob("slurm-*.out"), *(FOLDER / case).glob("*.kmsg")][:1]
+    log = next(path for pattern in ("*.kmsg", "slurm-*.out") for path in (FOLDER / case).glob(pattern))
     source: SourceKind = "kernel" if log.suffix == ".kmsg" else "job"
     known = facts and read_facts(str(FOLDER / case / facts))
     return explain(log.read_text(), source, catalogue, known or None, color=color) + "\n"
