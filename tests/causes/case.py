@@ -80,6 +80,7 @@ def cases(folder: Path) -> dict[str, Case]:
 def _case(cause: str, data: dict[str, Any]) -> Case:
     nearly = data.pop("nearly", ())
     case = Case(cause=cause, **{"facts": {}, "evidence": [], "without": {}, **data})
+    assert all(isinstance(value, str) for value in case.facts.values()), f"{cause}: facts are texts; quote them"
     return replace(case, nearly=tuple(_nearly(case, number, what) for number, what in enumerate(nearly, 1)))
 
 

@@ -13,6 +13,7 @@ import pytest
 from exporter import packs
 from exporter.core.catalogue import Catalogue
 from exporter.core.model import Diagnosis, Truth
+from exporter.core.signatures import leaves
 from exporter.scan.plan import Task
 from exporter.scan.run import scan
 from tests.causes.case import Case, Variant, cases
@@ -82,3 +83,20 @@ def test_a_case_says_what_would_decide_against_its_cause(case: Case, catalogue: 
         assert case.without, "facts decide: say which, under `without`"
     elif considered.cause.when:
         assert case.nearly, "the log decides: give a log that differs, under `nearly`"
+
+
+def test_no_condition_asks_for_a_line_that_would_make_the_incident_a_consequence(catalogue: Catalogue) -> None:
+    """A consequence has the cause of its root: what its own causes ask of that root's line is never asked."""
+    contexts = {s.id for s in catalogue.signatures.values() if s.role == "context"}
+    vain = [
+        (cause.id, leaf.match)
+        for cause in catalogue.root_causes.values()
+        for leaf in leaves(cause)
+        if leaf.match
+        and not any(
+            line in contexts or not (line == signature or catalogue.follows(signature, line))
+            for signature in catalogue.matching(cause.signatures)
+            for line in catalogue.matching([leaf.match])
+        )
+    ]
+    assert vain == []
