@@ -440,6 +440,60 @@ def test_the_same_line_on_another_node_has_another_id() -> None:
     assert len(incident_id(entry.incident, "a")) == 16
 
 
+# What would decide
+
+
+@pytest.mark.parametrize(
+    ("when", "ways"),
+    [
+        ("{fact: gone, equals: '1'}", [["fact gone"]]),
+        ("{all: [{fact: a, equals: '1'}, {fact: gone, equals: '1'}]}", [["fact gone"]]),  # what holds is no question
+        ("{any: [{fact: a, equals: '2'}, {fact: gone, equals: '1'}]}", [["fact gone"]]),  # nor what cannot hold
+        (
+            "{any: [{all: [{fact: far, equals: '1'}, {fact: gone, equals: '1'}]}, {fact: away, equals: '1'}]}",
+            [["fact away"], ["fact far", "fact gone"]],
+        ),
+        ("{not: {any: [{fact: gone, equals: '1'}, {fact: far, equals: '1'}]}}", [["fact gone", "fact far"]]),
+        ("{not: {all: [{fact: gone, equals: '1'}, {fact: far, equals: '1'}]}}", [["fact gone"], ["fact far"]]),
+        ("{fact: a, equals: '1'}", []),
+    ],
+)
+def test_an_undetermined_cause_names_what_would_do_the_shortest_first(when: str, ways: list[list[str]]) -> None:
+    catalogue = catalogue_of(f"""
+signatures: [{{id: gpu_fault, patterns: ['aaaa']}}]
+root_causes: [{{id: a_cause, signatures: [gpu_fault], when: {when}}}]
+""")
+    (assessment,) = assess("gpu_fault", known(a="1"), catalogue)
+    assert ways == [[leaf.what for leaf in way] for way in assessment.ways]
+
+
+def test_a_cause_that_asks_for_a_fact_twice_has_no_more_evidence_for_it() -> None:
+    catalogue = catalogue_of("""
+signatures: [{id: gpu_fault, patterns: ['aaaa']}]
+root_causes:
+  - {id: asks_once, signatures: [gpu_fault], strength: A, when: {fact: a, equals: '1'}}
+  - {id: asks_twice, signatures: [gpu_fault], strength: B, when: {all: [{fact: a, exists: true}, {fact: a, equals: '1'}]}}
+""")
+    best = best_cause(assess("gpu_fault", known(a="1"), catalogue))
+    assert best is not None
+    assert best.cause.id == "asks_once"
+
+
+def test_a_missing_fact_could_put_a_cause_above_another_only_with_enough_evidence() -> None:
+    catalogue = catalogue_of("""
+signatures: [{id: gpu_fault, patterns: ['aaaa']}]
+root_causes:
+  - {id: held, signatures: [gpu_fault], when: {all: [{fact: a, equals: '1'}, {fact: b, equals: '1'}]}}
+  - {id: one_more, signatures: [gpu_fault], when: {fact: gone, equals: '1'}}
+  - id: three_more
+    signatures: [gpu_fault]
+    when: {all: [{fact: a, equals: '1'}, {fact: gone, equals: '1'}, {fact: far, equals: '1'}]}
+""")
+    by_id = {a.cause.id: a for a in assess("gpu_fault", known(a="1", b="1"), catalogue)}
+    assert not by_id["one_more"].could_outrank(by_id["held"])
+    assert by_id["three_more"].could_outrank(by_id["held"])
+
+
 # Exposure
 
 
