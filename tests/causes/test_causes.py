@@ -91,7 +91,7 @@ def test_no_condition_asks_for_a_line_that_would_make_the_incident_a_consequence
     vain = [
         (cause.id, leaf.match)
         for cause in catalogue.root_causes.values()
-        for leaf in leaves(cause)
+        for _, leaf in leaves(cause)
         if leaf.match
         and not any(
             line in contexts or not (line == signature or catalogue.follows(signature, line))
