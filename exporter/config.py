@@ -127,8 +127,15 @@ class SignaturesConfig(_Section):
 
 class FactsConfig(_Section):
     interval: Seconds = 300.0
+    rootfs: AbsolutePath = Field(
+        default=Path("/"), description="where the node's own files are; in a container, where they are mounted"
+    )
     home: AbsolutePath | None = Field(
         default=None, description="a home folder of jobs, where homes are not below /home"
+    )
+    processes: Seconds | None = Field(
+        default=30.0,
+        description="how often to look for processes that use a GPU, to know a job's own libraries; null: never",
     )
     extra: dict[str, str] = {}
     commands: dict[str, Annotated[list[str], Field(min_length=1)]] = Field(

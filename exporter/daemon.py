@@ -19,17 +19,17 @@ from exporter.config import Config
 from exporter.core import records
 from exporter.core.casebook import Casebook
 from exporter.core.catalogue import Catalogue
-from exporter.core.causes import exposed
 from exporter.core.model import PEER_FAILURE, UNKNOWN, Chunk, Diagnosis, Vendor
 from exporter.core.pipeline import Pipeline, Processed
 from exporter.core.signatures import Signature
 from exporter.exposition import MetricsSnapshot
+from exporter.gpu_processes import GpuProcesses
 from exporter.journal import Journal
 from exporter.ledger import Ledger
 from exporter.node_facts import NodeFacts
 from exporter.sources.base import Source
 from exporter.state import State
-from exporter.telemetry import Gauges, snapshot_of
+from exporter.telemetry import Exposures, Gauges, snapshot_of
 from exporter.wake import Waker
 from exporter.web import RecentIncident
 
@@ -76,8 +76,10 @@ class Daemon:
             log.error("damaged state file set aside; counting starts afresh", kept_as=str(loaded.set_aside))
         self.facts = facts or NodeFacts(config.facts, loaded.spaces.get("facts", {}))
         self.facts.refresh(clock(), wait=True)
+        self.processes = GpuProcesses()
+        self._exposures = Exposures()
         self._assemble(config, catalogue, first_start=loaded.first_start)
-        self._record(records.facts_record(self.facts.facts, node, clock()))
+        self._record(records.facts_record(self.facts.facts, self.facts.gpus, node, clock()))
         self.commit(clock())
 
     # -- the loop
@@ -125,11 +127,13 @@ class Daemon:
         return busy
 
     def background(self) -> None:
-        """What need not be done in every round: facts, heartbeat, journal."""
+        """What need not be done in every round: facts, GPU processes, heartbeat, journal."""
         now = self._clock()
         if self.facts.refresh(now):
-            self._record(records.facts_record(self.facts.facts, self.node, now))
+            self._record(records.facts_record(self.facts.facts, self.facts.gpus, self.node, now))
             self._start_at_zero()
+        if self.facts.vendors:
+            self.processes.look(now, self.config.facts.processes)
         if now - self._last_beat >= self.config.facts.interval or now < self._last_beat:
             self._beat(now)
         self._deliver()
@@ -284,7 +288,7 @@ class Daemon:
         done = self.pipeline.process(chunk)
         for signature, count in Counter(match.signature for match in done.matches).items():
             self.ledger.add("gpufault_lines_matched_total", signature, chunk.source, by=count)
-        self.casebook.add(done.matches)
+        self.casebook.add(self.processes.attached(done.matches))
         for name, count in (
             ("gpufault_unmatched_error_lines_total", done.unmatched),
             ("gpufault_echo_lines_total", done.echoes),
@@ -367,21 +371,11 @@ class Daemon:
             self.sources,
             self._outcome,
             facts=self.facts,
+            failed_probes={**self.facts.failed, **self.processes.failed},
             open_incidents=self.casebook.open_by_signature(),
-            exposures=self._exposures(),
+            exposures=self._exposures.of(self.facts.facts, self.catalogue),
             build=(__version__, platform.python_version()),
         )
-
-    def _exposures(self) -> Mapping[str, bool]:
-        facts = self.facts.facts
-        if self._exposed_for is not facts or self._exposed_of is not self.catalogue:
-            self._exposed = {cause.id: exposed(cause, facts) for cause in self.catalogue.root_causes.values()}
-            self._exposed_for, self._exposed_of = facts, self.catalogue
-        return self._exposed
-
-    _exposed: Mapping[str, bool] = {}
-    _exposed_for: Mapping[str, str] | None = None
-    _exposed_of: Catalogue | None = None
 
     def _descriptors(self) -> list[int]:
         return [fd for source in self.sources if (fd := source.fileno()) is not None]

@@ -56,6 +56,9 @@ METRICS: dict[str, Metric] = {
         ("gpu_model", "gpu_count", "driver_version", "rocm_version", "cuda_version", "kernel_release", "os"),
         "What to join by: 1.",
     ),
+    "gpufault_gpu_info": Metric(
+        "gauge", ("gpu", "gpu_model", "unique_id", "serial"), "1 for each GPU: which card is at an address."
+    ),
     "gpufault_node_fact": Metric("gauge", ("fact", "value"), "1 for each fact that is known of this node."),
     "gpufault_facts_probe_failed": Metric("gauge", ("probe",), "1 for each probe that failed when facts were last read."),
     "gpufault_signature_info": Metric(

@@ -13,11 +13,14 @@ import threading
 from collections.abc import Callable, Mapping
 
 from exporter.config import FactsConfig
+from exporter.core.facts.gpus import Gpu
+from exporter.core.facts.values import joined
 from exporter.core.model import Vendor
 from exporter.probes import Gathered, gather
 
 KEPT_CHANGES = 64  # facts change with a reboot or an upgrade: years of them
 COMMAND_TIMEOUT_SECONDS = 5.0
+PROBE_TIMEOUT_SECONDS = 2.0  # nobody waits, and under a full node a probe of 5 ms may take a second
 MAX_VALUE = 256  # characters of a site's own fact
 
 
@@ -28,7 +31,9 @@ class NodeFacts:
         self, settings: FactsConfig, stored: Mapping[str, str], gather_now: Callable[[], Gathered] | None = None
     ):
         self._settings = settings
-        self._gather = gather_now or (lambda: gather(home=settings.home))
+        self._gather = gather_now or (
+            lambda: gather(settings.rootfs, home=settings.home, timeout_seconds=PROBE_TIMEOUT_SECONDS)
+        )
         self._history: list[tuple[float, dict[str, str]]] = sorted(
             (float(time), json.loads(text)) for time, text in stored.items()
         )
@@ -38,6 +43,7 @@ class NodeFacts:
         self._asked: float | None = None
         self.failed: Mapping[str, str] = {}
         self.vendors: frozenset[Vendor] = frozenset()
+        self.gpus: tuple[Gpu, ...] = ()
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -76,7 +82,8 @@ class NodeFacts:
         for name, command in self._settings.commands.items():
             try:
                 done = subprocess.run(command, capture_output=True, timeout=COMMAND_TIMEOUT_SECONDS, check=True)  # noqa: S603 (the administrator's own)
-                facts[name] = done.stdout.decode(errors="replace").strip()[:MAX_VALUE]
+                told = done.stdout.decode(errors="replace").splitlines()  # nvidia-smi: a line for each GPU
+                facts[name] = (joined(line.strip() for line in told) or "")[:MAX_VALUE]
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 failed[f"command {name}"] = str(error)
         facts.update(self._settings.extra)
@@ -84,6 +91,7 @@ class NodeFacts:
 
     def _take(self, gathered: Gathered, now: float) -> bool:
         self.failed = gathered.failed
+        self.gpus = gathered.gpus
         self.vendors = frozenset(v for g in gathered.gpus if (v := _vendor(g.vendor)))
         facts = dict(gathered.facts)
         if self.failed:  # what only a failed probe could tell is as it was

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exporter.core.catalogue import Catalogue
+from exporter.core.causes import exposed
 from exporter.core.model import UNKNOWN
 from exporter.core.pipeline import Pipeline
 from exporter.exposition import Family, MetricsSnapshot
@@ -28,6 +29,20 @@ class Gauges:
     source_errors: dict[str, int] = field(default_factory=dict)
 
 
+class Exposures:
+    """Whether a node's facts meet each cause's conditions, worked out anew when facts or catalogue are new ones."""
+
+    def __init__(self) -> None:
+        self._of: tuple[Mapping[str, str], Catalogue] | None = None
+        self._exposed: Mapping[str, bool] = {}
+
+    def of(self, facts: Mapping[str, str], catalogue: Catalogue) -> Mapping[str, bool]:
+        if self._of is None or self._of[0] is not facts or self._of[1] is not catalogue:
+            self._exposed = {cause.id: exposed(cause, facts) for cause in catalogue.root_causes.values()}
+            self._of = facts, catalogue
+        return self._exposed
+
+
 def snapshot_of(
     ledger: Ledger,
     catalogue: Catalogue,
@@ -36,6 +51,7 @@ def snapshot_of(
     outcome: Gauges,
     *,
     facts: NodeFacts,
+    failed_probes: Iterable[str],
     open_incidents: Mapping[str, int],
     exposures: Mapping[str, bool],
     build: tuple[str, str],
@@ -45,8 +61,12 @@ def snapshot_of(
     values["gpufault_incidents_open"] = {(signature,): n for signature, n in open_incidents.items()}
     values["gpufault_exposure"] = {(cause,): float(held) for cause, held in exposures.items()}
     values["gpufault_node_info"] = {join_labels(facts.facts): 1.0}
+    values["gpufault_gpu_info"] = {
+        (gpu.pci, gpu.facts.get("gpu_model") or UNKNOWN, gpu.unique_id or UNKNOWN, gpu.serial or UNKNOWN): 1.0
+        for gpu in facts.gpus
+    }
     values["gpufault_node_fact"] = {(name, value or UNKNOWN): 1.0 for name, value in facts.facts.items()}
-    values["gpufault_facts_probe_failed"] = {(probe,): 1.0 for probe in facts.failed}
+    values["gpufault_facts_probe_failed"] = {(probe,): 1.0 for probe in failed_probes}
     values["gpufault_build_info"] = {build: 1.0}
     values["gpufault_match_engine_info"] = {(pipeline.engine.name, pipeline.engine.version): 1.0}
     values["gpufault_config_last_reload_successful"] = {(): float(outcome.reload_ok)}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from exporter.config import FactsConfig
-from exporter.core.facts import Gpu
+from exporter.core.facts.gpus import Gpu
 from exporter.node_facts import KEPT_CHANGES, MAX_VALUE, NodeFacts
 from exporter.probes import Gathered
 
@@ -86,6 +87,7 @@ def test_a_probe_that_hangs_holds_up_nobody_and_is_not_started_twice() -> None:
 def test_a_site_adds_facts_and_commands_that_tell_facts() -> None:
     commands = {
         "rack": ["echo", "r12 "],
+        "nvidia_ecc": ["echo", "Enabled\nDisabled\nEnabled"],  # a line for each GPU
         "os": ["echo", "Ubuntu"],  # what the administrator says counts
         "long": ["seq", "1000"],
         "empty": ["true"],
@@ -98,10 +100,19 @@ def test_a_site_adds_facts_and_commands_that_tell_facts() -> None:
     assert len(facts.facts["long"]) == MAX_VALUE
     assert {name: value for name, value in facts.facts.items() if name != "long"} == {
         "rack": "r12",
+        "nvidia_ecc": "Disabled+Enabled",
         "os": "Ubuntu",
         "room": "b",
     }
     assert sorted(facts.failed) == ["command failing", "command missing", "command odd"]
+
+
+def test_the_facts_are_those_of_the_configured_machine(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/os-release").write_text("ID=sles\nVERSION_ID=15.5\n")
+    facts = NodeFacts(FactsConfig(rootfs=tmp_path), {})
+    facts.refresh(0.0, wait=True)
+    assert facts.facts == {"os": "sles 15.5"}
 
 
 def test_the_vendors_that_are_present_are_known() -> None:

@@ -138,14 +138,18 @@ def _watching(config: Config) -> Iterator[Finding]:
 
 
 def _facts(_config: Config) -> Iterator[Finding]:
+    from exporter.gpu_processes import may_look
     from exporter.probes import gather
 
     started = time.perf_counter()
-    gathered = gather(home=_config.facts.home, environ=os.environ)
+    gathered = gather(_config.facts.rootfs, home=_config.facts.home, environ=os.environ)
     took = (time.perf_counter() - started) * 1000
     yield Finding("ok", "facts", f"{len(gathered.facts)} facts in {took:.0f} ms; `gpufault facts` shows them")
     if not gathered.gpus:
         yield Finding("note", "GPUs", "none found here: signatures of all vendors stay in force")
+    elif _config.facts.processes and not may_look():
+        told = "of other users cannot be looked into, so jobs' own libraries stay unknown; CAP_SYS_PTRACE allows it"
+        yield Finding("note", "GPU processes", told)
     for probe, why in sorted(gathered.failed.items()):
         yield Finding("note", f"probe {probe}", why)
 

@@ -6,7 +6,12 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from exporter.core.facts.gpus import Gpu
 
 HELP = "this node's facts: kernel, drivers, GPUs, file systems"
 DESCRIPTION = (
@@ -22,6 +27,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--home", metavar="DIR", help="a home folder of jobs, where homes are not below /home")
 
 
+def _described(gpu: Gpu) -> Iterator[str]:
+    """What tells one card from its neighbours."""
+    yield gpu.facts.get("gpu_model", gpu.vendor or "a GPU")
+    for name, value in (
+        ("unique id", gpu.unique_id),
+        ("serial", gpu.serial),
+        ("KFD node", gpu.kfd_node),
+        ("link now", " ".join(filter(None, (gpu.pcie_speed, gpu.facts.get("pcie_width"))))),
+        ("retired pages", gpu.facts.get("gpu_retired_pages")),
+    ):
+        if value is not None and value != "":
+            yield f"{name} {value}"
+
+
 def run(options: argparse.Namespace) -> int:
     from exporter.probes import gather
 
@@ -32,6 +51,10 @@ def run(options: argparse.Namespace) -> int:
         width = max((len(name) for name in gathered.facts), default=0)
         for name, value in sorted(gathered.facts.items()):
             print(f"{name:<{width}}  {value}")
+        if gathered.gpus:
+            print()
+        for gpu in gathered.gpus:
+            print(f"{gpu.pci}  {', '.join(_described(gpu))}")
     for probe, why in sorted(gathered.failed.items()):
         print(f"probe {probe} failed: {why}", file=sys.stderr)
     return 0

@@ -115,9 +115,11 @@ def _defined_in(loaded: Loaded, item: Signature | RootCause) -> str:
 def _check(options: argparse.Namespace) -> int:
     from exporter import packs
     from exporter.core import check
+    from exporter.core.facts import process
+    from exporter.probes import FACTS
 
     loaded = packs.load_texts(packs.existing(options.packs))
-    errors, warnings = check.errors(loaded), check.warnings(loaded)
+    errors, warnings = check.errors(loaded), check.warnings(loaded, {*FACTS, *process.FACTS})
     for problem in errors:
         print(problem)
     for problem in warnings:

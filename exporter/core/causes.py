@@ -24,8 +24,8 @@ _STRENGTHS = "ABCDE"
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A value and where it was learnt: `log` (a job said it of itself), `node` (we read it) or `kernel`; and in which
-    line of its log, where that is known.
+    """A value and where it was learnt: `log` (a job said it of itself), `process` (we read it of the job, which chose
+    it), `node` (we read it) or `kernel`; and in which line of its log, where that is known.
     """
 
     value: str
@@ -91,13 +91,11 @@ class Assessment:
 
 
 def view_of(incident: Incident, near: Iterable[Incident], node_facts: Mapping[str, str]) -> View:
-    """Gather what is known around an incident: the job's own log first, then its other logs, then the node."""
+    """Gather what is known around an incident: the job's own log and processes before the node."""
     near = list(near)
-    facts = {name: Known(value, "node") for name, value in node_facts.items()}
     own = [incident, *(i for i in near if i.scope == incident.scope)]
     contexts = [m.context for i in own for m in i.matches]
-    for context in reversed(contexts):
-        facts.update({name: Known(value, "log") for name, value in context.facts.items()})
+    facts = _known_facts(own, node_facts)
     seen: dict[str, list[tuple[Mapping[str, str], Known]]] = {}
     for other in near:
         seen.setdefault(other.signature, []).append((other.captures(), _said(other.first, other.first.text)))
@@ -108,6 +106,22 @@ def view_of(incident: Incident, near: Iterable[Incident], node_facts: Mapping[st
     described = {"id": job.id, "kind": job.kind, **({"user": job.user} if job.user else {})} if job else {}
     captures = {name: _said(m, value) for m in reversed(incident.matches) for name, value in m.captures.items()}
     return View(facts, captures, described, seen)
+
+
+def _known_facts(own: Sequence[Incident], node_facts: Mapping[str, str]) -> dict[str, Known]:
+    """The job's own beats the node's; of its own, what it mapped beats what it said, and what it said the environment that
+    it was started with, which it may have changed since. Of one version told at two lengths the longer is kept.
+    """
+    matches = [match for incident in reversed(own) for match in reversed(incident.matches)]
+    process = {name: value for match in matches for name, value in match.process.items()}
+    log = {name: value for match in matches for name, value in match.context.facts.items()}
+    facts = {name: Known(value, "node") for name, value in node_facts.items()}
+    facts.update({name: Known(value, "process") for name, value in process.items() if name.startswith("env.")})
+    facts.update({name: Known(value, "log") for name, value in log.items()})
+    for name, value in process.items():
+        if not name.startswith("env.") and not log.get(name, "").startswith(f"{value}."):
+            facts[name] = Known(value, "process")
+    return facts
 
 
 def _said(match: Match, value: str) -> Known:

@@ -11,7 +11,6 @@ import regex
 
 from exporter.core.backtracking import ambiguous_loop
 from exporter.core.catalogue import Catalogue, Loaded, PackFile
-from exporter.core.facts import NODE_FACTS
 from exporter.core.match import slots
 from exporter.core.problems import Loc, Problem
 from exporter.core.promises import broken_promises
@@ -27,10 +26,10 @@ def errors(loaded: Loaded) -> list[Problem]:
     return [*found, *(broken.problem for broken in broken_promises(files, loaded.catalogue, ["auto"]))]
 
 
-def warnings(loaded: Loaded) -> list[Problem]:
-    """What its author should mend, although it works."""
+def warnings(loaded: Loaded, told: Iterable[str]) -> list[Problem]:
+    """What its author should mend, although it works. `told`: the names of all facts that probes tell."""
     files = loaded.own or loaded.builtin
-    facts = NODE_FACTS | {name for fact in loaded.catalogue.log_facts for name in fact.set}
+    facts = set(told) | {name for fact in loaded.catalogue.log_facts for name in fact.set}
     found: list[Problem] = []
     for file in files:
         for kind in (_unproven(file), _exponential(file), _unknown_facts(file, facts)):

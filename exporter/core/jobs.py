@@ -1,6 +1,6 @@
-"""Whose log a path is: Slurm's file names, Kubernetes' pod folders, or a pattern of the configuration.
+"""Whose log a path is: Slurm's file names, Kubernetes' pod folders, or a pattern of the configuration. And whose a process.
 
-Takes a path as text, gives a Job or None. Reads nothing.
+Takes a path or a control group as text. Reads nothing.
 """
 
 from __future__ import annotations
@@ -45,6 +45,34 @@ def job_of(path: str) -> Job | None:
             job = f"{found['job']}_{task}" if task else found["job"]  # as sacct names a task of an array
             return Job(id=job, kind="slurm", rank=_rank(path), confidence=confidence)
     return None
+
+
+# Slurm's plug-ins for cgroup v1 (slurm/uid_1000/job_7/step_0) and v2 (slurmstepd.scope/job_7/step_0), and the kubelet's
+# two drivers (pod1b2c-… and kubepods-pod1b2c_….slice). Only the kernel's own hierarchy counts: a user can write neither.
+_CGROUP_SLURM = re.compile(r"/(?:slurm|[\w.-]*slurmstepd\.scope)[^\n:]{0,200}?/job_(\d{1,10})(?:/|$)", re.MULTILINE)
+_CGROUP_POD = re.compile(r"/kubepods[^\n:]{0,300}?pod([0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12})\b")
+
+
+def job_of_cgroup(cgroup: str) -> str | None:
+    """The job that `/proc/<pid>/cgroup` places a process in, as `process_job` names the one of a log; None for none."""
+    if found := _CGROUP_SLURM.search(cgroup):
+        return f"slurm {found[1]}"
+    if found := _CGROUP_POD.search(cgroup):
+        return f"pod {_bare(found[1])}"
+    return None
+
+
+def process_job(job: Job | None, path: str) -> str | None:
+    """The name under which the processes of a log's job are known."""
+    if job is None:
+        return None
+    if found := _KUBERNETES.search(path):
+        return f"pod {_bare(found['uid'])}"
+    return f"slurm {job.id}" if job.kind == "slurm" else None
+
+
+def _bare(uid: str) -> str:
+    return re.sub(r"[-_]", "", uid)
 
 
 def by_pattern(pattern: str) -> JobOf:

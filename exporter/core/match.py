@@ -14,7 +14,7 @@ from typing import Literal
 import regex
 
 from exporter.core.catalogue import Catalogue
-from exporter.core.facts import normalise_pci
+from exporter.core.facts.pci import normalise_pci
 from exporter.core.gates import Gate
 from exporter.core.model import SourceKind
 from exporter.core.signatures import FLAGS, LogFact, Patterned, Signature

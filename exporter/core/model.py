@@ -129,6 +129,7 @@ class Match:
     rank: str | None = None
     job: Job | None = None
     context: LogContext = NO_CONTEXT
+    process: Mapping[str, str] = field(default_factory=dict)  # facts read of the process that it is about, or its job's
 
     @property
     def happened(self) -> float:

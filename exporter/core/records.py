@@ -5,11 +5,12 @@ The one place that knows the field names. Values in, dictionaries out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from exporter.core.catalogue import Catalogue
+from exporter.core.facts.gpus import Gpu
 from exporter.core.incidents import gpu_of
 from exporter.core.model import Diagnosis
 from exporter.core.redact import redact
@@ -68,9 +69,10 @@ def incident_record(
     }
 
 
-def facts_record(facts: Mapping[str, str], node: str, now: float) -> dict[str, Any]:
-    """One `kind: "facts"` record: all that is known of the node from `now` on."""
-    return {"kind": "facts", "time": rfc3339(now), "node": node, "facts": dict(sorted(facts.items()))}
+def facts_record(facts: Mapping[str, str], gpus: Iterable[Gpu], node: str, now: float) -> dict[str, Any]:
+    """One `kind: "facts"` record: all that is known of the node from `now` on, and which card is at which address."""
+    cards = [{"pci": gpu.pci, "unique_id": gpu.unique_id, "serial": gpu.serial} for gpu in gpus]
+    return {"kind": "facts", "time": rfc3339(now), "node": node, "facts": dict(sorted(facts.items())), "gpus": cards}
 
 
 def heartbeat_record(node: str, now: float, seconds: float) -> dict[str, Any]:

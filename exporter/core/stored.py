@@ -23,6 +23,7 @@ def dump_entry(entry: Entry) -> str:
             contexts.append(match.context)
         plain = {f.name: getattr(match, f.name) for f in fields(Match)}
         plain["captures"] = dict(match.captures)
+        plain["process"] = dict(match.process)
         plain["job"] = _plain(match.job)
         plain["context"] = contexts.index(match.context)
         matches.append(plain)

@@ -26,7 +26,7 @@ from watchdog.events import (
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
-from exporter.core.facts import mount_holding, parse_mountinfo
+from exporter.core.facts.mounts import mount_holding, parse_mountinfo
 from exporter.sources.follow import file_at
 from exporter.sources.identity import Inode
 

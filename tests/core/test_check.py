@@ -45,7 +45,7 @@ def told_errors(own: str) -> list[str]:
 
 
 def told_warnings(own: str) -> list[str]:
-    return [str(problem) for problem in warnings(loaded(own))]
+    return [str(problem) for problem in warnings(loaded(own), ["os"])]
 
 
 def cause(when: str, signatures: str = "[own_fault]") -> str:

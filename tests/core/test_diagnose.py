@@ -311,6 +311,25 @@ def test_a_fact_is_taken_as_it_was_at_the_first_line() -> None:
     assert view_of(entries(late, early)[0].incident, [], {}).facts["torch"].value == "2.5"
 
 
+def test_what_a_process_mapped_outweighs_what_its_log_says_and_that_the_environment_it_was_started_with() -> None:
+    said = LogContext(facts={"torch_version": "2.5", "env.HSA_XNACK": "1"})
+    process = {"torch_version": "2.6.0", "env.HSA_XNACK": "0", "env.NCCL_DEBUG": "INFO"}
+    (entry,) = entries(match("gpu_fault", context=said, process=process))
+    view = view_of(entry.incident, [], {"torch_version": "node", "env.NCCL_DEBUG": "node"})
+    assert {name: (fact.value, fact.origin) for name, fact in view.facts.items()} == {
+        "torch_version": ("2.6.0", "process"), "env.HSA_XNACK": ("1", "log"), "env.NCCL_DEBUG": ("INFO", "process"),
+    }  # fmt: skip
+
+
+def test_of_one_version_the_longer_telling_is_kept() -> None:
+    said = LogContext(facts={"rocm_version": "6.2.3", "torch_version": "2.10.0"})
+    wheel = {"rocm_version": "6.2", "torch_version": "2.1"}  # a wheel's name has two numbers
+    (entry,) = entries(match("gpu_fault", context=said, process=wheel))
+    assert {name: fact.value for name, fact in view_of(entry.incident, [], {}).facts.items()} == {
+        "rocm_version": "6.2.3", "torch_version": "2.1",
+    }  # fmt: skip
+
+
 def test_a_line_of_the_same_log_is_evidence_though_it_is_long_ago() -> None:
     marks = {"cache_warning": Mark(path="/job.log", line=3, text="not writable", captures={"folder": "/home/x"})}
     (entry,) = entries(match("gpu_fault", 9000, context=LogContext(marks=marks)))
@@ -400,6 +419,7 @@ root_causes:
     ("m", "near", "facts", "verdict"),
     [
         (match("gpu_fault", context=LogContext(facts={"a": "1"})), [], {}, "unclear"),  # a job can say anything
+        (match("gpu_fault", process={"a": "1"}), [], {}, "unclear"),  # and name its libraries as it likes
         (match("gpu_fault"), [], {"a": "1"}, "infrastructure"),  # we read it
         (match("gpu_fault"), [match("xid_79", source="kernel")], {}, "infrastructure"),  # the kernel said it
         (match("gpu_fault", source="kernel"), [], {}, "infrastructure"),

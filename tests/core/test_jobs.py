@@ -81,3 +81,32 @@ def test_a_job_that_matched_nothing_is_none() -> None:
 
 def test_some_logs_are_no_jobs() -> None:
     assert jobs.no_job("/home/ada/slurm-123456.out") is None
+
+
+POD = "3c1f0d5e-8a2b-4c6d-9e7f-0123456789ab"
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "job"),
+    [
+        ("0::/system.slice/slurmstepd.scope/job_4242/step_0/user/task_3\n", "slurm 4242"),
+        ("0::/system.slice/node7_slurmstepd.scope/job_4242/step_batch/user/task_0\n", "slurm 4242"),
+        ("9:memory:/slurm/uid_1000/job_4242/step_0/task_0\n1:name=systemd:/system.slice/sshd.service\n", "slurm 4242"),
+        ("9:memory:/slurm_node7/uid_1000/job_4242\n", "slurm 4242"),
+        (f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-pod{POD.replace('-', '_')}.slice/cri-1.scope\n", "pod"),
+        (f"4:memory:/kubepods/burstable/pod{POD}/0a1b2c\n", "pod"),
+        ("0::/user.slice/user-1000.slice/session-2.scope/job_4242\n", None),
+        ("0::/system.slice/sshd.service\n", None),
+        ("", None),
+    ],
+)
+def test_a_control_group_places_a_process_in_its_job(cgroup: str, job: str | None) -> None:
+    expected = f"pod {POD.replace('-', '')}" if job == "pod" else job
+    assert jobs.job_of_cgroup(cgroup) == expected
+
+
+def test_a_log_and_the_processes_of_its_job_have_one_name() -> None:
+    pod_log = f"/var/log/pods/ml_trainer_{POD}/main/0.log"
+    assert jobs.process_job(jobs.job_of("/scratch/slurm-4242.out"), "/scratch/slurm-4242.out") == "slurm 4242"
+    assert jobs.process_job(jobs.job_of(pod_log), pod_log) == f"pod {POD.replace('-', '')}"
+    assert jobs.process_job(None, "/tmp/x.log") is None

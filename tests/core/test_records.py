@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from exporter.core.diagnose import diagnose
+from exporter.core.facts.gpus import Gpu
 from exporter.core.model import Job, Match
 from exporter.core.records import MAX_TEXT, facts_record, heartbeat_record, incident_record, rfc3339
 from tests.helpers import NOW, catalogue_of, entries, match
@@ -124,8 +125,10 @@ def test_times_are_written_in_utc_with_milliseconds(time: float, text: str) -> N
 
 
 def test_facts_and_heartbeats_are_records_too() -> None:
-    assert facts_record({"os": "Debian", "cuda_version": "12.4"}, "gpu-7", NOW) == {
+    gpu = Gpu(pci="0000:c1:00.0", unique_id="3f9a61c2d4e8b705", facts={"gpu_model": "AMD Instinct MI210"})
+    assert facts_record({"os": "Debian", "cuda_version": "12.4"}, [gpu], "gpu-7", NOW) == {
         "kind": "facts", "time": "2023-11-14T22:13:20.000Z", "node": "gpu-7", "facts": {"cuda_version": "12.4", "os": "Debian"},
+        "gpus": [{"pci": "0000:c1:00.0", "unique_id": "3f9a61c2d4e8b705", "serial": None}],
     }  # fmt: skip
     assert heartbeat_record("gpu-7", NOW, 300.0) == {
         "kind": "heartbeat", "time": "2023-11-14T22:13:20.000Z", "node": "gpu-7", "hours": 0.083333, "gpu_busy_hours": None,

@@ -1,0 +1,85 @@
+"""What the kernel and the distribution state of a machine."""
+
+import re
+
+from exporter.core.facts.values import assignments, fields, one_value, size
+
+
+def os_name(os_release: str) -> str | None:
+    """`ubuntu 22.04` from `/etc/os-release`: no point release, since the kernel release tells more than that does."""
+    stated = assignments(os_release)
+    return one_value(f"{stated.get('ID', '')} {stated.get('VERSION_ID', '')}")
+
+
+def iommu_mode(group_type: str) -> str:
+    """What `/sys/kernel/iommu_groups/*/type` does to a device's DMA. Effective, where `iommu=pt` is only a wish."""
+    return {"identity": "pt", "DMA": "translated", "DMA-FQ": "translated"}.get(group_type, group_type)
+
+
+# Documentation/admin-guide/tainted-kernels.rst, in the order of the bits; the first letter is for a bit that is set.
+_TAINTS = "PFSRMBUDAWCIOELKXTN"
+
+
+def taint(text: str) -> str | None:
+    """The letters of `/proc/sys/kernel/tainted`, `none` for 0. O: out-of-tree module, E: unsigned, M: machine check.
+
+    W (a warning was printed) is left out: it comes with time, and would make another node of one that merely ran.
+    """
+    value = re.fullmatch(r"\s*(\d{1,9})\s*", text)
+    if not value:
+        return None
+    letters = (letter for bit, letter in enumerate(_TAINTS) if int(value[1]) >> bit & 1)
+    return "".join(letter for letter in letters if letter != "W") or "none"
+
+
+_ARGUMENTS = {
+    "amd_iommu", "intel_iommu", "iommu", "iommu.passthrough", "iommu.strict", "pci", "pcie_aspm",
+    "pcie_acs_override", "numa_balancing", "mitigations", "transparent_hugepage", "hugepages", "hugepagesz",
+    "default_hugepagesz", "isolcpus", "nohz_full", "processor.max_cstate", "intel_idle.max_cstate",
+    "amdgpu.noretry", "amdgpu.gpu_recovery", "nomodeset", "crashkernel", "init_on_alloc",
+}  # fmt: skip
+
+
+def kernel_arguments(cmdline: str) -> str | None:
+    """Those of the kernel's arguments that GPUs, memory and power feel, sorted. A wish: other facts tell what came of it."""
+    given = (word for word in cmdline.split() if word.partition("=")[0] in _ARGUMENTS)
+    return one_value(" ".join(sorted(given)))
+
+
+def cpu_model(cpuinfo: str) -> str | None:
+    """The model of the first CPU. An Arm CPU has only numbers there."""
+    stated = fields(cpuinfo.partition("\n\n")[0])
+    arm = (
+        f"arm {stated['CPU implementer']} {stated['CPU part']}"
+        if {"CPU implementer", "CPU part"} <= set(stated)
+        else None
+    )
+    return one_value(stated.get("model name")) or one_value(arm)
+
+
+def cpu_microcode(cpuinfo: str) -> str | None:
+    return one_value(fields(cpuinfo.partition("\n\n")[0]).get("microcode"))
+
+
+def memory_bytes(meminfo: str) -> int | None:
+    """All memory that the kernel has."""
+    match = re.search(r"^MemTotal:\s+(\d{1,15}) kB$", meminfo, re.MULTILINE)
+    return int(match[1]) << 10 if match else None
+
+
+def memory_size(meminfo: str) -> str | None:
+    return size(memory_bytes(meminfo))
+
+
+def huge_pages(meminfo: str) -> str | None:
+    """How many huge pages are set aside, and of what size: `512 x 2048 kB`."""
+    stated = fields(meminfo)
+    count, each = stated.get("HugePages_Total", ""), stated.get("Hugepagesize", "")
+    return one_value(f"{count.strip()} x {each.strip()}") if count.strip().isdecimal() and each else None
+
+
+def build_option(config: str, name: str) -> str | None:
+    """Whether a kernel was built with an option, from /boot/config-*; None where the text is no such file."""
+    if "CONFIG_" not in config:
+        return None
+    return "true" if re.search(rf"^{name}=[ym]$", config, re.MULTILINE) else "false"

@@ -1,0 +1,97 @@
+"""Mounts: what file system a path lies on, as `/proc/<pid>/mountinfo` tells it without touching the file system."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from exporter.core.facts.values import size
+
+NETWORK = {
+    "9p", "afs", "beegfs", "ceph", "cifs", "fuse.cephfs", "fuse.glusterfs", "fuse.juicefs", "fuse.sshfs", "gpfs",
+    "lustre", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "smb3", "virtiofs", "wekafs",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    point: str
+    fs_type: str
+    read_only: bool  # by the mount's own options or by those of its file system
+    options: tuple[str, ...] = ()  # of the file system: vers=4.2, soft, size=64k
+
+
+def parse_mountinfo(text: str) -> tuple[Mount, ...]:
+    """The mounts of `/proc/<pid>/mountinfo` (proc(5)), in its order; lines of another form are left out."""
+    mounts = []
+    for line in text.split("\n"):
+        mount, _, file_system = line.partition(" - ")
+        match mount.split(), file_system.split():
+            case [_, _, _, _, point, options, *_], [fs_type, _, *super_options]:
+                flags = {*options.split(","), *",".join(super_options).split(",")}
+                mounts.append(
+                    Mount(
+                        point=_unescaped(point), fs_type=fs_type, read_only="ro" in flags, options=_split(super_options)
+                    )
+                )
+    return tuple(mounts)
+
+
+def _split(options: list[str]) -> tuple[str, ...]:
+    return tuple(options[0].split(",")) if options else ()
+
+
+def _unescaped(path: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), path)
+
+
+def mount_holding(mounts: Iterable[Mount], path: str) -> Mount | None:
+    """The mount that holds `path` (absolute, links resolved): of the longest fitting point, the one mounted last."""
+    holders = [mount for mount in mounts if f"{path}/".startswith(f"{mount.point.rstrip('/')}/")]
+    return max(reversed(holders), key=lambda mount: len(mount.point), default=None)
+
+
+def first_home_mount(mounts: Iterable[Mount]) -> str | None:
+    """The home of jobs, as far as mounts tell it: the first (sorted) mount at or below /home.
+
+    An autofs mount is only the trigger: while nobody's home is mounted, nothing is known. Nor does a /home on the
+    root disk tell anything: it may hold one administrator, and the jobs' homes be elsewhere.
+    """
+    return min(
+        (mount.point for mount in mounts if f"{mount.point}/".startswith("/home/") and mount.fs_type != "autofs"),
+        default=None,
+    )
+
+
+def is_service_home(home: str) -> bool:
+    """Whether $HOME is that of a service (systemd's DynamicUser has /) or of root, and so not where jobs live."""
+    return home in ("", "/", "/root", "/nonexistent") or home.startswith("/var/lib/")
+
+
+def network_types(mounts: Iterable[Mount]) -> str | None:
+    """The network file systems that are mounted: `lustre+nfs4`."""
+    return "+".join(sorted({mount.fs_type for mount in mounts} & NETWORK)) or None
+
+
+_NFS_OPTIONS = re.compile(r"vers=|soft|hard|nolock|noac|local_lock=|timeo=|proto=")
+
+
+def mount_options(mount: Mount) -> str | None:
+    """Those options of a network mount that change what a job sees: `hard,proto=tcp,timeo=600,vers=4.2`.
+
+    A soft mount gives a job EIO where a hard one lets it wait; without locks two ranks tear one database.
+    """
+    if mount.fs_type not in ("nfs", "nfs4"):
+        return None
+    return ",".join(sorted(option for option in mount.options if _NFS_OPTIONS.match(option))) or None
+
+
+def shm_size(mounts: Iterable[Mount], memory_bytes: int | None) -> str | None:
+    """The size of /dev/shm: as mounted, else half of the memory (Documentation/filesystems/tmpfs.rst)."""
+    mount = mount_holding(mounts, "/dev/shm")  # noqa: S108 (no file of ours)
+    if mount is None or mount.point != "/dev/shm" or mount.fs_type != "tmpfs":  # noqa: S108
+        return None
+    for option in mount.options:
+        match = re.fullmatch(r"size=(\d{1,20})([kmg]?)", option)
+        if match:
+            return size(int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]])
+    return size(memory_bytes // 2) if memory_bytes else None

@@ -1,0 +1,54 @@
+"""PCI addresses, in which every GPU is named, and what the PCI bus states of a device. Pure: text in, values out."""
+
+import re
+
+from exporter.core.facts.values import number
+
+_PCI = re.compile(
+    r"""
+    (?:PCI:)?                               # NVRM: Xid (PCI:0000:c1:00): 79
+    (?:(?P<domain>[0-9a-f]{4,8}):)?         # nvidia-smi 00000000:C1:00.0; DMAR [c1:00.0] has none
+    (?P<bus>[0-9a-f]{2}):
+    (?P<device>[01][0-9a-f])                # five bits: a clock time such as 12:34 is no address
+    (?:\.(?P<function>[0-7]))?
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def normalise_pci(text: str) -> str | None:
+    """The kernel's spelling (`0000:c1:00.0`) of a PCI address in any spelling that tools use; None if it is none."""
+    match = _PCI.fullmatch(text.strip(" []\n"))
+    if match is None:
+        return None
+    domain = int(match["domain"] or "0", 16)
+    return f"{domain:04x}:{match['bus']}:{match['device']}.{match['function'] or 0}".lower()
+
+
+def pcie_speed(text: str | None) -> str | None:
+    """`32 GT/s` of `32.0 GT/s PCIe`; None for `Unknown`, which an APU and a sleeping GPU state."""
+    match = re.match(r"\s*(\d{1,3}(?:\.\d+)?) GT/s", text or "")
+    return f"{float(match[1]):g} GT/s" if match else None
+
+
+def pcie_width(text: str | None) -> str | None:
+    """`x16` of `16`; None for 0 and 255, which stand for a link that is down."""
+    lanes = number(text)
+    return f"x{lanes}" if lanes in (1, 2, 4, 8, 12, 16, 32) else None
+
+
+_BARS = 6  # behind them come the ROM, and the BARs of virtual functions
+_MEMORY = 0x200  # IORESOURCE_MEM (include/linux/ioport.h)
+
+
+def largest_bar(resource: str) -> int | None:
+    """Bytes of the largest memory window among the lines (start, end, flags) of a device's `resource` file.
+
+    All of a GPU's memory where the BAR is large, 256 MiB of it where the BIOS gave it no more.
+    """
+    sizes = [0]
+    for line in resource.splitlines()[:_BARS]:
+        match line.split():
+            case [start, end, flags] if (number(flags) or 0) & _MEMORY:
+                sizes.append((number(end) or 0) - (number(start) or 0) + 1)
+    return max(sizes) if max(sizes) > 1 else None

@@ -1,0 +1,102 @@
+"""The kernel modules that hold GPUs: which, in what version, whose build, with what parameters."""
+
+from collections.abc import Callable
+
+from exporter.core.facts import nvidia
+from exporter.core.facts.values import joined, one_value
+from exporter.probes.base import Fact, Found, Host, Probe, stated
+
+
+def _look(host: Host) -> Found:
+    bound = [name for name in _VERSIONS if host.addresses(f"/sys/bus/pci/drivers/{name}")]
+    held = {name: _VERSIONS[name](host) for name in bound}
+    return Found(
+        facts=stated(
+            driver="+".join(held),
+            driver_version="+".join(version for version, _ in held.values() if version),
+            driver_flavor=joined(flavor for _, flavor in held.values()),
+            driver_srcversion=joined(host.value(f"/sys/module/{name}/srcversion") for name in bound),
+        )
+    )
+
+
+_Stated = tuple[str | None, str | None]  # version and flavour
+
+
+def _module(name: str, *version_files: str) -> Callable[[Host], _Stated]:
+    def version_and_flavor(host: Host) -> _Stated:
+        # O: out of the kernel's tree (Documentation/ABI/testing/sysfs-module), which for these drivers is DKMS.
+        taint = host.read(f"/sys/module/{name}/taint") or ""
+        version = host.value(*(f"/sys/module/{name}/{file}" for file in version_files))
+        return version, "dkms" if "O" in taint else "inbox"
+
+    return version_and_flavor
+
+
+def _nvidia_module(host: Host) -> _Stated:
+    return nvidia.driver_version(host.read("/proc/driver/nvidia/version") or "") or (None, None)
+
+
+_VERSIONS = {
+    "amdgpu": _module("amdgpu", "version"),  # none in the kernel's own: it has no version but the kernel's
+    "i915": _module("i915", "agama_version", "srcversion"),  # agama: Intel's backport; the order is compute-runtime's
+    "nvidia": _nvidia_module,
+    "xe": _module("xe", "srcversion"),
+}
+
+DRIVERS = Probe(
+    look=_look,
+    facts={
+        "driver": Fact("the drivers that hold a GPU", "/sys/bus/pci/drivers/{amdgpu,i915,nvidia,xe}"),
+        "driver_version": Fact(
+            "their version, or the fingerprint of their source where they have none",
+            "/sys/module/DRIVER/{version,agama_version,srcversion}, /proc/driver/nvidia/version",
+        ),
+        "driver_flavor": Fact(
+            "inbox: came with the kernel; dkms: built for it; of NVIDIA's, open or proprietary",
+            "/sys/module/DRIVER/taint, /proc/driver/nvidia/version",
+        ),
+        "driver_srcversion": Fact("the fingerprint of their source", "/sys/module/DRIVER/srcversion"),
+    },
+)
+
+_PARAMETERS = {
+    "amdgpu": {
+        "noretry": "1: no retry faults, so no XNACK; -1: the driver's choice",
+        "cwsr_enable": "whether running waves can be taken off a compute unit",
+        "gpu_recovery": "whether a hung GPU is reset; -1: the driver's choice",
+        "ras_enable": "whether memory errors are handled",
+        "bad_page_threshold": "pages that may be retired before a GPU is given up",
+        "vm_fragment_size": "page size of the GPU, as a power of two times 4 KiB",
+        "lockup_timeout": "how long a job may run before it is a hang",
+        "mes": "whether firmware schedules the queues",
+        "sched_policy": "how KFD schedules queues",
+        "hws_max_conc_proc": "processes on a GPU at once",
+        "no_system_mem_limit": "whether GPU jobs may pin more memory than there is",
+        "runpm": "whether an idle GPU is put to sleep",
+        "ppfeaturemask": "power features that are on",
+        "pcie_p2p": "whether GPUs reach each other over PCIe",
+    },
+    "i915": {
+        "enable_hangcheck": "whether a hang is looked for: without, a hung job stays for ever",
+        "enable_guc": "what the firmware does: 1 scheduling, 2 authentication",
+        "reset": "how a hung GPU is reset",
+        "request_timeout_ms": "how long a request may take",
+    },
+    "xe": {
+        "force_execlist": "scheduling without the firmware",
+        "wedged_mode": "when a GPU is given up",
+    },
+    "nvidia_uvm": {
+        "uvm_ats_mode": "whether GPUs use the CPU's page tables",
+        "uvm_perf_prefetch_enable": "whether managed memory is fetched ahead",
+    },
+}
+
+PARAMETERS = Probe(
+    facts={
+        f"{module}.{name}": Fact(f"module parameter: {meaning}", f"/sys/module/{module}/parameters/{name}", one_value)
+        for module, parameters in _PARAMETERS.items()
+        for name, meaning in parameters.items()
+    }
+)

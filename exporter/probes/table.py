@@ -1,0 +1,34 @@
+"""All probes, and the facts that a node can have."""
+
+from collections.abc import Mapping
+
+from exporter.core.facts.conclude import CONCLUDED
+from exporter.probes import amd, drivers, fabric, intel, linux, nvidia, packages, pci, services, storage, toolkits
+from exporter.probes.base import Fact, Probe
+
+# Of two statements of one thing, the earlier row counts: product_name before the table of PCI ids.
+PROBES: Mapping[str, Probe] = {
+    "kernel": linux.KERNEL,
+    "board": linux.BOARD,
+    "amdgpu": amd.AMDGPU,
+    "intel": intel.INTEL,
+    "nvidia": nvidia.NVIDIA,
+    "kfd": amd.KFD,
+    "pci": pci.PCI,
+    "drivers": drivers.DRIVERS,
+    "parameters": drivers.PARAMETERS,
+    "packages": packages.PACKAGES,
+    "rocm": toolkits.ROCM,
+    "cuda": toolkits.CUDA,
+    "oneapi": toolkits.ONEAPI,
+    "services": services.SERVICES,
+    "fabric": fabric.FABRIC,
+    "storage": storage.STORAGE,
+    "home": storage.HOME,
+    "home_cache": storage.HOME_CACHE,
+}
+
+FACTS: Mapping[str, Fact] = {
+    **{name: fact for probe in PROBES.values() for name, fact in probe.facts.items()},
+    **{name: Fact(meaning, "other facts") for name, meaning in CONCLUDED.items()},
+}
