@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exporter.core.catalogue import Catalogue
-from exporter.core.diagnose import exposed
+from exporter.core.causes import exposed
 from exporter.core.model import UNKNOWN
 from exporter.core.pipeline import Pipeline
 from exporter.exposition import Family, MetricsSnapshot

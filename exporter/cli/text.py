@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from exporter.core.catalogue import Catalogue
+    from exporter.core.knowledge import RootCause
     from exporter.scan.run import Summary
 
-WIDTH = 100
+INDENT = 11
 _COLORS = {"critical": "1;31", "error": "31", "warning": "33", "info": "36"}
+GRADES = {
+    "A": "confirmed and mended upstream",
+    "B": "documented or diagnosed by its makers",
+    "C": "reported by several",
+    "D": "reported once",
+    "E": "inferred",
+}
+
+
+def width() -> int:
+    """Columns to write in: the terminal's, but no more than an eye can follow."""
+    return max(60, min(100, shutil.get_terminal_size((80, 24)).columns))
 
 
 def scan_text(
@@ -27,7 +42,7 @@ def scan_text(
     out.append(_total(roots, summary))
     unexplained = [r for r in roots if r["root_cause"] == "unknown"]
     if unexplained and not facts_known:
-        out.append("Causes depend on the node's facts: run it there with --facts host, or give --facts FILE.\n")
+        out.append(_wrapped("Causes depend on the node's facts: run it there with --facts host, or give --facts FILE."))
     return "\n".join(out)
 
 
@@ -36,22 +51,61 @@ def incident_text(
 ) -> str:
     """One incident with what it dragged along."""
     signature = catalogue.signatures[record["signature"]]
-    head = f"{record['path']}:{record['line']}: {signature.title}"
-    lines = [_paint(head, _COLORS[record["severity"]], color), f"  {record['text'].strip()[: WIDTH * 2]}"]
-    lines += _field("signature", " · ".join([record["signature"], *_extent(record)]))
+    lines = heading(
+        f"{record['path']}:{record['line']}", signature.title, record["severity"], record["text"], color=color
+    )
+    lines += field("signature", " · ".join([record["signature"], *_extent(record)]))
     cause = catalogue.root_causes.get(record["root_cause"])
-    named = f"{record['root_cause']} ({record['verdict']})" if record["root_cause"] != "unknown" else "unknown"
-    lines += _field("cause", f"{named}: {cause.title}" if cause else _without_cause(record))
-    lines += [line for e in record["evidence"] for line in _field("because", _because(e))]
-    lines += _field("do", record["remediation"]) if record["remediation"] else []
+    lines += field("cause", cause_text(cause, record["verdict"])) if cause else _without_cause(record)
+    lines += [line for e in record["evidence"] for line in field("because", _because(e), breaks=True)]
+    lines += field("do", record["remediation"]) if record["remediation"] else []
     if cascades:
-        names = ", ".join(f"{c['signature']} ({c['path']}:{c['line']})" for c in cascades[:6])
-        lines += _field("then", names + (f" and {len(cascades) - 6} more" if len(cascades) > 6 else ""))
+        names = ", ".join(f"{c['signature']} ({place(c, record)})" for c in cascades[:6])
+        lines += field("then", names + (f" and {len(cascades) - 6} more" if len(cascades) > 6 else ""))
     return "\n".join(lines) + "\n"
 
 
+def heading(where: str, title: str, severity: str, text: str, *, color: bool) -> list[str]:
+    """The first lines of an incident: where, what, and the log's own words on three lines at most."""
+    said = textwrap.wrap(
+        " ".join(text.split()),
+        width(),
+        initial_indent="  ",
+        subsequent_indent="  ",
+        break_on_hyphens=False,
+        max_lines=3,
+        placeholder=" …",
+    )
+    whole = f"{where}: {title}"
+    head = [whole] if len(whole) <= width() else [f"{where}:", f"  {title}"]
+    return [*(paint(line, _COLORS[severity], color) for line in head), *said]
+
+
+def cause_text(cause: RootCause, verdict: str) -> str:
+    """A cause in one sentence, with its id, whose it is and how well it is known."""
+    return f"{cause.title} ({cause.id}; {VERDICTS[verdict]}; {GRADES[cause.strength]})"
+
+
+VERDICTS = {
+    "infrastructure": "a fault of the infrastructure",
+    "workload": "a fault of the job",
+    "unclear": "whose fault is unclear",
+}
+
+
+def place(record: Mapping[str, Any], beside: Mapping[str, Any]) -> str:
+    """Where a record's line is, as seen from another: the file only where it is another one."""
+    return f"line {record['line']}" if record["path"] == beside["path"] else f"{record['path']}:{record['line']}"
+
+
+def clipped(text: str, columns: int) -> str:
+    """A text on one line of so many columns."""
+    line = " ".join(text.split())
+    return line if len(line) <= columns else line[: columns - 1] + "…"
+
+
 def _extent(record: Mapping[str, Any]) -> list[str]:
-    parts = [f"{record['lines']} line{'s' * (record['lines'] != 1)}"]
+    parts = [_counted(record["lines"], "line")]
     if len(record["ranks"]) > 1:
         parts.append(f"{len(record['ranks'])} ranks")
     if record["gpu"]:
@@ -63,43 +117,69 @@ def _extent(record: Mapping[str, Any]) -> list[str]:
     return parts
 
 
-def _without_cause(record: Mapping[str, Any]) -> str:
+def _without_cause(record: Mapping[str, Any]) -> list[str]:
     if record["root_cause"] == "peer_failure":
-        return "peer_failure: a consequence of a fault that these logs do not show; look at the other ranks and nodes"
-    return "unknown: no cause in the catalogue has all its conditions met; `gpufault explain` shows what is missing"
+        return field("cause", PEER_FAILURE)
+    path = record["path"]
+    if path == "-" or path.endswith((".gz", ".bz2", ".xz", ".zst")):
+        return field("cause", "unknown; gpufault explain says what is missing")
+    return [
+        *field("cause", "unknown; what is missing says"),
+        f"{' ' * (INDENT + 4)}$ gpufault explain < {shlex.quote(path)}",
+    ]
+
+
+PEER_FAILURE = "peer_failure: a consequence of a fault that is not in these logs; look at the other ranks and nodes"
 
 
 def _because(evidence: Mapping[str, str]) -> str:
-    kind, _, name = evidence["what"].partition(" ")
+    return reason(evidence["what"], evidence["value"], evidence["why"])
+
+
+def reason(what: str, value: str, why: str, where: str = "") -> str:
+    """One piece of evidence: `home_fs_type is nfs4 (node) – the home is on NFS`."""
+    kind, _, name = what.partition(" ")
+    quoted = clipped(value, 140)
     if kind == "line":
-        told = f"{name.removeprefix('of ')}: \u201c{evidence['value'].strip()}\u201d"
+        told = f"{where or name.removeprefix('of ')}: “{quoted}”"
+    elif kind == "capture":
+        told = f"{where or 'the line'}: {name} “{quoted}”"
     else:
-        told = f"{name} is {evidence['value']}" if evidence["value"] else evidence["what"]
-    return told + (f" \u2013 {evidence['why']}" if evidence["why"] else "")
+        told = (f"{name} is {quoted}" if value else name) + (f" ({where})" if where else "")
+    return told + (f" – {why}" if why else "")
 
 
-def _field(name: str, text: str) -> list[str]:
-    indent = " " * 13
+def field(name: str, text: str, *, breaks: bool = False) -> list[str]:
+    """A labelled paragraph. Words too long for a line, such as references, stay whole unless `breaks`."""
     return textwrap.wrap(
-        f"  {name:<11}{' '.join(text.split())}",
-        WIDTH,
-        subsequent_indent=indent,
-        break_long_words=False,
+        f"  {name:<{INDENT}}{' '.join(text.split())}",
+        width(),
+        subsequent_indent=" " * (INDENT + 2),
+        break_long_words=breaks,
         break_on_hyphens=False,
     )
 
 
 def _total(roots: Sequence[Mapping[str, Any]], summary: Summary) -> str:
-    causes = len({r["root_cause"] for r in roots} - {"unknown"})
+    causes = len({r["root_cause"] for r in roots} - {"unknown", "peer_failure"})
     text = (
-        f"{len(roots)} incident{'s' * (len(roots) != 1)}, {causes} known cause{'s' * (causes != 1)}; "
-        f"{summary.lines_matched} matching lines in {summary.files} file{'s' * (summary.files != 1)}, {_size(summary.bytes)}"
+        f"{_counted(len(roots), 'incident')}, {_counted(causes, 'known cause')}; "
+        f"{_counted(summary.lines_matched, 'matching line')} in {_counted(summary.files, 'file')}, {_size(summary.bytes)}"
     )
     if summary.unmatched:
-        text += f"; {summary.unmatched} lines look like a crash that no signature knows"
+        look = "looks" if summary.unmatched == 1 else "look"
+        text += f"; {_counted(summary.unmatched, 'line')} {look} like a crash that no signature knows"
     if summary.unread:
-        text += f"; {len(summary.unread)} log{'s' * (len(summary.unread) != 1)} could not be read whole (see stderr)"
-    return text + ".\n"
+        text += f"; {_counted(len(summary.unread), 'log')} could not be read whole (see stderr)"
+    return _wrapped(text + ".")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, width(), break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def _size(count: int) -> str:
@@ -111,5 +191,6 @@ def _size(count: int) -> str:
     return ""
 
 
-def _paint(text: str, code: str, color: bool) -> str:
+def paint(text: str, code: str, color: bool) -> str:
+    """Text in an ANSI colour, where there is any."""
     return f"\x1b[{code}m{text}\x1b[0m" if color else text

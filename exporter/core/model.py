@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from exporter.core.causes import Assessment
 
 Vendor = Literal["amd", "intel", "nvidia", "any"]
 Layer = Literal["kernel", "runtime", "library", "framework", "fabric", "host"]
@@ -197,3 +200,4 @@ class Diagnosis:
     evidence: tuple[Evidence, ...] = ()
     remediation: str = ""
     references: tuple[str, ...] = ()
+    considered: tuple[Assessment, ...] = ()  # every cause that can explain the incident, the best first

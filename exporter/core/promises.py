@@ -14,7 +14,7 @@ from exporter.core import decode, gates
 from exporter.core.catalogue import Catalogue, PackFile
 from exporter.core.knowledge import CrashShape, Echo, LogFact, Patterned, Signature
 from exporter.core.match import Outcome, Verdict
-from exporter.core.model import Chunk, SourceKind
+from exporter.core.model import Chunk, LogFormat, SourceKind
 from exporter.core.pipeline import Pipeline, Processed
 from exporter.core.problems import Loc, Problem
 
@@ -179,7 +179,7 @@ def _furthest(pipeline: Pipeline, item: Patterned, text: str) -> Verdict | None:
     return min(found, key=lambda v: _FURTHEST.index(v.outcome), default=None)
 
 
-def run_text(pipeline: Pipeline, text: str, source: SourceKind) -> Processed:
+def run_text(pipeline: Pipeline, text: str, source: SourceKind, form: LogFormat = "plain") -> Processed:
     """One text through the pipeline as a log of its own, kernel text in any of its written forms."""
     pipeline.forget(_LOG)
     data = text.encode() if text.endswith("\n") else text.encode() + b"\n"
@@ -189,7 +189,7 @@ def run_text(pipeline: Pipeline, text: str, source: SourceKind) -> Processed:
             origin=_LOG,
             path=_LOG,
             source=source,
-            format="plain",
+            format=form,
             offset=0,
             line=1,
             data=data,

@@ -1,7 +1,7 @@
 """What a signature, a root cause and a pack are.
 
 The pydantic models are the schema of a pack file: `signatures schema` prints them and editors complete from them.
-Packs are joined in `catalogue`, matched in `match`; conditions are judged in `diagnose`: all from the plain values of
+Packs are joined in `catalogue`, matched in `match`; conditions are judged in `causes`: all from the plain values of
 `knowledge`, so that pydantic is imported only where a pack's text is read.
 """
 

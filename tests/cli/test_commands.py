@@ -43,7 +43,7 @@ PACKERS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst":
 def test_scan_tells_people_what_crashed_and_ends_with_1(crashed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scan", str(crashed)]) == 1
     out = capsys.readouterr().out
-    assert out.startswith(f"{crashed}:2: ")
+    assert out.startswith(f"{crashed}:2:")
     assert "rocr_memory_access_fault · 2 lines · 2 ranks · job 4242" in out
     assert "\x1b" not in out
 
@@ -103,7 +103,7 @@ def test_a_damaged_archive_is_told_of_and_the_rest_goes_on(
         assert main(["scan", str(damaged), str(crashed)]) == 1
         told = capsys.readouterr()
         assert [line.partition(": ")[0] for line in told.err.splitlines()] == [str(damaged)]
-        assert "1 log could not be read whole" in told.out
+        assert "1 log could not be read whole" in " ".join(told.out.split())
     (tmp_path / f"empty.{ending}").write_bytes(b"no archive at all")
     assert main(["scan", str(tmp_path / f"empty.{ending}")]) == 3
 
@@ -150,7 +150,7 @@ def test_facts_file_with_a_nested_value_is_refused_with_its_place(
     assert capsys.readouterr().err == f"{facts}:2:1: rocm_version: must be a text; quote it\n"
 
 
-def test_explain_tells_each_stage_and_the_fact_that_would_decide(capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_tells_the_fact_that_would_decide_and_how_to_find_it_out(capsys: pytest.CaptureFixture[str]) -> None:
     line = (
         ":0:rocdevice.cpp            :2984: 6545699276902 us: [pid:196431 tid:0x7f2301dff640] Callback: Queue 0x7f2301400000 "
         "aborting with error : HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION: The agent attempted to access memory. code: 0x29"
@@ -158,8 +158,39 @@ def test_explain_tells_each_stage_and_the_fact_that_would_decide(capsys: pytest.
     assert main(["explain", line]) == 0
     out = capsys.readouterr().out
     assert "hsa_aperture_violation: matches" in out
-    assert "network_home_cache_unwritable: undetermined" in out
-    assert "? fact home_fs_type" in out
+    assert "(network_home_cache_unwritable), if home_fs_type is one of nfs" in " ".join(out.split())
+    assert "$ findmnt -no FSTYPE -T ~" in out
+    assert "--facts FILE" in out
+
+
+def test_explain_tells_more_of_a_log_when_it_is_asked_to(
+    crashed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for flags, told in (([], False), (["--details"], True)):
+        with crashed.open() as log:
+            monkeypatch.setattr("sys.stdin", log)
+            assert main(["explain", *flags]) == 0
+        out = capsys.readouterr().out
+        assert ("rocr_memory_access_fault: matches" in out) is told
+        assert ("? fact env.HSA_XNACK = 0" in out) is told
+
+
+def test_explain_says_of_a_log_without_faults_how_many_lines_looked_like_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = tmp_path / "quiet.log"
+    quiet.write_text("step 1\nHIP error handling is on\n")
+    with quiet.open() as log:
+        monkeypatch.setattr("sys.stdin", log)
+        assert main(["explain"]) == 0
+    assert capsys.readouterr().out == (
+        "No line shows a fault; 1 of 2 lines hold words of one: --details says why none counts.\n"
+    )
+
+
+def test_explain_takes_no_file_for_a_line(crashed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(crashed)]) == 2
+    assert f"gpufault explain < {crashed}" in capsys.readouterr().err
 
 
 def test_explain_of_a_quote_names_the_echo(capsys: pytest.CaptureFixture[str]) -> None:

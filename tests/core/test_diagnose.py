@@ -9,20 +9,8 @@ import pytest
 
 from exporter.core import incidents
 from exporter.core.catalogue import Catalogue
-from exporter.core.diagnose import (
-    Assessment,
-    Known,
-    View,
-    assess,
-    best_cause,
-    diagnose,
-    exposed,
-    incident_id,
-    judge,
-    root_of,
-    ultimate_root,
-    view_of,
-)
+from exporter.core.causes import Assessment, Known, View, assess, best_cause, exposed, judge, view_of
+from exporter.core.diagnose import diagnose, incident_id, root_of, ultimate_root
 from exporter.core.incidents import Entry
 from exporter.core.model import Diagnosis, Job, LogContext, Mark, Match, Truth
 from exporter.core.signatures import Condition
@@ -212,7 +200,7 @@ def test_conditions_have_three_truths(tree: Mapping[str, Any], expected: str) ->
 def test_a_leaf_asks_one_thing(condition: Mapping[str, Any], expected: str) -> None:
     view = View(
         {n: Known(v, "node") for n, v in {"os": "Debian", "rocm": "6.2", "several": "6.2.4,6.3.1"}.items()},
-        {"api": "hipMemset"},
+        {"api": Known("hipMemset", "log")},
         {"id": "7", "kind": "slurm"},
         {
             "cache_warning": [
@@ -472,6 +460,60 @@ def test_the_same_line_on_another_node_has_another_id() -> None:
     assert len(incident_id(entry.incident, "a")) == 16
 
 
+# What would decide
+
+
+@pytest.mark.parametrize(
+    ("when", "ways"),
+    [
+        ("{fact: gone, equals: '1'}", [["fact gone"]]),
+        ("{all: [{fact: a, equals: '1'}, {fact: gone, equals: '1'}]}", [["fact gone"]]),  # what holds is no question
+        ("{any: [{fact: a, equals: '2'}, {fact: gone, equals: '1'}]}", [["fact gone"]]),  # nor what cannot hold
+        (
+            "{any: [{all: [{fact: far, equals: '1'}, {fact: gone, equals: '1'}]}, {fact: away, equals: '1'}]}",
+            [["fact away"], ["fact far", "fact gone"]],
+        ),
+        ("{not: {any: [{fact: gone, equals: '1'}, {fact: far, equals: '1'}]}}", [["fact gone", "fact far"]]),
+        ("{not: {all: [{fact: gone, equals: '1'}, {fact: far, equals: '1'}]}}", [["fact gone"], ["fact far"]]),
+        ("{fact: a, equals: '1'}", []),
+    ],
+)
+def test_an_undetermined_cause_names_what_would_do_the_shortest_first(when: str, ways: list[list[str]]) -> None:
+    catalogue = catalogue_of(f"""
+signatures: [{{id: gpu_fault, patterns: ['aaaa']}}]
+root_causes: [{{id: a_cause, signatures: [gpu_fault], when: {when}}}]
+""")
+    (assessment,) = assess("gpu_fault", known(a="1"), catalogue)
+    assert ways == [[leaf.what for leaf in way] for way in assessment.ways]
+
+
+def test_a_cause_that_asks_for_a_fact_twice_has_no_more_evidence_for_it() -> None:
+    catalogue = catalogue_of("""
+signatures: [{id: gpu_fault, patterns: ['aaaa']}]
+root_causes:
+  - {id: asks_once, signatures: [gpu_fault], strength: A, when: {fact: a, equals: '1'}}
+  - {id: asks_twice, signatures: [gpu_fault], strength: B, when: {all: [{fact: a, exists: true}, {fact: a, equals: '1'}]}}
+""")
+    best = best_cause(assess("gpu_fault", known(a="1"), catalogue))
+    assert best is not None
+    assert best.cause.id == "asks_once"
+
+
+def test_a_missing_fact_could_put_a_cause_above_another_only_with_enough_evidence() -> None:
+    catalogue = catalogue_of("""
+signatures: [{id: gpu_fault, patterns: ['aaaa']}]
+root_causes:
+  - {id: held, signatures: [gpu_fault], when: {all: [{fact: a, equals: '1'}, {fact: b, equals: '1'}]}}
+  - {id: one_more, signatures: [gpu_fault], when: {fact: gone, equals: '1'}}
+  - id: three_more
+    signatures: [gpu_fault]
+    when: {all: [{fact: a, equals: '1'}, {fact: gone, equals: '1'}, {fact: far, equals: '1'}]}
+""")
+    by_id = {a.cause.id: a for a in assess("gpu_fault", known(a="1", b="1"), catalogue)}
+    assert not by_id["one_more"].could_outrank(by_id["held"])
+    assert by_id["three_more"].could_outrank(by_id["held"])
+
+
 # Exposure
 
 
@@ -491,10 +533,12 @@ def test_the_same_line_on_another_node_has_another_id() -> None:
             {"a": "1", "env.HSA_XNACK": "0"},
             False,
         ),
-        ("{not: {fact: a, equals: '1'}}", {"a": "2"}, True),
+        ("{not: {fact: a, equals: '1'}}", {"a": "2"}, False),  # what a node is not can only rule a cause out
+        ("{all: [{fact: a, equals: '1'}, {not: {fact: b, equals: '1'}}]}", {"a": "1", "b": "2"}, True),
+        ("{all: [{fact: a, equals: '1'}, {not: {fact: b, equals: '1'}}]}", {"a": "1", "b": "1"}, False),
         ("{not: {fact: a, equals: '1'}}", {}, False),
         ("{not: {any: [{fact: a, equals: '1'}, {fact: b, equals: '1'}]}}", {"a": "2"}, False),  # b may be 1
-        ("{not: {all: [{fact: a, equals: '1'}, {fact: b, equals: '1'}]}}", {"a": "2"}, True),
+        ("{not: {all: [{fact: a, equals: '1'}, {fact: b, equals: '1'}]}}", {"a": "2"}, False),
         ("{all: [{fact: a, equals: '1'}, {not: {match: gpu_fault}}]}", {"a": "1"}, True),
         ("{match: gpu_fault}", {"a": "1"}, False),  # a cause that asks for no fact exposes nobody
         ("{fact: a, equals: '1', if_unknown: held}", {}, False),  # what is assumed of a crash is not known of a node

@@ -1,0 +1,45 @@
+"""How to learn a fact that an explanation lacks: one command for each, to be pasted into a shell.
+
+Only the commands; what facts mean is in `docs`, and how `gpufault facts` reads those of a node in `exporter.probes`.
+"""
+
+from __future__ import annotations
+
+# On the node that the crash was on.
+ON_THE_NODE = {
+    "amdgpu_core_package": "dpkg-query -W amdgpu-core",
+    "amdgpu_rocm_release": "dpkg-query -W amdgpu-dkms amdgpu-core",
+    "amdgpu_version": "cat /sys/module/amdgpu/version",
+    "driver_version": "nvidia-smi --query-gpu=driver_version --format=csv,noheader",
+    "gfx_target": "rocminfo | grep -m1 -o 'gfx[0-9a-f]*'",
+    "gpu_count": "gpufault facts | grep gpu_count",
+    "gpu_model": "lspci | grep -iE 'vga|3d|display|accelerators'",
+    "iommu": "cat /sys/kernel/iommu_groups/*/type | sort | uniq -c",  # identity is pt, DMA is translated
+    "kernel_release": "uname -r",
+    "linux_firmware": "dpkg-query -W linux-firmware || rpm -q linux-firmware",
+    "neo_version": "dpkg-query -W intel-opencl-icd || rpm -q intel-opencl",
+    "numa_balancing": "sysctl -n kernel.numa_balancing",
+    "rocm_mix": "gpufault facts | grep rocm",
+    "rocm_version": "cat /opt/rocm/.info/version",
+    "rocm_versions": "ls -d /opt/rocm-*",
+}
+
+# In the job: as its user, in its container, with its environment.
+IN_THE_JOB = {
+    "cuda_version": "python3 -c 'import torch; print(torch.version.cuda)'",
+    "home_cache_writable": "touch ~/.cache/probe && echo true || echo false",
+    "home_fs_type": "findmnt -no FSTYPE -T ~",
+    "kokkos_malloc_async": "KOKKOS_PRINT_CONFIGURATION=1 ./program | grep MALLOC_ASYNC",
+    "kokkos_options": "KOKKOS_PRINT_CONFIGURATION=1 ./program | grep UNIFIED_MEMORY",
+    "kokkos_version": "KOKKOS_PRINT_CONFIGURATION=1 ./program | grep 'Kokkos Version'",
+    "onednn_version": "ONEDNN_VERBOSE=1 python3 program.py | grep -m1 info,oneDNN",
+    "torch_version": "python3 -c 'import torch; print(torch.__version__)'",
+}
+
+
+def command_for(fact: str) -> str:
+    """The command that tells a fact, with a comment where it has to run in the job; "" for a fact of one's own."""
+    if fact in ON_THE_NODE:
+        return ON_THE_NODE[fact]
+    inside = f"printenv {fact.removeprefix('env.')}" if fact.startswith("env.") else IN_THE_JOB.get(fact, "")
+    return inside and f"{inside}  # in the job"

@@ -1,0 +1,102 @@
+"""Each root cause of the packs in a crash where it is chosen, and in one where what decides is missing or otherwise.
+
+The cases are in the YAML files here, grouped as the causes are; `case.py` says what a case holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from exporter import packs
+from exporter.core.catalogue import Catalogue
+from exporter.core.model import Diagnosis, Truth
+from exporter.core.knowledge import leaves
+from exporter.scan.plan import Task
+from exporter.scan.run import scan
+from tests.causes.case import Case, Variant, cases
+
+CASES = cases(Path(__file__).parent)
+ASKS = [(case, name) for case in CASES.values() for name in case.without]
+VARIANTS = [(case, variant) for case in CASES.values() for variant in case.nearly]
+
+
+@pytest.fixture(scope="module")
+def catalogue() -> Catalogue:
+    return packs.load()
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def diagnosed(case: Case | Variant, catalogue: Catalogue) -> Diagnosis:
+    """The diagnosis of the case's incident, as `scan` and `explain` come to it."""
+    tasks = []
+    for name, text, source in (("slurm-48213.out", case.job, "job"), ("kernel.log", case.kernel, "kernel")):
+        if text:
+            Path(name).write_text(text)
+            tasks.append(Task(name, source, "plain"))
+    # An engine for a few lines: Python's is ready in 4 ms, Hyperscan in 65; test_builtin holds that they agree.
+    found = scan(tasks, catalogue, node="node", facts=case.facts, engine="python").diagnoses
+    roots = [d for d in found if d.role == "root" and d.incident.signature == case.incident]
+    assert len(roots) == 1, [(d.role, d.incident.signature, d.root_cause) for d in found]
+    return roots[0]
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=str)
+def test_a_cause_is_chosen_on_its_evidence(case: Case, catalogue: Catalogue) -> None:
+    diagnosis = diagnosed(case, catalogue)
+    assert case.cause == diagnosis.root_cause
+    assert case.evidence == [evidence.what for evidence in diagnosis.evidence]
+
+
+@pytest.mark.parametrize(("case", "name"), ASKS, ids=str)
+def test_without_a_fact_it_is_undetermined_and_the_fact_is_named(case: Case, name: str, catalogue: Catalogue) -> None:
+    diagnosis = diagnosed(case.lacking(name), catalogue)
+    assert case.without[name] == diagnosis.root_cause
+    (considered,) = [a for a in diagnosis.considered if a.cause.id == case.cause]
+    assert considered.truth is Truth.UNDETERMINED
+    assert f"fact {name}" in [leaf.what for leaf in considered.undetermined]
+
+
+@pytest.mark.parametrize(("case", "variant"), VARIANTS, ids=str)
+def test_in_a_crash_that_differs_where_it_matters_it_is_not_chosen(
+    case: Case, variant: Variant, catalogue: Catalogue
+) -> None:
+    assert variant.instead != case.cause
+    assert variant.instead == diagnosed(variant, catalogue).root_cause
+
+
+def test_every_cause_has_a_case_and_no_case_is_of_no_cause(catalogue: Catalogue) -> None:
+    assert sorted(catalogue.root_causes) == sorted(CASES)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=str)
+def test_a_case_says_what_would_decide_against_its_cause(case: Case, catalogue: Catalogue) -> None:
+    diagnosis = diagnosed(replace(case, facts={}), catalogue)
+    (considered,) = [a for a in diagnosis.considered if a.cause.id == case.cause]
+    if considered.truth is Truth.UNDETERMINED:
+        assert case.without, "facts decide: say which, under `without`"
+    elif considered.cause.when:
+        assert case.nearly, "the log decides: give a log that differs, under `nearly`"
+
+
+def test_no_condition_asks_for_a_line_that_would_make_the_incident_a_consequence(catalogue: Catalogue) -> None:
+    """A consequence has the cause of its root: what its own causes ask of that root's line is never asked."""
+    contexts = {s.id for s in catalogue.signatures.values() if s.role == "context"}
+    vain = [
+        (cause.id, leaf.match)
+        for cause in catalogue.root_causes.values()
+        for _, leaf in leaves(cause)
+        if leaf.match
+        and not any(
+            line in contexts or not (line == signature or catalogue.follows(signature, line))
+            for signature in catalogue.matching(cause.signatures)
+            for line in catalogue.matching([leaf.match])
+        )
+    ]
+    assert vain == []
