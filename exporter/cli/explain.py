@@ -26,7 +26,7 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("line", nargs="?", metavar="LINE", help="default: stdin")
+    parser.add_argument("line", nargs="?", metavar="LINE", help="default, and -: stdin")
     parser.add_argument("--source", default="auto", choices=("job", "kernel", "auto"), help="default: auto")
     parser.add_argument(
         "--facts", default="none", metavar="FILE|host|none", help="facts of the node that the line is from"
@@ -41,6 +41,8 @@ def run(options: argparse.Namespace) -> int:
     from exporter import packs
     from exporter.cli.scan import facts_named
 
+    if options.line == "-":
+        options.line = None
     text = options.line if options.line is not None else sys.stdin.buffer.read().decode("utf-8", "backslashreplace")
     if not text.strip():
         return _refuse("nothing to explain; give a line, or a log on stdin")

@@ -132,8 +132,10 @@ def _text_of(value: Any) -> str:
 def _write(out: IO[str], form: str, summary: Summary, catalogue: Catalogue, node: str, *, facts_known: bool) -> None:
     from exporter.cli.text import scan_text
     from exporter.core.records import incident_record
+    from exporter.scan.run import reading_order
 
-    records = [incident_record(d, catalogue, node) for d in summary.diagnoses]
+    told = sorted([*summary.diagnoses, *summary.notes], key=reading_order)
+    records = [incident_record(d, catalogue, node) for d in told]
     if form == "json":
         for record in records:
             out.write(json.dumps(record, ensure_ascii=False) + "\n")

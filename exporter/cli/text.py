@@ -39,6 +39,7 @@ def scan_text(
             cascades.setdefault(record["caused_by"], []).append(record)
     roots = [r for r in records if r["role"] == "root"]
     out = [incident_text(r, catalogue, cascades.get(r["id"], ()), color=color) for r in roots]
+    out += _notes([r for r in records if r["role"] == "context"], catalogue)
     out.append(_total(roots, summary))
     unexplained = [r for r in roots if r["root_cause"] == "unknown"]
     if unexplained and not facts_known:
@@ -63,6 +64,22 @@ def incident_text(
         names = ", ".join(f"{c['signature']} ({place(c, record)})" for c in cascades[:6])
         lines += field("then", names + (f" and {len(cascades) - 6} more" if len(cascades) > 6 else ""))
     return "\n".join(lines) + "\n"
+
+
+def _notes(records: Sequence[Mapping[str, Any]], catalogue: Catalogue) -> list[str]:
+    """What is no crash and worth a word, a paragraph each kind."""
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        kinds.setdefault(record["signature"], []).append(record)
+    out = []
+    for name, noted in kinds.items():
+        lines = sum(record["lines"] for record in noted)
+        more = f", and in {_counted(len(noted) - 1, 'other place')}" if len(noted) > 1 else ""
+        where = f"{noted[0]['path']}:{noted[0]['line']}{more}"
+        out += [f"noted, no crash: {catalogue.signatures[name].title}"]
+        out += [*field("signature", f"{name} · {_counted(lines, 'line')} · {where}")]
+        out += [*field("do", noted[0]["remediation"])] if noted[0]["remediation"] else []
+    return ["\n".join(out) + "\n"] if out else []
 
 
 def heading(where: str, title: str, severity: str, text: str, *, color: bool) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from exporter.core.catalogue import Catalogue
-from exporter.core.diagnose import diagnose, ultimate_root
+from exporter.core.diagnose import diagnose, incident_id, ultimate_root
 from exporter.core.incidents import Entry, OpenIncidents, Told, condense
 from exporter.core.model import UNKNOWN, Diagnosis, Incident, Match
 from exporter.core.stored import dump_entry, load_entry
@@ -56,7 +56,7 @@ class Casebook:
             with_roots, key=lambda pair: pair[1] is not pair[0]
         ):  # roots first: cascades ask them
             if self._catalogue.signatures[entry.incident.signature].role == "context":
-                self._open.tell(entry, Told("", "", "cascade", "", entry.incident.lines))
+                self._open.tell(entry, Told("", "", "context", "", entry.incident.lines))
                 continue
             facts = facts_at(entry.incident.first.happened)
             diagnosis = diagnose(entry, near_of(entry), root, facts, self._catalogue, self._node)
@@ -90,6 +90,27 @@ class Casebook:
     def incidents(self) -> list[Incident]:
         """All that are open, settled or not."""
         return [entry.incident for entry in self._open]
+
+    def notes(self) -> list[Diagnosis]:
+        """What is no crash and worth a word: signatures of role `context` that warn. Nothing is counted for them."""
+        noted = []
+        for incident in self.incidents():
+            signature = self._catalogue.signatures[incident.signature]
+            if signature.role == "context" and signature.severity != "info":
+                name = incident_id(incident, self._node)
+                noted.append(
+                    Diagnosis(
+                        incident=incident,
+                        id=incident_id(incident, self._node),
+                        role="context",
+                        root_cause=UNKNOWN,
+                        caused_by=None,
+                        verdict="unclear",
+                        remediation=signature.remediation,
+                        references=tuple(signature.references),
+                    )
+                )
+        return noted
 
     @property
     def waiting(self) -> bool:

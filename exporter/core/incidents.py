@@ -126,7 +126,7 @@ class Told:
 
     id: str
     root_id: str
-    role: Literal["root", "cascade"]
+    role: Literal["root", "cascade", "context"]
     root_cause: str
     lines: int
 

@@ -193,7 +193,7 @@ class Diagnosis:
 
     incident: Incident
     id: str
-    role: Literal["root", "cascade"]
+    role: Literal["root", "cascade", "context"]
     root_cause: str
     caused_by: str | None  # the id of the root incident
     verdict: Verdict

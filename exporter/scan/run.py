@@ -50,7 +50,14 @@ class Summary:
     unmatched: int = 0
     unread: list[Unread] = field(default_factory=list)
     diagnoses: list[Diagnosis] = field(default_factory=list)
+    notes: list[Diagnosis] = field(default_factory=list)  # of role `context`: no incidents
     stopped_at: str | None = None
+
+
+def reading_order(diagnosis: Diagnosis) -> tuple[str, int, str]:
+    """By log, then by line."""
+    first = diagnosis.incident.first
+    return first.path, first.line, diagnosis.id
 
 
 def scan(
@@ -89,7 +96,8 @@ def scan(
     except KeyboardInterrupt:
         summary.stopped_at = reading.path
     diagnoses = casebook.settle(now, lambda _: facts, everything=True)
-    summary.diagnoses = sorted(diagnoses, key=lambda d: (d.incident.first.path, d.incident.first.line, d.id))
+    summary.diagnoses = sorted(diagnoses, key=reading_order)
+    summary.notes = sorted(casebook.notes(), key=reading_order)
     return summary
 
 

@@ -86,6 +86,20 @@ def test_scan_with_workers_gives_what_one_process_gives(tmp_path: Path, capsys: 
     assert answers[0] == answers[1]
 
 
+def test_a_warning_that_is_no_crash_is_noted_and_is_no_incident(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "slow.log"
+    log.write_text("MIOpen(HIP): Warning [SQLiteBase] Missing system database file: gfx90a68.kdb Performance may degrade\n")
+    assert main(["scan", "--format", "json", str(log)]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["signature"], record["role"], record["line"]) == ("miopen_missing_system_db", "context", 1)
+    assert main(["scan", str(log)]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("noted, no crash: MIOpen's own database or kernels are not installed\n")
+    assert "0 incidents" in told
+
+
 def test_scan_says_what_it_could_not_read_and_goes_on(crashed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scan", str(crashed), "/nowhere/x.log"]) == 1
     assert "/nowhere/x.log: not read: No such file or directory" in capsys.readouterr().err
