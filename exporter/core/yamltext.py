@@ -71,9 +71,7 @@ class _Reader:
         if isinstance(event, yaml.AliasEvent):
             return self._refuse(event, loc, "aliases (*name) are not allowed here; write the value out")
         if event.tag is not None:
-            self._refuse(
-                event, loc, f"tags ({event.tag}) are not allowed here; remove it, and quote what is to be text"
-            )
+            self._refuse(event, loc, "tags (!name) are not allowed here; remove it, and quote what is to be text")
         if isinstance(event, yaml.ScalarEvent):
             return _scalar(event)
         if len(loc) > MAX_DEPTH:  # ends the reading too: libyaml's time grows with the square of the depth

@@ -76,8 +76,8 @@ def test_aliases_tags_and_keys_that_are_no_text_are_refused_all_at_once() -> Non
     text = "a: &x [1]\nb: *x\nc: !env HOME\nd: !!binary aGk=\n? [k]\n: 1\n"
     assert problems(text) == [
         "f.yaml:2:4: b: aliases (*name) are not allowed here; write the value out",
-        "f.yaml:3:4: c: tags (!env) are not allowed here; remove it, and quote what is to be text",
-        "f.yaml:4:4: d: tags (tag:yaml.org,2002:binary) are not allowed here; remove it, and quote what is to be text",
+        "f.yaml:3:4: c: tags (!name) are not allowed here; remove it, and quote what is to be text",
+        "f.yaml:4:4: d: tags (!name) are not allowed here; remove it, and quote what is to be text",
         "f.yaml:5:3: a key must be plain text",
     ]
 
