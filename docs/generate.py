@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel
 
@@ -15,6 +15,7 @@ from exporter.core.facts import process
 from exporter.core.knowledge import leaves
 from exporter.ledger import METRICS
 from exporter.probes import FACTS, PROBES
+from exporter.web.config import MAX_BCRYPT_COST, WebConfig
 
 FOLDER = Path(__file__).parent
 ROOTS = FOLDER.parent / "tests/fixtures/roots"
@@ -59,22 +60,46 @@ YAML, by default in `/etc/gpufault/config.yaml`; an example is `deploy/gpufault.
 `5m`, `1h`, `1d`; sizes `64KiB`, `1MiB`, `1GiB`. An unknown key is an error; all errors are reported at once as
 `file:line:col: key: what, then what to do`. `gpufault run --config.check` checks a file. A flag goes before the
 environment (`GPUFAULT_CONFIG_FILE`, …), that before the file, that before the default.
-{tables}"""
+{tables}
+## The web configuration
+
+`--web.config.file` names a file of its own: TLS, users and headers, in the
+[exporter-toolkit's format](https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md); an
+example is `deploy/web-config.yaml`. Without it the endpoint is plain HTTP for everybody, `POST /-/reload` too. Files are
+named relative to it. All of them are looked at each second: certificates, users and headers take force without a restart,
+for connections and requests that begin then. A file that is broken changes nothing, and is told in the log, at `/-/ready`
+and by `gpufault_web_config_last_reload_successful`. Nor does one that would open the endpoint (no TLS, no users, or no
+client certificates where there were some): that takes a restart.
+
+| key | default | meaning |
+| --- | --- | --- |
+{"".join(_keys(WebConfig, ""))}
+Where there are users, every path asks for one. A right password is checked by bcrypt once; a wrong one costs the same
+time whoever is named, checks run one at a time and clients' addresses take turns. Costs go from 4 to {MAX_BCRYPT_COST}.
+
+What differs from the exporter-toolkit: HTTP/1.1 only; TLS 1.2 or newer; `RequestClientCert` and `RequireAnyClientCert`
+are refused, since they believe certificates that nobody signed; one curve at most; no `cert`, `key` and `client_ca` in
+the file itself; no `rate_limit`.
+"""
 
 
 def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
     for name, field in model.model_fields.items():
         kind = field.annotation
+        if get_args(kind)[1:] == (type(None),):  # a section that may be left out
+            kind = get_args(kind)[0]
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             yield from _keys(kind, f"{prefix}{name}.")
         else:
-            yield f"| `{prefix}{name}` | {_default(field)} | {field.description or ''} |\n"
+            yield f"| `{prefix}{field.alias or name}` | {_default(field)} | {field.description or ''} |\n"
 
 
 def _default(field: Any) -> str:
     if field.is_required():
         return "required"
     default = field.default
+    if default == "":
+        return ""
     if isinstance(default, list):
         return "`[]`" if not default else "`" + ", ".join(getattr(d, "kind", str(d)) for d in default) + "`"
     return "`null`" if default is None else f"`{default}`"

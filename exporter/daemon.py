@@ -31,7 +31,7 @@ from exporter.sources.base import Source
 from exporter.state import State
 from exporter.telemetry import Exposures, Gauges, snapshot_of
 from exporter.wake import Waker
-from exporter.web import RecentIncident
+from exporter.web.view import RecentIncident
 
 COMMIT_SECONDS = 1.0  # positions that moved without a match: re-reading a second's worth costs nothing
 POLL_SECONDS = 1.0  # the longest nap: on file systems that send no events this is the latency
@@ -231,6 +231,15 @@ class Daemon:
         if not problems:
             self._log.info("configuration taken in force")
         self._publish()
+
+    def web_config_read(self, problems: Sequence[str], in_force_since: float) -> None:
+        """Remember how reading the web configuration went. From any thread: the next commit shows it."""
+        self._outcome.web_config_ok = not problems
+        self._outcome.web_config_time = in_force_since
+        for problem in problems:
+            self._log.error("web configuration not taken in force", problem=problem)
+        if not problems:
+            self._log.info("web configuration taken in force")
 
     def _assemble(self, config: Config, catalogue: Catalogue, *, first_start: bool) -> None:
         self.config = config

@@ -71,6 +71,8 @@ METRICS: dict[str, Metric] = {
     "gpufault_build_info": Metric("gauge", ("version", "python"), "1."),
     "gpufault_config_last_reload_successful": Metric("gauge", (), "1 if the configuration in the file is in force."),
     "gpufault_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "When it was last taken in force."),
+    "gpufault_web_config_last_reload_successful": Metric("gauge", (), "1 if --web.config.file as it is now is in force."),
+    "gpufault_web_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "When it was last taken in force."),
     "gpufault_source_up": Metric("gauge", ("source",), "1 where the source can be read."),
     "gpufault_source_bytes_read_total": Metric("counter", ("source",), "Bytes read."),
     "gpufault_source_lag_bytes": Metric("gauge", ("source",), "Bytes that are there and not yet done with."),

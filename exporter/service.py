@@ -20,7 +20,8 @@ from exporter.core.problems import InvalidInput
 from exporter.daemon import Daemon
 from exporter.exposition import MetricsSnapshot
 from exporter.sdnotify import notify
-from exporter.web import Overview, SourceState
+from exporter.web.in_force import InForce
+from exporter.web.view import Overview, SourceState
 
 ROUND_SECONDS = 30.0  # a loop that has not come round for so long hangs: no disk commit takes that long
 RELOAD_SECONDS = 30.0  # compiling 400 signatures takes 2 s; a busy loop comes round in less than one
@@ -31,9 +32,12 @@ Loader = Callable[[], tuple[Config, Catalogue]]
 class Service:
     """Runs a daemon until SIGTERM or SIGINT; SIGHUP and POST /-/reload load the configuration again."""
 
-    def __init__(self, daemon: Daemon, load: Loader) -> None:
+    def __init__(self, daemon: Daemon, load: Loader, web: InForce | None = None) -> None:
         self._daemon = daemon
         self._load = load
+        self._web = web or InForce()
+        if self._web.is_file:
+            self.web_config_read()
         self._stop = threading.Event()
         self._reloads: list[Future[list[str]]] = []
         self._lock = threading.Lock()
@@ -62,7 +66,10 @@ class Service:
         return self._daemon.snapshot()
 
     def not_ready(self) -> list[str]:
-        return self._daemon.not_ready()
+        reasons = self._daemon.not_ready()
+        if self._web.problems:
+            reasons.append("the web configuration in the file is not in force; the log tells why")
+        return reasons
 
     def healthy(self) -> bool:
         return time.time() - self._daemon.last_round < ROUND_SECONDS
@@ -84,6 +91,10 @@ class Service:
             ),
             incidents=tuple(daemon.recent),
         )
+
+    def web_config_read(self) -> None:
+        """Tell how reading the web configuration went: in the log now, in the metrics from the next commit on."""
+        self._daemon.web_config_read([str(problem) for problem in self._web.problems], self._web.changed)
 
     def _ask(self) -> Future[list[str]]:
         done: Future[list[str]] = Future()

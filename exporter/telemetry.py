@@ -25,6 +25,8 @@ class Gauges:
     journal_up: bool = True
     reload_ok: bool = True
     reload_time: float = 0.0
+    web_config_ok: bool | None = None  # None: there is no such file
+    web_config_time: float = 0.0
     journal_segments_dropped: int = 0
     source_errors: dict[str, int] = field(default_factory=dict)
 
@@ -71,6 +73,9 @@ def snapshot_of(
     values["gpufault_match_engine_info"] = {(pipeline.engine.name, pipeline.engine.version): 1.0}
     values["gpufault_config_last_reload_successful"] = {(): float(outcome.reload_ok)}
     values["gpufault_config_last_reload_success_timestamp_seconds"] = {(): outcome.reload_time}
+    if outcome.web_config_ok is not None:
+        values["gpufault_web_config_last_reload_successful"] = {(): float(outcome.web_config_ok)}
+        values["gpufault_web_config_last_reload_success_timestamp_seconds"] = {(): outcome.web_config_time}
     values["gpufault_state_up"] = {(): float(outcome.state_up)}
     values["gpufault_journal_up"] = {(): float(outcome.journal_up)}
     values["gpufault_journal_segments_dropped_total"] = {(): float(outcome.journal_segments_dropped)}

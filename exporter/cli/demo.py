@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     from exporter.daemon import Daemon
     from exporter.service import Service
     from exporter.state import State
-    from exporter.web import serve
+    from exporter.web.serving import serve
 
     host = options.web_listen_address.rpartition(":")[0]
     if host not in ("127.0.0.1", "localhost", "[::1]"):

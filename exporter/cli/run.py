@@ -12,6 +12,7 @@ from exporter.cli import options as flags
 if TYPE_CHECKING:
     from exporter.config import Config
     from exporter.core.catalogue import Catalogue
+    from exporter.web.in_force import InForce
 
 HELP = "the node daemon: tail logs, count crashes by root cause, serve /metrics"
 DESCRIPTION = "Tails job logs and the kernel log, decides what explains each crash, and serves Prometheus counters."
@@ -25,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         parser, "--web.listen-address", action="append", metavar="HOST:PORT", help="default :9873; may be given again"
     )
+    flags.add(parser, "--web.config.file", metavar="FILE", help="TLS, users and headers, as of the exporter-toolkit")
     flags.add(parser, "--web.telemetry-path", default="/metrics", metavar="PATH", help="where the metrics are")
     flags.add(
         parser, "--log.level", default="info", choices=("debug", "info", "warning", "error"), help="default: info"
@@ -42,26 +44,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     load = _loader(options)
     config, catalogue = load()
+    web = _web(options)
     if options.config_check:
         what = flags.config_file(options) or "no configuration file; the default configuration"
         print(f"{what} is valid: {len(config.sources)} sources, {len(catalogue.signatures)} signatures")
+        if web.is_file:
+            print(f"{options.web_config_file} is valid: {web.settings.told}")
         return 0
     if not options.dry_run:
-        return _run(options, config, catalogue, load)
+        return _run(options, config, catalogue, load, web)
     with tempfile.TemporaryDirectory(prefix="gpufault-") as folder:
         moved = config.model_copy(
             update={"state_dir": Path(folder), "journal": config.journal.model_copy(update={"dir": None})}
         )
-        return _run(options, moved, catalogue, load)
+        return _run(options, moved, catalogue, load, web)
 
 
-def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load: Any) -> int:
+def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load: Any, web: InForce) -> int:
     from exporter import memory
     from exporter.cli.logs import start_logging
     from exporter.daemon import Daemon
     from exporter.service import Service
     from exporter.state import State
-    from exporter.web import serve
+    from exporter.web.serving import serve
 
     memory.few_arenas()
     log = start_logging(options.log_level, options.log_format)
@@ -73,8 +78,9 @@ def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load
             print(_text(daemon), end="")
             daemon.finish()
             return 0
-        service = Service(daemon, load)
-        server = serve(options.web_listen_address or [":9873"], service, options.web_telemetry_path)
+        service = Service(daemon, load, web)
+        addresses = options.web_listen_address or [":9873"]
+        server = serve(addresses, service, options.web_telemetry_path, web, after_look=service.web_config_read)
         memory.give_back()
         log.info("listening", addresses=list(server.addresses), signatures=len(catalogue.signatures), node=daemon.node)
         service.run()
@@ -82,6 +88,13 @@ def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load
     finally:
         state.close()
     return 0
+
+
+def _web(options: argparse.Namespace) -> InForce:
+    """The web configuration that --web.config.file names. Raises InvalidInput, OSError."""
+    from exporter.web.in_force import InForce
+
+    return InForce(Path(options.web_config_file).absolute() if options.web_config_file else None)
 
 
 def _loader(options: argparse.Namespace) -> Any:

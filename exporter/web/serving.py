@@ -1,88 +1,41 @@
-"""The daemon's HTTP side: a landing page, the metrics, health, readiness and reload, served from one thread.
+"""Listening, connections and their bounds: uvicorn's HTTP/1.1 behind sockets of our own, in one thread.
 
-What is shown comes from a WebView, the metrics' text from `exporter.exposition`. Nothing is decided or counted here.
+What is answered is `exporter.web.routes`, who may ask `exporter.web.guard`. Here is what a client may take up: a place
+among a bounded number, for a bounded time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
+import contextlib
+import itertools
 import re
 import socket
 import threading
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from html import escape
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import uvicorn
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
-from starlette.routing import Route, Router
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from exporter.core.problems import InvalidInput, Problem
-from exporter.exposition import Exposition, MetricsSnapshot
+from exporter.web.guard import Guard
+from exporter.web.in_force import InForce
+from exporter.web.routes import router
+from exporter.web.tls import names_of
+from exporter.web.view import WebView
 
-# Each is a descriptor that log files then lack, and 4 kB. A scraper or a probe needs one; 200 left open by a port scan
-# or a broken client must leave room for them.
+# Each is a descriptor that log files then lack, and up to one /metrics text (100 kB) for a client that does not read it.
+# A scraper or a probe needs one; 200 left open by a port scan or a broken client must leave room for them.
 MAX_CONNECTIONS = 256
 IDLE_SECONDS = 10  # a whole request must have come by then; a scrape takes milliseconds, its usual timeout is 10 s
+YIELD_SECONDS = 0.5  # at the bound: for so long a client may have its place before it has to give it to the next
 KEEP_ALIVE_SECONDS = 5  # scrapes are 15 s apart and more: keeping a connection from one to the next wins nothing
 HEADER_BYTES = 16 * 1024  # Prometheus sends 0.5 kB; a browser's cookies for a host can come to 8 kB
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceState:
-    """One source on the landing page. `why_down` says what to do when it is not up."""
-
-    name: str
-    up: bool
-    why_down: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecentIncident:
-    """One incident on the landing page. `path` is that of the log it was read from."""
-
-    time: float
-    signature: str
-    root_cause: str
-    path: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
-    """What the landing page shows; `incidents` are the last few, newest first."""
-
-    version: str
-    node: str
-    sources: tuple[SourceState, ...]
-    incidents: tuple[RecentIncident, ...]
-
-
-class WebView(Protocol):
-    """What the daemon lets be seen. Called from the web thread: all but `reload` must answer at once."""
-
-    def snapshot(self) -> MetricsSnapshot:
-        """The metrics as last committed."""
-
-    def not_ready(self) -> list[str]:
-        """Why this node is not watched in full yet, a sentence each; empty when it is."""
-
-    def healthy(self) -> bool:
-        """Whether the main loop is alive."""
-
-    def reload(self) -> list[str]:
-        """Have the main loop reload, and wait for it, a bounded time. The problems found; empty when all is well.
-
-        Called from a thread of its own, perhaps from several at once.
-        """
-
-    def overview(self) -> Overview:
-        """What the landing page shows."""
+LOOK_SECONDS = 1  # between two looks at the web configuration's files
+BACKLOG = 1024  # connections that wait in the kernel; it drops more, and the client comes again only after a second
+NO_DESCRIPTOR_SECONDS = 0.1  # accept() fails at once as long as there is none, so it is not asked again at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +52,26 @@ class RunningServer:
         self._thread.join(timeout)
 
 
-def serve(addresses: Sequence[str], view: WebView, telemetry_path: str) -> RunningServer:
+def serve(
+    addresses: Sequence[str],
+    view: WebView,
+    telemetry_path: str,
+    in_force: InForce | None = None,
+    *,
+    after_look: Callable[[], None] = lambda: None,
+) -> RunningServer:
     """Answer at each of `addresses` from now on, in a thread of its own. Port 0 takes any that is free.
 
+    `after_look` is called, from another thread, when the web configuration's files have changed and were read again.
     Raises InvalidInput for an address or path that cannot be meant, OSError for an address that cannot be had.
     """
-    app = Router(_routes(view, telemetry_path), redirect_slashes=False)
+    in_force = in_force or InForce()
+
+    async def look() -> None:
+        if await asyncio.to_thread(in_force.look):
+            after_look()
+
+    app = Guard(router(view, telemetry_path), in_force)
     sockets = _listen(addresses)
     config = uvicorn.Config(
         app,
@@ -118,13 +85,14 @@ def serve(addresses: Sequence[str], view: WebView, telemetry_path: str) -> Runni
         access_log=False,
         proxy_headers=False,
         server_header=False,  # the date stays: RFC 9110 §6.6.1 asks for it
-        headers=list(_HEADERS.items()),
-        limit_concurrency=MAX_CONNECTIONS,
+        limit_concurrency=MAX_CONNECTIONS + 1,  # uvicorn refuses at its limit, not above it
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         h11_max_incomplete_event_size=HEADER_BYTES,
+        timeout_notify=LOOK_SECONDS,
+        callback_notify=look if in_force.is_file else None,
     )
     config.load()
-    server = uvicorn.Server(config)
+    server = _Server(config, sockets, in_force)
     thread = threading.Thread(target=_run, args=(server, sockets), name="web", daemon=True)
     bound = tuple(_written(sock) for sock in sockets)
     thread.start()
@@ -133,9 +101,9 @@ def serve(addresses: Sequence[str], view: WebView, telemetry_path: str) -> Runni
 
 def _run(server: uvicorn.Server, sockets: list[socket.socket]) -> None:
     try:
-        server.run(sockets)  # off the main thread, uvicorn leaves the signals to the daemon
+        server.run([])  # off the main thread, uvicorn leaves the signals to the daemon
     finally:
-        for sock in sockets:  # uvicorn 0.38 leaves them open when it is told to end before it has begun
+        for sock in sockets:
             sock.close()
 
 
@@ -182,148 +150,159 @@ def _written(sock: socket.socket) -> str:
     return f"[{host}]:{port}" if sock.family == socket.AF_INET6 else f"{host}:{port}"
 
 
-class _Connection(H11Protocol):
-    """uvicorn's HTTP/1.1, with a bound on how many there are and how long one may stay without a whole request.
+# Connections: accepted here, since asyncio's own servers accept without bound, wait a minute for a TLS handshake, and
+# keep the certificate that they began with.
 
-    By itself uvicorn times only the pause after an answer, so a silent or half-sent request stays for ever; and over
-    limit_concurrency it refuses requests, but still accepts connections.
+
+@dataclass(eq=False)
+class _Place:
+    """One accepted connection. `task` ends with the TLS handshake; from then on `protocol` has it."""
+
+    since: float
+    task: asyncio.Task[None] | None = None
+    protocol: _Connection | None = None
+
+    def taken_back(self) -> bool:
+        """End the connection if what is waited for is its client."""
+        if self.protocol is None:
+            return self.task is not None and self.task.cancel()
+        return self.protocol.end_if_idle()
+
+
+@dataclass(eq=False)
+class _Places:
+    """The places that clients may take up, the longest held first. Lives in one event loop."""
+
+    free: asyncio.Event = field(default_factory=asyncio.Event)
+    taken: dict[_Place, None] = field(default_factory=dict)
+
+    async def one(self, loop: asyncio.AbstractEventLoop) -> _Place:
+        """A place, as soon as there is one: of those that wait for their client, the longest held is taken back."""
+        while len(self.taken) >= MAX_CONNECTIONS:
+            old = itertools.takewhile(lambda place: loop.time() - place.since >= YIELD_SECONDS, self.taken)
+            ended = next((place for place in old if place.taken_back()), None)
+            self.free.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if ended else YIELD_SECONDS / 10):
+                    await self.free.wait()
+        place = _Place(loop.time())
+        self.taken[place] = None
+        return place
+
+    def give_back(self, place: _Place) -> None:
+        self.taken.pop(place, None)
+        self.free.set()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, with sockets that are accepted from here."""
+
+    def __init__(self, config: uvicorn.Config, sockets: Sequence[socket.socket], in_force: InForce) -> None:
+        super().__init__(config)
+        self._listening = sockets
+        self._in_force = in_force
+        self._places = _Places()
+        self._accepting: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._accepting = [asyncio.create_task(self._accept(sock)) for sock in self._listening]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        for sock in self._listening:
+            sock.close()
+        for place in list(self._places.taken):
+            if place.protocol is None:
+                place.taken_back()
+        await super().shutdown(sockets)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        listening.listen(BACKLOG)
+        listening.setblocking(False)
+        while True:
+            try:
+                sock, _ = await loop.sock_accept(listening)
+            except OSError:  # no descriptor is left, or the client has gone already
+                await asyncio.sleep(NO_DESCRIPTOR_SECONDS)
+                continue
+            with contextlib.ExitStack() as on_error:
+                on_error.enter_context(sock)
+                place = await self._places.one(loop)  # meanwhile further ones wait in the kernel's queue
+                on_error.pop_all()
+            place.task = asyncio.create_task(self._begin(place, sock))
+
+    async def _begin(self, place: _Place, sock: socket.socket) -> None:
+        """Shake hands, and leave the connection to its protocol."""
+        loop = asyncio.get_running_loop()
+        settings = self._in_force.settings
+        tls = settings.config.tls_server_config
+        allowed = frozenset(tls.client_allowed_sans) if tls else frozenset()
+
+        def protocol() -> _Connection:
+            return _Connection(
+                self.config, self.server_state, {}, loop, place=place, places=self._places, allowed=allowed
+            )
+
+        timeouts: dict[str, Any] = {}
+        if settings.context:
+            timeouts = {"ssl_handshake_timeout": IDLE_SECONDS, "ssl_shutdown_timeout": YIELD_SECONDS}
+        try:
+            await loop.connect_accepted_socket(protocol, sock, ssl=settings.context, **timeouts)
+        except OSError:  # ssl.SSLError is one: no TLS, no certificate, gone, or too slow
+            pass
+        finally:
+            if place.protocol is None:
+                sock.close()
+                self._places.give_back(place)
+
+
+class _Connection(H11Protocol):
+    """uvicorn's HTTP/1.1, with a bound on how long it may stay without a whole request, or with an answer unread.
+
+    By itself uvicorn times only the pause after an answer, so a silent, half-sent or unread request stays for ever.
     """
+
+    def __init__(self, *uvicorns: Any, place: _Place, places: _Places, allowed: frozenset[str]) -> None:
+        super().__init__(*uvicorns)
+        self._place = place
+        self._places = places
+        self._allowed = allowed
+        self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
-        self._deadline = self.loop.call_later(IDLE_SECONDS, self._end_if_idle)
-        if len(self.connections) > MAX_CONNECTIONS:
+        self._place.protocol = self
+        self._wait_for_client()
+        if self._allowed and not self._allowed & names_of(transport.get_extra_info("peercert")):
             transport.abort()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._deadline.cancel()
-        self._deadline = self.loop.call_later(IDLE_SECONDS, self._end_if_idle)
+        self._wait_for_client()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._deadline.cancel()
+        if self._deadline:
+            self._deadline.cancel()
         super().connection_lost(exc)
+        self._places.give_back(self._place)
 
-    def _end_if_idle(self) -> None:
+    def end_if_idle(self) -> bool:
+        """End the connection, unless we are the ones who are waited for."""
         no_request_yet = self.cycle is None
-        if no_request_yet or self.cycle.response_complete:
+        idle = no_request_yet or self.cycle.response_complete or self.flow.write_paused
+        if idle:
             self.transport.abort()  # close() would wait for a client that reads nothing
+        return bool(idle)
 
+    def _wait_for_client(self) -> None:
+        if self._deadline:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(IDLE_SECONDS, self._time_is_up)
 
-# What is answered.
-
-
-def _routes(view: WebView, telemetry_path: str) -> list[Route]:
-    if not re.fullmatch(r"/[\w./~-]*", telemetry_path, re.ASCII):
-        what = "is not a path; write one of letters, digits and -._~/ such as /metrics"
-        raise InvalidInput([Problem("--web.telemetry-path", 1, 1, telemetry_path, what)])
-    exposition = Exposition(view.snapshot)
-
-    async def metrics(request: Request) -> Response:
-        asked = request.headers
-        body, content_type, encoding = exposition.render(asked.get("accept"), asked.get("accept-encoding"))
-        headers = {"content-type": content_type, "vary": "accept, accept-encoding"}
-        return Response(body, headers=headers | ({"content-encoding": encoding} if encoding else {}))
-
-    async def healthy(_: Request) -> Response:
-        if view.healthy():
-            return PlainTextResponse("gpufault is healthy.\n")
-        return _text(["the main loop does not answer"], 503)
-
-    async def ready(_: Request) -> Response:
-        reasons = view.not_ready()
-        return _text(reasons, 503) if reasons else PlainTextResponse("gpufault is ready.\n")
-
-    def reload(_: Request) -> Response:  # not async: it waits, so starlette gives it a thread of its own
-        problems = view.reload()
-        return _text(problems, 500) if problems else PlainTextResponse("reloaded.\n")
-
-    async def landing(_: Request) -> Response:
-        page = _page(view.overview(), view.not_ready(), telemetry_path)
-        return HTMLResponse(page.encode(errors="backslashreplace"))
-
-    return [
-        Route(telemetry_path, metrics),  # first: at "/" it takes the landing page's place, as in node_exporter
-        Route("/", landing),
-        Route("/-/healthy", healthy),
-        Route("/-/ready", ready),
-        Route("/-/reload", reload, methods=["POST"]),
-    ]
-
-
-def _text(lines: Iterable[str], status: int) -> Response:
-    text = "".join(f"{line}\n" for line in lines)
-    return PlainTextResponse(text.encode(errors="backslashreplace"), status)
-
-
-_STYLE = """
-:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
-body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
-h1 { font-size: 1.5rem; margin: 0 } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
-p, ul { margin: .5rem 0 } nav a { margin-right: 1rem }
-table { width: 100%; border-collapse: collapse }
-th, td { text-align: left; vertical-align: top; padding: .3rem 1rem .3rem 0; border-bottom: 1px solid #8885 }
-td { overflow-wrap: break-word } td:last-child { overflow-wrap: anywhere }
-time { white-space: nowrap; font-variant-numeric: tabular-nums }
-@media (max-width: 40rem) {
-  thead { display: none } td { display: block; border: 0; padding: 0 }
-  tr { display: block; padding: .5rem 0; border-bottom: 1px solid #8885 }
-}
-"""
-
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'sha256-{}'; {}".format(
-        base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode(),
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",  # default-src does not stand for these
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
-
-
-def _page(overview: Overview, not_ready: Sequence[str], telemetry_path: str) -> str:
-    reasons = "".join(f"<li>{escape(reason)}" for reason in not_ready)
-    state = f"<p>Not ready:\n<ul>{reasons}</ul>" if reasons else "<p>Ready."
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>gpufault on {escape(overview.node)}</title>
-<style>{_STYLE}</style>
-</head>
-<body>
-<h1>gpufault on {escape(overview.node)}</h1>
-<p>Version {escape(overview.version)}.
-{state}
-<nav>
-<a href="{escape(telemetry_path)}">Metrics</a>
-<a href="/-/healthy">Health</a>
-<a href="/-/ready">Readiness</a>
-</nav>
-<h2>Sources</h2>
-{_table(("Source", "State"), [_source_row(source) for source in overview.sources])}
-<h2>Last incidents</h2>
-{_table(("Time (UTC)", "Signature", "Root cause", "Log"), [_incident_row(i) for i in overview.incidents])}
-</body>
-</html>
-"""
-
-
-def _source_row(source: SourceState) -> list[str]:
-    return [escape(source.name), "up" if source.up else escape(f"down: {source.why_down}")]
-
-
-def _incident_row(incident: RecentIncident) -> list[str]:
-    at = datetime.fromtimestamp(incident.time, UTC)
-    when = f'<time datetime="{at:%Y-%m-%dT%H:%M:%SZ}">{at:%Y-%m-%d %H:%M:%S}</time>'
-    return [when, *map(escape, (incident.signature, incident.root_cause, incident.path))]
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of cells that are HTML already."""
-    if not rows:
-        return "<p>None."
-    head = "".join(f"<th>{cell}</th>" for cell in heads)
-    body = "\n".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    def _time_is_up(self) -> None:
+        if not self.end_if_idle():
+            self._wait_for_client()

@@ -7,6 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import trustme
+
+from exporter.core.yamltext import parse
+from exporter.web import config as web_config
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "systemd/gpufault.service"
@@ -25,6 +29,31 @@ def run(*command: str | Path) -> tuple[int, str]:
 def test_the_example_configuration_is_valid() -> None:
     code, said = run(GPUFAULT, "run", "--config.check", f"--config.file={DEPLOY / 'gpufault.yaml'}")
     assert code == 0, said
+
+
+def test_the_example_web_configuration_is_valid_beside_its_certificate(tmp_path: Path) -> None:
+    example = tmp_path / "web-config.yaml"
+    example.write_text((DEPLOY / "web-config.yaml").read_text())
+    check = (GPUFAULT, "run", "--config.check", f"--web.config.file={example}")
+    code, said = run(*check)
+    assert code == 1
+    assert f"{example}:7:3: tls_server_config.cert_file: {tmp_path}/tls.crt: No such file or directory; give" in said
+    certificate = trustme.CA().issue_cert("gpu-07.example.org")
+    certificate.private_key_pem.write_to_path(tmp_path / "tls.key")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "tls.crt")
+    code, said = run(*check)
+    assert code == 0, said
+    assert f"{example} is valid: TLS, NoClientCert, no users" in said
+
+
+def test_what_the_example_web_configuration_leaves_out_is_valid_too(tmp_path: Path) -> None:
+    text = re.sub(r"^( *)# (?=( *)[a-z_A-Z-]+: ?)", r"\1", (DEPLOY / "web-config.yaml").read_text(), flags=re.MULTILINE)
+    text = text.replace("$2y$10$…", "$2y$10$" + "a" * 53)
+    config = web_config.load(parse(text, "web-config.yaml"))
+    assert config.tls_server_config
+    assert config.tls_server_config.client_allowed_sans == ["prometheus.example.org"]
+    assert list(config.basic_auth_users) == ["prometheus"]
+    assert list(config.headers) == ["Strict-Transport-Security"]
 
 
 def test_every_variable_of_the_default_file_is_one_that_a_flag_reads() -> None:

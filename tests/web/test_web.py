@@ -5,57 +5,21 @@ import hashlib
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import closing
 from html.parser import HTMLParser
 from http.client import HTTPConnection
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporter import web
 from exporter.core.problems import InvalidInput
-from exporter.exposition import Family, MetricsSnapshot
-from exporter.web import Overview, RecentIncident, RunningServer, SourceState, serve
-
-SNAPSHOT = MetricsSnapshot((Family("gpufault_incidents_total", "counter", "Incidents.", ("signature",), {("x",): 2}),))
-TIMEOUT = 5.0  # far above what loopback takes, so that a hang is a failure and not a wait
-
-
-@dataclass
-class Node:
-    """A daemon as the web sees it, with everything in plain reach of a test."""
-
-    alive: bool = True
-    reasons: list[str] = field(default_factory=list)
-    on_reload: Callable[[], list[str]] = list
-    sources: tuple[SourceState, ...] = ()
-    incidents: tuple[RecentIncident, ...] = ()
-
-    def snapshot(self) -> MetricsSnapshot:
-        return SNAPSHOT
-
-    def not_ready(self) -> list[str]:
-        return self.reasons
-
-    def healthy(self) -> bool:
-        return self.alive
-
-    def reload(self) -> list[str]:
-        return self.on_reload()
-
-    def overview(self) -> Overview:
-        return Overview(version="1.2.3", node="gpu-07", sources=self.sources, incidents=self.incidents)
-
-
-@contextmanager
-def serving(node: Node, *addresses: str, path: str = "/metrics") -> Iterator[RunningServer]:
-    running = serve(addresses or ["127.0.0.1:0"], node, path)
-    try:
-        yield running
-    finally:
-        running.close(TIMEOUT)
+from exporter.web.page import landing_page
+from exporter.web.serving import RunningServer, serve
+from exporter.web.view import Overview, RecentIncident, SourceState
+from tests.web.serving import TIMEOUT, Node, ask, connect, received, serving
 
 
 @pytest.fixture(scope="module")
@@ -76,42 +40,6 @@ def node(shared: tuple[RunningServer, Node]) -> Node:
 @pytest.fixture
 def server(shared: tuple[RunningServer, Node], node: Node) -> RunningServer:
     return shared[0]
-
-
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def text(self) -> str:
-        return self.body.decode()
-
-
-def ask(server: RunningServer, path: str, method: str = "GET", headers: dict[str, str] | None = None) -> Answer:
-    with closing(HTTPConnection(server.addresses[0], timeout=TIMEOUT)) as connection:
-        connection.request(method, path, headers=headers or {})
-        response = connection.getresponse()
-        return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
-
-
-def connect(server: RunningServer, send: bytes = b"") -> socket.socket:
-    host, _, port = server.addresses[0].rpartition(":")
-    sock = socket.create_connection((host, int(port)), timeout=TIMEOUT)
-    sock.sendall(send)
-    return sock
-
-
-def received(sock: socket.socket) -> bytes:
-    """Everything until the server ends the connection."""
-    data = b""
-    try:
-        while more := sock.recv(65536):
-            data += more
-    except ConnectionResetError:
-        pass
-    return data
 
 
 # Metrics.
@@ -170,6 +98,28 @@ def test_a_reload_answers_with_the_problems_it_met(server: RunningServer, node: 
     assert (answer.status, answer.text) == (500, "config.yaml:3:1: sorces: unknown key\n")
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Sec-Fetch-Site": "none"}, 200),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://rebound.example:9873", "Host": "rebound.example:9873"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-origin"}, 403),
+    ],
+)
+def test_no_web_page_may_ask_for_a_reload(
+    server: RunningServer, node: Node, headers: dict[str, str], status: int
+) -> None:
+    asked = []
+    node.on_reload = lambda: asked.append(1) or []
+    for method in ("POST", "PUT"):
+        assert ask(server, "/-/reload", method, headers).status == status
+    assert len(asked) == (2 if status == 200 else 0)
+
+
 def test_a_reload_that_waits_for_the_main_loop_holds_up_no_scrape(server: RunningServer, node: Node) -> None:
     begun, done = threading.Event(), threading.Event()
 
@@ -191,7 +141,7 @@ def test_a_reload_that_waits_for_the_main_loop_holds_up_no_scrape(server: Runnin
 @pytest.mark.parametrize(
     ("method", "path", "status", "allow"),
     [
-        ("GET", "/-/reload", 405, {"POST"}),
+        ("GET", "/-/reload", 405, {"POST", "PUT"}),
         ("POST", "/metrics", 405, {"GET", "HEAD"}),
         ("DELETE", "/", 405, {"GET", "HEAD"}),
         ("GET", "/nowhere", 404, set()),
@@ -229,6 +179,9 @@ def test_every_answer_carries_the_safe_headers_and_no_name_of_the_server(server:
     headers = ask(server, path).headers
     assert headers["content-security-policy"].startswith("default-src 'none'; style-src 'sha256-")
     assert headers["x-content-type-options"] == "nosniff"
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert headers["cache-control"] == "no-store"
+    assert headers["cross-origin-resource-policy"] == "same-origin"
     assert headers["referrer-policy"] == "no-referrer"
     assert "server" not in headers
 
@@ -262,6 +215,20 @@ class Page(HTMLParser):
             self.cells[-1] += data
 
 
+HARMLESS = Page(
+    landing_page(
+        Overview(
+            version="1",
+            node="n",
+            sources=(SourceState(name="s", up=True),),
+            incidents=(RecentIncident(time=0.0, signature="s", root_cause="r", path="p"),),
+        ),
+        ["r"],
+        "/metrics",
+    )
+)
+
+
 def test_the_landing_page_shows_the_node_its_sources_and_last_incidents(server: RunningServer, node: Node) -> None:
     node.reasons = ["kernel: permission denied"]
     node.sources = (
@@ -292,15 +259,37 @@ def test_every_link_of_the_landing_page_leads_somewhere(server: RunningServer) -
     assert [ask(server, link).status for link in links] == [200] * len(links)
 
 
-def test_what_a_job_wrote_stays_text_on_the_landing_page(server: RunningServer, node: Node) -> None:
-    hostile = "<script>alert(1)</script>\"'&\udce9"
-    node.reasons = [hostile]
-    node.sources = (SourceState(name=hostile, up=False, why_down=hostile),)
-    node.incidents = (RecentIncident(time=0.0, signature=hostile, root_cause=hostile, path=hostile),)
-    page = Page(ask(server, "/").text)
-    shown = hostile.replace("\udce9", "\\udce9")
+HOSTILE = st.text(
+    st.sampled_from(
+        [*"<>&\"'`=/ a", "\x00", "\x1b", "\n", "\u202e", "\u2066", "\u2028", "\ufeff", "\udce9", "\U000e0001"]
+    ),
+    max_size=12,
+) | st.sampled_from(
+    ["<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "</td><td>", "<!--", "]]>", "&lt;b&gt;"]
+)
+
+
+@given(text=HOSTILE)
+def test_what_a_job_wrote_stays_text_on_the_landing_page(text: str) -> None:
+    incident = RecentIncident(time=0.0, signature=text, root_cause=text, path=text)
+    source = SourceState(name=text, up=False, why_down=text)
+    overview = Overview(version=text, node=text, sources=(source,), incidents=(incident,))
+    written = landing_page(overview, [text], "/metrics")
+    page = Page(written.encode().decode())
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     assert page.cells == [shown, f"down: {shown}", "1970-01-01 00:00:00", shown, shown, shown]
-    assert "script" not in page.tags
+    assert page.tags == HARMLESS.tags
+    assert set(written.replace("\n", "")) <= set(map(chr, range(32, 127))) | set(shown)
+
+
+def test_what_is_shown_is_shown_without_its_secrets(server: RunningServer, node: Node) -> None:
+    node.reasons = ["files: /home/ada/x.log cannot be opened"]
+    node.incidents = (RecentIncident(time=0.0, signature="x", root_cause="y", path="/home/ada/token=hunter2.log"),)
+    node.on_reload = lambda: ["config.yaml:1:1: password=hunter2: no such key here"]
+    for answer in (ask(server, "/"), ask(server, "/-/ready"), ask(server, "/-/reload", "POST")):
+        assert "redacted" in answer.text or "[user]" in answer.text
+        assert "ada" not in answer.text
+        assert "hunter2" not in answer.text
 
 
 def test_the_policy_allows_the_pages_own_style_and_nothing_else(server: RunningServer) -> None:
@@ -309,78 +298,6 @@ def test_the_policy_allows_the_pages_own_style_and_nothing_else(server: RunningS
     digests = [base64.b64encode(hashlib.sha256(style.encode()).digest()).decode() for style in styles]
     assert re.findall(r"'sha256-(.*?)'", answer.headers["content-security-policy"]) == digests
     assert not re.search(r"<script|\sstyle=|\son\w+=|src=", answer.text)
-
-
-# Clients that misbehave.
-
-
-def test_two_hundred_idle_connections_do_not_hamper_a_scrape(server: RunningServer) -> None:
-    with ExitStack() as stack:
-        for number in range(200):
-            stack.enter_context(connect(server, b"GET /metrics HTT" if number % 2 else b""))
-        assert ask(server, "/metrics").status == 200
-
-
-def test_connections_over_the_bound_are_ended_and_there_is_room_again_after(
-    monkeypatch: pytest.MonkeyPatch, node: Node
-) -> None:
-    monkeypatch.setattr(web, "MAX_CONNECTIONS", 3)
-    with serving(node) as server:
-        with ExitStack() as stack:
-            held = [stack.enter_context(connect(server)) for _ in range(3)]
-            with connect(server) as surplus:
-                assert received(surplus) == b""
-            for sock in held:
-                sock.sendall(b"GET /-/healthy HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            # At the bound itself uvicorn answers 503, so the first one may get that.
-            assert [received(sock)[:9] for sock in held] == [b"HTTP/1.1 "] * 3
-        assert ask(server, "/metrics").status == 200
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"",
-        b"GET /metrics HTTP/1.1\r\nHost:",
-        b"GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\nGET /metr",
-        b"POST /-/reload HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf",
-    ],
-    ids=["nothing", "half a request", "nothing after an answer", "half a request after an answer", "half a body"],
-)
-def test_a_connection_without_a_whole_request_is_ended(
-    monkeypatch: pytest.MonkeyPatch, node: Node, sent: bytes
-) -> None:
-    monkeypatch.setattr(web, "IDLE_SECONDS", 0.05)
-    with serving(node) as server, connect(server, sent) as sock:
-        answers = received(sock)  # returns because the server ends it
-        assert answers.count(b"HTTP/1.1 200") == sent.count(b"\r\n\r\n")
-
-
-def test_a_request_that_takes_long_is_not_idle(monkeypatch: pytest.MonkeyPatch, node: Node) -> None:
-    monkeypatch.setattr(web, "IDLE_SECONDS", 0.05)
-    never = threading.Event()
-    node.on_reload = lambda: ["waited"] if not never.wait(0.2) else []
-    with serving(node) as server:
-        assert ask(server, "/-/reload", "POST").text == "waited\n"
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: " + b"a" * (web.HEADER_BYTES + 1),
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 64,
-        b"GET /metrics HTTP/1.1\r\n\r\n",
-    ],
-    ids=["a header without end", "a TLS hello", "no Host"],
-)
-def test_what_is_no_request_is_refused_without_a_line_in_the_log(
-    server: RunningServer, capfd: pytest.CaptureFixture[str], sent: bytes
-) -> None:
-    with connect(server, sent) as sock:
-        assert received(sock)[:13] in (b"HTTP/1.1 400 ", b"")  # a reset may overtake the answer
-    assert ask(server, "/metrics").status == 200
-    assert capfd.readouterr() == ("", "")
 
 
 # Addresses, beginning and end.

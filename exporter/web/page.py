@@ -1,0 +1,88 @@
+"""The landing page as HTML, from an Overview. Every text in it may be hostile; nothing of it is trusted or kept."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from html import escape
+
+from exporter.core.redact import redact
+from exporter.web.view import Overview, RecentIncident, SourceState
+
+_STYLE = """
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
+body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+h1 { font-size: 1.5rem; margin: 0 } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
+p, ul { margin: .5rem 0 } nav a { margin-right: 1rem }
+table { width: 100%; border-collapse: collapse }
+th, td { text-align: left; vertical-align: top; padding: .3rem 1rem .3rem 0; border-bottom: 1px solid #8885 }
+td { overflow-wrap: break-word; unicode-bidi: isolate } td:last-child { overflow-wrap: anywhere }
+time { white-space: nowrap; font-variant-numeric: tabular-nums }
+@media (max-width: 40rem) {
+  thead { display: none } td { display: block; border: 0; padding: 0 }
+  tr { display: block; padding: .5rem 0; border-bottom: 1px solid #8885 }
+}
+"""
+
+POLICY = "default-src 'none'; style-src 'sha256-{}'; {}".format(
+    base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode(),
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",  # default-src does not stand for these
+)
+
+
+def landing_page(overview: Overview, not_ready: Sequence[str], telemetry_path: str) -> str:
+    """The page, as text that UTF-8 can hold."""
+    reasons = "".join(f"<li>{shown(reason)}" for reason in not_ready)
+    state = f"<p>Not ready:\n<ul>{reasons}</ul>" if reasons else "<p>Ready."
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>gpufault on {shown(overview.node)}</title>
+<style>{_STYLE}</style>
+</head>
+<body>
+<h1>gpufault on {shown(overview.node)}</h1>
+<p>Version {shown(overview.version)}.
+{state}
+<nav>
+<a href="{shown(telemetry_path)}">Metrics</a>
+<a href="/-/healthy">Health</a>
+<a href="/-/ready">Readiness</a>
+</nav>
+<h2>Sources</h2>
+{_table(("Source", "State"), [_source_row(source) for source in overview.sources])}
+<h2>Last incidents</h2>
+{_table(("Time (UTC)", "Signature", "Root cause", "Log"), [_incident_row(i) for i in overview.incidents])}
+</body>
+</html>
+"""
+
+
+def shown(text: str) -> str:
+    """A text as HTML, without its secrets. What has no glyph, or turns the text around it, is written out: a browser
+    drops NUL, refuses lone surrogates, and shows a name with U+202E in it as another one.
+    """
+    return escape("".join(c if c.isprintable() else ascii(c)[1:-1] for c in redact(text)))
+
+
+def _source_row(source: SourceState) -> list[str]:
+    return [shown(source.name), "up" if source.up else shown(f"down: {source.why_down}")]
+
+
+def _incident_row(incident: RecentIncident) -> list[str]:
+    at = datetime.fromtimestamp(incident.time, UTC)
+    when = f'<time datetime="{at:%Y-%m-%dT%H:%M:%SZ}">{at:%Y-%m-%d %H:%M:%S}</time>'
+    return [when, *map(shown, (incident.signature, incident.root_cause, incident.path))]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of cells that are HTML already."""
+    if not rows:
+        return "<p>None."
+    head = "".join(f"<th>{cell}</th>" for cell in heads)
+    body = "\n".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"

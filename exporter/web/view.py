@@ -1,0 +1,59 @@
+"""What the web side may see of the daemon: one Protocol and its values. Knows nothing of HTTP, nor of the daemon."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from exporter.exposition import MetricsSnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceState:
+    """One source on the landing page. `why_down` says what to do when it is not up."""
+
+    name: str
+    up: bool
+    why_down: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentIncident:
+    """One incident on the landing page. `path` is that of the log it was read from."""
+
+    time: float
+    signature: str
+    root_cause: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """What the landing page shows; `incidents` are the last few, newest first."""
+
+    version: str
+    node: str
+    sources: tuple[SourceState, ...]
+    incidents: tuple[RecentIncident, ...]
+
+
+class WebView(Protocol):
+    """What the daemon lets be seen. Called from the web thread: all but `reload` must answer at once."""
+
+    def snapshot(self) -> MetricsSnapshot:
+        """The metrics as last committed."""
+
+    def not_ready(self) -> list[str]:
+        """Why this node is not watched in full yet, a sentence each; empty when it is."""
+
+    def healthy(self) -> bool:
+        """Whether the main loop is alive."""
+
+    def reload(self) -> list[str]:
+        """Have the main loop reload, and wait for it, a bounded time. The problems found; empty when all is well.
+
+        Called from a thread of its own, perhaps from several at once.
+        """
+
+    def overview(self) -> Overview:
+        """What the landing page shows."""

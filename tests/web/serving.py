@@ -1,0 +1,104 @@
+"""The real server for tests: a node in plain reach behind it, and clients that may misbehave."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPSConnection
+
+from exporter.exposition import Family, MetricsSnapshot
+from exporter.web.in_force import InForce
+from exporter.web.serving import RunningServer, serve
+from exporter.web.view import Overview, RecentIncident, SourceState
+
+SNAPSHOT = MetricsSnapshot((Family("gpufault_incidents_total", "counter", "Incidents.", ("signature",), {("x",): 2}),))
+TIMEOUT = 5.0  # far above what loopback takes, so that a hang is a failure and not a wait
+
+
+@dataclass
+class Node:
+    """A daemon as the web sees it, with everything in plain reach of a test."""
+
+    metrics: MetricsSnapshot = SNAPSHOT
+    alive: bool = True
+    reasons: list[str] = field(default_factory=list)
+    on_reload: Callable[[], list[str]] = list
+    sources: tuple[SourceState, ...] = ()
+    incidents: tuple[RecentIncident, ...] = ()
+
+    def snapshot(self) -> MetricsSnapshot:
+        return self.metrics
+
+    def not_ready(self) -> list[str]:
+        return self.reasons
+
+    def healthy(self) -> bool:
+        return self.alive
+
+    def reload(self) -> list[str]:
+        return self.on_reload()
+
+    def overview(self) -> Overview:
+        return Overview(version="1.2.3", node="gpu-07", sources=self.sources, incidents=self.incidents)
+
+
+@contextmanager
+def serving(
+    node: Node, *addresses: str, path: str = "/metrics", in_force: InForce | None = None
+) -> Iterator[RunningServer]:
+    running = serve(addresses or ["127.0.0.1:0"], node, path, in_force)
+    try:
+        yield running
+    finally:
+        running.close(TIMEOUT)
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+def ask(
+    server: RunningServer,
+    path: str,
+    method: str = "GET",
+    headers: dict[str, str] | None = None,
+    *,
+    tls: ssl.SSLContext | None = None,
+    whence: str = "127.0.0.1",
+) -> Answer:
+    """One request on a connection of its own, from a loopback address of one's choice."""
+    host, _, port = server.addresses[0].rpartition(":")
+    options = {"port": int(port), "timeout": TIMEOUT, "source_address": (whence, 0)}
+    made = HTTPSConnection("localhost", context=tls, **options) if tls else HTTPConnection(host, **options)
+    with closing(made) as connection:
+        connection.request(method, path, headers=headers or {})
+        response = connection.getresponse()
+        return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+
+
+def connect(server: RunningServer, send: bytes = b"", *, whence: str = "127.0.0.1") -> socket.socket:
+    host, _, port = server.addresses[0].rpartition(":")
+    sock = socket.create_connection((host, int(port)), timeout=TIMEOUT, source_address=(whence, 0))
+    sock.sendall(send)
+    return sock
+
+
+def received(sock: socket.socket) -> bytes:
+    """Everything until the server ends the connection."""
+    data = b""
+    try:
+        while more := sock.recv(65536):
+            data += more
+    except ConnectionResetError:
+        pass
+    return data
