@@ -19,14 +19,14 @@ from exporter.config import Config
 from exporter.core import records
 from exporter.core.casebook import Casebook
 from exporter.core.catalogue import Catalogue
-from exporter.core.knowledge import Signature
-from exporter.core.model import PEER_FAILURE, UNKNOWN, Chunk, Diagnosis, Vendor
+from exporter.core.model import Chunk, Diagnosis, SourceKind
 from exporter.core.pipeline import Pipeline, Processed
 from exporter.exposition import MetricsSnapshot
 from exporter.gpu_processes import GpuProcesses
 from exporter.journal import Journal
 from exporter.ledger import Ledger
 from exporter.node_facts import NodeFacts
+from exporter.series import possible
 from exporter.sources.base import Source
 from exporter.state import State
 from exporter.telemetry import Exposures, Gauges, snapshot_of
@@ -268,19 +268,8 @@ class Daemon:
 
     def _start_at_zero(self) -> None:
         """Every pair that can occur on this node, so that `increase()` sees a first crash."""
-        kinds = {"kernel" if item.kind == "kmsg" else "job" for item in self.config.sources}
-        for signature in self.catalogue.signatures.values():
-            sources = kinds.intersection(signature.sources)
-            if not sources or not _can_occur(signature, self.facts.vendors):
-                continue
-            self.ledger.start_at_zero("gpufault_lines_matched_total", [(signature.id, s) for s in sorted(sources)])
-            if signature.role == "context":
-                continue
-            causes = [c.id for c in self.catalogue.causes_of(signature.id)] + [UNKNOWN]
-            causes += [PEER_FAILURE] if signature.role == "cascade" else []
-            self.ledger.start_at_zero("gpufault_incidents_total", [(signature.id, cause) for cause in causes])
-            self.ledger.start_at_zero("gpufault_cascades_total", [(signature.id,)])
-        self.ledger.start_at_zero("gpufault_unmatched_error_lines_total", [(kind,) for kind in sorted(kinds)])
+        kinds: set[SourceKind] = {"kernel" if item.kind == "kmsg" else "job" for item in self.config.sources}
+        self.ledger.start_at_zero(possible(self.catalogue, kinds, self.facts.vendors))
 
     # -- small steps
 
@@ -319,7 +308,7 @@ class Daemon:
             self.ledger.put("gpufault_last_incident_timestamp_seconds", incident.signature, value=now)
         record = self._incident_record(diagnosis)
         if record["gpu"] and not late:
-            gpu = self.ledger.gpu_label(record["gpu"])
+            gpu = self.ledger.gpu_label(record["gpu"], there=self.facts.has(record["gpu"]) or first.source == "kernel")
             self.ledger.add("gpufault_gpu_incidents_total", gpu, incident.signature)
         self._record(record)
         self._log.info(
@@ -395,8 +384,3 @@ class Daemon:
         if what not in self._said and len(self._said) < 10_000:
             self._said.add(what)
             self._log.warning(what)
-
-
-def _can_occur(signature: Signature, present: frozenset[Vendor]) -> bool:
-    """Whether a node with GPUs of these vendors can show a signature; where none was found, any."""
-    return not present or signature.vendor == "any" or signature.vendor in present

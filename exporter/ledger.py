@@ -61,6 +61,9 @@ METRICS: dict[str, Metric] = {
     ),
     "gpufault_node_fact": Metric("gauge", ("fact", "value"), "1 for each fact that is known of this node."),
     "gpufault_facts_probe_failed": Metric("gauge", ("probe",), "1 for each probe that failed when facts were last read."),
+    "gpufault_label_values_refused_total": Metric(
+        "counter", ("label",), "Values that were counted as `other`: over limits.label_values, or no GPU of this node.", True
+    ),
     "gpufault_signature_info": Metric(
         "gauge", ("signature", "vendor", "layer", "severity", "title", "pack"), "1 for each signature in force."
     ),
@@ -116,15 +119,19 @@ class Ledger:
         """Set a stored gauge."""
         self._put(name, labels, value)
 
-    def start_at_zero(self, name: str, labels: Iterable[Labels]) -> None:
+    def start_at_zero(self, series: Iterable[tuple[str, Labels]]) -> None:
         """Let series exist before their first event: `increase()` does not see a series that begins at 1."""
-        for values in labels:
+        for name, values in series:
             if (name, values) not in self._values:
                 self._put(name, values, 0.0)
 
-    def gpu_label(self, gpu: str) -> str:
-        """A GPU's address as a label. A node has a handful; more are a storm and share one label."""
-        if gpu not in self._gpus and len(self._gpus) >= self._label_values:
+    def gpu_label(self, gpu: str, *, there: bool = True) -> str:
+        """A GPU's address as a label. A node has a handful; more are a storm and share one label.
+
+        `there`: whether this node is known to have it. A job can write any address, and must not use the places up.
+        """
+        if not there or (gpu not in self._gpus and len(self._gpus) >= self._label_values):
+            self.add("gpufault_label_values_refused_total", "gpu")
             return OTHER
         self._gpus.add(gpu)
         return gpu

@@ -44,6 +44,7 @@ class NodeFacts:
         self.failed: Mapping[str, str] = {}
         self.vendors: frozenset[Vendor] = frozenset()
         self.gpus: tuple[Gpu, ...] = ()
+        self._addresses: frozenset[str] = frozenset()
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -53,6 +54,10 @@ class NodeFacts:
         """The facts that held at a time; before the first that we know of, the first."""
         index = bisect.bisect_right([since for since, _ in self._history], time)
         return self._history[max(index - 1, 0)][1] if self._history else {}
+
+    def has(self, gpu: str) -> bool:
+        """Whether this node has the GPU at a PCI address; of a node where none was ever found, nobody knows better."""
+        return not self._addresses or gpu in self._addresses
 
     def refresh(self, now: float, *, wait: bool = False) -> bool:
         """Start gathering when it is time, take in what has been gathered; True if the facts changed."""
@@ -93,6 +98,7 @@ class NodeFacts:
         self.failed = gathered.failed
         self.gpus = gathered.gpus
         self.vendors = frozenset(v for g in gathered.gpus if (v := _vendor(g.vendor)))
+        self._addresses |= {g.pci for g in gathered.gpus}  # one that has fallen off the bus was there
         facts = dict(gathered.facts)
         if self.failed:  # what only a failed probe could tell is as it was
             facts = {**self.facts, **facts}

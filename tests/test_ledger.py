@@ -20,18 +20,18 @@ def test_counts_add_up() -> None:
 def test_a_series_exists_before_its_first_event_and_is_not_set_back() -> None:
     ledger = Ledger({})
     ledger.add(INCIDENTS, "gpu_fault", "bad_cable")
-    ledger.start_at_zero(INCIDENTS, [("gpu_fault", "bad_cable"), ("gpu_fault", "unknown")])
+    ledger.start_at_zero([(INCIDENTS, ("gpu_fault", "bad_cable")), (INCIDENTS, ("gpu_fault", "unknown"))])
     assert ledger.families()[INCIDENTS] == {("gpu_fault", "bad_cable"): 1.0, ("gpu_fault", "unknown"): 0.0}
 
 
 def test_only_what_changed_is_to_be_stored() -> None:
     ledger = Ledger({})
     ledger.add(INCIDENTS, "gpu_fault", "unknown")
-    ledger.start_at_zero(LINES, [("gpu_fault", "job")])
+    ledger.start_at_zero([(LINES, ("gpu_fault", "job"))])
     assert ledger.unsaved() == {(INCIDENTS, '["gpu_fault", "unknown"]'): 1.0, (LINES, '["gpu_fault", "job"]'): 0.0}
     ledger.saved()
     assert ledger.unsaved() == {}
-    ledger.start_at_zero(LINES, [("gpu_fault", "job")])
+    ledger.start_at_zero([(LINES, ("gpu_fault", "job"))])
     assert ledger.unsaved() == {}
     ledger.add(LINES, "gpu_fault", "job")
     assert ledger.unsaved() == {(LINES, '["gpu_fault", "job"]'): 1.0}
@@ -62,6 +62,13 @@ def test_a_count_that_no_metric_declares_is_our_bug(name: str, labels: tuple[str
 def test_a_node_has_a_handful_of_gpus_and_a_storm_shares_one_label() -> None:
     ledger = Ledger({}, label_values=2)
     assert [ledger.gpu_label(gpu) for gpu in ("a", "b", "c", "a", "d")] == ["a", "b", OTHER, "a", OTHER]
+    assert ledger.families()["gpufault_label_values_refused_total"] == {("gpu",): 2.0}
+
+
+def test_an_address_that_no_gpu_of_the_node_has_uses_no_place_up() -> None:
+    ledger = Ledger({}, label_values=1)
+    assert [ledger.gpu_label(gpu, there=False) for gpu in ("x", "y")] == [OTHER, OTHER]
+    assert ledger.gpu_label("a") == "a"
 
 
 def test_gpus_are_known_again_after_a_restart() -> None:
