@@ -36,11 +36,13 @@ class Finding:
 
 
 def run(options: argparse.Namespace) -> int:
+    from exporter.core.redact import redact
+
     config = flags.load_config(options)
     findings = [finding for check in CHECKS.values() for finding in _safely(check, config)]
     width = max(len(f.what) for f in findings)
     for finding in findings:
-        print(f"{finding.state:<4}  {finding.what:<{width}}  {finding.told}")
+        print(redact(f"{finding.state:<4}  {finding.what:<{width}}  {finding.told}"))  # it gets pasted into issues
     bad = sum(f.state == "bad" for f in findings)
     print(f"\n{bad} of {len(findings)} checks failed" if bad else f"\nall {len(findings)} checks passed")
     return 1 if bad else 0
@@ -90,6 +92,11 @@ def _state(config: Config) -> Iterator[Finding]:
     if os.access(at, os.W_OK | os.X_OK):
         free = os.statvfs(at).f_bavail * os.statvfs(at).f_frsize >> 20
         yield Finding("ok" if free > 512 else "bad", "state folder", f"{folder}, {free} MiB free")
+        for path in (config.state_dir, config.journal_dir):
+            if path.is_dir() and path.stat().st_mode & 0o077:
+                yield Finding(
+                    "note", "state folder", f"{path} is open to other users; the files in it are not; chmod 700"
+                )
     else:
         yield Finding(
             "bad", "state folder", f"{at} cannot be written by uid {os.geteuid()}; chown it, or give --state.dir"

@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from exporter import packs
     from exporter.cli.scan import facts_named
+    from exporter.core.redact import redact
 
     if options.line == "-":
         options.line = None
@@ -49,17 +50,16 @@ def run(options: argparse.Namespace) -> int:
     if options.line is not None and os.path.isfile(text):
         return _refuse(f"{text} is a file; give it on stdin: gpufault explain < {text}")
     catalogue = packs.load([Path(d) for d in options.signatures_dir or ()])
-    print(
-        explain(
-            text,
-            _source(text, options.source),
-            catalogue,
-            None if options.facts == "none" else facts_named(options.facts),
-            stages=options.details or options.line is not None,
-            candidates=options.details,
-            color=sys.stdout.isatty() and "NO_COLOR" not in os.environ,
-        )
+    told = explain(
+        text,
+        _source(text, options.source),
+        catalogue,
+        None if options.facts == "none" else facts_named(options.facts),
+        stages=options.details or options.line is not None,
+        candidates=options.details,
+        color=sys.stdout.isatty() and "NO_COLOR" not in os.environ,
     )
+    print(redact(told))  # it is what gets pasted into issues and chats
     return 0
 
 

@@ -1,10 +1,13 @@
-"""The daemon's own log: logfmt or JSON on stderr."""
+"""The daemon's own log: logfmt or JSON on stderr, without secrets: logs are shipped to where more people read them."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from typing import Any
+
+from exporter.core.redact import redact
 
 
 def start_logging(level: str, form: str) -> Any:
@@ -31,8 +34,14 @@ def start_logging(level: str, form: str) -> Any:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _without_secrets,
             render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         cache_logger_on_first_use=True,
     )
+
+
+def _without_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Whatever is said of a file, a line or a setting may hold some."""
+    return {name: redact(value) if isinstance(value, str) else value for name, value in event.items()}

@@ -64,17 +64,17 @@ class Node:
         self.process: subprocess.Popen[bytes] | None = None
         self.wrap: tuple[str, ...] = ()  # a command that runs the daemon's
 
-    def spawn(self, *, port: str = "0") -> subprocess.Popen[bytes]:
+    def spawn(self, *, port: str = "0", umask: int = -1) -> subprocess.Popen[bytes]:
         """Start the daemon and wait for nothing."""
         command = [gpufault(), "run", "--config.file", str(self.config), "--web.listen-address", f"127.0.0.1:{port}"]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen([*self.wrap, *command], stderr=log, stdout=log)
+            self.process = subprocess.Popen([*self.wrap, *command], stderr=log, stdout=log, umask=umask)
         return self.process
 
-    def start(self, *, port: str = "0") -> None:
+    def start(self, *, port: str = "0", umask: int = -1) -> None:
         """Start the daemon and wait until it listens, and has looked at its sources."""
         written = self.log.stat().st_size if self.log.exists() else 0
-        self.spawn(port=port)
+        self.spawn(port=port, umask=umask)
 
         def address() -> str | None:
             text = self.log.read_bytes()[written:].decode()
