@@ -32,7 +32,7 @@ LABEL org.opencontainers.image.title="gpufault" \
 COPY --from=build /opt/gpufault /opt/gpufault
 COPY deploy/gpufault.yaml /etc/gpufault/config.yaml
 # State lives here: mount a volume that outlives the container and that 65534 may write.
-RUN install --directory --owner=65534 --group=65534 --mode=0750 /var/lib/gpufault
+RUN install --directory --owner=65534 --group=65534 --mode=0700 /var/lib/gpufault
 
 ENV PATH=/opt/gpufault/bin:$PATH
 USER 65534:65534

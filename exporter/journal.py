@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
+from exporter import private
+
 SEGMENTS = 8  # the bound is kept in steps of an eighth: what is lost to the bound is at most an eighth of it
 
 
@@ -59,9 +61,9 @@ class Journal:
         return descriptor
 
     def _start(self, number: int) -> int:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private.make_folder(self._folder)
         path = self._folder / f"journal-{number:06}.jsonl"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        descriptor = private.open_file(path, os.O_RDWR | os.O_APPEND)
         self._descriptor = descriptor
         self._size = os.fstat(descriptor).st_size
         if self._size and os.pread(descriptor, 1, self._size - 1) != b"\n":

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from exporter import private
+
 SCHEMA_VERSION = 1
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -44,7 +46,7 @@ class State:
 
     def __init__(self, folder: Path) -> None:
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private.make_folder(folder)
             self._lock = _only_one(folder / "lock")
         except OSError as error:
             raise StateUnusable(
@@ -103,9 +105,9 @@ class State:
                 return db, replace(loaded, first_start=loaded.first_start and not set_aside, set_aside=set_aside)
 
     def _open(self) -> tuple[sqlite3.Connection, Loaded]:
+        os.close(private.open_file(self._path, os.O_RDWR))  # SQLite gives -wal and -shm the modes of this one
         db = sqlite3.connect(self._path, isolation_level="DEFERRED", timeout=5.0)
         try:
-            self._path.chmod(0o600)
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")  # what /metrics has shown must survive power loss too
             db.execute("PRAGMA wal_autocheckpoint = 256")  # pages: a WAL of 1 MiB
@@ -156,7 +158,7 @@ def _is_damage(error: sqlite3.DatabaseError) -> bool:
 
 def _only_one(path: Path) -> int:
     """Hold a lock for as long as the process lives; the kernel lets go of it when it dies, however it dies."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = private.open_file(path, os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
