@@ -82,3 +82,18 @@ def test_parts_stand_in_one_order_and_nothing_imports_leftwards() -> None:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_file_holds_one_concept(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= LONGEST_FILE_LINES
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if "regex" in imports_of(p)], ids=lambda path: path.name)
+def test_a_search_for_what_a_user_wrote_has_a_time(path: Path) -> None:
+    searches = {"search", "match", "fullmatch", "finditer", "findall", "sub", "subn"}
+    calls = [
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in searches
+        # our own are compiled by re, and stand in constants
+        and not (isinstance(node.func.value, ast.Name) and (node.func.value.id.isupper() or node.func.value.id == "re"))
+    ]
+    assert [call.lineno for call in calls if "timeout" not in {word.arg for word in call.keywords}] == []

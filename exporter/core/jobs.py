@@ -9,6 +9,10 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
+import regex
+
+from exporter.core import patterns
+from exporter.core.match import TIMEOUT_SECONDS
 from exporter.core.model import Job
 
 JobOf = Callable[[str], Job | None]
@@ -18,7 +22,7 @@ _DIGITS = r"(?P<job>\d{1,10})(?:_(?P<task>\d{1,7})|[+.]\d{1,7})?"  # a task of a
 _SLURM = tuple(
     re.compile(pattern)
     for pattern in (
-        rf"(?:^|/)slurm-{_DIGITS}(?:[.-][\w-]+)*\.(?:out|err|log|txt)$",
+        rf"(?:^|/)slurm-{_DIGITS}(?:[.-][\w.-]+)?\.(?:out|err|log|txt)$",
         r"(?:^|/)(?:job|jobid|slurm)[_.-]?(?P<job>\d{1,10})/",
         r"(?:^|/)(?:[\w.-]*[_.-])?job[_.-]?(?P<job>\d{1,10})[\w.-]*\.(?:out|err|log|txt)$",
         r"_(?P<job>\d{3,10})_date_",
@@ -38,7 +42,7 @@ def job_of(path: str) -> Job | None:
     if found:
         return Job(id=f"{found['namespace']}/{found['pod']}", kind="kubernetes", confidence="high")
     for pattern in _SLURM:
-        found = pattern.search(path)
+        found = re.search(pattern, path)
         if found:
             confidence: Literal["high", "medium"] = "high" if "slurm" in found[0] else "medium"
             task = found.groupdict().get("task")
@@ -76,13 +80,21 @@ def _bare(uid: str) -> str:
 
 
 def by_pattern(pattern: str) -> JobOf:
-    """A finder from the configuration's own pattern with the groups `job` and, if wanted, `user` and `rank`."""
-    compiled = re.compile(pattern)
+    """A finder from the configuration's own pattern with the groups `job` and, if wanted, `user` and `rank`.
+
+    Users choose the names that it is tried on: one that takes too long is no job's. Raises ValueError for a wrong pattern.
+    """
+    if why := patterns.refusal(pattern):
+        raise ValueError(why)
+    compiled = regex.compile(pattern, regex.VERSION0)
     if "job" not in compiled.groupindex:
         raise ValueError("needs a group (?P<job>…) for the job's id")
 
     def find(path: str) -> Job | None:
-        found = compiled.search(path)
+        try:
+            found = compiled.search(path, timeout=TIMEOUT_SECONDS)
+        except TimeoutError:
+            return None
         if not found or not found["job"]:
             return None
         fields = found.groupdict()

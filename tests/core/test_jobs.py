@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from exporter.core import jobs
@@ -110,3 +112,29 @@ def test_a_log_and_the_processes_of_its_job_have_one_name() -> None:
     assert jobs.process_job(jobs.job_of("/scratch/slurm-4242.out"), "/scratch/slurm-4242.out") == "slurm 4242"
     assert jobs.process_job(jobs.job_of(pod_log), pod_log) == f"pod {POD.replace('-', '')}"
     assert jobs.process_job(None, "/tmp/x.log") is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "slurm-1" + "-" * 240 + "!.log", "slurm-1" + ".a" * 120 + "!.log", "job1" * 60 + "!.log", "1" * 250 + "!.log",
+        "a." * 120 + "!.o123", "pods/" + "a_" * 120, "_1" * 120, "x_" * 120 + "job", "job_1/" * 600, "a/job.1-" * 500,
+    ],
+)  # fmt: skip
+def test_no_name_that_a_user_gives_a_file_takes_long(name: str) -> None:
+    start = time.process_time()
+    jobs.job_of(f"/logs/{name}")
+    assert time.process_time() - start < 1.0  # 1 ms here; a pattern that tries every division takes hours
+
+
+def test_a_pattern_that_takes_long_on_a_name_finds_no_job() -> None:
+    find = jobs.by_pattern(r"/(?P<job>(?:\w+\w+)+)\.log")
+    assert find("/job7.log") == Job(id="job7", kind="slurm", confidence="high")
+    assert find("/" + "a" * 200 + "!.log") is None
+
+
+def test_slurms_file_names_have_any_ending() -> None:
+    for name in ("slurm-123456-task-7.a.out", "slurm-123456.rank.0.log", "slurm-123456.out"):
+        found = jobs.job_of(f"/logs/{name}")
+        assert found is not None
+        assert found.id == "123456"
