@@ -105,7 +105,7 @@ class Ledger:
         self._gpus: set[str] = set()
         self._label_values = label_values
         for (name, labels), value in stored.items():
-            key = (name, tuple(json.loads(labels)))
+            key = (name, _labels(labels))
             if name in METRICS and METRICS[name].stored and len(key[1]) == len(METRICS[name].labels):
                 self._values[key] = value
                 if name == "gpufault_gpu_incidents_total" and key[1][0] != OTHER:
@@ -155,6 +155,15 @@ class Ledger:
         assert len(labels) == len(METRICS[name].labels)
         self._values[name, labels] = value
         self._unsaved.add((name, labels))
+
+
+def _labels(text: str) -> Labels:
+    """Stored labels; none where the text is not what `unsaved` wrote."""
+    try:
+        labels = json.loads(text)
+    except (ValueError, RecursionError):
+        return ()
+    return tuple(labels) if isinstance(labels, list) and all(isinstance(label, str) for label in labels) else ()
 
 
 def join_labels(facts: Mapping[str, str]) -> Labels:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import math
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
@@ -35,7 +36,7 @@ class NodeFacts:
             lambda: gather(settings.rootfs, home=settings.home, timeout_seconds=PROBE_TIMEOUT_SECONDS)
         )
         self._history: list[tuple[float, dict[str, str]]] = sorted(
-            (float(time), json.loads(text)) for time, text in stored.items()
+            filter(None, (_change(time, text) for time, text in stored.items())), key=lambda change: change[0]
         )
         self._unsaved: dict[str, str | None] = {}
         self._pending: Gathered | None = None
@@ -112,6 +113,16 @@ class NodeFacts:
         self._unsaved |= {repr(since): json.dumps(then) for since, then in kept}
         self._history = kept
         return True
+
+
+def _change(time: str, text: str) -> tuple[float, dict[str, str]] | None:
+    """A stored change; None where it is not what `unsaved` wrote."""
+    try:
+        since, facts = float(time), json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    whole = isinstance(facts, dict) and all(isinstance(value, str) for value in facts.values())
+    return (since, facts) if whole and math.isfinite(since) else None
 
 
 def _vendor(name: str | None) -> Vendor | None:

@@ -152,10 +152,10 @@ def decode_job_text(text: str, time: float | None, clock: Clock) -> Record:
 
 def clean(text: str) -> str:
     """Without colours, NULs and line ends: what a person reads on a terminal."""
+    if "\x00" in text:  # first: one within a colour's sequence would hide it
+        text = _NULS.sub("", text)
     if "\x1b" in text:
         text = _ANSI.sub("", text)
-    if "\x00" in text:
-        text = _NULS.sub("", text)
     return text.rstrip("\r\n")
 
 

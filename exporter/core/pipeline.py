@@ -144,7 +144,10 @@ class Pipeline:
     def restore(self, stored: Mapping[str, str]) -> None:
         """Take up the state of logs where an earlier process left it (what `unsaved` gave)."""
         for log, text in stored.items():
-            self._logs[log] = _from_json(text)
+            try:
+                self._logs[log] = _from_json(text)
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                self._changed.add(log)  # no form of ours: the log goes on without what had been seen in it
 
     def unsaved(self) -> dict[str, str | None]:
         """The state of each log that changed since `saved`: JSON, or None where there is none left."""

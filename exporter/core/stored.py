@@ -53,7 +53,7 @@ def load_entry(number: int, text: str) -> Entry:
         )
         told = Told(**stored["told"]) if stored["told"] else None
         return Entry(number, Incident(**{**incident, "matches": matches, "ranks": frozenset(incident["ranks"])}), told)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise ValueError(f"no stored incident: {error!r}") from None
 
 
