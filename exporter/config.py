@@ -164,7 +164,7 @@ SourceConfig = Annotated[FilesConfig | KmsgConfig | JournaldConfig, Field(discri
 class Config(_Section):
     """Everything that the configuration file can say, with its defaults."""
 
-    node: str = Field(default="auto", min_length=1, description="auto: NODE_NAME, else the host's name")
+    node: str = Field(default="auto", min_length=1, max_length=253, description="auto: NODE_NAME, else the host's name")
     state_dir: AbsolutePath = Path("/var/lib/gpufault")
     sources: list[SourceConfig] = [KmsgConfig(kind="kmsg")]
     incidents: IncidentsConfig = IncidentsConfig()

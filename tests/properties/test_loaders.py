@@ -1,4 +1,4 @@
-"""Whatever a user writes into a configuration or a pack, the answer is a list of problems at their places."""
+"""Whatever a user writes into a configuration, a pack or a web configuration, the answer is a list of problems at their places."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from exporter import config
 from exporter.core.catalogue import load_packs
 from exporter.core.problems import InvalidInput, Problem
+from exporter.core.yamltext import parse
+from exporter.web import config as web_config
 
 CONFIG = r"""
 node: gpu-7
@@ -52,11 +54,30 @@ log_facts:
 """
 
 
+WEB = r"""
+tls_server_config:
+  cert_file: server.crt
+  key_file: server.key
+  client_auth_type: RequireAndVerifyClientCert
+  client_ca_file: ca.crt
+  client_allowed_sans: [prometheus.example.org]
+  min_version: TLS12
+  cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]
+  curve_preferences: [X25519]
+http_server_config: {http2: true, headers: {X-Frame-Options: deny, Strict-Transport-Security: max-age=1}}
+basic_auth_users: {ada: $2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG}
+"""
+
+
+def load_web(text: str, file: str) -> object:
+    return web_config.load(parse(text, file))
+
+
 def load_pack(text: str, file: str) -> object:
     return load_packs([(file, text)])
 
 
-LOADERS: list[tuple[Callable[[str, str], object], str]] = [(config.load, CONFIG), (load_pack, PACK)]
+LOADERS: list[tuple[Callable[[str, str], object], str]] = [(config.load, CONFIG), (load_pack, PACK), (load_web, WEB)]
 
 
 def problems(load: Callable[[str, str], object], text: str) -> Sequence[Problem]:
@@ -82,7 +103,7 @@ TOKENS = [
 EDITS = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 12), st.sampled_from(TOKENS)), min_size=1, max_size=4)
 
 
-@pytest.mark.parametrize(("load", "text"), LOADERS, ids=["config", "pack"])
+@pytest.mark.parametrize(("load", "text"), LOADERS, ids=["config", "pack", "web"])
 @given(edits=EDITS)
 def test_a_text_with_anything_typed_over_it_is_read_or_refused(
     load: Callable[[str, str], object], text: str, edits: list[tuple[float, int, str]]
@@ -99,6 +120,8 @@ KEYS = st.sampled_from([
     "severity", "role", "patterns", "lines", "unless", "examples", "near_misses", "follows", "yields_to", "root_causes",
     "when", "all", "any", "not", "fact", "capture", "match", "equals", "in", "matches", "exists", "version", "where",
     "if_unknown", "verdict", "strength", "remediation", "log_facts", "set", "echoes", "crash_shapes", "text", "captures",
+    "tls_server_config", "cert_file", "key_file", "client_auth_type", "client_ca_file", "client_allowed_sans", "min_version",
+    "cipher_suites", "curve_preferences", "http_server_config", "http2", "headers", "basic_auth_users", "X-Frame-Options",
 ])  # fmt: skip
 SCALARS = (
     st.none()
@@ -114,7 +137,7 @@ TREES = st.recursive(
 )
 
 
-@pytest.mark.parametrize(("load", "text"), LOADERS, ids=["config", "pack"])
+@pytest.mark.parametrize(("load", "text"), LOADERS, ids=["config", "pack", "web"])
 @given(tree=st.dictionaries(KEYS, TREES, min_size=1, max_size=6))
 def test_a_tree_of_anything_under_known_keys_is_read_or_refused(
     load: Callable[[str, str], object], text: str, tree: dict[str, Any]
@@ -123,6 +146,6 @@ def test_a_tree_of_anything_under_known_keys_is_read_or_refused(
     assert all(is_placed(problem, text) for problem in problems(load, text))
 
 
-@pytest.mark.parametrize(("load", "text"), LOADERS, ids=["config", "pack"])
+@pytest.mark.parametrize(("load", "text"), LOADERS, ids=["config", "pack", "web"])
 def test_what_is_typed_over_is_read_before(load: Callable[[str, str], object], text: str) -> None:
     assert problems(load, text) == ()
