@@ -1,4 +1,4 @@
-"""Whatever a user writes into a configuration, a pack or a web configuration, the answer is a list of problems at their places."""
+"""Whatever a user writes into one of our files, the answer is a list of problems at their places."""
 
 from __future__ import annotations
 

@@ -1,0 +1,34 @@
+"""The table of promises: each row names tests, and each of them is there to be run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in (ROOT / "docs/guarantees.md").read_text(encoding="utf-8").splitlines()
+    if line.startswith("|") and not line.startswith(("| promise |", "| --- |"))
+]
+
+
+def named_in(cell: str) -> list[str]:
+    return re.findall(r"`(tests/[\w/]+\.py::test_\w+)`", cell)
+
+
+def test_every_promise_names_tests_and_nothing_else() -> None:
+    assert ROWS
+    assert [row for row in ROWS if len(row) != 2 or not row[0].endswith(".")] == []
+    assert [row for row in ROWS if ", ".join(f"`{test}`" for test in named_in(row[1])) != row[1] or not row[1]] == []
+
+
+def test_pytest_can_collect_every_test_that_a_promise_names() -> None:
+    named = sorted({test for _, cell in ROWS for test in named_in(cell)})
+    collect = (sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:randomly", "-p", "no:cacheprovider")
+    done = subprocess.run([*collect, *named], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    collected = {line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line}
+    assert collected == set(named)
