@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from exporter.config import Config
-from exporter.core.facts import Gpu
+from exporter.core.facts.gpus import Gpu
 from exporter.daemon import Daemon
 from exporter.node_facts import NodeFacts
 from exporter.probes import Gathered
