@@ -201,6 +201,6 @@ def _chunk(log: str, backlog: Backlog[_Held], now: float) -> Chunk | None:
 def _stored_unit(text: str) -> _Unit:
     try:
         offset, line, known = map(int, json.loads(text))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return _Unit(Backlog())
     return _Unit(Backlog(offset, line), known)

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exporter.config import FactsConfig
@@ -74,6 +74,7 @@ READERS: dict[str, Callable[[dict[str, str]], object]] = {
 
 
 @pytest.mark.parametrize("space", READERS)
+@example(rows={"0": "[Infinity]", "1": "[" * 10_000})
 @given(rows=ROWS)
 def test_rows_that_cannot_be_read_are_as_good_as_none(space: str, rows: dict[str, str]) -> None:
     READERS[space](rows)
