@@ -16,6 +16,7 @@ from exporter.core.knowledge import leaves
 from exporter.ledger import METRICS
 from exporter.probes import FACTS, PROBES
 from exporter.web.config import MAX_BCRYPT_COST, WebConfig
+from exporter.web.serving import IDLE_SECONDS, MAX_CONNECTIONS
 
 FOLDER = Path(__file__).parent
 ROOTS = FOLDER.parent / "tests/fixtures/roots"
@@ -76,6 +77,9 @@ client certificates where there were some): that takes a restart.
 {"".join(_keys(WebConfig, ""))}
 Where there are users, every path asks for one. A right password is checked by bcrypt once; a wrong one costs the same
 time whoever is named, checks run one at a time and clients' addresses take turns. Costs go from 4 to {MAX_BCRYPT_COST}.
+
+With it or without, {MAX_CONNECTIONS} connections are open at most, and each ends that has not sent a whole request, or read
+its answer, within {IDLE_SECONDS} s; at the bound the one that has kept us waiting longest makes room for the next.
 
 What differs from the exporter-toolkit: HTTP/1.1 only; TLS 1.2 or newer; `RequestClientCert` and `RequireAnyClientCert`
 are refused, since they believe certificates that nobody signed; one curve at most; no `cert`, `key` and `client_ca` in

@@ -26,11 +26,11 @@ from exporter.web.routes import router
 from exporter.web.tls import names_of
 from exporter.web.view import WebView
 
-# Each is a descriptor that log files then lack, and up to one /metrics text (100 kB) for a client that does not read it.
-# A scraper or a probe needs one; 200 left open by a port scan or a broken client must leave room for them.
-MAX_CONNECTIONS = 256
+# Each is a descriptor that log files then lack; one with TLS whose client does not read its answer holds 1 MiB, buffers
+# of OpenSSL and asyncio and the text of /metrics. A scraper or a probe needs one.
+MAX_CONNECTIONS = 128
 IDLE_SECONDS = 10  # a whole request must have come by then; a scrape takes milliseconds, its usual timeout is 10 s
-YIELD_SECONDS = 0.5  # at the bound: for so long a client may have its place before it has to give it to the next
+YIELD_SECONDS = 0.25  # at the bound: for so long a client may have its place before it has to give it to the next
 KEEP_ALIVE_SECONDS = 5  # scrapes are 15 s apart and more: keeping a connection from one to the next wins nothing
 HEADER_BYTES = 16 * 1024  # Prometheus sends 0.5 kB; a browser's cookies for a host can come to 8 kB
 LOOK_SECONDS = 1  # between two looks at the web configuration's files
