@@ -62,6 +62,7 @@ class Daemon:
         self.waker = Waker()
         self.recent: deque[RecentIncident] = deque(maxlen=SHOWN_INCIDENTS)
         self.last_round = self._started = self._last_beat = clock()
+        self._snapshot = MetricsSnapshot(())
         self.watching = False  # whether every source has been looked at
         self._log = log
         self._clock = clock
@@ -79,6 +80,7 @@ class Daemon:
         self.processes = GpuProcesses()
         self._exposures = Exposures()
         self._assemble(config, catalogue, first_start=loaded.first_start)
+        self._publish()
         self._record(records.facts_record(self.facts.facts, self.facts.gpus, node, clock()))
         self.commit(clock())
 
@@ -180,6 +182,7 @@ class Daemon:
                 self.state.commit(rows, counters, [text for _, text in self._pending])
             except Exception as error:
                 self._outcome.state_up = False
+                self._snapshot = self._snapshot.but("gpufault_state_up", 0.0)  # what was counted since may be lost yet
                 self._say_once(
                     f"state cannot be written: {error}; free space or mend the disk; counting goes on in memory"
                 )

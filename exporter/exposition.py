@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -42,6 +42,12 @@ class MetricsSnapshot:
     """Every family as of one commit. A new commit makes a new snapshot."""
 
     families: tuple[Family, ...]
+
+    def but(self, name: str, value: float) -> MetricsSnapshot:
+        """The same numbers, but for one metric that has no labels."""
+        return MetricsSnapshot(
+            tuple(replace(family, samples={(): value}) if family.name == name else family for family in self.families)
+        )
 
 
 class Rendered(NamedTuple):

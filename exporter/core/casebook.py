@@ -97,7 +97,6 @@ class Casebook:
         for incident in self.incidents():
             signature = self._catalogue.signatures[incident.signature]
             if signature.role == "context" and signature.severity != "info":
-                name = incident_id(incident, self._node)
                 noted.append(
                     Diagnosis(
                         incident=incident,

@@ -12,8 +12,8 @@ import pytest
 
 from exporter import packs
 from exporter.core.catalogue import Catalogue
-from exporter.core.model import Diagnosis, Truth
 from exporter.core.knowledge import leaves
+from exporter.core.model import Diagnosis, Truth
 from exporter.scan.plan import Task
 from exporter.scan.run import scan
 from tests.causes.case import Case, Variant, cases

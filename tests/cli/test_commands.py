@@ -90,7 +90,9 @@ def test_a_warning_that_is_no_crash_is_noted_and_is_no_incident(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "slow.log"
-    log.write_text("MIOpen(HIP): Warning [SQLiteBase] Missing system database file: gfx90a68.kdb Performance may degrade\n")
+    log.write_text(
+        "MIOpen(HIP): Warning [SQLiteBase] Missing system database file: gfx90a68.kdb Performance may degrade\n"
+    )
     assert main(["scan", "--format", "json", str(log)]) == 0
     record = json.loads(capsys.readouterr().out)
     assert (record["signature"], record["role"], record["line"]) == ("miopen_missing_system_db", "context", 1)

@@ -16,8 +16,8 @@ from exporter.cli.explain import explain
 from exporter.cli.finding_out import command_for
 from exporter.cli.scan import read_facts
 from exporter.core.catalogue import Catalogue
-from exporter.core.model import SourceKind
 from exporter.core.knowledge import leaves
+from exporter.core.model import SourceKind
 
 FOLDER = Path(__file__).parent
 CASES = [

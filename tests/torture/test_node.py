@@ -221,6 +221,7 @@ def test_killed_at_any_moment_22(followed: Followed) -> None:
     torture, log = followed
     dice = random.Random(5)
     shown = 0
+    torture.node.kill()
     for number in range(KILLS):
         process = torture.node.spawn()
         time.sleep(dice.random())  # no wait for anything: the moment is what the test is about

@@ -140,7 +140,7 @@ def test_unlinked_and_made_again_16(followed: Followed) -> None:
 
 
 def test_a_link_is_swapped_17(begin: Begin) -> None:
-    torture = begin("current.log").start()
+    torture = begin("current.log", "last.log").start()
     first, second, link = (torture.logs / name for name in ("run-1.out", "run-2.out", "current.log"))
     torture.write(first, 30)
     link.symlink_to(first)
