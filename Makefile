@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help test torture demo lint format types docs wheel lock bench clean
+.PHONY: help test torture soak demo lint format types docs wheel lock bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -54,6 +54,9 @@ lock: $(DEV)/bin/uv ## renew both lock files from pyproject.toml
 
 bench: $(INSTALLED)/.ready ## the benchmarks, on the installed wheel
 	$(if $(wildcard benchmarks/__main__.py),$(INSTALLED)/bin/python benchmarks $(ARGS),@echo 'no benchmarks yet')
+
+soak: $(INSTALLED)/.ready ## the daemon under steady work for half an hour; ARGS='--minutes 5'
+	$(INSTALLED)/bin/python benchmarks/soak.py $(ARGS)
 
 clean: ## remove what make made, environments included
 	rm -rf $(DEV) dist .bench .state .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -223,6 +223,7 @@ class Daemon:
             self._stats[source.name] = source.stats
             source.close()
         self.journal.close()
+        self.facts.use(config.facts)
         self._assemble(config, catalogue, first_start=False)
         self.commit(self._clock())
 

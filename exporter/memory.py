@@ -19,7 +19,11 @@ def few_arenas() -> None:
 
 
 def give_back() -> None:
-    """Hand free memory back to the kernel; what start-up has built stays, so the collector need not walk it again."""
+    """Hand free memory back to the kernel; what has been built stays, so the collector need not walk it again.
+
+    After a reload, too: what an earlier call kept may be garbage by now.
+    """
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -33,7 +33,7 @@ class NodeFacts:
     ):
         self._settings = settings
         self._gather = gather_now or (
-            lambda: gather(settings.rootfs, home=settings.home, timeout_seconds=PROBE_TIMEOUT_SECONDS)
+            lambda: gather(self._settings.rootfs, home=self._settings.home, timeout_seconds=PROBE_TIMEOUT_SECONDS)
         )
         self._history: list[tuple[float, dict[str, str]]] = sorted(
             filter(None, (_change(time, text) for time, text in stored.items())), key=lambda change: change[0]
@@ -59,6 +59,11 @@ class NodeFacts:
     def has(self, gpu: str) -> bool:
         """Whether this node has the GPU at a PCI address; of a node where none was ever found, nobody knows better."""
         return not self._addresses or gpu in self._addresses
+
+    def use(self, settings: FactsConfig) -> None:
+        """Gather by other settings, from the next time on, which is now if they differ."""
+        if settings != self._settings:
+            self._settings, self._asked = settings, None
 
     def refresh(self, now: float, *, wait: bool = False) -> bool:
         """Start gathering when it is time, take in what has been gathered; True if the facts changed."""

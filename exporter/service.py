@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from types import FrameType
 
-from exporter import __version__
+from exporter import __version__, memory
 from exporter.config import Config
 from exporter.core.catalogue import Catalogue
 from exporter.core.problems import InvalidInput
@@ -126,6 +126,7 @@ class Service:
             problems = [str(error)]
         else:
             problems = []
+        memory.give_back()
         self._daemon.reloaded(problems)
         notify("READY=1")
         return problems

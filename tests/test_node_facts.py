@@ -34,6 +34,14 @@ def test_facts_are_gathered_at_once_and_then_now_and_again() -> None:
     assert not facts.refresh(600.0, wait=True)  # gathered again, and the same
 
 
+def test_other_settings_are_obeyed_at_once() -> None:
+    facts = node(gathered(os="Debian"), interval="300s")
+    facts.refresh(0.0, wait=True)
+    facts.use(FactsConfig(interval="300s", extra={"rack": "r12"}))
+    assert facts.refresh(1.0, wait=True)
+    assert facts.facts == {"os": "Debian", "rack": "r12"}
+
+
 def test_a_clock_that_is_set_back_stops_no_gathering() -> None:
     facts = node(gathered(os="Debian"), gathered(os="Ubuntu"))
     facts.refresh(1e9, wait=True)

@@ -18,6 +18,7 @@ ENTRIES_A_POLL = 1000  # an entry costs 50 to 100 microseconds of libsystemd and
 BACKLOG_BYTES = 4 << 20  # of all units together
 MAX_UNITS = 1024  # whose positions are kept: as many scopes as a large node has jobs and services
 RETRY_SECONDS = 30.0
+LAST_US = 253_402_300_799_999_999  # the end of the year 9999: a stamp beyond it is forged, and no date
 _CURSOR = "cursor"  # the key of its position; every other key is a log's name
 
 
@@ -174,7 +175,7 @@ class JournaldSource:
 
 def cri_lines(entry: Entry) -> list[bytes]:
     """The lines of an entry's message, as a container runtime would log them."""
-    seconds, us = divmod(entry.realtime_us, 1_000_000)
+    seconds, us = divmod(min(entry.realtime_us, LAST_US), 1_000_000)
     stamp = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{us:06d}Z"
     texts = entry.fields.get("MESSAGE", "").split("\n")
     return [f"{stamp} stdout F {text}\n".encode("utf-8", "backslashreplace") for text in texts]

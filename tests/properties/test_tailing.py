@@ -18,7 +18,7 @@ from typing import BinaryIO, Literal
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tests.tailing import Node, amid
 
@@ -263,5 +263,5 @@ class Tailing(RuleBasedStateMachine):
                 self._close(name)
 
 
-TestTailing = Tailing.TestCase
-TestTailing.settings = settings(stateful_step_count=40)
+def test_any_program_is_counted_exactly() -> None:
+    run_state_machine_as_test(Tailing, settings=settings(stateful_step_count=40))
