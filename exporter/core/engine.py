@@ -63,7 +63,7 @@ class HyperscanEngine:
         import hyperscan
 
         self.version = version("hyperscan")
-        self._database = hyperscan.Database(mode=hyperscan.HS_MODE_VECTORED)
+        self._database: Any = hyperscan.Database(mode=hyperscan.HS_MODE_VECTORED)  # its types know no list of buffers
         self._hits: list[Hit] = []
         if gates:
             self._database.compile(

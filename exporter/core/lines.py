@@ -39,7 +39,8 @@ def candidates(block: bytes, hits: Sequence[Hit], limit: int) -> Iterator[Candid
         first = index
         while index < count and hits[index][0] <= stop:
             index += 1
-        yield Candidate(start, stop, frozenset(g for _, g in hits[first:index]), tuple(e for e, _ in hits[first:index]))
+        ends, gates = zip(*hits[first:index], strict=True)
+        yield Candidate(start, stop, frozenset(gates), ends)
 
 
 def pieces(block: bytes, candidate: Candidate, longest: int) -> Iterator[Piece]:

@@ -96,7 +96,9 @@ class Matcher:
         )
         self._echoes = tuple((echo.id, pattern) for echo in catalogue.echoes for pattern in echo.patterns)
         self._compiled_echoes: dict[int, regex.Pattern[str]] = {}
-        self._possible_echoes = Prefilter([pattern for _, pattern in self._echoes], wanted=prefilters)
+        self.echo_patterns = [pattern for _, pattern in self._echoes]
+        self.echo_timeouts = 0
+        self._possible_echoes = Prefilter(self.echo_patterns, wanted=prefilters)
         under: dict[SourceKind, defaultdict[Gate, list[Rule]]] = {"job": defaultdict(list), "kernel": defaultdict(list)}
         for rule in self.rules:
             for gate in {gate for pattern in rule.patterns for gate in catalogue.gates[pattern]}:
@@ -137,7 +139,7 @@ class Matcher:
                 if compiled.search(text, timeout=TIMEOUT_SECONDS):
                     return name
             except TimeoutError:
-                continue
+                self.echo_timeouts += 1
         return ""
 
 

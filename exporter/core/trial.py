@@ -19,7 +19,9 @@ from exporter.core.model import SourceKind
 from exporter.core.prefilter import Prefilter
 
 MAX_TRIALS = 512  # sets of gates that occur together in a line; a log of all built-in examples has 400
-MAX_REMEMBERED = 2048  # texts of at most MAX_REMEMBERED_TEXT characters, so 2 MiB
+MAX_REMEMBERED = (
+    2048  # texts of at most MAX_REMEMBERED_TEXT characters, by what they show and by whether they quote: 4 MiB
+)
 MAX_REMEMBERED_TEXT = 1024
 WORTH_EXCHANGING = (
     256  # texts, from which on those that differ only in digits count as one; to find out takes 1 ms a pattern
@@ -40,6 +42,24 @@ class Shown(NamedTuple):
     unknown_crash: bool
 
 
+class _Alike:
+    """Under what a text is remembered: one key for all that no pattern tells apart."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns = patterns
+        self._table: bytes | None = None  # for bytes.translate, to which None changes nothing
+        self._asked = 0
+
+    def key(self, text: str) -> bytes | None:
+        """None for a text that is not to be remembered."""
+        if len(text) > MAX_REMEMBERED_TEXT or not text.isascii():
+            return None
+        self._asked += 1
+        if self._asked == WORTH_EXCHANGING:
+            self._table = exchangeable(self._patterns)
+        return text.encode().translate(self._table)
+
+
 class Trials:
     """The trial of each set of gates of a source."""
 
@@ -48,6 +68,8 @@ class Trials:
         self.prefilters = prefilters
         self._matcher = matcher
         self._trials: dict[tuple[SourceKind, frozenset[int], bool], Trial] = {}
+        self._alike = _Alike(matcher.echo_patterns)
+        self._echoes: dict[bytes, bool] = {}
 
     def under(self, gates: frozenset[int], source: SourceKind, *, trusted: bool = True) -> Trial:
         """The trial of a line that holds these gates, and of one that any user may have written into the kernel's log."""
@@ -58,17 +80,31 @@ class Trials:
                 self._trials.clear()
                 self.remembered.clear()
             rules = self._matcher.tried_under(gates, source)
-            trial = Trial([rule for rule in rules if trusted or rule.forgeable], self, self._matcher, source)
+            trial = Trial([rule for rule in rules if trusted or rule.forgeable], self, source)
             self._trials[key] = trial
         return trial
+
+    def is_echo(self, text: str) -> bool:
+        """Whether a line only quotes an error."""
+        key, timeouts = self._alike.key(text), self._matcher.echo_timeouts
+        if key is None:
+            return bool(self._matcher.echo(text))
+        known = self._echoes.get(key)
+        if known is None:
+            known = bool(self._matcher.echo(text))
+            if timeouts == self._matcher.echo_timeouts:
+                if len(self._echoes) >= MAX_REMEMBERED:
+                    self._echoes.clear()
+                self._echoes[key] = known
+        return known
 
 
 class Trial:
     """Some rules of a source. `lines` is how many adjoining lines they look at; 0 without a rule."""
 
-    def __init__(self, rules: Sequence[Rule], trials: Trials, matcher: Matcher, source: SourceKind) -> None:
+    def __init__(self, rules: Sequence[Rule], trials: Trials, source: SourceKind) -> None:
         self.lines = max((rule.lines for rule in rules), default=0)
-        self._echo = matcher.echo if source == "job" else None
+        self._is_echo = trials.is_echo if source == "job" else None
         outranking = frozenset(winner for rule in rules for winner in rule.yields_to)
         self._known, self._shapes = (
             [
@@ -90,7 +126,7 @@ class Trial:
         for one in found:
             a_signature = a_signature or one.rule.kind == "signature"
         unknown = not a_signature and bool(_tried(self._shapes, text, behind))
-        if (a_signature or unknown) and self._echo and self._echo(text.partition("\n")[0]):
+        if (a_signature or unknown) and self._is_echo and self._is_echo(text.partition("\n")[0]):
             return Shown(tuple(one for one in found if one.rule.kind == "fact"), echo=True, unknown_crash=False)
         return Shown(found, echo=False, unknown_crash=unknown)
 
@@ -132,8 +168,7 @@ class _Rules:
         ]
         self._patterns = [pattern for rule in self._rules for pattern in (*rule.patterns, *rule.unless)]
         self._prefilter = Prefilter(self._patterns, wanted=trials.prefilters)
-        self._table: bytes | None = None  # for bytes.translate, to which None changes nothing
-        self._asked = 0
+        self._alike = _Alike(self._patterns)
         self._narrowed: dict[tuple[int, ...], _Narrowed] = {}
         self._remembered = trials.remembered
 
@@ -143,12 +178,10 @@ class _Rules:
 
     def found_in(self, text: str, there: frozenset[str]) -> tuple[Found, ...]:
         """What a text shows, less what would yield to signatures that are there."""
-        if len(text) > MAX_REMEMBERED_TEXT or not text.isascii():
+        alike = self._alike.key(text)
+        if alike is None:
             return self._search(text, there)[0]
-        self._asked += 1
-        if self._asked == WORTH_EXCHANGING:
-            self._table = exchangeable(self._patterns)
-        key = (id(self), text.encode().translate(self._table), there)
+        key = (id(self), alike, there)
         known = self._remembered.get(key)
         if known is None:
             found, in_time = self._search(text, there)

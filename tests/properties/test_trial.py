@@ -148,7 +148,7 @@ echoes: [{id: typed, patterns: ['\A❯ ', '\A\d+: ', '"']}]
 """)
 )
 EAGER = Trials(MATCHER, prefilters=True)
-TRIAL = Trial([r for r in MATCHER.rules if "job" in r.sources], EAGER, MATCHER, "job")
+TRIAL = Trial([r for r in MATCHER.rules if "job" in r.sources], EAGER, "job")
 LINES = TEXTS.map(lambda text: text.replace("\n", " "))
 
 
@@ -163,9 +163,11 @@ def test_a_flood_of_each_built_in_example_shows_what_one_does(source: SourceKind
     matcher = Matcher(catalogue)
     items = [*catalogue.signatures.values(), *catalogue.log_facts, *catalogue.crash_shapes, *catalogue.echoes]
     rules = [rule for rule in matcher.rules if source in rule.sources]
-    trial = Trial(rules, Trials(matcher, prefilters=False), matcher, source)
+    trials = Trials(matcher, prefilters=False)
+    trial = Trial(rules, trials, source)
     for number in range(WORTH_EXCHANGING):
         trial.shown(f"line {number}", lambda: ())
+        trials.is_echo(f"line {number}")
     for item in items:
         for example in (*item.examples, *item.near_misses):
             text, *behind = example.text.rstrip("\n").split("\n")
