@@ -8,7 +8,6 @@ signatures.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any, Literal, Protocol
 
 from exporter.core.gates import Gate
@@ -62,7 +61,8 @@ class HyperscanEngine:
     def __init__(self, gates: Sequence[Gate]) -> None:
         import hyperscan
 
-        self.version = version("hyperscan")
+        # Its types lack it; importlib.metadata takes as long to import as a database to build.
+        self.version: str = hyperscan.__version__  # type: ignore[attr-defined]
         self._database: Any = hyperscan.Database(mode=hyperscan.HS_MODE_VECTORED)  # its types know no list of buffers
         self._hits: list[Hit] = []
         if gates:
