@@ -1,0 +1,186 @@
+"""From tests to explanations: of all values that stand out, the few that the others follow from.
+
+The strongest value comes first; everything that cannot be told apart from it joins its group; the rest must stand out
+again within the strata of what was chosen. A pair is an explanation only where each member needs the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from exporter.fleet import screen
+from exporter.fleet.design import ALIKE, Design, overlap, refine
+from exporter.fleet.observed import Bools, Floats, Ints
+from exporter.fleet.screen import Cells, Counts, Units
+
+Direction = Literal["more", "fewer"]
+
+MAX_EXPLANATIONS = 5  # of one signature
+AGAIN = 1e-3  # what a further explanation, or a pair's member, must reach beside the ones before it
+APART = 0.05  # below it two values are told apart: the one stands out within the other
+MIN_WITH = 3  # distinct nodes that crashed with it
+MIN_EFFECT = 1.5  # a smaller rate ratio is within what a few per cent of misjudged exposure can do
+COMPARED = 50  # values that are held against a chosen one, strongest first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tested:
+    """The screen of one signature: the counts and one-sided p-values of all values, and what is left to explain with.
+
+    `candidates` have passed the false-discovery gate. `label_of` gives the strata in which a value is compared.
+    """
+
+    units: Units
+    counts: Counts
+    p: Floats
+    q: Floats
+    candidates: Ints
+    label_of: Callable[[int], Ints]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """One value, or a pair, with those that cannot be told apart from it. `column` are the states that it names."""
+
+    value: int
+    others: tuple[int, ...]
+    partner: int | None
+    direction: Direction
+    column: Bools
+    cells: Cells
+    p: float
+    q: float
+
+
+def explanations(
+    design: Design, tested: Tested, direction: Direction, given: Sequence[Bools] = ()
+) -> list[Explanation]:
+    """The explanations of one signature, strongest first. `given` are the columns of what explains it already."""
+    found: list[Explanation] = []
+    chosen = list(given)
+    left = [int(v) for v in tested.candidates if _strong(tested.counts, int(v), direction)]
+    while left and len(found) < MAX_EXPLANATIONS:
+        counts = _within(design, tested, left, chosen)
+        p = screen.more(counts) if direction == "more" else screen.fewer(counts)
+        limit = min(AGAIN, APART / len(left)) if chosen else 1.0
+        left = [v for v, ok in zip(left, p <= limit, strict=True) if ok]
+        if not left:
+            break
+        kept = np.flatnonzero(p <= limit)
+        strength = screen.evidence(counts)[kept]
+        best = min(
+            range(len(left)), key=lambda i: (-round(float(strength[i]), 9), design.values[left[i]].prefix, left[i])
+        )
+        explanation = _explanation(design, tested, left[best], direction, chosen)
+        found.append(explanation)
+        chosen.append(explanation.column)
+        group = {explanation.value, *explanation.others}
+        left = [v for v in left if v not in group]
+    return found
+
+
+def _explanation(
+    design: Design, tested: Tested, value: int, direction: Direction, chosen: Sequence[Bools]
+) -> Explanation:
+    column = design.column(value)
+    label = _cut(tested.label_of(value), chosen)
+    own = screen.cells(design, label, column, tested.units)
+    single = Explanation(
+        value=value, others=_alike(design, tested, value, column, label, direction), partner=None, direction=direction,
+        column=column, cells=own, p=_p(own, direction), q=float(tested.q[value]),
+    )  # fmt: skip
+    return _with_partner(design, tested, single, label) if direction == "more" else single
+
+
+def _alike(
+    design: Design, tested: Tested, value: int, column: Bools, label: Ints, direction: Direction
+) -> tuple[int, ...]:
+    """The values that cannot be told apart from one: nearly the same nodes, or it does not stand out within them."""
+    family = design.values[value].family == "location"
+    shares = overlap(design, column)
+    strength = screen.evidence(tested.counts)
+    order = [int(v) for v in np.lexsort((np.arange(len(strength)), -strength)) if int(v) != value]
+    order = [v for v in order if (design.values[v].family == "location") is family]
+    members = [v for v in order if shares[v] > ALIKE]
+    rivals = [v for v in order if shares[v] <= ALIKE and tested.p[v] <= AGAIN and _strong(tested.counts, v, direction)]
+    for rival in rivals[:COMPARED]:
+        within = screen.cells(design, _cut(label, [design.column(rival)]), column, tested.units)
+        if _p(within, direction) > APART:
+            members.append(rival)
+    return tuple(sorted(members, key=lambda v: (-round(float(strength[v]), 9), design.values[v].prefix, v)))
+
+
+def _with_partner(design: Design, tested: Tested, single: Explanation, label: Ints) -> Explanation:
+    """The pair of the value and another, where each stands out within the other and neither does without it."""
+    usable = np.array([value.family == "configuration" for value in design.values])
+    usable[[single.value, *single.others]] = False
+    shown = np.asarray(design.has[tested.units.state[single.column[tested.units.state]]].sum(axis=0)).ravel()
+    columns = np.flatnonzero(usable & (shown >= screen.MIN_CRASHES))
+    if not len(columns):
+        return single
+    inside = _only(label, single.column)
+    p = screen.more(screen.count(design, screen.table(design, inside, columns), tested.units))
+    best = int(np.argmin(p))
+    if p[best] > min(AGAIN, APART / len(columns)):
+        return single
+    partner = int(columns[best])
+    other = design.column(partner)
+
+    def alone(states: Bools, column: Bools) -> float:
+        return _p(screen.cells(design, _only(label, states), column, tested.units), "more")
+
+    if alone(other, single.column) > AGAIN or min(alone(~other, single.column), alone(~single.column, other)) <= APART:
+        return single  # one of the two suffices, or each does something by itself
+    both = single.column & other
+    own = screen.cells(design, label, both, tested.units)
+    return replace(single, partner=partner, column=both, cells=own, p=_p(own, "more"))
+
+
+def _within(design: Design, tested: Tested, values: list[int], chosen: Sequence[Bools]) -> Counts:
+    """The counts of some values in their own strata, cut by the columns that were chosen before."""
+    if not chosen:
+        rows = np.array(values)
+        counts = tested.counts
+        return Counts(crashes=counts.crashes[rows], observed=counts.observed[rows], expected=counts.expected[rows])
+    crashes, observed, expected = (np.zeros(len(values)) for _ in range(3))
+    labels = [tested.label_of(value) for value in values]
+    for label in {id(each): each for each in labels}.values():
+        at = np.array([i for i, each in enumerate(labels) if each is label])
+        exposure = screen.table(design, _cut(label, chosen), np.array(values)[at])
+        part = screen.count(design, exposure, tested.units)
+        crashes[at], observed[at], expected[at] = part.crashes, part.observed, part.expected
+    return Counts(crashes=crashes, observed=observed, expected=expected)
+
+
+def _cut(label: Ints, columns: Sequence[Bools]) -> Ints:
+    """Strata cut by some columns; what was left out stays out."""
+    cut = label
+    for column in columns:
+        cut = np.where(label >= 0, refine(cut, column), -1)
+    return cut
+
+
+def _only(label: Ints, states: Bools) -> Ints:
+    return np.where(states, label, -1)
+
+
+def _p(found: Cells, direction: Direction) -> float:
+    """The one-sided p-value of one column; 1 where nothing can be told."""
+    counts = found.counts()
+    if counts.crashes[0] == 0:
+        return 1.0
+    return float((screen.more(counts) if direction == "more" else screen.fewer(counts))[0])
+
+
+def _strong(counts: Counts, value: int, direction: Direction) -> bool:
+    """Whether a value has enough nodes and effect to be worth a sentence."""
+    with_, without = float(counts.observed[value]), float(counts.crashes[value] - counts.observed[value])
+    expected = float(counts.expected[value])
+    rest = float(counts.crashes[value]) - expected
+    if direction == "more":
+        return with_ >= MIN_WITH and with_ * rest >= MIN_EFFECT * without * expected
+    return without >= MIN_WITH and without * expected >= MIN_EFFECT * with_ * rest
