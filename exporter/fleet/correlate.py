@@ -21,6 +21,7 @@ from exporter.fleet.ratio import Ratio, of_cells
 from exporter.fleet.reliability import lost_gpu_hours, reliability
 
 EXAMPLES = 5
+SURELY = 0.05  # the quantile of a shrunk ratio that findings are ordered by
 TIE_BREAKERS = 10
 USUAL_SHARE, USUAL_RATIO = 0.1, 5.0  # of the fact and the effect that "not enough data" speaks of without a lead
 LEAD = 0.01  # the p-value from which on a value is worth naming as a lead
@@ -87,12 +88,14 @@ class _Scores:
     def __init__(self, discovery: Discovery) -> None:
         observed = np.concatenate([np.zeros(0), *(c.observed for c in discovery.counts.values())])
         expected = np.concatenate([np.zeros(0), *(c.expected for c in discovery.counts.values())])
-        self._prior = shrink.prior(observed, expected)
+        self._prior = shrink.fit(observed, expected)
 
     def score(self, each: Explanation) -> float:
         counts = each.cells.counts()
-        low, high = shrink.bounds(float(counts.observed[0]), float(counts.expected[0]), *self._prior)
-        return low if each.direction == "more" else 1 / max(high, 1e-9)
+        pair = float(counts.observed[0]), float(counts.expected[0])
+        if each.direction == "more":
+            return self._prior.quantile(SURELY, *pair)
+        return 1 / max(self._prior.quantile(1 - SURELY, *pair), 1e-9)
 
 
 def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Scores) -> Finding:
@@ -202,14 +205,15 @@ def _remembered_finding(old: Remembered, again: Confirmation) -> Finding:
 
 def _not_enough(prepared: Prepared, discovery: Discovery) -> list[NotEnough]:
     """Each signature that crashed without a finding, with what it would take to find one."""
-    explained = {s for s, _ in discovery.found}
+    explained = {s for s, each in discovery.found if prepared.design.values[each.value].family != "location"}
+    configuration = np.flatnonzero([value.family == "configuration" for value in prepared.design.values])
     out = []
     for s in sorted(set(prepared.units) - explained):
         crashes = len(prepared.units[s])
         lead, observed, expected, share, ratio = None, 0, 0.0, USUAL_SHARE, USUAL_RATIO
-        if s in discovery.p and len(discovery.p[s]):
+        if s in discovery.p and len(configuration):
             counts = discovery.counts[s]
-            best = int(np.argmin(discovery.p[s]))
+            best = int(configuration[np.argmin(discovery.p[s][configuration])])
             if discovery.p[s][best] <= LEAD and counts.expected[best] > 0:
                 observed, expected = int(counts.observed[best]), float(counts.expected[best])
                 total = float(counts.crashes[best])

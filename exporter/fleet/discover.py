@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
@@ -60,21 +60,38 @@ def discover(prepared: Prepared) -> Discovery:
         for s, v in at:
             q[s, direction][v], adjusted = adjusted[: len(v)], adjusted[len(v) :]
     found: list[tuple[int, Explanation]] = []
-    for s in enough:
-        columns: list[Bools] = []
-        for direction, family in families:
-            candidates = np.flatnonzero((q[s, direction] <= FDR) & family)
+    columns: dict[int, list[Bools]] = {s: [] for s in enough}
+    for direction, family in families:
+        explained: list[tuple[int, Explanation]] = []
+        for s in enough:
             tested = Tested(
                 units=prepared.units[s], counts=counts[s], p=p[s, direction], q=q[s, direction],
-                candidates=candidates, label_of=labels.of(s),
+                candidates=np.flatnonzero((q[s, direction] <= FDR) & family), label_of=labels.of(s),
             )  # fmt: skip
-            given = () if family is location else tuple(columns)
-            explained = explanations(design, tested, direction, given)
-            columns += [each.column for each in explained if family is not location]
-            found += [(s, each) for each in explained]
+            explained += [(s, each) for each in explanations(design, tested, direction, columns[s])]
+        kept = _gate(explained, sum(int((run[s, direction] & family).sum()) for s in enough))
+        found += kept
+        if family is not location:
+            for s, each in kept:
+                columns[s].append(each.column)
     return Discovery(
         found=tuple(found), counts=counts, p={s: p[s, "more"] for s in enough}, tests=tests, cut=FDR / max(tests, 1)
     )  # fmt: skip
+
+
+def _gate(explained: list[tuple[int, Explanation]], tests: int) -> list[tuple[int, Explanation]]:
+    """The gate once more, each explanation counted once: the copies and prefixes of a true one, all of which pass with
+    it, must not carry false ones through.
+    """
+    if not explained:
+        return []
+    p = np.array([each.p for _, each in explained])
+    order = np.argsort(p)
+    q = np.empty(len(p))
+    q[order] = np.minimum.accumulate((p[order] * tests / np.arange(1, len(p) + 1))[::-1])[::-1]
+    return [
+        (s, replace(each, q=float(min(own, 1.0)))) for (s, each), own in zip(explained, q, strict=True) if own <= FDR
+    ]
 
 
 class _Labels:

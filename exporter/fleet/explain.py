@@ -100,13 +100,17 @@ def _alike(
     design: Design, tested: Tested, value: int, column: Bools, label: Ints, direction: Direction
 ) -> tuple[int, ...]:
     """The values that cannot be told apart from one: nearly the same nodes, or it does not stand out within them."""
-    family = design.values[value].family == "location"
+    family = design.values[value].family
     shares = overlap(design, column)
-    strength = screen.evidence(tested.counts)
+    counts, p = tested.counts, tested.p
+    if family == "stratum":  # facts that go with the model are no comparison within it, but beside it they are
+        counts = screen.count(design, screen.table(design, label), tested.units)
+        p = screen.more(counts) if direction == "more" else screen.fewer(counts)
+    strength = screen.evidence(counts)
     order = [int(v) for v in np.lexsort((np.arange(len(strength)), -strength)) if int(v) != value]
-    order = [v for v in order if (design.values[v].family == "location") is family]
+    order = [v for v in order if (design.values[v].family == "location") is (family == "location")]
     members = [v for v in order if shares[v] > ALIKE]
-    rivals = [v for v in order if shares[v] <= ALIKE and tested.p[v] <= AGAIN and _strong(tested.counts, v, direction)]
+    rivals = [v for v in order if shares[v] <= ALIKE and p[v] <= AGAIN and _strong(counts, v, direction)]
     for rival in rivals[:COMPARED]:
         within = screen.cells(design, _cut(label, [design.column(rival)]), column, tested.units)
         if _p(within, direction) > APART:

@@ -15,7 +15,7 @@ from exporter.fleet.exposure import DAY
 from exporter.fleet.finding import Lemon
 from exporter.fleet.observed import Bools, Floats, Incidents, Ints
 from exporter.fleet.prepare import Prepared
-from exporter.fleet.shrink import prior
+from exporter.fleet.shrink import fit_one
 
 TIMES = 5.0  # the usual rate
 SURE = 0.9  # the posterior probability from which on it is listed
@@ -87,7 +87,7 @@ def _lemons(
         # The usual rate is that of nodes which are no lemons themselves: those with the most crashes are left out.
         calm = like[counts[like] <= np.quantile(counts[like], 0.99)]
         usual = max(counts[calm].sum() / hours[calm].sum(), 0.1 * usual)
-        shape, rate = prior(counts[like], hours[like] * usual)
+        shape, rate = fit_one(counts[like], hours[like] * usual)
         suspects = like[counts[like] >= max(MIN_JOBS, MIN_DAYS)]
         above = stats.gamma.sf(TIMES, shape + counts[suspects], scale=1 / (rate + hours[suspects] * usual))
         for each, probability in zip(suspects, above, strict=True):

@@ -18,7 +18,8 @@ from exporter.fleet.exposure import Sight
 from exporter.fleet.observed import Bools, Floats, Incidents, Ints
 
 MIN_CRASHES = 5  # distinct nodes of a signature, below which nothing is tested
-ATTAINABLE = 1e-4  # a test that cannot come below, however the crashes fall, is not run (Tarone 1990)
+USUAL_CUT = 1e-5  # what a p-value has to reach beside thousands of others
+LARGE, CHANCE = 10.0, 0.1  # a test that would miss a tenfold rate in nine of ten cases is not run
 _BORDER = 1e-9  # of a stratum's exposure: nobody or everybody has the value
 
 
@@ -148,12 +149,19 @@ def fewer(counts: Counts) -> Floats:
 
 
 def worth_testing(counts: Counts) -> tuple[Bools, Bools]:
-    """Which tests for more, and for fewer, could come out at all. Decided without looking at where the crashes fell."""
+    """Which tests for more, and for fewer, have a chance to find a tenfold rate. Decided by how many crashes there are
+    and how many have the value's exposure, without a look at where they fell, so that the p-values stay what they are
+    (independent filtering: Bourgon, Gentleman and Huber 2010).
+    """
     enough = counts.crashes >= MIN_CRASHES
     share = _share(counts)
+    with_ = _ratio(LARGE * share, LARGE * share + 1 - share)
+    least = stats.binom.isf(USUAL_CUT, counts.crashes, share)
+    less = _ratio(share / LARGE, share / LARGE + 1 - share)
+    most = stats.binom.ppf(USUAL_CUT, counts.crashes, share) - 1
     return (
-        enough & (share > 0) & (share**counts.crashes <= ATTAINABLE),
-        enough & (share < 1) & ((1 - share) ** counts.crashes <= ATTAINABLE),
+        enough & (share > 0) & (stats.binom.sf(least, counts.crashes, with_) >= CHANCE),
+        enough & (share < 1) & (stats.binom.cdf(most, counts.crashes, less) >= CHANCE),
     )
 
 

@@ -1,37 +1,80 @@
-"""Shrinking noisy ratios, as pharmacovigilance does (DuMouchel 1999): 3 crashes where 0.1 were expected are no ratio of 30."""
+"""Shrinking noisy ratios, as pharmacovigilance does (DuMouchel 1999): 3 crashes where 0.1 were expected are no ratio of 30.
+
+Ratios come from a mixture of two Gammas: most tests are of facts that do nothing, some of facts that do.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import optimize, special, stats
 
 from exporter.fleet.observed import Floats
 
-MAX_PAIRS = 20_000  # of observed and expected for the fit; more do not move it
-_LOG_BOUNDS = (-4.0, 8.0)  # of both parameters of the prior
+MAX_PAIRS = 5_000  # of observed and expected for the fit; more do not move it
+_START = (np.log(4.0), np.log(4.0), np.log(0.5), np.log(0.25), special.logit(0.95))
+_BOUND = 7.0  # of the logarithm of each parameter
 
 
-def prior(observed: Floats, expected: Floats) -> tuple[float, float]:
-    """Shape and rate of the Gamma from which the ratios of all tests come, by maximum likelihood."""
-    use = expected > 0
-    observed, expected = observed[use][:MAX_PAIRS], expected[use][:MAX_PAIRS]
-    if len(observed) < 2:
-        return 1.0, 1.0
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """Shapes and rates of two Gammas, and the weight of the first."""
 
-    def loss(log_parameters: Floats) -> float:
-        shape, rate = np.exp(np.clip(log_parameters, *_LOG_BOUNDS))
-        like = (
-            special.gammaln(shape + observed) - special.gammaln(shape)
-            + shape * np.log(rate) - (shape + observed) * np.log(rate + expected)
-        )  # fmt: skip
-        return -float(like.mean())
+    shape: Floats
+    rate: Floats
+    weight: Floats
 
-    best = optimize.minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-3, "fatol": 1e-9})
-    shape, rate = np.exp(np.clip(best.x, *_LOG_BOUNDS))
+    def quantile(self, level: float, observed: float, expected: float) -> float:
+        """The posterior quantile of a ratio, given its counts."""
+        like = np.log(self.weight) + _marginal(np.array([observed]), np.array([expected]), self.shape, self.rate)[0]
+        weight = np.exp(like - special.logsumexp(like))
+        shape, scale = self.shape + observed, 1 / (self.rate + expected)
+
+        def below(ratio: float) -> float:
+            return float((weight * stats.gamma.cdf(ratio, shape, scale=scale)).sum()) - level
+
+        ends = stats.gamma.ppf(level, shape, scale=scale)
+        if ends.max() - ends.min() < 1e-9:
+            return float(ends[0])
+        return float(optimize.brentq(below, ends.min(), ends.max()))
+
+
+def fit(observed: Floats, expected: Floats) -> Prior:
+    """The prior of the ratios of many tests, by maximum likelihood."""
+    use = np.flatnonzero(expected > 0)
+    use = use[:: max(len(use) // MAX_PAIRS, 1)]
+    observed, expected = observed[use], expected[use]
+
+    def loss(parameters: Floats) -> float:
+        prior = _prior(parameters)
+        like = np.log(prior.weight) + _marginal(observed, expected, prior.shape, prior.rate)
+        return -float(special.logsumexp(like, axis=1).mean()) if len(observed) else 0.0
+
+    best = optimize.minimize(loss, np.array(_START), method="L-BFGS-B", bounds=[(-_BOUND, _BOUND)] * len(_START))
+    return _prior(best.x)
+
+
+def fit_one(observed: Floats, expected: Floats) -> tuple[float, float]:
+    """Shape and rate of a single Gamma by maximum likelihood."""
+
+    def loss(parameters: Floats) -> float:
+        shape, rate = np.exp(parameters[:1]), np.exp(parameters[1:])
+        return -float(_marginal(observed, expected, shape, rate).mean())
+
+    best = optimize.minimize(loss, np.zeros(2), method="L-BFGS-B", bounds=[(-_BOUND, _BOUND)] * 2)
+    shape, rate = np.exp(best.x)
     return float(shape), float(rate)
 
 
-def bounds(observed: float, expected: float, shape: float, rate: float) -> tuple[float, float]:
-    """The 5 % and 95 % points of a ratio, given its counts and the prior."""
-    low, high = stats.gamma.ppf([0.05, 0.95], shape + observed, scale=1 / (rate + expected))
-    return float(low), float(high)
+def _prior(parameters: Floats) -> Prior:
+    weight = float(special.expit(parameters[4]))
+    shape, rate = np.exp(parameters[[0, 2]]), np.exp(parameters[[1, 3]])
+    return Prior(shape=shape, rate=rate, weight=np.array([weight, 1 - weight]))
+
+
+def _marginal(observed: Floats, expected: Floats, shape: Floats, rate: Floats) -> Floats:
+    """The log-probability of counts under each Gamma, up to what depends on the counts alone."""
+    o, e = observed[:, None], expected[:, None]
+    like = special.gammaln(shape + o) - special.gammaln(shape) + shape * np.log(rate) - (shape + o) * np.log(rate + e)
+    return np.asarray(like + o * np.log(np.maximum(e, 1e-300)))

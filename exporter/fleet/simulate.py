@@ -48,6 +48,7 @@ class Plan:
     seed: int = 0
     start: float = 1_780_272_000.0  # 2026-06-01
     rate: float = 6.5
+    skew: float = 0.7  # how unlike in frequency the signatures are; 0 = all alike
     facts: int = 24
     signatures: int = 12
     planted: tuple[Planted, ...] = ()
@@ -109,7 +110,7 @@ def random_causes(plan: Plan, count: int, ratio: float, shares: tuple[float, flo
     for fact, name in enumerate(names):
         if name in ("gpu_model", "rack", IMAGE) or name.startswith("twin_"):
             continue
-        share = np.bincount(codes[:, fact], minlength=len(texts[fact])) / plan.nodes
+        share = np.bincount(codes[codes[:, fact] >= 0, fact], minlength=len(texts[fact])) / plan.nodes
         usable += [(name, texts[fact][v]) for v in range(len(texts[fact])) if shares[0] <= share[v] <= shares[1]]
     chosen = rng.permutation(len(usable))[:count]
     return replace(
@@ -179,7 +180,7 @@ def _rates(
     signatures: Sequence[str], rng: Generator,
 ) -> Floats:  # fmt: skip
     """Crashes per busy hour of each node and signature."""
-    weight = 1.0 / np.arange(1, len(signatures) + 1) ** 0.7
+    weight = 1.0 / np.arange(1, len(signatures) + 1) ** plan.skew
     rng.shuffle(weight)
     weight /= weight.sum()
     own = np.array(MODEL_RATES)[np.minimum(codes[:, 0], len(MODEL_RATES) - 1)]
