@@ -1,7 +1,7 @@
 """Upgrades and other changes: did a signature become more, or less, frequent on the nodes where a fact changed?
 
 Each node is compared with itself, which takes lemons and places out, and over the same days with the nodes that did not
-change, which takes the time out. The hours around a change are left out: reboots, and changes made because of a crash.
+change, which takes the time out. The days around a change are left out: reboots, and changes made because of a crash.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from exporter.fleet.ratio import rate_ratio
 MIN_CHANGED = 10  # nodes
 MIN_CRASHES = 5  # on them, before and after together
 BEFORE, AFTER = 2 * DAY, 1 * DAY  # left out: a node that crashes is often the next to be upgraded
-SHORT = 14 * DAY  # in a shorter window only hours are left out, lest nothing remain
 FDR = 0.05
 
 
@@ -56,9 +55,8 @@ def _rollouts(prepared: Prepared) -> list[tuple[int, int, int, Ints, Floats]]:
 def _compare(
     prepared: Prepared, fact: int, before: int, after: int, node: Ints, time: Floats, signature: int
 ) -> Change | None:
-    window, facts = prepared.window, prepared.observed.facts
-    short = window.end - window.start < SHORT
-    left, right = time - (3600.0 if short else BEFORE), time + (3600.0 if short else AFTER)
+    facts = prepared.observed.facts
+    left, right = time - BEFORE, time + AFTER
     where = {int(n): i for i, n in enumerate(node)}
     found = prepared.origins.take(prepared.origins.signature == signature)
     own: Bools = np.isin(found.node, node)

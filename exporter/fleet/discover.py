@@ -59,21 +59,27 @@ def discover(prepared: Prepared) -> Discovery:
         adjusted = stats.false_discovery_control(together) if len(together) else together
         for s, v in at:
             q[s, direction][v], adjusted = adjusted[: len(v)], adjusted[len(v) :]
+
+    def tested(s: int, direction: Direction, family: Bools) -> Tested:
+        return Tested(
+            units=prepared.units[s], counts=counts[s], p=p[s, direction], q=q[s, direction],
+            candidates=np.flatnonzero((q[s, direction] <= FDR) & family), label_of=labels.of(s),
+        )  # fmt: skip
+
     found: list[tuple[int, Explanation]] = []
-    columns: dict[int, list[Bools]] = {s: [] for s in enough}
-    for direction, family in families:
-        explained: list[tuple[int, Explanation]] = []
-        for s in enough:
-            tested = Tested(
-                units=prepared.units[s], counts=counts[s], p=p[s, direction], q=q[s, direction],
-                candidates=np.flatnonzero((q[s, direction] <= FDR) & family), label_of=labels.of(s),
-            )  # fmt: skip
-            explained += [(s, each) for each in explanations(design, tested, direction, columns[s])]
-        kept = _gate(explained, sum(int((run[s, direction] & family).sum()) for s in enough))
-        found += kept
-        if family is not location:
-            for s, each in kept:
-                columns[s].append(each.column)
+    both: tuple[Direction, ...] = ("more", "fewer")
+    explained = [(s, each) for s in enough for each in explanations(design, {d: tested(s, d, ~location) for d in both})]
+    for direction in both:
+        number = sum(int((run[s, direction] & ~location).sum()) for s in enough)
+        found += _gate([(s, each) for s, each in explained if each.direction == direction], number)
+    places = [
+        (s, place)
+        for s in enough
+        for place in explanations(
+            design, {"more": tested(s, "more", location)}, [each.column for number, each in found if number == s]
+        )
+    ]
+    found += _gate(places, sum(int((run[s, "more"] & location).sum()) for s in enough))
     return Discovery(
         found=tuple(found), counts=counts, p={s: p[s, "more"] for s in enough}, tests=tests, cut=FDR / max(tests, 1)
     )  # fmt: skip
@@ -104,13 +110,14 @@ class _Labels:
 
     def count(self, signature: int) -> Counts:
         size = len(self._kind)
-        total = Counts(crashes=np.zeros(size), observed=np.zeros(size), expected=np.zeros(size))
+        total = Counts(crashes=np.zeros(size), observed=np.zeros(size), expected=np.zeros(size), planned=np.zeros(size))
         for kind in sorted(set(self._kind)):
             exposure = self._table(kind, signature)
             part = screen.count(self._prepared.design, exposure, self._prepared.units[signature])
             total.crashes[exposure.columns] = part.crashes
             total.observed[exposure.columns] = part.observed
             total.expected[exposure.columns] = part.expected
+            total.planned[exposure.columns] = part.planned
         return total
 
     def of(self, signature: int) -> _LabelOf:

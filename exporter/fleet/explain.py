@@ -6,7 +6,7 @@ again within the strata of what was chosen. A pair is an explanation only where 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -56,31 +56,46 @@ class Explanation:
     q: float
 
 
-def explanations(
-    design: Design, tested: Tested, direction: Direction, given: Sequence[Bools] = ()
-) -> list[Explanation]:
-    """The explanations of one signature, strongest first. `given` are the columns of what explains it already."""
+def explanations(design: Design, tests: Mapping[Direction, Tested], given: Sequence[Bools] = ()) -> list[Explanation]:
+    """The explanations of one signature, strongest first, of more crashes and of fewer alike. `given` are the columns of
+    what explains it already.
+    """
     found: list[Explanation] = []
     chosen = list(given)
-    left = [int(v) for v in tested.candidates if _strong(tested.counts, int(v), direction)]
-    while left and len(found) < MAX_EXPLANATIONS:
-        counts = _within(design, tested, left, chosen)
-        p = screen.more(counts) if direction == "more" else screen.fewer(counts)
-        limit = min(AGAIN, APART / len(left)) if chosen else 1.0
-        left = [v for v, ok in zip(left, p <= limit, strict=True) if ok]
-        if not left:
+    left: dict[Direction, list[int]] = {
+        direction: [int(v) for v in tested.candidates if _strong(tested.counts, int(v), direction)]
+        for direction, tested in tests.items()
+    }
+    while len(found) < MAX_EXPLANATIONS:
+        ranked = []
+        for direction, tested in tests.items():
+            left[direction], strength = _standing_out(design, tested, direction, left[direction], chosen)
+            # Of a value and its very opposite, the one with more crashes is said.
+            ranked += [
+                ((-round(s, 9), direction == "fewer", design.values[v].prefix, v), direction)
+                for v, s in zip(left[direction], strength, strict=True)
+            ]
+        if not ranked:
             break
-        kept = np.flatnonzero(p <= limit)
-        strength = screen.evidence(counts)[kept]
-        best = min(
-            range(len(left)), key=lambda i: (-round(float(strength[i]), 9), design.values[left[i]].prefix, left[i])
-        )
-        explanation = _explanation(design, tested, left[best], direction, chosen)
+        (*_, best), direction = min(ranked)
+        explanation = _explanation(design, tests[direction], best, direction, chosen)
         found.append(explanation)
         chosen.append(explanation.column)
         group = {explanation.value, *explanation.others}
-        left = [v for v in left if v not in group]
+        left[direction] = [v for v in left[direction] if v not in group]
     return found
+
+
+def _standing_out(
+    design: Design, tested: Tested, direction: Direction, values: Sequence[int], chosen: Sequence[Bools]
+) -> tuple[list[int], list[float]]:
+    """Of some values those that stand out beside what was chosen, and how strongly."""
+    if not values:
+        return [], []
+    counts = _within(design, tested, values, chosen)
+    p = screen.more(counts) if direction == "more" else screen.fewer(counts)
+    kept = np.flatnonzero(p <= (min(AGAIN, APART / len(values)) if chosen else 1.0))
+    return [values[int(i)] for i in kept], screen.evidence(counts)[kept].tolist()
 
 
 def _explanation(
@@ -120,44 +135,66 @@ def _alike(
 
 def _with_partner(design: Design, tested: Tested, single: Explanation, label: Ints) -> Explanation:
     """The pair of the value and another, where each stands out within the other and neither does without it."""
-    usable = np.array([value.family == "configuration" for value in design.values])
-    usable[[single.value, *single.others]] = False
+    chosen = {single.value, *single.others}
     shown = np.asarray(design.has[tested.units.state[single.column[tested.units.state]]].sum(axis=0)).ravel()
-    columns = np.flatnonzero(usable & (shown >= screen.MIN_CRASHES))
-    if not len(columns):
+    best, best_p, tests = -1, 1.0, 0
+    for family in ("configuration", "stratum"):
+        columns = np.array(
+            [
+                v
+                for v in np.flatnonzero(shown >= screen.MIN_CRASHES)
+                if design.values[v].family == family and v not in chosen
+            ],
+            dtype=np.int64,
+        )
+        if not len(columns):
+            continue
+        # Within the strata of the value, but for the model itself, which is no comparison within the model.
+        strata = label if family == "configuration" else tested.label_of(int(columns[0]))
+        inside = screen.table(design, _only(strata, single.column), columns)
+        p = screen.more(screen.count(design, inside, tested.units))
+        tests += len(columns)
+        if p.min() < best_p:
+            best, best_p = int(columns[np.argmin(p)]), float(p.min())
+    if best < 0 or best_p > min(AGAIN, APART / tests):
         return single
-    inside = _only(label, single.column)
-    p = screen.more(screen.count(design, screen.table(design, inside, columns), tested.units))
-    best = int(np.argmin(p))
-    if p[best] > min(AGAIN, APART / len(columns)):
-        return single
-    partner = int(columns[best])
-    other = design.column(partner)
+    other = design.column(best)
+    others_label = tested.label_of(best) if design.values[best].family == "stratum" else label
 
-    def alone(states: Bools, column: Bools) -> float:
-        return _p(screen.cells(design, _only(label, states), column, tested.units), "more")
+    def alone(strata: Ints, states: Bools, column: Bools) -> float:
+        return _p(screen.cells(design, _only(strata, states), column, tested.units), "more")
 
-    if alone(other, single.column) > AGAIN or min(alone(~other, single.column), alone(~single.column, other)) <= APART:
-        return single  # one of the two suffices, or each does something by itself
+    if alone(label, other, single.column) > AGAIN:
+        return single  # the other suffices
+    if min(alone(label, ~other, single.column), alone(others_label, ~single.column, other)) <= APART:
+        return single  # each does something by itself
     both = single.column & other
     own = screen.cells(design, label, both, tested.units)
-    return replace(single, partner=partner, column=both, cells=own, p=_p(own, "more"))
+    return replace(single, partner=best, column=both, cells=own, p=_p(own, "more"))
 
 
-def _within(design: Design, tested: Tested, values: list[int], chosen: Sequence[Bools]) -> Counts:
+def _within(design: Design, tested: Tested, values: Sequence[int], chosen: Sequence[Bools]) -> Counts:
     """The counts of some values in their own strata, cut by the columns that were chosen before."""
+    at = np.array(values, dtype=np.int64)
+    total = _rows(tested.counts, at)
     if not chosen:
-        rows = np.array(values)
-        counts = tested.counts
-        return Counts(crashes=counts.crashes[rows], observed=counts.observed[rows], expected=counts.expected[rows])
-    crashes, observed, expected = (np.zeros(len(values)) for _ in range(3))
+        return total
     labels = [tested.label_of(value) for value in values]
     for label in {id(each): each for each in labels}.values():
-        at = np.array([i for i, each in enumerate(labels) if each is label])
-        exposure = screen.table(design, _cut(label, chosen), np.array(values)[at])
-        part = screen.count(design, exposure, tested.units)
-        crashes[at], observed[at], expected[at] = part.crashes, part.observed, part.expected
-    return Counts(crashes=crashes, observed=observed, expected=expected)
+        own = np.array([i for i, each in enumerate(labels) if each is label])
+        part = screen.count(design, screen.table(design, _cut(label, chosen), at[own]), tested.units)
+        for name in ("crashes", "observed", "expected", "planned"):
+            getattr(total, name)[own] = getattr(part, name)
+    return total
+
+
+def _rows(counts: Counts, at: Ints) -> Counts:
+    return Counts(
+        crashes=counts.crashes[at],
+        observed=counts.observed[at],
+        expected=counts.expected[at],
+        planned=counts.planned[at],
+    )
 
 
 def _cut(label: Ints, columns: Sequence[Bools]) -> Ints:

@@ -19,7 +19,6 @@ MAX_BINS = 14  # of time: incidents are compared with the exposure of their own 
 BUSY_SHARE = 0.9  # of the hours must carry GPU-busy hours, for these to be the unit
 BUSY, OBSERVED, ASSUMED = "gpu_busy_hours", "observed_hours", "assumed_hours"
 _MS_BITS = 42  # 139 years in milliseconds; the node's number stands above them in a key
-_MOMENT = 0.002  # seconds; what comes after a crash does not begin with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,20 +103,27 @@ def edges_of(window: Window) -> Floats:
 
 
 def states(facts: FactRows, sight: Sight, window: Window, first_crash: Floats) -> States:
-    """Every state that a node was watched in during the window. `first_crash[node]`, or inf, begins a state of its own."""
-    found = np.flatnonzero(np.isfinite(first_crash))
+    """Every state that a node was watched in during the window.
+
+    A node counts as crashed from the part of the window after its first crash (`first_crash[node]`, or inf) on, and at
+    once when its facts change: whatever image it is given then, it is given to a node that has crashed.
+    """
+    edges = edges_of(window)
+    found = np.flatnonzero(first_crash < window.end)
+    marked = np.maximum(first_crash[found], window.start)
+    marked = edges[np.searchsorted(edges, marked, side="right").clip(max=len(edges) - 1)]
+    marked = np.where(first_crash[found] < window.start, window.start, marked)
     order = np.lexsort((facts.since, facts.node))
     keys = facts.node[order], facts.since[order]
-    held = np.searchsorted(_keys(*keys), _keys(found, first_crash[found]), side="right") - 1
+    held = np.searchsorted(_keys(*keys), _keys(found, marked), side="right") - 1
     known = (held >= 0) & (keys[0][held] == found)
     row = np.concatenate([order, order[held[known]]])
     node = np.concatenate([keys[0], found[known]])
-    since = np.concatenate([keys[1], first_crash[found[known]] + _MOMENT])
+    since = np.concatenate([keys[1], marked[known]])
     order = np.lexsort((since, node))
     row, node, since = row[order], node[order], since[order]
     until = np.full(len(node), np.inf)
     until[:-1] = np.where(node[1:] == node[:-1], since[1:], np.inf)
-    edges = edges_of(window)
     hours = np.empty((len(node), len(edges) - 1))
     for part, (low, high) in enumerate(itertools.pairwise(edges)):
         hours[:, part] = sight.between(node, np.maximum(since, low), np.minimum(until, high))

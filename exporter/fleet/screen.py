@@ -8,7 +8,7 @@ over all strata is a sum of binomials, whose tails are no heavier than those of 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse, special, stats
@@ -27,7 +27,9 @@ _BORDER = 1e-9  # of a stratum's exposure: nobody or everybody has the value
 class Units:
     """The units of evidence of one signature: distinct origin nodes, each in its state and part of the window.
 
-    `lost` are the hours after a node's first crash, by state and part: it is no longer at risk of a first one.
+    `lost` are a node's hours from the part after its first crash on, by state and part: it is no longer at risk of a
+    first one. The part of the crash itself counts in full: in a burst all crash at once, and those that did not do so
+    would else be given hours that the others were denied.
     """
 
     incidents: Incidents
@@ -42,11 +44,16 @@ class Units:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """For each value tested: crashes in strata where some have it and some not, how many had it, how many should have."""
+    """For each value tested: crashes in strata where some have it and some not, how many had it, how many should have.
+
+    `planned` is what would be expected if no crash took its node out of the exposure: it does not depend on where the
+    crashes fell.
+    """
 
     crashes: Floats
     observed: Floats
     expected: Floats
+    planned: Floats
 
 
 def units(found: Incidents, state: Ints, design: Design, sight: Sight) -> Units:
@@ -57,11 +64,12 @@ def units(found: Incidents, state: Ints, design: Design, sight: Sight) -> Units:
     unit = np.repeat(np.arange(len(count)), count)
     lost_state = np.repeat(first_state, count) + (np.arange(len(unit)) - np.repeat(np.cumsum(count) - count, count))
     lost = np.empty((len(unit), len(states.edges) - 1))
-    since = np.maximum(states.since[lost_state], found.time[unit])
+    part_of = states.bin_of(found.time)
+    since = np.maximum(states.since[lost_state], states.edges[part_of + 1][unit])
     for part, (low, high) in enumerate(itertools.pairwise(states.edges)):
         begin, end = np.maximum(since, low), np.minimum(states.until[lost_state], high)
         lost[:, part] = sight.between(found.node[unit], begin, end)
-    return Units(incidents=found, state=state, part=states.bin_of(found.time), lost_state=lost_state, lost=lost)
+    return Units(incidents=found, state=state, part=part_of, lost_state=lost_state, lost=lost)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,15 +102,17 @@ def table(design: Design, label: Ints, columns: Ints | None = None) -> Table:
 def count(design: Design, exposure: Table, found: Units) -> Counts:
     """What one signature shows in a table's strata."""
     having, everyone = _at_risk(design, exposure, found)
-    share = np.divide(having, everyone[:, None], out=np.zeros_like(having), where=everyone[:, None] > 0)
+    share = _ratio(having, np.broadcast_to(everyone[:, None], having.shape), otherwise=0.0)
     open_ = (share > _BORDER) & (share < 1 - _BORDER)
     inside = exposure.label[found.state] >= 0
     cell = _own_cell(design, exposure.label, found)[inside]
     crashes = np.bincount(cell, minlength=len(everyone)).astype(float)
     shows = np.asarray(design.has[found.state[inside]][:, exposure.columns].toarray())
+    full = _ratio(exposure.having, np.broadcast_to(exposure.everyone[:, None], having.shape), otherwise=0.0)
     return Counts(
-        crashes=crashes @ open_, observed=(shows * open_[cell]).sum(axis=0), expected=crashes @ (share * open_)
-    )
+        crashes=crashes @ open_, observed=(shows * open_[cell]).sum(axis=0), expected=crashes @ (share * open_),
+        planned=crashes @ (full * open_),
+    )  # fmt: skip
 
 
 def _at_risk(design: Design, exposure: Table, found: Units) -> tuple[Floats, Floats]:
@@ -133,9 +143,9 @@ def _size(design: Design, label: Ints) -> int:
 
 def beyond(counts: Counts, times: float) -> Counts:
     """The same counts against a null in which the rate with the value is already some times that without."""
-    odds = times * _ratio(counts.expected, counts.crashes - counts.expected, otherwise=np.inf)
-    share = np.where(np.isfinite(odds), odds / (1 + odds), 1.0)
-    return Counts(crashes=counts.crashes, observed=counts.observed, expected=counts.crashes * share)
+    share = _share(counts)
+    share = times * share / (1 + (times - 1) * share)
+    return replace(counts, expected=counts.crashes * share)
 
 
 def more(counts: Counts) -> Floats:
@@ -154,7 +164,7 @@ def worth_testing(counts: Counts) -> tuple[Bools, Bools]:
     (independent filtering: Bourgon, Gentleman and Huber 2010).
     """
     enough = counts.crashes >= MIN_CRASHES
-    share = _share(counts)
+    share = np.clip(_ratio(counts.planned, counts.crashes, otherwise=0.0), 0.0, 1.0)
     with_ = _ratio(LARGE * share, LARGE * share + 1 - share)
     least = stats.binom.isf(USUAL_CUT, counts.crashes, share)
     less = _ratio(share / LARGE, share / LARGE + 1 - share)
@@ -205,6 +215,7 @@ class Cells:
             crashes=np.array([self.crashes[use].sum()]),
             observed=np.array([self.observed[use].sum()]),
             expected=np.array([expected.sum()]),
+            planned=np.array([expected.sum()]),
         )
 
 

@@ -35,9 +35,7 @@ class Prior:
             return float((weight * stats.gamma.cdf(ratio, shape, scale=scale)).sum()) - level
 
         ends = stats.gamma.ppf(level, shape, scale=scale)
-        if ends.max() - ends.min() < 1e-9:
-            return float(ends[0])
-        return float(optimize.brentq(below, ends.min(), ends.max()))
+        return float(optimize.brentq(below, 0.999 * ends.min(), 1.001 * ends.max()))
 
 
 def fit(observed: Floats, expected: Floats) -> Prior:
