@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +89,9 @@ def load(
         begin = start if start is not None else stop - (span or 0.0)
         window = Window(start=begin, end=stop if end is not None else stop + 1e-3)
         earlier = Window(start=begin - (stop - begin), end=begin)
-        oldest = _one(db, "SELECT min(moment) FROM records WHERE kind = 'heartbeat'")
+        oldest = _one(db, "SELECT min(moment - watched * 3600) FROM records WHERE kind = 'heartbeat'")
         reaches = oldest is not None and float(oldest) <= earlier.start + 0.1 * (begin - earlier.start)
-        observed = _observed(db, earlier.start if reaches else begin, window.end, gaps)
+        observed = _observed(db, earlier.start, window.end, gaps)
     return Loaded(observed=observed, window=window, before=earlier if reaches else None)
 
 
@@ -197,8 +198,11 @@ def _usable(record: Mapping[str, Any], needs: str) -> bool:
 
 
 def _time_reads(time: Any) -> bool:
-    query = "SELECT coalesce(epoch(try_cast($1 AS TIMESTAMPTZ)), try_cast($1 AS DOUBLE)) IS NOT NULL"
-    return bool(duckdb.execute(query, [str(time)]).fetchall()[0][0])
+    try:
+        datetime.fromisoformat(time) if isinstance(time, str) else float(time)
+    except (TypeError, ValueError):
+        return isinstance(time, str) and time.replace(".", "", 1).isdecimal()
+    return True
 
 
 def _drop_ahead(db: duckdb.DuckDBPyConnection, now: float) -> list[Gap]:
