@@ -12,7 +12,7 @@ from scipy import optimize, special, stats
 
 from exporter.fleet.observed import Floats
 
-MAX_PAIRS = 5_000  # of observed and expected for the fit; more do not move it
+MAX_PAIRS = 2_000  # of observed and expected for a fit; more do not move it
 _START = (np.log(4.0), np.log(4.0), np.log(0.5), np.log(0.25), special.logit(0.95))
 _BOUND = 7.0  # of the logarithm of each parameter
 
@@ -40,14 +40,12 @@ class Prior:
 
 def fit(observed: Floats, expected: Floats) -> Prior:
     """The prior of the ratios of many tests, by maximum likelihood."""
-    use = np.flatnonzero(expected > 0)
-    use = use[:: max(len(use) // MAX_PAIRS, 1)]
-    observed, expected = observed[use], expected[use]
+    observed, expected = _some(observed, expected)
 
     def loss(parameters: Floats) -> float:
         prior = _prior(parameters)
         like = np.log(prior.weight) + _marginal(observed, expected, prior.shape, prior.rate)
-        return -float(special.logsumexp(like, axis=1).mean()) if len(observed) else 0.0
+        return -float(np.logaddexp(like[:, 0], like[:, 1]).mean()) if len(observed) else 0.0
 
     best = optimize.minimize(loss, np.array(_START), method="L-BFGS-B", bounds=[(-_BOUND, _BOUND)] * len(_START))
     return _prior(best.x)
@@ -55,6 +53,7 @@ def fit(observed: Floats, expected: Floats) -> Prior:
 
 def fit_one(observed: Floats, expected: Floats) -> tuple[float, float]:
     """Shape and rate of a single Gamma by maximum likelihood."""
+    observed, expected = _some(observed, expected)
 
     def loss(parameters: Floats) -> float:
         shape, rate = np.exp(parameters[:1]), np.exp(parameters[1:])
@@ -63,6 +62,12 @@ def fit_one(observed: Floats, expected: Floats) -> tuple[float, float]:
     best = optimize.minimize(loss, np.zeros(2), method="L-BFGS-B", bounds=[(-_BOUND, _BOUND)] * 2)
     shape, rate = np.exp(best.x)
     return float(shape), float(rate)
+
+
+def _some(observed: Floats, expected: Floats) -> tuple[Floats, Floats]:
+    use = np.flatnonzero(expected > 0)
+    use = use[:: max(len(use) // MAX_PAIRS, 1)]
+    return observed[use], expected[use]
 
 
 def _prior(parameters: Floats) -> Prior:
