@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from exporter.cli import options as flags
@@ -61,13 +62,15 @@ def run(options: argparse.Namespace) -> int:
         end=moment("--end", options.end),
         span=seconds("--window", options.window or WINDOW),
     )
+    catalogue = packs.load([Path(d) for d in options.signatures_dir or ()])
+    vendors = {signature.id: signature.vendor for signature in catalogue.signatures.values()}
+    observed = replace(loaded.observed, vendors={**vendors, **loaded.observed.vendors})
     kept = Path(options.findings_file) if options.findings_file else None
     remembered = store.read(kept) if kept else ()
     if loaded.before is not None:
-        earlier = remember(correlate(loaded.observed, loaded.before), remembered)
+        earlier = remember(correlate(observed, loaded.before), remembered)
         remembered = tuple({(r.signature, r.direction, r.facts): r for r in (*earlier, *remembered)}.values())
-    catalogue = packs.load([Path(d) for d in options.signatures_dir or ()])
-    found = correlate(loaded.observed, loaded.window, remembered, catalogued(loaded.observed, catalogue))
+    found = correlate(observed, loaded.window, remembered, catalogued(observed, catalogue))
     if kept:
         store.write(kept, remember(found, remembered))
     color = not options.output and sys.stdout.isatty() and "NO_COLOR" not in os.environ

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from exporter.core.catalogue import Catalogue
-from exporter.core.diagnose import exposed
-from exporter.core.signatures import Condition
+from exporter.core.causes import exposed
+from exporter.core.knowledge import Condition
 from exporter.fleet.observed import Observed
 
 

@@ -78,12 +78,27 @@ def explanations(design: Design, tests: Mapping[Direction, Tested], given: Seque
         if not ranked:
             break
         (*_, best), direction = min(ranked)
+        if direction == "fewer" and (cause := _cause_of_fewer(design, tests, best, left["more"], chosen)) is not None:
+            best, direction = cause, "more"
         explanation = _explanation(design, tests[direction], best, direction, chosen)
         found.append(explanation)
         chosen.append(explanation.column)
         group = {explanation.value, *explanation.others}
         left[direction] = [v for v in left[direction] if v not in group]
     return found
+
+
+def _cause_of_fewer(
+    design: Design, tests: Mapping[Direction, Tested], value: int, causes: Sequence[int], chosen: Sequence[Bools]
+) -> int | None:
+    """The value with more crashes beside which one with fewer is nothing special: all others are spared alike."""
+    tested = tests["fewer"]
+    column, label = design.column(value), _cut(tested.label_of(value), chosen)
+    strength = screen.evidence(tests["more"].counts)
+    for cause in sorted(causes, key=lambda v: -strength[v])[:COMPARED]:
+        if _p(screen.cells(design, _cut(label, [design.column(cause)]), column, tested.units), "fewer") > APART:
+            return cause
+    return None
 
 
 def _standing_out(

@@ -55,7 +55,9 @@ def test_a_lemon_gpu_is_followed_to_its_next_node() -> None:
     observed = replace(observed, incidents=with_gpu(observed.incidents, "0000:c1:00.0"))
     gpus = [each for each in correlate(observed, WEEK).lemons if each.kind == "gpu"]
 
-    assert [(each.name, each.node, each.incidents) for each in gpus] == [("Sn007", "n150", 5)]  # one of them is a usual crash of n150
+    assert [(each.name, each.node, each.incidents) for each in gpus] == [
+        ("Sn007", "n150", 5)
+    ]  # one of them is a usual crash of n150
 
 
 def test_nodes_under_a_finding_that_have_not_crashed_are_exposed_with_the_crashes_to_expect() -> None:
