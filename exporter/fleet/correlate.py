@@ -15,7 +15,7 @@ from exporter.fleet.explain import Explanation
 from exporter.fleet.exposed import exposed
 from exporter.fleet.finding import Confirmation, Correlation, FactValue, Finding, NotEnough
 from exporter.fleet.lemons import lemons
-from exporter.fleet.observed import Ints, Observed, Window
+from exporter.fleet.observed import NOTES, Ints, Observed, Window
 from exporter.fleet.prepare import Prepared, prepare
 from exporter.fleet.ratio import Ratio, of_cells
 from exporter.fleet.reliability import lost_gpu_hours, reliability
@@ -48,7 +48,7 @@ def correlate(
         incidents=len(prepared.incidents.node),
         origins=len(prepared.origins.node),
         tests=discovery.tests,
-        complete=not (*observed.gaps, *prepared.gaps),
+        complete=all(gap.kind in NOTES for gap in (*observed.gaps, *prepared.gaps)),
         gaps=(*observed.gaps, *prepared.gaps),
         findings=configuration,
         locations=tuple(f for f in findings if f.family == "location"),

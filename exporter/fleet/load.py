@@ -10,7 +10,6 @@ import gzip
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from exporter.fleet.observed import Beats, FactRows, Floats, Gap, Incidents, Ints, Observed, Window
+from exporter.fleet.observed import Beats, FactRows, Floats, Gap, Incidents, Ints, Loaded, Observed, Window
 
 LINES = ("*.jsonl", "*.jsonl.gz", "*.jsonl.zst", "*.ndjson")
 TABLES = ("*.parquet",)
@@ -54,15 +53,6 @@ FROM (
 
 class NothingToRead(OSError):
     """The folder holds no journal."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """What was read, and the window asked for."""
-
-    observed: Observed
-    window: Window
-    before: Window | None  # of the same length, just before, where the journals reach back so far
 
 
 def load(
@@ -252,7 +242,7 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
         ORDER BY moment, id, number"""
     ).fetchall()
     signatures, signature = _numbered([row[2] for row in rows])
-    jobs, job = _numbered([row[3] for row in rows])
+    _, job = _numbered([row[3] for row in rows])
     _, user = _numbered([row[4] for row in rows])
     known = db.execute(
         "SELECT number, moment, facts FROM known JOIN nodes USING (node) ORDER BY number, moment"
@@ -272,7 +262,6 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
         ),
         vendors={row[2]: row[7] for row in rows if row[7]},
         gaps=tuple(gaps),
-        jobs_known=bool(jobs),
     )  # fmt: skip
 
 

@@ -33,6 +33,9 @@ class Window:
         return (self.end - self.start) / 3600
 
 
+NOTES = frozenset({"busy_hours_missing", "jobs_not_visible"})  # gaps of precision, not of sight
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
     """Something that was not seen, or could not be used: a kind for programs, a sentence for people."""
@@ -96,4 +99,12 @@ class Observed:
     incidents: Incidents
     vendors: Mapping[str, str] = field(default_factory=dict)  # of signatures
     gaps: tuple[Gap, ...] = ()
-    jobs_known: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What was read, and the window asked for."""
+
+    observed: Observed
+    window: Window
+    before: Window | None  # of the same length, just before, where the source reaches back so far

@@ -16,7 +16,8 @@ GAP_SECONDS = 60.0  # the node daemon's own window; coarser than the 5 s in whic
 def origins(incidents: Incidents) -> Incidents:
     """The first incident of each job and signature, and of each burst on a node where no job is known, by time.
 
-    Of several at the very same time the id decides, not the node's name: that would favour low numbers, hence racks.
+    Of several at the very same time the id decides, then the order given; not the node's name, which would favour low
+    numbers, hence racks.
     """
     ordered = incidents.take(_by_time(incidents))
     with_job = np.flatnonzero(ordered.job >= 0)
@@ -40,5 +41,5 @@ def first_on_each_node(found: Incidents) -> Incidents:
 
 
 def _by_time(incidents: Incidents) -> Ints:
-    tie = np.unique(incidents.id.astype(str), return_inverse=True)[1] if len(incidents.id) else incidents.node
-    return np.lexsort((incidents.node, tie, incidents.time))
+    tie = np.unique(incidents.id.astype(str), return_inverse=True)[1]
+    return np.lexsort((tie, incidents.time))

@@ -65,7 +65,7 @@ def _head(found: Correlation, paint: _Paint) -> str:
     ]
     if not found.complete:
         lines.append(paint("33", "Not complete: what follows is no all-clear."))
-        lines += [line for gap in found.gaps for line in _wrap(f"- {gap.what}", "  ", "    ")]
+    lines += [line for gap in found.gaps for line in _wrap(f"- {gap.what}", "  ", "    ")]
     return "\n".join(lines) + "\n"
 
 
