@@ -15,6 +15,7 @@ from exporter.fleet.prepare import Prepared
 from exporter.fleet.screen import Counts
 
 MODELS_DIFFER = 3.0  # times, for no reason that could be configured (Meta's two fleets: 2.8)
+FEWEST = 100  # tests that "not enough data" reckons with: where hardly any could be run, more crashes bring more
 FDR = 0.05  # of the findings may be false (Benjamini and Hochberg 1995; the facts are positively dependent)
 
 
@@ -81,7 +82,7 @@ def discover(prepared: Prepared) -> Discovery:
     ]
     found += _gate(places, sum(int((run[s, "more"] & location).sum()) for s in enough))
     return Discovery(
-        found=tuple(found), counts=counts, p={s: p[s, "more"] for s in enough}, tests=tests, cut=FDR / max(tests, 1)
+        found=tuple(found), counts=counts, p={s: p[s, "more"] for s in enough}, tests=tests, cut=FDR / max(tests, FEWEST)
     )  # fmt: skip
 
 

@@ -28,9 +28,11 @@ def exposed(
             column = column & other
         because = " and ".join(map(str, filter(None, (finding.facts[0], finding.together_with))))
         out.append(_exposed(prepared, because, finding.signature, finding.status, column))
+    known = []
     for cause, (signature, nodes) in sorted(causes.items()):
         column = np.isin(prepared.design.states.node, np.asarray(nodes, dtype=np.int64))
-        out.append(_exposed(prepared, cause, signature, "catalogue", column))
+        known.append(_exposed(prepared, cause, signature, "catalogue", column))
+    out += sorted(known, key=lambda each: -each.expected_7d)
     return tuple(each for each in out if each.count)
 
 

@@ -116,7 +116,8 @@ def states(facts: FactRows, sight: Sight, window: Window, first_crash: Floats) -
     order = np.lexsort((facts.since, facts.node))
     keys = facts.node[order], facts.since[order]
     held = np.searchsorted(_keys(*keys), _keys(found, marked), side="right") - 1
-    known = (held >= 0) & (keys[0][held] == found)
+    known = held >= 0
+    known[known] = keys[0][held[known]] == found[known]
     row = np.concatenate([order, order[held[known]]])
     node = np.concatenate([keys[0], found[known]])
     since = np.concatenate([keys[1], marked[known]])

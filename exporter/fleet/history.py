@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from exporter.fleet.exposure import DAY, edges_of
-from exporter.fleet.observed import NOT_KNOWN, Beats, FactRows, Gap, Incidents, Loaded, Observed, Window
+from exporter.fleet.observed import NOT_KNOWN, Beats, FactRows, Gap, Incidents, Loaded, Observed, Window, printable
 from exporter.fleet.promapi import Api, Series
 
 STEP = 300.0  # seconds: no coarser, since Prometheus looks back five minutes
@@ -46,8 +46,8 @@ def load(
         gaps.append(Gap(kind="no_targets", count=0, what=f"no target was up: is {{{selector}}} right?"))
     jobs: dict[tuple[str, float], int] = {}
     observed = Observed(
-        nodes=tuple(names),
-        signatures=tuple(signatures),
+        nodes=tuple(map(printable, names)),
+        signatures=tuple(map(printable, signatures)),
         facts=_fact_rows(changes, number),
         beats=Beats(
             node=np.array([number[b[0]] for b in beats], dtype=np.int64),
@@ -179,7 +179,7 @@ def _fact_rows(changes: Sequence[tuple[str, float, Mapping[str, str]]], number: 
             if fact in known:
                 codes[row, column] = place[column][known[fact]]
     return FactRows(
-        names=tuple(names), values=tuple(tuple(of) for of in values), codes=codes,
+        names=tuple(map(printable, names)), values=tuple(tuple(map(printable, of)) for of in values), codes=codes,
         node=np.array([number[name] for name, *_ in changes], dtype=np.int64),
         since=np.array([time for _, time, _ in changes], dtype=float),
     )  # fmt: skip

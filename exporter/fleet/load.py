@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from exporter.fleet.observed import Beats, FactRows, Floats, Gap, Incidents, Ints, Loaded, Observed, Window
+from exporter.fleet.observed import Beats, FactRows, Floats, Gap, Incidents, Ints, Loaded, Observed, Window, printable
 
 LINES = ("*.jsonl", "*.jsonl.gz", "*.jsonl.zst", "*.ndjson")
 TABLES = ("*.parquet",)
@@ -248,8 +248,8 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
         "SELECT number, moment, facts FROM known JOIN nodes USING (node) ORDER BY number, moment"
     ).fetchall()
     return Observed(
-        nodes=nodes,
-        signatures=signatures,
+        nodes=tuple(map(printable, nodes)),
+        signatures=tuple(map(printable, signatures)),
         facts=_facts(known),
         beats=Beats(
             node=beats["number"].astype(np.int64), end=_floats(beats["moment"]), hours=_floats(beats["watched"]),
@@ -257,7 +257,7 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
         ),
         incidents=Incidents(
             node=np.array([row[0] for row in rows], dtype=np.int64), time=np.array([row[1] for row in rows], dtype=float),
-            signature=signature, job=job, user=user, id=np.array([row[5] or "" for row in rows], dtype=object),
+            signature=signature, job=job, user=user, id=np.array([printable(row[5] or "") for row in rows], dtype=object),
             gpu=np.array([row[6] or "" for row in rows], dtype=object),
         ),
         vendors={row[2]: row[7] for row in rows if row[7]},
@@ -290,7 +290,7 @@ def _facts(rows: Sequence[tuple[int, float, str]]) -> FactRows:
     for row, (facts, own) in enumerate(cells):
         codes[row, facts] = own
     return FactRows(
-        names=tuple(names), values=tuple(tuple(of) for of in values), codes=codes,
+        names=tuple(map(printable, names)), values=tuple(tuple(map(printable, of)) for of in values), codes=codes,
         node=np.array([row[0] for row in rows], dtype=np.int64), since=np.array([row[1] for row in rows], dtype=float),
     )  # fmt: skip
 

@@ -108,7 +108,7 @@ def _unplaced(observed: Observed, found: Incidents, state: Ints) -> list[Gap]:
     ):
         if count := int(which.sum()):
             names = _some(observed, lost.node[which])
-            out.append(Gap(kind=kind, count=count, what=f"{count} incidents {why} are not tested: {names}"))
+            out.append(Gap(kind=kind, count=count, what=f"incidents {why} are not tested, {count} in all: {names}"))
     return out
 
 
@@ -119,11 +119,11 @@ def _unwatched(observed: Observed, beats: Beats, states: exposure.States, window
     out = []
     without_facts = np.setdiff1d(beating, known)
     if len(without_facts):
-        what = f"{len(without_facts)} nodes have no facts and are left out: {_some(observed, without_facts)}"
+        what = f"nodes without facts are left out, {len(without_facts)} in all: {_some(observed, without_facts)}"
         out.append(Gap(kind="nodes_without_facts", count=len(without_facts), what=what))
     silent = np.setdiff1d(known, np.unique(states.node))
     if len(silent):
-        what = f"{len(silent)} nodes have facts but no exposure in the window: {_some(observed, silent)}"
+        what = f"nodes with facts but without exposure in the window, {len(silent)} in all: {_some(observed, silent)}"
         out.append(Gap(kind="nodes_without_exposure", count=len(silent), what=what))
     return out
 

@@ -59,8 +59,9 @@ def _head(found: Correlation, paint: _Paint) -> str:
     lines = [
         paint("1", f"Crashes and configuration, {_span(found.window)} ({days:.3g} days)"),
         *_wrap(
-            f"{found.nodes:,} nodes, {found.exposure_hours:,.0f} {UNITS[found.exposure]}; {found.incidents:,} incidents, "
-            f"{found.origins:,} of them first in their job; {found.tests:,} tests."
+            f"{_count(found.nodes, 'node')}, {found.exposure_hours:,.0f} {UNITS[found.exposure]}; "
+            f"{_count(found.incidents, 'incident')}, {found.origins:,} of them first in their job; "
+            f"{_count(found.tests, 'test')}."
         ),
     ]
     if not found.complete:
@@ -218,6 +219,10 @@ def _interval(ratio: Ratio) -> str:
 
 def _small(value: float) -> str:
     return f"{value:.2g}" if value >= 1e-4 else f"below {10 ** math.ceil(math.log10(max(value, 1e-300))):.0e}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _hours(value: float) -> str:

@@ -116,6 +116,34 @@ def test_a_store_that_is_none_is_not_overwritten(
     assert store.read_text() == '{"version": 9}'
 
 
+FACTS = {"kind": "facts", "time": "2026-06-01T00:00:00Z", "node": "a", "facts": {"os": "\x1b[31mred"}}
+BEAT = {"kind": "heartbeat", "time": "2026-06-02T00:00:00Z", "node": "a", "hours": 24}
+CRASH = {"kind": "incident", "time": "2026-06-01T09:00:00Z", "node": "a", "signature": "x\x1b]0;title\x07"}
+
+
+@pytest.mark.parametrize(
+    ("records", "gap"),
+    [
+        ([CRASH], "nodes whose facts are not known"),
+        ([BEAT, CRASH], "nodes without facts"),
+        ([FACTS], "no heartbeats"),
+        ([FACTS, CRASH], "no heartbeats"),
+        ([FACTS, {**BEAT, "hours": 0}, CRASH], "no hours of exposure"),
+        ([{**FACTS, "facts": {}}, BEAT, CRASH], None),
+    ],
+)
+def test_what_a_journal_lacks_is_a_stated_gap_and_no_crash(
+    records: list[dict[str, Any]], gap: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "j.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert main(["correlate", "--journal", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+
+    assert ("no all-clear" in text) is (gap is not None)
+    assert (gap or "") in " ".join(text.split())
+    assert "\x1b" not in text
+
+
 def test_two_fleets_do_not_get_into_one_folder(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", str(journal)]) == 3
     assert "not empty" in capsys.readouterr().err
