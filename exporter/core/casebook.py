@@ -12,7 +12,7 @@ from dataclasses import replace
 from exporter.core.catalogue import Catalogue
 from exporter.core.diagnose import diagnose, incident_id, ultimate_root
 from exporter.core.incidents import Entry, OpenIncidents, Told, condense
-from exporter.core.model import UNKNOWN, Diagnosis, Incident, Match
+from exporter.core.model import UNKNOWN, Diagnosis, Incident, Match, Role
 from exporter.core.stored import dump_entry, load_entry
 
 FactsAt = Callable[[float], Mapping[str, str]]
@@ -92,11 +92,14 @@ class Casebook:
         return [entry.incident for entry in self._open]
 
     def notes(self) -> list[Diagnosis]:
-        """What is no crash and worth a word: signatures of role `context` that warn. Nothing is counted for them."""
-        noted = []
+        """What is no crash and worth a word: signatures of role `context` that warn, where no crash is for them to explain.
+
+        Nothing is counted for them.
+        """
+        noted, crashed = [], {i.scope for i in self.incidents() if self._role(i) != "context"}
         for incident in self.incidents():
             signature = self._catalogue.signatures[incident.signature]
-            if signature.role == "context" and signature.severity != "info":
+            if signature.role == "context" and signature.severity != "info" and incident.scope not in crashed:
                 noted.append(
                     Diagnosis(
                         incident=incident,
@@ -110,6 +113,9 @@ class Casebook:
                     )
                 )
         return noted
+
+    def _role(self, incident: Incident) -> Role:
+        return self._catalogue.signatures[incident.signature].role
 
     @property
     def waiting(self) -> bool:
