@@ -117,11 +117,6 @@ class Casebook:
     def _role(self, incident: Incident) -> Role:
         return self._catalogue.signatures[incident.signature].role
 
-    @property
-    def waiting(self) -> bool:
-        """Whether anything has yet to settle."""
-        return bool(self._open.waiting)
-
     def unsaved(self) -> dict[str, str | None]:
         """Entries that changed since `saved`: JSON by number, or None where gone."""
         changed = {str(n): dump_entry(e) if e else None for n, e in self._open.unsaved().items()}
