@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from exporter import __version__, inputs
+from exporter import __version__, inputs, memory
 from exporter.config import Config
 from exporter.core import records
 from exporter.core.casebook import Casebook
@@ -89,6 +89,7 @@ class Daemon:
     def begin(self) -> None:
         """The first round, which passes over what `start: end` leaves out: what comes later is read from its first byte."""
         self.step()
+        memory.give_back()
         self.watching = True
         self._log.info("watching", **{source.name: source.stats.why_down or "up" for source in self.sources})
 
