@@ -2,7 +2,7 @@
 
 Writes logs below .bench/ and scans each with `gpufault scan` (every built-in signature), `rg -c -f`, `grep -c -E -f` and
 mtail (as many literals of the same signatures as the row says), in turn, each run a whole process on one core. Then the
-time to start, and what an idle daemon takes. Prints Markdown; --write puts it and its chart into docs/. Nothing gates on
+time to start, and what the daemon costs. Prints Markdown; --write puts it and its chart into docs/. Nothing gates on
 these figures: ratios of one run hold on any machine, MB/s do not.
 """
 
@@ -13,10 +13,7 @@ import os
 import platform
 import re
 import statistics
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # so that `python benchmarks` finds its own parts
 
-from benchmarks import programs  # noqa: E402
+from benchmarks import daemon, programs  # noqa: E402
 from benchmarks.chart import chart  # noqa: E402
 from benchmarks.logs import FOLDER, Log  # noqa: E402
 from benchmarks.programs import GPUFAULT, Run, run  # noqa: E402
@@ -50,7 +47,6 @@ ROWS: tuple[tuple[Log, int], ...] = (
 QUICK = (1, 6)
 OURS = "gpufault"
 PROGRAMS = (OURS, "rg", "grep", "mtail")
-IDLE_SECONDS = 5.0
 BY_HAND = "<!-- What follows is written by hand, and kept. -->\n"
 
 
@@ -90,7 +86,8 @@ def main() -> int:
         for number, (log, count) in enumerate(ROWS)
         if not options.quick or number in QUICK
     ]
-    text = "\n".join([*table(measured, options.runs, len(literals)), *starting(options.runs), *idling()]) + "\n"
+    parts = [table(measured, options.runs, len(literals)), starting(options.runs), daemon.section(quick=options.quick)]
+    text = "".join(f"{line}\n" for part in parts for line in part)
     print(text)
     if options.write:
         docs = ROOT / "docs"
@@ -160,37 +157,6 @@ def starting(runs: int) -> Iterator[str]:
         seconds = statistics.median(run(command).seconds for _ in range(runs))
         yield f"- `gpufault {name}`{' of one line' if name == 'scan' else ''}: {seconds * 1000:.0f} ms"
     yield ""
-
-
-def idling() -> Iterator[str]:
-    """What a daemon with nothing to do holds resident, and takes of a core."""
-    with tempfile.TemporaryDirectory() as folder:
-        logs = Path(folder) / "jobs"
-        logs.mkdir()
-        for number in range(100):
-            (logs / f"slurm-{number}.out").write_text("step 1\n")
-        config = Path(folder) / "config.yaml"
-        config.write_text(f"state_dir: {folder}/state\nsources:\n  - {{kind: files, paths: ['{logs}/*.out']}}\n")
-        log = Path(folder) / "log"
-        with log.open("w") as stderr:
-            command = [GPUFAULT, "run", "--config.file", str(config), "--web.listen-address", "127.0.0.1:0"]
-            daemon = subprocess.Popen(command, stderr=stderr)
-        while "listening" not in log.read_text():
-            time.sleep(0.05)
-        time.sleep(1.0)
-        before = cpu_seconds(daemon.pid)
-        time.sleep(IDLE_SECONDS)
-        share = (cpu_seconds(daemon.pid) - before) / IDLE_SECONDS
-        status = Path(f"/proc/{daemon.pid}/status").read_text()
-        daemon.terminate()
-        daemon.wait()
-    resident = int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
-    yield f"## Idle daemon, 100 files\n\n{resident:.0f} MiB resident, {share:.1%} of a core."
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def machine() -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent / ".bench"
 
-_ABORT = (
+CRASH = (
     ":0:rocdevice.cpp            :2984: {n} us: [pid:196431 tid:0x7f2301dff640] Callback: Queue 0x7f2301400000 aborting"
     " with error : HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION: The agent attempted to access memory beyond the largest"
     " legal address. code: 0x29"
@@ -74,7 +74,7 @@ def _kernel(number: int, dice: random.Random) -> str:
 
 
 _KINDS: dict[str, tuple[Callable[[int, random.Random], str], Callable[[int, random.Random], str]]] = {
-    "training": (_training, lambda n, _: _ABORT.format(n=n)),
-    "CRI": (lambda n, dice: _cri(_training(n, dice), n), lambda n, _: _cri(_ABORT.format(n=n), n)),
+    "training": (_training, lambda n, _: CRASH.format(n=n)),
+    "CRI": (lambda n, dice: _cri(_training(n, dice), n), lambda n, _: _cri(CRASH.format(n=n), n)),
     "kernel": (_kernel, lambda n, _: _XID.format(n=n)),
 }

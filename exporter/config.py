@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from exporter.core import jobs
 from exporter.core.problems import InvalidInput
-from exporter.core.signatures import LocatedError, validation_problems
+from exporter.core.validation import LocatedError, validation_problems
 from exporter.core.yamltext import parse
 
 DEFAULT_FILE = Path("/etc/gpufault/config.yaml")

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from exporter import __version__, inputs
+from exporter import __version__, inputs, memory
 from exporter.config import Config
 from exporter.core import records
 from exporter.core.casebook import Casebook
@@ -34,7 +34,7 @@ from exporter.wake import Waker
 from exporter.web.view import RecentIncident
 
 COMMIT_SECONDS = 1.0  # positions that moved without a match: re-reading a second's worth costs nothing
-POLL_SECONDS = 1.0  # the longest nap: on file systems that send no events this is the latency
+POLL_SECONDS = 0.5  # the longest nap: on file systems that send no events this is the latency
 DRAIN_SECONDS = 1.5  # sources offer an unfinished last line after a second of quiet
 BUSY_ROUNDS = 64  # rounds without a nap before the journal, the facts and systemd are looked at again
 SHOWN_INCIDENTS = 20  # on the landing page
@@ -89,6 +89,7 @@ class Daemon:
     def begin(self) -> None:
         """The first round, which passes over what `start: end` leaves out: what comes later is read from its first byte."""
         self.step()
+        memory.give_back()
         self.watching = True
         self._log.info("watching", **{source.name: source.stats.why_down or "up" for source in self.sources})
 
@@ -102,7 +103,7 @@ class Daemon:
                 self.background()
                 each_round()
             if not busy:
-                self.waker.wait(self._descriptors(), self._nap())
+                self.waker.wait(self._descriptors(), POLL_SECONDS)
         self.finish()
 
     def step(self) -> bool:
@@ -169,8 +170,8 @@ class Daemon:
         """Store positions, counters, open incidents and records at once, then show what was stored."""
         rows: list[tuple[str, str, str | None]] = []
         for source in self.sources:
-            rows += [(inputs.space_of(source.name), key, value) for key, value in source.unsaved().items()]
             for key, value in source.unsaved().items():
+                rows.append((inputs.space_of(source.name), key, value))
                 if value is None:
                     self.pipeline.forget(key)
         keepers = (("logs", self.pipeline), ("incidents", self.casebook), ("facts", self.facts))
@@ -380,9 +381,6 @@ class Daemon:
 
     def _descriptors(self) -> list[int]:
         return [fd for source in self.sources if (fd := source.fileno()) is not None]
-
-    def _nap(self) -> float:
-        return min(POLL_SECONDS, 0.25) if self.casebook.waiting else POLL_SECONDS
 
     def _say_once(self, what: str) -> None:
         if what not in self._said and len(self._said) < 10_000:

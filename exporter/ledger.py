@@ -65,7 +65,7 @@ METRICS: dict[str, Metric] = {
         "counter", ("label",), "Values that were counted as `other`: over limits.label_values, or no GPU of this node.", True
     ),
     "gpufault_signature_info": Metric(
-        "gauge", ("signature", "vendor", "layer", "severity", "title", "pack"), "1 for each signature in force."
+        "gauge", ("signature", "vendor", "layer", "severity", "title", "pack"), "1 for each signature that this node can show."
     ),
     "gpufault_signature_pack_info": Metric("gauge", ("pack", "signatures"), "1 for each pack in force."),
     "gpufault_signature_timeouts_total": Metric("counter", ("signature",), "Regex calls that ran out of their time."),

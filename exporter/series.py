@@ -29,7 +29,8 @@ def possible(
         causes += [PEER_FAILURE] if signature.role == "cascade" else []
         for cause in causes:
             yield "gpufault_incidents_total", (signature.id, cause)
-        yield "gpufault_cascades_total", (signature.id,)
+        if _may_follow(signature, catalogue):
+            yield "gpufault_cascades_total", (signature.id,)
     for kind in sorted(kinds):
         yield "gpufault_unmatched_error_lines_total", (kind,)
 
@@ -37,3 +38,8 @@ def possible(
 def _can_occur(signature: Signature, present: Collection[Vendor]) -> bool:
     """Whether a node with GPUs of these vendors can show a signature; where none was found, any."""
     return not present or signature.vendor == "any" or signature.vendor in present
+
+
+def _may_follow(signature: Signature, catalogue: Catalogue) -> bool:
+    """Whether an incident can be another's consequence: the kernel's faults are apart unless they say otherwise."""
+    return "job" in signature.sources or signature.role != "root" or catalogue.follows_any(signature.id)

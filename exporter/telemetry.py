@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exporter.core.catalogue import Catalogue
@@ -61,7 +61,13 @@ def snapshot_of(
     """All families, in the order that `METRICS` declares them. Called right after a commit."""
     values: Values = ledger.families()
     values["gpufault_incidents_open"] = {(signature,): n for signature, n in open_incidents.items()}
-    values["gpufault_exposure"] = {(cause,): float(held) for cause, held in exposures.items()}
+    shown = {
+        signature
+        for signature, _ in values.get("gpufault_lines_matched_total", {})
+        if signature in catalogue.signatures
+    }
+    explaining = {cause.id for signature in shown for cause in catalogue.causes_of(signature)}
+    values["gpufault_exposure"] = {(c,): float(held) for c, held in exposures.items() if held or c in explaining}
     values["gpufault_node_info"] = {join_labels(facts.facts): 1.0}
     values["gpufault_gpu_info"] = {
         (gpu.pci, gpu.facts.get("gpu_model") or UNKNOWN, gpu.unique_id or UNKNOWN, gpu.serial or UNKNOWN): 1.0
@@ -79,7 +85,7 @@ def snapshot_of(
     values["gpufault_state_up"] = {(): float(outcome.state_up)}
     values["gpufault_journal_up"] = {(): float(outcome.journal_up)}
     values["gpufault_journal_segments_dropped_total"] = {(): float(outcome.journal_segments_dropped)}
-    _of_signatures(values, catalogue, pipeline)
+    _of_signatures(values, catalogue, pipeline, shown)
     _of_sources(values, sources, outcome)
     return MetricsSnapshot(
         families=tuple(
@@ -90,13 +96,14 @@ def snapshot_of(
     )
 
 
-def _of_signatures(values: Values, catalogue: Catalogue, pipeline: Pipeline) -> None:
+def _of_signatures(values: Values, catalogue: Catalogue, pipeline: Pipeline, shown: Collection[str]) -> None:
     packs: dict[str, int] = {}
     infos: dict[Labels, float] = {}
     for signature in catalogue.signatures.values():
         pack = catalogue.pack_of[signature.id]
         packs[pack] = packs.get(pack, 0) + 1
-        infos[signature.id, signature.vendor, signature.layer, signature.severity, signature.title, pack] = 1.0
+        if signature.id in shown:
+            infos[signature.id, signature.vendor, signature.layer, signature.severity, signature.title, pack] = 1.0
     values["gpufault_signature_info"] = infos
     values["gpufault_signature_pack_info"] = {(pack, str(count)): 1.0 for pack, count in packs.items()}
     slow = [rule for rule in pipeline.matcher.rules if rule.timeouts]

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from exporter import __version__
-from exporter.cli import demo, doctor, explain, facts, inject, run, scan, signatures
+from exporter.cli import correlate, demo, doctor, explain, facts, inject, run, scan, signatures, simulate
 
 FINE, FINDINGS, USAGE, COULD_NOT_RUN = 0, 1, 2, 3
 COMMANDS = {
@@ -22,6 +22,8 @@ COMMANDS = {
     "explain": explain,
     "facts": facts,
     "signatures": signatures,
+    "correlate": correlate,
+    "simulate": simulate,
     "inject": inject,
     "demo": demo,
     "doctor": doctor,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from exporter.config import Config
 
 
-def add(parser: argparse.ArgumentParser, flag: str, **settings: Any) -> None:
+def add(parser: argparse._ActionsContainer, flag: str, **settings: Any) -> None:
     """Add a flag whose default may come from GPUFAULT_<FLAG>."""
     name = "GPUFAULT_" + flag.strip("-").replace(".", "_").replace("-", "_").upper()
     settings["help"] = f"{settings['help']} [{name}]"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from exporter.core.catalogue import Catalogue
 from exporter.core.diagnose import diagnose, incident_id, ultimate_root
 from exporter.core.incidents import Entry, OpenIncidents, Told, condense
-from exporter.core.model import UNKNOWN, Diagnosis, Incident, Match
+from exporter.core.model import UNKNOWN, Diagnosis, Incident, Match, Role
 from exporter.core.stored import dump_entry, load_entry
 
 FactsAt = Callable[[float], Mapping[str, str]]
@@ -92,11 +92,14 @@ class Casebook:
         return [entry.incident for entry in self._open]
 
     def notes(self) -> list[Diagnosis]:
-        """What is no crash and worth a word: signatures of role `context` that warn. Nothing is counted for them."""
-        noted = []
+        """What is no crash and worth a word: signatures of role `context` that warn, where no crash is for them to explain.
+
+        Nothing is counted for them.
+        """
+        noted, crashed = [], {i.scope for i in self.incidents() if self._role(i) != "context"}
         for incident in self.incidents():
             signature = self._catalogue.signatures[incident.signature]
-            if signature.role == "context" and signature.severity != "info":
+            if signature.role == "context" and signature.severity != "info" and incident.scope not in crashed:
                 noted.append(
                     Diagnosis(
                         incident=incident,
@@ -111,10 +114,8 @@ class Casebook:
                 )
         return noted
 
-    @property
-    def waiting(self) -> bool:
-        """Whether anything has yet to settle."""
-        return bool(self._open.waiting)
+    def _role(self, incident: Incident) -> Role:
+        return self._catalogue.signatures[incident.signature].role
 
     def unsaved(self) -> dict[str, str | None]:
         """Entries that changed since `saved`: JSON by number, or None where gone."""

@@ -141,6 +141,7 @@ def _read_packs(texts: Sequence[Text], problems: list[Problem]) -> list[PackFile
     from pydantic import ValidationError  # with schema and YAML 0.2 s that a start from compiled packs does without
 
     from exporter.core import signatures
+    from exporter.core.validation import validation_problems
     from exporter.core.yamltext import parse
 
     files: list[PackFile] = []
@@ -151,7 +152,7 @@ def _read_packs(texts: Sequence[Text], problems: list[Problem]) -> list[PackFile
         except InvalidInput as error:
             problems.extend(error.problems)
         except ValidationError as error:
-            problems.extend(signatures.validation_problems(document, error))
+            problems.extend(validation_problems(document, error))
     return files
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from exporter.core import decode
@@ -73,6 +74,10 @@ class LogState:
 class _Tally:
     matches: list[Match] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+
+
+class _LinesToCome(Exception):
+    """What a line shows depends on lines that are not there yet."""
 
 
 class Pipeline:
@@ -212,10 +217,9 @@ class _Work:
         if not trial.lines:
             return True
         behind: Sequence[tuple[int, int]] = ()
+        complete = True
         if trial.lines > 1:
             behind, complete = following(chunk.data, line_stop, trial.lines - 1)
-            if not complete and may_wait:
-                return False
         for part, start, stop in pieces(block, line, MAX_TEXT):
             if carried:
                 text = block[start:stop].decode("utf-8", "backslashreplace")
@@ -224,7 +228,11 @@ class _Work:
                 record = self._record(start, stop)
                 if start == candidate.start:
                     self._times[start] = record.time
-            self._match(candidate, self._offset_of(part), record, trial, line.gates, behind)
+            try:
+                texts = partial(self._texts, behind, waits=not complete and may_wait)
+                self._match(candidate, self._offset_of(part), record, trial, line.gates, texts)
+            except _LinesToCome:
+                return False
         return True
 
     def heads_before(self, at: int) -> Iterator[bytes]:
@@ -233,8 +241,10 @@ class _Work:
             yield self.chunk.data[start : min(stop, start + _HEAD)]
         yield from self._heads
 
-    def _texts(self, ranges: Iterable[tuple[int, int]]) -> list[str]:
+    def _texts(self, ranges: Iterable[tuple[int, int]], *, waits: bool) -> list[str]:
         """The texts of the lines behind one. What users wrote there breaks off a block."""
+        if waits:
+            raise _LinesToCome
         records = [self._record(start, stop) for start, stop in ranges]
         return [record.text if self._is_trusted(record) else "" for record in records]
 
@@ -249,12 +259,12 @@ class _Work:
         record: Record,
         trial: Trial,
         gates: frozenset[int],
-        behind: Iterable[tuple[int, int]],
+        behind: Callable[[], Sequence[str]],
     ) -> None:
         if not self._is_trusted(record):
             self._count_once(offset, _ECHO)
             trial = self.pipeline.trials.under(gates, self.chunk.source, trusted=False)
-        found, echo, unknown_crash = trial.shown(record.text, lambda: self._texts(behind))
+        found, echo, unknown_crash = trial.shown(record.text, behind)
         if echo:
             self._count_once(offset, _ECHO)
         if unknown_crash:

@@ -16,14 +16,12 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     model_validator,
 )
 
 from exporter.core import gates, knowledge, patterns
 from exporter.core.knowledge import FLAGS
 from exporter.core.model import Layer, Role, Severity, SourceKind, Vendor, Verdict
-from exporter.core.problems import Document, Loc, Problem
 from exporter.core.versions import VersionRange
 
 MAX_LINES = 12  # the longest block known is amdgpu's page fault with 11 lines
@@ -246,48 +244,3 @@ class Pack(PackModel):
         written = self.model_dump(by_alias=True, exclude_defaults=True)
         pack: knowledge.Pack = knowledge.from_written(knowledge.Pack, written)
         return pack
-
-
-class LocatedError(ValueError):
-    """An error of a model's own check, at a place inside the model."""
-
-    def __init__(self, loc: Loc, what: str) -> None:
-        self.loc = loc
-        super().__init__(what)
-
-
-def validation_problems(document: Document, error: ValidationError) -> list[Problem]:
-    """pydantic's errors, each at its place in the user's text and in our words, in the order of the text.
-
-    Of a choice between a word and a mapping, whoever wrote the mapping is told what is wrong inside it, and no words.
-    """
-    told = [(_loc(e, document), e) for e in error.errors(include_url=False)]
-    above = {loc[:depth] for loc, _ in told for depth in range(len(loc))}
-    problems = [document.problem(loc, _say(e)) for loc, e in told if e["type"] != "literal_error" or loc not in above]
-    return sorted(problems, key=lambda p: (p.line, p.col))
-
-
-def _loc(error: Any, document: Document) -> Loc:
-    """Where an error is. pydantic also names the branch of a union that it tried; the text has no such key."""
-    inner = error.get("ctx", {}).get("error")
-    told = (*error["loc"], *inner.loc) if isinstance(inner, LocatedError) else tuple(error["loc"])
-    loc: Loc = ()
-    for part in told:
-        if (*loc, part) in document.places or (error["type"] == "missing" and part is told[-1]):
-            loc = (*loc, part)
-    return loc
-
-
-def _say(error: Any) -> str:
-    """pydantic's message in our words: what is wrong, then what to do."""
-    kind, value, message = error["type"], error.get("input"), str(error["msg"])
-    if kind == "extra_forbidden":
-        return "no such key here; check its spelling, or remove it"
-    if kind == "missing":
-        return "missing; add it"
-    if kind == "union_tag_invalid":
-        return f"{error['ctx']['tag']!r} is none of {error['ctx']['expected_tags']}; take one of them"
-    if kind == "value_error":
-        return message.removeprefix("Value error, ")
-    shown = f" (got {value!r})" if isinstance(value, str | int | float | bool) and len(str(value)) < 80 else ""
-    return message[0].lower() + message[1:] + shown

@@ -178,6 +178,8 @@ class Finder:
             self._refuse_binary(path, inode_of(status), status.st_size)
             return
         log = self._register.new(base, position, now)
+        if offset and offset == status.st_size:
+            log.take_up()  # passed over to its end: there is nothing to read yet
         log.judged = bool(head.strip(b"\0"))
         self._take(log, path, file, now)
 

@@ -9,6 +9,7 @@ from exporter.sources.tail import Log
 
 IDLE_SECONDS = 300.0  # an open file keeps its mount busy and, once deleted, its disk space
 MIN_FILES = 8
+TIDY_SECONDS = 1.0  # between two looks at all of them, unless there are too many
 FEWER_SECONDS = 60.0  # how long descriptors stay scarce once one was refused
 
 
@@ -20,6 +21,7 @@ class OpenLogs:
         self._most = max(MIN_FILES, min(limit, soft // 3))  # a walk may hold twice as many for a moment
         self._limit = self._most
         self._fewer_until = 0.0
+        self._tidied = -TIDY_SECONDS
         self._used: dict[Log, float] = {}
 
     def __len__(self) -> int:
@@ -52,6 +54,9 @@ class OpenLogs:
         """Close what is too many or long idle; deleted files only when there is nothing else to close."""
         if now >= self._fewer_until:
             self._limit = self._most
+        if len(self._used) <= self._limit and now - self._tidied < TIDY_SECONDS:
+            return
+        self._tidied = now
         self._used = {log: used for log, used in self._used.items() if log.reader is not None}
         excess = max(0, len(self._used) - self._limit)
         first_in_line = sorted(self._used, key=lambda log: log.unlinked)  # stable: the least recently read first

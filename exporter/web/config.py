@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from exporter.core.problems import Document, InvalidInput
-from exporter.core.signatures import LocatedError, validation_problems
+from exporter.core.validation import LocatedError, validation_problems
 
 TlsVersion = Literal["TLS12", "TLS13"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from exporter.core.problems import InvalidInput, Problem
-from exporter.core.signatures import LocatedError
+from exporter.core.validation import LocatedError
 from exporter.core.yamltext import MAX_CHARS, parse
 from exporter.web import config as web_config
 from exporter.web.config import TlsConfig, WebConfig

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
-from exporter.core.signatures import LocatedError
+from exporter.core.validation import LocatedError
 from exporter.web.config import CIPHER_SUITES, CURVES, TlsConfig
 
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}

@@ -40,11 +40,9 @@ def test_an_incident_is_told_of_once_when_it_has_settled() -> None:
     book = casebook()
     book.add([match("xid_79", 0, source="kernel")])
     assert told(book.settle(NOW + 14, facts_at)) == []
-    assert book.waiting
     assert book.open_by_signature() == {"xid_79": 1}
     assert told(book.settle(NOW + 15, facts_at)) == [("xid_79", "root", "bad_cable")]
     assert told(book.settle(NOW + 16, facts_at)) == []
-    assert not book.waiting
     assert book.open_by_signature() == {}
 
 

@@ -16,6 +16,7 @@ signatures:
   - {id: anyones, sources: [kernel], trust: anyone, patterns: ['anyone may say so']}
   - {id: cpp_throw, sources: [job, kernel], lines: 2, patterns: ['terminate called\n +what\(\): (?P<what>.*)']}
   - {id: numbered, lines: 2, patterns: ['thrown number \d']}
+  - {id: any_throw, lines: 2, yields_to: [gpu_fault], patterns: ['GPU fault.*\n +thrown']}
   - {id: cache_warning, role: context, patterns: ['cache not writable: (?P<folder>\S+)']}
 log_facts:
   - {id: torch_version, patterns: ['torch version (?P<version>\S+)'], set: {torch_version: '{version}'}}
@@ -215,6 +216,13 @@ def test_a_block_whose_rest_does_not_come_is_taken_as_it_is(pipeline: Pipeline, 
     log = Tail(pipeline)
     log.offer(b"terminate called GPU fault\n")
     assert log.offer(end=end).consumed == 27
+    assert log.places == [("gpu_fault", 1, 0)]
+
+
+def test_a_line_does_not_wait_for_what_would_yield_to_it(pipeline: Pipeline) -> None:
+    log = Tail(pipeline)
+    assert log.offer(b"GPU fault\n").consumed == 10
+    log.offer(b" thrown\n")
     assert log.places == [("gpu_fault", 1, 0)]
 
 

@@ -66,7 +66,7 @@ def test_nobody_else_may_read_what_the_daemon_keeps_whatever_the_umask(
     with (node.logs / "job.log").open("a") as log:
         log.write(LINE)
     kept = node.folder / "above"
-    eventually(lambda: list(kept.glob("state/journal/*.jsonl")))
+    eventually(lambda: list(kept.glob("state/journal/*.jsonl")) or None)
     modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (kept, *kept.rglob("*"))}
     assert {"state.sqlite", "state.sqlite-wal", "lock", "journal-000001.jsonl"} <= {path.name for path in modes}
     assert modes == {path: 0o700 if path.is_dir() else 0o600 for path in modes}
@@ -81,7 +81,7 @@ def test_a_file_of_an_earlier_version_that_others_could_read_is_closed_to_them(
         (tmp_path / "state" / name).touch(mode=0o644)
     node = make_node()
     node.start()
-    eventually(lambda: (journal / "journal-000001.jsonl").stat().st_size)
+    eventually(lambda: (journal / "journal-000001.jsonl").stat().st_size or None)
     assert stat.S_IMODE((journal / "journal-000001.jsonl").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "state/lock").stat().st_mode) == 0o600
 

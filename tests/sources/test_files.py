@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from exporter.sources.files import UNTOLD_LOOKS
 from exporter.sources.register import origin_of, split_origin
 from tests.tailing import Node, lines, write
 
@@ -268,19 +269,30 @@ def test_links_between_folders_lead_in_no_circle(tmp_path: Path) -> None:
     assert Node(tmp_path / "logs/**/*.log").settle().seen == [1]
 
 
-def test_an_idle_log_is_looked_at_every_ten_seconds_and_a_busy_one_in_every_poll(tmp_path: Path) -> None:
-    paths = [tmp_path / f"{number}.log" for number in range(40)]
+def test_where_no_event_tells_so_many_quiet_logs_are_looked_at_in_a_poll_and_busy_ones_in_every(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.log" for number in range(UNTOLD_LOOKS + 40)]
     for path in paths:
         write(path, b"banner\n")
     node = Node(tmp_path / "*.log").rescan().poll(70.0).poll()
     for number, path in enumerate(paths):
         write(path, lines(number))
-    node.poll(0.5)
-    assert 1 <= len(node.seen) <= 5
-    assert node.poll(0.5, times=20).seen == list(range(40))
+    assert len(node.poll(0.5).seen) == UNTOLD_LOOKS
+    assert node.poll(0.5).seen == list(range(len(paths)))
     for number, path in enumerate(paths):
-        write(path, lines(100 + number))
-    assert len(node.poll(0.1).seen) == 80
+        write(path, lines(1000 + number))
+    assert len(node.poll(0.1).seen) == 2 * len(paths)
+
+
+def test_what_has_been_quiet_for_days_before_the_first_start_is_not_looked_at_in_every_poll(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.log" for number in range(UNTOLD_LOOKS + 40)]
+    for path in paths:
+        write(path, b"banner\n")
+        os.utime(path, (0, 0))
+    node = Node(tmp_path / "*.log", first_start=True, start="end").poll()
+    for number, path in enumerate(paths):
+        write(path, lines(number))
+    assert len(node.poll(0.5).seen) == UNTOLD_LOOKS
+    assert node.poll(0.5).seen == list(range(len(paths)))
 
 
 def test_the_clock_may_step_34(node: Node, log: Path) -> None:

@@ -111,6 +111,17 @@ def test_a_new_snapshot_is_seen_by_the_next_scrape() -> None:
     assert b"gpufault_source_lag_seconds 7.0" in exposition.render(TEXT, None).body
 
 
+def test_of_a_new_snapshot_each_format_shows_every_family_as_it_is_now() -> None:
+    later = Family(INCIDENTS.name, INCIDENTS.kind, INCIDENTS.help, INCIDENTS.labels, {("a", "b"): 7})
+    latest = [SNAPSHOT, MetricsSnapshot((later, LAG)), MetricsSnapshot((LAG,)), SNAPSHOT]
+    exposition = Exposition(lambda: latest[0])
+    while latest:
+        for accept in (TEXT, OPENMETRICS):
+            expected = samples(rendered(*latest[0].families, accept=accept))
+            assert samples(exposition.render(accept, None)) == expected
+        latest.pop(0)
+
+
 def test_formats_beyond_the_bound_are_rendered_but_not_kept() -> None:
     exposition = Exposition(lambda: SNAPSHOT)
     asked = [f"application/openmetrics-text;version=1.0.{patch}" for patch in range(MAX_BODIES + 1)]

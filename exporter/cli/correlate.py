@@ -1,0 +1,90 @@
+"""`gpufault correlate`: which configuration makes which crash more frequent, once."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from exporter.cli import options as flags
+from exporter.cli import sources
+from exporter.cli.spans import moment, seconds
+
+HELP = "which configuration makes which crash more frequent, over all nodes of a fleet"
+DESCRIPTION = (
+    "Reads node journals (JSONL, also .gz and .zst, or Parquet, in any depth below DIR), or what a Prometheus has scraped "
+    "from the nodes. Tests every fact against every signature, by distinct nodes that crashed first, facts as of the crash, "
+    "and hours of exposure. What passes the false-discovery gate is a candidate; a later window makes it confirmed. Exit "
+    "code 1 if there is a finding, 0 if there is none, 3 if nothing could be read."
+)
+WINDOW = "7d"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--journal", metavar="DIR", help="a folder of node journals, or one file")
+    source.add_argument(
+        "--prometheus", metavar="URL", help="Prometheus, Thanos, Mimir or VictoriaMetrics that scrapes the node daemons"
+    )
+    sources.add_prometheus(parser)
+    parser.add_argument("--window", metavar="7d", help=f"how long; it ends at --end; default: {WINDOW}")
+    parser.add_argument("--start", metavar="TIME", help="RFC 3339 or Unix seconds")
+    parser.add_argument("--end", metavar="TIME", help="RFC 3339 or Unix seconds; default: the newest record, or now")
+    parser.add_argument("--format", default="text", choices=("text", "json"), help="default: text")
+    parser.add_argument("--output", metavar="FILE", help="write the result here instead of stdout")
+    flags.add(
+        parser,
+        "--findings.file",
+        metavar="FILE",
+        help="remember findings here, so that later runs confirm them; without it, the window before is looked at",
+    )
+    flags.add_catalogue(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.start and options.window:
+        print("gpufault correlate: --start and --window both say where it begins; give one", file=sys.stderr)
+        return 2
+    try:
+        from exporter.fleet import store
+        from exporter.fleet.catalogued import catalogued
+        from exporter.fleet.correlate import correlate, remember
+        from exporter.fleet.load import load
+        from exporter.fleet.observed import Window
+        from exporter.fleet.plain import plain
+        from exporter.fleet.text import text
+    except ModuleNotFoundError as error:
+        print(f"gpufault: {error.name} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
+        return 3
+    from exporter import packs
+
+    now = time.time()
+    start, end = moment("--start", options.start), moment("--end", options.end)
+    span = seconds("--window", options.window or WINDOW)
+    if options.prometheus:
+        stop = end if end is not None else now
+        loaded = sources.history(options, Window(start=start if start is not None else stop - span, end=stop))
+    else:
+        loaded = load(Path(options.journal), now=now, start=start, end=end, span=span)
+    catalogue = packs.load([Path(d) for d in options.signatures_dir or ()])
+    vendors = {signature.id: signature.vendor for signature in catalogue.signatures.values()}
+    observed = replace(loaded.observed, vendors={**vendors, **loaded.observed.vendors})
+    kept = Path(options.findings_file) if options.findings_file else None
+    remembered = store.read(kept) if kept else ()
+    if loaded.before is not None:
+        earlier = remember(correlate(observed, loaded.before), remembered)
+        remembered = tuple({(r.signature, r.direction, r.facts): r for r in (*earlier, *remembered)}.values())
+    found = correlate(observed, loaded.window, remembered, catalogued(observed, catalogue))
+    if kept:
+        store.write(kept, remember(found, remembered))
+    color = not options.output and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    told = json.dumps(plain(found), indent=1) + "\n" if options.format == "json" else text(found, color=color)
+    if options.output:
+        Path(options.output).write_text(told, encoding="utf-8")
+    else:
+        sys.stdout.write(told)
+    return 1 if found.findings else 0

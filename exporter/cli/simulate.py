@@ -1,0 +1,88 @@
+"""`gpufault simulate`: a fleet with known causes, to see what the correlator makes of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from exporter.cli.spans import seconds
+
+HELP = "a fleet with planted causes, as journals or as OpenMetrics history"
+DESCRIPTION = (
+    "Writes the journals of a simulated fleet into a new or empty folder, for `gpufault correlate --journal`, or what a "
+    "Prometheus would have scraped from it, for `promtool tsdb create-blocks-from openmetrics`. One seed, one fleet."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("output", metavar="OUTPUT", help="a folder, or a file with --format openmetrics (- is stdout)")
+    parser.add_argument("--format", default="journal", choices=("journal", "openmetrics"), help="default: journal")
+    parser.add_argument(
+        "--case", metavar="CAUSE", help="one of the five founding cases, by its root cause; `list` names them"
+    )
+    parser.add_argument("--nodes", type=int, metavar="N", help="default: 2000")
+    parser.add_argument("--window", metavar="7d", help="how long; default: 7d")
+    parser.add_argument("--seed", type=int, metavar="N", help="default: 0")
+    parser.add_argument("--rate", type=float, metavar="R", help="crashes per 1,000 busy node-days; default: 6.5")
+    parser.add_argument("--facts", type=int, metavar="N", help="default: 24")
+    parser.add_argument("--signatures", type=int, metavar="N", help="default: 12")
+    parser.add_argument("--causes", type=int, default=0, metavar="N", help="plant so many causes at random")
+    parser.add_argument("--rate-ratio", type=float, default=8.0, metavar="R", help="of the planted causes; default: 8")
+    parser.add_argument("--twins", type=int, metavar="N", help="facts that copy another but for 2 %%")
+    parser.add_argument("--lemon", type=float, metavar="R", help="how much worse one node in a hundred is")
+    parser.add_argument(
+        "--multi-node", type=float, metavar="SHARE", help="of the crashes that take a whole job's nodes"
+    )
+    parser.add_argument("--reimaged", type=float, metavar="SHARE", help="of the crashed nodes that get a new image")
+    parser.add_argument("--busy-tied", action="store_true", help="how busy a node is goes with one of its facts")
+    parser.add_argument("--heartbeat", metavar="6h", help="between two heartbeats; default: 6h")
+
+
+def run(options: argparse.Namespace) -> int:
+    try:
+        from exporter.fleet.founding import CASES
+        from exporter.fleet.journals import write_journals, write_openmetrics
+        from exporter.fleet.simulate import Plan, random_causes, simulate
+    except ModuleNotFoundError as error:
+        print(f"gpufault: {error.name} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
+        return 3
+    if options.case == "list":
+        print("\n".join(CASES))
+        return 0
+    if options.case and options.case not in CASES:
+        print(f"gpufault simulate: {options.case!r} is no founding case; one of: {', '.join(CASES)}", file=sys.stderr)
+        return 2
+    given = {
+        name: value
+        for name in ("nodes", "seed", "rate", "facts", "signatures", "twins", "lemon", "multi_node", "reimaged")
+        if (value := getattr(options, name)) is not None
+    }
+    if options.heartbeat:
+        given["beat_hours"] = seconds("--heartbeat", options.heartbeat) / 3600
+    if wrong := [name for name, value in given.items() if value < 0 or (name in ("nodes", "signatures") and value < 1)]:
+        print(f"gpufault simulate: --{wrong[0].replace('_', '-')} is too small", file=sys.stderr)
+        return 2
+    if options.window:
+        given["days"] = seconds("--window", options.window) / 86400
+    plan = replace(CASES.get(options.case) or Plan(), **given, busy_tied=options.busy_tied)
+    if options.causes:
+        plan = random_causes(plan, options.causes, options.rate_ratio)
+    fleet = simulate(plan)
+    if options.format == "openmetrics":
+        if options.output == "-":
+            write_openmetrics(fleet, sys.stdout)
+        else:
+            with open(options.output, "w", encoding="utf-8") as file:
+                write_openmetrics(fleet, file)
+    else:
+        folder = Path(options.output)
+        if folder.exists() and any(folder.iterdir()):
+            raise FileExistsError(f"{folder}: is not empty; two fleets in one folder would be read as one")
+        lines = write_journals(fleet, folder)
+        print(f"{folder}: {lines} records of {len(fleet.observed.nodes)} nodes", file=sys.stderr)
+    for cause in fleet.planted:
+        facts = " and ".join(f"{fact}={value}" for fact, value in cause.facts)
+        print(f"planted: {cause.signature} {cause.ratio:g} times as frequent with {facts}", file=sys.stderr)
+    return 0

@@ -1,0 +1,117 @@
+"""What a fleet has shown: nodes, their facts over time, their incidents and the hours in which they were watched.
+
+Only data lives here, as columns of arrays: a fleet of 100,000 nodes has millions of rows. Texts are numbered; -1 stands
+for "not known". Times are Unix seconds, durations hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Texts = NDArray[np.object_]
+
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+
+NOT_KNOWN = -1
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A span of time: from `start` up to, and without, `end`."""
+
+    start: float
+    end: float
+
+    @property
+    def hours(self) -> float:
+        return (self.end - self.start) / 3600
+
+
+NOTES = frozenset({"busy_hours_missing", "jobs_not_visible"})  # gaps of precision, not of sight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Something that was not seen, or could not be used: a kind for programs, a sentence for people."""
+
+    kind: str
+    count: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactRows:
+    """All that was known of a node from a time on. `codes[row, fact]` numbers the value in `values[fact]`."""
+
+    names: tuple[str, ...]
+    values: tuple[tuple[str, ...], ...]
+    node: Ints
+    since: Floats
+    codes: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beats:
+    """For how many hours up to `end` a node was watched, and for how many of these (times GPUs) its GPUs were busy; NaN
+    where that is not known.
+    """
+
+    node: Ints
+    end: Floats
+    hours: Floats
+    busy: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incidents:
+    """One row an incident that is no consequence of another."""
+
+    node: Ints
+    time: Floats
+    signature: Ints
+    job: Ints
+    user: Ints
+    id: Texts
+    gpu: Texts
+
+    def take(self, rows: Ints | Bools) -> Incidents:
+        """Some of the rows, in the order asked for."""
+        return Incidents(
+            node=self.node[rows], time=self.time[rows], signature=self.signature[rows], job=self.job[rows],
+            user=self.user[rows], id=self.id[rows], gpu=self.gpu[rows],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """A fleet over some time, and what is missing from the sight of it."""
+
+    nodes: tuple[str, ...]
+    signatures: tuple[str, ...]
+    facts: FactRows
+    beats: Beats
+    incidents: Incidents
+    vendors: Mapping[str, str] = field(default_factory=dict)  # of signatures
+    gaps: tuple[Gap, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What was read, and the window asked for."""
+
+    observed: Observed
+    window: Window
+    before: Window | None  # of the same length, just before, where the source reaches back so far
+
+
+def printable(text: str) -> str:
+    """A name or value from a record as it may go to a terminal: whoever writes a journal must not move its cursor."""
+    return text.translate(_CONTROLS)

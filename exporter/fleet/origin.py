@@ -1,0 +1,45 @@
+"""Origins: which incidents are one fault. Lines become incidents, and all nodes of a job become the node that failed first.
+
+The unit of evidence of everything statistical here is a distinct origin node. Counting a job's nodes one by one gives
+1,400 false findings on a fleet of 20,000 nodes without any cause; counting a lemon's incidents gives dozens.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from exporter.fleet.observed import Incidents, Ints
+
+GAP_SECONDS = 60.0  # the node daemon's own window; coarser than the 5 s in which Xids repeat (arXiv:2503.11901)
+
+
+def origins(incidents: Incidents) -> Incidents:
+    """The first incident of each job and signature, and of each burst on a node where no job is known, by time.
+
+    Of several at the very same time the id decides, then the order given; not the node's name, which would favour low
+    numbers, hence racks.
+    """
+    ordered = incidents.take(_by_time(incidents))
+    with_job = np.flatnonzero(ordered.job >= 0)
+    _, first = np.unique(np.stack([ordered.job[with_job], ordered.signature[with_job]]), axis=1, return_index=True)
+    without = np.flatnonzero(ordered.job < 0)
+    order = np.lexsort((without, ordered.signature[without], ordered.node[without]))
+    without = without[order]
+    begins = np.ones(len(without), dtype=bool)
+    begins[1:] = (
+        (np.diff(ordered.node[without]) != 0)
+        | (np.diff(ordered.signature[without]) != 0)
+        | (np.diff(ordered.time[without]) > GAP_SECONDS)
+    )
+    return ordered.take(np.sort(np.concatenate([with_job[first], without[begins]])))
+
+
+def first_on_each_node(found: Incidents) -> Incidents:
+    """The first origin of each node and signature: the units of evidence. `found` is sorted by time."""
+    _, first = np.unique(np.stack([found.node, found.signature]), axis=1, return_index=True)
+    return found.take(np.sort(first))
+
+
+def _by_time(incidents: Incidents) -> Ints:
+    tie = np.unique(incidents.id.astype(str), return_inverse=True)[1]
+    return np.lexsort((tie, incidents.time))

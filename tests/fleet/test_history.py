@@ -1,0 +1,165 @@
+"""Asking a Prometheus: what is sent, what a partial or a foreign answer is taken for, and a real one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import threading
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.cli.main import main
+from exporter.fleet.correlate import correlate
+from exporter.fleet.founding import CASES
+from exporter.fleet.history import load
+from exporter.fleet.journals import write_openmetrics
+from exporter.fleet.promapi import NoAnswer, connect
+from exporter.fleet.simulate import simulate
+
+from .small import WEEK
+
+Asked = list[tuple[str, dict[str, str], dict[str, str]]]
+
+
+@pytest.fixture
+def answering() -> Iterator[Callable[..., tuple[str, Asked]]]:
+    """A server that gives one answer to everything, and what it was asked."""
+    servers = []
+
+    def answer(body: str, status: int = 200) -> tuple[str, Asked]:
+        asked: Asked = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                form = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                asked.append((self.path, dict(urllib.parse.parse_qsl(form)), dict(self.headers)))
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}", asked
+
+    yield answer
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def success(result: list[dict[str, Any]], **more: Any) -> str:
+    return json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}, **more})
+
+
+def test_questions_are_posted_and_refuse_partial_answers(answering: Callable[..., tuple[str, Asked]]) -> None:
+    url, asked = answering(success([{"metric": {"instance": "a"}, "value": [1.0, "2"]}]))
+    found = connect(url, user="me", password="x", tenant="team").at("up", 5)
+    path, form, headers = asked[0]
+
+    assert [(s.labels, s.samples) for s in found] == [({"instance": "a"}, [(1.0, 2.0)])]
+    assert path == "/api/v1/query"
+    assert form == {"query": "up", "time": "5.000", "partial_response": "false", "dedup": "true"}
+    assert headers["Authorization"] == "Basic bWU6eA=="
+    assert {k.lower(): v for k, v in headers.items()}["x-scope-orgid"] == "team"
+
+
+def test_a_warning_makes_the_answer_incomplete(answering: Callable[..., tuple[str, Asked]]) -> None:
+    url, _ = answering(success([], warnings=["store 10.0.0.3 did not answer"]))
+    found = correlate(load(connect(url), WEEK).observed, WEEK)
+
+    assert found.complete is False
+    assert any("store 10.0.0.3 did not answer" in gap.what for gap in found.gaps)
+
+
+def test_a_selector_that_meets_nobody_is_no_all_clear(answering: Callable[..., tuple[str, Asked]]) -> None:
+    url, _ = answering(success([]))
+    found = correlate(load(connect(url), WEEK).observed, WEEK)
+
+    assert found.complete is False
+    assert "no_targets" in {gap.kind for gap in found.gaps}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "told"),
+    [
+        ('{"status": "error", "error": "too many samples"}', 422, "too many samples"),
+        ("<html>log in</html>", 200, "Expecting value"),
+        ('{"status": "error"}', 200, "no answer of a Prometheus API"),
+        ("gone", 503, "503"),
+    ],
+)
+def test_a_refusal_is_told_with_its_reason(
+    answering: Callable[..., tuple[str, Asked]], body: str, status: int, told: str
+) -> None:
+    url, _ = answering(body, status)
+
+    with pytest.raises(NoAnswer, match=told):
+        connect(url).at("up", 5)
+
+
+def test_an_api_that_is_not_there_is_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+
+    assert main(["correlate", "--prometheus", f"http://127.0.0.1:{port}"]) == 3
+    assert str(port) in capsys.readouterr().err
+
+
+def test_an_address_without_scheme_is_told_with_what_to_write(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["correlate", "--prometheus", "prometheus:9090"]) == 1
+    assert "http://" in capsys.readouterr().err
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(not shutil.which("promtool"), reason="needs prometheus (apt install prometheus)")
+def test_a_real_prometheus_shows_what_the_journals_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = CASES["miopen_backward_weights_rocm_6_3_0"]
+    fleet = simulate(replace(case, nodes=200, rate=500, facts=6, signatures=3, days=1.5, reimaged=0.5))
+    with open(tmp_path / "history.txt", "w") as file:
+        write_openmetrics(fleet, file)
+    subprocess.run(
+        ["promtool", "tsdb", "create-blocks-from", "openmetrics", "history.txt", "data"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )
+    (tmp_path / "prometheus.yml").write_text("global: {scrape_interval: 5m}\n")
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        url = f"http://127.0.0.1:{held.getsockname()[1]}"
+    served = subprocess.Popen(
+        ["prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data",
+         "--storage.tsdb.retention.time=50y", f"--web.listen-address={url[7:]}", "--log.level=error"]
+    )  # fmt: skip
+    try:
+        ready = threading.Event()
+        for _ in range(300):
+            try:
+                with urllib.request.urlopen(f"{url}/-/ready", timeout=1):
+                    break
+            except OSError:
+                ready.wait(0.1)
+        window = ("--start", str(fleet.window.start), "--end", str(fleet.window.end))
+        assert main(["correlate", "--format", "json", "--prometheus", url, *window]) == 1
+    finally:
+        served.terminate()
+        served.wait()
+    found = json.loads(capsys.readouterr().out)
+    own = correlate(fleet.observed, fleet.window)
+
+    assert found["findings"][0]["facts"][0] == {"fact": "rocm_version", "value": "6.3.0"}
+    assert found["complete"] is True
+    assert (found["nodes"], found["incidents"]) == (own.nodes, own.incidents)
+    assert abs(found["findings"][0]["observed"] - own.findings[0].observed) <= 2  # crashes of one scrape are one job

@@ -1,0 +1,128 @@
+"""Lemons, changes, exposed nodes, reliability: what else a window tells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from exporter.fleet.correlate import correlate
+from exporter.fleet.finding import FactValue
+from exporter.fleet.observed import Incidents
+from exporter.fleet.reliability import interval
+
+from .small import WEEK, fleet
+
+FLEET = [(f"n{i:03}", 0, {"color": str(i % 2), "gpu_count": "8"}) for i in range(200)]
+
+
+def usual(every: int = 20) -> list[tuple[str, float, str, str | None]]:
+    """One crash on every twentieth node."""
+    return [(f"n{i:03}", (i % 7) + 0.5, "x", f"u{i}") for i in range(0, 200, every)]
+
+
+def with_gpu(incidents: Incidents, gpu: str) -> Incidents:
+    return replace(incidents, gpu=np.full(len(incidents.node), gpu, dtype=object))
+
+
+def test_a_node_that_crashes_every_day_under_job_after_job_is_a_lemon() -> None:
+    found = correlate(fleet(FLEET, [*usual(), *(("n007", d + 0.1, "x", f"j{d}") for d in range(6))]), WEEK).lemons
+
+    assert [(each.kind, each.name, each.incidents, each.jobs, each.days) for each in found] == [
+        ("node", "n007", 6, 6, 6)
+    ]
+
+
+def test_one_job_in_a_loop_makes_no_lemon() -> None:
+    rows = [("n007", d + 0.1, f"x{d}", "same") for d in range(6)]
+
+    assert correlate(fleet(FLEET, [*usual(), *rows]), WEEK).lemons == ()
+
+
+def test_many_jobs_of_one_day_make_no_lemon() -> None:
+    rows = [("n007", 2 + d / 10, "x", f"j{d}") for d in range(6)]
+
+    assert correlate(fleet(FLEET, [*usual(), *rows]), WEEK).lemons == ()
+
+
+def test_a_lemon_gpu_is_followed_to_its_next_node() -> None:
+    slot = "gpu_serial.0000:c1:00.0"
+    facts = [(n, d, {**known, slot: f"S{n}"}) for n, d, known in FLEET]
+    facts += [("n007", 3, {**FLEET[7][2], slot: "new"}), ("n150", 3, {**FLEET[150][2], slot: "Sn007"})]
+    rows = [("n007", 0.5, "x", "a"), ("n007", 1.5, "x", "b"), ("n150", 4.5, "x", "c"), ("n150", 5.5, "x", "d")]
+    observed = fleet(facts, [*usual(25), *rows])
+    observed = replace(observed, incidents=with_gpu(observed.incidents, "0000:c1:00.0"))
+    gpus = [each for each in correlate(observed, WEEK).lemons if each.kind == "gpu"]
+
+    assert [(each.name, each.node, each.incidents) for each in gpus] == [
+        ("Sn007", "n150", 5)
+    ]  # one of them is a usual crash of n150
+
+
+def test_nodes_under_a_finding_that_have_not_crashed_are_exposed_with_the_crashes_to_expect() -> None:
+    facts = [(f"n{i:03}", 0, {"color": "red" if i % 5 == 0 else "blue"}) for i in range(400)]
+    incidents = [(f"n{i:03}", (i % 7) + 0.3, "x", str(i)) for i in range(0, 200, 5)]
+    found = correlate(fleet(facts, incidents), WEEK)
+
+    assert str(found.findings[0].facts[0]) == "color=red"
+    assert [(each.because, each.status, each.count) for each in found.exposed] == [("color=red", "candidate", 40)]
+    assert set(found.exposed[0].nodes) == {f"n{i:03}" for i in range(200, 400, 5)}
+    assert found.exposed[0].expected_7d == pytest.approx(20.0, rel=0.01)  # 40 crashes of 80 nodes a week
+
+
+def test_nodes_under_a_cause_of_the_catalogue_are_exposed_without_any_crash() -> None:
+    found = correlate(fleet(FLEET), WEEK, causes={"bad_driver": ("x", [3, 4])})
+
+    assert [(each.because, each.nodes, each.expected_7d) for each in found.exposed] == [
+        ("bad_driver", ("n003", "n004"), 0.0)
+    ]
+
+
+def upgraded(rate_before: float, rate_after: float, controls: float, seed: int = 0) -> list[tuple[str, str, int, int]]:
+    """What 150 of 450 nodes show, upgraded on day 14 of 28, crashing at these rates a day."""
+    rng = np.random.default_rng(seed)
+    facts, incidents = [], []
+    for i in range(450):
+        node = f"n{i:03}"
+        facts.append((node, 0.0, {"driver": "1", "color": str(i % 3)}))
+        if i < 150:
+            facts.append((node, 14.0, {"driver": "2", "color": str(i % 3)}))
+        for day in range(28):
+            rate = controls if i >= 150 else rate_before if day < 14 else rate_after
+            if rng.random() < rate:
+                incidents.append((node, day + float(rng.random()), "x", f"{i}-{day}"))
+    window = replace(WEEK, end=WEEK.start + 28 * 86400)
+    found = correlate(fleet(facts, incidents, days=28), window).changes
+    return [(c.fact, c.after, int(c.ratio.value > 1), c.crashes_before < c.crashes_after) for c in found]
+
+
+def test_an_upgrade_that_makes_it_worse_is_found() -> None:
+    assert upgraded(0.005, 0.05, 0.005) == [("driver", "2", 1, True)]
+
+
+def test_an_upgrade_that_helps_is_found() -> None:
+    assert upgraded(0.05, 0.003, 0.05) == [("driver", "2", 0, False)]
+
+
+def test_an_upgrade_that_changes_nothing_is_found_no_more_often_than_the_gate_allows() -> None:
+    assert sum(bool(upgraded(0.02, 0.02, 0.02, seed)) for seed in range(15)) <= 2
+
+
+def test_mean_hours_between_crashes_come_with_an_exact_interval() -> None:
+    """Ten events: 4.80 to 18.39 (Garwood 1936)."""
+    low, high = interval(10, 1000.0)
+
+    assert (1000 / high, 1000 / low) == pytest.approx((4.795, 18.39), rel=1e-3)
+    assert interval(0, 1000.0)[1] == np.inf
+
+
+def test_reliability_counts_gpu_hours_and_what_crashes_cost() -> None:
+    found = correlate(fleet(FLEET, [("n000", 1, "x", "7"), ("n001", 1.0001, "x", "7")]), WEEK)
+
+    assert [(r.gpu_model, round(r.hours), r.incidents) for r in found.reliability] == [("unknown", 200 * 168 * 8, 1)]
+    assert found.lost_gpu_hours == 16.0
+
+
+def test_facts_print_as_people_write_them() -> None:
+    assert str(FactValue(fact="rocm_version", value="6.3.*")) == "rocm_version=6.3.*"

@@ -1,0 +1,174 @@
+"""Journals as they are found: many files, twice the same, torn lines, clocks that run ahead."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from exporter.fleet.load import Loaded, NothingToRead, load
+from exporter.fleet.prepare import prepare
+
+from .small import DAY, START
+
+FACTS = {"kind": "facts", "time": "2026-06-01T00:00:00.000Z", "node": "a", "facts": {"driver": "1", "os": None}}
+BEAT = {"kind": "heartbeat", "time": "2026-06-02T00:00:00Z", "node": "a", "hours": 24.0, "gpu_busy_hours": None}
+CRASH = {
+    "kind": "incident",
+    "id": "i1",
+    "time": "2026-06-01T12:00:00Z",
+    "node": "a",
+    "signature": "x",
+    "job": {"id": "7", "user": "u"},
+}
+NOW = START + 30 * DAY
+
+
+def written(path: Path, *records: dict[str, Any] | str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in records))
+
+
+def read(folder: Path, *, now: float = NOW, span: float = 7 * DAY) -> Loaded:
+    return load(folder, now=now, span=span)
+
+
+def kinds(loaded: Loaded) -> dict[str, int]:
+    return {gap.kind: gap.count for gap in loaded.observed.gaps}
+
+
+def test_the_records_of_a_node_are_read_and_the_window_ends_with_the_newest(tmp_path: Path) -> None:
+    written(tmp_path / "journal-000001.jsonl", FACTS, BEAT, CRASH)
+    loaded = read(tmp_path)
+    observed = loaded.observed
+
+    assert observed.nodes == ("a",)
+    assert observed.signatures == ("x",)
+    assert (observed.facts.names, observed.facts.values) == (("driver",), (("1",),))
+    assert list(observed.beats.hours) == [24.0]
+    assert loaded.window.end == pytest.approx(START + DAY, abs=0.01)
+    assert observed.gaps == ()
+
+
+def test_segments_in_any_depth_and_form_are_one_journal(tmp_path: Path) -> None:
+    written(tmp_path / "a" / "journal-000001.jsonl", FACTS)
+    (tmp_path / "b").mkdir()
+    with gzip.open(tmp_path / "b" / "journal-000002.jsonl.gz", "wt") as file:
+        file.write(json.dumps(BEAT) + "\n")
+    written(tmp_path / "crash.jsonl", CRASH)
+    parquet = str(tmp_path / "crash.parquet")
+    duckdb.execute(
+        f"COPY (SELECT * FROM read_json('{tmp_path}/crash.jsonl', format = 'newline_delimited')) TO '{parquet}'"
+    )
+    (tmp_path / "crash.jsonl").unlink()
+    observed = read(tmp_path).observed
+
+    assert (len(observed.facts.node), len(observed.beats.node), len(observed.incidents.node)) == (1, 1, 1)
+    assert observed.incidents.user[0] == 0
+
+
+def test_parquet_holds_facts_as_struct_map_or_text(tmp_path: Path) -> None:
+    for name, facts in (("s", "{'driver': '1'}"), ("m", "MAP {'driver': '1'}"), ("t", '\'{"driver": "1"}\'')):
+        row = f"SELECT 'facts' AS kind, TIMESTAMP '2026-06-01' AS time, '{name}' AS node, {facts} AS facts"
+        duckdb.execute(f"COPY ({row}) TO '{tmp_path}/{name}.parquet'")
+    observed = read(tmp_path).observed
+
+    assert observed.nodes == ("m", "s", "t")
+    assert observed.facts.values == (("1",),)
+    assert observed.facts.codes.tolist() == [[0], [0], [0]]
+
+
+def test_a_record_that_comes_twice_counts_once(tmp_path: Path) -> None:
+    written(tmp_path / "1.jsonl", FACTS, BEAT, CRASH, FACTS, BEAT, CRASH)
+    written(tmp_path / "2.jsonl", BEAT, CRASH)
+    loaded = read(tmp_path)
+
+    assert len(loaded.observed.incidents.node) == 1
+    assert prepare(loaded.observed, loaded.window).design.states.hours.sum() == pytest.approx(24.0, abs=0.01)
+
+
+def test_incidents_without_ids_are_the_same_when_all_that_tells_them_apart_is(tmp_path: Path) -> None:
+    crash = {k: v for k, v in CRASH.items() if k != "id"}
+    written(tmp_path / "1.jsonl", FACTS, BEAT, crash, crash, {**crash, "time": "2026-06-01T13:00:00Z"})
+
+    assert len(read(tmp_path).observed.incidents.node) == 2
+
+
+def test_consequences_are_no_evidence_of_their_own(tmp_path: Path) -> None:
+    cascade = {**CRASH, "id": "i2", "role": "cascade", "caused_by": "i1"}
+    peer = {**CRASH, "id": "i3", "root_cause": "peer_failure"}
+    written(tmp_path / "1.jsonl", FACTS, BEAT, CRASH, cascade, peer)
+
+    assert list(read(tmp_path).observed.incidents.id) == ["i1"]
+
+
+def test_lines_that_do_not_parse_are_counted_and_named(tmp_path: Path) -> None:
+    torn = json.dumps(CRASH)[:40]
+    written(
+        tmp_path / "1.jsonl", FACTS, torn, BEAT, "", "\x00\x00", {**CRASH, "time": "yesterday"}, {**BEAT, "hours": -3},
+        {**FACTS, "facts": "none"}, {"kind": "weather", "time": 3},
+    )  # fmt: skip
+    gap = read(tmp_path).observed.gaps[0]
+
+    assert (gap.kind, gap.count) == ("bad_lines", 5)
+    for place in (
+        "1.jsonl:2: no JSON",
+        "1.jsonl:5: no JSON",
+        "1.jsonl:6: time",
+        "1.jsonl:7: hours",
+        "1.jsonl:8: facts",
+    ):
+        assert place in gap.what
+
+
+def test_bytes_that_are_no_text_do_not_stop_the_reading(tmp_path: Path) -> None:
+    written(tmp_path / "1.jsonl", FACTS, BEAT)
+    with open(tmp_path / "1.jsonl", "ab") as file:
+        file.write(b'{"kind": "incident", "node": "\xff\xfe"}\n' + json.dumps(CRASH).encode() + b"\n\xff")
+    loaded = read(tmp_path)
+
+    assert len(loaded.observed.incidents.node) == 1
+    assert kinds(loaded) == {"bad_lines": 2}
+
+
+def test_a_node_whose_clock_runs_ahead_does_not_move_the_window(tmp_path: Path) -> None:
+    ahead = [{**record, "node": "b", "time": "2031-01-01T00:00:00Z"} for record in (FACTS, BEAT)]
+    written(tmp_path / "1.jsonl", FACTS, BEAT, CRASH, *ahead)
+    loaded = read(tmp_path)
+
+    assert loaded.window.end == pytest.approx(START + DAY, abs=0.01)
+    assert kinds(loaded) == {"clock_ahead": 2}
+    assert "b" in loaded.observed.gaps[0].what
+
+
+def test_where_all_are_ahead_it_is_our_own_clock_that_is_wrong(tmp_path: Path) -> None:
+    written(tmp_path / "1.jsonl", FACTS, BEAT, CRASH)
+
+    assert read(tmp_path, now=0.0).observed.gaps == ()
+
+
+def test_times_may_be_unix_seconds_or_carry_a_zone(tmp_path: Path) -> None:
+    zone = {**CRASH, "id": "2", "time": "2026-06-01T03:00:00+02:00"}
+    written(tmp_path / "1.jsonl", FACTS, BEAT, {**CRASH, "time": START + 3600}, zone)
+
+    assert sorted(read(tmp_path).observed.incidents.time - START) == [3600.0, 3600.0]
+
+
+@pytest.mark.parametrize("name", ["missing", "empty"])
+def test_where_no_journal_is_it_says_so(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+
+    with pytest.raises(NothingToRead, match=name):
+        read(tmp_path / name)
+
+
+def test_only_the_earlier_window_that_was_watched_is_there_to_be_compared(tmp_path: Path) -> None:
+    beats = [{**BEAT, "time": START + day * DAY} for day in range(1, 15)]
+    written(tmp_path / "1.jsonl", FACTS, *beats)
+
+    assert read(tmp_path, span=7 * DAY).before is not None
+    assert read(tmp_path, span=10 * DAY).before is None

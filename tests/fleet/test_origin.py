@@ -1,0 +1,52 @@
+"""Which incidents are one fault, and which node it began on."""
+
+from __future__ import annotations
+
+from exporter.fleet.observed import Observed
+from exporter.fleet.origin import first_on_each_node, origins
+
+from .small import DAY, fleet
+
+SECOND = 1 / DAY
+
+
+def told(observed: Observed) -> list[tuple[str, str]]:
+    found = origins(observed.incidents)
+    return [(observed.nodes[n], observed.signatures[s]) for n, s in zip(found.node, found.signature, strict=True)]
+
+
+def test_a_job_of_three_nodes_is_one_fault_of_the_node_that_failed_first() -> None:
+    rows = [("c", 1.0, "x", "7"), ("a", 1.0 + SECOND, "x", "7"), ("b", 1.0 + 2 * SECOND, "x", "7")]
+
+    assert told(fleet([], rows)) == [("c", "x")]
+
+
+def test_two_signatures_of_a_job_have_each_their_origin() -> None:
+    rows = [("a", 1.0, "x", "7"), ("b", 1.0, "y", "7"), ("b", 1.1, "x", "7")]
+
+    assert sorted(told(fleet([], rows))) == [("a", "x"), ("b", "y")]
+
+
+def test_lines_of_one_node_without_a_job_are_one_fault_until_a_minute_is_quiet() -> None:
+    rows = [("a", 1.0 + i * 50 * SECOND, "x", None) for i in range(4)] + [("a", 1.5, "x", None)]
+
+    assert told(fleet([], rows)) == [("a", "x"), ("a", "x")]
+
+
+def test_nodes_without_a_job_are_faults_of_their_own() -> None:
+    rows = [("a", 1.0, "x", None), ("b", 1.0, "x", None)]
+
+    assert sorted(told(fleet([], rows))) == [("a", "x"), ("b", "x")]
+
+
+def test_a_lemon_is_one_unit_of_evidence_however_often_it_crashes() -> None:
+    found = origins(fleet([], [("a", 1.0 + i / 10, "x", str(i)) for i in range(30)]).incidents)
+
+    assert len(found.node) == 30
+    assert len(first_on_each_node(found).node) == 1
+
+
+def test_of_two_nodes_at_the_same_time_the_incidents_id_decides_and_not_the_nodes_name() -> None:
+    rows = [("z", 1.0, "x", "7"), ("a", 1.0, "x", "7")]
+
+    assert told(fleet([], rows)) == [("z", "x")]
