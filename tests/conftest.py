@@ -1,9 +1,12 @@
 """What holds for every test: how hard Hypothesis tries, and our one flag. Fixtures live beside the tests that use them."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+
+from tests.tailing import close_nodes
 
 # No deadline: on a shared machine with two cores a single slow example says nothing about the code.
 settings.register_profile("here", deadline=None)
@@ -13,3 +16,9 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite-golden", action="store_true", help="write what comes now as what is expected")
+
+
+@pytest.fixture(autouse=True)
+def _nodes_are_closed() -> Iterator[None]:
+    yield
+    close_nodes()

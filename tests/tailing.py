@@ -54,6 +54,15 @@ def lines(*numbers: int) -> bytes:
     return b"".join(b"CRASH seq=%d\n" % number for number in numbers)
 
 
+_open: list[Node] = []
+
+
+def close_nodes() -> None:
+    """Let go of the descriptors of all nodes that tests have made and left."""
+    while _open:
+        _open[-1].close()
+
+
 class Node:
     """What a node counts. `seen` holds the numbers of all crashes counted, committed or not."""
 
@@ -80,6 +89,8 @@ class Node:
         self._start(first_start)
 
     def _start(self, first_start: bool) -> None:
+        if self not in _open:
+            _open.append(self)
         self._matches = list(self._committed)
         self.pipeline = Pipeline(CATALOGUE, engine="python", line_bytes=self._line_bytes)
         self.pipeline.restore(self._logs)
@@ -161,7 +172,9 @@ class Node:
         return self.crash()
 
     def close(self) -> None:
-        self.source.close()
+        if self in _open:
+            _open.remove(self)
+            self.source.close()
 
 
 @contextmanager
