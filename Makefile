@@ -17,16 +17,19 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help test torture soak demo lint format types docs wheel lock bench clean
+.PHONY: help test torture deploy-test soak demo lint format types docs wheel lock bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 test: $(INSTALLED)/.ready ## every test that is not heavy, on the installed wheel; ARGS='-k kmsg' passes options to pytest
 	PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m 'not heavy' $(ARGS)
 
 torture: $(INSTALLED)/.ready ## hostile scenarios against the real daemon, a thousand kills among them; half an hour
 	GPUFAULT_TORTURE_KILLS=1000 PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m torture $(ARGS)
+
+deploy-test: $(INSTALLED)/.ready ## what deploy/ ships, with the real Prometheus, Alertmanager, Slurm, Helm where they are installed
+	PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m deploy $(ARGS)
 
 demo: $(INSTALLED)/.ready ## daemon, correlator and page on this machine: no GPU, no root
 	$(INSTALLED)/bin/gpufault demo $(ARGS)
