@@ -10,7 +10,7 @@ import json
 import platform
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -255,6 +255,7 @@ class Daemon:
             engine=config.signatures.engine,
             utc_offset=-time.timezone,
             line_bytes=config.limits.line_bytes,
+            window=config.incidents.window,
         )
         self.pipeline.restore(spaces.get("logs", {}))
         incidents = config.incidents
@@ -288,8 +289,8 @@ class Daemon:
 
     def _take(self, chunk: Chunk) -> Processed:
         done = self.pipeline.process(chunk)
-        for signature, count in Counter(match.signature for match in done.matches).items():
-            self.ledger.add("gpufault_lines_matched_total", signature, chunk.source, by=count)
+        for match in done.matches:
+            self.ledger.add("gpufault_lines_matched_total", match.signature, chunk.source, by=match.lines)
         self.casebook.add(self.processes.attached(done.matches))
         for name, count in (
             ("gpufault_unmatched_error_lines_total", done.unmatched),

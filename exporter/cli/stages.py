@@ -29,7 +29,7 @@ class Reading:
             name: value
             for verdict in self.verdicts
             if verdict.outcome == "matched" and verdict.found and verdict.rule.kind == "fact"
-            for name, value in facts_of(verdict.found).items()
+            for name, value in facts_of(verdict.found, verdict.text).items()
         }
 
 
@@ -90,7 +90,7 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
     }
     yield f"  {'+' if verdict.outcome == 'matched' else '-'}        {rule.id}: {told[verdict.outcome]}"
     if verdict.outcome == "matched" and verdict.found:
-        for name, value in verdict.found.captures.items():
+        for name, value in verdict.found.captures(verdict.text).items():
             yield f"             {name} = {value}"
 
 

@@ -13,7 +13,7 @@ import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from exporter.core import kmsg
 from exporter.core.model import LogFormat, Record, SourceKind
@@ -34,22 +34,33 @@ _TAG = r"kernel(?:\[\d+\])?:"
 _MONOTONIC = r"\[ *(?P<mono>\d{1,10}\.\d{6})\](?:\[ *[TC]\d+\])? ?"
 
 
+class _Prefix:
+    """One prefix, and what it tells."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self.match = re.compile(pattern).match
+        names = re.compile(pattern).groupindex
+        self.stamp, self.syslog_time, self.mono = "stamp" in names, "mon" in names, "mono" in names
+        self.rank, self.host = "rank" in names, "host" in names
+
+
 class _Prefixes:
     """Prefixes in the order in which they are tried, and which of them can begin with a given ASCII character."""
 
     def __init__(self, *rows: tuple[str, str]) -> None:
-        compiled = [(initials, re.compile(pattern)) for initials, pattern in rows]
-        self._all = tuple(pattern for _, pattern in compiled)
+        compiled = [(initials, _Prefix(pattern)) for initials, pattern in rows]
+        self._all = tuple(prefix for _, prefix in compiled)
         self._by_initial = {
-            initial: tuple(pattern for initials, pattern in compiled if initial in initials)
+            initial: tuple(prefix for initials, prefix in compiled if initial in initials)
             for initial in map(chr, range(128))
         }
 
-    def match(self, text: str) -> re.Match[str] | None:
-        """The first prefix that a text begins with."""
-        for prefix in self._by_initial.get(text[:1], self._all):  # digits that are not ASCII are digits too
-            if found := prefix.match(text):
-                return found
+    def match(self, text: str, at: int) -> tuple[_Prefix, re.Match[str]] | None:
+        """The first prefix that a text goes on with at a place."""
+        for prefix in self._by_initial.get(text[at : at + 1], self._all):  # digits that are not ASCII are digits too
+            if found := prefix.match(text, at):
+                return prefix, found
         return None
 
 
@@ -107,8 +118,7 @@ class Clock:
     boot_time: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """A carrier's line: its text, and whether the writer's line goes on in the carrier's next one."""
 
     text: str
@@ -134,14 +144,15 @@ def time_of(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> 
     """The time that a line, or how it begins, is stamped with: that of its Record."""
     if format != "plain" or source == "kernel":
         return decode(raw, format, source, clock).time
-    text = clean(_text(raw))
+    text, at = clean(_text(raw)), 0
     for _ in range(MAX_PREFIXES):  # as in _job, up to the first stamp and no further
-        found = _JOB_PREFIXES.match(text)
-        if found is None:
+        there = _JOB_PREFIXES.match(text, at)
+        if there is None:
             break
-        if "stamp" in found.re.groupindex and (time := _from_iso(found.groupdict(), clock)) is not None:
+        prefix, found = there
+        if prefix.stamp and (time := _time(prefix, found, clock)) is not None:
             return time
-        text = text[found.end() :]
+        at = found.end()
     return None
 
 
@@ -176,7 +187,7 @@ def cri_part(raw: bytes, clock: Clock) -> Part:
     if not found:
         return Part(text, None)
     stamp = _ISO_ALONE.match(found["time"])
-    time = _from_iso(stamp.groupdict(), clock) if stamp else None
+    time = _from_iso(stamp, clock) if stamp else None
     return Part(text[found.end() :], time, found["stream"], found["part"] == "P")
 
 
@@ -192,7 +203,7 @@ def docker_part(raw: bytes, clock: Clock) -> Part:
     text = (
         entry["log"].encode("utf-8", "backslashreplace").decode()
     )  # JSON can hold half a surrogate pair, UTF-8 cannot
-    time = _from_iso(stamp.groupdict(), clock) if stamp else None
+    time = _from_iso(stamp, clock) if stamp else None
     return Part(text.removesuffix("\n"), time, str(entry.get("stream", "")), not text.endswith("\n"))
 
 
@@ -204,38 +215,45 @@ def _text(raw: bytes) -> str:
 
 
 def _job(text: str, time: float | None, clock: Clock) -> Record:
-    rank = host = None
+    rank, host, at = None, None, 0
     for _ in range(MAX_PREFIXES):
-        found = _JOB_PREFIXES.match(text)
-        if found is None:
+        there = _JOB_PREFIXES.match(text, at)
+        if there is None:
             break
-        fields = found.groupdict()
-        text = text[found.end() :]
-        time = _time(fields, clock) if time is None else time
-        rank, host = fields.get("rank") or rank, fields.get("host") or host
-    return Record(text=text, time=time, rank=rank, host=host)
+        prefix, found = there
+        at = found.end()
+        if time is None:
+            time = _time(prefix, found, clock)
+        if prefix.rank:
+            rank = found["rank"]
+        if prefix.host:
+            host = found["host"]
+    return Record(text=text[at:], time=time, rank=rank, host=host)
 
 
 def _kernel(text: str, time: float | None, clock: Clock) -> Record:
     mono = host = None
-    kernel = False
+    kernel, at = False, 0
     for _ in range(MAX_PREFIXES):
-        found = None if written_by_others(text) else _KERNEL_PREFIXES.match(text)
-        if found is None:
+        there = None if _BY_OTHERS.match(text, at) else _KERNEL_PREFIXES.match(text, at)
+        if there is None:
             break
-        fields = found.groupdict()
-        text = text[found.end() :]
-        time = _time(fields, clock) if time is None else time
-        mono = float(fields["mono"]) if fields.get("mono") else mono
-        host = fields.get("host") or host
-        kernel = kernel or found.re.pattern != _UNMARKED
-    return Record(text=text, time=time, mono=mono, host=host, kernel=kernel)
+        prefix, found = there
+        at = found.end()
+        if time is None:
+            time = _time(prefix, found, clock)
+        if prefix.mono and found["mono"]:
+            mono = float(found["mono"])
+        if prefix.host:
+            host = found["host"] or host
+        kernel = kernel or prefix.pattern != _UNMARKED
+    return Record(text=text[at:], time=time, mono=mono, host=host, kernel=kernel)
 
 
-def _time(fields: Mapping[str, Any], clock: Clock) -> float | None:
-    if fields.get("stamp"):
-        return _from_iso(fields, clock)
-    return _from_syslog(fields, clock) if fields.get("mon") else None
+def _time(prefix: _Prefix, found: re.Match[str], clock: Clock) -> float | None:
+    if prefix.stamp and found["stamp"]:
+        return _from_iso(found, clock)
+    return _from_syslog(found.groupdict(), clock) if prefix.syslog_time and found["mon"] else None
 
 
 def _kmsg(raw: bytes, clock: Clock) -> Record:
@@ -253,9 +271,10 @@ def _kmsg(raw: bytes, clock: Clock) -> Record:
     )
 
 
-def _from_iso(fields: Mapping[str, Any], clock: Clock) -> float | None:
-    whole = _seconds(fields["stamp"])
-    return None if whole is None else _possible(whole + _fraction(fields) - _zone_seconds(fields["zone"], clock))
+def _from_iso(found: re.Match[str], clock: Clock) -> float | None:
+    stamp, fraction, zone = found.group("stamp", "fraction", "zone")
+    whole = _seconds(stamp)
+    return None if whole is None else _possible(whole + _fraction(fraction) - _zone_seconds(zone, clock))
 
 
 @lru_cache(maxsize=1024)  # a crash that floods a log writes thousands of lines a second
@@ -268,8 +287,8 @@ def _seconds(stamp: str) -> int | None:
         return None
 
 
-def _fraction(fields: Mapping[str, Any]) -> float:
-    return float(f"0.{fields['fraction']}") if fields.get("fraction") else 0.0
+def _fraction(digits: str | None) -> float:
+    return float(f"0.{digits}") if digits else 0.0
 
 
 def _possible(time: float) -> float | None:
@@ -295,7 +314,7 @@ def _from_syslog(f: Mapping[str, Any], clock: Clock) -> float | None:
     for year in (int(f["year"]),) if f.get("year") else (about + 1, about, about - 1):
         parts = (year, month, int(f["day"]), int(f["hour"]), int(f["minute"]), int(f.get("second") or 0), 0, 0, 0)
         try:
-            time = calendar.timegm(parts) + _fraction(f) - clock.utc_offset
+            time = calendar.timegm(parts) + _fraction(f.get("fraction")) - clock.utc_offset
         except (ValueError, OverflowError):
             return None
         if f.get("year") or time <= clock.read_at + 86400:

@@ -8,6 +8,7 @@ every pattern treats alike can be exchanged without any of them noticing; but a 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from string import digits as DIGITS  # noqa: N812 (a constant by its nature)
 from typing import Any
 
@@ -27,16 +28,24 @@ def exchangeable(patterns: Iterable[str]) -> bytes | None:
     """
     apart: set[frozenset[str]] = set()
     for pattern in patterns:
-        if OF_REGEX_ALONE.search(pattern):
+        told = _told_apart(pattern)
+        if told is None:
             return None
-        try:
-            apart.update(_tests(parse(pattern)))
-        except (Unreadable, _NotByCharactersError):
-            return None
+        apart |= told
     alike: dict[tuple[bool, ...], str] = {}
     ordered = sorted(apart, key=sorted)
     like = "".join(alike.setdefault(tuple(digit in test for test in ordered), digit) for digit in DIGITS)
     return bytes.maketrans(DIGITS.encode(), like.encode())
+
+
+@lru_cache(maxsize=4096)  # a catalogue's patterns: each is of many sets of patterns
+def _told_apart(pattern: str) -> frozenset[frozenset[str]] | None:
+    if OF_REGEX_ALONE.search(pattern):
+        return None
+    try:
+        return frozenset(_tests(parse(pattern)))
+    except (Unreadable, _NotByCharactersError):
+        return None
 
 
 class _NotByCharactersError(ValueError):

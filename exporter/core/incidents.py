@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from exporter.core.model import Incident, Match
+from exporter.core.model import KEPT_MATCHES, Incident, Match
 
 Key = tuple[str, str, str | None]  # scope, signature, GPU
 # Where an incident is found: its scope or its source (a scope's name has a space), and what GPU it names: an address,
@@ -21,7 +21,6 @@ Place = tuple[str, str]
 Cell = tuple[Place, int, int]  # place; length as level; number
 
 ANY_GPU, NO_GPU = "any", "none"
-KEPT_MATCHES = 10  # the journal's excerpt; an amdgpu page-fault block has 11 lines, its first ten tell all
 KEPT_RANKS = 4096  # ranks named in a record; the number of lines stays exact beyond it
 MAX_OPEN = 4096  # incidents that wait to settle, or that may still grow: 8 MiB; 10,000 a minute are 2,500 in 15 s
 _ROUNDING = 0.001  # seconds: differences of times round, and at the edge of a cell that would matter
@@ -43,27 +42,34 @@ def condense(matches: Iterable[Match], window: float) -> list[Incident]:
     incidents = []
     for key, found in by_key.items():
         found.sort(key=lambda m: (m.order, m.origin))
-        start = 0
-        for index in range(1, len(found) + 1):
-            if index == len(found) or found[index].time - found[index - 1].time > window:
-                incidents.append(_of(key, found[start:index]))
+        start, last = 0, found[0].last_time
+        for index, match in enumerate(found):
+            if match.time - last > window:
+                incidents.append(_of(key, found[start:index], last))
                 start = index
+            last = max(last, match.last_time)
+        incidents.append(_of(key, found[start:], last))
     return incidents
 
 
-def _of(key: Key, matches: Sequence[Match]) -> Incident:
+def _of(key: Key, matches: Sequence[Match], last_time: float) -> Incident:
     """The incident of matches in canonical order without a long silence between them."""
     return Incident(
         scope=key[0],
         signature=key[1],
         gpu=key[2],
-        matches=tuple(matches[:KEPT_MATCHES]),
-        lines=len(matches),
-        last_time=matches[-1].time,
+        matches=tuple(_alone(match) for match in matches[:KEPT_MATCHES]),
+        lines=sum(match.lines for match in matches),
+        last_time=last_time,
         first_read=min(m.read_at for m in matches),
         last_read=max(m.read_at for m in matches),
-        ranks=_bounded(frozenset(m.rank for m in matches if m.rank)),
+        ranks=_bounded(frozenset(m.rank for m in matches if m.rank).union(*(m.ranks for m in matches))),
     )
+
+
+def _alone(match: Match) -> Match:
+    """A match without those that it stood for, which its incident has counted."""
+    return match if match.lines == 1 else replace(match, lines=1, until=None, ranks=frozenset())
 
 
 def merge(a: Incident, b: Incident) -> Incident:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from exporter.core.engine import Hit
 
 
 class Candidate(NamedTuple):
-    """One line that holds at least one gate: block[start:stop] without its newline, its gates, and where each hit ends."""
+    """One line that holds at least one gate: block[start:stop] without its newline, and the hits in it."""
 
     start: int
     stop: int
-    gates: frozenset[int]
-    ends: tuple[int, ...]
+    hits: list[Hit]
+
+    @property
+    def gates(self) -> frozenset[int]:
+        """The indices of the gates that it holds."""
+        return frozenset([gate for _, gate in self.hits])
 
 
 class Piece(NamedTuple):
@@ -25,7 +29,7 @@ class Piece(NamedTuple):
     stop: int
 
 
-def candidates(block: bytes, hits: Sequence[Hit], limit: int) -> Iterator[Candidate]:
+def candidates(block: bytes, hits: list[Hit], limit: int) -> Iterator[Candidate]:
     """The lines of block[:limit] that hits lie in, in order, each once."""
     index, count = 0, len(hits)
     while index < count:
@@ -37,23 +41,22 @@ def candidates(block: bytes, hits: Sequence[Hit], limit: int) -> Iterator[Candid
         if stop < 0:
             stop = len(block)
         first = index
+        index += 1
         while index < count and hits[index][0] <= stop:
             index += 1
-        ends, gates = zip(*hits[first:index], strict=True)
-        yield Candidate(start, stop, frozenset(gates), ends)
+        yield Candidate(start, stop, hits[first:index])
 
 
-def pieces(block: bytes, candidate: Candidate, longest: int) -> Iterator[Piece]:
+def pieces(block: bytes, candidate: Candidate, longest: int) -> list[Piece]:
     """The parts of a candidate's line to look at: what stands between carriage returns, and of long parts `longest`
     bytes around a hit. A progress bar redraws its line thousands of times; only the parts with a hit are given.
 
     Windows overlap so that behind each hit a quarter of `longest` is seen, unless the part ends there.
     """
     if candidate.stop - candidate.start <= longest and block.find(b"\r", candidate.start, candidate.stop) < 0:
-        yield Piece(candidate.start, candidate.start, candidate.stop)
-        return
-    done = -1
-    for end in candidate.ends:
+        return [Piece(candidate.start, candidate.start, candidate.stop)]
+    found, done = [], -1
+    for end, _ in candidate.hits:
         if end <= done:
             continue
         part = block.rfind(b"\r", candidate.start, end) + 1 or candidate.start
@@ -64,7 +67,8 @@ def pieces(block: bytes, candidate: Candidate, longest: int) -> Iterator[Piece]:
             start, cut = max(part, end - longest // 2), end + longest // 2
             if cut < stop:
                 stop, done = cut, cut - longest // 4
-        yield Piece(part, start, stop)
+        found.append(Piece(part, start, stop))
+    return found
 
 
 def following(block: bytes, stop: int, count: int) -> tuple[list[tuple[int, int]], bool]:

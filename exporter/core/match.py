@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import regex
@@ -31,17 +31,25 @@ _TEMPLATE = re.compile(r"\{(\w+)(?:\|(minor|lower))?\}")
 
 
 class Found(NamedTuple):
-    """A rule that a text shows: where in the text it starts, and where its captures lie: name, and value or span."""
+    """A rule that a text shows: where in the text it starts, and where its captures lie: name, and value or span.
+
+    Holds for every text in which only digits differ that no pattern tells apart.
+    """
 
     rule: Rule
-    text: str
     start: int
     groups: tuple[tuple[str, str, int, int], ...]
 
-    @property
-    def captures(self) -> dict[str, str]:
+    def captures(self, text: str) -> dict[str, str]:
         """The captures that are not empty."""
-        return {name: constant or self.text[start:stop] for name, constant, start, stop in self.groups}
+        return {name: constant or text[start:stop] for name, constant, start, stop in self.groups}
+
+    def capture(self, name: str, text: str) -> str:
+        """One of them; "" if it is empty or no capture of the rule."""
+        for group, constant, start, stop in self.groups:
+            if group == name:
+                return constant or text[start:stop]
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,7 @@ class Verdict:
     outcome: Outcome
     by: str = ""
     found: Found | None = None
+    text: str = ""  # in which it was found
 
 
 @dataclass(slots=True, eq=False)
@@ -118,11 +127,11 @@ class Matcher:
 
     def judge(self, text: str, rules: Iterable[Rule], source: SourceKind) -> list[Verdict]:
         """What each of `rules` says to `text`."""
-        verdicts = [Verdict(rule, *search(rule, *rule.compiled(), text)) for rule in rules]
+        verdicts = [Verdict(rule, *search(rule, *rule.compiled(), text), text) for rule in rules]
         shown = {v.rule.id for v in verdicts if v.outcome == "matched"}
         if shown and source == "job" and (echo := self.echo(text.partition("\n")[0])):  # a block is what it begins with
             return [
-                Verdict(v.rule, "echo", echo, v.found) if v.outcome == "matched" and v.rule.kind != "fact" else v
+                replace(v, outcome="echo", by=echo) if v.outcome == "matched" and v.rule.kind != "fact" else v
                 for v in verdicts
             ]
         return [_yielded(v, shown) if v.outcome == "matched" and v.rule.yields_to & shown else v for v in verdicts]
@@ -148,22 +157,22 @@ def slots(template: str) -> set[str]:
     return {slot[1] for slot in _TEMPLATE.finditer(template)}
 
 
-def facts_of(found: Found) -> dict[str, str]:
+def facts_of(found: Found, text: str) -> dict[str, str]:
     """The facts that a matched log fact tells, by its templates. A template whose capture is empty tells nothing."""
-    facts = {}
+    facts, captures = {}, found.captures(text)
     for name_template, value_template in found.rule.set.items():
-        name, value = _fill(name_template, found.captures), _fill(value_template, found.captures)
+        name, value = _fill(name_template, captures), _fill(value_template, captures)
         if name and value:
             facts[name] = value
     return facts
 
 
-def gpu_of(found: Found, device: str | None) -> str | None:
+def gpu_of(found: Found, text: str, device: str | None) -> str | None:
     """The PCI address that a match names in its `gpu` capture, else, for a GPU's own driver, the record's device.
 
     The device of a port's, a NIC's or a disk's record is no GPU.
     """
-    gpu = next((found.text[start:stop] for name, _, start, stop in found.groups if name == "gpu"), "")
+    gpu = found.capture("gpu", text)
     return (gpu and normalise_pci(gpu)) or (normalise_pci(device) if device and found.rule.of_gpu_driver else None)
 
 
@@ -196,7 +205,7 @@ def search(
             for excuse in excuses:
                 if excuse.search(text, timeout=TIMEOUT_SECONDS):
                     return "unless", excuse.pattern, None
-            return "matched", pattern.pattern, Found(rule, text, found.start(), tuple(_groups(found)))
+            return "matched", pattern.pattern, Found(rule, found.start(), tuple(_groups(found)))
     except TimeoutError:
         rule.timeouts += 1
         return "timeout", "", None
@@ -214,7 +223,7 @@ def _groups(found: regex.Match[str]) -> Iterator[tuple[str, str, int, int]]:
 
 def _yielded(verdict: Verdict, shown: Iterable[str]) -> Verdict:
     winner = min(verdict.rule.yields_to & frozenset(shown))
-    return Verdict(verdict.rule, "yields", winner, verdict.found)
+    return replace(verdict, outcome="yields", by=winner)
 
 
 def _fill(template: str, captures: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from exporter.core.causes import Assessment
@@ -23,6 +23,7 @@ SourceKind = Literal["job", "kernel"]
 TimeSource = Literal["log", "observed"]
 LogFormat = Literal["plain", "cri", "docker", "kmsg"]
 
+KEPT_MATCHES = 10  # of an incident, the earliest; an amdgpu page-fault block has 11 lines, its first ten tell all
 UNKNOWN = "unknown"
 PEER_FAILURE = "peer_failure"
 
@@ -61,8 +62,7 @@ class Chunk:
     boot_time: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(NamedTuple):
     """One decoded line: what its writer meant, without the prefixes that carriers put in front."""
 
     text: str
@@ -112,7 +112,11 @@ NO_CONTEXT = LogContext()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """One line (or a few adjoining ones) that shows a signature."""
+    """One line (or a few adjoining ones) that shows a signature.
+
+    In a flood it stands for the lines behind it as well: `lines` in all, the last of them at `until`, of `ranks`. They
+    belong to its incident, in which enough earlier ones are kept whole.
+    """
 
     signature: str
     source: SourceKind
@@ -130,6 +134,13 @@ class Match:
     job: Job | None = None
     context: LogContext = NO_CONTEXT
     process: Mapping[str, str] = field(default_factory=dict)  # facts read of the process that it is about, or its job's
+    lines: int = 1
+    until: float | None = None
+    ranks: frozenset[str] = frozenset()
+
+    @property
+    def last_time(self) -> float:
+        return self.time if self.until is None else self.until
 
     @property
     def happened(self) -> float:

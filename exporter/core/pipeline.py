@@ -10,15 +10,15 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from exporter.core import decode
 from exporter.core.catalogue import Catalogue
 from exporter.core.decode import Clock
 from exporter.core.engine import Engine, build
+from exporter.core.flood import Flood
 from exporter.core.gates import Gate
 from exporter.core.lines import Candidate, candidates, following, pieces, preceding
 from exporter.core.match import MAX_TEXT, Found, Matcher, facts_of, gpu_of
@@ -70,12 +70,6 @@ class LogState:
     open_line: OpenLine | None = None
 
 
-@dataclass(slots=True)
-class _Tally:
-    matches: list[Match] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-
-
 class _LinesToCome(Exception):
     """What a line shows depends on lines that are not there yet."""
 
@@ -90,7 +84,10 @@ class Pipeline:
         engine: Literal["auto", "hyperscan", "python"] = "auto",
         utc_offset: float = 0.0,
         line_bytes: int = 1 << 20,
+        window: float | None = None,
     ) -> None:
+        """`window`: the silence in seconds that ends an episode, where matches may be folded in a flood."""
+        self.window = window
         self.matcher = Matcher(catalogue, prefilters=engine != "python")
         self.trials = Trials(self.matcher, prefilters=engine != "python")
         self._context_ids = {s.id for s in catalogue.signatures.values() if s.role == "context"}
@@ -121,13 +118,14 @@ class Pipeline:
                 break
         if oversize and chunk.end == "more":
             consumed = len(data) - self._overlap
+        work.flood.end()
         self._keep(chunk, work, consumed)
         return Processed(
             consumed=consumed,
             newlines=data.count(b"\n", 0, consumed),
-            matches=tuple(work.tally.matches),
-            unmatched=work.tally.counts[_UNMATCHED],
-            echoes=work.tally.counts[_ECHO],
+            matches=tuple(work.matches),
+            unmatched=work.counts[_UNMATCHED],
+            echoes=work.counts[_ECHO],
             oversize=int(oversize),
         )
 
@@ -188,7 +186,9 @@ class _Work:
         self.chunk = chunk
         self.clock = clock
         self.context = state.context
-        self.tally = _Tally()
+        self.matches: list[Match] = []
+        self.flood = Flood(self.matches, pipeline.window)
+        self.counts: Counter[str] = Counter()
         self.shown: set[tuple[int, str]] = set()
         self.part_offset = chunk.offset
         if state.open_line and chunk.offset >= state.open_line.offset:
@@ -197,6 +197,7 @@ class _Work:
         self._heads = heads
         self._times: dict[int, float | None] = {}  # by where a line of the chunk begins
         self._line, self._line_at = chunk.line, 0
+        self._last_newline = chunk.data.rfind(b"\n")
 
     def look_at(self, candidate: Candidate, *, may_wait: bool) -> bool:
         """Match one line; False if it has to wait for the lines behind it."""
@@ -211,16 +212,18 @@ class _Work:
                 return False
             text, time, line_stop = joined
             block = text.encode("utf-8", "replace")
-            hits = self.pipeline.engine_for(chunk.source).scan(block)
-            line = Candidate(0, len(block), frozenset(gate for _, gate in hits), tuple(end for end, _ in hits))
-        trial = self.pipeline.trials.under(line.gates, chunk.source)
+            line = Candidate(0, len(block), self.pipeline.engine_for(chunk.source).scan(block))
+        gates = line.gates
+        trial = self.pipeline.trials.under(gates, chunk.source)
         if not trial.lines:
             return True
-        behind: Sequence[tuple[int, int]] = ()
-        complete = True
-        if trial.lines > 1:
-            behind, complete = following(chunk.data, line_stop, trial.lines - 1)
-        for part, start, stop in pieces(block, line, MAX_TEXT):
+        parts = pieces(block, line, MAX_TEXT)
+        once = candidate.start > 0 and line_stop <= self._last_newline and len(parts) == 1
+
+        def behind() -> list[str]:
+            return self._texts(line_stop, trial.lines - 1, may_wait=may_wait)
+
+        for part, start, stop in parts:
             if carried:
                 text = block[start:stop].decode("utf-8", "backslashreplace")
                 part, record = candidate.start, decode.decode_job_text(text, time, self.clock)
@@ -229,8 +232,7 @@ class _Work:
                 if start == candidate.start:
                     self._times[start] = record.time
             try:
-                texts = partial(self._texts, behind, waits=not complete and may_wait)
-                self._match(candidate, self._offset_of(part), record, trial, line.gates, texts)
+                self._match(candidate, self._offset_of(part), record, trial, gates, behind, once=once)
             except _LinesToCome:
                 return False
         return True
@@ -241,9 +243,10 @@ class _Work:
             yield self.chunk.data[start : min(stop, start + _HEAD)]
         yield from self._heads
 
-    def _texts(self, ranges: Iterable[tuple[int, int]], *, waits: bool) -> list[str]:
+    def _texts(self, stop: int, count: int, *, may_wait: bool) -> list[str]:
         """The texts of the lines behind one. What users wrote there breaks off a block."""
-        if waits:
+        ranges, complete = following(self.chunk.data, stop, count)
+        if may_wait and not complete:
             raise _LinesToCome
         records = [self._record(start, stop) for start, stop in ranges]
         return [record.text if self._is_trusted(record) else "" for record in records]
@@ -260,62 +263,72 @@ class _Work:
         trial: Trial,
         gates: frozenset[int],
         behind: Callable[[], Sequence[str]],
+        *,
+        once: bool,
     ) -> None:
+        """Judge one text. `once`: no part of its line will be looked at again."""
         if not self._is_trusted(record):
-            self._count_once(offset, _ECHO)
+            self._count(offset, _ECHO, once=once)
             trial = self.pipeline.trials.under(gates, self.chunk.source, trusted=False)
-        found, echo, unknown_crash = trial.shown(record.text, behind)
-        if echo:
-            self._count_once(offset, _ECHO)
-        if unknown_crash:
-            self._count_once(offset, _UNMATCHED)
-        for one in found:
+        shown = trial.shown(record.text, behind)
+        if shown.echo:
+            self._count(offset, _ECHO, once=once)
+        if shown.unknown_crash:
+            self._count(offset, _UNMATCHED, once=once)
+        text = shown.block or record.text
+        for one in shown.found:
             if one.rule.kind == "fact":
-                self._learn(one)
-        for one in found:
+                self._learn(one, text)
+        for one in shown.found:
             if one.rule.kind == "signature":
-                self._show(candidate, offset, record, one)
+                self._show(candidate, offset, record, one, text, once=once)
 
-    def _show(self, candidate: Candidate, offset: int, record: Record, found: Found) -> None:
-        chunk, signature, captures = self.chunk, found.rule.id, found.captures
-        if (offset, signature) in self.shown:
+    def _show(self, candidate: Candidate, offset: int, record: Record, found: Found, text: str, *, once: bool) -> None:
+        chunk, signature = self.chunk, found.rule.id
+        if not once:
+            if (offset, signature) in self.shown:
+                return
+            self.shown.add((offset, signature))
+        is_context = signature in self.pipeline._context_ids
+        time, time_source = self._time_of(candidate, record)
+        rank = record.rank or found.capture("rank", text) or None
+        told_apart = gpu_of(found, text, record.device) if chunk.source == "kernel" else None
+        if once and not is_context and self.flood.takes(signature, told_apart, time, rank):
             return
-        self.shown.add((offset, signature))
-        line = self._line_of(candidate)
+        line, captures = self._line_of(candidate), found.captures(text)
         marks = self.context.marks
-        if signature in self.pipeline._context_ids and (signature in marks or len(marks) < MAX_MARKS):
+        if is_context and (signature in marks or len(marks) < MAX_MARKS):
             mark = Mark(path=chunk.path, line=line, text=record.text[: MAX_TEXT // 16], captures=captures)
             self.context = replace(self.context, marks={**marks, signature: mark})
-        time, time_source = self._time_of(candidate, record)
-        self.tally.matches.append(
-            Match(
-                signature=signature,
-                source=chunk.source,
-                origin=chunk.origin,
-                path=chunk.path,
-                line=line if record.seq is None else record.seq + 1,
-                offset=offset if record.seq is None else record.seq,
-                time=time,
-                time_source=time_source,
-                read_at=chunk.read_at,
-                text=record.text[: MAX_TEXT // 8],
-                captures=captures,
-                gpu=gpu_of(found, record.device),
-                rank=record.rank or captures.get("rank"),
-                job=chunk.job,
-                context=self.context,
-            )
+        match = Match(
+            signature=signature,
+            source=chunk.source,
+            origin=chunk.origin,
+            path=chunk.path,
+            line=line if record.seq is None else record.seq + 1,
+            offset=offset if record.seq is None else record.seq,
+            time=time,
+            time_source=time_source,
+            read_at=chunk.read_at,
+            text=record.text[: MAX_TEXT // 8],
+            captures=captures,
+            gpu=told_apart or gpu_of(found, text, record.device),
+            rank=rank,
+            job=chunk.job,
+            context=self.context,
         )
+        self.flood.add(match, told_apart)
 
-    def _count_once(self, offset: int, what: str) -> None:
-        if (offset, what) not in self.shown:
+    def _count(self, offset: int, what: str, *, once: bool) -> None:
+        if once or (offset, what) not in self.shown:
+            self.counts[what] += 1
+        if not once:
             self.shown.add((offset, what))
-            self.tally.counts[what] += 1
 
-    def _learn(self, found: Found) -> None:
+    def _learn(self, found: Found, text: str) -> None:
         news = {
             name: value[:MAX_FACT_CHARS]
-            for name, value in facts_of(found).items()
+            for name, value in facts_of(found, text).items()
             if self.context.facts.get(name) != value
             and (name in self.context.facts or len(self.context.facts) < MAX_FACTS)
         }

@@ -13,6 +13,8 @@ from typing import Any
 from exporter.core.incidents import Entry, Told
 from exporter.core.model import NO_CONTEXT, Incident, Job, LogContext, Mark, Match
 
+_OF_A_FLOOD = {"lines", "until", "ranks"}  # what a match stands for besides itself, which its incident has taken over
+
 
 def dump_entry(entry: Entry) -> str:
     """One open incident. Contexts that its matches share are written once."""
@@ -21,7 +23,7 @@ def dump_entry(entry: Entry) -> str:
     for match in entry.incident.matches:
         if match.context not in contexts:
             contexts.append(match.context)
-        plain = {f.name: getattr(match, f.name) for f in fields(Match)}
+        plain = {f.name: getattr(match, f.name) for f in fields(Match) if f.name not in _OF_A_FLOOD}
         plain["captures"] = dict(match.captures)
         plain["process"] = dict(match.process)
         plain["job"] = _plain(match.job)

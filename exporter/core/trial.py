@@ -19,13 +19,9 @@ from exporter.core.model import SourceKind
 from exporter.core.prefilter import Prefilter
 
 MAX_TRIALS = 512  # sets of gates that occur together in a line; a log of all built-in examples has 400
-MAX_REMEMBERED = (
-    2048  # texts of at most MAX_REMEMBERED_TEXT characters, by what they show and by whether they quote: 4 MiB
-)
+MAX_REMEMBERED = 4 << 20  # characters of texts, by what they show: 10,000 lines of an AMD runtime's abort
 MAX_REMEMBERED_TEXT = 1024
-WORTH_EXCHANGING = (
-    256  # texts, from which on those that differ only in digits count as one; to find out takes 1 ms a pattern
-)
+WORTH_EXCHANGING = 256  # texts, from which on those that differ only in digits count as one; to find out takes 20 ms
 MAX_NARROWED = 256  # sets of patterns that a prefilter leaves over, for one set of gates
 
 _Narrowed = list[tuple["Rule", list[regex.Pattern[str]], list[regex.Pattern[str]]]]
@@ -34,42 +30,24 @@ _NONE: frozenset[str] = frozenset()
 
 class Shown(NamedTuple):
     """What a line shows: signatures and facts in the catalogue's order; whether it only quotes an error; whether it looks
-    like a crash that no signature knows.
+    like a crash that no signature knows. `block` is the line with those behind it, where they had to be looked at.
     """
 
     found: tuple[Found, ...]
     echo: bool
     unknown_crash: bool
-
-
-class _Alike:
-    """Under what a text is remembered: one key for all that no pattern tells apart."""
-
-    def __init__(self, patterns: Sequence[str]) -> None:
-        self._patterns = patterns
-        self._table: bytes | None = None  # for bytes.translate, to which None changes nothing
-        self._asked = 0
-
-    def key(self, text: str) -> bytes | None:
-        """None for a text that is not to be remembered."""
-        if len(text) > MAX_REMEMBERED_TEXT or not text.isascii():
-            return None
-        self._asked += 1
-        if self._asked == WORTH_EXCHANGING:
-            self._table = exchangeable(self._patterns)
-        return text.encode().translate(self._table)
+    block: str | None = None
 
 
 class Trials:
-    """The trial of each set of gates of a source."""
+    """The trial of each set of gates of a source, and what the texts of late showed."""
 
     def __init__(self, matcher: Matcher, *, prefilters: bool) -> None:
-        self.remembered: dict[tuple[int, bytes, frozenset[str]], tuple[Found, ...]] = {}
+        self.matcher = matcher
         self.prefilters = prefilters
-        self._matcher = matcher
         self._trials: dict[tuple[SourceKind, frozenset[int], bool], Trial] = {}
-        self._alike = _Alike(matcher.echo_patterns)
-        self._echoes: dict[bytes, bool] = {}
+        self._remembered: dict[tuple[Trial, bytes], Shown | None] = {}
+        self._characters = 0
 
     def under(self, gates: frozenset[int], source: SourceKind, *, trusted: bool = True) -> Trial:
         """The trial of a line that holds these gates, and of one that any user may have written into the kernel's log."""
@@ -78,25 +56,26 @@ class Trials:
         if trial is None:
             if len(self._trials) >= MAX_TRIALS:
                 self._trials.clear()
-                self.remembered.clear()
-            rules = self._matcher.tried_under(gates, source)
+                self._forget()
+            rules = self.matcher.tried_under(gates, source)
             trial = Trial([rule for rule in rules if trusted or rule.forgeable], self, source)
             self._trials[key] = trial
         return trial
 
-    def is_echo(self, text: str) -> bool:
-        """Whether a line only quotes an error."""
-        key, timeouts = self._alike.key(text), self._matcher.echo_timeouts
-        if key is None:
-            return bool(self._matcher.echo(text))
-        known = self._echoes.get(key)
-        if known is None:
-            known = bool(self._matcher.echo(text))
-            if timeouts == self._matcher.echo_timeouts:
-                if len(self._echoes) >= MAX_REMEMBERED:
-                    self._echoes.clear()
-                self._echoes[key] = known
-        return known
+    def known(self, trial: Trial, text: bytes) -> Shown | None:
+        """What a text is known to show; that it is not known, or not by itself, is a KeyError or None."""
+        return self._remembered[trial, text]
+
+    def remember(self, trial: Trial, text: bytes, shown: Shown | None) -> None:
+        """Remember what a text shows; None if the lines behind it have to be looked at."""
+        if self._characters >= MAX_REMEMBERED:
+            self._forget()
+        self._characters += len(text)
+        self._remembered[trial, text] = shown
+
+    def _forget(self) -> None:
+        self._remembered.clear()
+        self._characters = 0
 
 
 class Trial:
@@ -104,44 +83,87 @@ class Trial:
 
     def __init__(self, rules: Sequence[Rule], trials: Trials, source: SourceKind) -> None:
         self.lines = max((rule.lines for rule in rules), default=0)
-        self._is_echo = trials.is_echo if source == "job" else None
+        self._trials = trials
+        self._echo = trials.matcher.echo if source == "job" else None
         outranking = frozenset(winner for rule in rules for winner in rule.yields_to)
         self._known, self._shapes = (
             [
-                (
-                    lines,
-                    _Rules(
-                        [r for r in rules if r.lines == lines and (r.kind == "shape") == shapes], outranking, trials
-                    ),
-                )
-                for lines in sorted({r.lines for r in rules if (r.kind == "shape") == shapes})
+                (lines, _Rules([r for r in of_kind if r.lines == lines], outranking, trials.prefilters))
+                for lines in sorted({r.lines for r in of_kind})
             ]
-            for shapes in (False, True)
+            for of_kind in ([r for r in rules if r.kind != "shape"], [r for r in rules if r.kind == "shape"])
         )
+        echoes = trials.matcher.echo_patterns if source == "job" else []
+        self._patterns = [*(pattern for rule in rules for pattern in (*rule.patterns, *rule.unless)), *echoes]
+        self._table: bytes | None = None  # for bytes.translate, to which None changes nothing
+        self._asked = 0
 
     def shown(self, text: str, behind: Callable[[], Sequence[str]]) -> Shown:
         """What a line shows, given the texts of the lines behind it, which are asked for only if they matter."""
-        found = _tried(self._known, text, behind)
-        a_signature = False
-        for one in found:
-            a_signature = a_signature or one.rule.kind == "signature"
-        unknown = not a_signature and bool(_tried(self._shapes, text, behind))
-        if (a_signature or unknown) and self._is_echo and self._is_echo(text.partition("\n")[0]):
-            return Shown(tuple(one for one in found if one.rule.kind == "fact"), echo=True, unknown_crash=False)
-        return Shown(found, echo=False, unknown_crash=unknown)
+        shown = self._of(text, ())
+        if shown is None:
+            texts = tuple(behind())
+            shown = self._of("\n".join([text, *texts]), (text, *texts))
+            assert shown is not None, "all of it was given"
+        return shown
+
+    def _of(self, text: str, lines: Sequence[str]) -> Shown | None:
+        """The same of a line, or of a block of these lines; None if a line has to be looked at with those behind it."""
+        if len(text) > MAX_REMEMBERED_TEXT or not text.isascii():
+            return self._judged(text, lines)[0]
+        if self._asked == WORTH_EXCHANGING:
+            self._table = exchangeable(self._patterns)
+        self._asked += 1
+        alike = text.encode().translate(self._table) + (b"\n" if lines else b"")
+        try:
+            known = self._trials.known(self, alike)
+        except KeyError:
+            known, in_time = self._judged(text, lines)
+            if in_time:
+                self._trials.remember(self, alike, known and known._replace(block=None))
+            return known
+        return known._replace(block=text) if lines and known else known
+
+    def _judged(self, text: str, lines: Sequence[str]) -> tuple[Shown | None, bool]:
+        """What a text shows, and whether nothing ran out of time."""
+        before = self._timeouts()
+        shown = self._shown(lines[0] if lines else text, lines, text if lines else None)
+        return shown, before == self._timeouts()
+
+    def _shown(self, text: str, lines: Sequence[str], block: str | None) -> Shown | None:
+        found = _tried(self._known, text, lines)
+        if found is None:
+            return None
+        unknown = False
+        if not any(one.rule.kind == "signature" for one in found):
+            shapes = _tried(self._shapes, text, lines)
+            if shapes is None:
+                return None
+            unknown = bool(shapes)
+            if not unknown:
+                return Shown(found, False, False, block)
+        if self._echo and self._echo(text.partition("\n")[0]):
+            return Shown(tuple(one for one in found if one.rule.kind == "fact"), True, False, block)
+        return Shown(found, False, unknown, block)
+
+    def _timeouts(self) -> int:
+        return self._trials.matcher.echo_timeouts + sum(rules.timeouts for _, rules in (*self._known, *self._shapes))
 
 
-def _tried(spans: Iterable[tuple[int, _Rules]], text: str, behind: Callable[[], Sequence[str]]) -> tuple[Found, ...]:
+def _tried(spans: Iterable[tuple[int, _Rules]], text: str, lines: Sequence[str]) -> tuple[Found, ...] | None:
     """What is found, less what yields: first among the rules of single lines, then among all."""
     found: tuple[Found, ...] = ()
-    for lines, rules in spans:
-        if lines == 1:
+    for span, rules in spans:
+        if span == 1:
             found = _unyielding(rules.found_in(text, _NONE))
             continue
         there = frozenset(one.rule.id for one in found) if found else _NONE
-        if not rules.all_yield(there):
-            block = "\n".join([text, *behind()[: lines - 1]])
-            found += tuple(one for one in rules.found_in(block, there) if one.start <= len(text))
+        if rules.all_yield(there):
+            continue
+        if not lines:
+            return None
+        block = "\n".join(lines[:span])
+        found += tuple(one for one in rules.found_in(block, there) if one.start <= len(text))
     return _unyielding(found)
 
 
@@ -155,7 +177,8 @@ def _unyielding(found: tuple[Found, ...]) -> tuple[Found, ...]:
 class _Rules:
     """Rules that look at equally many lines."""
 
-    def __init__(self, rules: Sequence[Rule], outranking: frozenset[str], trials: Trials) -> None:
+    def __init__(self, rules: Sequence[Rule], outranking: frozenset[str], prefilters: bool) -> None:
+        self.timeouts = 0
         self._position = {rule: number for number, rule in enumerate(rules)}
         # Those that no rule yields to are left out where they would yield themselves, so they come last.
         self._last = frozenset(rule for rule in rules if rule.yields_to and rule.id not in outranking)
@@ -167,10 +190,8 @@ class _Rules:
             for place in range(len(patterns))
         ]
         self._patterns = [pattern for rule in self._rules for pattern in (*rule.patterns, *rule.unless)]
-        self._prefilter = Prefilter(self._patterns, wanted=trials.prefilters)
-        self._alike = _Alike(self._patterns)
+        self._prefilter = Prefilter(self._patterns, wanted=prefilters)
         self._narrowed: dict[tuple[int, ...], _Narrowed] = {}
-        self._remembered = trials.remembered
 
     def all_yield(self, there: frozenset[str]) -> bool:
         """Whether nothing of these is to be told of beside signatures that are there."""
@@ -178,34 +199,18 @@ class _Rules:
 
     def found_in(self, text: str, there: frozenset[str]) -> tuple[Found, ...]:
         """What a text shows, less what would yield to signatures that are there."""
-        alike = self._alike.key(text)
-        if alike is None:
-            return self._search(text, there)[0]
-        key = (id(self), alike, there)
-        known = self._remembered.get(key)
-        if known is None:
-            found, in_time = self._search(text, there)
-            if in_time:
-                if len(self._remembered) >= MAX_REMEMBERED:
-                    self._remembered.clear()
-                self._remembered[key] = found
-            return found
-        return tuple(Found(one.rule, text, one.start, one.groups) for one in known) if known else known
-
-    def _search(self, text: str, there: frozenset[str]) -> tuple[tuple[Found, ...], bool]:
         found: list[Found] = []
-        in_time = True
         for rule, patterns, excuses in self._left_over(text):
             if rule in self._last and rule.yields_to & there:
                 continue
             outcome, _, one = search(rule, patterns, excuses, text)
+            self.timeouts += outcome == "timeout"
             if one is not None:
                 found.append(one)
                 there = there | {rule.id}
-            in_time = in_time and outcome != "timeout"
         if len(found) > 1:
             found.sort(key=lambda one: self._position[one.rule])
-        return tuple(found), in_time
+        return tuple(found)
 
     def _left_over(self, text: str) -> _Narrowed:
         """The rules that the text may show, each with the patterns that may be in it."""

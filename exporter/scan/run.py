@@ -116,7 +116,7 @@ def _by_this_process(
     progress: Callable[[str, int], None],
     reading: _Reading,
 ) -> Iterator[Scanned]:
-    pipeline = Pipeline(catalogue, engine=engine, utc_offset=-time.timezone)
+    pipeline = Pipeline(catalogue, engine=engine, utc_offset=-time.timezone, window=WINDOW_SECONDS)
     for log in logs:
         reading.path = log.path
         yield scan_one(log, pipeline, now, progress)
@@ -160,7 +160,7 @@ def _start_worker(catalogue: Catalogue, engine: EngineChoice) -> None:
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of a terminal's processes; the first one decides
-    _pipelines[:] = [Pipeline(catalogue, engine=engine, utc_offset=-time.timezone)]
+    _pipelines[:] = [Pipeline(catalogue, engine=engine, utc_offset=-time.timezone, window=WINDOW_SECONDS)]
 
 
 def _in_worker(log: Task | Wanted | Unread, now: float) -> Scanned:
@@ -206,7 +206,7 @@ def scan_one(
                 done = pipeline.process(chunk)
                 for incident in condense(done.matches, WINDOW_SECONDS):
                     found.join(incident)
-                matched += len(done.matches)
+                matched += sum(match.lines for match in done.matches)
                 unmatched += done.unmatched
                 line += done.newlines
                 size += done.consumed

@@ -124,12 +124,13 @@ def judged(matcher: Matcher, text: str, behind: list[str], source: SourceKind) -
         tuple(one for one in found if one.rule.kind != "shape"),
         any(v.outcome == "echo" for v in verdicts),
         not signatures and any(one.rule.kind == "shape" for one in found),
+        "\n".join([text, *behind]),
     )
 
 
-def told(shown: Shown) -> tuple[object, ...]:
+def told(shown: Shown, text: str) -> tuple[object, ...]:
     def of(one: Found) -> tuple[object, ...]:
-        return (one.rule.id, one.start, one.captures)
+        return (one.rule.id, one.start, one.captures(shown.block or text))
 
     return (sorted(map(of, shown.found), key=repr), shown.echo, shown.unknown_crash)
 
@@ -154,7 +155,7 @@ LINES = TEXTS.map(lambda text: text.replace("\n", " "))
 
 @given(LINES, st.lists(LINES, max_size=2))
 def test_a_trial_finds_what_a_judgement_finds(text: str, behind: list[str]) -> None:
-    assert told(TRIAL.shown(text, lambda: behind)) == told(judged(MATCHER, text, behind, "job"))
+    assert told(TRIAL.shown(text, lambda: behind), text) == told(judged(MATCHER, text, behind, "job"), text)
 
 
 @pytest.mark.parametrize("source", ["job", "kernel"])
@@ -167,13 +168,13 @@ def test_a_flood_of_each_built_in_example_shows_what_one_does(source: SourceKind
     trial = Trial(rules, trials, source)
     for number in range(WORTH_EXCHANGING):
         trial.shown(f"line {number}", lambda: ())
-        trials.is_echo(f"line {number}")
     for item in items:
         for example in (*item.examples, *item.near_misses):
             text, *behind = example.text.rstrip("\n").split("\n")
-            expected = told(judged(matcher, text, behind, source))
+            expected = told(judged(matcher, text, behind, source), text)
             for _ in range(2):  # as it comes first, and as it is remembered
-                assert told(trial.shown(text, lambda behind=behind: behind)) == expected  # type: ignore[misc]
+                shown = trial.shown(text, lambda behind=behind: behind)  # type: ignore[misc]
+                assert told(shown, text) == expected
 
 
 def test_no_built_in_echo_is_ruled_out_of_what_it_is_an_example_of() -> None:

@@ -1,0 +1,76 @@
+"""Folds a flood: of many matches of one signature close together in one chunk the earliest stay whole, the others are
+only counted. Changes no incident: those keep the earliest few whole anyway. Knows no bytes and no catalogue.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, field, replace
+
+from exporter.core.model import KEPT_MATCHES, Match
+
+
+@dataclass(slots=True)
+class _Run:
+    """Matches without a gap between them: the place of a whole one, when the earliest few were, how many more came."""
+
+    place: int
+    first: float
+    last: float
+    earliest: list[float]
+    more: int = 0
+    ranks: set[str] = field(default_factory=set)
+
+
+class Flood:
+    """The runs of one chunk, whose whole matches are appended to `matches`.
+
+    `window` is the silence that ends an episode in seconds; None leaves every match whole.
+    """
+
+    def __init__(self, matches: list[Match], window: float | None) -> None:
+        self._matches = matches
+        self._window = -1.0 if window is None else window
+        self._runs: dict[tuple[str, str | None], _Run] = {}
+
+    def takes(self, signature: str, gpu: str | None, time: float, rank: str | None) -> bool:
+        """Whether one more match, behind all others in the chunk, is only counted; if not, it is to be added whole."""
+        run = self._runs.get((signature, gpu))
+        if (
+            run is None
+            or self._window < 0
+            or len(run.earliest) < KEPT_MATCHES
+            or not run.earliest[-1] <= time <= run.last + self._window
+        ):
+            return False
+        run.more += 1
+        if time > run.last:
+            run.last = time
+        if rank:
+            run.ranks.add(rank)
+        return True
+
+    def add(self, match: Match, gpu: str | None) -> None:
+        """Take a whole match."""
+        key, time = (match.signature, gpu), match.time
+        run = self._runs.get(key)
+        if run is None or time > run.last + self._window:
+            if run:
+                self._end(run)
+            self._runs[key] = _Run(len(self._matches), time, time, [time])
+        elif time >= run.first - self._window:
+            run.first, run.last = min(run.first, time), max(run.last, time)
+            bisect.insort(run.earliest, time)
+            del run.earliest[KEPT_MATCHES:]
+        self._matches.append(match)
+
+    def end(self) -> None:
+        """No more matches will come: let those that stand for others say so."""
+        for run in self._runs.values():
+            self._end(run)
+        self._runs.clear()
+
+    def _end(self, run: _Run) -> None:
+        if run.more:
+            match = self._matches[run.place]
+            self._matches[run.place] = replace(match, lines=1 + run.more, until=run.last, ranks=frozenset(run.ranks))

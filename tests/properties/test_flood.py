@@ -1,0 +1,70 @@
+"""A flood that is folded gives the incidents of all its matches."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.core.flood import Flood
+from exporter.core.incidents import condense
+from exporter.core.model import KEPT_MATCHES, Match
+
+WINDOW = 2.0
+LINES = st.tuples(
+    st.sampled_from(["gpu_fault", "xid_79"]),
+    st.sampled_from([None, "0000:3b:00.0"]),
+    st.one_of(st.just(0.0), st.floats(-3.0, 5.0), st.sampled_from([WINDOW, -WINDOW])),  # after the line before
+    st.sampled_from([None, "0", "7"]),
+    st.sampled_from([1, 3 * KEPT_MATCHES]),  # how often
+)
+
+
+@given(st.lists(LINES, max_size=12), st.integers(0, 12))
+def test_a_folded_flood_is_the_same_incidents(
+    lines: list[tuple[str, str | None, float, str | None, int]], cut: int
+) -> None:
+    whole: list[Match] = []
+    folded: list[Match] = []
+    flood = Flood(folded, WINDOW)
+    time = 100.0
+    for number, (signature, gpu, later, rank, often) in enumerate(lines):
+        if number == cut:  # the next chunk
+            flood.end()
+            flood = Flood(folded, WINDOW)
+        for _ in range(often):
+            time += later / often
+            match = matched(signature, gpu, time, rank, len(whole))
+            whole.append(match)
+            if not flood.takes(signature, gpu, time, rank):
+                flood.add(match, gpu)
+    flood.end()
+    assert sum(match.lines for match in folded) == len(whole)
+    assert condense(folded, WINDOW) == condense(whole, WINDOW)
+
+
+def test_of_a_flood_little_is_kept() -> None:
+    folded: list[Match] = []
+    flood = Flood(folded, WINDOW)
+    for number in range(1000):
+        if not flood.takes("gpu_fault", None, number / 10, None):
+            flood.add(matched("gpu_fault", None, number / 10, None, number), None)
+    flood.end()
+    assert len(folded) == KEPT_MATCHES
+    assert (folded[0].lines, folded[0].until) == (991, 99.9)
+
+
+def matched(signature: str, gpu: str | None, time: float, rank: str | None, number: int) -> Match:
+    return Match(
+        signature=signature,
+        source="kernel",
+        origin="boot",
+        path="kernel",
+        line=number + 1,
+        offset=number,
+        time=time,
+        time_source="log",
+        read_at=1000.0,
+        text="GPU fault",
+        gpu=gpu,
+        rank=rank,
+    )
