@@ -103,17 +103,22 @@ class Pipeline:
         self._heads: dict[str, list[bytes]] = {}  # not stored: a restart costs up to eight lines their stamp
         self._changed: set[str] = set()
 
-    def process(self, chunk: Chunk) -> Processed:
-        """Match one chunk. What is not consumed must be offered again, with what follows it."""
+    def process(self, chunk: Chunk, until: int | None = None) -> Processed:
+        """Match one chunk. What is not consumed must be offered again, with what follows it.
+
+        `until`, where a line of the chunk begins: that line and those behind it are only looked at as what follows.
+        """
         state = self._logs.get(chunk.log, LogState())
         data = chunk.data
         complete = data.rfind(b"\n") + 1
         full = len(data) >= self._line_bytes  # no source holds back more: to wait for more would be to wait for ever
         oversize = full and not complete and chunk.end != "quiet"
         limit = complete if chunk.end == "more" and not oversize else len(data)
+        if until is not None:
+            limit = min(limit, until)
         clock = Clock(chunk.read_at, self._utc_offset, chunk.boot_time)
         work = _Work(self, chunk, clock, state, self._heads.get(chunk.log, ()))
-        consumed = complete if chunk.end == "quiet" else limit
+        consumed = min(complete, limit) if chunk.end == "quiet" else limit
         for candidate in candidates(data, self.engine_for(chunk.source).scan(data), limit):
             may_wait = chunk.end == "more" and not (full and candidate.start == 0)
             if not work.look_at(candidate, may_wait=may_wait):
@@ -172,7 +177,8 @@ class Pipeline:
         part = max(data.rfind(b"\n", 0, consumed), data.rfind(b"\r", 0, consumed)) + 1
         open_from = chunk.offset + part if part else work.part_offset
         shown = frozenset(s for s in work.shown if s[0] >= open_from)
-        is_open = chunk.end != "final" and (open_from < done_to or bool(shown))
+        ended = chunk.end == "final" and consumed == len(data)
+        is_open = not ended and (open_from < done_to or bool(shown))
         state = LogState(work.context, OpenLine(open_from, shown) if is_open else None)
         if state != self._logs.get(chunk.log, LogState()):
             self._logs[chunk.log] = state
