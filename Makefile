@@ -45,9 +45,10 @@ format: $(DEV)/.ready ## ruff: mend what it can
 types: $(DEV)/.ready ## mypy, strict
 	$(DEV)/bin/mypy
 
-docs: $(DEV)/.ready ## the references that are generated from the code
+docs: $(DEV)/.ready ## the references that are generated from the code, and the chart's copies
 	$(DEV)/bin/python docs/generate.py
 	$(DEV)/bin/gpufault signatures docs
+	$(DEV)/bin/python deploy/render.py
 
 wheel: dist/.built ## the wheel, in dist/
 

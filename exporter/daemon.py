@@ -195,7 +195,7 @@ class Daemon:
             self.ledger.saved()
             self._pending.clear()
         self._outcome.state_up = True
-        self._last_commit = now
+        self._outcome.commit_time = self._last_commit = now
         self._publish()
 
     # -- the web server's view (called from its thread)

@@ -93,6 +93,9 @@ METRICS: dict[str, Metric] = {
     "gpufault_journal_segments_dropped_total": Metric("counter", (), "Segments deleted to stay within journal.max_bytes."),
     "gpufault_state_set_aside_total": Metric("counter", (), "Damaged state files that were set aside.", True),
     "gpufault_state_up": Metric("gauge", (), "1 if the last commit succeeded."),
+    "gpufault_last_commit_timestamp_seconds": Metric(
+        "gauge", (), "When what is shown here was committed: each second, unless the daemon hangs or cannot write."
+    ),
 }  # fmt: skip
 
 

@@ -22,6 +22,7 @@ class Gauges:
     """How things last went."""
 
     state_up: bool = True
+    commit_time: float = 0.0
     journal_up: bool = True
     reload_ok: bool = True
     reload_time: float = 0.0
@@ -83,6 +84,7 @@ def snapshot_of(
         values["gpufault_web_config_last_reload_successful"] = {(): float(outcome.web_config_ok)}
         values["gpufault_web_config_last_reload_success_timestamp_seconds"] = {(): outcome.web_config_time}
     values["gpufault_state_up"] = {(): float(outcome.state_up)}
+    values["gpufault_last_commit_timestamp_seconds"] = {(): outcome.commit_time}
     values["gpufault_journal_up"] = {(): float(outcome.journal_up)}
     values["gpufault_journal_segments_dropped_total"] = {(): float(outcome.journal_segments_dropped)}
     _of_signatures(values, catalogue, pipeline, shown)

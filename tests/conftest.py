@@ -6,7 +6,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from tests.slurm import slurm
 from tests.tailing import close_nodes
+
+__all__ = ["slurm"]  # a fixture for whoever asks for it
 
 # No deadline: on a shared machine with two cores a single slow example says nothing about the code.
 settings.register_profile("here", deadline=None)

@@ -31,9 +31,7 @@ MAX_FACT_CHARS = 256
 MAX_MARKS = 32  # context signatures are fewer
 MAX_JOINED = 1 << 20  # bytes of a line that a carrier split up
 MAX_BETWEEN = 16  # lines of the other stream between two parts of one write; behind more, it is an unfinished line
-TIME_LOOK_BACK = (
-    8  # lines without a stamp belong to the stamped line before them; a Python traceback is longer, but ends stamped
-)
+TIME_LOOK_BACK = 8  # lines without a stamp belong to a stamped one before them; a longer traceback still ends stamped
 _HEAD = 128  # bytes of a line that hold its stamp, behind all prefixes
 _OVERLAP = 4096  # bytes that two windows of an oversize line share: no signature's line is longer where it matters
 # What a line may have shown besides signatures, whose ids have no brackets: that it was joined to an earlier one, that
@@ -100,17 +98,18 @@ class Pipeline:
         self._heads: dict[str, list[bytes]] = {}  # not stored: a restart costs up to eight lines their stamp
         self._changed: set[str] = set()
 
-    def process(self, chunk: Chunk) -> Processed:
-        """Match one chunk. What is not consumed must be offered again, with what follows it."""
+    def process(self, chunk: Chunk, until: int | None = None) -> Processed:
+        """Match one chunk, or only its lines before `until`. What is not consumed must be offered again, with what follows."""
         state = self._logs.get(chunk.log, LogState())
         data = chunk.data
         complete = data.rfind(b"\n") + 1
         full = len(data) >= self._line_bytes  # no source holds back more: to wait for more would be to wait for ever
         oversize = full and not complete and chunk.end != "quiet"
         limit = complete if chunk.end == "more" and not oversize else len(data)
+        limit = limit if until is None else min(limit, until)
         clock = Clock(chunk.read_at, self._utc_offset, chunk.boot_time)
         work = _Work(self, chunk, clock, state, self._heads.get(chunk.log, ()))
-        consumed = complete if chunk.end == "quiet" else limit
+        consumed = min(complete, limit) if chunk.end == "quiet" else limit
         for candidate in candidates(data, self.engine_for(chunk.source).scan(data), limit):
             may_wait = chunk.end == "more" and not (full and candidate.start == 0)
             if not work.look_at(candidate, may_wait=may_wait):
@@ -170,7 +169,7 @@ class Pipeline:
         part = max(data.rfind(b"\n", 0, consumed), data.rfind(b"\r", 0, consumed)) + 1
         open_from = chunk.offset + part if part else work.part_offset
         shown = frozenset(s for s in work.shown if s[0] >= open_from)
-        is_open = chunk.end != "final" and (open_from < done_to or bool(shown))
+        is_open = (chunk.end != "final" or consumed < len(data)) and (open_from < done_to or bool(shown))
         state = LogState(work.context, OpenLine(open_from, shown) if is_open else None)
         if state != self._logs.get(chunk.log, LogState()):
             self._logs[chunk.log] = state

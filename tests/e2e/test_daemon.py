@@ -39,6 +39,7 @@ def test_a_crash_is_counted_once_and_its_series_was_there_before(make_node: Make
     assert record["job"]["id"] == "4711"
     assert record["ranks"] == [str(rank) for rank in range(8)]
     assert node.get("/-/ready").startswith("gpufault is ready")
+    assert node.value("gpufault_last_commit_timestamp_seconds") == pytest.approx(time.time(), abs=10)
 
 
 def test_counters_survive_kill_9_and_go_on_without_a_reset(make_node: MakeNode) -> None:

@@ -185,6 +185,18 @@ def test_lines_that_a_container_runtime_split_are_found_whole_and_once(
     assert sorted(read(log, taken, SINGLE, carrier="cri").places) == sorted(found)
 
 
+@given(BLOCKS, st.integers(0, 25))
+def test_of_a_chunk_only_the_lines_before_a_place_may_be_taken(log: bytes, cut: int) -> None:
+    starts = [0, *(at + 1 for at, byte in enumerate(log) if byte == 0x0A)]
+    until = starts[cut % len(starts)]
+    pipeline = Pipeline(SEVERAL, engine="python")
+    before = pipeline.process(chunk(log), until)
+    assert (before.consumed, before.newlines) == (until, log.count(b"\n", 0, until))
+    behind = pipeline.process(chunk(log[until:], offset=until, line=1 + before.newlines))
+    found = [(m.signature, m.line, m.offset) for m in (*before.matches, *behind.matches)]
+    assert sorted(found) == sorted(block_by_block(log))
+
+
 @given(LOGS, steps("more", "quiet"))
 def test_the_times_of_matches_do_not_depend_on_how_a_log_is_cut(log: bytes, taken: list[Step]) -> None:
     log = log.replace(b"3: ", b"2025-11-20T23:41:00Z ").replace(b"[rank1]: ", b"2025-11-20T23:42:00Z ")

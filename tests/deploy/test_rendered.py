@@ -1,0 +1,13 @@
+"""What deploy/ holds twice says the same in both places."""
+
+import runpy
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_copies_in_the_chart_are_up_to_date() -> None:
+    rendered = runpy.run_path(str(ROOT / "deploy/render.py"))["rendered"]()
+    assert rendered
+    stale = [path.relative_to(ROOT) for path, text in rendered.items() if path.read_text(encoding="utf-8") != text]
+    assert stale == [], "run: make docs"
