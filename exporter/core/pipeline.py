@@ -7,10 +7,9 @@ Knows no files, no clocks and no incidents.
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,9 +19,10 @@ from exporter.core.decode import Clock
 from exporter.core.engine import Engine, build
 from exporter.core.flood import Flood
 from exporter.core.gates import Gate
-from exporter.core.lines import Candidate, candidates, following, pieces, preceding
+from exporter.core.lines import Candidate, candidates, following, pieces
 from exporter.core.match import MAX_TEXT, Found, Matcher, facts_of, gpu_of
 from exporter.core.model import NO_CONTEXT, Chunk, LogContext, Mark, Match, Record, SourceKind
+from exporter.core.stamps import Stamps
 from exporter.core.stored import dump_context, load_context
 from exporter.core.trial import Trial, Trials
 
@@ -31,8 +31,6 @@ MAX_FACT_CHARS = 256
 MAX_MARKS = 32  # context signatures are fewer
 MAX_JOINED = 1 << 20  # bytes of a line that a carrier split up
 MAX_BETWEEN = 16  # lines of the other stream between two parts of one write; behind more, it is an unfinished line
-TIME_LOOK_BACK = 8  # lines without a stamp belong to a stamped one before them; a longer traceback still ends stamped
-_HEAD = 128  # bytes of a line that hold its stamp, behind all prefixes
 _OVERLAP = 4096  # bytes that two windows of an oversize line share: no signature's line is longer where it matters
 # What a line may have shown besides signatures, whose ids have no brackets: that it was joined to an earlier one, that
 # it quotes an error, that it looks like a crash.
@@ -174,7 +172,7 @@ class Pipeline:
         if state != self._logs.get(chunk.log, LogState()):
             self._logs[chunk.log] = state
             self._changed.add(chunk.log)
-        self._heads[chunk.log] = list(itertools.islice(work.heads_before(consumed), TIME_LOOK_BACK))
+        self._heads[chunk.log] = work.stamps.heads_before(consumed)
 
 
 class _Work:
@@ -193,8 +191,7 @@ class _Work:
         if state.open_line and chunk.offset >= state.open_line.offset:
             self.part_offset = state.open_line.offset
             self.shown = set(state.open_line.shown)
-        self._heads = heads
-        self._times: dict[int, float | None] = {}  # by where a line of the chunk begins
+        self.stamps = Stamps(chunk, clock, heads)
         self._line, self._line_at = chunk.line, 0
         self._last_newline = chunk.data.rfind(b"\n")
 
@@ -229,18 +226,12 @@ class _Work:
             else:
                 record = self._record(start, stop)
                 if start == candidate.start:
-                    self._times[start] = record.time
+                    self.stamps.know(start, record.time)
             try:
                 self._match(candidate, self._offset_of(part), record, trial, gates, behind, once=once)
             except _LinesToCome:
                 return False
         return True
-
-    def heads_before(self, at: int) -> Iterator[bytes]:
-        """How the lines before a place of the chunk begin, nearest first."""
-        for start, stop in preceding(self.chunk.data, at, TIME_LOOK_BACK):
-            yield self.chunk.data[start : min(stop, start + _HEAD)]
-        yield from self._heads
 
     def _texts(self, stop: int, count: int, *, may_wait: bool) -> list[str]:
         """The texts of the lines behind one. What users wrote there breaks off a block."""
@@ -289,7 +280,7 @@ class _Work:
                 return
             self.shown.add((offset, signature))
         is_context = signature in self.pipeline._context_ids
-        time, time_source = self._time_of(candidate, record)
+        time, time_source = self.stamps.time_of(candidate.start, candidate.stop, record)
         rank = record.rank or found.capture("rank", text) or None
         told_apart = gpu_of(found, text, record.device) if chunk.source == "kernel" else None
         if once and not is_context and self.flood.takes(signature, told_apart, time, rank):
@@ -358,27 +349,6 @@ class _Work:
                 starts.append(start)
         self.shown.update((self._offset_of(start), _JOINED) for start in starts)
         return "".join(texts), here.time, stop
-
-    def _time_of(self, candidate: Candidate, record: Record) -> tuple[float, Literal["log", "observed"]]:
-        if record.time is not None:
-            return record.time, "log"
-        if record.mono is not None:  # no wall clock: its own axis, so that distances are right
-            return record.mono, "observed"
-        looked = -1
-        before = preceding(self.chunk.data, candidate.start, TIME_LOOK_BACK)
-        for start, stop in itertools.chain([(candidate.start, candidate.stop)], before):
-            looked += 1
-            if start not in self._times:
-                self._times[start] = self._time_in(self.chunk.data[start : min(stop, start + _HEAD)])
-            if (stamp := self._times[start]) is not None:
-                return stamp, "log"
-        for head in self._heads[: TIME_LOOK_BACK - looked]:
-            if (stamp := self._time_in(head)) is not None:
-                return stamp, "log"
-        return self.chunk.read_at, "observed"
-
-    def _time_in(self, head: bytes) -> float | None:
-        return decode.time_of(head, self.chunk.format, self.chunk.source, self.clock)
 
     def _is_trusted(self, record: Record) -> bool:
         """Only the kernel's own lines are kernel evidence: facility 0 in kmsg form, no other syslog tag in text form."""

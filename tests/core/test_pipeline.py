@@ -7,7 +7,8 @@ import json
 import pytest
 
 from exporter.core.model import Chunk, LogFormat, Match
-from exporter.core.pipeline import MAX_BETWEEN, MAX_MARKS, TIME_LOOK_BACK, Pipeline
+from exporter.core.pipeline import MAX_BETWEEN, MAX_MARKS, Pipeline
+from exporter.core.stamps import LOOK_BACK
 from tests.helpers import NOW, Tail, catalogue_of, chunk
 
 CATALOGUE = catalogue_of(r"""
@@ -346,7 +347,7 @@ def test_a_redrawn_part_has_the_stamp_of_its_line(pipeline: Pipeline) -> None:
 
 
 @pytest.mark.parametrize("chunked", [True, False])
-@pytest.mark.parametrize(("between", "source"), [(TIME_LOOK_BACK - 1, "log"), (TIME_LOOK_BACK, "observed")])
+@pytest.mark.parametrize(("between", "source"), [(LOOK_BACK - 1, "log"), (LOOK_BACK, "observed")])
 def test_a_stamp_holds_for_a_few_lines_only(pipeline: Pipeline, between: int, source: str, chunked: bool) -> None:
     lines = [b"2025-11-20T23:41:00Z step 7\n", *[b"x\n"] * between, b"GPU fault\n"]
     log = Tail(pipeline)
