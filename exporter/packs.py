@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -61,7 +61,7 @@ def of_site(places: Iterable[Path]) -> list[tuple[str, str]]:
     texts: list[tuple[str, str]] = []
     problems: list[Problem] = []
     for place in places:
-        for path in sorted(place.glob("**/*.y*ml")) if place.is_dir() else [place] if place.exists() else []:
+        for path in sorted(_files_in(place)) if place.is_dir() else [place] if place.exists() else []:
             if path.resolve().is_relative_to(_CHECKOUT) and not _packaged().is_dir():
                 continue  # the checkout's own: among the built-in ones already
             try:
@@ -71,6 +71,15 @@ def of_site(places: Iterable[Path]) -> list[tuple[str, str]]:
     if problems:
         raise InvalidInput(problems)
     return texts
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    """The YAML files below a folder, hidden ones left out: a mounted ConfigMap has each of its files a second time in
+    `..2026_01_01_…`, which the kubelet swaps as a whole.
+    """
+    for path in folder.glob("**/*.y*ml"):
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts):
+            yield path
 
 
 def _packaged() -> Traversable:
