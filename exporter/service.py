@@ -21,7 +21,7 @@ from exporter.daemon import Daemon
 from exporter.exposition import MetricsSnapshot
 from exporter.sdnotify import notify
 from exporter.web.in_force import InForce
-from exporter.web.view import Overview, SourceState
+from exporter.web.view import NodeFaults, Overview, SourceState
 
 ROUND_SECONDS = 30.0  # a loop that has not come round for so long hangs: no disk commit takes that long
 RELOAD_SECONDS = 30.0  # compiling 400 signatures takes 2 s; a busy loop comes round in less than one
@@ -91,6 +91,10 @@ class Service:
             ),
             incidents=tuple(daemon.recent),
         )
+
+    def node_faults(self) -> NodeFaults:
+        daemon = self._daemon
+        return NodeFaults(node=daemon.node, faults=daemon.faults.shown, blind=tuple(daemon.not_seeing()))
 
     def web_config_read(self) -> None:
         """Tell how reading the web configuration went: in the log now, in the metrics from the next commit on."""

@@ -12,6 +12,7 @@ from starlette.routing import Route, Router
 from exporter.core.problems import InvalidInput, Problem
 from exporter.core.redact import redact
 from exporter.exposition import Exposition
+from exporter.web.node_check import node_check
 from exporter.web.page import landing_page
 from exporter.web.view import WebView
 
@@ -51,6 +52,7 @@ def router(view: WebView, telemetry_path: str) -> Router:
         [
             Route(telemetry_path, metrics),  # first: at "/" it takes the landing page's place, as in node_exporter
             Route("/", landing),
+            Route("/api/v1/node-check", node_check(view)),
             Route("/-/healthy", healthy),
             Route("/-/ready", ready),
             Route("/-/reload", reload, methods=["POST", "PUT"]),  # as Prometheus

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from exporter.core.faults import Fault
 from exporter.exposition import MetricsSnapshot
 
 
@@ -37,6 +38,15 @@ class Overview:
     incidents: tuple[RecentIncident, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFaults:
+    """What an operator has to mend here, as far as is known; `blind` says why something may not be known, if so."""
+
+    node: str
+    faults: tuple[Fault, ...]
+    blind: tuple[str, ...]
+
+
 class WebView(Protocol):
     """What the daemon lets be seen. Called from the web thread: all but `reload` must answer at once."""
 
@@ -57,3 +67,6 @@ class WebView(Protocol):
 
     def overview(self) -> Overview:
         """What the landing page shows."""
+
+    def node_faults(self) -> NodeFaults:
+        """What `gpufault node-check` asks for."""
