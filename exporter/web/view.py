@@ -1,4 +1,4 @@
-"""What the web side may see of the daemon: one Protocol and its values. Knows nothing of HTTP, nor of the daemon."""
+"""What the web side may see of a service: Protocols and their values. Knows nothing of HTTP, nor of the services."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ class NodeFaults:
     blind: tuple[str, ...]
 
 
-class WebView(Protocol):
-    """What the daemon lets be seen. Called from the web thread: all but `reload` must answer at once."""
+class ServiceView(Protocol):
+    """What a service lets be seen. Called from the web thread: all but `reload` must answer at once."""
 
     def snapshot(self) -> MetricsSnapshot:
         """The metrics as last committed."""
 
     def not_ready(self) -> list[str]:
-        """Why this node is not watched in full yet, a sentence each; empty when it is."""
+        """Why the service is not doing all of its work yet, a sentence each; empty when it is."""
 
     def healthy(self) -> bool:
         """Whether the main loop is alive."""
@@ -64,6 +64,10 @@ class WebView(Protocol):
 
         Called from a thread of its own, perhaps from several at once.
         """
+
+
+class WebView(ServiceView, Protocol):
+    """What the node daemon lets be seen."""
 
     def overview(self) -> Overview:
         """What the landing page shows."""
