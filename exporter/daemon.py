@@ -19,6 +19,7 @@ from exporter.config import Config
 from exporter.core import records
 from exporter.core.casebook import Casebook
 from exporter.core.catalogue import Catalogue
+from exporter.core.faults import Faults
 from exporter.core.model import Chunk, Diagnosis, SourceKind
 from exporter.core.pipeline import Pipeline, Processed
 from exporter.exposition import MetricsSnapshot
@@ -75,6 +76,7 @@ class Daemon:
         if loaded.set_aside:
             self.ledger.add("gpufault_state_set_aside_total")
             log.error("damaged state file set aside; counting starts afresh", kept_as=str(loaded.set_aside))
+        self.faults = Faults(loaded.spaces.get("faults", {}))
         self.facts = facts or NodeFacts(config.facts, loaded.spaces.get("facts", {}))
         self.facts.refresh(clock(), wait=True)
         self.processes = GpuProcesses()
@@ -168,13 +170,19 @@ class Daemon:
 
     def commit(self, now: float) -> None:
         """Store positions, counters, open incidents and records at once, then show what was stored."""
+        self.faults.show(self.casebook, self.facts.at, self.catalogue, now)  # stored or not: the disk may be one
         rows: list[tuple[str, str, str | None]] = []
         for source in self.sources:
             for key, value in source.unsaved().items():
                 rows.append((inputs.space_of(source.name), key, value))
                 if value is None:
                     self.pipeline.forget(key)
-        keepers = (("logs", self.pipeline), ("incidents", self.casebook), ("facts", self.facts))
+        keepers = (
+            ("logs", self.pipeline),
+            ("incidents", self.casebook),
+            ("facts", self.facts),
+            ("faults", self.faults),
+        )
         for space, keeper in keepers:
             rows += [(space, key, value) for key, value in keeper.unsaved().items()]
         counters = self.ledger.unsaved()
@@ -203,10 +211,12 @@ class Daemon:
     def snapshot(self) -> MetricsSnapshot:
         return self._snapshot
 
-    def not_ready(self) -> list[str]:
+    def not_seeing(self) -> list[str]:
         reasons = [f"source {s.name}: {s.stats.why_down}" for s in self.sources if not s.stats.up]
-        if not self.watching:
-            reasons.append("the first look at the sources is under way; wait")
+        return reasons if self.watching else [*reasons, "the first look at the sources is under way; wait"]
+
+    def not_ready(self) -> list[str]:
+        reasons = self.not_seeing()
         if not self._outcome.state_up:
             reasons.append("state cannot be written; see the log")
         if not self._outcome.reload_ok:
@@ -312,6 +322,7 @@ class Daemon:
         else:
             self.ledger.add("gpufault_incidents_total", incident.signature, diagnosis.root_cause)
             self.ledger.put("gpufault_last_incident_timestamp_seconds", incident.signature, value=now)
+        self.faults.told(diagnosis, self.catalogue, now)
         record = self._incident_record(diagnosis)
         if record["gpu"] and not late:
             gpu = self.ledger.gpu_label(record["gpu"], there=self.facts.has(record["gpu"]) or first.source == "kernel")

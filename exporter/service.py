@@ -5,12 +5,10 @@ Joins the parts that have threads (web, signals) with the daemon's loop, which h
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from types import FrameType
 
 from exporter import __version__, memory
@@ -19,12 +17,12 @@ from exporter.core.catalogue import Catalogue
 from exporter.core.problems import InvalidInput
 from exporter.daemon import Daemon
 from exporter.exposition import MetricsSnapshot
+from exporter.reloads import Reloads
 from exporter.sdnotify import notify
 from exporter.web.in_force import InForce
-from exporter.web.view import Overview, SourceState
+from exporter.web.view import NodeFaults, Overview, SourceState
 
 ROUND_SECONDS = 30.0  # a loop that has not come round for so long hangs: no disk commit takes that long
-RELOAD_SECONDS = 30.0  # compiling 400 signatures takes 2 s; a busy loop comes round in less than one
 
 Loader = Callable[[], tuple[Config, Catalogue]]
 
@@ -39,8 +37,7 @@ class Service:
         if self._web.is_file:
             self.web_config_read()
         self._stop = threading.Event()
-        self._reloads: list[Future[list[str]]] = []
-        self._lock = threading.Lock()
+        self._reloads = Reloads(daemon.waker.wake)
 
     def run(self) -> None:
         """Work until told to stop."""
@@ -75,11 +72,7 @@ class Service:
         return time.time() - self._daemon.last_round < ROUND_SECONDS
 
     def reload(self) -> list[str]:
-        done = self._ask()
-        try:
-            return done.result(timeout=RELOAD_SECONDS)
-        except TimeoutError:
-            return [f"the main loop did not come round within {RELOAD_SECONDS:.0f} s; see its log"]
+        return self._reloads.ask()
 
     def overview(self) -> Overview:
         daemon = self._daemon
@@ -92,31 +85,20 @@ class Service:
             incidents=tuple(daemon.recent),
         )
 
+    def node_faults(self) -> NodeFaults:
+        daemon = self._daemon
+        return NodeFaults(node=daemon.node, faults=daemon.faults.shown, blind=tuple(daemon.not_seeing()))
+
     def web_config_read(self) -> None:
         """Tell how reading the web configuration went: in the log now, in the metrics from the next commit on."""
         self._daemon.web_config_read([str(problem) for problem in self._web.problems], self._web.changed)
 
-    def _ask(self) -> Future[list[str]]:
-        done: Future[list[str]] = Future()
-        with self._lock:
-            self._reloads.append(done)
-        self._daemon.waker.wake()
-        return done
-
     def _each_round(self) -> None:
         notify("WATCHDOG=1")
-        with self._lock:
-            waiting, self._reloads = self._reloads, []
-        if not waiting:
-            return
-        problems = self._reload_now()
-        for done in waiting:
-            with contextlib.suppress(Exception):  # whoever asked may have given up
-                done.set_result(problems)
+        self._reloads.answer(self._reload_now)
 
     def _reload_now(self) -> list[str]:
         """Validate, then swap; on any problem the old configuration stays in force."""
-        notify("RELOADING=1")
         try:
             config, catalogue = self._load()
             self._daemon.assemble_again(config, catalogue)
@@ -128,12 +110,10 @@ class Service:
             problems = []
         memory.give_back()
         self._daemon.reloaded(problems)
-        notify("READY=1")
         return problems
 
     def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
         self.stop()
 
     def _on_hup(self, _number: int, _frame: FrameType | None) -> None:
-        self._reloads.append(Future())  # without the lock: a handler runs between two steps of the thread that holds it
-        self._daemon.waker.wake()
+        self._reloads.from_signal()

@@ -13,7 +13,20 @@ import sys
 from collections.abc import Sequence
 
 from exporter import __version__
-from exporter.cli import correlate, demo, doctor, explain, facts, inject, run, scan, signatures, simulate
+from exporter.cli import (
+    correlate,
+    demo,
+    doctor,
+    explain,
+    facts,
+    fleet,
+    inject,
+    node_check,
+    run,
+    scan,
+    signatures,
+    simulate,
+)
 
 FINE, FINDINGS, USAGE, COULD_NOT_RUN = 0, 1, 2, 3
 COMMANDS = {
@@ -23,10 +36,12 @@ COMMANDS = {
     "facts": facts,
     "signatures": signatures,
     "correlate": correlate,
+    "fleet": fleet,
     "simulate": simulate,
     "inject": inject,
     "demo": demo,
     "doctor": doctor,
+    "node-check": node_check,
 }
 
 

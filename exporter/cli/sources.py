@@ -13,23 +13,18 @@ if TYPE_CHECKING:
     from exporter.fleet.observed import Loaded, Window
 
 
+SELECTOR, NODE_LABEL = 'job="gpufault"', "instance"
+
+
 def add_prometheus(parser: argparse.ArgumentParser) -> None:
     """Add the flags that go with --prometheus. Secrets come from files: a command line is there for all to read."""
     group = parser.add_argument_group("with --prometheus")
-    group.add_argument(
-        "--prometheus.selector",
-        dest="selector",
-        default='job="gpufault"',
-        metavar="MATCHERS",
-        help="default: %(default)s",
-    )
-    group.add_argument(
-        "--prometheus.node-label", dest="node_label", default="instance", metavar="LABEL", help="default: %(default)s"
-    )
-    group.add_argument(
-        "--prometheus.busy-query", dest="busy_query", metavar="EXPR",
-        help="GPU-busy hours by that label, with $range for the span; without it exposure is the hours that targets were up",
-    )  # fmt: skip
+    for name, metavar, told in (
+        ("selector", "MATCHERS", f"of the daemons' targets; default: {SELECTOR}"),
+        ("node-label", "LABEL", f"that names a node; default: {NODE_LABEL}"),
+        ("busy-query", "EXPR", "GPU-busy hours by that label, with $range for the span; else the hours that targets were up"),
+    ):  # fmt: skip
+        flags.add(group, f"--prometheus.{name}", metavar=metavar, help=told)
     for name, told in (
         ("tenant", "sent as X-Scope-OrgID (Mimir)"),
         ("user", "for basic authentication"),
@@ -60,7 +55,13 @@ def history(options: argparse.Namespace, window: Window) -> Loaded:
         )
     except ValueError as error:
         raise InvalidInput([Problem("command line", 1, 1, "--prometheus", str(error))]) from error
-    return history.load(api, window, selector=options.selector, node=options.node_label, busy=options.busy_query)
+    return history.load(
+        api,
+        window,
+        selector=options.prometheus_selector or SELECTOR,
+        node=options.prometheus_node_label or NODE_LABEL,
+        busy=options.prometheus_busy_query,
+    )
 
 
 def _secret(file: str | None) -> str | None:

@@ -5,6 +5,7 @@ Knows no files and no clocks: `now` is an argument, node facts come from a funct
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -12,7 +13,8 @@ from dataclasses import replace
 from exporter.core.catalogue import Catalogue
 from exporter.core.diagnose import diagnose, incident_id, ultimate_root
 from exporter.core.incidents import Entry, OpenIncidents, Told, condense
-from exporter.core.model import UNKNOWN, Diagnosis, Incident, Match, Role
+from exporter.core.knowledge import Signature
+from exporter.core.model import UNKNOWN, Diagnosis, Incident, Match, Role, Severity
 from exporter.core.stored import dump_entry, load_entry
 
 FactsAt = Callable[[float], Mapping[str, str]]
@@ -49,25 +51,37 @@ class Casebook:
     def settle(self, now: float, facts_at: FactsAt, *, everything: bool = False) -> list[Diagnosis]:
         """The diagnoses that are due: each incident is told of once. `everything`: no more matches will come."""
         due = self._open.due(now, float("-inf") if everything else self._settle)
+        diagnosed = self._diagnosed(due, facts_at)
+        for entry in due:
+            lines = entry.incident.lines
+            told = Told("", "", "context", "", lines)
+            if diagnosis := diagnosed.get(entry.number):
+                root_id = diagnosis.caused_by or diagnosis.id
+                told = Told(diagnosis.id, root_id, diagnosis.role, diagnosis.root_cause, lines)
+            self._open.tell(entry, told)
+        return [diagnosed[entry.number] for entry in due if entry.number in diagnosed]
+
+    def foreseen(self, facts_at: FactsAt, *, severity: Severity, at_most: int) -> list[Diagnosis]:
+        """What would be told if the incidents of a severity settled now: evidence may still come, and change it."""
+        waiting = (e for e in self._open.waiting if self._signature(e.incident).severity == severity)
+        return list(self._diagnosed(list(itertools.islice(waiting, at_most)), facts_at).values())
+
+    def _diagnosed(self, entries: Iterable[Entry], facts_at: FactsAt) -> dict[int, Diagnosis]:
+        """The diagnoses of incidents by their numbers, of all that are no mere context."""
         near_of = _remembered(self._open.near)
         diagnosed: dict[int, Diagnosis] = {}
-        with_roots = [(entry, ultimate_root(entry, near_of, self._catalogue)) for entry in due]
+        with_roots = [(entry, ultimate_root(entry, near_of, self._catalogue)) for entry in entries]
         for entry, root in sorted(
             with_roots, key=lambda pair: pair[1] is not pair[0]
         ):  # roots first: cascades ask them
-            if self._catalogue.signatures[entry.incident.signature].role == "context":
-                self._open.tell(entry, Told("", "", "context", "", entry.incident.lines))
+            if self._role(entry.incident) == "context":
                 continue
             facts = facts_at(entry.incident.first.happened)
             diagnosis = diagnose(entry, near_of(entry), root, facts, self._catalogue, self._node)
             if root is not entry:
                 diagnosis = _as_of_root(diagnosis, root, diagnosed.get(root.number))
             diagnosed[entry.number] = diagnosis
-            root_id = diagnosis.caused_by or diagnosis.id
-            self._open.tell(
-                entry, Told(diagnosis.id, root_id, diagnosis.role, diagnosis.root_cause, entry.incident.lines)
-            )
-        return [diagnosed[entry.number] for entry in due if entry.number in diagnosed]
+        return diagnosed
 
     def let_go(self, now: float, facts_at: FactsAt) -> list[Diagnosis]:
         """Close what nothing can join any more. What grew after it was told of comes back, to be journalled again."""
@@ -98,7 +112,7 @@ class Casebook:
         """
         noted, crashed = [], {i.scope for i in self.incidents() if self._role(i) != "context"}
         for incident in self.incidents():
-            signature = self._catalogue.signatures[incident.signature]
+            signature = self._signature(incident)
             if signature.role == "context" and signature.severity != "info" and incident.scope not in crashed:
                 noted.append(
                     Diagnosis(
@@ -115,7 +129,10 @@ class Casebook:
         return noted
 
     def _role(self, incident: Incident) -> Role:
-        return self._catalogue.signatures[incident.signature].role
+        return self._signature(incident).role
+
+    def _signature(self, incident: Incident) -> Signature:
+        return self._catalogue.signatures[incident.signature]
 
     def unsaved(self) -> dict[str, str | None]:
         """Entries that changed since `saved`: JSON by number, or None where gone."""

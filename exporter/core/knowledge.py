@@ -119,6 +119,7 @@ class RootCause(Identified):
     supported_by: tuple[Condition, ...] = ()
     against: tuple[Condition, ...] = ()
     verdict: Verdict
+    needs_operator: bool = False
     strength: Literal["A", "B", "C", "D", "E"]
     remediation: str
     references: tuple[str, ...] = ()

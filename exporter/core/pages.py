@@ -94,9 +94,10 @@ def _first_steps(signature: Signature, causes: Iterable[RootCause]) -> Iterator[
 
 def _cause(cause: RootCause) -> str:
     """A root cause as a section; its id is the anchor, which an alert can link to."""
+    operator = " · critical ones need an operator on the node (`gpufault node-check`)" if cause.needs_operator else ""
     parts = [
         f'### <a id="{cause.id}"></a>{_prose(cause.title)}\n',
-        f"`{cause.id}` · verdict: {cause.verdict} · evidence {cause.strength}: {STRENGTHS[cause.strength]}\n",
+        f"`{cause.id}` · verdict: {cause.verdict} · evidence {cause.strength}: {STRENGTHS[cause.strength]}{operator}\n",
         f"**Do:** {_prose(cause.remediation)}\n",
     ]
     if cause.when:

@@ -220,11 +220,21 @@ class RootCause(Identified):
     supported_by: list[Condition] = Field(default_factory=list, description="not needed; each that holds adds evidence")
     against: list[Condition] = Field(default_factory=list, description="each that holds takes evidence away")
     verdict: Verdict = Field(description="whose to mend: the infrastructure's, the workload's, or not to be told")
+    needs_operator: bool = Field(
+        default=False,
+        description="a critical incident leaves the node unfit for jobs until someone has mended it: node-check reports it",
+    )
     strength: Literal["A", "B", "C", "D", "E"] = Field(
         description="A confirmed and fixed upstream, B a maintainer's diagnosis, C several reports, D one report, E inferred"
     )
     remediation: str = Field(min_length=3, description="what the administrator on call does first")
     references: list[str] = Field(default_factory=list, description="where the cause was confirmed or reported")
+
+    @model_validator(mode="after")
+    def _operators_mend_the_infrastructure(self) -> Self:
+        if self.needs_operator and self.verdict != "infrastructure":
+            raise ValueError("needs_operator needs verdict: infrastructure beside it")
+        return self
 
 
 class Pack(PackModel):

@@ -20,6 +20,7 @@ from exporter.fleet.prepare import Prepared
 from exporter.fleet.ratio import of_cells
 
 LEVEL = 0.05
+SLACK_SECONDS = 1.0  # windows of journals end just behind their newest record
 MIN_DISTINCT = 3  # racks, jobs and users that the crashes must come from, where these are known
 RACKS = ("rack", "chassis", "cabinet", "row")
 
@@ -42,7 +43,7 @@ class Remembered:
 
 def confirmation(prepared: Prepared, remembered: Remembered) -> Confirmation | None:
     """What a later window shows of a remembered finding; None where it does not confirm it."""
-    if remembered.signature not in prepared.observed.signatures or prepared.window.start < remembered.found_in.end:
+    if remembered.signature not in prepared.observed.signatures or not later(prepared.window, remembered):
         return None
     signature = prepared.observed.signatures.index(remembered.signature)
     column = column_of(prepared, remembered.facts[0])
@@ -67,6 +68,11 @@ def confirmation(prepared: Prepared, remembered: Remembered) -> Confirmation | N
         window=prepared.window, observed=int(counts.observed[0]), expected=float(counts.expected[0]), p_value=p,
         ratio=of_cells(cells),
     )  # fmt: skip
+
+
+def later(window: Window, remembered: Remembered) -> bool:
+    """Whether a window shares nothing with that of the discovery."""
+    return window.start >= remembered.found_in.end - SLACK_SECONDS
 
 
 def spread(prepared: Prepared, node: Ints, job: Ints, user: Ints) -> bool:

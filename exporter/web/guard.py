@@ -15,8 +15,8 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",  # no page may embed the metrics to measure them
-    "Cache-Control": "no-store",  # each answer is of this moment, and perhaps not for the next reader
 }
+CACHE_CONTROL = "no-store"  # each answer is of this moment, and perhaps not for the next reader; or as it says itself
 _REFUSED = {
     Answer.NO: (401, "name and password, please\n", {"WWW-Authenticate": 'Basic realm="gpufault", charset="UTF-8"'}),
     Answer.LATER: (429, "too many passwords are being checked for your address; try again\n", {"Retry-After": "1"}),
@@ -37,7 +37,9 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(headers)
+                answered = MutableHeaders(scope=message)
+                kept = answered.get("Cache-Control", CACHE_CONTROL)
+                answered.update(headers | {"Cache-Control": kept})
             await send(message)
 
         if settings.users:

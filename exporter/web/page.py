@@ -1,4 +1,6 @@
-"""The landing page as HTML, from an Overview. Every text in it may be hostile; nothing of it is trusted or kept."""
+"""Pages as HTML: what all have in common, and the node's landing page, from an Overview. Every text in them may be
+hostile; nothing of it is trusted or kept.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +38,7 @@ def landing_page(overview: Overview, not_ready: Sequence[str], telemetry_path: s
     """The page, as text that UTF-8 can hold."""
     reasons = "".join(f"<li>{shown(reason)}" for reason in not_ready)
     state = f"<p>Not ready:\n<ul>{reasons}</ul>" if reasons else "<p>Ready."
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>gpufault on {shown(overview.node)}</title>
-<style>{_STYLE}</style>
-</head>
-<body>
-<h1>gpufault on {shown(overview.node)}</h1>
+    body = f"""<h1>gpufault on {shown(overview.node)}</h1>
 <p>Version {shown(overview.version)}.
 {state}
 <nav>
@@ -54,9 +47,24 @@ def landing_page(overview: Overview, not_ready: Sequence[str], telemetry_path: s
 <a href="/-/ready">Readiness</a>
 </nav>
 <h2>Sources</h2>
-{_table(("Source", "State"), [_source_row(source) for source in overview.sources])}
+{table(("Source", "State"), [_source_row(source) for source in overview.sources])}
 <h2>Last incidents</h2>
-{_table(("Time (UTC)", "Signature", "Root cause", "Log"), [_incident_row(i) for i in overview.incidents])}
+{table(("Time (UTC)", "Signature", "Root cause", "Log"), [_incident_row(i) for i in overview.incidents])}"""
+    return document(f"gpufault on {overview.node}", body)
+
+
+def document(title: str, body: str) -> str:
+    """A whole page in the one style that POLICY lets pass; `body` is HTML already."""
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{shown(title)}</title>
+<style>{_STYLE}</style>
+</head>
+<body>
+{body}
 </body>
 </html>
 """
@@ -74,12 +82,16 @@ def _source_row(source: SourceState) -> list[str]:
 
 
 def _incident_row(incident: RecentIncident) -> list[str]:
-    at = datetime.fromtimestamp(incident.time, UTC)
-    when = f'<time datetime="{at:%Y-%m-%dT%H:%M:%SZ}">{at:%Y-%m-%d %H:%M:%S}</time>'
-    return [when, *map(shown, (incident.signature, incident.root_cause, incident.path))]
+    return [moment(incident.time), *map(shown, (incident.signature, incident.root_cause, incident.path))]
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def moment(time: float) -> str:
+    """Unix seconds as HTML, in UTC."""
+    at = datetime.fromtimestamp(time, UTC)
+    return f'<time datetime="{at:%Y-%m-%dT%H:%M:%SZ}">{at:%Y-%m-%d %H:%M:%S}</time>'
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table of cells that are HTML already."""
     if not rows:
         return "<p>None."

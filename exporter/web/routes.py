@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
@@ -12,12 +12,22 @@ from starlette.routing import Route, Router
 from exporter.core.problems import InvalidInput, Problem
 from exporter.core.redact import redact
 from exporter.exposition import Exposition
+from exporter.web.node_check import node_check
 from exporter.web.page import landing_page
-from exporter.web.view import WebView
+from exporter.web.view import ServiceView, WebView
 
 
 def router(view: WebView, telemetry_path: str) -> Router:
-    """The application. Raises InvalidInput for a path that cannot be meant."""
+    """The node daemon's application. Raises InvalidInput for a path that cannot be meant."""
+
+    async def landing(_: Request) -> Response:
+        return HTMLResponse(landing_page(view.overview(), view.not_ready(), telemetry_path))
+
+    return service_router(view, telemetry_path, [Route("/", landing), Route("/api/v1/node-check", node_check(view))])
+
+
+def service_router(view: ServiceView, telemetry_path: str, pages: Sequence[Route]) -> Router:
+    """Metrics, health and reloading, which every service has, and pages of its own. Raises InvalidInput as `router`."""
     if not re.fullmatch(r"/[\w./~-]*", telemetry_path, re.ASCII):
         what = "is not a path; write one of letters, digits and -._~/ such as /metrics"
         raise InvalidInput([Problem("--web.telemetry-path", 1, 1, telemetry_path, what)])
@@ -44,13 +54,10 @@ def router(view: WebView, telemetry_path: str) -> Router:
         problems = view.reload()
         return _text(problems, 500) if problems else PlainTextResponse("reloaded.\n")
 
-    async def landing(_: Request) -> Response:
-        return HTMLResponse(landing_page(view.overview(), view.not_ready(), telemetry_path))
-
     return Router(
         [
             Route(telemetry_path, metrics),  # first: at "/" it takes the landing page's place, as in node_exporter
-            Route("/", landing),
+            *pages,
             Route("/-/healthy", healthy),
             Route("/-/ready", ready),
             Route("/-/reload", reload, methods=["POST", "PUT"]),  # as Prometheus

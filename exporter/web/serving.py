@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from exporter.core.problems import InvalidInput, Problem
@@ -60,10 +61,21 @@ def serve(
     *,
     after_look: Callable[[], None] = lambda: None,
 ) -> RunningServer:
+    """Answer what the node daemon does; see `serve_app`. Raises InvalidInput for a path that cannot be meant, too."""
+    return serve_app(addresses, router(view, telemetry_path), in_force, after_look=after_look)
+
+
+def serve_app(
+    addresses: Sequence[str],
+    app: ASGIApp,
+    in_force: InForce | None = None,
+    *,
+    after_look: Callable[[], None] = lambda: None,
+) -> RunningServer:
     """Answer at each of `addresses` from now on, in a thread of its own. Port 0 takes any that is free.
 
     `after_look` is called, from another thread, when the web configuration's files have changed and were read again.
-    Raises InvalidInput for an address or path that cannot be meant, OSError for an address that cannot be had.
+    Raises InvalidInput for an address that cannot be meant, OSError for one that cannot be had.
     """
     in_force = in_force or InForce()
 
@@ -71,10 +83,9 @@ def serve(
         if await asyncio.to_thread(in_force.look):
             after_look()
 
-    app = Guard(router(view, telemetry_path), in_force)
     sockets = _listen(addresses)
     config = uvicorn.Config(
-        app,
+        Guard(app, in_force),
         http=_Connection,
         loop="asyncio",
         lifespan="off",

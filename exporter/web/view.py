@@ -1,10 +1,11 @@
-"""What the web side may see of the daemon: one Protocol and its values. Knows nothing of HTTP, nor of the daemon."""
+"""What the web side may see of a service: Protocols and their values. Knows nothing of HTTP, nor of the services."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
 
+from exporter.core.faults import Fault
 from exporter.exposition import MetricsSnapshot
 
 
@@ -37,14 +38,23 @@ class Overview:
     incidents: tuple[RecentIncident, ...]
 
 
-class WebView(Protocol):
-    """What the daemon lets be seen. Called from the web thread: all but `reload` must answer at once."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFaults:
+    """What an operator has to mend here, as far as is known; `blind` says why something may not be known, if so."""
+
+    node: str
+    faults: tuple[Fault, ...]
+    blind: tuple[str, ...]
+
+
+class ServiceView(Protocol):
+    """What a service lets be seen. Called from the web thread: all but `reload` must answer at once."""
 
     def snapshot(self) -> MetricsSnapshot:
         """The metrics as last committed."""
 
     def not_ready(self) -> list[str]:
-        """Why this node is not watched in full yet, a sentence each; empty when it is."""
+        """Why the service is not doing all of its work yet, a sentence each; empty when it is."""
 
     def healthy(self) -> bool:
         """Whether the main loop is alive."""
@@ -55,5 +65,12 @@ class WebView(Protocol):
         Called from a thread of its own, perhaps from several at once.
         """
 
+
+class WebView(ServiceView, Protocol):
+    """What the node daemon lets be seen."""
+
     def overview(self) -> Overview:
         """What the landing page shows."""
+
+    def node_faults(self) -> NodeFaults:
+        """What `gpufault node-check` asks for."""

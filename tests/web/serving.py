@@ -9,10 +9,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPSConnection
 
+from exporter.core.faults import Fault
 from exporter.exposition import Family, MetricsSnapshot
 from exporter.web.in_force import InForce
 from exporter.web.serving import RunningServer, serve
-from exporter.web.view import Overview, RecentIncident, SourceState
+from exporter.web.view import NodeFaults, Overview, RecentIncident, SourceState
 
 SNAPSHOT = MetricsSnapshot((Family("gpufault_incidents_total", "counter", "Incidents.", ("signature",), {("x",): 2}),))
 TIMEOUT = 5.0  # far above what loopback takes, so that a hang is a failure and not a wait
@@ -28,6 +29,7 @@ class Node:
     on_reload: Callable[[], list[str]] = list
     sources: tuple[SourceState, ...] = ()
     incidents: tuple[RecentIncident, ...] = ()
+    faults: tuple[Fault, ...] = ()
 
     def snapshot(self) -> MetricsSnapshot:
         return self.metrics
@@ -40,6 +42,9 @@ class Node:
 
     def reload(self) -> list[str]:
         return self.on_reload()
+
+    def node_faults(self) -> NodeFaults:
+        return NodeFaults(node="gpu-07", faults=self.faults, blind=tuple(self.reasons))
 
     def overview(self) -> Overview:
         return Overview(version="1.2.3", node="gpu-07", sources=self.sources, incidents=self.incidents)

@@ -1,0 +1,147 @@
+"""`gpufault fleet`: the correlator as a service."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exporter.cli import options as flags
+from exporter.cli import sources
+from exporter.cli.spans import seconds
+
+if TYPE_CHECKING:
+    from exporter.fleet.config import FleetConfig
+
+HELP = "the correlator as a service: page, JSON and /metrics, refreshed on a timer"
+DESCRIPTION = (
+    "Runs `gpufault correlate` again and again, and serves its last result: a page at /, JSON below /api/v1, /metrics. A "
+    "refresh that fails leaves the last result in place, and is told in all three. SIGHUP and POST /-/reload read the "
+    "configuration again and refresh at once."
+)
+ADDRESS = ":9874"
+NEEDS = ("duckdb", "numpy", "scipy")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.add(parser, "--config.file", metavar="FILE", help="default: /etc/gpufault/fleet.yaml if it is there")
+    parser.add_argument("--config.check", dest="config_check", action="store_true", help="check it, then exit")
+    source = parser.add_mutually_exclusive_group()
+    flags.add(source, "--journal", metavar="DIR", help="a folder that node journals are gathered in")
+    flags.add(source, "--prometheus", metavar="URL", help="Prometheus, Thanos, Mimir or VictoriaMetrics")
+    sources.add_prometheus(parser)
+    flags.add(parser, "--window", metavar="7d", help="how long; it ends at the newest record, or now; default: 7d")
+    flags.add(parser, "--refresh.interval", metavar="1h", help="from one refresh to the next; default: 1h")
+    flags.add(parser, "--refresh.timeout", metavar="30m", help="a refresh that takes longer is ended; default: 30m")
+    flags.add(
+        parser,
+        "--findings.file",
+        metavar="FILE",
+        help="remembers findings over a restart, so that later windows confirm them; without it, as long as it runs",
+    )
+    flags.add_catalogue(parser)
+    flags.add(
+        parser, "--web.listen-address", action="append", metavar="HOST:PORT",
+        help=f"default {ADDRESS}; may be given again",
+    )  # fmt: skip
+    flags.add(parser, "--web.config.file", metavar="FILE", help="TLS, users and headers, as of the exporter-toolkit")
+    flags.add(parser, "--web.telemetry-path", default="/metrics", metavar="PATH", help="where the metrics are")
+    flags.add(
+        parser, "--log.level", default="info", choices=("debug", "info", "warning", "error"), help="default: info"
+    )
+    flags.add(parser, "--log.format", default="logfmt", choices=("logfmt", "json"), help="default: logfmt")
+
+
+def run(options: argparse.Namespace) -> int:
+    missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
+    if missing:
+        print(f"gpufault: {missing[0]} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
+        return 3
+    from exporter.cli.logs import start_logging
+    from exporter.fleet.answers import router
+    from exporter.fleet.service import FleetService
+    from exporter.web.in_force import InForce
+    from exporter.web.serving import serve_app
+
+    load = _loader(options)
+    config = load()
+    if options.journal and options.prometheus:  # argparse does not see what comes from the environment
+        print("gpufault fleet: --journal and --prometheus both say what to read; give one", file=sys.stderr)
+        return 2
+    if config.journal is None and config.prometheus is None:
+        print("gpufault fleet: nothing to read; give --journal DIR or --prometheus URL", file=sys.stderr)
+        return 2
+    web = InForce(Path(options.web_config_file).absolute() if options.web_config_file else None)
+    if options.config_check:
+        print(f"{_file(options) or 'what the flags say'} is valid: {config.source}")
+        return 0
+    log = start_logging(options.log_level, options.log_format)
+    service = FleetService(config, load, web, log)
+    app = router(service, options.web_telemetry_path)
+    server = serve_app(options.web_listen_address or [ADDRESS], app, web, after_look=service.web_config_read)
+    log.info("listening", addresses=list(server.addresses), source=service.source)
+    service.run()
+    server.close(timeout=5.0)
+    return 0
+
+
+def _file(options: argparse.Namespace) -> str | None:
+    """The file that --config.file names, or the default one; None if neither is there."""
+    from exporter.fleet.config import DEFAULT_FILE
+
+    return options.config_file or (str(DEFAULT_FILE) if DEFAULT_FILE.exists() else None)
+
+
+def _loader(options: argparse.Namespace) -> Callable[[], FleetConfig]:
+    """Reads the file, and lays the flags over it. What it returns raises InvalidInput, OSError."""
+
+    def load() -> FleetConfig:
+        from exporter.fleet import config
+
+        name = _file(options)
+        loaded = config.FleetConfig()
+        if name is not None:
+            with open(name, encoding="utf-8", errors="backslashreplace") as file:
+                loaded = config.load(file.read(), name)
+        return _with_flags(loaded, options)
+
+    return load
+
+
+def _with_flags(config: FleetConfig, options: argparse.Namespace) -> FleetConfig:
+    from exporter.core.problems import InvalidInput, Problem
+    from exporter.fleet.config import PrometheusConfig
+
+    given: dict[str, Any] = {}
+    asked: dict[str, Any] = {
+        name: Path(value).absolute() if name.endswith("_file") else value
+        for name in PrometheusConfig.model_fields
+        if name != "url" and (value := getattr(options, f"prometheus_{name}"))
+    }
+    if options.journal:
+        given |= {"journal": Path(options.journal).absolute(), "prometheus": None}
+    if options.prometheus:
+        if not options.prometheus.startswith(("http://", "https://")):
+            what = f"{options.prometheus!r} is no http:// or https:// address"
+            raise InvalidInput([Problem("command line", 1, 1, "--prometheus", what)])
+        given |= {"journal": None, "prometheus": PrometheusConfig(url=options.prometheus, **asked)}
+    elif config.prometheus is not None and asked and not options.journal:
+        given["prometheus"] = config.prometheus.model_copy(update=asked)
+    if options.window:
+        given["window"] = seconds("--window", options.window)
+    refresh = {
+        name: seconds(f"--refresh.{name}", value)
+        for name in ("interval", "timeout")
+        if (value := getattr(options, f"refresh_{name}"))
+    }
+    if refresh:
+        given["refresh"] = config.refresh.model_copy(update=refresh)
+    if options.findings_file:
+        given["findings_file"] = Path(options.findings_file).absolute()
+    if options.signatures_dir:
+        folders = [Path(folder).absolute() for folder in options.signatures_dir]
+        given["signatures"] = config.signatures.model_copy(update={"dirs": folders})
+    return config.model_copy(update=given)

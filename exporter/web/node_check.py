@@ -1,0 +1,49 @@
+"""`/api/v1/node-check`: what an operator has to mend on this node, as JSON for programs that start and drain jobs.
+
+`?since=` Unix seconds, since the boot if it is missing; `&job=` an id, and again for another name of the job.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from exporter.core.faults import concerning, plain
+from exporter.core.records import rfc3339
+from exporter.core.redact import redact
+from exporter.web.view import WebView
+
+
+def node_check(view: WebView) -> Callable[[Request], Awaitable[Response]]:
+    """What answers there."""
+
+    async def answer(request: Request) -> Response:
+        asked = request.query_params.get("since")
+        try:
+            since = booted() if asked is None else float(asked)
+            told = rfc3339(since) if math.isfinite(since) else ""
+        except (ValueError, OverflowError, OSError):
+            told = ""
+        if not told:
+            return PlainTextResponse("since: is no time; give Unix seconds such as 1767225600\n", 400)
+        now = view.node_faults()
+        faults = concerning(now.faults, since=since, jobs=request.query_params.getlist("job"))
+        return JSONResponse(
+            {
+                "node": now.node,
+                "since": told,
+                "blind": [redact(reason).encode(errors="backslashreplace").decode() for reason in now.blind],
+                "faults": [plain(fault) for fault in faults],
+            }
+        )
+
+    return answer
+
+
+def booted() -> float:
+    """When this machine started, in Unix seconds by the clock of now."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,0 +1,163 @@
+"""`gpufault node-check` asks a real daemon: before an incident settles, after a restart, over TLS, and in vain."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import bcrypt
+import pytest
+import trustme
+
+from .conftest import Node, eventually, gpufault
+
+LOST = "NVRM: Xid (PCI:0000:c1:00): 79, pid=4242, name=python3, GPU has fallen off the bus."
+REASON = "[node_problem] gpufault: gpu_lost_from_pcie nv_xid_79_fallen_off_bus "
+
+
+def node_check(*arguments: str) -> tuple[int, str]:
+    """Exit code, and the line that is printed; nothing else may be said."""
+    command = [gpufault(), "node-check", *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
+    assert done.stderr == ""
+    assert done.stdout.count("\n") == 1
+    return done.returncode, done.stdout.rstrip("\n")
+
+
+class Kernel:
+    """A kernel log that a daemon reads, and that a test writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "kmsg"
+        self.path.touch()
+        self._records = 0
+
+    def say(self, text: str) -> None:
+        self._records += 1
+        clock = int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1e6)
+        with self.path.open("a") as log:
+            log.write(f"3,{self._records},{clock},-;{text}\n")
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Kernel:
+    return Kernel(tmp_path)
+
+
+@pytest.fixture
+def node(make_node: Callable[..., Node], kernel: Kernel) -> Node:
+    """A node whose incidents settle so late that no test sees it."""
+    return make_node([{"kind": "kmsg", "path": str(kernel.path)}], incidents={"settle": "10m", "window": "10m"})
+
+
+def test_a_lost_gpu_is_reported_before_its_incident_has_settled(node: Node, kernel: Kernel) -> None:
+    node.start()
+    url = f"--url=http://{node.address}"
+    code, said = node_check(url)
+    assert (code, said.partition(" 2")[0]) == (0, "gpufault: healthy since")
+    kernel.say(LOST)
+    code, said = eventually(lambda: found if (found := node_check(url))[0] == 1 else None)
+    assert said.startswith(REASON)
+    assert said.endswith("Z gpu 0000:c1:00.0")
+    answer = json.loads(node_check(url, "--format=json")[1])
+    assert answer["status"] == "problem"
+    assert [(f["settled"], f["count"]) for f in answer["faults"]] == [(False, 1)]
+    code, said = node_check(url, "--format=npd")
+    assert code == 1
+    assert said.startswith("gpu_lost_from_pcie nv_xid_79_fallen_off_bus 20")
+    assert len(said) <= 80
+
+
+def test_a_fault_is_remembered_over_a_kill_and_left_behind_by_time(
+    make_node: Callable[..., Node], kernel: Kernel
+) -> None:
+    node = make_node([{"kind": "kmsg", "path": str(kernel.path)}])
+    node.start()
+    kernel.say(LOST)
+    eventually(lambda: node.records() or None)
+    node.kill()
+    node.start()
+    url = f"--url=http://{node.address}"
+    for arguments in ((), ("--since=1h",), ("--job=7",)):
+        code, said = node_check(url, *arguments)
+        assert code == 1, said
+        assert said.startswith(REASON)
+    assert node_check(url, "--since=2100-01-01T00:00:00Z") == (0, "gpufault: healthy since 2100-01-01T00:00:00.000Z")
+
+
+def test_what_the_infrastructure_is_not_to_blame_for_is_no_problem_of_the_node(node: Node, kernel: Kernel) -> None:
+    node.start()
+    kernel.say("NVRM: Xid (PCI:0000:c1:00): 31, pid=4242, name=python3, Ch 00000008, MMU Fault: ENGINE GRAPHICS")
+    seen = 'gpufault_lines_matched_total{signature="nv_xid_31_mmu_fault",source="kernel"}'
+    eventually(lambda: node.value(seen) == 1.0 or None)
+    assert node_check(f"--url=http://{node.address}")[0] == 0
+
+
+def test_a_job_that_prints_what_a_lost_gpu_prints_cannot_take_its_node_away(make_node: Callable[..., Node]) -> None:
+    node = make_node()
+    node.start()
+    smi = "Unable to determine the device handle for GPU 0000:C1:00.0: GPU is lost.  Reboot the system to recover this GPU"
+    (node.logs / "slurm-7.log").write_text(f"[   12.345678] {LOST}\n{smi}\n")
+    record = eventually(lambda: next(iter(node.records()), None))
+    assert (record["severity"], record["root_cause"]) == ("critical", "gpu_lost_from_pcie")
+    assert record["verdict"] == "unclear"
+    assert node_check(f"--url=http://{node.address}")[0] == 0
+
+
+def test_a_daemon_that_does_not_see_the_kernel_log_does_not_call_the_node_healthy(
+    make_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    node = make_node([{"kind": "kmsg", "path": str(tmp_path / "nowhere")}])
+    node.start()
+    code, said = node_check(f"--url=http://{node.address}")
+    assert code == 3
+    assert said.startswith("gpufault: unknown: not everything is seen: source kmsg:")
+
+
+def test_no_daemon_is_unknown_and_said_so_in_two_seconds_at_most() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts for it, nobody answers
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        started = time.monotonic()
+        assert node_check(f"--url={url}") == (3, f"gpufault: unknown: {url}: no answer within 2 s")
+        assert time.monotonic() - started < 4.0  # Python and the machine take their part
+        assert node_check(f"--url={url}", "--timeout=0.2", "--format=npd") == (2, f"{url}: no answer within 0.2 s")
+    assert node_check(f"--url={url}") == (3, f"gpufault: unknown: {url}: Connection refused; is gpufault running?")
+
+
+@pytest.mark.parametrize(
+    ("argument", "why"),
+    [
+        ("--since=yesterday", "command line:1:1: --since: 'yesterday' is no time; write 2026-06-01T00:00:00Z or Unix seconds"),
+        ("--url=ftp://node", "--url: 'ftp://node' is no http:// or https:// address"),
+        ("--ca-file=/nowhere.pem", "[Errno 2] No such file or directory"),
+    ],
+)  # fmt: skip
+def test_a_wrong_flag_is_no_problem_of_the_node(argument: str, why: str) -> None:
+    assert node_check("--url=https://127.0.0.1:1", argument) == (3, f"gpufault: unknown: {why}")
+
+
+def test_it_speaks_tls_and_gives_its_password(node: Node, kernel: Kernel, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_pem.write_to_path(tmp_path / "tls.key")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "tls.crt")
+    hashed = bcrypt.hashpw(b"open sesame", bcrypt.gensalt(4)).decode()
+    web = {"tls_server_config": {"cert_file": "tls.crt", "key_file": "tls.key"}, "basic_auth_users": {"slurm": hashed}}
+    (tmp_path / "web.yaml").write_text(json.dumps(web))
+    (tmp_path / "password").write_text("open sesame\n")
+    node.wrap = ("env", f"GPUFAULT_WEB_CONFIG_FILE={tmp_path}/web.yaml")
+    node.start()
+    url, trust = f"--url=https://{node.address}", f"--ca-file={tmp_path}/ca.pem"
+    user = ("--user=slurm", f"--password-file={tmp_path}/password")
+    assert node_check(url, trust, *user)[0] == 0
+    code, said = node_check(url, trust)
+    assert code == 3
+    assert said.endswith(": 401 Unauthorized; give --user and --password-file")
+    code, said = node_check(url, *user)
+    assert code == 3
+    assert "certificate verify failed" in said.lower()

@@ -1,0 +1,158 @@
+"""The fleet service's flags and file, its labels, and its page with hostile texts, without a process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.cli.main import main
+from exporter.exposition import Exposition
+from exporter.fleet.config import load
+from exporter.fleet.page import page
+from exporter.fleet.refresh import arguments
+from exporter.fleet.standing import Failure, Standing
+from exporter.fleet.telemetry import METRICS, bounded, snapshot_of
+
+FINDING: dict[str, Any] = {
+    "signature": "crash", "facts": [{"fact": "os", "value": "<b>1</b>"}], "together_with": {"fact": "a", "value": "2"},
+    "observed": 7, "expected": 1.5, "crashes": 9, "rate_ratio": None, "rate_ratio_low": 3.0, "rate_ratio_high": None,
+    "q_value": 0.01, "status": "candidate", "counter_evidence": ["\x1b[31m"],
+}  # fmt: skip
+RESULT: dict[str, Any] = {
+    "window": {
+        "start": "2026-06-01T00:00:00.000Z", "end": "2026-06-08T00:00:00.000Z", "exposure": "observed_hours",
+        "exposure_hours": 10.0,
+    },
+    "nodes": 3, "incidents": 9, "tests": 1, "complete": False, "findings": [FINDING], "lost_gpu_hours": None,
+    "gaps": [{"kind": "bad_lines", "count": 2, "what": "two"}, {"kind": "bad_lines", "count": 1, "what": "one"}],
+    "not_enough_data": [{"signature": "other_crash", "crashes": 1, "what": "would need 9"}],
+    "lemons": [
+        {"kind": "node", "name": "n1", "node": "n1", "incidents": 5, "expected": 0.1, "probability": 0.99, "jobs": 3,
+         "days": 3, "signatures": ["crash"]}
+    ],
+    "exposed": [
+        {"because": "os=1", "signature": "crash", "status": "candidate", "count": 1, "expected_7d": 2.0, "nodes": ["n2"]}
+    ],
+}  # fmt: skip
+SHOWN = Standing(result=RESULT, result_time=100.0, refreshes=2, failures={"source": 1}, web_config_ok=True)
+
+
+def exposed_by(standing: Standing, most: int = 100) -> str:
+    snapshot = snapshot_of(130.0, standing, label_values=most, build=("1", "3"))
+    return Exposition(lambda: snapshot).render(None, None).body.decode()
+
+
+def test_numbers_without_bound_and_pairs_of_facts_are_series_too() -> None:
+    text = exposed_by(SHOWN)
+    labels = 'fact="os and a",signature="crash",status="candidate",value="<b>1</b> and 2"'
+
+    assert f"gpufault_fleet_finding_rate_ratio{{{labels}}} +Inf" in text
+    assert f"gpufault_fleet_finding_rate_ratio_low{{{labels}}} 3.0" in text
+    assert 'gpufault_fleet_gaps{kind="bad_lines"} 3.0' in text
+    assert "gpufault_fleet_result_age_seconds 30.0" in text
+    assert "gpufault_fleet_complete 0.0" in text
+    assert "complete_result_age" not in text
+    assert 'gpufault_fleet_exposed_nodes{because="os=1",signature="crash",status="candidate"} 1.0' in text
+
+
+def test_before_the_first_result_only_what_is_known_is_shown() -> None:
+    names = {family.name for family in snapshot_of(1.0, Standing(), label_values=9, build=("1", "3")).families}
+
+    assert "gpufault_fleet_findings" not in names  # 0 would be an all-clear
+    assert "gpufault_fleet_complete" not in names
+    assert "gpufault_fleet_refresh_failures_total" in names
+
+
+def test_every_metric_is_shown_by_some_standing() -> None:
+    full = {**RESULT, "lost_gpu_hours": {"hours": 1.0}}
+    standing = Standing(result=full, refreshes=1, complete_time=1.0, web_config_ok=True)
+    names = {family.name for family in snapshot_of(2.0, standing, label_values=9, build=("1", "3")).families}
+
+    assert names == set(METRICS)
+
+
+def test_what_is_beyond_the_bound_shares_one_series_with_the_largest_value() -> None:
+    rows = [(("s", f"v{i}"), float(i)) for i in (3, 1, 2, 5, 4)]
+
+    assert bounded(rows, 3) == {("s", "v3"): 3.0, ("s", "v1"): 1.0, ("s", "v2"): 2.0, ("other", "other"): 5.0}
+
+
+def test_a_value_too_long_for_a_label_is_other_and_the_stronger_of_two_such_counts() -> None:
+    assert bounded([(("s", "x" * 200), 3.0), (("s", "y" * 200), 2.0)], 9) == {("s", "other"): 3.0}
+
+
+def test_the_page_shows_hostile_texts_as_texts() -> None:
+    text = page(SHOWN, "<script>", ["<i>"], "/metrics", now=130.0)
+
+    assert "<script>" not in text
+    assert "<b>1" not in text
+    assert "<i>" not in text
+    assert "\x1b" not in text
+    assert "os=&lt;b&gt;1&lt;/b&gt; and a=2" in text
+    assert "∞ times (95 % interval 3 to ∞)" in text
+    assert "no findings are no all-clear" in text
+
+
+def test_the_page_says_that_the_last_refresh_failed_and_what_is_shown_instead() -> None:
+    failed = Failure(reason="source", told="no such folder", time=120.0)
+
+    text = page(Standing(result=RESULT, result_time=100.0, failure=failed), "x", (), "/metrics", now=86400.0 * 3)
+    assert "source: no such folder" in text
+    assert "What follows is of the one before." in text
+    assert "3 days old" in text
+
+
+def test_a_refresh_is_asked_for_all_that_the_file_says(tmp_path: Path) -> None:
+    config = load(
+        "prometheus: {url: 'https://p:9090', node_label: node, tenant: t, ca_file: /ca}\nwindow: 2d\n"
+        "signatures: {dirs: [/etc/packs]}\n",
+        "fleet.yaml",
+    )
+    asked = arguments(config, tmp_path / "f.json", tmp_path / "out.json")
+
+    assert asked == [
+        "--prometheus=https://p:9090", "--format=json", f"--output={tmp_path}/out.json", "--window=172800s",
+        f"--findings.file={tmp_path}/f.json", "--signatures.dir=/etc/packs", "--prometheus.node-label=node",
+        "--prometheus.tenant=t", "--prometheus.ca-file=/ca",
+    ]  # fmt: skip
+
+
+def test_flags_go_before_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "fleet.yaml"
+    config.write_text(json.dumps({"prometheus": {"url": "https://p:9090"}}))
+
+    assert main(["fleet", "--config.check", "--config.file", str(config)]) == 0
+    assert "https://p:9090" in capsys.readouterr().out
+    assert main(["fleet", "--config.check", "--config.file", str(config), "--journal", "/j"]) == 0
+    assert "journals below /j" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        ([], 2, "--journal DIR or --prometheus URL"),
+        (["--prometheus", "p:9090"], 1, "http://"),
+        (["--journal", "/j", "--window", "soon"], 1, "7d"),
+        (["--journal", "/j", "--refresh.interval", "1"], 1, "--refresh.interval"),
+        (["--config.file", "/nowhere/fleet.yaml"], 3, "/nowhere/fleet.yaml"),
+        (["--journal", "/j", "--web.listen-address", "nonsense"], 1, "HOST:PORT"),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_to_do(
+    arguments: list[str], code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fleet", *arguments]) == code
+    assert told in capsys.readouterr().err
+
+
+def test_a_file_that_names_two_sources_is_refused_at_the_place(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = tmp_path / "fleet.yaml"
+    config.write_text("journal: /j\nprometheus: {url: 'https://p'}\n")
+
+    assert main(["fleet", "--config.check", "--config.file", str(config)]) == 1
+    assert f"{config}:2:1: prometheus: journal and prometheus both say what to read" in capsys.readouterr().err
