@@ -14,6 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from exporter.core import gates
+from exporter.core.expression import Expression
+from exporter.core.gates import Needs
 from exporter.core.knowledge import (
     CrashShape,
     Echo,
@@ -40,7 +42,12 @@ class Catalogue:
     echoes: tuple[Echo, ...]
     crash_shapes: tuple[CrashShape, ...]
     pack_of: Mapping[str, str]
-    gates: Mapping[str, frozenset[gates.Gate]]  # of every pattern that is searched for
+    gates: Mapping[str, frozenset[gates.Gate]]  # of every pattern that a line is tried for
+    needs: Mapping[str, Needs] = field(default_factory=dict)  # of any pattern, as far as they are known
+
+    def expressions(self, patterns: Iterable[str]) -> tuple[Expression, ...]:
+        """Patterns as they are searched for."""
+        return tuple(Expression(pattern, self.needs.get(pattern)) for pattern in patterns)
 
     def matching(self, globs: Iterable[str]) -> frozenset[str]:
         """The signature ids that one of the globs names."""
@@ -117,9 +124,8 @@ def load(texts: Sequence[Text], builtin: Compiled | Sequence[Text] = ()) -> Load
     Raises InvalidInput with every problem of every file.
     """
     problems: list[Problem] = []
-    known: Mapping[str, frozenset[gates.Gate]] = {}
+    known = builtin if isinstance(builtin, Compiled) else Compiled()
     if isinstance(builtin, Compiled):
-        known = builtin.gates
         beneath = [PackFile(Document(f"builtin pack {pack.pack}", None, {}), pack) for pack in builtin.packs]
     else:
         beneath = _read_packs(builtin, problems)
@@ -164,7 +170,11 @@ def compile_packs(texts: Sequence[Text]) -> str:
         for pattern, gs in loaded.catalogue.gates.items()
     }
     packs = [as_written(_without_examples(file.pack)) for file in loaded.own]
-    return json.dumps({"packs": packs, "gates": gates_of}, separators=(",", ":"))
+    searched = {
+        p for f in loaded.own for kind in _PATTERNED for i in getattr(f.pack, kind) for p in (*i.patterns, *i.unless)
+    }
+    needs_of = {pattern: gates.needs(pattern) for pattern in sorted(searched)}
+    return json.dumps({"packs": packs, "gates": gates_of, "needs": needs_of}, separators=(",", ":"))
 
 
 def load_compiled(text: str) -> Compiled:
@@ -176,15 +186,17 @@ def load_compiled(text: str) -> Compiled:
             pattern: frozenset(gates.Gate(literal.encode(), blind) for literal, blind in of)
             for pattern, of in data["gates"].items()
         },
+        needs={pattern: Needs(*of) for pattern, of in data["needs"].items()},
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """Packs that have been checked, with the gates of their patterns."""
+    """Packs that have been checked, with the gates and the needs of their patterns."""
 
     packs: tuple[Pack, ...] = ()
     gates: Mapping[str, frozenset[gates.Gate]] = field(default_factory=dict)
+    needs: Mapping[str, Needs] = field(default_factory=dict)
 
 
 def _without_examples(pack: Pack) -> Pack:
@@ -200,7 +212,7 @@ _PATTERNED = ("signatures", "log_facts", "echoes", "crash_shapes")
 KINDS = (*_PATTERNED, "root_causes")
 
 
-def _join(packs: Sequence[Pack], known: Mapping[str, frozenset[gates.Gate]]) -> Catalogue:
+def _join(packs: Sequence[Pack], known: Compiled) -> Catalogue:
     """Packs as one: of two things with one id the later counts."""
     signatures = {s.id: s for p in packs for s in p.signatures}
     log_facts = {f.id: f for p in packs for f in p.log_facts}
@@ -209,7 +221,8 @@ def _join(packs: Sequence[Pack], known: Mapping[str, frozenset[gates.Gate]]) -> 
     gated: list[Patterned] = [*signatures.values(), *log_facts.values(), *crash_shapes.values()]
     patterns = {pattern for item in gated for pattern in item.patterns}
     return Catalogue(
-        gates={pattern: known.get(pattern) or gates.derive(pattern) for pattern in patterns},
+        gates={pattern: known.gates.get(pattern) or gates.derive(pattern) for pattern in patterns},
+        needs=known.needs,
         signatures=signatures,
         root_causes={c.id: c for p in packs for c in p.root_causes},
         log_facts=tuple(log_facts.values()),

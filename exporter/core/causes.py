@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import regex
 
 from exporter.core.catalogue import Catalogue
+from exporter.core.expression import TIMEOUT_SECONDS
 from exporter.core.knowledge import FLAGS, Condition, RootCause
-from exporter.core.match import TIMEOUT_SECONDS
 from exporter.core.model import Incident, Mark, Match, Truth
 from exporter.core.versions import VersionRange
 

@@ -12,8 +12,7 @@ from functools import lru_cache
 from string import digits as DIGITS  # noqa: N812 (a constant by its nature)
 from typing import Any
 
-from exporter.core.patterns import Unreadable, parse, sre
-from exporter.core.prefilter import OF_REGEX_ALONE
+from exporter.core.patterns import OF_REGEX_ALONE, Unreadable, parse, sre
 
 _ALL = frozenset(DIGITS)
 _Sequence = type(parse("x"))

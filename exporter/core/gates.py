@@ -1,4 +1,5 @@
-"""Literals that every match of a pattern must contain: the gate that a line passes before a regex looks at it.
+"""Literals that every match of a pattern must contain: the gate that a line passes before it is decoded, and what a
+decoded text must hold before a regex looks at it.
 
 Read off the parsed pattern, so an author writes no gate and none can be forgotten. A gate never crosses a character
 that a carrier may rewrite (docker's JSON escapes quotes, `<`, `>`, `&` and backslashes; the kernel escapes control
@@ -8,15 +9,19 @@ characters; ANSI colours stand around words but not inside them).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from exporter.core.patterns import REPEATS, inside, parse, sre
+from exporter.core.patterns import OF_REGEX_ALONE, REPEATS, Unreadable, inside, parse, sre
 
 MIN_LENGTH = 4  # shorter ones hit ordinary text: in 512 MB of training logs "NaN" hit 0.4 % of lines, "HSA_" none
 MAX_LENGTH = 24  # longer ones hit no rarer, and colours or line wraps may cut them
 MAX_ALTERNATIVES = 64
+MAX_NEEDS = (
+    4  # sets of literals that are looked for in a text, of MAX_NEED_CHOICES each: 50 ns a literal, a search 2 µs
+)
+MAX_NEED_CHOICES = 8
 _REWRITTEN = frozenset("\"'\\<>&`\x7f") | {chr(c) for c in range(32)}
 
 
@@ -32,14 +37,24 @@ class Gate:
     ignore_case: bool = False
 
 
+class Needs(NamedTuple):
+    """What a text must hold: of each set of literals one. `ignore_case`: they are lower case, and so must the text be."""
+
+    sets: Sequence[Sequence[str]]
+    ignore_case: bool = False
+
+
+NO_NEEDS = Needs([])
+
+
 def derive(pattern: str, *, ignore_case: bool = False) -> frozenset[Gate]:
     """The best set of gates of which every match of `pattern` contains one, in its first line.
 
     Raises NoGate when there is none of at least MIN_LENGTH bytes, and Unreadable.
     """
     parsed = parse(pattern, ignore_case=ignore_case)
-    any_case = bool(parsed.state.flags & re.IGNORECASE) or _ignores_case_within(parsed)
-    best = _best(_of_sequence(list(parsed)))
+    any_case = _any_case(parsed)
+    best = _best(_of_sequence(list(parsed), _GATED), _GATED)
     if best is None:
         raise NoGate(
             f"has no literal of {MIN_LENGTH} characters that every match must contain in its first line; add one"
@@ -47,8 +62,36 @@ def derive(pattern: str, *, ignore_case: bool = False) -> frozenset[Gate]:
     return frozenset(Gate(text.lower().encode() if any_case else text.encode(), any_case) for text in best)
 
 
-def _of_sequence(nodes: Sequence[Any]) -> list[frozenset[str]]:
-    """All gate sets that a sequence offers: each of its literal runs, and each of its required parts."""
+def needs(pattern: str) -> Needs:
+    """What every text that `pattern` is found in holds, as `regex` reads it: the longest literals of it."""
+    if OF_REGEX_ALONE.search(pattern):
+        return NO_NEEDS
+    try:
+        parsed = parse(pattern)
+    except Unreadable:
+        return NO_NEEDS
+    sets = {found for found in _of_sequence(list(parsed), _WHOLE) if len(found) <= MAX_NEED_CHOICES}
+    any_case = _any_case(parsed)
+    if any_case:
+        sets = {frozenset(text.lower() for text in found) for found in sets}
+    best = sorted(sets, key=lambda found: (-min(map(len, found)), sorted(found)))[:MAX_NEEDS]
+    return Needs([sorted(found) for found in best], any_case)
+
+
+class _Reading(NamedTuple):
+    """How a pattern is read: which characters a literal may hold, and whether its first line is all that counts."""
+
+    plain: Callable[[int], bool]
+    least: int  # characters of a literal
+    first_line: bool
+
+
+_GATED = _Reading(lambda character: character < 128 and chr(character) not in _REWRITTEN, MIN_LENGTH, first_line=True)
+_WHOLE = _Reading(lambda _: True, 1, first_line=False)
+
+
+def _of_sequence(nodes: Sequence[Any], how: _Reading) -> list[frozenset[str]]:
+    """All sets of literals that a sequence offers: each of its literal runs, and each of its required parts."""
     found: list[frozenset[str]] = []
     run: list[str] = []
 
@@ -58,37 +101,41 @@ def _of_sequence(nodes: Sequence[Any]) -> list[frozenset[str]]:
             run.clear()
 
     for op, arg in nodes:
-        if op is sre.LITERAL and arg == 10:  # only the first line of a block is gated
+        if op is sre.LITERAL and arg == 10 and how.first_line:  # only the first line of a block is gated
             break
-        if op is sre.LITERAL and chr(arg) not in _REWRITTEN and arg < 128:
+        if op is sre.LITERAL and how.plain(arg):
             run.append(chr(arg))
             continue
-        if op is sre.SUBPATTERN and _is_plain(arg[-1]):
+        if op is sre.SUBPATTERN and _is_plain(arg[-1], how):
             run.extend(chr(a) for _, a in arg[-1])
             continue
         if op is sre.AT:  # a position has no width
             continue
         close()
-        found.extend(_of_node(op, arg))
-        if _may_hold_newline(op, arg):
+        found.extend(_of_node(op, arg, how))
+        if how.first_line and _may_hold_newline(op, arg):
             break
     close()
     return found
 
 
-def _of_node(op: Any, arg: Any) -> list[frozenset[str]]:
+def _of_node(op: Any, arg: Any, how: _Reading) -> list[frozenset[str]]:
     if op in (sre.SUBPATTERN, sre.ATOMIC_GROUP) or (op in REPEATS and arg[0] >= 1):
-        return _of_sequence(list(inside(op, arg)[0]))
+        return _of_sequence(list(inside(op, arg)[0]), how)
     if op is sre.BRANCH:
-        choices = [_best(_of_sequence(list(branch))) for branch in inside(op, arg)]
+        choices = [_best(_of_sequence(list(branch), how), how) for branch in inside(op, arg)]
         union = frozenset[str]().union(*(c for c in choices if c))
         if all(choices) and len(union) <= MAX_ALTERNATIVES:
             return [union]
     return []
 
 
-def _is_plain(nodes: Iterable[Any]) -> bool:
-    return all(op is sre.LITERAL and chr(arg) not in _REWRITTEN and arg < 128 for op, arg in nodes)
+def _is_plain(nodes: Iterable[Any], how: _Reading) -> bool:
+    return all(op is sre.LITERAL and how.plain(arg) for op, arg in nodes)
+
+
+def _any_case(parsed: Any) -> bool:
+    return bool(parsed.state.flags & re.IGNORECASE) or _ignores_case_within(parsed)
 
 
 def _may_hold_newline(op: Any, arg: Any) -> bool:
@@ -108,14 +155,14 @@ def _ignores_case_within(nodes: Iterable[Any]) -> bool:
     )
 
 
-def _best(sets: Iterable[frozenset[str]]) -> frozenset[str] | None:
-    """The set whose shortest literal is longest; of equals, the one with fewest literals. Long ones are cut."""
+def _best(sets: Iterable[frozenset[str]], how: _Reading) -> frozenset[str] | None:
+    """The set whose shortest literal is longest; of equals, the one with fewest literals. Gates are cut."""
     best: frozenset[str] | None = None
     best_score = (0, 0)
     for candidate in sets:
-        cut = frozenset(_core(text) for text in candidate)
+        cut = frozenset(_core(text) for text in candidate) if how.first_line else candidate
         shortest = min(map(len, cut))
-        if shortest >= MIN_LENGTH and (shortest, -len(cut)) > best_score:
+        if shortest >= how.least and (shortest, -len(cut)) > best_score:
             best, best_score = cut, (shortest, -len(cut))
     return best
 

@@ -12,7 +12,7 @@ from typing import Literal
 import regex
 
 from exporter.core import patterns
-from exporter.core.match import TIMEOUT_SECONDS
+from exporter.core.expression import TIMEOUT_SECONDS
 from exporter.core.model import Job
 
 JobOf = Callable[[str], Job | None]

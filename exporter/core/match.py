@@ -14,13 +14,12 @@ from typing import Literal, NamedTuple
 import regex
 
 from exporter.core.catalogue import Catalogue
+from exporter.core.expression import Expression
 from exporter.core.facts.pci import normalise_pci
 from exporter.core.gates import Gate
-from exporter.core.knowledge import FLAGS, LogFact, Patterned, Signature
+from exporter.core.knowledge import LogFact, Patterned, Signature
 from exporter.core.model import SourceKind
-from exporter.core.prefilter import Prefilter
 
-TIMEOUT_SECONDS = 0.05  # a hundred times what the slowest built-in pattern takes on a text of MAX_TEXT characters
 MAX_TIMEOUTS = 3  # then the pattern is off: 0.15 s of a block's time is the most that a bad one may cost
 MAX_TEXT = 16384  # characters of a line that a regex sees; longer lines are seen around their gate
 MAX_CAPTURE = 512  # characters of a capture: an API call with its arguments fits, a tensor dump does not
@@ -71,23 +70,13 @@ class Rule:
     kind: Kind
     sources: frozenset[SourceKind]
     lines: int
-    patterns: tuple[str, ...]
-    unless: tuple[str, ...]
+    patterns: tuple[Expression, ...]
+    unless: tuple[Expression, ...]
     of_gpu_driver: bool = False
     forgeable: bool = False  # also where a user wrote the line into the kernel log
     yields_to: frozenset[str] = frozenset()
     set: Mapping[str, str] = field(default_factory=dict)
     timeouts: int = 0
-    _compiled: tuple[list[regex.Pattern[str]], list[regex.Pattern[str]]] | None = None
-
-    def compiled(self) -> tuple[list[regex.Pattern[str]], list[regex.Pattern[str]]]:
-        """The patterns and the excuses, compiled when a line first needs them: all at once would take seconds."""
-        if self._compiled is None:
-            self._compiled = (
-                [regex.compile(p, FLAGS) for p in self.patterns],
-                [regex.compile(p, FLAGS) for p in self.unless],
-            )
-        return self._compiled
 
     @property
     def off(self) -> bool:
@@ -97,20 +86,20 @@ class Rule:
 class Matcher:
     """All rules of a catalogue, and the gates under which each is to be tried."""
 
-    def __init__(self, catalogue: Catalogue, *, prefilters: bool = True) -> None:
+    def __init__(self, catalogue: Catalogue) -> None:
         self.rules: tuple[Rule, ...] = (
             *(_rule(s, "signature", catalogue) for s in catalogue.signatures.values()),
             *(_rule(f, "fact", catalogue) for f in catalogue.log_facts),
             *(_rule(s, "shape", catalogue) for s in catalogue.crash_shapes),
         )
-        self._echoes = tuple((echo.id, pattern) for echo in catalogue.echoes for pattern in echo.patterns)
-        self._compiled_echoes: dict[int, regex.Pattern[str]] = {}
-        self.echo_patterns = [pattern for _, pattern in self._echoes]
+        self._echoes = tuple(
+            (echo.id, expression) for echo in catalogue.echoes for expression in catalogue.expressions(echo.patterns)
+        )
+        self.echo_patterns = [expression.pattern for _, expression in self._echoes]
         self.echo_timeouts = 0
-        self._possible_echoes = Prefilter(self.echo_patterns, wanted=prefilters)
         under: dict[SourceKind, defaultdict[Gate, list[Rule]]] = {"job": defaultdict(list), "kernel": defaultdict(list)}
         for rule in self.rules:
-            for gate in {gate for pattern in rule.patterns for gate in catalogue.gates[pattern]}:
+            for gate in {gate for one in rule.patterns for gate in catalogue.gates[one.pattern]}:
                 for source in rule.sources:
                     under[source][gate].append(rule)
         self.gates: dict[SourceKind, tuple[Gate, ...]] = {s: tuple(sorted(rules)) for s, rules in under.items()}
@@ -127,7 +116,7 @@ class Matcher:
 
     def judge(self, text: str, rules: Iterable[Rule], source: SourceKind) -> list[Verdict]:
         """What each of `rules` says to `text`."""
-        verdicts = [Verdict(rule, *search(rule, *rule.compiled(), text), text) for rule in rules]
+        verdicts = [Verdict(rule, *search(rule, text), text) for rule in rules]
         shown = {v.rule.id for v in verdicts if v.outcome == "matched"}
         if shown and source == "job" and (echo := self.echo(text.partition("\n")[0])):  # a block is what it begins with
             return [
@@ -138,14 +127,9 @@ class Matcher:
 
     def echo(self, text: str) -> str:
         """The echo that a line is, or ""."""
-        possible = self._possible_echoes.possible(text)
-        for index in range(len(self._echoes)) if possible is None else possible:
-            name, pattern = self._echoes[index]
-            compiled = self._compiled_echoes.get(index)
-            if compiled is None:
-                compiled = self._compiled_echoes[index] = regex.compile(pattern, FLAGS)
+        for name, expression in self._echoes:
             try:
-                if compiled.search(text, timeout=TIMEOUT_SECONDS):
+                if expression.search(text):
                     return name
             except TimeoutError:
                 self.echo_timeouts += 1
@@ -182,8 +166,8 @@ def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
         kind=kind,
         sources=frozenset(item.sources),
         lines=item.lines,
-        patterns=tuple(item.patterns),
-        unless=tuple(item.unless),
+        patterns=catalogue.expressions(item.patterns),
+        unless=catalogue.expressions(item.unless),
         of_gpu_driver=isinstance(item, Signature) and item.vendor != "any" and item.layer == "kernel",
         forgeable=isinstance(item, Signature) and item.trust == "anyone",
         yields_to=catalogue.matching(item.yields_to) - {item.id} if isinstance(item, Signature) else frozenset(),
@@ -191,19 +175,17 @@ def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
     )
 
 
-def search(
-    rule: Rule, patterns: Iterable[regex.Pattern[str]], excuses: Iterable[regex.Pattern[str]], text: str
-) -> tuple[Outcome, str, Found | None]:
-    """What a rule says to a text by these of its patterns and excuses; which of them decided; what was found."""
+def search(rule: Rule, text: str) -> tuple[Outcome, str, Found | None]:
+    """What a rule says to a text; which of its patterns and excuses decided; what was found."""
     if rule.off:
         return "off", "", None
     try:
-        for pattern in patterns:
-            found = pattern.search(text, timeout=TIMEOUT_SECONDS)
+        for pattern in rule.patterns:
+            found = pattern.search(text)
             if not found:
                 continue
-            for excuse in excuses:
-                if excuse.search(text, timeout=TIMEOUT_SECONDS):
+            for excuse in rule.unless:
+                if excuse.search(text):
                     return "unless", excuse.pattern, None
             return "matched", pattern.pattern, Found(rule, found.start(), tuple(_groups(found)))
     except TimeoutError:

@@ -15,12 +15,17 @@ with warnings.catch_warnings():
     from re import _constants as sre  # type: ignore[attr-defined]
     from re import _parser as sre_parse  # type: ignore[attr-defined]
 
-__all__ = ["MAX_SIZE", "REPEATS", "Unreadable", "inside", "parse", "refusal", "sre"]
+__all__ = ["MAX_SIZE", "OF_REGEX_ALONE", "REPEATS", "Unreadable", "inside", "parse", "refusal", "sre"]
 
 REPEATS = (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT)
 MAX_SIZE = (
     20_000  # single characters, repeats written out; `regex` takes 0.3 kB each, no built-in pattern has over 1,100
 )
+
+
+# Fuzzy matching such as {e<=1}; flags for all of a pattern that stand behind its beginning; and letters beyond ASCII that
+# equal ASCII ones when case is ignored (the Kelvin sign is a k): what `re` parses, and `regex` reads in a way of its own.
+OF_REGEX_ALONE = re.compile(r"\{[^{}\\]*[a-z<][^{}]*\}|(?<!\A)\(\?[a-zA-Z]+\)|\(\?[a-zA-Z]*i(?s:.)*[^\x00-\x7f]")
 
 
 class Unreadable(ValueError):

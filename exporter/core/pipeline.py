@@ -84,8 +84,8 @@ class Pipeline:
     ) -> None:
         """`window`: the silence in seconds that ends an episode, where matches may be folded in a flood."""
         self.window = window
-        self.matcher = Matcher(catalogue, prefilters=engine != "python")
-        self.trials = Trials(self.matcher, prefilters=engine != "python")
+        self.matcher = Matcher(catalogue)
+        self.trials = Trials(self.matcher)
         self._context_ids = {s.id for s in catalogue.signatures.values() if s.role == "context"}
         self._choice = engine
         self._engines: dict[SourceKind, Engine] = {}

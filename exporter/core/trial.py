@@ -1,30 +1,23 @@
 """What a line shows of the rules that its gates lead to: the answers of `Matcher.judge` without their reasons, for floods.
 
-A crash that fills a log shows itself a million times. So texts that come again are remembered, patterns that cannot be
-there are ruled out, and no rule is tried whose match would yield to one that is there. None of it changes an answer.
+A crash that fills a log shows itself a million times. So texts that come again are remembered, and no rule is tried whose
+match would yield to one that is there. None of it changes an answer.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
 from typing import NamedTuple
-
-import regex
 
 from exporter.core.digits import exchangeable
 from exporter.core.match import Found, Matcher, Rule, search
 from exporter.core.model import SourceKind
-from exporter.core.prefilter import Prefilter
 
 MAX_TRIALS = 512  # sets of gates that occur together in a line; a log of all built-in examples has 400
 MAX_REMEMBERED = 4 << 20  # characters of texts, by what they show: 10,000 lines of an AMD runtime's abort
 MAX_REMEMBERED_TEXT = 1024
 WORTH_EXCHANGING = 256  # texts, from which on those that differ only in digits count as one; to find out takes 20 ms
-MAX_NARROWED = 256  # sets of patterns that a prefilter leaves over, for one set of gates
 
-_Narrowed = list[tuple["Rule", list[regex.Pattern[str]], list[regex.Pattern[str]]]]
 _NONE: frozenset[str] = frozenset()
 
 
@@ -42,9 +35,8 @@ class Shown(NamedTuple):
 class Trials:
     """The trial of each set of gates of a source, and what the texts of late showed."""
 
-    def __init__(self, matcher: Matcher, *, prefilters: bool) -> None:
+    def __init__(self, matcher: Matcher) -> None:
         self.matcher = matcher
-        self.prefilters = prefilters
         self._trials: dict[tuple[SourceKind, frozenset[int], bool], Trial] = {}
         self._remembered: dict[tuple[Trial, bytes], Shown | None] = {}
         self._characters = 0
@@ -88,13 +80,13 @@ class Trial:
         outranking = frozenset(winner for rule in rules for winner in rule.yields_to)
         self._known, self._shapes = (
             [
-                (lines, _Rules([r for r in of_kind if r.lines == lines], outranking, trials.prefilters))
+                (lines, _Rules([r for r in of_kind if r.lines == lines], outranking))
                 for lines in sorted({r.lines for r in of_kind})
             ]
             for of_kind in ([r for r in rules if r.kind != "shape"], [r for r in rules if r.kind == "shape"])
         )
         echoes = trials.matcher.echo_patterns if source == "job" else []
-        self._patterns = [*(pattern for rule in rules for pattern in (*rule.patterns, *rule.unless)), *echoes]
+        self._patterns = [*(one.pattern for rule in rules for one in (*rule.patterns, *rule.unless)), *echoes]
         self._table: bytes | None = None  # for bytes.translate, to which None changes nothing
         self._asked = 0
 
@@ -177,21 +169,12 @@ def _unyielding(found: tuple[Found, ...]) -> tuple[Found, ...]:
 class _Rules:
     """Rules that look at equally many lines."""
 
-    def __init__(self, rules: Sequence[Rule], outranking: frozenset[str], prefilters: bool) -> None:
+    def __init__(self, rules: Sequence[Rule], outranking: frozenset[str]) -> None:
         self.timeouts = 0
         self._position = {rule: number for number, rule in enumerate(rules)}
         # Those that no rule yields to are left out where they would yield themselves, so they come last.
         self._last = frozenset(rule for rule in rules if rule.yields_to and rule.id not in outranking)
         self._rules = sorted(rules, key=lambda rule: rule in self._last)
-        self._places = [
-            (rule, place, excuses)
-            for rule in self._rules
-            for excuses, patterns in ((False, rule.patterns), (True, rule.unless))
-            for place in range(len(patterns))
-        ]
-        self._patterns = [pattern for rule in self._rules for pattern in (*rule.patterns, *rule.unless)]
-        self._prefilter = Prefilter(self._patterns, wanted=prefilters)
-        self._narrowed: dict[tuple[int, ...], _Narrowed] = {}
 
     def all_yield(self, there: frozenset[str]) -> bool:
         """Whether nothing of these is to be told of beside signatures that are there."""
@@ -200,10 +183,10 @@ class _Rules:
     def found_in(self, text: str, there: frozenset[str]) -> tuple[Found, ...]:
         """What a text shows, less what would yield to signatures that are there."""
         found: list[Found] = []
-        for rule, patterns, excuses in self._left_over(text):
+        for rule in self._rules:
             if rule in self._last and rule.yields_to & there:
                 continue
-            outcome, _, one = search(rule, patterns, excuses, text)
+            outcome, _, one = search(rule, text)
             self.timeouts += outcome == "timeout"
             if one is not None:
                 found.append(one)
@@ -211,23 +194,3 @@ class _Rules:
         if len(found) > 1:
             found.sort(key=lambda one: self._position[one.rule])
         return tuple(found)
-
-    def _left_over(self, text: str) -> _Narrowed:
-        """The rules that the text may show, each with the patterns that may be in it."""
-        possible = self._prefilter.possible(text)
-        key = tuple(range(len(self._patterns)) if possible is None else possible)
-        narrowed = self._narrowed.get(key)
-        if narrowed is None:
-            if len(self._narrowed) >= MAX_NARROWED:
-                self._narrowed.clear()
-            narrowed = self._narrowed[key] = self._of(key)
-        return narrowed
-
-    def _of(self, chosen: Sequence[int]) -> _Narrowed:
-        narrowed: _Narrowed = []
-        for rule, parts in itertools.groupby((self._places[index] for index in chosen), key=itemgetter(0)):
-            found: tuple[list[regex.Pattern[str]], list[regex.Pattern[str]]] = ([], [])
-            for _, place, excuses in parts:
-                found[excuses].append(rule.compiled()[excuses][place])
-            narrowed.append((rule, *found))
-        return [(rule, patterns, excuses) for rule, patterns, excuses in narrowed if patterns]

@@ -9,7 +9,18 @@ import regex
 from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 
-from exporter.core.gates import MAX_ALTERNATIVES, MAX_LENGTH, MIN_LENGTH, Gate, NoGate, derive
+from exporter.core.gates import (
+    MAX_ALTERNATIVES,
+    MAX_LENGTH,
+    MAX_NEED_CHOICES,
+    MIN_LENGTH,
+    NO_NEEDS,
+    Gate,
+    Needs,
+    NoGate,
+    derive,
+    needs,
+)
 from exporter.core.knowledge import FLAGS
 from exporter.core.patterns import Unreadable
 
@@ -119,6 +130,24 @@ def test_what_re_and_regex_do_not_read_alike_is_not_read(pattern: str) -> None:
         derive(pattern)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        (r"NVRM: Xid \((?P<gpu>\S+)\): 79, ", Needs([["NVRM: Xid ("], ["): 79, "]])),
+        (r"\A\s*#(?!\d)", Needs([["#"]])),  # a text that has been cut out: of any length, of any character
+        (r"[;{}]\s*(?://|#)", Needs([["#", "//"]])),
+        ("page\n.*\nfault", Needs([["\nfault"], ["page\n"]])),  # a block has newlines
+        ("(?i)Page FAULT", Needs([["page fault"]], ignore_case=True)),
+        (f"(?:{'|'.join('abcdefghi'[: MAX_NEED_CHOICES + 1])}|jj)x", Needs([["x"]])),
+        (r"fault{e<=1}", NO_NEEDS),
+        (r"\p{Lu}fault", NO_NEEDS),
+        (r"\d+", NO_NEEDS),
+    ],
+)
+def test_what_a_text_needs_is_every_long_literal_of_a_pattern(pattern: str, expected: Needs) -> None:
+    assert needs(pattern) == expected
+
+
 # A grammar of patterns, each with a strategy for strings that it matches.
 
 WORDS = st.text(alphabet="abAB -", min_size=1, max_size=8)
@@ -146,6 +175,15 @@ def patterns(draw: st.DrawFn, depth: int = 2) -> str:
             return f"(?:{repeated}){draw(st.sampled_from(['?', '*', '+', '{2}', '{0,2}', '+?']))}"
         case _:
             return f"{draw(st.sampled_from(['(', '(?:', '(?i:', '(?>', '(?=']))}{draw(part)})"
+
+
+@given(st.data())
+def test_every_match_of_every_pattern_holds_what_the_pattern_needs(data: st.DataObject) -> None:
+    pattern = "".join(data.draw(st.lists(patterns(), min_size=1, max_size=5)))
+    text = data.draw(st.from_regex(re.compile(pattern, re.ASCII)))
+    sets, ignore_case = needs(pattern)
+    if regex.search(pattern, text, FLAGS):
+        assert all(any(literal in (text.lower() if ignore_case else text) for literal in found) for found in sets)
 
 
 @settings(suppress_health_check=[HealthCheck.filter_too_much])  # half of the patterns have no gate

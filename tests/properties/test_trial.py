@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from exporter import packs
 from exporter.core.digits import exchangeable
+from exporter.core.expression import Expression
 from exporter.core.knowledge import FLAGS
 from exporter.core.match import Found, Matcher
 from exporter.core.model import SourceKind
-from exporter.core.prefilter import Prefilter
 from exporter.core.trial import WORTH_EXCHANGING, Shown, Trial, Trials
 from tests.helpers import catalogue_of
 
@@ -49,25 +49,13 @@ WORDS = [
 TEXTS = st.lists(st.sampled_from(WORDS), max_size=8).map("".join)
 
 
-@given(TEXTS)
-def test_a_prefilter_rules_out_no_pattern_that_is_there(text: str) -> None:
-    there = {i for i, pattern in enumerate(PATTERNS) if regex.search(pattern, text, FLAGS)}
-    possible = PREFILTER.possible(text)
-    assert possible is None or there <= set(possible)
+@given(st.sampled_from(PATTERNS), TEXTS)
+def test_what_a_pattern_needs_rules_out_no_text_that_it_is_found_in(pattern: str, text: str) -> None:
+    found, plain = EXPRESSIONS[pattern].search(text), regex.search(pattern, text, FLAGS)
+    assert (found and found.span()) == (plain and plain.span())
 
 
-PREFILTER = Prefilter(PATTERNS, worth_it=0)
-
-
-def test_a_prefilter_rules_something_out() -> None:
-    possible = PREFILTER.possible("nothing of all that")
-    assert possible is not None
-    assert len(possible) < len(PATTERNS) / 2
-
-
-def test_a_prefilter_that_is_not_wanted_rules_nothing_out() -> None:
-    assert Prefilter(PATTERNS, wanted=False, worth_it=0).possible("x") is None
-    assert Prefilter(PATTERNS, worth_it=1).possible("x") is None
+EXPRESSIONS = {pattern: Expression(pattern) for pattern in PATTERNS}
 
 
 @given(st.sampled_from(PATTERNS), TEXTS.filter(str.isascii), st.randoms(use_true_random=False))
@@ -148,7 +136,7 @@ crash_shapes: [{id: any_fault, patterns: ['fault']}]
 echoes: [{id: typed, patterns: ['\A❯ ', '\A\d+: ', '"']}]
 """)
 )
-EAGER = Trials(MATCHER, prefilters=True)
+EAGER = Trials(MATCHER)
 TRIAL = Trial([r for r in MATCHER.rules if "job" in r.sources], EAGER, "job")
 LINES = TEXTS.map(lambda text: text.replace("\n", " "))
 
@@ -164,7 +152,7 @@ def test_a_flood_of_each_built_in_example_shows_what_one_does(source: SourceKind
     matcher = Matcher(catalogue)
     items = [*catalogue.signatures.values(), *catalogue.log_facts, *catalogue.crash_shapes, *catalogue.echoes]
     rules = [rule for rule in matcher.rules if source in rule.sources]
-    trials = Trials(matcher, prefilters=False)
+    trials = Trials(matcher)
     trial = Trial(rules, trials, source)
     for number in range(WORTH_EXCHANGING):
         trial.shown(f"line {number}", lambda: ())
@@ -177,14 +165,12 @@ def test_a_flood_of_each_built_in_example_shows_what_one_does(source: SourceKind
                 assert told(shown, text) == expected
 
 
-def test_no_built_in_echo_is_ruled_out_of_what_it_is_an_example_of() -> None:
+def test_no_built_in_pattern_is_ruled_out_of_a_text_that_it_is_found_in() -> None:
     catalogue = packs.load(whole=True)
-    patterns = [pattern for echo in catalogue.echoes for pattern in echo.patterns]
-    prefilter = Prefilter(patterns, worth_it=0)
-    items = [*catalogue.signatures.values(), *catalogue.crash_shapes, *catalogue.echoes]
-    for line in (
-        line for item in items for example in (*item.examples, *item.near_misses) for line in example.text.split("\n")
-    ):
-        possible = prefilter.possible(line)
-        there = {i for i, pattern in enumerate(patterns) if regex.search(pattern, line, FLAGS)}
-        assert possible is None or there <= set(possible)
+    items = [*catalogue.signatures.values(), *catalogue.log_facts, *catalogue.crash_shapes, *catalogue.echoes]
+    for item in items:
+        texts = [example.text for example in (*item.examples, *item.near_misses)]
+        for pattern in (*item.patterns, *item.unless):
+            expression = Expression(pattern)
+            for text in texts:
+                assert bool(expression.search(text)) == bool(regex.search(pattern, text, FLAGS))
