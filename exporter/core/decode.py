@@ -233,9 +233,11 @@ def _job(text: str, time: float | None, clock: Clock) -> Record:
 
 def _kernel(text: str, time: float | None, clock: Clock) -> Record:
     mono = host = None
-    kernel, at = False, 0
-    for _ in range(MAX_PREFIXES):
-        there = None if _BY_OTHERS.match(text, at) else _KERNEL_PREFIXES.match(text, at)
+    kernel, others, at = False, False, 0
+    for count in range(MAX_PREFIXES + 1):
+        if others := written_by_others(text, at):
+            break
+        there = _KERNEL_PREFIXES.match(text, at) if count < MAX_PREFIXES else None
         if there is None:
             break
         prefix, found = there
@@ -247,7 +249,7 @@ def _kernel(text: str, time: float | None, clock: Clock) -> Record:
         if prefix.host:
             host = found["host"] or host
         kernel = kernel or prefix.pattern != _UNMARKED
-    return Record(text=text[at:], time=time, mono=mono, host=host, kernel=kernel)
+    return Record(text=text[at:], time=time, mono=mono, host=host, kernel=kernel, others=others)
 
 
 def _time(prefix: _Prefix, found: re.Match[str], clock: Clock) -> float | None:
@@ -322,6 +324,6 @@ def _from_syslog(f: Mapping[str, Any], clock: Clock) -> float | None:
     return None
 
 
-def written_by_others(text: str) -> bool:
+def written_by_others(text: str, at: int = 0) -> bool:
     """Whether a line of a kernel log says that it is not the kernel's: any user may write one, whatever it says."""
-    return bool(_BY_OTHERS.match(text))
+    return text[at : at + 1] != "[" and bool(_BY_OTHERS.match(text, at))

@@ -24,7 +24,7 @@ class Expression:
         self._needs = known
         self._compiled: regex.Pattern[str] | None = None
 
-    def search(self, text: str) -> regex.Match[str] | None:
+    def find(self, text: str) -> regex.Match[str] | None:
         """Where the pattern is first found. Raises TimeoutError."""
         if self._needs is None:
             self._needs = needs(self.pattern)

@@ -129,7 +129,7 @@ class Matcher:
         """The echo that a line is, or ""."""
         for name, expression in self._echoes:
             try:
-                if expression.search(text):
+                if expression.find(text):
                     return name
             except TimeoutError:
                 self.echo_timeouts += 1
@@ -181,11 +181,11 @@ def search(rule: Rule, text: str) -> tuple[Outcome, str, Found | None]:
         return "off", "", None
     try:
         for pattern in rule.patterns:
-            found = pattern.search(text)
+            found = pattern.find(text)
             if not found:
                 continue
             for excuse in rule.unless:
-                if excuse.search(text):
+                if excuse.find(text):
                     return "unless", excuse.pattern, None
             return "matched", pattern.pattern, Found(rule, found.start(), tuple(_groups(found)))
     except TimeoutError:

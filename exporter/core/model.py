@@ -72,6 +72,7 @@ class Record(NamedTuple):
     host: str | None = None
     device: str | None = None  # PCI address from the kernel's DEVICE= field
     kernel: bool = False  # carries the mark of a kernel line (facility 0, `kernel:` tag, dmesg time)
+    others: bool = False  # says that it is not the kernel's
     seq: int | None = None  # the kernel's own number of the record
 
 

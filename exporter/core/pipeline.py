@@ -208,7 +208,12 @@ class _Work:
                 return False
             text, time, line_stop = joined
             block = text.encode("utf-8", "replace")
-            line = Candidate(0, len(block), self.pipeline.engine_for(chunk.source).scan(block))
+            hits = (
+                candidate.hits
+            )  # of a line that nothing was joined to, and that is looked at as a whole, they will do
+            if line_stop > candidate.stop or len(block) > MAX_TEXT or b"\r" in block:
+                hits = self.pipeline.engine_for(chunk.source).scan(block)
+            line = Candidate(0, len(block), hits)
         gates = line.gates
         trial = self.pipeline.trials.under(gates, chunk.source)
         if not trial.lines:
@@ -354,7 +359,7 @@ class _Work:
         """Only the kernel's own lines are kernel evidence: facility 0 in kmsg form, no other syslog tag in text form."""
         if self.chunk.source != "kernel":
             return True
-        return record.kernel if self.chunk.format == "kmsg" else not decode.written_by_others(record.text)
+        return record.kernel if self.chunk.format == "kmsg" else not record.others
 
     def _offset_of(self, start: int) -> int:
         return self.part_offset if start == 0 else self.chunk.offset + start

@@ -1,6 +1,7 @@
 """PCI addresses, in which every GPU is named, and what the PCI bus states of a device. Pure: text in, values out."""
 
 import re
+from functools import lru_cache
 
 from exporter.core.facts.values import number
 
@@ -16,6 +17,7 @@ _PCI = re.compile(
 )
 
 
+@lru_cache(maxsize=1024)  # a node's GPUs, in the spellings of a flood's lines
 def normalise_pci(text: str) -> str | None:
     """The kernel's spelling (`0000:c1:00.0`) of a PCI address in any spelling that tools use; None if it is none."""
     match = _PCI.fullmatch(text.strip(" []\n"))
