@@ -134,7 +134,7 @@ def _diagnosed(
     """The diagnoses of a text, as a scan comes to them."""
     from exporter.core.casebook import Casebook
     from exporter.core.promises import run_text
-    from exporter.scan.run import WINDOW_SECONDS
+    from exporter.scan.work import WINDOW_SECONDS
 
     processed = run_text(pipeline, text, source, form)
     casebook = Casebook(catalogue, "explain", window=WINDOW_SECONDS, settle=0.0, live=False)

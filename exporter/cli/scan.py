@@ -76,6 +76,8 @@ def run(options: argparse.Namespace) -> int:
         return 2
     for unread in summary.unread:
         print(f"{unread.path}: not read: {unread.why}", file=sys.stderr)
+    if summary.broken:
+        print(f"gpufault scan: {summary.broken}", file=sys.stderr)
     if summary.stopped_at:
         print(
             f"stopped in {summary.stopped_at}: what was found so far follows;"
@@ -87,6 +89,8 @@ def run(options: argparse.Namespace) -> int:
             _write(file, options.format, summary, catalogue, node, facts_known=bool(facts))
     else:
         _write(sys.stdout, options.format, summary, catalogue, node, facts_known=bool(facts))
+    if summary.broken:
+        return 3
     if summary.stopped_at:
         return 128 + signal.SIGINT
     if summary.unread and not summary.files and not summary.bytes:

@@ -15,6 +15,7 @@ from exporter.core.model import Layer, Role, Severity, SourceKind, Vendor, Verdi
 from exporter.core.problems import Loc
 
 FLAGS = regex.VERSION0 | regex.MULTILINE  # re's own syntax, so that gates can be read off with re's parser
+MAX_LINES = 12  # that a pattern may span; the longest block known is amdgpu's page fault with 11 lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,11 +20,10 @@ from pydantic import (
 )
 
 from exporter.core import gates, knowledge, patterns
-from exporter.core.knowledge import FLAGS
+from exporter.core.knowledge import FLAGS, MAX_LINES
 from exporter.core.model import Layer, Role, Severity, SourceKind, Vendor, Verdict
 from exporter.core.versions import VersionRange
 
-MAX_LINES = 12  # the longest block known is amdgpu's page fault with 11 lines
 OPERATORS = ("equals", "in_", "matches", "exists", "version")
 
 

@@ -57,7 +57,7 @@ def test_what_the_example_web_configuration_leaves_out_is_valid_too(tmp_path: Pa
 
 
 def test_every_variable_of_the_default_file_is_one_that_a_flag_reads() -> None:
-    _, usage = run(GPUFAULT, "run", "--help")
+    usage = run(GPUFAULT, "run", "--help")[1] + run(GPUFAULT, "node-check", "--help")[1]
     offered = set(re.findall(r"GPUFAULT_\w+", (DEPLOY / "systemd/gpufault.default").read_text()))
     assert offered
     assert offered <= set(re.findall(r"GPUFAULT_\w+", usage))

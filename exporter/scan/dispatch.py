@@ -1,0 +1,113 @@
+"""Batches out to an engine's workers, results back in reading order; what a worker took with it is read again."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import wait as wait_for
+from dataclasses import dataclass, field
+
+from exporter.scan.batches import MAX_ITEMS, only_here
+from exporter.scan.engines.base import Engine, Unusable
+from exporter.scan.plan import Unread
+from exporter.scan.work import Done, Item, OtherVersion, Recipe, Scanned
+
+POLL_SECONDS = 0.2  # within which Ctrl-C is seen
+# Batches lost one after another without one that came back: then nothing works, and why is told once. One log that
+# kills its worker takes as many as it takes to find it by halves.
+MAX_LOST = MAX_ITEMS.bit_length() + 3
+
+Results = Iterator[tuple[Item, Scanned]]
+
+
+@dataclass(slots=True)
+class Dispatch:
+    """Sends items to an engine. `here` reads what only this process can read; `learn` is told of each batch's bytes and
+    seconds; `stop` is asked while one is awaited, and what has come back by then is told of. `reading` is the log of the
+    first item that has not come back.
+    """
+
+    engine: Engine
+    recipe: Recipe
+    here: Callable[[Item], Scanned]
+    learn: Callable[[int, float], None]
+    stop: Callable[[], bool]
+    reading: str = ""
+    _lost: int = field(default=0, init=False)
+
+    def results(self, batches: Iterator[Sequence[Item]]) -> Results:
+        """One result for each item, in order. Raises Unusable, and KeyboardInterrupt when it is to stop."""
+        under_way: deque[tuple[Sequence[Item], Future[Done] | None]] = deque()
+        while True:
+            # While a lost batch waits to be read again nothing new sets out: what dies then is known to die by itself.
+            held = self.stop() or any(map(_failed, under_way))
+            room = 0 if held else max(0, self.engine.width - len(under_way))
+            for items in itertools.islice(batches, room):
+                under_way.append((items, None if only_here(items[0]) else self._submit(items)))
+            if not under_way:
+                return
+            items, future = under_way.popleft()
+            self.reading = items[0].log.path
+            if future is None:
+                yield from ((item, self.here(item)) for item in items)
+            elif self._loss(future):
+                yield from self._in_halves(items)
+            else:
+                yield from self._came_back(items, future)
+
+    def again(self, item: Item) -> Scanned:
+        """The result of one item."""
+        ((_, scanned),) = self._in_halves((item,))
+        return scanned
+
+    def _submit(self, items: Sequence[Item]) -> Future[Done]:
+        return self.engine.submit(self.recipe, items)
+
+    def _in_halves(self, items: Sequence[Item]) -> Results:
+        """Read again what was lost; where it is lost again by halves, until what takes its worker with it stands alone."""
+        future = self._submit(items)
+        why = self._loss(future)
+        if not why:
+            yield from self._came_back(items, future)
+        elif len(items) == 1:
+            yield items[0], Scanned(items[0].log.path, unread=Unread(items[0].log.path, why))
+        else:
+            middle = len(items) // 2
+            yield from self._in_halves(items[:middle])
+            yield from self._in_halves(items[middle:])
+
+    def _came_back(self, items: Sequence[Item], future: Future[Done]) -> Results:
+        done = future.result()
+        self.learn(sum(item.bytes for item in items), done.seconds)
+        yield from zip(items, done.scanned, strict=True)
+
+    def _loss(self, future: Future[Done]) -> str:
+        """Wait for a batch. Why it was lost, or nothing."""
+        while not wait_for([future], 0 if self.stop() else POLL_SECONDS).done:
+            if self.stop():
+                raise KeyboardInterrupt
+            self.engine.check()
+        error = _error(future)
+        if isinstance(error, OtherVersion):
+            raise Unusable(None, str(error))
+        why = self.engine.loss(error) if error else ""
+        if error and not why:
+            raise error
+        self._lost = self._lost + 1 if why else 0
+        if self._lost >= MAX_LOST:
+            raise Unusable(None, f"{self._lost} batches were lost one after another. The last: {why}")
+        return why
+
+
+def _error(future: Future[Done]) -> BaseException | None:
+    try:
+        return future.exception()
+    except CancelledError as cancelled:
+        return cancelled
+
+
+def _failed(batch: tuple[Sequence[Item], Future[Done] | None]) -> bool:
+    future = batch[1]
+    return future is not None and future.done() and _error(future) is not None

@@ -1,0 +1,89 @@
+"""Workers that are processes of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait
+
+from exporter.scan.work import Done, Item, Recipe, read_batch
+
+AHEAD = 16  # batches a worker that wait to be read, or to be told of: a slow one holds up nobody, and few are held
+
+
+class Local:
+    """A pool of processes, and a new one when one of them has died."""
+
+    span_bytes = 64 << 20  # a tenth of a second: 20 GB are 300 of them
+    batch_bytes = 8 << 20
+    batch_seconds = 0.0
+    remote = False
+
+    def __init__(self, workers: int) -> None:
+        self.width = workers * AHEAD
+        self._workers = workers
+        self._pool: ProcessPoolExecutor | None = None
+
+    def submit(self, recipe: Recipe, items: Sequence[Item]) -> Future[Done]:
+        # Ctrl-C reaches all processes of a terminal; this one decides. Its children inherit what is blocked now.
+        with _interrupts_blocked():
+            if self._pool is not None:
+                try:
+                    return self._pool.submit(read_batch, recipe, items)
+                except BrokenProcessPool:
+                    self._drop()
+            self._pool = ProcessPoolExecutor(
+                self._workers, mp_context=multiprocessing.get_context("forkserver"), initializer=_end_with_parent
+            )
+            return self._pool.submit(read_batch, recipe, items)
+
+    def loss(self, error: BaseException) -> str:
+        if isinstance(error, BrokenProcessPool):
+            return "the process that read it died; was it killed for want of memory? `dmesg` tells"
+        return ""
+
+    def check(self) -> None:
+        """A process that dies is told of by its batches."""
+
+    def close(self, *, at_once: bool) -> None:
+        if at_once:
+            self._drop()
+        elif self._pool is not None:
+            self._pool.shutdown()
+
+    def _drop(self) -> None:
+        if self._pool is None:
+            return
+        pool, self._pool = self._pool, None
+        # Only Python 3.14 has kill_workers; without it, the interpreter would wait at its end for what they are at.
+        processes = list((getattr(pool, "_processes", None) or {}).values())
+        for process in processes:
+            process.kill()
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_with_parent() -> None:
+    """A worker waits for work for ever, also for that of a process that was killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

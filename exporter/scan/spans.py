@@ -1,0 +1,120 @@
+"""Where a large log may be cut so that its parts, each read by itself, show what the whole shows.
+
+A part is read knowing nothing of the lines before it but their times. So a cut is made only where nothing else of them
+matters: where no line of a carrier goes on, and far from lines too long to be looked at whole. Compressed logs have no
+offsets, and records of /dev/kmsg form bring line numbers of their own: neither is cut.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from exporter.core import decode
+from exporter.core.knowledge import MAX_LINES
+from exporter.core.model import LogFormat
+from exporter.core.pipeline import MAX_BETWEEN
+from exporter.core.stamps import LOOK_BACK
+from exporter.scan.plan import Task
+from exporter.scan.reader import is_archive, open_log
+
+# Bytes that are looked at on each side of where a cut is wanted. Well below the length from which a line is looked at
+# in windows (Pipeline's line_bytes), so that no line near a cut is one of those.
+LOOK_BYTES = 1 << 18
+# Lines that must stand whole before a cut: those that tell its first line's time, and those over which a carrier's line
+# can go on. And behind it: what a signature that begins before it may look at.
+LINES_BEFORE = max(LOOK_BACK, MAX_BETWEEN + 1)
+LINES_BEHIND = MAX_LINES
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The lines of a log that begin at `start` or behind it and before `stop` (None: all to the end); offsets in bytes.
+
+    `line` is the number of the first, from 1 unless it is known. Reading begins `lines_before` lines earlier, at
+    `read_from`.
+    """
+
+    start: int = 0
+    stop: int | None = None
+    read_from: int = 0
+    lines_before: int = 0
+    line: int = 1
+
+
+WHOLE = Span()
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a line begins, and where the last lines before it do."""
+
+    at: int
+    read_from: int
+
+
+def can_be_cut(task: Task) -> bool:
+    return task.format != "kmsg" and not is_archive(task.path)
+
+
+def spans(task: Task, length: int, look: int = LOOK_BYTES) -> Iterator[Span]:
+    """A log's spans of about `length` bytes, in order; found as they are asked for. Raises OSError."""
+    with open_log(task.path) as log:
+        size = os.fstat(log.fileno()).st_size
+        last = Cut(0, 0)
+        wanted = length
+        while wanted < size:
+            begin = max(0, wanted - look)
+            log.seek(begin)
+            window = _read(log.read, wanted + look - begin)
+            cut = cut_in(window, wanted - begin, task.format, first=begin == 0)
+            if cut is not None and begin + cut.at < size:
+                yield Span(last.at, begin + cut.at, last.read_from, LINES_BEFORE if last.at else 0)
+                last = Cut(begin + cut.at, begin + cut.read_from)
+            wanted += length
+        yield Span(last.at, None, last.read_from, LINES_BEFORE if last.at else 0)
+
+
+def cut_in(window: bytes, wanted: int, form: LogFormat, *, first: bool) -> Cut | None:
+    """The first cut at or behind `wanted` in some bytes of a log; `first` if they begin where a line does."""
+    starts = _line_starts(window, first=first)
+    clean = _clean_starts(window, starts, form)
+    for index in range(LINES_BEFORE, len(starts) - LINES_BEHIND):
+        if starts[index] >= wanted and clean[index]:
+            return Cut(starts[index], starts[index - LINES_BEFORE])
+    return None
+
+
+def _read(read: Callable[[int], bytes], size: int) -> bytes:
+    """So many bytes, fewer only at the end."""
+    data = b""
+    while len(data) < size and (more := read(size - len(data))):
+        data += more
+    return data
+
+
+def _line_starts(window: bytes, *, first: bool) -> list[int]:
+    starts = [0] if first else []
+    at = window.find(b"\n")
+    while at >= 0:
+        starts.append(at + 1)
+        at = window.find(b"\n", at + 1)
+    return starts
+
+
+def _clean_starts(window: bytes, starts: list[int], form: LogFormat) -> list[bool]:
+    """Before which lines no carrier's line goes on. A stream's line goes on over no more than MAX_BETWEEN lines of others."""
+    carrier = decode.CARRIERS.get(form)
+    if carrier is None:
+        return [True] * len(starts)
+    clean, clock = [], decode.Clock(0.0)
+    going_on: dict[str, int] = {}  # by stream: the number of the line that goes on
+    for index, start in enumerate(starts):
+        clean.append(all(index - 1 - number > MAX_BETWEEN for number in going_on.values()))
+        stop = starts[index + 1] - 1 if index + 1 < len(starts) else len(window)
+        part = carrier(window[start:stop], clock)
+        going_on.pop(part.stream, None)
+        if part.goes_on:
+            going_on[part.stream] = index
+    return clean

@@ -1,0 +1,96 @@
+"""Parts of a log put together again: what each shows becomes what it would show, had all before it been read first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from exporter.core.model import NO_CONTEXT, Incident, LogContext
+from exporter.core.pipeline import MAX_FACTS, MAX_MARKS
+from exporter.scan.plan import Unread
+from exporter.scan.work import Item, Scanned
+
+
+@dataclass(slots=True)
+class _Before:
+    """What is known of a log at the end of one of its parts. `lost`: its rest is not to be told of."""
+
+    newlines: int = 0
+    context: LogContext = NO_CONTEXT
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stitched:
+    """What came of an item, in its place. `ended`: nothing of the log is to come."""
+
+    scanned: Scanned
+    ended: bool
+
+
+def stitched(results: Iterable[tuple[Item, Scanned]], again: Callable[[Item], Scanned]) -> Iterator[Stitched]:
+    """Results in reading order. `again` reads an item once more, given what was before it."""
+    before = _Before()
+    for item, scanned in results:
+        if item.span.stop is None and not item.span.start:
+            yield Stitched(scanned, ended=True)
+            continue
+        if item.span.start == 0:
+            before = _Before()
+        last = item.span.stop is None
+        if before.lost:
+            continue
+        if item.span.start and _is_full(scanned.context):
+            # It may have left out what it had no room for; with what was there before, it takes what the whole takes.
+            span = replace(item.span, line=before.newlines + 1)
+            scanned = again(replace(item, span=span, context=before.context))
+            placed = scanned
+        else:
+            placed = _placed(scanned, before)
+        before.newlines += scanned.newlines
+        before.context = placed.context
+        if scanned.unread:
+            before.lost = True
+            read = item.span.start + scanned.bytes
+            placed = replace(placed, unread=Unread(scanned.path, f"{scanned.unread.why}, from byte {read} on"))
+        yield Stitched(placed, ended=last or before.lost)
+
+
+def after(before: LogContext, then: LogContext) -> LogContext:
+    """What a log has told, given what it told before a part and what the part told: what the pipeline would know."""
+    if not then.facts and not then.marks:
+        return before
+    facts, marks = dict(before.facts), dict(before.marks)
+    for name, value in then.facts.items():
+        if name in facts or len(facts) < MAX_FACTS:
+            facts[name] = value
+    for name, mark in then.marks.items():
+        if name in marks or len(marks) < MAX_MARKS:
+            marks[name] = mark
+    return LogContext(facts=facts, marks=marks)
+
+
+def _is_full(context: LogContext) -> bool:
+    return len(context.facts) >= MAX_FACTS or len(context.marks) >= MAX_MARKS
+
+
+def _placed(scanned: Scanned, before: _Before) -> Scanned:
+    """With line numbers of the log, and contexts that hold what was told before."""
+    if not before.newlines and before.context == NO_CONTEXT:
+        return scanned
+    known: dict[int, LogContext] = {}  # matches share their contexts
+
+    def context_of(told: LogContext) -> LogContext:
+        if id(told) not in known:
+            marks = {name: replace(mark, line=mark.line + before.newlines) for name, mark in told.marks.items()}
+            known[id(told)] = after(before.context, LogContext(facts=told.facts, marks=marks))
+        return known[id(told)]
+
+    def moved(incident: Incident) -> Incident:
+        matches = tuple(
+            replace(match, line=match.line + before.newlines, context=context_of(match.context))
+            for match in incident.matches
+        )
+        return replace(incident, matches=matches)
+
+    return replace(scanned, incidents=tuple(map(moved, scanned.incidents)), context=context_of(scanned.context))

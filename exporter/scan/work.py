@@ -1,0 +1,256 @@
+"""What a worker does: some logs, or parts of large ones, from their bytes to incidents.
+
+Whatever goes to a worker and comes back is a frozen value that can be pickled, and nothing else decides what comes back:
+a worker may be this process, another one, or one on another machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import socket
+import threading
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import exporter
+from exporter.core import jobs
+from exporter.core.catalogue import Catalogue
+from exporter.core.incidents import OpenIncidents, condense
+from exporter.core.model import NO_CONTEXT, Chunk, Incident, LogContext
+from exporter.core.pipeline import Pipeline, Processed
+from exporter.core.stored import dump_context
+from exporter.scan.plan import Task, Unread, Wanted, plan
+from exporter.scan.reader import BLOCK_BYTES, STDIN, open_log
+from exporter.scan.spans import WHOLE, Span
+from exporter.scan.stop import Stop
+
+WINDOW_SECONDS = 60.0
+
+EngineChoice = Literal["auto", "hyperscan", "python"]
+Log = Task | Wanted | Unread
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One log or a part of one. `bytes` are those on disk, 0 where that is not known.
+
+    `context` is what the log told before the part, where that is known.
+    """
+
+    log: Log
+    span: Span = WHOLE
+    bytes: int = 0
+    context: LogContext = NO_CONTEXT
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """What came of one item. `bytes` and `newlines` are those of its lines, unpacked; `context` what it told of its job."""
+
+    path: str
+    bytes: int = 0
+    newlines: int = 0
+    lines_matched: int = 0
+    incidents: tuple[Incident, ...] = ()
+    unmatched: int = 0
+    context: LogContext = NO_CONTEXT
+    unread: Unread | None = None
+    stopped: bool = False  # by the user, before its end
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of some items, one for each in their order, and how long they took: seconds."""
+
+    scanned: tuple[Scanned, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """All that decides what lines show, packed once for many batches. `now` stands for the time of reading."""
+
+    catalogue: bytes
+    engine: EngineChoice
+    utc_offset: float
+    now: float
+    version: str = exporter.__version__
+    name_host: bool = False  # say on which machine a log could not be read
+    key: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", hashlib.sha256(self.catalogue).hexdigest())
+
+    @classmethod
+    def of(cls, catalogue: Catalogue, engine: EngineChoice, now: float, *, name_host: bool) -> Recipe:
+        packed = zlib.compress(pickle.dumps(catalogue), 1)
+        return cls(packed, engine, -time.timezone, now, name_host=name_host)
+
+
+class OtherVersion(Exception):
+    """A worker has another gpufault than the scan that asks it: what it finds would be something else."""
+
+
+def read_batch(recipe: Recipe, items: Sequence[Item]) -> Done:
+    """What a worker runs. Raises OtherVersion."""
+    host = socket.gethostname()
+    if exporter.__version__ != recipe.version:
+        raise OtherVersion(
+            f"{host} has gpufault {exporter.__version__}, and this is {recipe.version}; install the same on both"
+        )
+    pipeline = _pipeline_of(recipe)
+    started = time.monotonic()
+    scanned = [scan_one(item, pipeline, recipe.now) for item in items]
+    if recipe.name_host:
+        scanned = [replace(s, unread=_on_host(s.unread, host)) if s.unread else s for s in scanned]
+    return Done(tuple(scanned), time.monotonic() - started)
+
+
+class _OfThread(threading.local):
+    """The one pipeline of a thread and what it was built from: a Dask worker may have several threads."""
+
+    built: tuple[str, EngineChoice, float] | None = None
+    pipeline: Pipeline
+
+
+_of_thread = _OfThread()
+
+
+def _pipeline_of(recipe: Recipe) -> Pipeline:
+    wanted = (recipe.key, recipe.engine, recipe.utc_offset)
+    if _of_thread.built != wanted:
+        catalogue: Catalogue = pickle.loads(zlib.decompress(recipe.catalogue))  # noqa: S301 (from the scan that asks)
+        _of_thread.pipeline = pipeline_of(catalogue, recipe.engine, recipe.utc_offset)
+        _of_thread.built = wanted
+    return _of_thread.pipeline
+
+
+def pipeline_of(catalogue: Catalogue, engine: EngineChoice, utc_offset: float) -> Pipeline:
+    """What logs are read with, wherever."""
+    return Pipeline(catalogue, engine=engine, utc_offset=utc_offset, window=WINDOW_SECONDS)
+
+
+def _on_host(unread: Unread, host: str) -> Unread:
+    return Unread(unread.path, f"{unread.why} (on {host})")
+
+
+def scan_one(
+    item: Item,
+    pipeline: Pipeline,
+    now: float,
+    progress: Callable[[str, int], None] = lambda _path, _bytes: None,
+    stop: Stop | None = None,
+    block_bytes: int = BLOCK_BYTES,
+) -> Scanned:
+    """One item from its first line to its last, or to where the user wants to stop."""
+    task = plan(item.log.path, item.log.source) if isinstance(item.log, Wanted) else item.log
+    if isinstance(task, Unread):
+        return Scanned(task.path, unread=task)
+    reading = _Reading(task, item, pipeline, now, block_bytes)
+    unread, stopped = None, False
+    try:
+        reading.read(progress, stop or Stop())
+    except OSError as error:
+        unread = Unread(task.path, error.strerror or str(error))
+    except KeyboardInterrupt:
+        stopped = True
+    context = pipeline.context_of(task.path)
+    pipeline.forget(task.path)
+    pipeline.saved()  # nothing of it is: what has changed is not to pile up
+    return reading.scanned(context, unread, stopped=stopped)
+
+
+class _Reading:
+    """One item while it is read."""
+
+    def __init__(self, task: Task, item: Item, pipeline: Pipeline, now: float, block_bytes: int) -> None:
+        self._block_bytes = block_bytes
+        self._task = task
+        self._span = item.span
+        self._told = item.context
+        self._pipeline = pipeline
+        self._now = now
+        self._job = jobs.job_of(task.path) if task.source == "job" else None
+        self._found = OpenIncidents(WINDOW_SECONDS)
+        self._matched = self._unmatched = self._newlines = 0
+        self._offset = self._span.read_from
+        self._line = self._span.line - self._span.lines_before
+        self._rest = b""
+
+    def read(self, progress: Callable[[str, int], None], stop: Stop) -> None:
+        """Raises OSError for a log that cannot be read to its end, and KeyboardInterrupt where it is to stop."""
+        path, span, last = self._task.path, self._span, False
+        with open_log(path) as stream:
+            if self._offset:
+                stream.seek(self._offset)
+            read = getattr(stream, "read1", stream.read)  # a pipe's bytes as they come
+            # Blocks end where they do when all of the log is read: what is cut off a line that fills several depends on it.
+            size = self._block_bytes - self._offset % self._block_bytes
+            while not last and (span.stop is None or self._offset < span.stop):
+                if stop.asked:
+                    raise KeyboardInterrupt
+                with stop.at_once() if path == STDIN else nullcontext():  # where one may wait for ever
+                    data = read(size)
+                size, last = self._block_bytes, not data
+                self._rest += data
+                if self._offset < span.start:
+                    self._take(span.start, last=last)
+                    if self._offset < span.start:
+                        continue
+                    self._begin()
+                self._add(self._take(span.stop, last=last))
+                if data:
+                    progress(path, len(data))
+
+    def _take(self, stop: int | None, *, last: bool) -> Processed:
+        """Have the pipeline look at what was read, up to an offset."""
+        task = self._task
+        chunk = Chunk(
+            log=task.path,
+            origin=task.path,
+            path=task.path,
+            source=task.source,
+            format=task.format,
+            offset=self._offset,
+            line=self._line,
+            data=self._rest,
+            read_at=self._now,
+            end="final" if last else "more",
+            job=self._job,
+        )
+        done = self._pipeline.process(chunk, None if stop is None else stop - self._offset)
+        self._offset += done.consumed
+        self._line += done.newlines
+        self._rest = self._rest[done.consumed :]
+        return done
+
+    def _begin(self) -> None:
+        """Of the lines before a span only their times matter; what the log told before it is known, or is nothing."""
+        state = json.dumps(dump_context(self._told))
+        self._pipeline.restore({self._task.path: state})
+
+    def _add(self, done: Processed) -> None:
+        for incident in condense(done.matches, WINDOW_SECONDS):
+            self._found.join(incident)
+        self._matched += sum(match.lines for match in done.matches)
+        self._unmatched += done.unmatched
+        self._newlines += done.newlines
+
+    def scanned(self, context: LogContext, unread: Unread | None, *, stopped: bool) -> Scanned:
+        return Scanned(
+            path=self._task.path,
+            bytes=max(0, self._offset - self._span.start),
+            newlines=self._newlines,
+            lines_matched=self._matched,
+            incidents=tuple(entry.incident for entry in self._found),
+            unmatched=self._unmatched,
+            context=context,
+            unread=unread,
+            stopped=stopped,
+        )
