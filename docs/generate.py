@@ -184,6 +184,8 @@ environment that it was started with, the node.
 
 `gpufault facts` prints them. All are read from files, nothing is executed; a table a probe, which is the name that
 `gpufault_facts_probe_failed` has for it. GPU stands for the PCI address of a GPU, the only name that one has here.
+In the journal's records of facts, `gpu_serial.GPU` is the serial number of the card there, or its unique id, so that
+the correlator follows a card to another slot or node; `/metrics` has it as `gpufault_gpu_info`.
 {node}
 What only a command tells, a site can add under `facts.commands` in the configuration, with a timeout for each. NVIDIA's
 ECC mode and remapped rows, for example, which NVML alone knows, and which wait for the GPU:

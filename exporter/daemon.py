@@ -6,7 +6,6 @@ probes have threads of their own and see only finished values.
 
 from __future__ import annotations
 
-import json
 import platform
 import threading
 import time
@@ -24,6 +23,7 @@ from exporter.core.model import Chunk, Diagnosis, SourceKind
 from exporter.core.pipeline import Pipeline, Processed
 from exporter.exposition import MetricsSnapshot
 from exporter.gpu_processes import GpuProcesses
+from exporter.heartbeat import Heartbeat
 from exporter.journal import Journal
 from exporter.ledger import Ledger
 from exporter.node_facts import NodeFacts
@@ -62,7 +62,7 @@ class Daemon:
         self.state = state
         self.waker = Waker()
         self.recent: deque[RecentIncident] = deque(maxlen=SHOWN_INCIDENTS)
-        self.last_round = self._started = self._last_beat = clock()
+        self.last_round = self._started = clock()
         self._snapshot = MetricsSnapshot(())
         self.watching = False  # whether every source has been looked at
         self._log = log
@@ -80,10 +80,11 @@ class Daemon:
         self.facts = facts or NodeFacts(config.facts, loaded.spaces.get("facts", {}))
         self.facts.refresh(clock(), wait=True)
         self.processes = GpuProcesses()
+        self.heartbeat = Heartbeat(config.facts, self._started)
         self._exposures = Exposures()
         self._assemble(config, catalogue, first_start=loaded.first_start)
         self._publish()
-        self._record(records.facts_record(self.facts.facts, self.facts.gpus, node, clock()))
+        self._record(self.facts.record(node, clock()))
         self.commit(clock())
 
     # -- the loop
@@ -135,12 +136,12 @@ class Daemon:
         """What need not be done in every round: facts, GPU processes, heartbeat, journal."""
         now = self._clock()
         if self.facts.refresh(now):
-            self._record(records.facts_record(self.facts.facts, self.facts.gpus, self.node, now))
+            self._record(self.facts.record(self.node, now))
             self._start_at_zero()
         if self.facts.vendors:
             self.processes.look(now, self.config.facts.processes)
-        if now - self._last_beat >= self.config.facts.interval or now < self._last_beat:
-            self._beat(now)
+        if self.heartbeat.look(now, self.config.facts, self.facts.gpus, self.processes):
+            self._record(self.heartbeat.record(self.node, now, self.facts.gpus))
         self._deliver()
 
     def drain(self) -> None:
@@ -159,7 +160,7 @@ class Daemon:
     def finish(self) -> None:
         """Commit, write out the journal and let go of everything."""
         now = self._clock()
-        self._beat(now)
+        self._record(self.heartbeat.record(self.node, now, self.facts.gpus))
         self.commit(now)
         self._deliver()
         for source in self.sources:
@@ -277,7 +278,7 @@ class Daemon:
         )
         for source in self.sources:
             source.stats = self._stats.get(source.name, source.stats)
-        self.journal = Journal(config.journal_dir, config.journal.max_bytes)
+        self.journal = Journal(config.journal_dir, config.journal.max_bytes, self._opening)
         self._pending: list[tuple[str, str]] = []
         self._outcome.reload_time = self._clock()
         self._start_at_zero()
@@ -359,11 +360,10 @@ class Daemon:
     def _record(self, record: Mapping[str, Any]) -> None:
         kind = str(record["kind"])
         self.ledger.add("gpufault_journal_records_total", kind)
-        self._pending.append((kind, json.dumps(record, ensure_ascii=False, separators=(",", ":"))))
+        self._pending.append((kind, records.line(record)))
 
-    def _beat(self, now: float) -> None:
-        self._record(records.heartbeat_record(self.node, now, max(0.0, now - self._last_beat)))
-        self._last_beat = now
+    def _opening(self) -> str:
+        return records.line(self.facts.record(self.node, self._clock()))
 
     def _deliver(self) -> None:
         """Move committed records from the outbox into the journal."""

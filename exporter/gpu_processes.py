@@ -34,7 +34,13 @@ HANGS_SECONDS = 10.0  # in one process; then it is left alone
 _MAPS_BYTES = 8 << 20  # a training job has 1 to 3 MB of mappings
 _FILE_BYTES = 1 << 20
 _NAMES = 4096  # entries read of a folder that a user filled
-_GPU_DEVICE = re.compile(r"/dev/(?:kfd|nvidia\d+|nvidia-uvm|dri/renderD\d+)")
+_GPU_DEVICE = re.compile(r"/dev/(?:kfd|(?P<card>nvidia\d+|dri/renderD\d+)|nvidia-uvm)")
+# What watches GPUs, or keeps them awake, holds them open day and night; as comm has it, cut at 15 characters.
+MONITORS = frozenset({
+    "nvidia-persiste", "nv-hostengine", "dcgm-exporter", "dcgmi", "nvidia-smi", "nv-fabricmanage", "nvidia-device-p",
+    "nvtop", "amd-smi", "rocm-smi", "rdcd", "gpuagent", "amdgpu-exporter", "server-metrics-", "k8s-device-plug",
+    "xpumd", "xpu-smi", "xpumanager", "node_exporter", "Xorg", "Xwayland", "gnome-shell",
+})  # fmt: skip
 _INITIAL_PIDS = "pid:[4026531836]"  # PROC_PID_INIT_INO (include/linux/proc_ns.h): the pids that kernel lines name
 
 
@@ -47,6 +53,7 @@ class GpuProcess:
     job: str | None
     facts: Mapping[str, str] = field(default_factory=dict)
     looks: int = 0
+    cards: frozenset[str] = frozenset()  # device files of single GPUs that it holds open; of a monitor none
 
 
 class GpuProcesses:
@@ -61,6 +68,7 @@ class GpuProcesses:
         self._avoided: set[int] = set()
         self._lost: list[threading.Thread] = []
         self._left_over: frozenset[int] = frozenset()
+        self.held: frozenset[str] | None = None  # device files of GPUs that processes hold open; None: not seen
         self.failed: Mapping[str, str] = {}
 
     def look(self, now: float, every: float | None, *, wait: bool = False) -> None:
@@ -131,6 +139,7 @@ class GpuProcesses:
         known = dict(self._known)
         deadline = time.monotonic() + LOOK_SECONDS
         pids = self._pids()
+        alive = frozenset(pids)
         self._avoided.intersection_update(pids)
         while pids and time.monotonic() < deadline:
             if threading.current_thread() is not self._worker:
@@ -147,6 +156,10 @@ class GpuProcesses:
         if threading.current_thread() is self._worker:
             self._left_over = frozenset(pids)
             self._known = dict(list(known.items())[-MAX_KEPT:])
+            # In a container without the host's pids, a job's processes cannot be seen, and are not gone.
+            seen = not self._avoided and may_look(self._proc) and self._pids_are_the_kernels()
+            cards = (p.cards for p in self._known.values() if p.pid in alive)
+            self.held = frozenset().union(*cards) if seen else None
             self.failed = self.failed if self._avoided else {}
 
     def _pids(self) -> list[int]:
@@ -158,27 +171,30 @@ class GpuProcesses:
         """What is new of one process; None for one that uses no GPU, or of which all is known."""
         folder = self._proc / str(pid)
         before = known.get(pid)
-        if before is None and not _uses_gpu(folder):
+        devices = _gpu_devices(folder) if before is None else frozenset()
+        if before is None and not devices:
             return None
-        started = _started(_text(folder / "stat"))
-        if before is not None and before.started == started:
-            if before.looks >= LOOKS:
+        status = _text(folder / "stat")
+        started = _started(status)
+        if before is not None:
+            if before.started == started and before.looks >= LOOKS:
                 return None
-        elif before is not None and not _uses_gpu(folder):
-            return GpuProcess(pid, started, None, looks=LOOKS)  # another process under an old number
+            devices = _gpu_devices(folder)
+            if before.started != started and not devices:
+                return GpuProcess(pid, started, None, looks=LOOKS)  # another process under an old number
         job = job_of_cgroup(_text(folder / "cgroup"))
         looks = before.looks if before and before.started == started else 0
-        process = GpuProcess(pid, started, job, looks=looks + 1)
+        process = GpuProcess(pid, started, job, looks=looks + 1, cards=_cards(status, devices))
         fellows = [p for p in known.values() if job and p.job == job and p.facts and p.pid != pid]
         if len(fellows) >= MAX_PER_JOB:
             return replace(process, looks=LOOKS)
         return replace(process, facts=stack_of(folder, self._proc))
 
 
-def may_look() -> bool:
+def may_look(proc: Path = Path("/proc")) -> bool:
     """Whether processes of other users can be looked into, which takes CAP_SYS_PTRACE (ptrace(2), PTRACE_MODE_READ)."""
     with contextlib.suppress(OSError):
-        return bool(os.readlink("/proc/1/root"))
+        return bool(os.readlink(proc / "1/root"))
     return False
 
 
@@ -253,13 +269,22 @@ def _open_at(folder: int, name: str, flags: int) -> int:
     return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
 
 
-def _uses_gpu(folder: Path) -> bool:
+def _gpu_devices(folder: Path) -> frozenset[str]:
+    """The device files of GPUs that a process holds open."""
+    found = set()
     with os.scandir(folder / "fd") as entries:
         for entry, _ in zip(entries, range(MAX_FDS), strict=False):
             with contextlib.suppress(OSError):  # closed meanwhile
-                if _GPU_DEVICE.fullmatch(os.readlink(entry.path)):
-                    return True
-    return False
+                if _GPU_DEVICE.fullmatch(path := os.readlink(entry.path)):
+                    found.add(path)
+    return frozenset(found)
+
+
+def _cards(status: str, devices: frozenset[str]) -> frozenset[str]:
+    """Those of single GPUs; none for a monitor, which `status` (/proc/PID/stat) names."""
+    name = status.partition("(")[2].rpartition(")")[0]
+    held = (device for device in devices if (match := _GPU_DEVICE.fullmatch(device)) and match["card"])
+    return frozenset() if name in MONITORS else frozenset(held)
 
 
 def _started(status: str) -> float:

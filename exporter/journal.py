@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from exporter import private
 
 SEGMENTS = 8  # the bound is kept in steps of an eighth: what is lost to the bound is at most an eighth of it
+OPENING_SHARE = 4  # of a segment at most a quarter repeats what is known: the facts of a node have some 5 kB
 
 
 class Journal:
-    """Appends to `FOLDER/journal-NNNNNN.jsonl`. Raises OSError when it cannot: the caller counts and tries again."""
+    """Appends to `FOLDER/journal-NNNNNN.jsonl`. Raises OSError when it cannot: the caller counts and tries again.
 
-    def __init__(self, folder: Path, max_bytes: int) -> None:
+    `opening` gives the record that each segment begins with, so that the segments that are left tell it when the one that
+    it was written to is gone; "" for none.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int, opening: Callable[[], str] = lambda: "") -> None:
         self._folder = folder
+        self._opening = opening
         self._segment_bytes = max(max_bytes // SEGMENTS, 4096)
         self._descriptor: int | None = None
         self._size = 0
@@ -68,10 +74,19 @@ class Journal:
         self._size = os.fstat(descriptor).st_size
         if self._size and os.pread(descriptor, 1, self._size - 1) != b"\n":
             self._size += os.write(descriptor, b"\n")  # a write that was cut short: its record comes again
+        if not self._size:
+            self._open_with(descriptor)
         for _, old in self._segments()[:-SEGMENTS]:
             old.unlink(missing_ok=True)
             self.dropped_segments += 1
         return descriptor
+
+    def _open_with(self, descriptor: int) -> None:
+        line = f"{self._opening()}\n".encode()
+        if 1 < len(line) <= self._segment_bytes // OPENING_SHARE:
+            while line:
+                written = os.write(descriptor, line)
+                self._size, line = self._size + written, line[written:]
 
     def _segments(self) -> list[tuple[int, Path]]:
         found = []

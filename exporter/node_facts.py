@@ -12,11 +12,13 @@ import math
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from exporter.config import FactsConfig
 from exporter.core.facts.gpus import Gpu
 from exporter.core.facts.values import joined
 from exporter.core.model import Vendor
+from exporter.core.records import facts_record, serials
 from exporter.probes import Gathered, gather
 
 KEPT_CHANGES = 64  # facts change with a reboot or an upgrade: years of them
@@ -51,6 +53,10 @@ class NodeFacts:
     def facts(self) -> Mapping[str, str]:
         return self._history[-1][1] if self._history else {}
 
+    def record(self, node: str, now: float) -> dict[str, Any]:
+        """All that is known now, as a record of the journal."""
+        return facts_record(self.facts, self.gpus, node, now)
+
     def at(self, time: float) -> Mapping[str, str]:
         """The facts that held at a time; before the first that we know of, the first."""
         index = bisect.bisect_right([since for since, _ in self._history], time)
@@ -66,7 +72,7 @@ class NodeFacts:
             self._settings, self._asked = settings, None
 
     def refresh(self, now: float, *, wait: bool = False) -> bool:
-        """Start gathering when it is time, take in what has been gathered; True if the facts changed."""
+        """Start gathering when it is time, take in what has been gathered; True if the facts changed, or the cards."""
         running = self._worker is not None and self._worker.is_alive()
         # An age below zero is no rest: a clock set back by a year must not blind us for one.
         rests = self._asked is not None and 0 <= now - self._asked < self._settings.interval
@@ -102,6 +108,7 @@ class NodeFacts:
 
     def _take(self, gathered: Gathered, now: float) -> bool:
         self.failed = gathered.failed
+        moved = not gathered.failed and serials(gathered.gpus) != serials(self.gpus)
         self.gpus = gathered.gpus
         self.vendors = frozenset(v for g in gathered.gpus if (v := _vendor(g.vendor)))
         self._addresses |= {g.pci for g in gathered.gpus}  # one that has fallen off the bus was there
@@ -109,7 +116,7 @@ class NodeFacts:
         if self.failed:  # what only a failed probe could tell is as it was
             facts = {**self.facts, **facts}
         if facts == self.facts and self._history:
-            return False
+            return moved
         past = [
             change for change in self._history if change[0] < now
         ]  # no later ones: a clock that was set back told them

@@ -75,6 +75,33 @@ def test_the_oldest_segments_go_when_the_bound_is_reached(folder: Path) -> None:
     journal.close()
 
 
+def test_each_segment_begins_with_the_facts_as_last_told(folder: Path) -> None:
+    facts = "facts 1"
+    journal = Journal(folder, SEGMENTS * SEGMENT, lambda: facts)
+    journal.append(["a" * 3000, "b" * 3000])
+    facts = "facts 2"
+    journal.append(["c" * 3000])
+    journal.append(["d"])
+    assert [path.read_text().splitlines()[0] for path in sorted(folder.iterdir())] == ["facts 1", "facts 1", "facts 2"]
+    assert records(folder)[-1] == "d"
+    journal.close()
+
+
+def test_what_would_fill_a_segment_does_not_open_it(folder: Path) -> None:
+    journal = Journal(folder, SEGMENTS * SEGMENT, lambda: "f" * SEGMENT)
+    journal.append(["a"])
+    assert records(folder) == ["a"]
+    journal.close()
+
+
+def test_a_segment_that_goes_on_is_not_opened_again(folder: Path) -> None:
+    for _ in range(2):
+        journal = Journal(folder, 1 << 20, lambda: "facts")
+        journal.append(["a"])
+        journal.close()
+    assert records(folder) == ["facts", "a", "a"]
+
+
 def test_a_record_larger_than_a_segment_has_one_of_its_own(folder: Path) -> None:
     journal = Journal(folder, SEGMENTS * SEGMENT)
     journal.append(["a", "b" * 10_000, "c"])

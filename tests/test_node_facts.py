@@ -34,6 +34,15 @@ def test_facts_are_gathered_at_once_and_then_now_and_again() -> None:
     assert not facts.refresh(600.0, wait=True)  # gathered again, and the same
 
 
+def test_a_card_in_another_slot_is_news_though_no_fact_has_changed() -> None:
+    def card(serial: str) -> tuple[Gpu, ...]:
+        return (Gpu(pci="0000:c1:00.0", serial=serial),)
+
+    facts = node(gathered(gpus=card("1"), os="x"), gathered(gpus=card("1"), os="x"), gathered(gpus=card("2"), os="x"))
+    assert [facts.refresh(now, wait=True) for now in (0.0, 300.0, 600.0, 900.0)] == [True, False, True, False]
+    assert facts.facts == {"os": "x"}
+
+
 def test_other_settings_are_obeyed_at_once() -> None:
     facts = node(gathered(os="Debian"), interval="300s")
     facts.refresh(0.0, wait=True)

@@ -5,6 +5,7 @@ The one place that knows the field names. Values in, dictionaries out.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -71,14 +72,29 @@ def incident_record(
 
 def facts_record(facts: Mapping[str, str], gpus: Iterable[Gpu], node: str, now: float) -> dict[str, Any]:
     """One `kind: "facts"` record: all that is known of the node from `now` on, and which card is at which address."""
+    gpus = tuple(gpus)
     cards = [{"pci": gpu.pci, "unique_id": gpu.unique_id, "serial": gpu.serial} for gpu in gpus]
-    return {"kind": "facts", "time": rfc3339(now), "node": node, "facts": dict(sorted(facts.items())), "gpus": cards}
+    told = dict(sorted({**facts, **serials(gpus)}.items()))
+    return {"kind": "facts", "time": rfc3339(now), "node": node, "facts": told, "gpus": cards}
 
 
-def heartbeat_record(node: str, now: float, seconds: float) -> dict[str, Any]:
-    """One `kind: "heartbeat"` record: for how long, since the last one, this node has been watched."""
-    hours = round(seconds / 3600, 6)
-    return {"kind": "heartbeat", "time": rfc3339(now), "node": node, "hours": hours, "gpu_busy_hours": None}
+def serials(gpus: Iterable[Gpu]) -> dict[str, str]:
+    """Which card is in which slot, as facts `gpu_serial.PCI`: the correlator follows a card that is moved by them."""
+    known = ((gpu.pci, gpu.serial or gpu.unique_id) for gpu in gpus)
+    return {f"gpu_serial.{pci}": card for pci, card in known if card}
+
+
+def heartbeat_record(node: str, now: float, seconds: float, busy_hours: float | None) -> dict[str, Any]:
+    """One `kind: "heartbeat"` record: for how long, since the last one, this node has been watched, and for how many
+    hours, times GPUs, its GPUs were busy, where that is known.
+    """
+    hours, busy = round(seconds / 3600, 6), None if busy_hours is None else round(busy_hours, 6)
+    return {"kind": "heartbeat", "time": rfc3339(now), "node": node, "hours": hours, "gpu_busy_hours": busy}
+
+
+def line(record: Mapping[str, Any]) -> str:
+    """A record as the journal has it, without its newline."""
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
 
 
 def writable(text: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from exporter.fleet import power, screen, shrink
 from exporter.fleet.changes import changes
-from exporter.fleet.confirm import Remembered, confirmation, narrow
+from exporter.fleet.confirm import Remembered, confirmation, later, narrow
 from exporter.fleet.discover import Discovery, discover
 from exporter.fleet.explain import Explanation
 from exporter.fleet.exposed import exposed
@@ -62,13 +62,18 @@ def correlate(
 
 
 def remember(found: Correlation, before: Sequence[Remembered]) -> tuple[Remembered, ...]:
-    """What to keep for the next window: new findings as of this window, older ones with their confirmation."""
+    """What to keep for the next window: older findings with their confirmation, new ones as of this window.
+
+    Each has one later window to be confirmed in. What that does not confirm is forgotten, and begins anew where it is
+    found again: a service that looks each hour would else ask until chance says yes.
+    """
     kept = []
     for old in before:
         now = next((f for f in found.findings if old.same_as(f.signature, f.direction, f.facts)), None)
         confirmed = now.confirmation.window if now is not None and now.confirmation is not None else None
-        kept.append(replace(old, confirmed_in=old.confirmed_in or confirmed))
-    new = (f for f in found.findings if not any(old.same_as(f.signature, f.direction, f.facts) for old in before))
+        if old.confirmed_in or confirmed or not later(found.window, old):
+            kept.append(replace(old, confirmed_in=old.confirmed_in or confirmed))
+    new = (f for f in found.findings if not any(old.same_as(f.signature, f.direction, f.facts) for old in kept))
     kept += [
         Remembered(
             signature=f.signature,

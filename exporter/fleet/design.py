@@ -150,10 +150,13 @@ def _values_of(
 ) -> list[tuple[Value, Ints]]:
     order = np.argsort(codes, kind="stable").astype(np.int64)
     bounds = np.searchsorted(codes[order], np.arange(-1, len(texts) + 1))
-    members = {code: order[bounds[code + 1] : bounds[code + 2]] for code in range(-1, len(texts))}
-    shown = [code for code in range(len(texts)) if len(members[code])]
-    if len(shown) > max(SMALL_FLEET, MAX_DISTINCT * len(codes)) and family != "location":
+    sizes = np.diff(bounds)
+    if np.count_nonzero(sizes[1:]) > max(SMALL_FLEET, MAX_DISTINCT * len(codes)) and family != "location":
         return []
+    # Of places and serial numbers there are as many as nodes: those of a node or two are left out before they cost.
+    least = MIN_NODES if family == "location" else 1
+    shown = (np.flatnonzero(sizes[1:] >= least)).tolist()
+    members = {code: order[bounds[code + 1] : bounds[code + 2]] for code in (NOT_KNOWN, *shown)}
     exact = [(Value(fact=fact, text=texts[code], family=family), members[code]) for code in shown]
     if shown and len(members[NOT_KNOWN]):
         exact.append((Value(fact=fact, text=UNKNOWN, family=family), members[NOT_KNOWN]))

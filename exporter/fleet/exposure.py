@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from exporter.fleet.observed import Beats, Bools, FactRows, Floats, Gap, Ints, W
 DAY = 86400.0
 MAX_BINS = 14  # of time: incidents are compared with the exposure of their own day, or fortnight's part
 BUSY_SHARE = 0.9  # of the hours must carry GPU-busy hours, for these to be the unit
+IDLE_SHARE = 0.01  # of the hours watched count as busy at least
 BUSY, OBSERVED, ASSUMED = "gpu_busy_hours", "observed_hours", "assumed_hours"
 _MS_BITS = 42  # 139 years in milliseconds; the node's number stands above them in a key
 
@@ -54,7 +55,7 @@ class Sight:
         clipped = np.clip(start, before, end)  # two daemons' beats may overlap: no hour counts twice
         span = np.maximum(end - start, 1e-9)
         amount = amounts[order] * (end - clipped) / span
-        self._keys = _keys(node, end)
+        self._keys = keys(node, end)
         self._node, self._start, self._end = node, clipped, end
         self._amount = amount
         self._before = np.concatenate([[0.0], np.cumsum(amount)])
@@ -64,7 +65,7 @@ class Sight:
         return np.where(end > start, np.maximum(self._until(node, end) - self._until(node, start), 0.0), 0.0)
 
     def _until(self, node: Ints, time: Floats) -> Floats:
-        index = np.searchsorted(self._keys, _keys(node, time))
+        index = np.searchsorted(self._keys, keys(node, time))
         total: Floats = self._before[index]
         inside = np.minimum(index, len(self._keys) - 1)
         same = (index < len(self._keys)) & (self._node[inside] == node)
@@ -75,6 +76,8 @@ class Sight:
 
 def amounts(beats: Beats) -> tuple[str, Floats, tuple[Gap, ...]]:
     """What exposure is counted in, how much of it each heartbeat brings, and what is missing of it."""
+    # A job that came and went between two looks at the GPUs leaves none, and its crash would meet no exposure.
+    beats = replace(beats, busy=np.maximum(beats.busy, IDLE_SHARE * beats.hours))
     known = np.isfinite(beats.busy)
     total = float(beats.hours.sum())
     share = float(beats.hours[known].sum()) / total if total else 0.0
@@ -114,13 +117,13 @@ def states(facts: FactRows, sight: Sight, window: Window, first_crash: Floats) -
     marked = edges[np.searchsorted(edges, marked, side="right").clip(max=len(edges) - 1)]
     marked = np.where(first_crash[found] < window.start, window.start, marked)
     order = np.lexsort((facts.since, facts.node))
-    keys = facts.node[order], facts.since[order]
-    held = np.searchsorted(_keys(*keys), _keys(found, marked), side="right") - 1
+    at, began = facts.node[order], facts.since[order]
+    held = np.searchsorted(keys(at, began), keys(found, marked), side="right") - 1
     known = held >= 0
-    known[known] = keys[0][held[known]] == found[known]
+    known[known] = at[held[known]] == found[known]
     row = np.concatenate([order, order[held[known]]])
-    node = np.concatenate([keys[0], found[known]])
-    since = np.concatenate([keys[1], marked[known]])
+    node = np.concatenate([at, found[known]])
+    since = np.concatenate([began, marked[known]])
     order = np.lexsort((since, node))
     row, node, since = row[order], node[order], since[order]
     until = np.full(len(node), np.inf)
@@ -139,12 +142,12 @@ def state_at(found: States, node: Ints, time: Floats) -> Ints:
     """The state that each node was in at each time, -1 where there is none: no facts known yet, or no exposure."""
     if not len(found.node):
         return np.full(len(node), -1)
-    index = np.searchsorted(_keys(found.node, found.since), _keys(node, time), side="right") - 1
+    index = np.searchsorted(keys(found.node, found.since), keys(node, time), side="right") - 1
     holds = (index >= 0) & (found.node[index] == node) & (time >= found.since[index]) & (time < found.until[index])
     return np.where(holds, index, -1)
 
 
-def _keys(node: Ints, time: Floats) -> Ints:
+def keys(node: Ints, time: Floats) -> Ints:
     """Node and time as one number that sorts as both do; times before 1970 and after 2109 as these."""
     milliseconds = np.clip(np.floor(time * 1000), 0, (1 << _MS_BITS) - 1).astype(np.int64)
     return np.asarray((node.astype(np.int64) << _MS_BITS) | milliseconds)

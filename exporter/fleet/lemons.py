@@ -6,14 +6,15 @@ times the usual rate. Its crashes must come from several jobs and days: one job 
 
 from __future__ import annotations
 
+import itertools
 from typing import Literal
 
 import numpy as np
 from scipy import stats
 
-from exporter.fleet.exposure import DAY
+from exporter.fleet.exposure import DAY, keys
 from exporter.fleet.finding import Lemon
-from exporter.fleet.observed import Bools, Floats, Incidents, Ints
+from exporter.fleet.observed import NOT_KNOWN, Bools, FactRows, Floats, Incidents, Ints
 from exporter.fleet.prepare import Prepared
 from exporter.fleet.shrink import fit_one
 
@@ -44,29 +45,36 @@ def _gpus(prepared: Prepared, node_model: Ints) -> list[Lemon]:
     slots = {name.removeprefix(SERIAL): i for i, name in enumerate(facts.names) if name.startswith(SERIAL)}
     if not slots:
         return []
-    serials: dict[str, int] = {}
-    states = prepared.design.states
-    hours: dict[int, float] = {}
-    model: dict[int, int] = {}
-    for slot in slots.values():
-        codes = facts.codes[states.row, slot]
-        for state in np.flatnonzero(codes >= 0):
-            number = serials.setdefault(facts.values[slot][codes[state]], len(serials))
-            hours[number] = hours.get(number, 0.0) + float(states.hours[state].sum())
-            model[number] = int(node_model[states.node[state]])
-    found = prepared.origins
-    card: Ints = np.full(len(found.node), -1)
-    order = np.lexsort((facts.since, facts.node))
-    for i in np.flatnonzero([gpu in slots for gpu in found.gpu]):
-        rows = order[(facts.node[order] == found.node[i]) & (facts.since[order] <= found.time[i])]
-        code = facts.codes[rows[-1], slots[found.gpu[i]]] if len(rows) else -1
-        if code >= 0:
-            card[i] = serials[facts.values[slots[found.gpu[i]]][code]]
-    size = len(serials)
-    of = np.array([hours.get(c, 0.0) for c in range(size)])
-    kinds = np.array([model.get(c, 0) for c in range(size)])
+    states, found = prepared.design.states, prepared.origins
+    names, number = np.unique(
+        np.array([serial for slot in slots.values() for serial in facts.values[slot]], dtype=object).astype(str),
+        return_inverse=True,
+    )
+    begins = np.cumsum([0, *(len(facts.values[slot]) for slot in slots.values())])
+    cards = [
+        np.append(number[a:b], NOT_KNOWN) for a, b in itertools.pairwise(begins.tolist())
+    ]  # a slot's code to its card
+    hours, model = np.zeros(len(names)), np.zeros(len(names), dtype=np.int64)
+    card: Ints = np.full(len(found.node), NOT_KNOWN)
+    at = _row_at(facts, found.node, found.time)
+    for (gpu, slot), card_of in zip(slots.items(), cards, strict=True):
+        here = card_of[facts.codes[states.row, slot]]
+        there = here >= 0
+        np.add.at(hours, here[there], states.hours[there].sum(axis=1))
+        model[here[there]] = node_model[states.node[there]]
+        own = (found.gpu == gpu) & (at >= 0)
+        card[own] = card_of[facts.codes[at[own], slot]]
     use: Bools = card >= 0
-    return _lemons(prepared, found.take(use), card[use], of, kinds, "gpu", tuple(serials), nodes)
+    return _lemons(prepared, found.take(use), card[use], hours, model, "gpu", tuple(map(str, names)), nodes)
+
+
+def _row_at(facts: FactRows, node: Ints, time: Floats) -> Ints:
+    """The facts that held on each node at each time; -1 where none were known yet."""
+    order = np.lexsort((facts.since, facts.node))
+    latest = keys(facts.node[order], facts.since[order])
+    index = np.searchsorted(latest, keys(node, time), side="right") - 1
+    row = order[np.maximum(index, 0)]
+    return np.where((index >= 0) & (facts.node[row] == node), row, NOT_KNOWN)
 
 
 def _lemons(

@@ -127,9 +127,11 @@ def test_times_are_written_in_utc_with_milliseconds(time: float, text: str) -> N
 def test_facts_and_heartbeats_are_records_too() -> None:
     gpu = Gpu(pci="0000:c1:00.0", unique_id="3f9a61c2d4e8b705", facts={"gpu_model": "AMD Instinct MI210"})
     assert facts_record({"os": "Debian", "cuda_version": "12.4"}, [gpu], "gpu-7", NOW) == {
-        "kind": "facts", "time": "2023-11-14T22:13:20.000Z", "node": "gpu-7", "facts": {"cuda_version": "12.4", "os": "Debian"},
+        "kind": "facts", "time": "2023-11-14T22:13:20.000Z", "node": "gpu-7",
+        "facts": {"cuda_version": "12.4", "gpu_serial.0000:c1:00.0": "3f9a61c2d4e8b705", "os": "Debian"},
         "gpus": [{"pci": "0000:c1:00.0", "unique_id": "3f9a61c2d4e8b705", "serial": None}],
     }  # fmt: skip
-    assert heartbeat_record("gpu-7", NOW, 300.0) == {
+    assert heartbeat_record("gpu-7", NOW, 300.0, None) == {
         "kind": "heartbeat", "time": "2023-11-14T22:13:20.000Z", "node": "gpu-7", "hours": 0.083333, "gpu_busy_hours": None,
     }  # fmt: skip
+    assert heartbeat_record("gpu-7", NOW, 300.0, 1 / 3)["gpu_busy_hours"] == 0.333333

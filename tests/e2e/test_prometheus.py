@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import socket
-import subprocess
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.monitoring import Prometheus, free_port
 
 from .conftest import Node, eventually
 
@@ -22,53 +19,17 @@ pytestmark = [
 CRASHES = 'gpufault_incidents_total{signature="e2e_crash",root_cause="e2e_cause"}'
 
 
-class Prometheus:
-    """A Prometheus that scrapes one target each second."""
-
-    def __init__(self, folder: Path, target: str) -> None:
-        self.port = free_port()
-        config = folder / "prometheus.yml"
-        config.write_text(
-            "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
-            f"scrape_configs: [{{job_name: gpufault, static_configs: [{{targets: ['{target}']}}]}}]\n"
-        )
-        self.process = subprocess.Popen(
-            [
-                "prometheus",
-                f"--config.file={config}",
-                f"--storage.tsdb.path={folder / 'tsdb'}",
-                f"--web.listen-address=127.0.0.1:{self.port}",
-                "--log.level=warn",
-            ]
-        )
-
-    def query(self, expression: str) -> list[float]:
-        """The values of an instant query."""
-        data = urllib.parse.urlencode({"query": expression}).encode()
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query", data, timeout=5) as answer:
-                return [float(series["value"][1]) for series in json.load(answer)["data"]["result"]]
-        except OSError:  # not up yet
-            return []
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
-
-
 @pytest.fixture
 def prometheus(tmp_path: Path) -> Iterator[Callable[[str], Prometheus]]:
     running: list[Prometheus] = []
 
     def start(target: str) -> Prometheus:
-        running.append(Prometheus(tmp_path, target))
+        running.append(Prometheus(tmp_path, {"gpufault": {target: {}}}))
         return running[-1]
 
     yield start
     for server in running:
-        server.process.terminate()
-        server.process.wait(timeout=20)
+        server.stop()
 
 
 def test_increase_sees_a_first_crash_and_a_kill_is_no_counter_reset(

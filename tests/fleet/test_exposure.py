@@ -98,3 +98,12 @@ def test_nodes_without_facts_and_facts_without_exposure_are_gaps() -> None:
     kinds = {gap.kind for gap in prepare(observed, WEEK).gaps}
 
     assert kinds == {"nodes_without_exposure", "incidents_without_exposure", "nodes_without_facts"}
+
+
+def test_a_node_that_seemed_idle_at_every_look_has_some_exposure_nevertheless() -> None:
+    """A job of ten seconds comes and goes between two looks, and can crash."""
+    busy = {f"n{i}": 0.0 if i == 0 else 20.0 for i in range(9)}
+    prepared = prepare(fleet([(node, 0, {"os": "1"}) for node in busy], [("n0", 1.5, "x", "7")], busy=busy), WEEK)
+
+    assert prepared.gaps == ()
+    assert len(prepared.units[0]) == 1

@@ -1,0 +1,172 @@
+"""From a line in a log to somebody's pager: eight real daemons, Prometheus with the rules that are shipped, Alertmanager
+with the example that is shipped, and a receiver in place of the pager.
+
+Only times are shortened: of scrapes, of evaluations, of Alertmanager's grouping. The expressions are those of the file.
+The score compares this hour with the hours of the past week, so two days of a quiet fleet are written into Prometheus's
+store before it starts: what it would have scraped of these daemons, and what the rules would have recorded of that.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.e2e.conftest import Node, eventually
+from tests.monitoring import Alertmanager, Notification, Prometheus, Receiver, write_history
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+NODES = 8
+STORM, FATAL = "n0", "n7"  # the six between them crash together
+CAUSE = "onednn_pvc_scoreboard_hazard"
+FATAL_SIGNATURE = "nv_xid_79_fallen_off_bus"
+CRASH = (ROOT / "exporter/demo/slurm-48230.out").read_text(encoding="utf-8")
+XID = "3,901,{clock},-;NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.deploy,
+    pytest.mark.skipif(
+        not (shutil.which("prometheus") and shutil.which("prometheus-alertmanager")),
+        reason="needs prometheus and alertmanager (apt install prometheus prometheus-alertmanager)",
+    ),
+]
+
+
+@dataclass
+class Fleet:
+    """Daemons by their nodes' names, who watches them, and what reached people."""
+
+    nodes: dict[str, Node]
+    prometheus: Prometheus
+    receiver: Receiver
+
+    def crash(self, name: str, jobs: int) -> None:
+        for job in range(jobs):
+            (self.nodes[name].logs / f"slurm-{1000 + job}.log").write_text(
+                CRASH.replace("48230", f"{name[1:]}{1000 + job}")
+            )
+
+    def fall_off_the_bus(self, name: str) -> None:
+        clock = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) // 1000
+        with (self.nodes[name].folder / "kmsg").open("a") as kernel:
+            kernel.write(XID.format(clock=clock))
+
+    def sent(self, receiver: str, alert: str) -> list[Notification]:
+        return [sent for sent in self.receiver.sent_to(receiver) if alert in sent.names]
+
+    def look_again(self, times: int = 15) -> None:
+        """Wait until every rule has been evaluated so often, and each evaluation reached Alertmanager."""
+        evaluated = "min(prometheus_rule_group_iterations_total)"
+        sent = "sum(prometheus_notifications_sent_total) - sum(prometheus_notifications_queue_length)"
+        before, sent_before = self.prometheus.query(evaluated)[0], self.prometheus.query(sent)[0]
+        eventually(lambda: self.prometheus.query(evaluated)[0] >= before + times, seconds=120)
+        eventually(lambda: self.prometheus.query(sent)[0] > sent_before, seconds=120)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    nodes = {f"n{number}": node_at(tmp_path / f"n{number}") for number in range(NODES)}
+    receiver = Receiver()
+    running: list[Alertmanager | Prometheus] = []
+    try:
+        for node in nodes.values():
+            node.start()
+        labels = {node.address: {"cluster": "e2e", "instance": name} for name, node in nodes.items()}
+        write_history(tmp_path, quiet_days(list(nodes), now=time.time()))
+        alertmanager = Alertmanager(tmp_path, hasty_alertmanager(tmp_path, receiver.address))
+        running.append(alertmanager)
+        prometheus = Prometheus(
+            tmp_path, {"gpufault": labels}, rules=hasty_rules(tmp_path), alertmanager=alertmanager.address
+        )
+        running.append(prometheus)
+        eventually(lambda: prometheus.query('sum(up{job="gpufault"})') == [float(NODES)], seconds=120)
+        ready = f'cluster_root_cause:gpufault_incidents:expected1h{{root_cause="{CAUSE}"}}'
+        eventually(lambda: prometheus.query(ready) == [0.1], seconds=120)
+        yield Fleet(nodes, prometheus, receiver)
+    finally:
+        for program in reversed(running):
+            program.stop()
+        receiver.stop()
+        for node in nodes.values():
+            if node.process is not None and node.process.poll() is None:
+                node.kill()
+
+
+def node_at(folder: Path) -> Node:
+    folder.mkdir()
+    (folder / "kmsg").touch()
+    sources = [{"kind": "files", "paths": [f"{folder}/jobs/*.log"]}, {"kind": "kmsg", "path": str(folder / "kmsg")}]
+    return Node(folder, sources, node=folder.name)
+
+
+def quiet_days(names: list[str], now: float) -> Iterator[tuple[str, list[tuple[float, float]]]]:
+    """Two days until now, a sample each four minutes (a series is looked for up to five minutes back)."""
+    times = [now - seconds for seconds in range(2 * 86400, 0, -240)]
+    zeros = [(moment, 0.0) for moment in times]
+    for name in names:
+        labels = f'cluster="e2e",job="gpufault",instance="{name}"'
+        yield f"up{{{labels}}}", [(moment, 1.0) for moment in times]
+        pair = f'signature="intel_gpu_page_fault",root_cause="{CAUSE}"'
+        yield f"gpufault_incidents_total{{{labels},{pair}}}", zeros
+    yield f'cluster_root_cause:gpufault_incidents:capped1h{{cluster="e2e",root_cause="{CAUSE}"}}', zeros
+
+
+def hasty_rules(folder: Path) -> Path:
+    """The rules, evaluated as often as Prometheus is told to."""
+    text = (DEPLOY / "prometheus/rules.yml").read_text(encoding="utf-8")
+    path = folder / "rules.yml"
+    path.write_text(re.sub(r"^    interval: \S+\n", "", text, flags=re.MULTILINE))
+    shipped, hasty = (yaml.safe_load(t)["groups"] for t in (text, path.read_text()))
+    assert [group["rules"] for group in hasty] == [group["rules"] for group in shipped]
+    return path
+
+
+def hasty_alertmanager(folder: Path, receiver: str) -> Path:
+    """The example, with its receivers below `receiver` and its waits in seconds."""
+    text = (DEPLOY / "alertmanager/alertmanager.yml").read_text(encoding="utf-8")
+    text = re.sub(r"http://(\w+)\.example\.org/gpufault", rf"http://{receiver}/\1", text)
+    text = re.sub(r"(group_wait|group_interval): \S+", r"\1: 2s", text)
+    path = folder / "alertmanager.yml"
+    path.write_text(text)
+    return path
+
+
+def test_a_fleet_pages_once_for_a_spike_and_once_for_a_first_fatal_fault_and_not_for_a_storm_on_one_node(
+    fleet: Fleet,
+) -> None:
+    fleet.crash(STORM, jobs=40)
+    (storm,) = eventually(lambda: fleet.sent("tickets", "GpufaultNodeStorm") or None, seconds=120)
+    assert storm.alerts[0]["labels"]["instance"] == STORM
+    counted = f'gpufault_incidents_total{{instance="{STORM}",root_cause="{CAUSE}"}}'
+    eventually(lambda: fleet.prometheus.query(counted) == [40.0], seconds=120)
+    fleet.look_again()
+    assert fleet.receiver.sent_to("pager") == []
+
+    fleet.fall_off_the_bus(FATAL)
+    (fatal,) = eventually(lambda: fleet.receiver.sent_to("pager") or None, seconds=120)
+    assert [alert["labels"] for alert in fatal.alerts] == [
+        {"alertname": "GpufaultFatalSignature", "cluster": "e2e", "severity": "critical", "signature": FATAL_SIGNATURE}
+    ]
+    assert fatal.alerts[0]["annotations"]["description"] == (
+        f"{FATAL_SIGNATURE} in the kernel's log of cluster e2e, for the first time in a week: {FATAL}."
+    )
+
+    six = sorted(fleet.nodes.keys() - {STORM, FATAL})
+    for name in six:
+        fleet.crash(name, jobs=1)
+    spike = eventually(lambda: next(iter(fleet.receiver.sent_to("pager")[1:]), None), seconds=120)
+    assert [alert["labels"] for alert in spike.alerts] == [
+        {"alertname": "GpufaultCrashSpike", "cluster": "e2e", "severity": "critical", "root_cause": CAUSE}
+    ]
+    fleet.look_again(times=30)
+    assert fleet.receiver.sent_to("pager") == [fatal, spike]
+    assert fleet.prometheus.query(f'cluster_root_cause:gpufault_crashed_nodes:count1h{{root_cause="{CAUSE}"}}') == [7.0]
+    assert fleet.sent("tickets", "GpufaultFatalNode") == []  # the page has said so
