@@ -16,7 +16,11 @@ from pathlib import Path
 
 from exporter import private
 
+# Of the tables and of what is in their rows: whoever changes either so that another version would misread it raises this
+# and writes down how the version before becomes this one. A change that both read right needs neither.
 SCHEMA_VERSION = 1
+MIGRATIONS: Mapping[int, str] = {}  # version to the SQL that makes the next one of it
+BUSY_SECONDS = 1.0  # somebody looks at the file with another program; the next commit tries again
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE rows (space TEXT, name TEXT, value TEXT NOT NULL, PRIMARY KEY (space, name)) WITHOUT ROWID;
@@ -106,7 +110,7 @@ class State:
 
     def _open(self) -> tuple[sqlite3.Connection, Loaded]:
         os.close(private.open_file(self._path, os.O_RDWR))  # SQLite gives -wal and -shm the modes of this one
-        db = sqlite3.connect(self._path, isolation_level="DEFERRED", timeout=5.0)
+        db = sqlite3.connect(self._path, isolation_level="DEFERRED", timeout=BUSY_SECONDS)
         try:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")  # what /metrics has shown must survive power loss too
@@ -119,9 +123,12 @@ class State:
                     f"{self._path}: written by a newer gpufault (schema {version}, this one knows {SCHEMA_VERSION}); "
                     "upgrade again, or move the file away to start afresh"
                 )
-            if version == 0:
+            is_new = version == 0 and not db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+            if is_new:
                 db.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
-            return db, replace(_load(db), first_start=version == 0)
+            else:
+                self._migrate(db, version)
+            return db, replace(_load(db), first_start=is_new)
         except BaseException:
             db.close()
             raise
@@ -129,6 +136,27 @@ class State:
     def load(self) -> Loaded:
         """All that has been committed so far."""
         return _load(self._db)
+
+    def _migrate(self, db: sqlite3.Connection, version: int) -> None:
+        """Make an older version's file one of this version, step by step, each step one transaction."""
+        while version != SCHEMA_VERSION:
+            if version not in MIGRATIONS:
+                raise StateUnusable(
+                    f"{self._path}: of a schema that this gpufault cannot read ({version}; it knows {SCHEMA_VERSION}); "
+                    "start the version that wrote it, or move the file away to start afresh"
+                )
+            try:
+                with db:
+                    db.execute("BEGIN")
+                    for statement in filter(str.strip, MIGRATIONS[version].split(";")):
+                        db.execute(statement)
+                    db.execute(f"PRAGMA user_version = {version + 1}")
+            except sqlite3.Error as error:
+                raise StateUnusable(
+                    f"{self._path}: still of schema {version}, since making it {version + 1} failed: {error}; "
+                    "mend that and start again, or move the file away to start afresh"
+                ) from error
+            version += 1
 
     def _set_aside(self) -> Path:
         number = 1

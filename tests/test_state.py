@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from exporter import state as state_module
 from exporter.state import SCHEMA_VERSION, Loaded, State, StateUnusable
 
 
@@ -159,6 +160,74 @@ def test_a_file_of_a_newer_version_is_refused_and_left_alone(folder: Path) -> No
     for _ in range(2):  # and no lock is left behind
         with pytest.raises(StateUnusable, match=r"written by a newer gpufault .* upgrade again, or move the file away"):
             State(folder)
+    assert list(folder.glob("state.damaged*")) == []
+
+
+@pytest.fixture
+def of_this_version(folder: Path) -> Path:
+    """A state file with a row and a counter."""
+    state = State(folder)
+    state.commit([("logs", "a", "1")], {("lines", "[]"): 7.0}, ["r1"])
+    state.close()
+    return folder / "state.sqlite"
+
+
+def next_version(monkeypatch: pytest.MonkeyPatch, *steps: str) -> None:
+    """What a later gpufault will be: its schema, and how it makes those before its own."""
+    monkeypatch.setattr(state_module, "SCHEMA_VERSION", SCHEMA_VERSION + max(1, len(steps)))
+    monkeypatch.setattr(state_module, "MIGRATIONS", dict(enumerate(steps, SCHEMA_VERSION)))
+
+
+def test_a_file_of_an_older_version_is_made_one_of_this_version(
+    of_this_version: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    next_version(
+        monkeypatch,
+        "ALTER TABLE rows ADD COLUMN since REAL; UPDATE rows SET value = value || '1'",
+        "UPDATE counters SET value = value * 2",
+    )
+    for _ in range(2):  # once only
+        state = State(of_this_version.parent)
+        assert (state.loaded.spaces, state.loaded.first_start) == ({"logs": {"a": "11"}}, False)
+        assert state.loaded.counters == {("lines", "[]"): 14.0}
+        assert [record for _, record in state.outbox()] == ["r1"]
+        state.close()
+    monkeypatch.undo()
+    with pytest.raises(StateUnusable, match="written by a newer gpufault"):  # and there is no way back
+        State(of_this_version.parent)
+
+
+def test_a_migration_that_fails_half_way_changes_nothing(
+    of_this_version: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    next_version(
+        monkeypatch, "UPDATE rows SET value = '2'; UPDATE no_such_column SET value = 1 / 0; SELECT nonsense(1)"
+    )
+    with pytest.raises(StateUnusable, match=r"still of schema 1, since making it 2 failed: no such table"):
+        State(of_this_version.parent)
+    monkeypatch.undo()
+    state = State(of_this_version.parent)
+    assert (state.loaded.spaces, state.loaded.set_aside) == ({"logs": {"a": "1"}}, None)
+    state.close()
+
+
+def test_a_file_of_an_older_version_that_nobody_can_migrate_is_refused_and_left_alone(
+    of_this_version: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    next_version(monkeypatch)
+    content = of_this_version.read_bytes()
+    with pytest.raises(StateUnusable, match=r"of a schema that this gpufault cannot read \(1; it knows 2\)"):
+        State(of_this_version.parent)
+    assert of_this_version.read_bytes() == content
+
+
+def test_a_database_that_is_no_state_is_refused_and_left_alone(folder: Path) -> None:
+    folder.mkdir()
+    with sqlite3.connect(folder / "state.sqlite") as db:
+        db.execute("CREATE TABLE accounts (name TEXT)")
+    db.close()
+    with pytest.raises(StateUnusable, match=r"of a schema that this gpufault cannot read \(0; it knows 1\)"):
+        State(folder)
     assert list(folder.glob("state.damaged*")) == []
 
 
