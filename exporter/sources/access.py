@@ -63,7 +63,11 @@ class Access:
             file.close()
             raise OtherBytes(reused=True)
         self.open_logs.hold(log, file, now)
-        return True
+        try:
+            log.remember()
+        except OSError as error:
+            self.cannot(log, error, now)
+        return log.reader is not None
 
     def read(self, log: Log, count: int, now: float) -> tuple[bytes, int] | None:
         """Bytes of a log up to `count` behind its offset, and where they start: at or before what its mark tells of.
@@ -84,9 +88,17 @@ class Access:
         self.open_logs.use(log, now)
         self.refusals.forget(position.path)
         same = mark.holds(block[mark.window - start : mark.length - start])
-        if not same or log.is_hole_now(block, start):
+        if same and not log.is_hole_now(block, start):
+            return block, start
+        if same or not self._go_back(log):
             raise OtherBytes(reused=False)
-        return block, start
+        return self.read(log, count, now)
+
+    def _go_back(self, log: Log) -> bool:
+        try:
+            return log.go_back()
+        except OSError:
+            return False
 
     def see(self, log: Log, now: float) -> None:
         """See how long a log's open file is now."""

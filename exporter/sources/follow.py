@@ -14,7 +14,7 @@ from exporter.sources import rotation
 from exporter.sources.access import GONE, Access, OtherBytes, is_file_of
 from exporter.sources.base import SourceStats
 from exporter.sources.discovery import Globs
-from exporter.sources.identity import NOWHERE, Inode, generation, inode_of
+from exporter.sources.identity import HEAD_BYTES, NOWHERE, Inode, generation, inode_of
 from exporter.sources.opening import OpenFile, reason_of
 from exporter.sources.register import Register
 from exporter.sources.rotation import Folder
@@ -140,7 +140,7 @@ class Follower:
             if other in log.names:
                 register.unname(other)
             self.vacate(other, log, position)
-        if status is not None and status.st_ino == position.inode and self._mounted_again(log, now):
+        if status is not None and self._goes_on_at_its_path(log, now):
             return
         self._leave(log, now)
         self._visit_left(log, now)
@@ -249,14 +249,35 @@ class Follower:
         self._register.release(log)
         log.over = True
 
-    def _mounted_again(self, log: Log, now: float) -> bool:
-        """Whether the path leads to the log's file still, under another device number."""
-        path = log.position.path
-        file = self._same_file(log, path) if log.position.mark.length else None
+    def _goes_on_at_its_path(self, log: Log, now: float) -> bool:
+        """Whether the path leads to the log's file still, under another device number, or to a copy that took its place:
+        as rsync and editors make it, a restore, or a move to another disk.
+        """
+        path, mark = log.position.path, log.position.mark
+        file = self._access.try_open(path) if mark.length else None
         if file is None:
             return False
-        self.take_file(log, path, file, now)
-        return True
+        if file.status().st_ino == log.position.inode and is_file_of(file, log.position):
+            self.take_file(log, path, file, now)
+            return True
+        if mark.length >= HEAD_BYTES and file.begins_with(mark) and self._is_all_in(log, file):
+            self.take_file(log, path, file, now)
+            self._stats().rotations += 1
+            return True
+        file.close()
+        return False
+
+    def _is_all_in(self, log: Log, copy: OpenFile) -> bool:
+        """Whether a log's file is gone, and whatever it held, as far as we can still see, is in a copy of it."""
+        if any(file_at(path) == log.position.file for path in self.folder_of(log).with_inode(log.position.inode)):
+            return False
+        if not isinstance(log.reader, OpenFile):
+            return True
+        try:
+            status = log.reader.status()
+        except OSError:
+            return True
+        return status.st_nlink == 0 and rotation.same_beginning(copy, log.reader, status.st_size)
 
     def take_file(self, log: Log, path: str, file: OpenFile, now: float) -> None:
         """A log's bytes are in `file` now, which is open."""

@@ -11,12 +11,19 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from exporter.core.model import Job, LogFormat
-from exporter.sources.identity import NOWHERE, Fingerprint, Inode
+from exporter.sources.identity import NOWHERE, TAIL_BYTES, Fingerprint, Inode
 from exporter.sources.opening import Reader
 from exporter.sources.unpacked import Search
 
 QUIET_SECONDS = 1.0  # writers flush a line within milliseconds; a count may lag by a second
 ACTIVE_SECONDS = 10.0  # 20,000 logs take 10 % of a core meanwhile; then inotify or the round over all tells
+ZEROS_BYTES = 1 << 20  # looked at in one step where they are no hole
+RELOOK_SECONDS = (
+    5.0  # stores into a mapped file change neither its time nor its size, and inotify does not tell of them
+)
+KEPT_BYTES = (
+    1024  # of what was consumed, to see how much of it stays when a writer goes back: 1 MiB for 1024 open files
+)
 MAX_CALLED = 8  # a log has one name at a time, but for links and rotation into the glob
 
 End = Literal["more", "quiet", "final"]
@@ -57,6 +64,8 @@ class Handed(NamedTuple):
 
 def share(data: bytes, end: End, line_bytes: int) -> int:
     """How much of what follows the offset is offered: whole lines, a line that is too long as far as it goes, or all."""
+    if end != "final" and data.startswith(b"\0"):
+        return 0  # nothing but NULs, see `Log.skip_nuls`
     if end != "more":
         return len(data)
     complete = data.rfind(b"\n") + 1
@@ -77,8 +86,13 @@ class Log:
     names: set[str] = field(default_factory=set)  # paths of the globs that lead to it
     size: int = 0  # when last looked at
     modified: int = 0
+    touched: int = 0  # its ctime, which nobody can set
     looked_to: int = 0  # bytes up to here have been read, if not consumed
+    looked_at: float = 0.0
     next_byte: int | None = None  # the one at the offset, when it was last looked at
+    kept: bytes = b""  # what lies before the offset, as far as it is remembered
+    reserved: bool = False  # it ends in NULs: space that is yet to be written to
+    zeros_to: int = 0  # bytes from the offset up to here were NULs when they were last looked at
     changed: bool = True  # since it was last read
     more: bool = False  # the last read did not reach the end
     stuck: bool = False  # the pipeline waits for more than a chunk can hold
@@ -132,6 +146,8 @@ class Log:
     def see(self, status: os.stat_result, now: float) -> None:
         """Take in what a stat tells."""
         self.unlinked = status.st_nlink == 0
+        self.changed = self.changed or (status.st_ctime_ns != self.touched and self.touched > 0)
+        self.touched = status.st_ctime_ns
         if (status.st_size, status.st_mtime_ns) == (self.size, self.modified):
             return
         self.size, self.modified = status.st_size, status.st_mtime_ns
@@ -153,6 +169,7 @@ class Log:
     def lose_file(self) -> None:
         """Its bytes are not in its file any more."""
         self.close()
+        self.kept, self.zeros_to, self.reserved = b"", 0, False
         self.position = replace(self.position, device=NOWHERE[0], inode=NOWHERE[1], generation=None)
 
     def drop_reader(self) -> None:
@@ -173,7 +190,7 @@ class Log:
             return "final"
         if now < self.rest_until or self.missing or self.search is not None:
             return None
-        if self.changed or self.more:
+        if self.changed or self.more or (self.reserved and now - self.looked_at >= RELOOK_SECONDS):
             return "quiet" if self.stuck else "more"
         if self.left is not None and now - max(self.left, self.grew) >= grace:
             return "final"
@@ -182,11 +199,14 @@ class Log:
 
     def active(self, now: float) -> bool:
         """Whether it is looked at in every poll."""
-        return self.left is not None or self.over or self.changed or self.more or now - self.grew < ACTIVE_SECONDS
+        moves = self.changed or self.more or self.reserved or now - self.grew < ACTIVE_SECONDS
+        return self.left is not None or self.over or moves
 
-    def take_in(self, block: bytes, start: int, count: int) -> int:
+    def take_in(self, block: bytes, start: int, count: int, now: float) -> int:
         """Up to `count` bytes behind the offset have been read, in a block from `start`. How many are new?"""
         stop = start + len(block)
+        self.looked_at, self.reserved = now, block.endswith(b"\0")
+        self.kept = self.kept or block[: self.position.offset - start]
         new = max(0, stop - max(self.looked_to, self.position.offset))
         self.changed, self.more = False, stop - self.position.offset >= count
         self.looked_to = max(stop, self.position.offset)
@@ -194,6 +214,35 @@ class Log:
         if self.unread <= 0:
             self.waiting = None
         return new
+
+    def remember(self) -> None:
+        """Read what lies before the offset, if it is what it was."""
+        if not self.kept and self.reader is not None and self.position.offset:
+            start = max(0, self.position.offset - KEPT_BYTES)
+            block = self.reader.read(self.position.offset - start, start)
+            self.kept = block if self.position.mark.holds(block[self.position.mark.window - start :]) else b""
+
+    def go_back(self) -> bool:
+        """Where a writer has cut off or written over the last of what was consumed, go on with the first line that differs.
+
+        A line that only goes on where it ended has been counted. False if too little is the same to be sure.
+        """
+        kept, position = self.kept, self.position
+        if self.reader is None:
+            return False
+        start = position.offset - len(kept)
+        there = self.reader.read(len(kept), start)
+        same = next((at for at, pair in enumerate(zip(kept, there, strict=False)) if pair[0] != pair[1]), len(there))
+        if same < min(TAIL_BYTES, position.offset) or not position.mark.begins_like(self.reader.read):
+            return False
+        stay = same if kept[same : same + 1] == b"\n" else kept.rfind(b"\n", 0, same) + 1
+        offset = start + stay
+        mark = Fingerprint.taken(self.reader.read, offset)
+        if stay == 0 or mark.length < offset:
+            return False
+        self.position = replace(position, offset=offset, line=position.line - kept.count(b"\n", stay), mark=mark)
+        self.kept, self.looked_to, self.changed, self.quiet_at = kept[:stay], offset, True, -1
+        return True
 
     def is_hole_now(self, block: bytes, start: int) -> bool:
         """Whether there are NULs where a line began: truncated, though all that was consumed was NULs too."""
@@ -203,7 +252,7 @@ class Log:
         """Pass over NULs at the offset: the hole that a writer leaves who goes on at his old offset after a truncation.
 
         NULs up to the end stay, for they may be space that is yet to be written to. True if the next bytes lie elsewhere
-        than in the block.
+        than in the block, or have not been found yet.
         """
         position = self.position
         data = block[position.offset - start :]
@@ -213,13 +262,22 @@ class Log:
         target = position.offset + nuls
         if nuls < len(data):
             self.position = replace(position, offset=target, mark=position.mark.moved(target, block, start))
+            self.kept = b""
             self._look_at(block, start)
             return False
-        after = self.reader.data_after(target) if self.more else None
-        if after is None:
+        if self.zeros_to > self.size:
+            self.zeros_to = 0
+        after = self.reader.data_after(max(self.zeros_to, target)) if self.more else None
+        ahead = self.reader.read(ZEROS_BYTES, after) if after is not None else b""
+        if after is None or not ahead:
+            self.more, self.looked_to = False, max(self.looked_to, self.size)
             return False
-        self.position = replace(position, offset=after, mark=Fingerprint.taken(self.reader.read, after))
-        self.changed = True
+        self.zeros_to = after + len(ahead) - len(ahead.lstrip(b"\0"))
+        if self.zeros_to < after + len(ahead):
+            self.position = replace(
+                position, offset=self.zeros_to, mark=Fingerprint.taken(self.reader.read, self.zeros_to)
+            )
+            self.kept, self.changed = b"", True
         return True
 
     def keep_mark(self, block: bytes) -> bool:
@@ -251,6 +309,7 @@ class Log:
             return
         offset = position.offset + consumed
         block = handed.before + handed.data[:consumed]
+        self.kept = (self.kept + handed.data[:consumed] if len(block) < KEPT_BYTES else block)[-KEPT_BYTES:]
         self.position = replace(
             position,
             offset=offset,

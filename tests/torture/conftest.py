@@ -7,17 +7,20 @@ in ten digits, and each digit has a signature of its own, so that a line that is
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Node, eventually, make_node
+from tests.e2e.conftest import Node, make_node
 
 __all__ = ["make_node"]
 
 HERE = Path(__file__).parent
+
+PATIENCE_SECONDS = 60.0  # the slowest look at anything comes every 10 s
 
 SIGNATURE = """
   - id: torture_{digit}
@@ -80,8 +83,13 @@ class Torture:
         return totals
 
     def all_counted(self) -> Torture:
-        """Wait until what was written is counted."""
-        eventually(lambda: sum(self.counted()) >= sum(self.written) or None, seconds=60)
+        """Wait until what was written is counted, for as long as more is."""
+        wanted, counted, deadline = sum(self.written), -1, 0.0
+        while (now := sum(self.counted())) < wanted:
+            if now > counted:
+                counted, deadline = now, time.monotonic() + PATIENCE_SECONDS
+            assert time.monotonic() < deadline, f"{now} of {wanted} lines counted, and no more for a while"
+            time.sleep(0.02)
         return self
 
     def exact(self) -> None:
