@@ -85,6 +85,10 @@ METRICS: dict[str, Metric] = {
     "gpufault_source_rotations_total": Metric("counter", ("source",), "Rotations by rename seen."),
     "gpufault_source_truncations_total": Metric("counter", ("source",), "Truncations seen, copytruncate included."),
     "gpufault_source_dropped_total": Metric("counter", ("source", "reason"), "Files or lines that were passed over."),
+    "gpufault_source_deferred_total": Metric(
+        "counter", ("source", "what"), "Polls in which something had to wait: job logs for the kernel's (`jobs`), logs of "
+        "`running` jobs for each other, `backfill` for running jobs."
+    ),
     "gpufault_source_lost_records_total": Metric("counter", ("source",), "Kernel records overwritten before they were read."),
     "gpufault_source_last_read_timestamp_seconds": Metric("gauge", ("source",), "When something was last read."),
     "gpufault_source_errors_total": Metric("counter", ("source",), "Errors of a source that were survived."),

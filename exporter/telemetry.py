@@ -131,5 +131,7 @@ def _of_sources(values: Values, sources: Sequence[Source], outcome: Gauges) -> N
         put("errors_total", (name,), outcome.source_errors.get(name, 0))
         if stats.last_read is not None:
             put("last_read_timestamp_seconds", (name,), stats.last_read)
+        for what, count in stats.deferred.items():
+            put("deferred_total", (name, what), count)
         for reason, count in stats.dropped.items():
             put("dropped_total", (name, reason), count)

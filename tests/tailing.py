@@ -127,8 +127,9 @@ class Node:
     def poll(self, seconds: float = 0.25, *, times: int = 1) -> Node:
         for _ in range(times):
             self.now += seconds
-            self.chunks = list(self.source.poll(self.now))
-            for chunk in self.chunks:
+            self.chunks = []
+            for chunk in self.source.poll(self.now):
+                self.chunks.append(chunk)
                 done = self.pipeline.process(chunk)
                 self._matches += done.matches
                 self.source.advance(chunk.log, done.consumed, done.newlines)

@@ -109,7 +109,7 @@ def _sources(config: Config) -> Iterator[Finding]:
     said: list[str] = []
     for source in inputs.build(config, {}, first_start=True, say=said.append, wake=lambda: None):
         try:
-            source.poll(time.time())
+            next(iter(source.poll(time.time())), None)
             stats = source.stats
             if stats.up:
                 files = f", {stats.files} files" if source.name.startswith("files") else ""

@@ -6,7 +6,7 @@ It keeps its positions in memory; the daemon stores them in the same transaction
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,6 +24,7 @@ class SourceStats:
     truncations: int = 0
     lost_records: int = 0  # kernel records that were overwritten before they could be read
     dropped: dict[str, int] = field(default_factory=dict)  # reason -> files or lines that were passed over
+    deferred: dict[str, int] = field(default_factory=dict)  # what had to wait -> polls in which it did
     last_read: float | None = None
     files: int = 0  # gauge: files tracked
     open_files: int = 0  # gauge
@@ -33,15 +34,22 @@ class SourceStats:
     def drop(self, reason: str, count: int = 1) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + count
 
+    def defer(self, what: str) -> None:
+        self.deferred[what] = self.deferred.get(what, 0) + 1
+
 
 class Source(Protocol):
     """One input of the daemon. `name` is stable over restarts: stored positions are found by it."""
 
     name: str
     stats: SourceStats
+    overwritten: bool  # whether what is not read in time is gone: such a source is read first
 
-    def poll(self, now: float) -> Sequence[Chunk]:
-        """What is there now, at most a bounded amount; empty when nothing is. `now` is Unix seconds."""
+    def poll(self, now: float) -> Iterable[Chunk]:
+        """What is there now, at most a bounded amount; empty when nothing is. `now` is Unix seconds.
+
+        Each chunk is taken in (`advance`) before the next one is asked for. Who stops asking leaves the rest for later.
+        """
 
     def advance(self, log: str, consumed: int, lines: int) -> None:
         """The first `consumed` bytes (`lines` newlines) of the chunk handed out for `log` are done with."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -31,7 +31,11 @@ from exporter.sources.tail import End, Log
 from exporter.sources.watch import Hints, Watch
 
 CHUNK_BYTES = 1 << 20
-POLL_BYTES = 4 << 20  # what a poll holds in memory; the daemon polls again at once while there is more
+POLL_BYTES = 4 << 20  # between two looks at what has changed; the daemon polls again at once while there is more
+RUNNING_SECONDS = (
+    60.0  # a job that has written for so long is taken to be running; what it has written is back-fill else
+)
+BACKFILL_SECONDS = 1.0  # so long at most does back-fill wait for a chunk's turn
 RESCAN_SECONDS = 10.0
 IDLE_ROUND_SECONDS = 10.0  # in which every log is looked at once
 UNTOLD_LOOKS = 500  # a poll, where no inotify tells of quiet logs: 2.5 ms, and on most nodes all there are
@@ -69,7 +73,8 @@ class FilesSource:
         wake: Callable[[], None],
     ) -> None:
         self.name = name
-        self.stats = SourceStats()
+        self.stats = SourceStats(deferred={"running": 0, "backfill": 0})
+        self.overwritten = False
         self._settings = settings
         self._globs = Globs(settings.paths, settings.exclude)
         self._register = Register(name, stored, job_of)
@@ -80,6 +85,7 @@ class FilesSource:
         self._clock = Clock()
         self._round: deque[Log] = deque()
         self._active: dict[Log, None] = {}  # looked at in every poll; the longest not served first
+        self._backfilled = -math.inf  # when back-fill last had a turn
         self._walks: deque[Iterator[Entry | None]] = deque()  # the one over everything, if it is on, is the last
         self._walking = False  # over everything
         self._walked: float | None = None  # when the last walk over everything began
@@ -91,7 +97,7 @@ class FilesSource:
         """How changes are noticed: `inotify`, `poll`, or `mixed` where only some folders can be watched."""
         return self._watch.mode if self._watch is not None else "poll"
 
-    def poll(self, now: float) -> Sequence[Chunk]:
+    def poll(self, now: float) -> Iterator[Chunk]:
         time, passed = self._clock.tick(now)
         self._access.roots = Roots.of([*self._globs.roots, *self._settings.allow_roots])
         self._follower.begin()
@@ -101,10 +107,11 @@ class FilesSource:
         self._discover(hints.folders, time)
         self._finder.settle_copies(time)
         self._stir(time, now)
-        chunks = self._offer(time, now)
-        self._access.open_logs.tidy(time)
-        self._measure(time)
-        return chunks
+        try:
+            yield from self._offer(time, now)
+        finally:
+            self._access.open_logs.tidy(time)
+            self._measure(time)
 
     def advance(self, log: str, consumed: int, lines: int) -> None:
         known = self._register.logs[log]
@@ -218,22 +225,33 @@ class FilesSource:
         why = f"none of {', '.join(roots)} can be listed; create them, give permission, or correct paths"
         self.stats.why_down = "" if self.stats.up else why
 
-    def _offer(self, time: float, now: float) -> list[Chunk]:
-        chunks, budget = [], POLL_BYTES
+    def _offer(self, time: float, now: float) -> Iterator[Chunk]:
+        """Logs of running jobs first, in turn; then back-fill, but a chunk of it a second, so that it ends."""
+        running: list[tuple[Log, End]] = []
+        backfill: list[tuple[Log, End]] = []
         for log in list(self._active):
-            if budget <= 0:
-                break
             end = log.due(time, self._settings.grace_seconds)
-            if end is None:
-                if not log.active(time):
-                    del self._active[log]
-                continue
-            chunk = self._chunk(log, end, time, now)
-            if chunk is not None:
-                chunks.append(chunk)
-                budget -= len(chunk.data)
-                self._active[log] = self._active.pop(log)
-        return chunks
+            if end is not None:
+                (running if now - log.modified / 1e9 < RUNNING_SECONDS else backfill).append((log, end))
+            elif not log.active(time):
+                del self._active[log]
+        turns = deque([*(("running", *turn) for turn in running), *(("backfill", *turn) for turn in backfill)])
+        if backfill and time - self._backfilled >= BACKFILL_SECONDS:
+            turns.remove(first := ("backfill", *backfill[0]))
+            turns.appendleft(first)
+        budget = POLL_BYTES
+        try:
+            while turns and budget > 0:
+                what, log, end = turns.popleft()
+                chunk = self._chunk(log, end, time, now)
+                if chunk is not None:
+                    self._active[log] = self._active.pop(log)
+                    self._backfilled = time if what == "backfill" else self._backfilled
+                    budget -= len(chunk.data)
+                    yield chunk
+        finally:
+            for what in {what for what, _, _ in turns}:
+                self.stats.defer(what)
 
     def _chunk(self, log: Log, end: End, time: float, now: float) -> Chunk | None:
         """What a log has to offer. An end is always offered, so that the pipeline may forget the log."""
@@ -274,7 +292,7 @@ class FilesSource:
                 for path in log.names:
                     self._follower.vacate(path, log, log.position)
             log.was_empty = log.position.offset == 0 and not block
-            self.stats.bytes_read += log.take_in(block, start, count)
+            self.stats.bytes_read += log.take_in(block, start, count, time)
             if not log.skip_nuls(block, start):
                 break
             self._register.save(log)

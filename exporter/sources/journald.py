@@ -55,6 +55,7 @@ class JournaldSource:
     ) -> None:
         self.name = "journald"
         self.stats = SourceStats()
+        self.overwritten = False
         self._globs = tuple(units)
         self._open_journal = open_journal
         self._journal: Journal | None = None

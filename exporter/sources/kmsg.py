@@ -82,7 +82,8 @@ class KmsgSource:
         if mode == "file" and path is None:
             raise ValueError("mode: file needs a path")
         self.name = f"kmsg:{path}" if path else "kmsg"
-        self.stats = SourceStats()
+        self.stats = SourceStats(deferred={"jobs": 0})
+        self.overwritten = True
         self.way: Mode | None = None  # the one that is open
         self._mode: Mode = "file" if mode == "auto" and path else mode
         self._path = path

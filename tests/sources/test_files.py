@@ -354,7 +354,53 @@ def test_positions_stay_few_and_small(tmp_path: Path) -> None:
 
 def test_a_source_whose_chunk_was_not_taken_offers_it_again(node: Node, log: Path) -> None:
     write(log, lines(1))
-    first = node.source.poll(node.now + 11)
-    again = node.source.poll(node.now + 12) or node.source.poll(node.now + 14)
+    first = list(node.source.poll(node.now + 11))
+    again = list(node.source.poll(node.now + 12)) or list(node.source.poll(node.now + 14))
     assert [chunk.data for chunk in again] == [chunk.data for chunk in first] == [lines(1)]
     assert os.path.basename(again[0].path) == "job.log"
+
+
+# -- what comes first when there is more than a poll reads
+
+
+def is_old(path: Path) -> Path:
+    """Nobody has written to a log for an hour."""
+    os.utime(path, (Node().now - 3600, Node().now - 3600))
+    return path
+
+
+def in_turn(node: Node) -> list[str]:
+    """Whose chunks a poll gave, in order."""
+    node.poll(0.01)
+    return [Path(chunk.path).name for chunk in node.chunks]
+
+
+def test_running_jobs_come_before_back_fill_which_never_stands_still(tmp_path: Path) -> None:
+    step = b"step 12 loss 0.5 and a line like any other of a training log\n" * 60_000
+    for number in range(6):
+        write(tmp_path / f"old-{number}.log", step * 2)
+        is_old(tmp_path / f"old-{number}.log")
+    node = Node(tmp_path / "*.log")
+    assert len(in_turn(node)) >= 4, "nobody is running: back-fill has it all"
+    assert node.stats.deferred == {"running": 0, "backfill": 1}
+    for number in range(6):
+        write(tmp_path / f"job-{number}.log", step * 2)
+        os.utime(tmp_path / f"job-{number}.log", (node.now, node.now))
+    node.rescan()
+    polls = [in_turn(node) for _ in range(4)]
+    kinds = [[name.split("-")[0] for name in names] for names in polls]
+    assert kinds == [sorted(names) for names in kinds], "jobs first"
+    assert {name for names in kinds for name in names} == {"job"}, "that back-fill had a turn is less than a second ago"
+    assert {name for names in polls for name in names if name.startswith("job")} == {f"job-{n}.log" for n in range(6)}
+    assert node.stats.deferred["running"] >= 4
+    assert node.stats.deferred["backfill"] >= 4
+    node.poll(1.0)
+    assert [Path(chunk.path).name.split("-")[0] for chunk in node.chunks][:2] == ["old", "job"]
+
+
+def test_nothing_is_told_to_wait_when_a_poll_reads_it_all(tmp_path: Path) -> None:
+    node = Node(tmp_path / "*.log").poll()
+    for number in range(20):
+        write(tmp_path / f"{number}.log", lines(number))
+    assert node.settle().seen == list(range(20))
+    assert node.stats.deferred == {"running": 0, "backfill": 0}
