@@ -10,7 +10,7 @@ import platform
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from exporter import __version__, inputs, memory
@@ -20,13 +20,15 @@ from exporter.core.casebook import Casebook
 from exporter.core.catalogue import Catalogue
 from exporter.core.faults import Faults
 from exporter.core.model import Chunk, Diagnosis, SourceKind
-from exporter.core.pipeline import Pipeline, Processed
+from exporter.core.pipeline import Pipeline
 from exporter.exposition import MetricsSnapshot
 from exporter.gpu_processes import GpuProcesses
 from exporter.heartbeat import Heartbeat
 from exporter.journal import Journal
 from exporter.ledger import Ledger
 from exporter.node_facts import NodeFacts
+from exporter.rounds import Rounds
+from exporter.said import Said
 from exporter.series import possible
 from exporter.sources.base import Source
 from exporter.state import State
@@ -38,11 +40,6 @@ COMMIT_SECONDS = 1.0  # positions that moved without a match: re-reading a secon
 POLL_SECONDS = 0.5  # the longest nap: on file systems that send no events this is the latency
 DRAIN_SECONDS = 1.5  # sources offer an unfinished last line after a second of quiet
 BUSY_SECONDS = 1.0  # of rounds without a nap before the journal, the facts and systemd are looked at again
-KERNEL_SECONDS = (
-    0.05  # between two looks at the kernel's log: at 19,000 records a second it overwrites 256 KiB in 0.1 s
-)
-KERNEL_POLLS = 8  # of 1 MiB at most, then job logs have a turn
-ROUND_SECONDS = 1.0  # then a source's rest waits for the next round: 4 MiB of nothing but crashes would take 6 s
 SHOWN_INCIDENTS = 20  # on the landing page
 
 if TYPE_CHECKING:
@@ -72,11 +69,11 @@ class Daemon:
         self.watching = False  # whether every source has been looked at
         self._log = log
         self._clock = clock
-        self._said: set[str] = set()
+        self._say = Said(log.warning, clock)
+        self._rounds = Rounds(self._consume, self._failed, self._between, clock)
         self._stats: dict[str, Any] = {}
         self._outcome = Gauges()
         self._last_commit = 0.0
-        self._kernel_read = 0.0  # monotonic
         self._matched = False  # since the last commit
         loaded = state.loaded
         self.ledger = Ledger(loaded.counters, label_values=config.limits.label_values)
@@ -117,22 +114,10 @@ class Daemon:
         self.finish()
 
     def step(self) -> bool:
-        """One round over all sources, the kernel's log first and again in between; True if something was read."""
-        now = self.last_round = self._clock()
-        began = time.monotonic()
-        busy = self._read_kernel()
-        for source in self.sources:
-            if source.overwritten:
-                continue
-            for chunk in self._poll(source, now):
-                busy |= self._consume(source, chunk)
-                if time.monotonic() - self._kernel_read >= KERNEL_SECONDS:
-                    busy |= self._read_kernel()
-                if self._clock() - now >= COMMIT_SECONDS:  # a back-fill: what is done is safe from a kill
-                    now = self.last_round = self._clock()
-                    self.commit(now)
-                if time.monotonic() - began >= ROUND_SECONDS:
-                    break
+        """One round over all sources; True if something was read."""
+        self.last_round = self._clock()
+        busy = self._rounds.read(self.sources)
+        now = self.last_round
         told = self.casebook.settle(now, self.facts.at)
         for diagnosis in told:
             self._tell(diagnosis, now)
@@ -203,9 +188,7 @@ class Daemon:
             except Exception as error:
                 self._outcome.state_up = False
                 self._snapshot = self._snapshot.but("gpufault_state_up", 0.0)  # what was counted since may be lost yet
-                self._say_once(
-                    f"state cannot be written: {error}; free space or mend the disk; counting goes on in memory"
-                )
+                self._say(f"state cannot be written: {error}; free space or mend the disk; counting goes on in memory")
                 return
             for _, keeper in keepers:
                 keeper.saved()
@@ -285,7 +268,7 @@ class Daemon:
             catalogue, self.node, window=incidents.window, settle=incidents.settle, stored=spaces.get("incidents", {})
         )
         self.sources: list[Source] = inputs.build(
-            config, spaces, first_start=first_start, say=self._say_once, wake=self.waker.wake
+            config, spaces, first_start=first_start, say=self._say, wake=self.waker.wake
         )
         for source in self.sources:
             source.stats = self._stats.get(source.name, source.stats)
@@ -301,38 +284,22 @@ class Daemon:
 
     # -- small steps
 
-    def _poll(self, source: Source, now: float) -> Iterator[Chunk]:
-        try:
-            yield from source.poll(now)
-        except Exception as error:
-            self._outcome.source_errors[source.name] = self._outcome.source_errors.get(source.name, 0) + 1
-            self._say_once(f"source {source.name} failed: {error!r}; please report it")
+    def _failed(self, source: Source, error: Exception) -> None:
+        self._outcome.source_errors[source.name] = self._outcome.source_errors.get(source.name, 0) + 1
+        self._say(f"source {source.name} failed: {error!r}; please report it")
 
-    def _read_kernel(self) -> bool:
-        """Read what the kernel would overwrite, until nothing more is there; True if something was read."""
-        busy = False
-        for source in self.sources:
-            if not source.overwritten:
-                continue
-            for _ in range(KERNEL_POLLS):
-                consumed = [self._consume(source, chunk) for chunk in self._poll(source, self._clock())]
-                if not any(consumed):
-                    break
-                busy = True
-            else:
-                source.stats.defer("jobs")
-        self._kernel_read = time.monotonic()
-        return busy
+    def _between(self) -> None:
+        """In a long round, what is done is safe from a kill."""
+        now = self._clock()
+        if now - self.last_round >= COMMIT_SECONDS:
+            self.last_round = now
+            self.commit(now)
 
     def _consume(self, source: Source, chunk: Chunk) -> bool:
         """Take in a chunk; True if some of it is done with."""
-        done = self._take(chunk)
+        done = self.pipeline.process(chunk)
         source.advance(chunk.log, done.consumed, done.newlines)
         self._matched = self._matched or bool(done.matches)
-        return done.consumed > 0
-
-    def _take(self, chunk: Chunk) -> Processed:
-        done = self.pipeline.process(chunk)
         for match in done.matches:
             self.ledger.add("gpufault_lines_matched_total", match.signature, chunk.source, by=match.lines)
         self.casebook.add(self.processes.attached(done.matches))
@@ -343,7 +310,7 @@ class Daemon:
         ):
             if count:
                 self.ledger.add(name, chunk.source, by=count)
-        return done
+        return done.consumed > 0
 
     def _tell(self, diagnosis: Diagnosis, now: float) -> None:
         """Count an incident that settled, once, and put it into the journal."""
@@ -407,7 +374,7 @@ class Daemon:
             self._outcome.journal_up = True
         except Exception as error:
             self._outcome.journal_up = False
-            self._say_once(f"journal cannot be written: {error}; records wait in the state file")
+            self._say(f"journal cannot be written: {error}; records wait in the state file")
 
     def _publish(self) -> None:
         self._outcome.journal_segments_dropped = self.journal.dropped_segments
@@ -426,8 +393,3 @@ class Daemon:
 
     def _descriptors(self) -> list[int]:
         return [fd for source in self.sources if (fd := source.fileno()) is not None]
-
-    def _say_once(self, what: str) -> None:
-        if what not in self._said and len(self._said) < 10_000:
-            self._said.add(what)
-            self._log.warning(what)

@@ -13,9 +13,10 @@ import pytest
 import structlog
 
 from exporter.config import Config
-from exporter.daemon import KERNEL_POLLS, Daemon
+from exporter.daemon import Daemon
 from exporter.node_facts import NodeFacts
 from exporter.probes import Gathered
+from exporter.rounds import KERNEL_POLLS
 from exporter.state import State
 from tests.helpers import catalogue_of
 
