@@ -5,42 +5,19 @@ Every error is reported as `file:line:col: key: what, then what to do`, all of t
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from exporter.core import jobs
 from exporter.core.problems import InvalidInput
 from exporter.core.validation import LocatedError, validation_problems
 from exporter.core.yamltext import parse
+from exporter.outputs.config import OutputsConfig
+from exporter.settings import AbsolutePath, Bytes, Glob, Seconds, Section, size
 
 DEFAULT_FILE = Path("/etc/gpufault/config.yaml")
-_DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)(ms|s|m|h|d)\Z")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZE = re.compile(r"([0-9]{1,15})(B|KiB|MiB|GiB)?\Z")
-_BYTES = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-
-
-def _duration(value: Any) -> float:
-    found = _DURATION.match(str(value))
-    if not found:
-        raise ValueError(f"{value!r} is no duration; write for example 60s, 5m or 1h")
-    return float(found[1]) * _SECONDS[found[2]]
-
-
-def _size(value: Any) -> int:
-    found = _SIZE.match(str(value))
-    if not found:
-        raise ValueError(f"{value!r} is no size; write for example 1MiB")
-    return int(found[1]) * _BYTES[found[2]]
-
-
-def _absolute(value: str) -> str:
-    if not value.startswith("/"):
-        raise ValueError(f"{value!r} is relative; write the path from / on")
-    return value
 
 
 def _job_pattern(value: str) -> str:
@@ -48,27 +25,13 @@ def _job_pattern(value: str) -> str:
     return value
 
 
-def _path(value: Any) -> Any:
-    return Path(_absolute(value)) if isinstance(value, str) else value
-
-
-Seconds = Annotated[float, BeforeValidator(_duration), Field(gt=0)]
-Bytes = Annotated[int, BeforeValidator(_size), Field(gt=0)]
-AbsolutePath = Annotated[Path, BeforeValidator(_path)]
-Glob = Annotated[str, AfterValidator(_absolute)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class JobPattern(_Section):
+class JobPattern(Section):
     """How a path names its job."""
 
     pattern: Annotated[str, AfterValidator(_job_pattern)] = Field(description="with a group (?P<job>…)")
 
 
-class FilesConfig(_Section):
+class FilesConfig(Section):
     """Job logs in files."""
 
     kind: Literal["files"]
@@ -91,7 +54,7 @@ class FilesConfig(_Section):
     job: Literal["auto", "none"] | JobPattern = "auto"
 
 
-class KmsgConfig(_Section):
+class KmsgConfig(Section):
     """The kernel log."""
 
     kind: Literal["kmsg"]
@@ -99,27 +62,27 @@ class KmsgConfig(_Section):
     path: Glob | None = Field(default=None, description="a file or FIFO in /dev/kmsg form")
 
 
-class JournaldConfig(_Section):
+class JournaldConfig(Section):
     """Units' output in the systemd journal; needs gpufault[journald]."""
 
     kind: Literal["journald"]
     units: list[str] = Field(min_length=1)
 
 
-class IncidentsConfig(_Section):
+class IncidentsConfig(Section):
     window: Seconds = Field(default=60.0, description="silence that ends an episode")
     settle: Seconds = Field(default=15.0, description="wait for evidence before counting")
     late_after: Seconds = Field(default=3600.0, description="older ones are a back-fill")
 
 
-class SignaturesConfig(_Section):
-    packs: list[Literal["builtin"]] = ["builtin"]
-    dirs: list[AbsolutePath] = []
+class SignaturesConfig(Section):
+    packs: list[Literal["builtin"]] = Field(default=["builtin"])
+    dirs: list[AbsolutePath] = Field(default=[])
     disable: list[str] = Field(default=[], description="ids or globs")
     engine: Literal["auto", "hyperscan", "python"] = "auto"
 
 
-class FactsConfig(_Section):
+class FactsConfig(Section):
     interval: Seconds = 300.0
     rootfs: AbsolutePath = Field(
         default=Path("/"), description="where the node's own files are; in a container, where they are mounted"
@@ -131,42 +94,34 @@ class FactsConfig(_Section):
         default=30.0,
         description="how often to look for processes that use a GPU, to know a job's own libraries; null: never",
     )
-    extra: dict[str, str] = {}
+    extra: dict[str, str] = Field(default={})
     commands: dict[str, Annotated[list[str], Field(min_length=1)]] = Field(
         default={}, description="fact name to the command (a list) whose output it is"
     )
 
 
-class JournalConfig(_Section):
+class JournalConfig(Section):
     dir: AbsolutePath | None = Field(default=None, description="default: journal below state_dir")
     max_bytes: Bytes = 256 << 20
     excerpt_lines: int = Field(default=10, ge=0, le=10)
     redact: bool = True
 
 
-class LimitsConfig(_Section):
-    line_bytes: Annotated[int, BeforeValidator(_size), Field(ge=16384, le=16 << 20)] = 1 << 20
+class LimitsConfig(Section):
+    line_bytes: Annotated[int, BeforeValidator(size), Field(ge=16384, le=16 << 20)] = 1 << 20
     open_files: int = Field(default=1024, ge=8)
     label_values: int = Field(default=200, ge=10)
-
-
-class OutputsConfig(_Section):
-    """Not built yet: only null is accepted, so that nobody believes that something is sent."""
-
-    otlp: None = None
-    webhook: None = None
-    textfile: None = None
 
 
 SourceConfig = Annotated[FilesConfig | KmsgConfig | JournaldConfig, Field(discriminator="kind")]
 
 
-class Config(_Section):
+class Config(Section):
     """Everything that the configuration file can say, with its defaults."""
 
     node: str = Field(default="auto", min_length=1, max_length=253, description="auto: NODE_NAME, else the host's name")
     state_dir: AbsolutePath = Path("/var/lib/gpufault")
-    sources: list[SourceConfig] = [KmsgConfig(kind="kmsg")]
+    sources: list[SourceConfig] = Field(default=[KmsgConfig(kind="kmsg")])
     incidents: IncidentsConfig = IncidentsConfig()
     signatures: SignaturesConfig = SignaturesConfig()
     facts: FactsConfig = FactsConfig()

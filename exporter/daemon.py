@@ -6,14 +6,14 @@ probes have threads of their own and see only finished values.
 
 from __future__ import annotations
 
-import platform
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exporter import __version__, inputs, memory
+from exporter import inputs, memory
 from exporter.config import Config
 from exporter.core import records
 from exporter.core.casebook import Casebook
@@ -27,6 +27,7 @@ from exporter.heartbeat import Heartbeat
 from exporter.journal import Journal
 from exporter.ledger import Ledger
 from exporter.node_facts import NodeFacts
+from exporter.outputs.running import Outputs
 from exporter.rounds import Rounds
 from exporter.said import Said
 from exporter.series import possible
@@ -86,6 +87,7 @@ class Daemon:
         self.processes = GpuProcesses()
         self.heartbeat = Heartbeat(config.facts, self._started)
         self._exposures = Exposures()
+        self.outputs = Outputs(node, self.snapshot, self.ledger, log, clock, whole=bool(loaded.set_aside))
         self._assemble(config, catalogue, first_start=loaded.first_start)
         self._publish()
         self._record(self.facts.record(node, clock()))
@@ -98,6 +100,7 @@ class Daemon:
         self.step()
         memory.give_back()
         self.watching = True
+        self.outputs.start()
         self._log.info("watching", **{source.name: source.stats.why_down or "up" for source in self.sources})
 
     def run(self, stop: threading.Event, *, each_round: Callable[[], None] = lambda: None) -> None:
@@ -122,7 +125,7 @@ class Daemon:
         for diagnosis in told:
             self._tell(diagnosis, now)
         for diagnosis in self.casebook.let_go(now, self.facts.at):
-            self._record(self._incident_record(diagnosis))
+            self._record(self._incident_record(diagnosis, now))
         if self._matched or told or now - self._last_commit >= COMMIT_SECONDS or now < self._last_commit:
             self.commit(now)
         return busy
@@ -158,6 +161,8 @@ class Daemon:
         self._record(self.heartbeat.record(self.node, now, self.facts.gpus))
         self.commit(now)
         self._deliver()
+        self.outputs.stop()
+        self.commit(now)
         for source in self.sources:
             source.close()
         self.journal.close()
@@ -178,6 +183,7 @@ class Daemon:
             ("incidents", self.casebook),
             ("facts", self.facts),
             ("faults", self.faults),
+            ("outputs", self.outputs),
         )
         for space, keeper in keepers:
             rows += [(space, key, value) for key, value in keeper.unsaved().items()]
@@ -236,20 +242,14 @@ class Daemon:
     def reloaded(self, problems: Sequence[str]) -> None:
         """Remember how a reload went."""
         self._outcome.reload_ok = not problems
-        for problem in problems:
-            self._log.error("configuration not taken in force", problem=problem)
-        if not problems:
-            self._log.info("configuration taken in force")
+        self._say_taken("configuration", problems)
         self._publish()
 
     def web_config_read(self, problems: Sequence[str], in_force_since: float) -> None:
         """Remember how reading the web configuration went. From any thread: the next commit shows it."""
         self._outcome.web_config_ok = not problems
         self._outcome.web_config_time = in_force_since
-        for problem in problems:
-            self._log.error("web configuration not taken in force", problem=problem)
-        if not problems:
-            self._log.info("web configuration taken in force")
+        self._say_taken("web configuration", problems)
 
     def _assemble(self, config: Config, catalogue: Catalogue, *, first_start: bool) -> None:
         self.config = config
@@ -272,7 +272,8 @@ class Daemon:
         )
         for source in self.sources:
             source.stats = self._stats.get(source.name, source.stats)
-        self.journal = Journal(config.journal_dir, config.journal.max_bytes, self._opening)
+        self.journal = Journal(config.journal_dir, config.journal.max_bytes, self._opening, self._before_drop)
+        self.outputs.use(config.outputs, self.journal, spaces.get("outputs", {}))
         self._pending: list[tuple[str, str]] = []
         self._outcome.reload_time = self._clock()
         self._start_at_zero()
@@ -315,19 +316,11 @@ class Daemon:
     def _tell(self, diagnosis: Diagnosis, now: float) -> None:
         """Count an incident that settled, once, and put it into the journal."""
         incident, first = diagnosis.incident, diagnosis.incident.first
-        late = first.time_source == "log" and first.read_at - first.time > self.config.incidents.late_after
-        if late:
-            self.ledger.add("gpufault_incidents_late_total", incident.signature, diagnosis.root_cause)
-        elif diagnosis.role == "cascade":
-            self.ledger.add("gpufault_cascades_total", incident.signature)
-        else:
-            self.ledger.add("gpufault_incidents_total", incident.signature, diagnosis.root_cause)
-            self.ledger.put("gpufault_last_incident_timestamp_seconds", incident.signature, value=now)
+        record = self._incident_record(diagnosis, now)
+        late, gpu = record["late"], record["gpu"]
+        there = first.source == "kernel" or self.facts.has(gpu or "")
+        self.ledger.tell(diagnosis, now, late=late, gpu=gpu, gpu_there=there)
         self.faults.told(diagnosis, self.catalogue, now)
-        record = self._incident_record(diagnosis)
-        if record["gpu"] and not late:
-            gpu = self.ledger.gpu_label(record["gpu"], there=self.facts.has(record["gpu"]) or first.source == "kernel")
-            self.ledger.add("gpufault_gpu_incidents_total", gpu, incident.signature)
         self._record(record)
         self._log.info(
             "incident",
@@ -340,22 +333,20 @@ class Daemon:
             id=diagnosis.id,
             late=late,
         )
-        if diagnosis.role == "cascade":
-            return
-        self.recent.appendleft(
-            RecentIncident(
-                time=first.time if first.time_source == "log" else first.read_at,
-                signature=incident.signature,
-                root_cause=diagnosis.root_cause,
-                path=record["path"],
-            )
-        )
+        if diagnosis.role != "cascade":
+            self.recent.appendleft(RecentIncident.of(diagnosis, record["path"]))
 
-    def _incident_record(self, diagnosis: Diagnosis) -> dict[str, Any]:
+    def _incident_record(self, diagnosis: Diagnosis, now: float) -> dict[str, Any]:
         journal = self.config.journal
-        return records.incident_record(
+        record = records.incident_record(
             diagnosis, self.catalogue, self.node, redacted=journal.redact, excerpt_lines=journal.excerpt_lines
         )
+        return record | records.as_told(diagnosis, now, late_after=self.config.incidents.late_after)
+
+    def _before_drop(self, segment: int, path: Path) -> None:
+        """What a segment holds that nobody has received is counted as lost, and committed, before it goes."""
+        self.outputs.before_drop(segment, path)
+        self.commit(self._clock())
 
     def _record(self, record: Mapping[str, Any]) -> None:
         kind = str(record["kind"])
@@ -372,6 +363,7 @@ class Daemon:
                 self.journal.append([text for _, text in waiting])
                 self.state.delivered(waiting[-1][0])
             self._outcome.journal_up = True
+            self.outputs.wake(self.journal.end)
         except Exception as error:
             self._outcome.journal_up = False
             self._say(f"journal cannot be written: {error}; records wait in the state file")
@@ -388,8 +380,15 @@ class Daemon:
             failed_probes={**self.facts.failed, **self.processes.failed},
             open_incidents=self.casebook.open_by_signature(),
             exposures=self._exposures.of(self.facts.facts, self.catalogue),
-            build=(__version__, platform.python_version()),
+            outputs=self.outputs.states(self._clock()),
+            npd=self.faults.shown if self.config.outputs.npd else None,
         )
 
     def _descriptors(self) -> list[int]:
         return [fd for source in self.sources if (fd := source.fileno()) is not None]
+
+    def _say_taken(self, what: str, problems: Sequence[str]) -> None:
+        for problem in problems:
+            self._log.error(f"{what} not taken in force", problem=problem)
+        if not problems:
+            self._log.info(f"{what} taken in force")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, UnknownMetricFamily
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 from prometheus_client.registry import Collector
 
@@ -21,6 +21,12 @@ MAX_BODIES = 8
 MAX_TEXTS = 256  # of one family each: six formats of some 40 families
 _END = b"# EOF\n"  # of an OpenMetrics text, where only the last of its parts may have it
 Encode = Callable[[Collector], bytes]
+AnyFamily = CounterMetricFamily | GaugeMetricFamily | UnknownMetricFamily
+_KINDS: dict[str, type[AnyFamily]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "unknown": UnknownMetricFamily,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,7 @@ class Family:
     """
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Literal["counter", "gauge", "unknown"]
     help: str
     labels: tuple[str, ...]
     samples: Mapping[tuple[str, ...], float]
@@ -66,16 +72,17 @@ class Exposition:
     """Renders whatever snapshot is the latest, each at most once per format, and of it only the families whose numbers
     have changed: of a node's thousand series a dozen do. Belongs to one thread.
 
-    The process metrics are read when a snapshot is first rendered, so they are as old as it is.
+    The process metrics are read when a snapshot is first rendered, so they are as old as it is. process: show them.
     """
 
-    def __init__(self, latest: Callable[[], MetricsSnapshot]) -> None:
+    def __init__(self, latest: Callable[[], MetricsSnapshot], *, process: bool = True) -> None:
         self._latest = latest
         self._snapshot = MetricsSnapshot(())
         self._bodies: dict[tuple[str, str], bytes] = {}
         self._texts: dict[tuple[str, str], tuple[Family, bytes]] = {}  # by format and name
         self._process = CollectorRegistry()
-        ProcessCollector(registry=self._process)
+        if process:
+            ProcessCollector(registry=self._process)
 
     def render(self, accept: str | None, accept_encoding: str | None) -> Rendered:
         """The latest snapshot in the format that the Accept header prefers, gzipped if Accept-Encoding allows it."""
@@ -124,10 +131,9 @@ class _One(Collector):
     def __init__(self, family: Family) -> None:
         self._family = family
 
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+    def collect(self) -> Iterator[AnyFamily]:
         family = self._family
-        kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
-        metric = kind(family.name, family.help, labels=family.labels)
+        metric = _KINDS[family.kind](family.name, family.help, labels=family.labels)
         for values, number in family.samples.items():
             metric.add_metric([_printable(value) for value in values], number)
         yield metric

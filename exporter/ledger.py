@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from exporter.core.model import UNKNOWN
+from exporter.core.model import UNKNOWN, Diagnosis
 
 Labels = tuple[str, ...]
 OTHER = "other"
@@ -19,7 +19,7 @@ OTHER = "other"
 class Metric(NamedTuple):
     """One family as /metrics shows it. Stored counters are those that the ledger keeps over restarts."""
 
-    kind: Literal["counter", "gauge"]
+    kind: Literal["counter", "gauge", "unknown"]
     labels: Labels
     help: str
     stored: bool = False
@@ -95,8 +95,23 @@ METRICS: dict[str, Metric] = {
     "gpufault_journal_records_total": Metric("counter", ("kind",), "Records written to the journal.", True),
     "gpufault_journal_up": Metric("gauge", (), "1 if the journal could be written when last tried."),
     "gpufault_journal_segments_dropped_total": Metric("counter", (), "Segments deleted to stay within journal.max_bytes."),
+    "gpufault_output_up": Metric("gauge", ("output",), "1 if the last request of an output, or the last write, succeeded."),
+    "gpufault_output_records_sent_total": Metric("counter", ("output",), "Incidents that a receiver has taken.", True),
+    "gpufault_output_records_dropped_total": Metric(
+        "counter", ("output", "reason"), "Incidents that a receiver refused, or that left the journal before it had them.", True
+    ),
+    "gpufault_output_failures_total": Metric(
+        "counter", ("output", "reason"), "Requests and writes that failed; what was to be sent is sent again.", True
+    ),
+    "gpufault_output_lag_seconds": Metric("gauge", ("output",), "Age of the oldest incident that waits to be sent."),
+    "gpufault_output_last_success_timestamp_seconds": Metric("gauge", ("output",), "When an output last succeeded."),
     "gpufault_state_set_aside_total": Metric("counter", (), "Damaged state files that were set aside.", True),
     "gpufault_state_up": Metric("gauge", (), "1 if the last commit succeeded."),
+    # Counters without _total, as node-problem-detector names them, are of no type that OpenMetrics has.
+    "problem_counter": Metric("unknown", ("reason",), "Incidents by signature. Only with outputs.npd."),
+    "problem_gauge": Metric(
+        "unknown", ("type", "reason"), "1 for a root cause that an operator has to mend. Only with outputs.npd."
+    ),
     "gpufault_last_commit_timestamp_seconds": Metric(
         "gauge", (), "When what is shown here was committed: each second, unless the daemon hangs or cannot write."
     ),
@@ -121,6 +136,19 @@ class Ledger:
     def add(self, name: str, *labels: str, by: float = 1.0) -> None:
         """Count."""
         self._put(name, labels, self._values.get((name, labels), 0.0) + by)
+
+    def tell(self, diagnosis: Diagnosis, now: float, *, late: bool, gpu: str | None, gpu_there: bool) -> None:
+        """Count an incident that settled, once. gpu_there: see `gpu_label`."""
+        signature, cause = diagnosis.incident.signature, diagnosis.root_cause
+        if late:
+            self.add("gpufault_incidents_late_total", signature, cause)
+        elif diagnosis.role == "cascade":
+            self.add("gpufault_cascades_total", signature)
+        else:
+            self.add("gpufault_incidents_total", signature, cause)
+            self.put("gpufault_last_incident_timestamp_seconds", signature, value=now)
+        if gpu and not late:
+            self.add("gpufault_gpu_incidents_total", self.gpu_label(gpu, there=gpu_there), signature)
 
     def put(self, name: str, *labels: str, value: float) -> None:
         """Set a stored gauge."""

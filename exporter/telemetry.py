@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from exporter import __version__
 from exporter.core.catalogue import Catalogue
 from exporter.core.causes import exposed
+from exporter.core.faults import Fault
 from exporter.core.model import UNKNOWN
 from exporter.core.pipeline import Pipeline
 from exporter.exposition import Family, MetricsSnapshot
 from exporter.ledger import METRICS, Labels, Ledger, join_labels
 from exporter.node_facts import NodeFacts
+from exporter.outputs.npd import problem_counter, problem_gauge
+from exporter.outputs.running import OutputState
 from exporter.sources.base import Source
+from exporter.sources.kmsg import boot_time_now
 
 Values = dict[str, dict[Labels, float]]
 
@@ -57,9 +63,13 @@ def snapshot_of(
     failed_probes: Iterable[str],
     open_incidents: Mapping[str, int],
     exposures: Mapping[str, bool],
-    build: tuple[str, str],
+    outputs: Iterable[OutputState],
+    npd: Iterable[Fault] | None,
 ) -> MetricsSnapshot:
-    """All families, in the order that `METRICS` declares them. Called right after a commit."""
+    """All families, in the order that `METRICS` declares them. Called right after a commit.
+
+    npd: the node's faults, if node-problem-detector's families are to be there too.
+    """
     values: Values = ledger.families()
     values["gpufault_incidents_open"] = {(signature,): n for signature, n in open_incidents.items()}
     shown = {
@@ -76,7 +86,7 @@ def snapshot_of(
     }
     values["gpufault_node_fact"] = {(name, value or UNKNOWN): 1.0 for name, value in facts.facts.items()}
     values["gpufault_facts_probe_failed"] = {(probe,): 1.0 for probe in failed_probes}
-    values["gpufault_build_info"] = {build: 1.0}
+    values["gpufault_build_info"] = {(__version__, platform.python_version()): 1.0}
     values["gpufault_match_engine_info"] = {(pipeline.engine.name, pipeline.engine.version): 1.0}
     values["gpufault_config_last_reload_successful"] = {(): float(outcome.reload_ok)}
     values["gpufault_config_last_reload_success_timestamp_seconds"] = {(): outcome.reload_time}
@@ -89,6 +99,16 @@ def snapshot_of(
     values["gpufault_journal_segments_dropped_total"] = {(): float(outcome.journal_segments_dropped)}
     _of_signatures(values, catalogue, pipeline, shown)
     _of_sources(values, sources, outcome)
+    if npd is not None:
+        incidents = values.get("gpufault_incidents_total", {})
+        values["problem_counter"] = problem_counter(incidents)
+        values["problem_gauge"] = problem_gauge(incidents, npd, catalogue, boot_time_now())
+    for output in outputs:
+        values.setdefault("gpufault_output_up", {})[output.name,] = float(output.up)
+        if output.lag is not None:
+            values.setdefault("gpufault_output_lag_seconds", {})[output.name,] = output.lag
+        if output.last_success is not None:
+            values.setdefault("gpufault_output_last_success_timestamp_seconds", {})[output.name,] = output.last_success
     return MetricsSnapshot(
         families=tuple(
             Family(name, metric.kind, metric.help, metric.labels, values[name])

@@ -161,6 +161,13 @@ def _facts(_config: Config) -> Iterator[Finding]:
         yield Finding("note", f"probe {probe}", why)
 
 
+def _outputs(config: Config) -> Iterator[Finding]:
+    from exporter.outputs.reaching import look
+
+    for seen in look(config.outputs, flags.node_name(config.node)):
+        yield Finding(seen.state, f"output {seen.name}", seen.told)
+
+
 def _clock(_config: Config) -> Iterator[Finding]:
     if time.time() < 1_700_000_000:
         yield Finding(
@@ -177,6 +184,7 @@ CHECKS = {
     "sources": _sources,
     "watching": _watching,
     "facts": _facts,
+    "outputs": _outputs,
     "clock": _clock,
 }
 

@@ -8,7 +8,10 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from exporter.config import Config
+    from exporter.core.problems import Loc
 
 
 def add(parser: argparse._ActionsContainer, flag: str, **settings: Any) -> None:
@@ -42,8 +45,23 @@ def load_config(options: argparse.Namespace) -> Config:
     name = config_file(options)
     if name is None:
         return config.Config()
+    return config.load(_text(name), name)
+
+
+def refuse(options: argparse.Namespace, problems: Iterable[tuple[Loc, str]]) -> None:
+    """Raises InvalidInput, at their places in the configuration, where there are problems with what it names."""
+    from exporter.core.problems import InvalidInput
+    from exporter.core.yamltext import parse
+
+    name = config_file(options)
+    if (found := list(problems)) and name is not None:
+        document = parse(_text(name), name)
+        raise InvalidInput([document.problem(loc, what) for loc, what in found])
+
+
+def _text(name: str) -> str:
     with open(name, encoding="utf-8", errors="backslashreplace") as file:
-        return config.load(file.read(), name)
+        return file.read()
 
 
 def node_name(configured: str = "auto") -> str:

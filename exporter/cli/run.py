@@ -34,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, "--log.format", default="logfmt", choices=("logfmt", "json"), help="default: logfmt")
     flags.add(parser, "--state.dir", metavar="DIR", help="where positions and counters are kept")
     parser.add_argument(
-        "--dry-run", action="store_true", help="keep nothing: state and journal go into a temporary folder"
+        "--dry-run",
+        action="store_true",
+        help="keep nothing, send nothing: state and journal go into a temporary folder",
     )
     parser.add_argument(
         "--once", action="store_true", help="read what is there, print what /metrics would show, then exit"
@@ -54,10 +56,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.dry_run:
         return _run(options, config, catalogue, load, web)
     with tempfile.TemporaryDirectory(prefix="gpufault-") as folder:
-        moved = config.model_copy(
-            update={"state_dir": Path(folder), "journal": config.journal.model_copy(update={"dir": None})}
-        )
-        return _run(options, moved, catalogue, load, web)
+        return _run(options, _kept_in(Path(folder), config), catalogue, lambda: _dry(Path(folder), load()), web)
 
 
 def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load: Any, web: InForce) -> int:
@@ -96,11 +95,25 @@ def _web(options: argparse.Namespace) -> InForce:
     return InForce(Path(options.web_config_file).absolute() if options.web_config_file else None)
 
 
+def _kept_in(folder: Path, config: Config) -> Config:
+    """The same, but state and journal are in a folder, and nothing is sent."""
+    journal = config.journal.model_copy(update={"dir": None})
+    outputs = config.outputs.model_copy(update={"otlp": None, "webhook": None, "textfile": None})
+    return config.model_copy(update={"state_dir": folder, "journal": journal, "outputs": outputs})
+
+
+def _dry(folder: Path, loaded: tuple[Config, Catalogue]) -> tuple[Config, Catalogue]:
+    config, catalogue = loaded
+    return _kept_in(folder, config), catalogue
+
+
 def _loader(options: argparse.Namespace) -> Any:
     def load() -> tuple[Config, Catalogue]:
         from exporter import packs
+        from exporter.outputs import files
 
         config = flags.load_config(options)
+        flags.refuse(options, files.problems(config.outputs))
         if options.state_dir:
             config = config.model_copy(update={"state_dir": Path(options.state_dir).absolute()})
         return config, packs.load(config.signatures.dirs, disable=config.signatures.disable)

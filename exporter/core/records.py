@@ -16,13 +16,14 @@ from exporter.core.incidents import gpu_of
 from exporter.core.model import Diagnosis
 from exporter.core.redact import redact
 
+_QUOTED = frozenset({"path", "text", "captures", "evidence", "excerpt"})  # what holds words of a log
 MAX_TEXT = 2048  # characters of the first line; a torch exception with its arguments fits
 
 
 def incident_record(
     diagnosis: Diagnosis, catalogue: Catalogue, node: str, *, redacted: bool = True, excerpt_lines: int = 10
 ) -> dict[str, Any]:
-    """One `kind: "incident"` record."""
+    """One `kind: "incident"` record. The journal's has `as_told` too."""
 
     def hide(text: str) -> str:
         return writable(redact(text) if redacted else text)
@@ -68,6 +69,26 @@ def incident_record(
         "references": list(diagnosis.references),
         "excerpt": [hide(match.text) for match in incident.matches[:excerpt_lines]],
     }
+
+
+def as_told(diagnosis: Diagnosis, now: float, *, late_after: float) -> dict[str, Any]:
+    """What a record in the journal has besides: when it was made, and whether its incident was old when it was read."""
+    first = diagnosis.incident.first
+    late = first.time_source == "log" and first.read_at - first.time > late_after
+    return {"recorded_time": rfc3339(now), "late": late}
+
+
+def without_secrets(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record as it may leave the node, also from a journal with `redact: false`. Twice redacted is as once."""
+
+    def hide(value: Any) -> Any:
+        if isinstance(value, str):
+            return redact(value)
+        if isinstance(value, list):
+            return [hide(item) for item in value]
+        return {name: hide(item) for name, item in value.items()} if isinstance(value, Mapping) else value
+
+    return {name: hide(value) if name in _QUOTED else value for name, value in record.items()}
 
 
 def facts_record(facts: Mapping[str, str], gpus: Iterable[Gpu], node: str, now: float) -> dict[str, Any]:

@@ -48,6 +48,8 @@ def _say(error: Any) -> str:
         return "missing; add it"
     if kind == "union_tag_invalid":
         return f"{error['ctx']['tag']!r} is none of {error['ctx']['expected_tags']}; take one of them"
+    if kind == "model_type":
+        return "has keys of its own; write them below it"
     if kind == "value_error":
         return message.removeprefix("Value error, ")
     shown = f" (got {value!r})" if isinstance(value, str | int | float | bool) and len(str(value)) < 80 else ""

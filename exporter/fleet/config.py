@@ -5,22 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from exporter.config import AbsolutePath, Seconds
 from exporter.core.problems import InvalidInput
 from exporter.core.validation import LocatedError, validation_problems
 from exporter.core.yamltext import parse
+from exporter.settings import AbsolutePath, Seconds, Section
 
 DEFAULT_FILE = Path("/etc/gpufault/fleet.yaml")
 DAY = 86400.0
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class PrometheusConfig(_Section):
+class PrometheusConfig(Section):
     """Prometheus, Thanos, Mimir or VictoriaMetrics that scrapes the node daemons. Secrets stand in files of their own."""
 
     url: str = Field(pattern=r"^https?://", description="of the API, such as https://prometheus.example:9090")
@@ -38,18 +34,18 @@ class PrometheusConfig(_Section):
     key_file: AbsolutePath | None = Field(default=None, description="with its key, if it is not in the same file")
 
 
-class RefreshConfig(_Section):
+class RefreshConfig(Section):
     interval: Seconds = Field(
         default=3600.0, description="from the end of one refresh to the next; after a failure sooner, from a minute on"
     )
     timeout: Seconds = Field(default=1800.0, description="a refresh that takes longer is ended")
 
 
-class SignaturesConfig(_Section):
+class SignaturesConfig(Section):
     dirs: list[AbsolutePath] = Field(default=[], description="packs beside the built-in ones, for exposure to causes")
 
 
-class LimitsConfig(_Section):
+class LimitsConfig(Section):
     label_values: int = Field(
         default=100,
         ge=10,
@@ -57,7 +53,7 @@ class LimitsConfig(_Section):
     )
 
 
-class FleetConfig(_Section):
+class FleetConfig(Section):
     """Everything that the fleet service's file can say, with its defaults."""
 
     journal: AbsolutePath | None = Field(default=None, description="a folder of node journals; or `prometheus`")

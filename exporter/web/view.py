@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 from exporter.core.faults import Fault
+from exporter.core.model import Diagnosis
 from exporter.exposition import MetricsSnapshot
 
 
@@ -26,6 +27,12 @@ class RecentIncident:
     signature: str
     root_cause: str
     path: str
+
+    @classmethod
+    def of(cls, diagnosis: Diagnosis, path: str) -> Self:
+        incident = diagnosis.incident
+        time = incident.first.happened
+        return cls(time=time, signature=incident.signature, root_cause=diagnosis.root_cause, path=path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,9 @@ sources:
 incidents: {window: 60s, settle: 15s}
 facts: {interval: 5m, extra: {rack: r12}, commands: {room: [cat, /etc/room]}}
 journal: {max_bytes: 256MiB, excerpt_lines: 10, redact: true}
+outputs:
+  otlp: {url: "https://otel:4318/v1/logs", tls: {ca_file: /ca.pem}, headers: {X-Scope-OrgID: "7"}, retry: {first: 1s}}
+  textfile: {path: /t/gpufault.prom, mode: "0644"}
 """
 PACK = r"""
 pack: test
@@ -121,6 +124,7 @@ KEYS = st.sampled_from([
     "when", "all", "any", "not", "fact", "capture", "match", "equals", "in", "matches", "exists", "version", "where",
     "if_unknown", "verdict", "strength", "remediation", "log_facts", "set", "echoes", "crash_shapes", "text", "captures",
     "tls_server_config", "cert_file", "key_file", "client_auth_type", "client_ca_file", "client_allowed_sans", "min_version",
+    "otlp", "webhook", "textfile", "url", "url_file", "headers", "tls", "retry", "batch", "mode", "resource",
     "cipher_suites", "curve_preferences", "http_server_config", "http2", "headers", "basic_auth_users", "X-Frame-Options",
 ])  # fmt: skip
 SCALARS = (

@@ -1,0 +1,208 @@
+"""Incidents as OTLP logs: one request for several, in JSON or in protobuf, and what a receiver says of it.
+
+Sources: opentelemetry.io/docs/specs/otlp (1.x), opentelemetry-proto v1, the semantic conventions for resources and logs.
+The protobuf is written from the table of fields below: the official packages bring a queue of their own, in memory, and
+25 MiB; a test decodes what is written here with their definitions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from exporter import __version__
+from exporter.outputs.http import Answer
+from exporter.outputs.webhook import uid_of
+
+MAX_TEXT = 2048  # characters of an attribute: the first line is no longer; Loki refuses 64 KiB of them in all
+MAX_ITEMS = 16  # of an attribute that is a list: references, evidence, ranks
+MAX_ATTRIBUTES = 64  # a record has thirty, and a signature few captures
+SEVERITIES = {"info": 9, "warning": 13, "error": 17, "critical": 21}  # INFO, WARN, ERROR, FATAL
+_NO_ATTRIBUTES = frozenset({"kind", "time", "recorded_time", "node", "severity", "text"})  # have fields of their own
+
+_LONE = "backslashreplace"  # half of a surrogate pair becomes \udc80: JSON's own way to write it
+
+Json = dict[str, Any]
+
+# message: name in JSON -> (number, what it is). Of opentelemetry/proto/{collector/logs,logs,common,resource}/v1.
+_FIELDS: dict[str, dict[str, tuple[int, str]]] = {
+    "request": {"resourceLogs": (1, "resourceLogs")},
+    "resourceLogs": {"resource": (1, "resource"), "scopeLogs": (2, "scopeLogs")},
+    "resource": {"attributes": (1, "pair")},
+    "scopeLogs": {"scope": (1, "scope"), "logRecords": (2, "logRecord")},
+    "scope": {"name": (1, "string"), "version": (2, "string")},
+    "logRecord": {
+        "timeUnixNano": (1, "fixed64"),
+        "severityNumber": (2, "varint"),
+        "severityText": (3, "string"),
+        "body": (5, "value"),
+        "attributes": (6, "pair"),
+        "droppedAttributesCount": (7, "varint"),
+        "observedTimeUnixNano": (11, "fixed64"),
+        "eventName": (12, "string"),
+    },
+    "pair": {"key": (1, "string"), "value": (2, "value")},
+    "value": {
+        "stringValue": (1, "string"),
+        "boolValue": (2, "varint"),
+        "intValue": (3, "varint"),
+        "arrayValue": (5, "array"),
+    },
+    "array": {"values": (1, "value")},
+}
+
+
+class OtlpForm:
+    """Requests to an OTLP receiver. `resource`: attributes beside those that say which node this is."""
+
+    def __init__(
+        self, node: str, resource: Mapping[str, str], *, encoding: Literal["protobuf", "json"] = "protobuf"
+    ) -> None:
+        own = {
+            "service.name": "gpufault",
+            "service.version": __version__,
+            "service.instance.id": node,
+            "host.name": node,
+        }
+        self._resource = [_pair(name, value) for name, value in {**own, **resource}.items()]
+        self._encoding = encoding
+
+    def request(self, records: Sequence[Mapping[str, Any]], now: float) -> tuple[bytes, dict[str, str]]:
+        """Body and headers. `now` stands in for the time at which a record of an older journal was made."""
+        scope = {"name": "gpufault", "version": __version__}
+        logs = {"scope": scope, "logRecords": [_log_record(record, now) for record in records]}
+        message = {"resourceLogs": [{"resource": {"attributes": self._resource}, "scopeLogs": [logs]}]}
+        if self._encoding == "json":
+            body = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors=_LONE)
+            return body, {"Content-Type": "application/json"}
+        return b"".join(_message(message, "request")), {"Content-Type": "application/x-protobuf"}
+
+    def rejected(self, answer: Answer) -> tuple[int, str]:
+        """How many records of a request a receiver did not take, and its words. Those are not to be sent again."""
+        if self._encoding == "json":
+            return _rejected_json(answer.body)
+        partial = dict(_fields(answer.body)).get(1)
+        told = dict(_fields(partial)) if isinstance(partial, bytes) else {}
+        count, words = told.get(1), told.get(2)
+        return (
+            count if isinstance(count, int) else 0,
+            words.decode("utf-8", "replace") if isinstance(words, bytes) else "",
+        )
+
+
+def _log_record(record: Mapping[str, Any], now: float) -> Json:
+    severity = str(record.get("severity", ""))
+    pairs = [("log.record.uid", uid_of(record)), *_flat("gpufault", record)]
+    shown = [_pair(name, value) for name, value in pairs[:MAX_ATTRIBUTES]]
+    found = {
+        "timeUnixNano": _nanoseconds(record.get("time"), now),
+        "observedTimeUnixNano": _nanoseconds(record.get("recorded_time"), now),
+        "severityNumber": SEVERITIES.get(severity, 0),
+        "severityText": severity,
+        "eventName": "gpufault.incident",
+        "body": _value(str(record.get("text", ""))),
+        "attributes": shown,
+    }
+    return {**found, "droppedAttributesCount": len(pairs) - len(shown)} if len(pairs) > len(shown) else found
+
+
+def _flat(prefix: str, record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """A record's fields as attributes; what is in a mapping has its name behind a dot. Nothing is null."""
+    top = prefix == "gpufault"
+    for name, value in record.items():
+        if value is None or (top and name in _NO_ATTRIBUTES):
+            continue
+        if top and name == "path":
+            yield "log.file.path", value
+        elif isinstance(value, Mapping):
+            yield from _flat(f"{prefix}.{name}", value)
+        elif top and name == "evidence" and isinstance(value, list):
+            yield f"{prefix}.{name}", [f"{e.get('what')} = {e.get('value')}" for e in value if isinstance(e, Mapping)]
+        elif value != []:
+            yield f"{prefix}.{name}", value
+
+
+def _pair(name: str, value: Any) -> Json:
+    return {"key": name, "value": _value(value)}
+
+
+def _value(value: Any) -> Json:
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
+        return {"intValue": str(value)}  # JSON of 64 bits is text
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [_value(item) for item in value[:MAX_ITEMS] if not isinstance(item, list)]}}
+    text = str(value)
+    return {"stringValue": text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"}
+
+
+def _nanoseconds(time: Any, now: float) -> str:
+    """RFC 3339 as nanoseconds since 1970, in text; `now` for what cannot be read."""
+    try:
+        seconds = datetime.fromisoformat(time).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        seconds = now
+    return str(max(round(seconds * 1000), 0) * 1_000_000)
+
+
+# -- protobuf, as protobuf.dev/programming-guides/encoding has it
+
+
+def _message(message: Mapping[str, Any], kind: str) -> Iterator[bytes]:
+    for name, value in message.items():
+        number, what = _FIELDS[kind][name]
+        for item in value if isinstance(value, list) else [value]:
+            if what == "varint":
+                yield _varint(number << 3) + _varint(int(item) & (1 << 64) - 1)
+            elif what == "fixed64":
+                yield _varint(number << 3 | 1) + int(item).to_bytes(8, "little")
+            else:
+                data = item.encode(errors=_LONE) if what == "string" else b"".join(_message(item, what))
+                yield _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a message: numbers, and what is in them. Ends at the first byte that makes no sense."""
+    at = 0
+    while at < len(data):
+        key, at = _read_varint(data, at)
+        if key & 7 == 0:
+            value, at = _read_varint(data, at)
+            yield key >> 3, value
+        elif key & 7 == 2:
+            length, at = _read_varint(data, at)
+            yield key >> 3, data[at : at + length]
+            at += length
+        elif key & 7 in (1, 5):
+            at += 8 if key & 7 == 1 else 4
+        else:
+            return
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    number = 0
+    for shift, byte in enumerate(data[at : at + 10]):
+        number |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return number, at + shift + 1
+    return 0, len(data)
+
+
+def _rejected_json(body: bytes) -> tuple[int, str]:
+    try:
+        partial = json.loads(body or b"{}").get("partialSuccess") or {}
+        return int(partial.get("rejectedLogRecords") or 0), str(partial.get("errorMessage") or "")
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        return 0, ""

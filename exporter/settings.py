@@ -1,0 +1,52 @@
+"""What values of a configuration look like: durations, sizes, paths; and the base of its sections. Names no key."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+_DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)(ms|s|m|h|d)\Z")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE = re.compile(r"([0-9]{1,15})(B|KiB|MiB|GiB)?\Z")
+_BYTES = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def duration(value: Any) -> float:
+    """Seconds. Raises ValueError."""
+    found = _DURATION.match(str(value))
+    if not found:
+        raise ValueError(f"{value!r} is no duration; write for example 60s, 5m or 1h")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def size(value: Any) -> int:
+    """Bytes. Raises ValueError."""
+    found = _SIZE.match(str(value))
+    if not found:
+        raise ValueError(f"{value!r} is no size; write for example 1MiB")
+    return int(found[1]) * _BYTES[found[2]]
+
+
+def _absolute(value: str) -> str:
+    if not value.startswith("/"):
+        raise ValueError(f"{value!r} is relative; write the path from / on")
+    return value
+
+
+def _path(value: Any) -> Any:
+    return Path(_absolute(value)) if isinstance(value, str) else value
+
+
+Seconds = Annotated[float, BeforeValidator(duration), Field(gt=0)]
+Bytes = Annotated[int, BeforeValidator(size), Field(gt=0)]
+AbsolutePath = Annotated[Path, BeforeValidator(_path)]
+Glob = Annotated[str, AfterValidator(_absolute)]
+
+
+class Section(BaseModel):
+    """A mapping of known keys; any other is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
