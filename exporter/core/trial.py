@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from exporter.core.digits import exchangeable
+from exporter.core.digits import Alike, exchangeable
 from exporter.core.match import Found, Matcher, Rule, search
 from exporter.core.model import SourceKind
 
@@ -87,7 +87,7 @@ class Trial:
         )
         echoes = trials.matcher.echo_patterns if source == "job" else []
         self._patterns = [*(one.pattern for rule in rules for one in (*rule.patterns, *rule.unless)), *echoes]
-        self._table: bytes | None = None  # for bytes.translate, to which None changes nothing
+        self._alike: Alike | None = None
         self._asked = 0
 
     def shown(self, text: str, behind: Callable[[], Sequence[str]]) -> Shown:
@@ -104,9 +104,11 @@ class Trial:
         if len(text) > MAX_REMEMBERED_TEXT or not text.isascii():
             return self._judged(text, lines)[0]
         if self._asked == WORTH_EXCHANGING:
-            self._table = exchangeable(self._patterns)
+            self._alike = exchangeable(self._patterns)
         self._asked += 1
-        alike = text.encode().translate(self._table) + (b"\n" if lines else b"")
+        alike = self._alike.key(text.encode()) if self._alike else text.encode()
+        if lines:
+            alike += b"\n"
         try:
             known = self._trials.known(self, alike)
         except KeyError:
