@@ -14,6 +14,7 @@ import numpy as np
 
 from exporter.fleet.observed import Incidents, Ints
 
+LOOP = 24  # crashes of a node; behind that it is in a loop
 GAP_SECONDS = 60.0  # the node daemon's own window; coarser than the 5 s in which Xids repeat (arXiv:2503.11901)
 
 
@@ -40,15 +41,19 @@ def origins(incidents: Incidents) -> Incidents:
 
 
 def _not_of_a_neighbour(ordered: Incidents, rows: Ints) -> Ints:
-    """Of rows without a job those that follow no other node's first crash of the signature within a minute.
+    """Of rows without a job, by time, those that follow no crash of the signature within a minute.
 
-    Only a node's first one counts for others: a lemon in a loop would else swallow everybody's.
+    Of each node only the first few count for others: a lemon in a loop would else swallow everybody's.
     """
+    by_node = rows[np.lexsort((rows, ordered.node[rows], ordered.signature[rows]))]
+    owner = np.stack([ordered.signature[by_node], ordered.node[by_node]])
+    starts = np.flatnonzero(np.concatenate([[True], (np.diff(owner) != 0).any(axis=0)])) if len(rows) else rows
+    nth = np.arange(len(rows)) - np.repeat(starts, np.diff(np.append(starts, len(rows))))
+    counts = np.zeros(len(ordered.node), dtype=bool)
+    counts[by_node[nth < LOOP]] = True
     rows = rows[np.lexsort((rows, ordered.signature[rows]))]
-    _, at = np.unique(np.stack([ordered.node[rows], ordered.signature[rows]]), axis=1, return_index=True)
-    firsts = np.full(len(rows), -1)
-    firsts[np.sort(at)] = np.sort(at)
-    before = np.maximum.accumulate(np.concatenate([[-1], firsts]))[:-1]  # the last first crash before each row
+    marks = np.where(counts[rows], np.arange(len(rows)), -1)
+    before = np.maximum.accumulate(np.concatenate([[-1], marks]))[:-1]  # the last crash that counts before each
     same = (before >= 0) & (ordered.signature[rows[before]] == ordered.signature[rows])
     follows = same & (ordered.time[rows] - ordered.time[rows[before]] <= GAP_SECONDS)
     return np.asarray(rows[~follows])

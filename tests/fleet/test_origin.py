@@ -42,9 +42,16 @@ def test_where_no_job_is_known_nodes_that_crash_within_a_minute_are_taken_for_on
 
 def test_a_lemon_in_a_loop_without_a_job_swallows_nobody_elses_crash() -> None:
     loop = [("a", 1.0 + i * 61 * SECOND, "x", None) for i in range(100)]
-    others = [(f"n{i}", 1.0 + (30 + i * 610) * SECOND, "x", None) for i in range(1, 9)]
+    others = [(f"n{i}", 1.0 + (30 + i * 610) * SECOND, "x", None) for i in range(3, 10)]
 
-    assert {node for node, _ in told(fleet([], [*loop, *others]))} == {"a", *(f"n{i}" for i in range(1, 9))}
+    assert {node for node, _ in told(fleet([], [*loop, *others]))} == {"a", *(f"n{i}" for i in range(3, 10))}
+
+
+def test_a_jobs_nodes_are_one_fault_without_its_number_though_the_first_of_them_crashed_before() -> None:
+    before = [("a", 0.5, "x", None)]
+    job = [(node, 1.0 + i * SECOND, "x", None) for i, node in enumerate("abcd")]
+
+    assert told(fleet([], [*before, *job])) == [("a", "x"), ("a", "x")]
 
 
 def test_a_lemon_is_one_unit_of_evidence_however_often_it_crashes() -> None:
