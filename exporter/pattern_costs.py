@@ -26,7 +26,8 @@ YARDSTICKS = 60  # patterns to compare with: their median lies within a tenth of
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One pattern: seconds to try it on a text that its literals lead to (the mean; an echo: on any text), and to compile it when one first needs it.
+    """One pattern: seconds to try it on a text that its literals lead to (the mean; an echo: on any text), and to compile
+    it when one first needs it.
 
     `gates` are the literals that lead to it, none for an echo or an excuse; `led` is the part of the other items' texts
     that hold one of them: how often the database that all logs are read with leads to it in vain.

@@ -37,7 +37,7 @@ def test_a_slow_pattern_is_named_with_its_place_its_signature_and_what_to_do(
     assert rows[2].endswith("what others take, the median")
     assert rows[3].startswith("the database of ")
     (told,) = [row for row in rows[4:] if "to try on a line" in row]
-    assert told.startswith(f"{pack}:8:39: signatures[0].patterns[1]: my_stall takes ")
+    assert told.startswith(f"{pack}:8:38: signatures[0].patterns[1]: my_stall takes ")
     assert " µs to try on a line, " in told
     assert told.endswith("; begin the pattern with ^ or a word, and bound or merge its repetitions (warning)")
     assert main(["signatures", "check", "--profile", "--strict", str(pack)]) == 1
