@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help test torture deploy-test soak demo lint format types docs wheel lock bench clean
+.PHONY: help test torture deploy-test soak demo lint format types docs wheel deb lock bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +51,9 @@ docs: $(DEV)/.ready ## the references that are generated from the code, and the 
 	$(DEV)/bin/python deploy/render.py
 
 wheel: dist/.built ## the wheel, in dist/
+
+deb: $(INSTALLED)/.ready ## Debian packages of the node daemon and of the correlator, in dist/, for this Debian's Python
+	$(INSTALLED)/bin/python -P deploy/deb/build.py dist/*.whl dist
 
 lock: $(DEV)/bin/uv ## renew both lock files from pyproject.toml
 	$(DEV)/bin/$(LOCK) --output-file requirements.lock

@@ -128,9 +128,11 @@ def _of_signatures(values: Values, catalogue: Catalogue, pipeline: Pipeline, sho
             infos[signature.id, signature.vendor, signature.layer, signature.severity, signature.title, pack] = 1.0
     values["gpufault_signature_info"] = infos
     values["gpufault_signature_pack_info"] = {(pack, str(count)): 1.0 for pack, count in packs.items()}
-    slow = [rule for rule in pipeline.matcher.rules if rule.timeouts]
-    values["gpufault_signature_timeouts_total"] = {(rule.id,): float(rule.timeouts) for rule in slow}
-    values["gpufault_signature_off"] = {(rule.id,): float(rule.off) for rule in slow}
+    matcher = pipeline.matcher
+    slow = {rule.id: (rule.timeouts, rule.off) for rule in matcher.rules if rule.timeouts}
+    slow |= {echo: (count, echo in matcher.echoes_off) for echo, count in matcher.echo_timeouts.items()}
+    values["gpufault_signature_timeouts_total"] = {(name,): float(count) for name, (count, _) in slow.items()}
+    values["gpufault_signature_off"] = {(name,): float(off) for name, (_, off) in slow.items()}
 
 
 def _of_sources(values: Values, sources: Sequence[Source], outcome: Gauges) -> None:

@@ -6,7 +6,9 @@ Whatever a test does not ask about has a value here, so that a test shows what i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from exporter.core.catalogue import Catalogue, load_packs
@@ -82,6 +84,19 @@ def match(
     if source == "job":
         rest["job"] = Job(id=job, kind="slurm") if isinstance(job, str) else job
     return Match(signature=signature, source=source, **{**rest, **what})
+
+
+@contextmanager
+def not_as_root() -> Iterator[None]:
+    """Without root's right to read everything; a test that is not run by root is nobody already."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 def entries(*matches: Match) -> list[Entry]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exporter.pattern_costs import Cost, costs, slow
+from exporter.pattern_costs import Cost, Usual, costs, slow
 from tests.helpers import catalogue_of
 
 
@@ -29,9 +29,27 @@ signatures:
     ticks = iter(range(1_000_000))
     measured = costs(catalogue, clock=lambda: next(ticks) * 1e-6)
     assert measured[0].id == "endless"
-    assert [cost.id for cost in slow(measured)] == ["endless"]
+    ((cost, what),) = slow(measured, Usual.of(measured))
+    assert (cost.id, "to try on a line" in what) == ("endless", True)
 
 
 def test_patterns_that_cost_alike_are_none_of_them_slow() -> None:
-    assert slow([Cost("a", "x", 1.0, 0.0, ()), Cost("b", "y", 1.1, 0.0, ())]) == []
-    assert slow([]) == []
+    alike = [Cost("a", "x", 1.0, 0.0, ()), Cost("b", "y", 1.1, 0.0, ())]
+    assert slow(alike, Usual.of(alike)) == []
+    assert slow([], Usual.of([])) == []
+
+
+def test_a_pattern_whose_literal_other_lines_hold_is_named_with_it() -> None:
+    others = "".join(
+        f"  - {{id: ring_{n}, patterns: ['ring {n} gone'], examples: ['the ring {n} gone']}}\n" for n in range(20)
+    )
+    catalogue = catalogue_of(
+        f"signatures:\n  - {{id: common, patterns: ['the \\d'], examples: ['the 4 steps']}}\n{others}"
+    )
+    measured = costs(catalogue, clock=lambda: 0.0)
+    ((cost, what),) = slow(measured, Usual.of(measured))
+    assert (cost.id, cost.led) == ("common", 1.0)
+    assert what == (
+        "is tried on 100% of other signatures' lines, for they hold one of 'the '; write more of the line into the pattern,"
+        " as a literal"
+    )

@@ -16,13 +16,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from exporter.probes import FACTS, PROBES, Fact, Found, Host, Probe, gather
+from tests.helpers import not_as_root
 
 ROOTS = Path(__file__).parent / "fixtures" / "roots"
 NOT_IN_A_ROOT = {"home_cache_writable", "amdgpu_firmware_mes"}  # a home of ours; a firmware of Radeons
@@ -270,18 +270,6 @@ def test_links_do_not_lead_out_of_the_machine(tmp_path: Path) -> None:
     (tmp_path / "root/opt/rocm-9/.info/version").symlink_to(tmp_path / "outside")
 
     assert facts_of(tmp_path / "root", "rocm") == {"rocm_version": "6.2.3", "rocm_versions": "6.2.3"}
-
-
-@contextmanager
-def not_as_root() -> Iterator[None]:
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 @pytest.fixture

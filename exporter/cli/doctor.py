@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import resource
 import sys
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from exporter.cli import options as flags
 
@@ -20,10 +21,18 @@ if TYPE_CHECKING:
 HELP = "what this installation can and cannot see here, and why"
 DESCRIPTION = "Checks each thing that the daemon needs. Exit code 1 if something does not work."
 WATCHES_WANTED = 8192
+STATE_MIB = 512  # a state of 50,000 logs is 100 MB, and its journal may have to wait in it
+USER_VERSION = 60  # where a database has it: https://www.sqlite.org/fileformat.html, 1.3
+TIMEX_BYTES = 512  # struct timex has 208
+TIME_ERROR = 5  # adjtimex(2): the clock is not synchronized
+
+
+T = TypeVar("T")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_config(parser)
+    flags.add(parser, "--web.config.file", metavar="FILE", help="the daemon's, to be checked too")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
     config = flags.load_config(options)
     findings = [finding for check in CHECKS.values() for finding in _safely(check, config)]
+    findings += _safely(_web, options.web_config_file)
     width = max(len(f.what) for f in findings)
     for finding in findings:
         print(redact(f"{finding.state:<4}  {finding.what:<{width}}  {finding.told}"))  # it gets pasted into issues
@@ -48,9 +58,9 @@ def run(options: argparse.Namespace) -> int:
     return 1 if bad else 0
 
 
-def _safely(check: Callable[[Config], Iterator[Finding]], config: Config) -> Iterator[Finding]:
+def _safely(check: Callable[[T], Iterator[Finding]], of: T) -> Iterator[Finding]:
     try:
-        yield from check(config)
+        yield from check(of)
     except Exception as error:
         yield Finding("bad", check.__name__.strip("_"), f"the check itself failed: {error!r}")
 
@@ -87,20 +97,48 @@ def _signatures(config: Config) -> Iterator[Finding]:
 
 
 def _state(config: Config) -> Iterator[Finding]:
-    folder = config.state_dir
-    at = next(p for p in (folder, *folder.parents) if p.exists())
-    if os.access(at, os.W_OK | os.X_OK):
+    for what, folder, needed in (
+        ("state folder", config.state_dir, STATE_MIB),
+        ("journal", config.journal_dir, config.journal.max_bytes >> 20),
+    ):
+        at = next(p for p in (folder, *folder.parents) if p.exists())
+        if not os.access(at, os.W_OK | os.X_OK):
+            advice = "chown it, or give --state.dir" if what == "state folder" else "chown it, or set journal.dir"
+            yield Finding("bad", what, f"{at} cannot be written by uid {os.geteuid()}; {advice}")
+            continue
+        there = sum(path.stat().st_size for path in folder.glob("*") if path.is_file()) if folder.is_dir() else 0
         free = os.statvfs(at).f_bavail * os.statvfs(at).f_frsize >> 20
-        yield Finding("ok" if free > 512 else "bad", "state folder", f"{folder}, {free} MiB free")
-        for path in (config.state_dir, config.journal_dir):
-            if path.is_dir() and path.stat().st_mode & 0o077:
-                yield Finding(
-                    "note", "state folder", f"{path} is open to other users; the files in it are not; chmod 700"
-                )
-    else:
+        enough = free + (there >> 20) >= needed
         yield Finding(
-            "bad", "state folder", f"{at} cannot be written by uid {os.geteuid()}; chown it, or give --state.dir"
+            "ok" if enough else "bad",
+            what,
+            f"{folder}, {free} MiB free" + ("" if enough else f"; it may need {needed}"),
         )
+        if folder.is_dir() and folder.stat().st_mode & 0o077:
+            yield Finding("note", what, f"{folder} is open to other users; chmod 700")
+        for path in sorted(folder.glob("*")):
+            if path.is_file() and path.stat().st_mode & 0o077:
+                yield Finding("bad", what, f"{path} is open to other users: it holds lines of logs; chmod 600")
+    yield from _schema(config.state_dir / "state.sqlite")
+
+
+def _schema(path: Path) -> Iterator[Finding]:
+    """Whether this version can go on with the state that is there. Looks at the header: the daemon may be writing."""
+    from exporter.state import MIGRATIONS, SCHEMA_VERSION
+
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except FileNotFoundError:
+        yield Finding("ok", "state", "none yet: this would be the first start")
+        return
+    version = int.from_bytes(header[USER_VERSION : USER_VERSION + 4], "big")
+    if not header.startswith(b"SQLite format 3\0"):
+        yield Finding("note", "state", f"{path} is damaged; it will be set aside, and counting starts afresh")
+    elif version == SCHEMA_VERSION or version in MIGRATIONS:
+        yield Finding("ok", "state", f"of schema {version}, this gpufault writes {SCHEMA_VERSION}")
+    else:
+        yield Finding("bad", "state", f"{path} is of schema {version}, this gpufault knows {SCHEMA_VERSION}; upgrade")
 
 
 def _sources(config: Config) -> Iterator[Finding]:
@@ -173,8 +211,30 @@ def _clock(_config: Config) -> Iterator[Finding]:
         yield Finding(
             "bad", "clock", "the node's clock is before 2023; incidents cannot be joined with those of other nodes"
         )
-    else:
-        yield Finding("ok", "clock", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+        return
+    yield Finding("ok", "clock", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    if ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(TIMEX_BYTES)) == TIME_ERROR:
+        told = "is not synchronised, as the kernel knows it: crashes of several nodes may be put in a wrong order"
+        yield Finding("note", "clock", f"{told}; run chrony or systemd-timesyncd")
+
+
+def _web(file: str | None) -> Iterator[Finding]:
+    """Whether the daemon would take its web configuration in force, and what that asks of clients."""
+    from exporter.core.problems import InvalidInput
+    from exporter.web.in_force import InForce
+
+    if file is None:
+        yield Finding("note", "web", "no --web.config.file: whoever reaches the port can read and ask for a reload")
+        return
+    try:
+        web = InForce(Path(file).absolute())
+    except InvalidInput as error:
+        for problem in error.problems:
+            yield Finding("bad", "web", str(problem))
+        return
+    yield Finding("ok", "web", f"{file}: {web.settings.told}")
+    if Path(file).stat().st_mode & 0o004:
+        yield Finding("note", "web", f"{file} is open to all users: it holds password hashes; chmod 640")
 
 
 CHECKS = {

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from exporter.cli import asking
 from exporter.cli import options as flags
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ DESCRIPTION = (
 )
 POLL_SECONDS = 0.05
 NAME = "gpufault-inject-test"
+MAX_ANSWER = 16 << 20  # bytes; 1,830 series are 0.3 MB
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url", default="http://127.0.0.1:9873/metrics", help="the daemon's metrics; default: %(default)s"
     )
+    asking.add_arguments(parser)
     parser.add_argument("--timeout", type=float, default=15.0, metavar="SECONDS", help="default: %(default)s")
 
 
@@ -43,13 +46,13 @@ def run(options: argparse.Namespace) -> int:
     config = flags.load_config(options)
     line = f"gpufault inject: test line {secrets.token_hex(8)}\n"
     source = "kernel" if options.kmsg else "job"
-    before = _count(options.url, source)
+    before = _count(options, source)
     with _target(options, config) as path:
         started = time.monotonic()
         with open(path, "ab", buffering=0) as target:
             target.write(line.encode())
         while time.monotonic() - started < options.timeout:
-            if _count(options.url, source) > before:
+            if _count(options, source) > before:
                 print(f"seen: {path} to {options.url} in {time.monotonic() - started:.2f} s")
                 return 0
             time.sleep(POLL_SECONDS)
@@ -88,14 +91,17 @@ def _own_file(config: Config) -> Path:
     raise OSError("no `files` source in the configuration has a folder to write to; give --file or --kmsg")
 
 
-def _count(url: str, source: str) -> float:
-    import urllib.request
+def _count(options: argparse.Namespace, source: str) -> float:
+    import urllib.error
 
-    if not url.startswith(("http://", "https://")):
-        raise OSError(f"{url}: not an http address")
+    url = options.url
     try:
-        with urllib.request.urlopen(url, timeout=5.0) as answer:  # noqa: S310 (the scheme has been checked)
-            text = answer.read().decode()
+        text = asking.ask(url, options, timeout=5.0, most=MAX_ANSWER).decode()
+    except urllib.error.HTTPError as error:
+        advice = "; give --user and --password-file" if error.code == 401 else ""
+        raise OSError(f"{url}: {error.code} {error.reason}{advice}") from error
+    except asking.Unusable as error:
+        raise OSError(str(error)) from error
     except OSError as error:
         raise OSError(f"{url}: {getattr(error, 'reason', error)}; is the daemon running?") from error
     wanted = re.compile(rf'gpufault_lines_matched_total{{signature="gpufault_test_line",source="{source}"}} (\S+)')

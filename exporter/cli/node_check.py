@@ -5,13 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from exporter.cli import asking
 from exporter.cli import options as flags
-
-if TYPE_CHECKING:
-    import ssl
 
 HELP = "whether this node is fit for jobs: one line and an exit code, for Slurm's hooks"
 DESCRIPTION = (
@@ -50,14 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=float, default=2.0, metavar="SECONDS", help="for all of it; default: %(default)s"
     )
-    for name, told in (
-        ("user", "for basic authentication"),
-        ("password-file", "with the password"),
-        ("ca-file", "that the daemon's certificate is checked with"),
-        ("cert-file", "with a certificate of the client"),
-        ("key-file", "with its key, if it is not in the same file"),
-    ):
-        flags.add(parser, f"--{name}", metavar="FILE" if name.endswith("file") else name.upper(), help=told)
+    asking.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -125,28 +115,16 @@ def _bounded(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _ask(options: argparse.Namespace) -> dict[str, Any]:
-    import base64
     import urllib.error
     import urllib.parse
-    import urllib.request
 
     asked = [("since", repr(since))] if (since := _since(options.since)) is not None else []
     asked += [("job", job) for job in options.job or ()]
-    url = urllib.parse.urlsplit(options.url)
-    if url.scheme not in ("http", "https"):
+    if not options.url.startswith(("http://", "https://")):
         raise Unknown(f"--url: {options.url!r} is no http:// or https:// address")
     where = f"{options.url.rstrip('/')}/api/v1/node-check?{urllib.parse.urlencode(asked)}"
-    request = urllib.request.Request(where)  # noqa: S310 (the scheme has been checked)
-    if options.user is not None:
-        password = Path(options.password_file).read_text(encoding="utf-8").strip() if options.password_file else ""
-        credentials = base64.b64encode(f"{options.user}:{password}".encode()).decode()
-        request.add_header("Authorization", f"Basic {credentials}")
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]  # a job's proxy is not for us
-    if url.scheme == "https":
-        handlers.append(urllib.request.HTTPSHandler(context=_tls(options)))
     try:
-        with urllib.request.build_opener(*handlers).open(request, timeout=options.timeout) as answer:
-            told = json.loads(answer.read(MAX_ANSWER))
+        told = json.loads(asking.ask(where, options, timeout=options.timeout, most=MAX_ANSWER))
     except urllib.error.HTTPError as error:
         raise Unknown(f"{options.url}: {error.code} {error.reason}{_ADVICE.get(error.code, '')}") from error
     except OSError as error:
@@ -171,12 +149,3 @@ def _since(text: str) -> float | None:
     if text[-1:] in "smhdw":
         return time.time() - seconds("--since", text)
     return moment("--since", text)
-
-
-def _tls(options: argparse.Namespace) -> ssl.SSLContext:
-    import ssl
-
-    context = ssl.create_default_context(cafile=options.ca_file)
-    if options.cert_file:
-        context.load_cert_chain(options.cert_file, options.key_file)
-    return context

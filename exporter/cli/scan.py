@@ -7,6 +7,7 @@ import csv
 import itertools
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -18,6 +19,7 @@ from exporter.cli import options as flags
 
 if TYPE_CHECKING:
     from exporter.core.catalogue import Catalogue
+    from exporter.scan.engines.base import Engine
     from exporter.scan.run import Summary
 
 HELP = "find and explain crashes in logs: files, folders, globs, archives, or - for stdin"
@@ -39,8 +41,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--facts", default="none", metavar="FILE|host|none", help="facts of the node that the logs are from"
     )
-    parser.add_argument("--engine", default="local", choices=("local",), help="where to run; default: local")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes; 0 = one a core; default: 1")
+    parser.add_argument(
+        "--engine",
+        default="local",
+        choices=("local", "slurm", "dask"),
+        help="where to read: in processes here, in Slurm's job arrays, in a Dask cluster; docs/scanning.md; default: local",
+    )
+    parser.add_argument(
+        "--workers",
+        type=_number,
+        metavar="N",
+        help="local: processes, 0 = one a core, default: 1; slurm: tasks that run at a time, default: 64",
+    )
+    parser.add_argument(
+        "--task.size",
+        dest="task_size",
+        type=_size,
+        metavar="SIZE",
+        help="slurm, dask: bytes of logs for a task, such as 8GiB; default: what is measured to take 4 minutes, 10 seconds",
+    )
+    flags.add(
+        parser,
+        "--dask.address",
+        type=_address,
+        metavar="URL",
+        help="the scheduler of a running cluster: tcp://HOST:PORT",
+    )
+    flags.add(
+        parser,
+        "--slurm.folder",
+        metavar="DIR",
+        help="a folder that all nodes share, for what goes to tasks and comes back; default: ~/.cache/gpufault/slurm",
+    )
+    parser.add_argument(
+        "--slurm.option",
+        dest="slurm_option",
+        action="append",
+        type=_option,
+        default=[],
+        metavar="NAME=VALUE",
+        help="for sbatch, such as partition=cpu; may be given again",
+    )
     parser.add_argument("--output", metavar="FILE", help="write the result here instead of stdout")
     parser.add_argument(
         "--progress", action=argparse.BooleanOptionalAction, default=None, help="default: on a terminal"
@@ -57,6 +98,9 @@ def run(options: argparse.Namespace) -> int:
     from exporter.scan.plan import Unread, Wanted, expand
     from exporter.scan.run import scan
 
+    if options.engine == "dask" and not options.dask_address:
+        print("gpufault scan: --engine dask needs --dask.address tcp://HOST:PORT of its scheduler", file=sys.stderr)
+        return 2
     catalogue = packs.load([Path(d) for d in options.signatures_dir or ()])
     facts = facts_named(options.facts)
     node = flags.node_name()
@@ -65,10 +109,9 @@ def run(options: argparse.Namespace) -> int:
     )
     if options.resume:
         logs = itertools.dropwhile(lambda log: log.path != options.resume, logs)
+    workers = _workers(options)
     with Progress(options.paths, options.progress) as progress:
-        summary = scan(
-            logs, catalogue, node=node, facts=facts, workers=options.workers or os.cpu_count() or 1, progress=progress
-        )
+        summary = scan(logs, catalogue, node=node, facts=facts, workers=workers, progress=progress)
     if options.resume and not (summary.files or summary.unread or summary.stopped_at):
         print(
             f"gpufault scan: no log {options.resume} among those to scan; give --resume as it was told", file=sys.stderr
@@ -78,6 +121,8 @@ def run(options: argparse.Namespace) -> int:
         print(f"{unread.path}: not read: {unread.why}", file=sys.stderr)
     if summary.broken:
         print(f"gpufault scan: {summary.broken}", file=sys.stderr)
+    if summary.broken and not summary.bytes:
+        return 3
     if summary.stopped_at:
         print(
             f"stopped in {summary.stopped_at}: what was found so far follows;"
@@ -96,6 +141,53 @@ def run(options: argparse.Namespace) -> int:
     if summary.unread and not summary.files and not summary.bytes:
         return 3
     return 1 if summary.diagnoses else 0
+
+
+def _workers(options: argparse.Namespace) -> Engine | int:
+    """Who reads. Raises Unusable."""
+    if options.engine == "dask":
+        from exporter.scan.engines.dask import Dask
+
+        return Dask(options.dask_address, task_bytes=options.task_size)
+    if options.engine == "slurm":
+        from exporter.scan.engines import slurm
+
+        return slurm.Slurm(
+            options.slurm_folder or slurm.DEFAULT_FOLDER,
+            dict(options.slurm_option),
+            workers=options.workers or slurm.DEFAULT_WORKERS,
+            task_bytes=options.task_size,
+        )
+    return 1 if options.workers is None else options.workers or os.cpu_count() or 1
+
+
+def _number(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError("must be 0 or more")
+    return number
+
+
+def _size(text: str) -> int:
+    from exporter.settings import size
+
+    try:
+        return size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _address(text: str) -> str:
+    if not re.fullmatch(r"(?:[a-z]+://)?(?:\[[^\]]+\]|[^/:\s]+):\d{1,5}/?", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no address of a scheduler, such as tcp://HOST:8786")
+    return text
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not (name and sign):
+        raise argparse.ArgumentTypeError(f"{text!r} is no NAME=VALUE, such as partition=cpu")
+    return name.lstrip("-"), value
 
 
 def facts_named(which: str) -> Mapping[str, str]:

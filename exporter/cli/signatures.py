@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -14,6 +15,7 @@ from exporter.core.model import Layer, Severity, Vendor
 if TYPE_CHECKING:
     from exporter.core.catalogue import Loaded
     from exporter.core.knowledge import RootCause, Signature
+    from exporter.core.problems import Problem
 
 HELP = "the signature author's tools"
 DESCRIPTION = "Lists, shows, checks, tests and describes signatures. docs/writing-signatures.md says how to write one."
@@ -34,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     checking = verbs.add_parser("check", help="what is wrong with packs, all at once, with file:line:col")
     checking.add_argument("packs", nargs="*", metavar="PATH", help=f"{PACKS}; without any, those are checked")
     checking.add_argument("--strict", action="store_true", help="warnings are errors")
+    checking.add_argument(
+        "--profile", action="store_true", help="also what each pattern costs; one that is slow is a warning"
+    )
     testing = verbs.add_parser("test", help="run every example and near miss with both engines")
     testing.add_argument("packs", nargs="*", metavar="PATH", help=PACKS)
     verbs.add_parser("schema", help="the JSON schema of a pack, for editors")
@@ -119,13 +124,45 @@ def _check(options: argparse.Namespace) -> int:
     from exporter.probes import FACTS
 
     loaded = packs.load_texts(packs.existing(options.packs))
-    errors, warnings = check.errors(loaded), check.warnings(loaded, {*FACTS, *process.FACTS})
+    errors, warnings = check.errors(loaded), list(check.warnings(loaded, {*FACTS, *process.FACTS}))
+    if options.profile and not errors:
+        warnings += _profile(loaded)
     for problem in errors:
         print(problem)
     for problem in warnings:
         print(f"{problem} (warning)")
     print(f"{_held(loaded)}: {_count(len(errors), 'error')}, {_count(len(warnings), 'warning')}", file=sys.stderr)
     return 1 if errors or (warnings and options.strict) else 0
+
+
+def _profile(loaded: Loaded) -> list[Problem]:
+    """Print what each pattern of the packs costs; those that are slow, with their places."""
+    from exporter import pattern_costs
+    from exporter.core.knowledge import Patterned
+
+    files = loaded.own or loaded.builtin
+    patterned = [(file, loc, item) for file in files for loc, item in file.items() if isinstance(item, Patterned)]
+    ids = {item.id for _, _, item in patterned}
+    measured = pattern_costs.costs(loaded.catalogue, ids)
+    usual = pattern_costs.usual(loaded.catalogue, ids) if loaded.own else pattern_costs.Usual.of(measured)
+    width = max((len(cost.id) for cost in measured), default=0)
+    print(f"{'try, µs':>9}  {'compile, ms':>11}  {'':<{width}}  pattern, and the literals that lead to it")
+    for cost in measured:
+        gates = ", ".join(map(repr, cost.gates)) or "none: tried only on lines that others match"
+        pattern = textwrap.shorten(cost.pattern, 60, placeholder=" …")
+        print(
+            f"{cost.try_seconds * 1e6:>9.1f}  {cost.compile_seconds * 1e3:>11.1f}  {cost.id:<{width}}  {pattern}  ({gates})"
+        )
+    print(f"{usual.try_seconds * 1e6:>9.1f}  {usual.compile_seconds * 1e3:>11.1f}  what others take, the median")
+    print(f"the database of {pattern_costs.literals(loaded.catalogue)}")
+    return [
+        file.document.problem((*loc, key, number), f"{item.id} {why}")
+        for cost, why in pattern_costs.slow(measured, usual)
+        for file, loc, item in patterned
+        for key in ("patterns", "unless")
+        for number, pattern in enumerate(getattr(item, key))
+        if item.id == cost.id and pattern == cost.pattern
+    ]
 
 
 def _test(options: argparse.Namespace) -> int:

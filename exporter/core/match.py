@@ -6,7 +6,7 @@ Every regex call has a time budget; a pattern that runs out of it again and agai
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
@@ -95,8 +95,10 @@ class Matcher:
         self._echoes = tuple(
             (echo.id, expression) for echo in catalogue.echoes for expression in catalogue.expressions(echo.patterns)
         )
-        self.echo_patterns = [expression.pattern for _, expression in self._echoes]
-        self.echo_timeouts = 0
+        self._all_echoes = [(name, expression.pattern) for name, expression in self._echoes]
+        self.echo_patterns = [pattern for _, pattern in self._all_echoes]
+        self.echo_timeouts: Counter[str] = Counter()  # by the echo's id
+        self._slow_echoes: Counter[str] = Counter()  # by pattern
         under: dict[SourceKind, defaultdict[Gate, list[Rule]]] = {"job": defaultdict(list), "kernel": defaultdict(list)}
         for rule in self.rules:
             for gate in {gate for one in rule.patterns for gate in catalogue.gates[one.pattern]}:
@@ -132,8 +134,16 @@ class Matcher:
                 if expression.find(text):
                     return name
             except TimeoutError:
-                self.echo_timeouts += 1
+                self.echo_timeouts[name] += 1
+                self._slow_echoes[expression.pattern] += 1
+                if self._slow_echoes[expression.pattern] >= MAX_TIMEOUTS:
+                    self._echoes = tuple(echo for echo in self._echoes if echo[1] is not expression)
         return ""
+
+    @property
+    def echoes_off(self) -> frozenset[str]:
+        """The echoes of which a pattern was switched off, since it ran out of time again and again."""
+        return frozenset(name for name, pattern in self._all_echoes if self._slow_echoes[pattern] >= MAX_TIMEOUTS)
 
 
 def slots(template: str) -> set[str]:

@@ -141,7 +141,9 @@ class Trial:
         return Shown(found, False, unknown, block)
 
     def _timeouts(self) -> int:
-        return self._trials.matcher.echo_timeouts + sum(rules.timeouts for _, rules in (*self._known, *self._shapes))
+        return self._trials.matcher.echo_timeouts.total() + sum(
+            rules.timeouts for _, rules in (*self._known, *self._shapes)
+        )
 
 
 def _tried(spans: Iterable[tuple[int, _Rules]], text: str, lines: Sequence[str]) -> tuple[Found, ...] | None:

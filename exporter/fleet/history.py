@@ -19,6 +19,7 @@ STEP = 300.0  # seconds: no coarser, since Prometheus looks back five minutes
 NODES_A_QUERY = (
     50  # whose counters, or changed facts, are asked for together: at most 100,000 samples a fact or signature
 )
+SERIES_A_QUERY = 50_000  # facts of nodes in one answer: some 15 MB of JSON
 MAX_POINTS = 11_000  # of a series in one answer (Prometheus' limit)
 
 
@@ -97,29 +98,65 @@ def _facts(
 ) -> list[tuple[str, float, Mapping[str, str]]]:
     """(node, time, facts from then on): from a snapshot a day; where two differ, from every scrape between them."""
     edges = [*np.arange(window.start + STEP, window.end, DAY).tolist(), window.end - 1]
-    facts = sorted(
-        {s.labels["fact"] for at in edges for s in api.at(f"group by (fact) (gpufault_node_fact{{{selector}}})", at)}
-    )
-    shown: list[dict[str, dict[str, str]]] = [{} for _ in edges]
-    for fact in facts:
-        for snapshot, at in zip(shown, edges, strict=True):
-            for series in api.at(f'gpufault_node_fact{{{selector},fact="{_quoted(fact)}"}} == 1', at):
-                if node in series.labels:
-                    snapshot.setdefault(series.labels[node], {})[fact] = series.labels.get("value", "")
     out: list[tuple[str, float, Mapping[str, str]]] = []
     before: dict[str, dict[str, str]] = {}
     changed: set[str] = set()
-    for i, (snapshot, at) in enumerate(zip(shown, edges, strict=True)):
-        for name, known in snapshot.items():
+    facts: set[str] = set()
+    for i, at in enumerate(edges):
+        sizes = {
+            s.labels["fact"]: int(s.samples[0][1])
+            for s in api.at(f"count by (fact) (gpufault_node_fact{{{selector}}} == 1)", at)
+        }
+        facts.update(sizes)
+        offset = f"{round(at - edges[i - 1])}s" if i else None
+        come, gone = _difference(api, selector, node, _together({**dict.fromkeys(facts, 0), **sizes}), at, offset)
+        for name, known in come.items():
             if name not in before:
                 out.append((name, window.start if i == 0 else at, known))
-            elif known != before[name]:
+            elif known.items() - before[name].items():
                 changed.add(name)
-        before.update(snapshot)
+            before[name] = {**before.get(name, {}), **known}
+        # A node of which all is gone is down: it has not forgotten anything.
+        changed.update(name for name, lost in gone.items() if lost.keys() != before.get(name, {}).keys())
     out = [row for row in out if row[0] not in changed]
     for names in _chunks(sorted(changed)):
-        out += _changes(api, window, f'{selector},{node}=~"{"|".join(_pattern(n) for n in names)}"', node, facts, step)
+        chosen = f'{selector},{node}=~"{"|".join(_pattern(n) for n in names)}"'
+        out += _changes(api, window, chosen, node, sorted(facts), step)
     return out
+
+
+def _difference(
+    api: Api, selector: str, node: str, groups: Sequence[Sequence[str]], at: float, offset: str | None
+) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:
+    """The facts that are there at a time and were not before (without `offset`: all), and the reverse, by node. Nearly all
+    are as they were, and are not sent.
+    """
+    come: dict[str, dict[str, str]] = {}
+    gone: dict[str, dict[str, str]] = {}
+    for group in groups:
+        chosen = f'gpufault_node_fact{{{selector},fact=~"{"|".join(map(_pattern, group))}"}}'
+        now, then = f"{chosen} == 1", f"{chosen} offset {offset} == 1"
+        asked = (
+            [(come, now)] if offset is None else [(come, f"({now}) unless {then}"), (gone, f"({then}) unless {now}")]
+        )
+        for told, query in asked:
+            for series in api.at(query, at):
+                if node in series.labels:
+                    told.setdefault(series.labels[node], {})[series.labels["fact"]] = series.labels.get("value", "")
+    return come, gone
+
+
+def _together(sizes: Mapping[str, int]) -> list[list[str]]:
+    """Facts in groups that are asked for together, by how many series each has."""
+    groups: list[list[str]] = []
+    room = 0
+    for fact, size in sorted(sizes.items()):
+        if not groups or size > room:
+            groups.append([])
+            room = SERIES_A_QUERY
+        groups[-1].append(fact)
+        room -= size
+    return groups
 
 
 def _changes(

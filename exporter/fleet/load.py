@@ -19,7 +19,7 @@ import numpy as np
 
 from exporter.fleet.observed import Beats, FactRows, Floats, Gap, Incidents, Ints, Loaded, Observed, Window, printable
 
-LINES = ("*.jsonl", "*.jsonl.gz", "*.jsonl.zst", "*.ndjson")
+LINES = tuple(f"*.{form}{packed}" for form in ("jsonl", "ndjson") for packed in ("", ".gz", ".zst"))
 TABLES = ("*.parquet",)
 MEMORY = "2GB"  # of DuckDB; it spills to disk beyond
 MAX_LINE_BYTES = 64 << 20
@@ -214,8 +214,7 @@ def _drop_ahead(db: duckdb.DuckDBPyConnection, now: float) -> list[Gap]:
 def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Sequence[Gap]) -> Observed:
     db.execute(
         """CREATE TEMP TABLE incidents AS SELECT * FROM (SELECT *,
-        row_number() OVER (PARTITION BY coalesce(id, concat_ws('|', node, moment, signature, job)) ORDER BY moment, node)
-        AS copy
+        row_number() OVER (PARTITION BY node, coalesce(id, concat_ws('|', moment, signature, job)) ORDER BY moment) AS copy
         FROM records WHERE kind = 'incident' AND moment >= ? AND moment < ?) WHERE copy = 1""",
         [start, end],
     )
@@ -239,7 +238,7 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
     ).fetchnumpy()
     rows = db.execute(
         """SELECT number, moment, signature, job, account, id, gpu, vendor FROM incidents JOIN nodes USING (node)
-        ORDER BY moment, id, number"""
+        ORDER BY moment, id, hash(node), number"""  # of a second's crashes without ids chance decides, not the name
     ).fetchall()
     signatures, signature = _numbered([row[2] for row in rows])
     _, job = _numbered([row[3] for row in rows])

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from exporter.fleet import exposure, screen
 from exporter.fleet.design import Design, build, of_vendor, refine
 from exporter.fleet.exposure import Sight
-from exporter.fleet.observed import Beats, Floats, Gap, Incidents, Ints, Observed, Window
+from exporter.fleet.observed import Beats, FactRows, Floats, Gap, Incidents, Ints, Observed, Window
 from exporter.fleet.origin import first_on_each_node, origins
 from exporter.fleet.screen import Units
+
+LATE_SECONDS = 86400.0  # by which a node's first facts may come too late
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,7 @@ class Prepared:
 
 def prepare(observed: Observed, window: Window) -> Prepared:
     """The window's exposure and units. Everything that cannot be used becomes a gap."""
+    observed = replace(observed, facts=_from_a_day_before(observed.facts))
     beats, gaps = _beats(observed, window)
     unit, amounts, missing = exposure.amounts(beats)
     if beats is not observed.beats:
@@ -78,6 +81,17 @@ def prepare(observed: Observed, window: Window) -> Prepared:
         observed=observed, window=window, unit=unit, sight=sight, design=design, incidents=inside, origins=found,
         units=units, gaps=tuple(gaps),
     )  # fmt: skip
+
+
+def _from_a_day_before(facts: FactRows) -> FactRows:
+    """The first facts of each node as those of the day before, too: who takes stock once a day, or tells facts with the
+    heartbeat of the hours that they held in, is late by so much. More would be facts of today.
+    """
+    order = np.lexsort((facts.since, facts.node))
+    first = order[np.unique(facts.node[order], return_index=True)[1]]
+    since = facts.since.copy()
+    since[first] -= LATE_SECONDS
+    return replace(facts, since=since)
 
 
 def _beats(observed: Observed, window: Window) -> tuple[Beats, list[Gap]]:
@@ -121,7 +135,12 @@ def _unwatched(observed: Observed, beats: Beats, states: exposure.States, window
     if len(without_facts):
         what = f"nodes without facts are left out, {len(without_facts)} in all: {_some(observed, without_facts)}"
         out.append(Gap(kind="nodes_without_facts", count=len(without_facts), what=what))
-    silent = np.setdiff1d(known, np.unique(states.node))
+    # Who has told nothing for a whole window before this one is no part of the fleet any more.
+    since = window.start - (window.end - window.start)
+    lately = np.concatenate(
+        [beats.node[beats.end > since], observed.facts.node[observed.facts.since > since], observed.incidents.node]
+    )
+    silent = np.setdiff1d(np.intersect1d(known, lately), np.unique(states.node))
     if len(silent):
         what = f"nodes with facts but without exposure in the window, {len(silent)} in all: {_some(observed, silent)}"
         out.append(Gap(kind="nodes_without_exposure", count=len(silent), what=what))

@@ -43,7 +43,9 @@ class Dispatch:
         while True:
             # While a lost batch waits to be read again nothing new sets out: what dies then is known to die by itself.
             held = self.stop() or any(map(_failed, under_way))
-            room = 0 if held else max(0, self.engine.width - len(under_way))
+            room = self.engine.width - len(under_way)
+            if held or (room < self.engine.refill and under_way):
+                room = 0
             for items in itertools.islice(batches, room):
                 under_way.append((items, None if only_here(items[0]) else self._submit(items)))
             if not under_way:
@@ -91,13 +93,13 @@ class Dispatch:
             self.engine.check()
         error = _error(future)
         if isinstance(error, OtherVersion):
-            raise Unusable(None, str(error))
+            raise Unusable(str(error))
         why = self.engine.loss(error) if error else ""
         if error and not why:
             raise error
         self._lost = self._lost + 1 if why else 0
         if self._lost >= MAX_LOST:
-            raise Unusable(None, f"{self._lost} batches were lost one after another. The last: {why}")
+            raise Unusable(f"{self._lost} batches were lost one after another. The last: {why}")
         return why
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 from exporter.core import decode
 from exporter.core.model import LogFormat, SourceKind
 from exporter.scan.reader import STDIN, head
+from exporter.scan.walk import files_below, is_below
 
 SAMPLE_BYTES = 64 * 1024
 SAMPLE_LINES = 60
@@ -46,15 +47,19 @@ def expand(paths: Sequence[str]) -> Iterator[str | Unread]:
     """Files, folders (all below them) and globs to file paths, each once; below a folder in order. Found as they are
     asked for: a folder may hold a million.
     """
-    seen: set[str] = set()
+    folders: list[str] = []
+    seen: set[str] = set()  # of files and globs
     for number, path in enumerate(paths, 1):
+        is_folder = path != STDIN and os.path.isdir(path)
         for found in _below(path):
-            if isinstance(found, Unread) or found not in seen:
-                if number < len(paths) and isinstance(
-                    found, str
-                ):  # nothing comes behind the last that might be the same
+            if isinstance(found, str):
+                if found in seen or any(is_below(found, folder) for folder in folders):
+                    continue
+                if number < len(paths) and not is_folder:  # nothing comes behind the last that might be the same
                     seen.add(found)
-                yield found
+            yield found
+        if is_folder:
+            folders.append(path)
 
 
 def plan(path: str, source: Literal["job", "kernel", "auto"]) -> Task | Unread:
@@ -99,14 +104,5 @@ def _below(path: str) -> Iterable[str | Unread]:
 
 
 def _in_folder(folder: str) -> Iterator[str | Unread]:
-    """All files below a folder. Links to folders are not followed: they may lead round in a circle."""
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError as error:
-        yield Unread(folder, error.strerror or str(error))
-        return
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            yield from _in_folder(entry.path)
-        elif entry.is_file():
-            yield entry.path
+    for found in files_below(folder):
+        yield found if isinstance(found, str) else Unread(str(found.filename), found.strerror or str(found))

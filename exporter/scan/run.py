@@ -85,7 +85,7 @@ def scan(
             except KeyboardInterrupt:
                 summary.stopped_at = readers.reading
             except Unusable as error:
-                summary.stopped_at, summary.broken = readers.reading, str(error.strerror or error)
+                summary.stopped_at, summary.broken = readers.reading, str(error)
     diagnoses = casebook.settle(now, lambda _: facts, everything=True)
     summary.diagnoses = sorted(diagnoses, key=reading_order)
     summary.notes = sorted(casebook.notes(), key=reading_order)

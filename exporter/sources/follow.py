@@ -17,7 +17,7 @@ from exporter.sources.discovery import Globs
 from exporter.sources.identity import HEAD_BYTES, NOWHERE, Inode, generation, inode_of
 from exporter.sources.opening import OpenFile, reason_of
 from exporter.sources.register import Register
-from exporter.sources.rotation import Folder
+from exporter.sources.rotation import Folder, Siblings
 from exporter.sources.tail import Log, Position
 from exporter.sources.unpacked import Search
 
@@ -196,15 +196,16 @@ class Follower:
         """A log's bytes may be under another name, in a copy, or compressed. If they stay nowhere, the log is over."""
         assert log.left is not None
         position, missed = log.position, now - log.left
-        if self._find_by_inode(log, now) or self._find_by_content(log, now):
+        found = self._find_by_inode(log, now)
+        siblings = [] if found else rotation.newest_first(self._siblings_of(log))
+        if found or self._find_by_content(log, siblings, now):
             if missed:
                 self.vacate(log.base, log, position)  # what came to its path meanwhile was not to be seen either
         elif missed >= MISSING_SECONDS or (position.file == NOWHERE and not position.mark.length):
             self._lose(log)
         else:
             log.rest_until = now + missed
-            paths = self._siblings_of(log)
-            search = Search(position.mark, rotation.packed(paths, position.modified, self._access))
+            search = Search(position.mark, rotation.packed(siblings, position.modified, self._access))
             log.search = None if search.over else search
 
     def _find_by_inode(self, log: Log, now: float) -> bool:
@@ -216,17 +217,16 @@ class Follower:
                 return True
         return False
 
-    def _find_by_content(self, log: Log, now: float) -> bool:
+    def _find_by_content(self, log: Log, siblings: Siblings, now: float) -> bool:
         mark = log.position.mark
         if mark.length == 0:
             return False
-        paths = self._siblings_of(log)
-        for path, file in rotation.copies_of(mark, paths, self._access):
+        for path, file in rotation.copies_of(mark, siblings, self._access):
             if self.owner_of(file, now) is None:
                 self.take_file(log, path, file, now)
                 return True
             file.close()
-        short = rotation.short_copy_of(mark, paths, self._access)
+        short = rotation.short_copy_of(mark, siblings, self._access)
         if short is not None:
             self.short_copies[short[0]] = short[1]
         return False

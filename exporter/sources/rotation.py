@@ -9,7 +9,7 @@ import os
 import re
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, takewhile
 
 from exporter.sources.access import Access
@@ -23,6 +23,9 @@ COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".zip")
 _NO_LOG = (".swp", ".tmp", ".lock", ".pid", ".state", "~")  # what editors, rsync and daemons put beside a log
 _DATED = r"[.-]\d[\d_.:T-]*"  # logrotate's `extension` and log4j number or date the name before its extension
 _DATED_NAME = re.compile(rf"(?P<stem>.+?){_DATED}(?P<extension>\.[A-Za-z]+)")
+
+
+Siblings = Sequence[tuple[str, os.stat_result]]  # paths and what a stat told of them, the newest first
 
 
 class Folder:
@@ -99,9 +102,9 @@ def newest_first(paths: Iterable[str]) -> list[tuple[str, os.stat_result]]:
     return sorted(found, key=lambda item: item[1].st_mtime_ns, reverse=True)[:MAX_SIBLINGS]
 
 
-def copies_of(mark: Fingerprint, paths: Iterable[str], access: Access) -> Iterator[tuple[str, OpenFile]]:
+def copies_of(mark: Fingerprint, siblings: Siblings, access: Access) -> Iterator[tuple[str, OpenFile]]:
     """The siblings that begin with all that `mark` tells, open: what copytruncate made, or a rotated file."""
-    for path, status in newest_first(paths):
+    for path, status in siblings:
         if status.st_size < mark.length or path.endswith(COMPRESSED):
             continue
         file = access.try_open(path)
@@ -113,12 +116,12 @@ def copies_of(mark: Fingerprint, paths: Iterable[str], access: Access) -> Iterat
             file.close()
 
 
-def short_copy_of(mark: Fingerprint, paths: Iterable[str], access: Access) -> tuple[Inode, int] | None:
+def short_copy_of(mark: Fingerprint, siblings: Siblings, access: Access) -> tuple[Inode, int] | None:
     """The sibling that was copied before all was written that `mark` tells, by its head and name; and its size.
 
     Between the end of a copy and the truncation a writer may add to the log, and we may read it.
     """
-    for path, status in newest_first(paths):
+    for path, status in siblings:
         if not HEAD_BYTES <= status.st_size < mark.length or path.endswith(COMPRESSED):
             continue
         file = access.try_open(path)
@@ -130,11 +133,11 @@ def short_copy_of(mark: Fingerprint, paths: Iterable[str], access: Access) -> tu
     return None
 
 
-def packed(paths: Iterable[str], modified: int, access: Access) -> list[OpenFile]:
+def packed(siblings: Siblings, modified: int, access: Access) -> list[OpenFile]:
     """The gzip files among siblings that may hold what was written at `modified` or later: gzip keeps the time."""
     since = modified - 10**9  # whole seconds, where utimensat(2) is not used
-    candidates = newest_first(path for path in paths if path.endswith(".gz"))
-    files = [access.try_open(path) for path, status in candidates if status.st_mtime_ns >= since]
+    candidates = [path for path, status in siblings if path.endswith(".gz") and status.st_mtime_ns >= since]
+    files = [access.try_open(path) for path in candidates]
     return [file for file in files if file is not None]
 
 

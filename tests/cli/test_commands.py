@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import lzma
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ from exporter.cli.main import main
 from exporter.core.yamltext import parse
 from exporter.scan.plan import Wanted
 from exporter.scan.run import scan
+from exporter.state import State
 
 CRASH = (
     "Memory access fault by GPU node-4 (Agent handle: 0x55d1c3a0b5c0) on address 0x7f3b2c000000. "
@@ -364,6 +366,35 @@ def test_doctor_tells_what_works_and_what_does_not(tmp_path: Path, capsys: pytes
     out = capsys.readouterr().out
     assert "ok    source files" in out
     assert f"bad   source kmsg:{missing}" in out
+
+
+def test_doctor_holds_the_promises_against_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state, web, config = tmp_path / "state", tmp_path / "web.yaml", tmp_path / "config.yaml"
+    config.write_text(f"state_dir: {state}\nsources:\n  - {{kind: files, paths: ['{tmp_path}/*.log']}}\n")
+    web.write_text("basic_auth_users: {}\n")
+
+    def told(code: int) -> str:
+        assert main(command) == code
+        return "\n".join(" ".join(line.split()) for line in capsys.readouterr().out.splitlines())
+
+    command = ["doctor", "--config.file", str(config), "--web.config.file", str(web)]
+    out = told(0)
+    assert "ok state none yet: this would be the first start" in out
+    assert f"ok web {web}: " in out
+    State(state).close()
+    assert "ok state of schema 1, this gpufault writes 1" in told(0)
+    with sqlite3.connect(state / "state.sqlite") as db:
+        db.execute("PRAGMA journal_mode = DELETE")
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    (state / "state.sqlite").chmod(0o644)
+    web.write_text("basic_auth_users: {alice: secret}\n")
+    out = told(1)
+    assert f"bad state {state}/state.sqlite is of schema 99, this gpufault knows 1; upgrade" in out
+    assert f"bad state folder {state}/state.sqlite is open to other users" in out
+    assert f"bad web {web}:1:" in out
+    assert "basic_auth_users.alice: is no bcrypt hash" in out
+    assert "secret" not in out.replace("is no bcrypt", "")
 
 
 def test_help_loads_no_library_that_a_command_needs() -> None:

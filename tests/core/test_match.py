@@ -142,6 +142,21 @@ echoes: [{id: slow_one, patterns: ['(x+x+)+y']}, {id: search, patterns: ['^grep:
     assert outcomes(slow, "grep: GPU fault " + "x" * 5000) == {"gpu_fault": ("echo", "search")}
 
 
+def test_an_echo_that_runs_out_of_time_again_and_again_is_switched_off_alone() -> None:
+    slow = matcher("""
+signatures: [{id: gpu_fault, patterns: ['GPU fault']}]
+echoes: [{id: slow_one, patterns: ['(x+x+)+[yw]', '^quoted: ']}, {id: search, patterns: ['^grep: ']}]
+""")
+    for _ in range(MAX_TIMEOUTS):
+        assert slow.echoes_off == frozenset()
+        outcomes(slow, "GPU fault " + "x" * 5000)
+    assert (slow.echoes_off, slow.echo_timeouts) == ({"slow_one"}, {"slow_one": MAX_TIMEOUTS})
+    outcomes(slow, "GPU fault " + "x" * 5000)
+    assert slow.echo_timeouts == {"slow_one": MAX_TIMEOUTS}, "it is not tried any more"
+    assert outcomes(slow, "quoted: GPU fault") == {"gpu_fault": ("echo", "slow_one")}
+    assert outcomes(slow, "grep: GPU fault") == {"gpu_fault": ("echo", "search")}
+
+
 def test_a_rule_is_tried_under_each_of_its_gates_in_the_logs_of_its_source() -> None:
     both = matcher("""
 signatures:

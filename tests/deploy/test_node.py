@@ -13,10 +13,11 @@ from exporter.core.yamltext import parse
 from exporter.web import config as web_config
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-UNIT = DEPLOY / "systemd/gpufault.service"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 GPUFAULT = Path(sys.executable).with_name("gpufault")
 
 needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze")
+each_unit = pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
 needs_promtool = pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool")
 
 
@@ -64,16 +65,18 @@ def test_every_variable_of_the_default_file_is_one_that_a_flag_reads() -> None:
 
 
 @needs_systemd
-def test_systemd_understands_the_unit(tmp_path: Path) -> None:
-    unit = tmp_path / UNIT.name
-    unit.write_text(UNIT.read_text().replace("/opt/gpufault/bin/gpufault", str(GPUFAULT)))
+@each_unit
+def test_systemd_understands_the_unit(path: Path, tmp_path: Path) -> None:
+    unit = tmp_path / path.name
+    unit.write_text(path.read_text().replace("/opt/gpufault/bin/gpufault", str(GPUFAULT)))
     code, said = run("systemd-analyze", "--man=no", "verify", unit)
     assert code == 0, said
 
 
 @needs_systemd
-def test_the_unit_gives_away_little() -> None:
-    code, said = run("systemd-analyze", "security", "--offline=true", "--threshold=25", UNIT)
+@each_unit
+def test_the_unit_gives_away_little(path: Path) -> None:
+    code, said = run("systemd-analyze", "security", "--offline=true", "--threshold=25", path)
     assert code == 0, said
 
 

@@ -152,6 +152,11 @@ def test_no_daemon_holds_or_drains_nothing(site: Site) -> None:
     assert site.slurm.node() == ("idle", "none")
 
 
+def test_the_docs_name_each_hook_where_the_package_puts_it() -> None:
+    text = (HOOKS.parents[1] / "docs/install-slurm.md").read_text()
+    assert {name for name in NAMES if f"=/usr/lib/gpufault/slurm/{name}\n" in text} == set(NAMES)
+
+
 def test_hooks_are_programs() -> None:
     assert sorted(path.name for path in HOOKS.iterdir()) == sorted(NAMES)
     assert all(os.access(path, os.X_OK) for path in HOOKS.iterdir())

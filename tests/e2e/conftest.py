@@ -125,10 +125,10 @@ def gpufault() -> str:
 
 
 def eventually(look: Callable[[], T | None], seconds: float = 30.0) -> T:
-    """Look again and again until there is something to see."""
+    """Look again and again until there is something to see: nothing, 0 and an empty list are not."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if (seen := look()) is not None and seen is not False:
+        if seen := look():
             return seen
         time.sleep(0.02)
     raise AssertionError(f"not seen within {seconds} s")

@@ -8,12 +8,12 @@ import gzip
 import os
 import resource
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.helpers import not_as_root
 from tests.tailing import Node, lines, write
 
 
@@ -136,26 +136,13 @@ def test_a_folder_that_becomes_a_link_to_another_place(tmp_path: Path) -> None:
 # -- permissions and limits
 
 
-@contextmanager
-def as_nobody() -> Iterator[None]:
-    """Without root's right to read everything; a test that is not run by root is nobody already."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
 def test_a_file_that_may_not_be_read_yet_30(tmp_path: Path) -> None:
     log = tmp_path / "job.log"
     for folder in (tmp_path, *list(tmp_path.parents)[:2]):
         folder.chmod(0o755)
     write(log, lines(1))
     log.chmod(0)
-    with as_nobody():
+    with not_as_root():
         node = Node(tmp_path / "*.log").settle().settle()
         assert node.stats.dropped == {"unreadable": 1}
         os.seteuid(0) if os.getuid() == 0 else None
@@ -172,7 +159,7 @@ def test_a_folder_that_may_not_be_listed_for_a_while(tmp_path: Path) -> None:
     write(tmp_path / "day/job.log", lines(1))
     node = Node(tmp_path / "**/*.log").rescan()
     (tmp_path / "day").chmod(0)
-    with as_nobody():
+    with not_as_root():
         node.settle()
     assert node.stats.dropped["folder_unreadable"] == 1
     (tmp_path / "day").chmod(0o755)

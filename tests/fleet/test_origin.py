@@ -33,10 +33,25 @@ def test_lines_of_one_node_without_a_job_are_one_fault_until_a_minute_is_quiet()
     assert told(fleet([], rows)) == [("a", "x"), ("a", "x")]
 
 
-def test_nodes_without_a_job_are_faults_of_their_own() -> None:
-    rows = [("a", 1.0, "x", None), ("b", 1.0, "x", None)]
+def test_where_no_job_is_known_nodes_that_crash_within_a_minute_are_taken_for_one_jobs() -> None:
+    rows = [("b", 1.0, "x", None), ("a", 1.0 + 5 * SECOND, "x", None), ("c", 1.0 + 64 * SECOND, "x", None)]
+    later = [("d", 1.1, "x", None), ("e", 1.0, "y", None)]
 
-    assert sorted(told(fleet([], rows))) == [("a", "x"), ("b", "x")]
+    assert told(fleet([], [*rows, *later])) == [("b", "x"), ("e", "y"), ("d", "x")]
+
+
+def test_a_lemon_in_a_loop_without_a_job_swallows_nobody_elses_crash() -> None:
+    loop = [("a", 1.0 + i * 61 * SECOND, "x", None) for i in range(100)]
+    others = [(f"n{i}", 1.0 + (30 + i * 610) * SECOND, "x", None) for i in range(3, 10)]
+
+    assert {node for node, _ in told(fleet([], [*loop, *others]))} == {"a", *(f"n{i}" for i in range(3, 10))}
+
+
+def test_a_jobs_nodes_are_one_fault_without_its_number_though_the_first_of_them_crashed_before() -> None:
+    before = [("a", 0.5, "x", None)]
+    job = [(node, 1.0 + i * SECOND, "x", None) for i, node in enumerate("abcd")]
+
+    assert told(fleet([], [*before, *job])) == [("a", "x"), ("a", "x")]
 
 
 def test_a_lemon_is_one_unit_of_evidence_however_often_it_crashes() -> None:

@@ -87,7 +87,7 @@ class Tailing(RuleBasedStateMachine):
                 return  # the file may have been closed already
             self._write(writer, count, cut if linked else 0)
             if not linked:
-                self.node.poll(10.0).poll().commit()  # an idle log is looked at every ten seconds
+                self.node.poll(10.0).poll().commit()  # where inotify tells, an idle log is looked at every ten seconds
 
     @rule(name=NAMES)
     def link(self, name: str) -> None:

@@ -18,10 +18,12 @@ class Engine(Protocol):
 
     `width` is how many batches may be under way or wait; `span_bytes` the length of a part of a large log. A batch has
     `batch_bytes`, and where `batch_seconds` is not 0, as many as a worker was seen to read in that time.
+    No fewer than `refill` batches are sent at a time while others are under way.
     `remote`: the workers are on other machines, which are named where a log cannot be read.
     """
 
     width: int
+    refill: int
     span_bytes: int
     batch_bytes: int
     batch_seconds: float

@@ -1,0 +1,71 @@
+"""Files below folders, in order. A folder may hold a million, so its names are kept as a few pieces of bytes, not as
+objects: 30 MB of them for names of 28 characters, where a list of entries takes 300.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Iterable, Iterator
+
+RUN = 4096  # names that are sorted at a time
+
+_FOLDER, _FILE = b"\0d", b"\0f"  # behind a name, so that names sort alone: none holds a NUL
+
+
+def files_below(folder: str) -> Iterator[str | OSError]:
+    """All files below a folder, sorted by name, folders among them; the error of a folder that cannot be listed, with its
+    name. Links to folders are not followed: they may lead round in a circle.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            runs = list(_runs(_marked(entries)))
+    except OSError as error:
+        yield error
+        return
+    for name, kind in heapq.merge(*map(_entries, runs)):
+        path = os.path.join(folder, os.fsdecode(name))
+        if kind == _FOLDER:
+            yield from files_below(path)
+        else:
+            yield path
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether `files_below` finds a path in a folder: it must not lead over links."""
+    above = os.path.join(folder, "")
+    if not path.startswith(above):
+        return False
+    at = path.find(os.sep, len(above))
+    while at >= 0:
+        if os.path.islink(path[:at]):
+            return False
+        at = path.find(os.sep, at + 1)
+    return True
+
+
+def _marked(entries: Iterable[os.DirEntry[str]]) -> Iterator[bytes]:
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield os.fsencode(entry.name) + _FOLDER
+        elif entry.is_file():
+            yield os.fsencode(entry.name) + _FILE
+
+
+def _runs(marked: Iterable[bytes]) -> Iterator[bytes]:
+    """Sorted runs, each in one piece."""
+    run: list[bytes] = []
+    for entry in marked:
+        run.append(entry)
+        if len(run) == RUN:
+            yield b"".join(sorted(run))
+            run = []
+    yield b"".join(sorted(run))
+
+
+def _entries(run: bytes) -> Iterator[tuple[bytes, bytes]]:
+    at = 0
+    while at < len(run):
+        end = run.index(b"\0", at)
+        yield run[at:end], run[end : end + 2]
+        at = end + 2

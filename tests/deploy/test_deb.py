@@ -1,0 +1,172 @@
+"""The Debian package on a bare Debian: installed, run, scraped, upgraded, removed and purged."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import eventually
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "deploy/deb/build.py"
+TOOLS = ("dpkg-deb", "dpkg-shlibdeps", "help2man", "debootstrap", "unshare", "chroot")
+MISSING = [tool for tool in TOOLS if not shutil.which(tool)]
+CRASH = "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.\n"
+
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.deploy,
+    pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it installs into a root of its own"),
+]
+
+
+def said(*command: str | Path) -> str:
+    """What a command says. It must do well."""
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, f"{command}: {done.stdout}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The node's package, of this checkout."""
+    folder = tmp_path_factory.mktemp("deb")
+    said(sys.executable, "-P", "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, ROOT)
+    (wheel,) = folder.glob("*.whl")
+    said(sys.executable, "-P", BUILD, wheel, folder, "gpufault")
+    (built,) = folder.glob("*.deb")
+    return built
+
+
+class Bare:
+    """A Debian of its essential packages and apt, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        sites = said(
+            "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", f"Codename: {_codename()}"
+        )
+        said("debootstrap", "--variant=minbase", _codename(), folder, sites.split()[0])
+        shutil.copy("/etc/resolv.conf", folder / "etc/resolv.conf")
+
+    def inside(self, *command: str, user: str = "root") -> list[str]:
+        """The command that runs another one in there, with a /proc that goes with it."""
+        enter = 'mount -t proc proc "$0/proc" && exec chroot --userspec="$1" "$0" "${@:2}"'
+        path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+        return ["unshare", "--mount", "bash", "-c", enter, str(self.folder), user, "env", "-i", path, *command]
+
+    def said(self, *command: str) -> str:
+        return said(*self.inside("env", "DEBIAN_FRONTEND=noninteractive", *command))
+
+    def has(self, path: str) -> bool:
+        return os.path.lexists(self.folder / path.lstrip("/"))
+
+
+def _codename() -> str:
+    lines = Path("/etc/os-release").read_text().splitlines()
+    return next(line.partition("=")[2] for line in lines if line.startswith("VERSION_CODENAME="))
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Bare:
+    folder = tmp_path_factory.mktemp("bare")
+    for above in (folder, *folder.parents[:2]):  # the daemon's user has to get in
+        above.chmod(0o755)
+    return Bare(folder)
+
+
+@contextmanager
+def daemon(bare: Bare) -> Iterator[str]:
+    """The daemon as its user, as its unit starts it; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = bare.inside("gpufault", "run", f"--web.listen-address={address}", user="gpufault:gpufault")
+    process = subprocess.Popen(command)
+    try:
+        eventually(lambda: _answers(address), seconds=60)
+        yield address
+    finally:
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+
+
+def _answers(address: str) -> bool:
+    try:
+        return "healthy" in scrape(address, "/-/healthy")
+    except OSError:
+        return False
+
+
+def scrape(address: str, path: str = "/metrics") -> str:
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+        return answer.read().decode()
+
+
+def lines_seen(address: str) -> float:
+    text = scrape(address)
+    start = 'gpufault_lines_matched_total{signature="torch_oom",source="job"} '
+    return next(float(line.removeprefix(start)) for line in text.splitlines() if line.startswith(start))
+
+
+@pytest.mark.skipif(not shutil.which("lintian"), reason="no lintian")
+def test_lintian_finds_no_error(package: Path) -> None:
+    said("lintian", "--allow-root", "--fail-on=error", package)
+
+
+def test_a_node_is_installed_runs_is_upgraded_and_leaves_nothing_when_purged(
+    bare: Bare, package: Path, tmp_path: Path
+) -> None:
+    shutil.copy(package, bare.folder / "tmp/gpufault.deb")
+    bare.said("apt-get", "install", "--quiet", "--yes", "--no-install-recommends", "/tmp/gpufault.deb")
+    assert bare.said("gpufault", "--version").startswith("gpufault ")
+    assert "is valid" in bare.said("gpufault", "run", "--config.check")
+    assert bare.said("stat", "--format=%U:%G %a", "/var/lib/gpufault").strip() == "gpufault:gpufault 700"
+    assert bare.has("/lib/systemd/system/gpufault.service")
+    assert bare.has("/usr/lib/gpufault/slurm/health-check")
+
+    config = bare.folder / "etc/gpufault/config.yaml"
+    config.write_text("sources: [{kind: files, paths: [/var/log/jobs/*.log]}]  # ours\n")
+    log = bare.folder / "var/log/jobs/slurm-7.log"
+    log.parent.mkdir()
+    with daemon(bare) as address:
+        assert lines_seen(address) == 0.0
+        log.write_text(CRASH)
+        eventually(lambda: lines_seen(address) == 1.0 or None)
+
+    newer = tmp_path / "newer"
+    said("dpkg-deb", "--raw-extract", package, newer)
+    control = newer / "DEBIAN/control"
+    control.write_text(control.read_text().replace("Version: ", "Version: 1:", 1))
+    said("dpkg-deb", "--root-owner-group", "-Znone", "--build", newer, bare.folder / "tmp/newer.deb")
+    bare.said("dpkg", "--install", "/tmp/newer.deb")
+    assert "Version: 1:" in bare.said("dpkg", "--status", "gpufault")
+    assert config.read_text().endswith("# ours\n")
+    with daemon(bare) as address:
+        assert lines_seen(address) == 1.0
+        with log.open("a") as more:
+            more.write(CRASH)
+        eventually(lambda: lines_seen(address) == 2.0 or None)
+
+    bare.said("dpkg", "--remove", "gpufault")
+    assert not bare.has("/usr/bin/gpufault")
+    assert not bare.has("/usr/lib/gpufault")
+    assert bare.has("/etc/gpufault/config.yaml")
+    assert bare.has("/var/lib/gpufault/state.sqlite")
+    bare.said("dpkg", "--purge", "gpufault")
+    left = [
+        str(path)
+        for path in bare.folder.rglob("*gpufault*")
+        if "/tmp/" not in str(path.relative_to(bare.folder.parent))
+    ]
+    assert [path for path in left if not path.endswith("/tmp/gpufault.deb")] == []
+    assert "gpufault" not in (bare.folder / "etc/passwd").read_text()
