@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help test torture deploy-test soak demo lint format types docs wheel deb lock bench clean
+.PHONY: help test torture deploy-test go-tools soak demo lint format types docs wheel deb lock bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -28,8 +28,24 @@ test: $(INSTALLED)/.ready ## every test that is not heavy, on the installed whee
 torture: $(INSTALLED)/.ready ## hostile scenarios against the real daemon, a thousand kills among them; half an hour
 	GPUFAULT_TORTURE_KILLS=1000 PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m torture $(ARGS)
 
-deploy-test: $(INSTALLED)/.ready ## what deploy/ ships, with the real Prometheus, Alertmanager, Slurm, Helm where they are installed
+deploy-test: $(INSTALLED)/.ready go-tools ## what deploy/ ships, with the real Prometheus, Alertmanager, Slurm, Helm where they are installed
 	PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m deploy $(ARGS)
+
+# Their modules are pinned by version here, and by hash in the checksum database that go asks.
+TOOLS := .tools/helm@v3.22.0 .tools/kustomize@v5.8.1 .tools/operator
+
+go-tools: $(if $(shell go version 2>&1 | grep -E 'go1\.(2[6-9]|[3-9][0-9])'),$(TOOLS)) ## Helm and kustomize from their Go modules, for deploy-test; nothing without Go 1.26
+
+.tools/helm@%:
+	GOBIN='$(abspath $(@D))' go install helm.sh/helm/v3/cmd/helm@$*
+	mv $(@D)/helm $@
+
+.tools/kustomize@%:
+	GOBIN='$(abspath $(@D))' go install sigs.k8s.io/kustomize/kustomize/v5@$*
+	mv $(@D)/kustomize $@
+
+.tools/operator: $(wildcard tests/deploy/operator/*)
+	go build -C tests/deploy/operator -o '$(abspath $@)'
 
 demo: $(INSTALLED)/.ready ## daemon, correlator and page on this machine: no GPU, no root
 	$(INSTALLED)/bin/gpufault demo $(ARGS)
@@ -55,9 +71,10 @@ wheel: dist/.built ## the wheel, in dist/
 deb: $(INSTALLED)/.ready ## Debian packages of the node daemon and of the correlator, in dist/, for this Debian's Python
 	$(INSTALLED)/bin/python -P deploy/deb/build.py dist/*.whl dist
 
-lock: $(DEV)/bin/uv ## renew both lock files from pyproject.toml
-	$(DEV)/bin/$(LOCK) --output-file requirements.lock
-	$(DEV)/bin/$(LOCK) --output-file requirements-dev.lock --group dev --constraints requirements.lock
+lock: $(DEV)/bin/uv ## renew the lock files from pyproject.toml
+	$(DEV)/bin/$(LOCK) pyproject.toml --all-extras --output-file requirements.lock
+	$(DEV)/bin/$(LOCK) pyproject.toml --all-extras --output-file requirements-dev.lock --group dev --constraints requirements.lock
+	$(DEV)/bin/$(LOCK) --output-file requirements-image.lock --group image --constraints requirements-dev.lock
 
 bench: $(INSTALLED)/.ready ## the benchmarks, on the installed wheel
 	$(if $(wildcard benchmarks/__main__.py),$(INSTALLED)/bin/python benchmarks $(ARGS),@echo 'no benchmarks yet')
@@ -66,11 +83,11 @@ soak: $(INSTALLED)/.ready ## the daemon under steady work for half an hour; ARGS
 	$(INSTALLED)/bin/python benchmarks/soak.py $(ARGS)
 
 clean: ## remove what make made, environments included
-	rm -rf $(DEV) dist .bench .state .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(DEV) .tools dist .bench .state .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 # --universal: one file for every Python from 3.11 on and for x86_64 and aarch64. No index is written down:
 # a mirror is the business of the machine that installs, the hashes hold wherever the files come from.
-LOCK = uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --upgrade \
+LOCK = uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --quiet
 
 $(DEV)/.locked $(INSTALLED)/.locked: requirements-dev.lock

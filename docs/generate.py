@@ -218,7 +218,47 @@ Of the environment, causes ask for:
 {logs}"""
 
 
-GENERATED = {"metrics.md": metrics, "configuration.md": configuration, "facts.md": facts}
+CHART = "../deploy/helm/gpufault/values.schema.json"
+CONFIGURATIONS = (Config, FleetConfig)  # what a key of the chart holds whole
+
+
+def chart_schema() -> str:
+    """The schema of the Helm chart's values: what is written there, with `$defs` made anew of the configurations."""
+    schema = json.loads((FOLDER / CHART).read_text(encoding="utf-8"))
+    schema["$defs"] = {}
+    for model in CONFIGURATIONS:
+        own = _plain(model.model_json_schema())
+        parts = own.pop("$defs")
+        text = json.dumps({model.__name__: own, **{f"{model.__name__}.{name}": part for name, part in parts.items()}})
+        schema["$defs"] |= json.loads(text.replace('"#/$defs/', f'"#/$defs/{model.__name__}.'))
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def _plain(schema: Any) -> Any:
+    """Without titles and defaults, and a choice by `kind` as conditions: Helm then tells what is wrong with the one that
+    was meant, and not that none of three fits.
+    """
+    if isinstance(schema, list):
+        return [_plain(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "discriminator" in schema:
+        kinds = schema["discriminator"]["mapping"]
+        chosen = [
+            {"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}, "then": {"$ref": ref}}
+            for kind, ref in kinds.items()
+        ]
+        return {"type": "object", "required": ["kind"], "properties": {"kind": {"enum": list(kinds)}}, "allOf": chosen}
+    own = {key: value for key, value in schema.items() if key not in ("default", "properties")}
+    if isinstance(own.get("title"), str):
+        del own["title"]
+    plain = {key: _plain(value) for key, value in own.items()}
+    if "properties" in schema:
+        plain["properties"] = {name: _plain(value) for name, value in schema["properties"].items()}
+    return plain
+
+
+GENERATED = {"metrics.md": metrics, "configuration.md": configuration, "facts.md": facts, CHART: chart_schema}
 
 if __name__ == "__main__":
     for name, text in GENERATED.items():

@@ -15,7 +15,7 @@ from exporter.core.problems import InvalidInput
 from exporter.core.validation import LocatedError, validation_problems
 from exporter.core.yamltext import parse
 from exporter.outputs.config import OutputsConfig
-from exporter.settings import AbsolutePath, Bytes, Glob, Seconds, Section, size
+from exporter.settings import WRITTEN_SIZE, AbsolutePath, Bytes, Glob, Seconds, Section, size
 
 DEFAULT_FILE = Path("/etc/gpufault/config.yaml")
 
@@ -108,7 +108,7 @@ class JournalConfig(Section):
 
 
 class LimitsConfig(Section):
-    line_bytes: Annotated[int, BeforeValidator(size), Field(ge=16384, le=16 << 20)] = 1 << 20
+    line_bytes: Annotated[int, BeforeValidator(size), Field(ge=16384, le=16 << 20), WRITTEN_SIZE] = 1 << 20
     open_files: int = Field(default=1024, ge=8)
     label_values: int = Field(default=200, ge=10)
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)(ms|s|m|h|d)\Z")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -40,10 +40,16 @@ def _path(value: Any) -> Any:
     return Path(_absolute(value)) if isinstance(value, str) else value
 
 
-Seconds = Annotated[float, BeforeValidator(duration), Field(gt=0)]
-Bytes = Annotated[int, BeforeValidator(size), Field(gt=0)]
-AbsolutePath = Annotated[Path, BeforeValidator(_path)]
-Glob = Annotated[str, AfterValidator(_absolute)]
+# What is written, for those who check it before we see it: the Helm chart's schema is made of these. A size is a text
+# there, since Helm prints 268435456 as 2.68435456e+08.
+_WRITTEN_DURATION = WithJsonSchema({"type": "string", "pattern": r"^[0-9]{1,15}(\.[0-9]{1,15})?(ms|s|m|h|d)$"})
+WRITTEN_SIZE = WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,15}(B|KiB|MiB|GiB)?$"})
+_WRITTEN_PATH = WithJsonSchema({"type": "string", "pattern": "^/"})
+
+Seconds = Annotated[float, BeforeValidator(duration), Field(gt=0), _WRITTEN_DURATION]
+Bytes = Annotated[int, BeforeValidator(size), Field(gt=0), WRITTEN_SIZE]
+AbsolutePath = Annotated[Path, BeforeValidator(_path), _WRITTEN_PATH]
+Glob = Annotated[str, AfterValidator(_absolute), _WRITTEN_PATH]
 
 
 class Section(BaseModel):

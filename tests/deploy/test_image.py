@@ -1,9 +1,16 @@
 """The Dockerfile, read as text: no engine is needed to see that what it copies is there and gets past .dockerignore."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
+from exporter import __version__
+
 ROOT = Path(__file__).parents[2]
+HADOLINT = Path(sys.executable).with_name("hadolint")
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", "")
 RUNTIME = DOCKERFILE.rpartition("\nFROM ")[2]
 
@@ -17,18 +24,37 @@ def test_everything_that_is_copied_is_in_the_build_context() -> None:
 
 
 def test_both_stages_have_the_interpreter_in_the_same_place() -> None:
-    images = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
-    assert len(images) == 2
-    assert len(set(images)) == 1
+    assert re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE) == ["${BASE_IMAGE}"] * 2
+    (base,) = re.findall(r"^ARG BASE_IMAGE=(\S+)", DOCKERFILE, re.MULTILINE)
+    assert re.fullmatch(r"docker\.io/library/python:3\.\d+-slim-\w+", base)
 
 
 def test_the_daemon_runs_as_nobody_and_stops_on_sigterm() -> None:
-    for instruction in ("USER 65534:65534", "EXPOSE 9873", "STOPSIGNAL SIGTERM", 'ENTRYPOINT ["gpufault"]'):
+    for instruction in (
+        "USER 65534:65534",
+        "STOPSIGNAL SIGTERM",
+        'ENTRYPOINT ["gpufault"]',
+        f"ARG VERSION={__version__}",
+    ):
         assert f"\n{instruction}\n" in RUNTIME
-    assert "HEALTHCHECK" not in RUNTIME  # the kubelet ignores it; /-/healthy is there for probes
+
+
+def test_its_health_is_asked_for_by_what_is_in_it() -> None:
+    (asks,) = re.findall(r"^HEALTHCHECK .* CMD (\[.*\])$", RUNTIME, re.MULTILINE)
+    interpreter, isolated, script, address = re.findall(r'"([^"]+)"', asks)
+    assert (interpreter, isolated) == ("/opt/gpufault/bin/python", "-I")
+    assert f"COPY deploy/image/ask.py {script}\n" in DOCKERFILE
+    assert address == "127.0.0.1:9873/-/healthy"
+    assert "\nEXPOSE 9873 " in RUNTIME
+
+
+@pytest.mark.skipif(not HADOLINT.exists(), reason="no hadolint: it comes with the development packages on Linux")
+def test_hadolint_has_nothing_to_say() -> None:
+    done = subprocess.run([HADOLINT, ROOT / "Dockerfile"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def test_every_package_comes_by_its_hash() -> None:
-    installs = [part for part in re.split(r"\n|&&", DOCKERFILE) if " install " in part and "pip" in part]
+    installs = [part for part in re.split(r"\n|&&", DOCKERFILE) if "install " in part and "pip" in part]
     assert installs
     assert [part for part in installs if "--require-hashes" not in part and "--no-index" not in part] == []

@@ -10,6 +10,7 @@ import threading
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,10 +24,12 @@ from exporter.fleet.founding import CASES
 from exporter.fleet.history import load
 from exporter.fleet.journals import write_openmetrics
 from exporter.fleet.promapi import NoAnswer, connect
-from exporter.fleet.simulate import simulate
+from exporter.fleet.simulate import Fleet, simulate
+from tests.e2e.conftest import eventually
 
 from .small import WEEK
 
+needs_prometheus = pytest.mark.skipif(not shutil.which("promtool"), reason="needs prometheus (apt install prometheus)")
 Asked = list[tuple[str, dict[str, str], dict[str, str]]]
 
 
@@ -123,39 +126,65 @@ def test_an_address_without_scheme_is_told_with_what_to_write(capsys: pytest.Cap
     assert "http://" in capsys.readouterr().err
 
 
-@pytest.mark.heavy
-@pytest.mark.skipif(not shutil.which("promtool"), reason="needs prometheus (apt install prometheus)")
-def test_a_real_prometheus_shows_what_the_journals_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Fleet, Path]:
+    """A fleet of 200 nodes, and the data of a Prometheus that has scraped it."""
+    folder = tmp_path_factory.mktemp("history")
     case = CASES["miopen_backward_weights_rocm_6_3_0"]
     fleet = simulate(replace(case, nodes=200, rate=500, facts=6, signatures=3, days=1.5, reimaged=0.5))
-    with open(tmp_path / "history.txt", "w") as file:
+    with open(folder / "history.txt", "w") as file:
         write_openmetrics(fleet, file)
-    subprocess.run(
-        ["promtool", "tsdb", "create-blocks-from", "openmetrics", "history.txt", "data"],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-    )
-    (tmp_path / "prometheus.yml").write_text("global: {scrape_interval: 5m}\n")
+    command = [
+        "promtool",
+        "tsdb",
+        "create-blocks-from",
+        "--max-block-duration=54h",
+        "openmetrics",
+        "history.txt",
+        "data",
+    ]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    (folder / "prometheus.yml").write_text("global: {scrape_interval: 5m}\n")
+    return fleet, folder
+
+
+@contextmanager
+def prometheus(folder: Path, *flags: str) -> Iterator[str]:
+    """A real one over that data; its address."""
     with socket.create_server(("127.0.0.1", 0)) as held:
         url = f"http://127.0.0.1:{held.getsockname()[1]}"
     served = subprocess.Popen(
-        ["prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data",
-         "--storage.tsdb.retention.time=50y", f"--web.listen-address={url[7:]}", "--log.level=error"]
+        ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+         "--storage.tsdb.retention.time=50y", f"--web.listen-address={url[7:]}", "--log.level=error", *flags]
     )  # fmt: skip
+
+    def ready() -> bool | None:
+        try:
+            with urllib.request.urlopen(f"{url}/-/ready", timeout=1):
+                return True
+        except OSError:
+            return None
+
     try:
-        ready = threading.Event()
-        for _ in range(300):
-            try:
-                with urllib.request.urlopen(f"{url}/-/ready", timeout=1):
-                    break
-            except OSError:
-                ready.wait(0.1)
-        window = ("--start", str(fleet.window.start), "--end", str(fleet.window.end))
-        assert main(["correlate", "--format", "json", "--prometheus", url, *window]) == 1
+        eventually(ready, seconds=60)
+        yield url
     finally:
         served.terminate()
         served.wait()
+
+
+def span(fleet: Fleet) -> tuple[str, ...]:
+    return "--start", str(fleet.window.start), "--end", str(fleet.window.end)
+
+
+@pytest.mark.heavy
+@needs_prometheus
+def test_a_real_prometheus_shows_what_the_journals_show(
+    scraped: tuple[Fleet, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet, folder = scraped
+    with prometheus(folder) as url:
+        assert main(["correlate", "--format", "json", "--prometheus", url, *span(fleet)]) == 1
     found = json.loads(capsys.readouterr().out)
     own = correlate(fleet.observed, fleet.window)
 
@@ -163,3 +192,18 @@ def test_a_real_prometheus_shows_what_the_journals_show(tmp_path: Path, capsys: 
     assert found["complete"] is True
     assert (found["nodes"], found["incidents"]) == (own.nodes, own.incidents)
     assert abs(found["findings"][0]["observed"] - own.findings[0].observed) <= 2  # crashes of one scrape are one job
+
+
+@pytest.mark.heavy
+@needs_prometheus
+def test_a_prometheus_that_may_not_look_at_so_much_gives_a_refusal_and_no_all_clear(
+    scraped: tuple[Fleet, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet, folder = scraped
+    with prometheus(folder, "--query.max-samples=300") as url:
+        assert main(["correlate", "--format", "json", "--prometheus", url, *span(fleet)]) == 3
+    told = capsys.readouterr()
+
+    assert told.out == ""
+    assert "too many samples" in told.err
+    assert "the query was" in told.err

@@ -92,12 +92,12 @@ class Torture:
             time.sleep(0.02)
         return self
 
-    def exact(self) -> None:
+    def exact(self, last: str = "last.log") -> None:
         """Nothing is lost and nothing is counted twice, now and after every file has been looked at anew."""
         self.all_counted()
         assert self.counted() == self.written
         self.node.stop()
-        self.write(self.logs / "last.log", 10)
+        self.write(self.logs / last, 10)
         self.node.start()
         self.all_counted()
         assert self.counted() == self.written

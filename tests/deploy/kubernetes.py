@@ -1,0 +1,113 @@
+"""Helm and kustomize as `make go-tools` builds them, what they render, and the schemas that it is held against."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from kubernetes_validate import utils as schemas
+from referencing import Registry, Resource
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy/helm/gpufault"
+KUSTOMIZE = ROOT / "deploy/kustomize"
+
+OLDEST, NEWEST = "1.25", "1.37"
+# A field came with 1.30 (appArmorProfile) and one with 1.31 (recursiveReadOnly), where the chart asks for the version.
+VERSIONS = (OLDEST, "1.29", "1.30", "1.31", NEWEST)
+# Its API is nobody's schema: tests/deploy/operator decodes it into the operator's own types.
+OPERATOR = "monitoring.coreos.com/v1"
+
+Object = dict[str, Any]
+
+
+def _tool(name: str) -> Path | None:
+    built = sorted((ROOT / ".tools").glob(f"{name}@*")) or sorted((ROOT / ".tools").glob(name))
+    found = shutil.which(name)
+    return built[-1] if built else Path(found) if found else None
+
+
+HELM, KUSTOMIZE_TOOL, OPERATOR_TYPES = _tool("helm"), _tool("kustomize"), _tool("operator")
+needs_helm = pytest.mark.skipif(HELM is None, reason="no helm; with Go, make go-tools builds it")
+needs_kustomize = pytest.mark.skipif(KUSTOMIZE_TOOL is None, reason="no kustomize; with Go, make go-tools builds it")
+needs_operator = pytest.mark.skipif(OPERATOR_TYPES is None, reason="no Go: make go-tools builds the decoder with it")
+
+
+def run(*command: str | Path, said: str | None = None) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr."""
+    done = subprocess.run([str(part) for part in command], input=said, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def template(*options: str | Path, version: str = NEWEST, chart: Path = CHART) -> tuple[int, str, str]:
+    """`helm template` as for an install into namespace gpu."""
+    assert HELM
+    return run(HELM, "template", "gpu", chart, "--namespace", "gpu", "--kube-version", version, *options)
+
+
+@functools.cache
+def rendered(mode: str, version: str = NEWEST) -> str:
+    """The chart with ci/MODE-values.yaml."""
+    code, text, error = template("--values", CHART / f"ci/{mode}-values.yaml", version=version)
+    assert code == 0, error
+    return text
+
+
+@functools.cache
+def built(overlay: str) -> str:
+    """A folder of deploy/kustomize."""
+    assert KUSTOMIZE_TOOL
+    code, text, error = run(KUSTOMIZE_TOOL, "build", KUSTOMIZE / overlay)
+    assert code == 0, error
+    assert error == ""
+    return text
+
+
+def objects(text: str) -> list[Object]:
+    return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
+
+
+def only(text: str, kind: str, name: str | None = None) -> Object:
+    """The one object of a kind, and of a name."""
+    (found,) = [o for o in objects(text) if o["kind"] == kind and name in (None, o["metadata"]["name"])]
+    return found
+
+
+def pods(text: str) -> Iterator[tuple[str, Object]]:
+    """(kind and name, pod spec) of everything that runs."""
+    for item in objects(text):
+        spec = item if item["kind"] == "Pod" else item.get("spec", {}).get("template", {})
+        if "containers" in spec.get("spec", {}):
+            yield f"{item['kind']}/{item['metadata']['name']}", spec["spec"]
+
+
+def violations(text: str, version: str) -> list[str]:
+    """What the API of a version of Kubernetes would refuse, unknown fields included."""
+    told = []
+    for item in objects(text):
+        if item["apiVersion"] == OPERATOR:
+            continue
+        errors = _validator(item["kind"], item["apiVersion"], version).iter_errors(item)
+        told += [f"{item['kind']} {item['metadata']['name']} {e.json_path}: {e.message}" for e in errors]
+    return told
+
+
+@functools.cache
+def _validator(kind: str, api_version: str, version: str) -> Draft202012Validator:
+    group, _, name = api_version.rpartition("/")
+    file = "-".join(part for part in (kind.lower(), group.partition(".")[0], name) if part)
+    schema = schemas.schema_contents(f"kubernetes-json-schema/v{version}.0-local-strict/{file}.json", version)
+    return Draft202012Validator(schema, registry=_definitions(version))
+
+
+@functools.cache
+def _definitions(version: str) -> Registry[Any]:
+    text = schemas.schema_contents(f"kubernetes-json-schema/v{version}.0-local-strict/_definitions.json", version)
+    return Resource.from_contents(text) @ Registry()

@@ -1,0 +1,144 @@
+"""What pods of the chart and of deploy/kustomize may do on a node: no more than is said in docs/install-kubernetes.md."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.deploy.kubernetes import (
+    CHART,
+    KUSTOMIZE,
+    Object,
+    built,
+    needs_helm,
+    needs_kustomize,
+    objects,
+    pods,
+    rendered,
+)
+
+CHARTS = [f"chart:{path.name.removesuffix('-values.yaml')}" for path in sorted((CHART / "ci").glob("*-values.yaml"))]
+BUILT = [f"kustomize:{path.parent.relative_to(KUSTOMIZE)}" for path in sorted(KUSTOMIZE.rglob("kustomization.yaml"))]
+PRIVILEGED = {"chart:privileged", "kustomize:overlays/kmsg-privileged"}
+SHIPPED = [
+    *(pytest.param(name, marks=needs_helm) for name in CHARTS),
+    *(pytest.param(name, marks=needs_kustomize) for name in BUILT),
+]
+pytestmark = [pytest.mark.deploy, pytest.mark.parametrize("shipped", SHIPPED)]
+
+STATE = "state"
+CAPABILITIES = {"DAC_READ_SEARCH", "SYSLOG"}
+
+
+def text_of(shipped: str) -> str:
+    how, _, name = shipped.partition(":")
+    return rendered(name) if how == "chart" else built(name)
+
+
+def containers(shipped: str) -> list[tuple[str, Object, Object]]:
+    """(name, pod, container) of all that runs, what prepares it included."""
+    found = [
+        (f"{name}/{container['name']}", pod, container)
+        for name, pod in pods(text_of(shipped))
+        for container in (*pod.get("initContainers", ()), *pod["containers"])
+    ]
+    assert found
+    return found
+
+
+def test_no_container_may_write_to_its_own_root(shipped: str) -> None:
+    assert [n for n, _, c in containers(shipped) if c["securityContext"]["readOnlyRootFilesystem"] is not True] == []
+
+
+def test_no_pod_has_a_token_or_rights_in_the_api(shipped: str) -> None:
+    assert [name for name, pod, _ in containers(shipped) if pod["automountServiceAccountToken"] is not False] == []
+    items = objects(text_of(shipped))
+    assert [i for i in items if i["kind"] == "ServiceAccount" and i["automountServiceAccountToken"] is not False] == []
+    assert [i["kind"] for i in items if i["kind"].endswith(("Role", "RoleBinding"))] == []
+
+
+def test_every_capability_is_dropped_but_the_two_that_reading_takes(shipped: str) -> None:
+    for name, pod, container in containers(shipped):
+        if shipped in PRIVILEGED and name.startswith("DaemonSet"):
+            continue
+        security = container["securityContext"]
+        allowed = CAPABILITIES | ({"SYS_PTRACE"} if pod.get("hostPID") else set())
+        if name.endswith("/own-state"):
+            allowed = {"CHOWN", "DAC_READ_SEARCH"}
+        assert security["privileged"] is False, name
+        assert security["capabilities"]["drop"] == ["ALL"], name
+        given = set(security["capabilities"].get("add", ()))
+        assert given <= (allowed if name.startswith("DaemonSet") else set()), name
+
+
+def test_nobody_gains_rights_unless_the_file_of_the_interpreter_gives_them(shipped: str) -> None:
+    may_gain = {
+        name for name, _, c in containers(shipped) if c["securityContext"]["allowPrivilegeEscalation"] is not False
+    }
+    if shipped in PRIVILEGED:
+        expected = {name for name, _, _ in containers(shipped) if name.startswith("DaemonSet")}
+    else:
+        expected = {n for n, _, c in containers(shipped) if "python-filecaps" in " ".join(c.get("command", ()))}
+    assert may_gain == expected
+
+
+def test_the_runtime_s_seccomp_profile_holds(shipped: str) -> None:
+    for name, pod, _ in containers(shipped):
+        profile = pod["securityContext"]["seccompProfile"]["type"]
+        assert profile == ("Unconfined" if shipped in PRIVILEGED and name.startswith("DaemonSet") else "RuntimeDefault")
+
+
+def test_folders_of_the_node_are_read_only_but_for_the_state(shipped: str) -> None:
+    for name, pod, container in containers(shipped):
+        of_the_node = {volume["name"]: volume["hostPath"] for volume in pod.get("volumes", ()) if "hostPath" in volume}
+        mounts = [mount for mount in container.get("volumeMounts", ()) if mount["name"] in of_the_node]
+        writable = [mount["name"] for mount in mounts if mount.get("readOnly") is not True]
+        assert set(writable) <= {STATE}, name
+        # a mount below a read-only one is still writable, unless this is said; what comes later excludes it
+        open_below = [m["name"] for m in mounts if m["name"] != STATE and "recursiveReadOnly" not in m]
+        assert [m for m in open_below if not m.startswith("extra-")] == [], name
+        # only our own folders are made where they are missing
+        made = {path["path"] for path in of_the_node.values() if path["type"] == "DirectoryOrCreate"}
+        assert made <= {"/var/lib/gpufault", "/run/log/journal"}, name
+        assert not {"/", "/etc", "/var/lib", "/var/lib/kubelet"} & {path["path"] for path in of_the_node.values()}, name
+
+
+def test_no_pod_shares_the_node_s_network_or_memory(shipped: str) -> None:
+    for name, pod, _ in containers(shipped):
+        assert not pod.get("hostNetwork"), name
+        assert not pod.get("hostIPC"), name
+        assert bool(pod.get("hostPID")) is (shipped == "chart:site" and name.startswith("DaemonSet")), name
+
+
+def test_only_the_daemon_is_root(shipped: str) -> None:
+    for name, pod, container in containers(shipped):
+        security = {**pod["securityContext"], **container["securityContext"]}
+        if not name.startswith("DaemonSet") or (
+            shipped == "chart:nonroot-filecaps" and not name.endswith("/own-state")
+        ):
+            assert (security["runAsNonRoot"], security["runAsUser"]) == (True, 65534), name
+
+
+def test_memory_is_bounded_and_processor_time_is_not(shipped: str) -> None:
+    for name, _, container in containers(shipped):
+        resources = container["resources"]
+        assert resources["limits"].keys() == {"memory"}, name
+        assert resources["requests"].keys() == {"cpu", "memory"}, name
+
+
+def test_a_tenth_of_the_nodes_is_updated_at_a_time(shipped: str) -> None:
+    sets = [item for item in objects(text_of(shipped)) if item["kind"] == "DaemonSet"]
+    assert [s["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] for s in sets] == ["10%"] * len(sets)
+
+
+def test_the_daemon_is_asked_over_http_whether_it_lives_and_sees(shipped: str) -> None:
+    for name, _, container in containers(shipped):
+        if not re.search(r"/(gpufault|fleet)$", name):
+            continue
+        for probe, path in (("livenessProbe", "/-/healthy"), ("readinessProbe", "/-/ready")):
+            asks = container[probe]
+            asked = (
+                asks["httpGet"]["path"] if "httpGet" in asks else "/" + asks["exec"]["command"][-1].partition("/")[2]
+            )
+            assert asked == path, name
