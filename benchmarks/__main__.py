@@ -2,8 +2,9 @@
 
 Writes logs below .bench/ and scans each with `gpufault scan` (every built-in signature), `rg -c -f`, `grep -c -E -f` and
 mtail (as many literals of the same signatures as the row says), in turn, each run a whole process on one core. Then the
-time to start, and what the daemon costs. Prints Markdown; --write puts it and its chart into docs/. Nothing gates on
-these figures: ratios of one run hold on any machine, MB/s do not.
+time to start, instructions, and what the daemon costs. Prints Markdown; --write puts it and its chart into docs/. Nothing
+gates on these figures: ratios of one run hold on any machine, MB/s do not. --ratios prints two of them beside those that
+docs/performance.md has, for CI's log.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # so that `python benchmarks` finds its own parts
 
-from benchmarks import daemon, programs  # noqa: E402
+from benchmarks import daemon, instructions, programs  # noqa: E402
 from benchmarks.chart import chart  # noqa: E402
 from benchmarks.logs import FOLDER, Log  # noqa: E402
 from benchmarks.programs import GPUFAULT, Run, run  # noqa: E402
@@ -29,7 +30,7 @@ from exporter import __version__, packs  # noqa: E402
 from exporter.core.pipeline import Pipeline  # noqa: E402
 
 PATTERNS = 100
-LARGE = 4  # times as large as the others is the first log, beside which the start matters less
+LARGE = 8  # times as large as the others is the first log, beside which the start matters less
 ROWS: tuple[tuple[Log, int], ...] = (
     (Log(), PATTERNS),
     (Log(), PATTERNS),
@@ -60,14 +61,15 @@ class Measured:
     start: list[Run]  # of ours on a log of one line
 
     def rate(self, program: str) -> float:
-        """MB/s of whole processes, the median."""
+        """MB for each second of CPU of whole processes, the median."""
         megabytes = programs.MTAIL_MEGABYTES if program == "mtail" else self.megabytes
-        return megabytes / statistics.median(run.seconds for run in self.runs[program])
+        return megabytes / statistics.median(run.cpu_seconds for run in self.runs[program])
 
     @property
     def rate_without_start(self) -> float:
         return self.megabytes / statistics.median(
-            max(run.seconds - start.seconds, 0.001) for run, start in zip(self.runs[OURS], self.start, strict=True)
+            max(run.cpu_seconds - start.cpu_seconds, 0.001)
+            for run, start in zip(self.runs[OURS], self.start, strict=True)
         )
 
 
@@ -76,17 +78,26 @@ def main() -> int:
     parser.add_argument("--megabytes", type=int, default=128)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="two rows, 32 MB, 3 runs")
+    parser.add_argument("--ratios", action="store_true", help="two ratios to ripgrep, beside the recorded ones")
     parser.add_argument("--write", action="store_true", help="put the result into docs/performance.md and .svg")
     options = parser.parse_args()
     if options.quick:
         options.megabytes, options.runs = 32, 3
     literals = [gate.literal.decode() for gate in Pipeline(packs.load()).matcher.gates["job"]]
+    if options.ratios:
+        print("".join(f"{line}\n" for line in ratios(literals)))
+        return 0
     measured = [
         row(log, evenly(literals, count), options.megabytes * (1 if number else LARGE), options.runs)
         for number, (log, count) in enumerate(ROWS)
         if not options.quick or number in QUICK
     ]
-    parts = [table(measured, options.runs, len(literals)), starting(options.runs), daemon.section(quick=options.quick)]
+    parts = [
+        table(measured, options.runs, len(literals)),
+        starting(options.runs),
+        instructions.section(),
+        daemon.section(quick=options.quick),
+    ]
     text = "".join(f"{line}\n" for part in parts for line in part)
     print(text)
     if options.write:
@@ -100,12 +111,13 @@ def main() -> int:
     return 0
 
 
-def row(log: Log, literals: Sequence[str], megabytes: int, runs: int) -> Measured:
-    """All programs over one log, in turn."""
+def row(log: Log, literals: Sequence[str], megabytes: int, runs: int, beside: Sequence[str] = PROGRAMS[1:]) -> Measured:
+    """Ours and the programs `beside` it over one log, in turn."""
     path = log.written(megabytes)
     one_line = FOLDER / "one-line.log"
     one_line.write_text("step 1\n")
-    commands = {OURS: programs.scan(path, log.source), **programs.greps(path, literals)}
+    greps = {name: command for name, command in programs.greps(path, literals).items() if name in beside}
+    commands = {OURS: programs.scan(path, log.source), **greps}
     run(["cat", str(path)])  # the page cache is as warm for the first as for the last
     found: dict[str, list[Run]] = {name: [] for name in commands}
     start = []
@@ -113,7 +125,7 @@ def row(log: Log, literals: Sequence[str], megabytes: int, runs: int) -> Measure
         for name, command in commands.items():
             found[name].append(run(command))
         start.append(run(programs.scan(one_line, log.source)))
-    slowest = programs.mtail(log, literals)
+    slowest = programs.mtail(log, literals) if "mtail" in beside else None
     if slowest:
         found["mtail"] = [slowest]
     size = path.stat().st_size / 1e6
@@ -123,8 +135,9 @@ def row(log: Log, literals: Sequence[str], megabytes: int, runs: int) -> Measure
 def table(measured: Sequence[Measured], runs: int, literals: int) -> Iterator[str]:
     """Rates and ratios."""
     yield f"## Scan: one core, median of {runs} runs in turn\n"
-    yield f"MB/s of whole processes. Ours looks for all {literals} literals of its signatures in each row, finds, joins and"
-    yield f"diagnoses; the others count lines with one of the row's literals (mtail: {programs.MTAIL_MEGABYTES} MB, once).\n"
+    yield f"MB for each second of CPU of whole processes. Ours looks for all {literals} literals of its signatures in each row,"
+    yield "finds, joins and diagnoses; the others count lines with one of the row's literals (mtail: "
+    yield f"{programs.MTAIL_MEGABYTES} MB, once).\n"
     yield "![MB/s by log and program](performance.svg)\n"
     yield "| log, literals of the others | ours | without start | peak MiB | rg | grep -E | mtail | ours / rg | ours / mtail |"
     yield "|---|---|---|---|---|---|---|---|---|"
@@ -144,6 +157,16 @@ def table(measured: Sequence[Measured], runs: int, literals: int) -> Iterator[st
     yield ""
 
 
+def ratios(literals: Sequence[str]) -> Iterator[str]:
+    """What is asked after each change: a regression shows as a ratio well below the recorded one."""
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    yield "ours / rg, MB for each second of CPU, median of 3 runs in turn:"
+    for log in (Log(), Log(hits=0.2)):
+        m = row(log, evenly(literals, PATTERNS), 128, 3, beside=("rg",))
+        recorded = re.search(rf"^\| {re.escape(m.name)} \|(?:[^|]*\|){{6}}\s*([\d.e+-]+) \|", page, re.MULTILINE)
+        yield f"  {m.name}: {m.rate(OURS) / m.rate('rg'):.2g}, recorded {recorded[1] if recorded else 'nowhere'}"
+
+
 def evenly(literals: Sequence[str], count: int) -> list[str]:
     """So many of the literals, from all over them."""
     return list(literals[:: max(1, len(literals) // count)][:count])
@@ -154,7 +177,7 @@ def starting(runs: int) -> Iterator[str]:
     one_line = FOLDER / "one-line.log"
     yield "## Start\n"
     for name, command in (("--help", [GPUFAULT, "--help"]), ("scan", programs.scan(one_line, "job"))):
-        seconds = statistics.median(run(command).seconds for _ in range(runs))
+        seconds = statistics.median(run(command).wall_seconds for _ in range(runs))
         yield f"- `gpufault {name}`{' of one line' if name == 'scan' else ''}: {seconds * 1000:.0f} ms"
     yield ""
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from benchmarks import programs
 from benchmarks.logs import FOLDER, Log
 
-MEGABYTES = (1, 3)  # what lies between them is work alone, without the start and what only a first crash line needs
+MEGABYTES = (4, 8)  # what lies between them is work alone, without the start and what only the first crashes need
 LOGS = (Log(), Log(hits=0.2), Log("CRI", hits=0.2), Log("kernel", hits=0.2))
 
 

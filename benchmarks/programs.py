@@ -22,9 +22,10 @@ _CORE = "0"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One whole process."""
+    """One whole process: what it took of the CPU, and from its start to its end."""
 
-    seconds: float
+    cpu_seconds: float
+    wall_seconds: float
     peak_mib: float
 
 
@@ -37,7 +38,7 @@ def run(command: Sequence[str]) -> Run:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode not in (0, 1) or (process.returncode and command[0] == "mtail"):  # grep: 1 is nothing found
         raise RuntimeError(f"{command[0]} ended with {process.returncode}")
-    return Run(time.perf_counter() - started, usage.ru_maxrss / 1024)
+    return Run(usage.ru_utime + usage.ru_stime, time.perf_counter() - started, usage.ru_maxrss / 1024)
 
 
 def scan(log: Path, source: str) -> list[str]:
