@@ -1,10 +1,12 @@
-"""Puts into the chart and the overlays what they hold copies of, each from its one source: `python deploy/render.py`.
+"""Writes the dashboards, and into chart and overlays what they hold copies of: `python deploy/render.py`.
 
-A test holds them equal.
+A test holds all of it to its sources.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 import textwrap
 from pathlib import Path
 
@@ -21,15 +23,22 @@ metadata:
 spec:
 """
 
+sys.path.insert(0, str(DEPLOY / "grafana"))
+from dashboards import DASHBOARDS  # noqa: E402 - beside the JSON that it makes, and no part of the package
+
 
 def rendered() -> dict[Path, str]:
-    """The copies, and what they are to say. Helm reads only what lies in the chart, kustomize what lies in the overlay."""
+    """What is made of other files. Helm reads only what lies in the chart, kustomize what lies in the overlay."""
     rules = RULES.read_text(encoding="utf-8")
-    return {
+    texts = {
         CHART / "rules.yaml": rules,
         DEPLOY / "kustomize/overlays/prometheus-operator/prometheusrule.yaml": PROMETHEUS_RULE
         + textwrap.indent(rules, "  "),
     }
+    for name, make in DASHBOARDS.items():
+        text = json.dumps(make(), indent=1, ensure_ascii=False) + "\n"
+        texts[DEPLOY / f"grafana/{name}.json"] = texts[CHART / f"dashboards/{name}.json"] = text
+    return texts
 
 
 if __name__ == "__main__":

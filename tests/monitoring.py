@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from tests.e2e.conftest import Node
+
+DEPLOY = Path(__file__).parents[1] / "deploy"
+XID = "3,901,{clock},-;NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
 
 
 def free_port() -> int:
@@ -170,3 +177,43 @@ def write_history(folder: Path, samples: Iterable[tuple[str, Iterable[tuple[floa
     command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "-q", str(text), str(folder / "tsdb")]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def quiet_days(names: Iterable[str], cause: str, now: float) -> Iterator[tuple[str, list[tuple[float, float]]]]:
+    """Three days of nodes on which nothing happens, a sample each four minutes (a series is looked for up to five
+    minutes back): what Prometheus would have scraped of them, and what the rules would have recorded of that.
+    """
+    times = [now - seconds for seconds in range(3 * 86400, 0, -240)]
+    zeros = [(moment, 0.0) for moment in times]
+    for name in names:
+        labels = f'cluster="e2e",job="gpufault",instance="{name}"'
+        yield f"up{{{labels}}}", [(moment, 1.0) for moment in times]
+        yield f"instance:gpufault_up:one{{{labels}}}", [(moment, 1.0) for moment in times]
+        pair = f'signature="intel_gpu_page_fault",root_cause="{cause}"'
+        yield f"gpufault_incidents_total{{{labels},{pair}}}", zeros
+    yield 'cluster:gpufault_nodes:count{cluster="e2e"}', [(moment, 1.0) for moment in times]
+
+
+def hasty_rules(folder: Path) -> Path:
+    """The rules that are shipped, evaluated as often as Prometheus is told to."""
+    text = (DEPLOY / "prometheus/rules.yml").read_text(encoding="utf-8")
+    path = folder / "rules.yml"
+    path.write_text(re.sub(r"^    interval: \S+\n", "", text, flags=re.MULTILINE))
+    shipped, hasty = (yaml.safe_load(t)["groups"] for t in (text, path.read_text()))
+    assert [group["rules"] for group in hasty] == [group["rules"] for group in shipped]
+    return path
+
+
+def node_at(folder: Path, **sections: Any) -> Node:
+    """A node called as its folder, whose kernel's log is a file there."""
+    folder.mkdir()
+    (folder / "kmsg").touch()
+    sources = [{"kind": "files", "paths": [f"{folder}/jobs/*.log"]}, {"kind": "kmsg", "path": str(folder / "kmsg")}]
+    return Node(folder, sources, node=folder.name, **sections)
+
+
+def fall_off_the_bus(node: Node) -> None:
+    """Let the kernel of a node report that a GPU is gone."""
+    clock = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) // 1000
+    with (node.folder / "kmsg").open("a") as kernel:
+        kernel.write(XID.format(clock=clock))

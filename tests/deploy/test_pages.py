@@ -16,19 +16,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.e2e.conftest import Node, eventually
-from tests.monitoring import Alertmanager, Notification, Prometheus, Receiver, write_history
+from tests.monitoring import (
+    DEPLOY,
+    Alertmanager,
+    Notification,
+    Prometheus,
+    Receiver,
+    fall_off_the_bus,
+    hasty_rules,
+    node_at,
+    quiet_days,
+    write_history,
+)
 
 ROOT = Path(__file__).parents[2]
-DEPLOY = ROOT / "deploy"
 NODES = 8
 STORM, FATAL = "n0", "n7"  # the six between them crash together
 CAUSE = "onednn_pvc_scoreboard_hazard"
 FATAL_SIGNATURE = "nv_xid_79_fallen_off_bus"
 CRASH = (ROOT / "exporter/demo/slurm-48230.out").read_text(encoding="utf-8")
-XID = "3,901,{clock},-;NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
 
 pytestmark = [
     pytest.mark.heavy,
@@ -54,11 +62,6 @@ class Fleet:
                 CRASH.replace("48230", f"{name[1:]}{1000 + job}")
             )
 
-    def fall_off_the_bus(self, name: str) -> None:
-        clock = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) // 1000
-        with (self.nodes[name].folder / "kmsg").open("a") as kernel:
-            kernel.write(XID.format(clock=clock))
-
     def sent(self, receiver: str, alert: str) -> list[Notification]:
         return [sent for sent in self.receiver.sent_to(receiver) if alert in sent.names]
 
@@ -66,9 +69,13 @@ class Fleet:
         """Wait until every rule has been evaluated so often, and each evaluation reached Alertmanager."""
         evaluated = "min(prometheus_rule_group_iterations_total)"
         sent = "sum(prometheus_notifications_sent_total) - sum(prometheus_notifications_queue_length)"
-        before, sent_before = self.prometheus.query(evaluated)[0], self.prometheus.query(sent)[0]
-        eventually(lambda: self.prometheus.query(evaluated)[0] >= before + times, seconds=120)
-        eventually(lambda: self.prometheus.query(sent)[0] > sent_before, seconds=120)
+        evaluated_before, sent_before = self.number(evaluated), self.number(sent)
+        eventually(lambda: self.number(evaluated) >= evaluated_before + times, seconds=120)
+        eventually(lambda: self.number(sent) > sent_before, seconds=120)
+
+    def number(self, expression: str) -> float:
+        """The one value of a query, as soon as there is one."""
+        return eventually(lambda: self.prometheus.query(expression) or None)[0]
 
 
 @pytest.fixture
@@ -80,16 +87,15 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         for node in nodes.values():
             node.start()
         labels = {node.address: {"cluster": "e2e", "instance": name} for name, node in nodes.items()}
-        write_history(tmp_path, quiet_days(list(nodes), now=time.time()))
+        write_history(tmp_path, quiet_days(list(nodes), CAUSE, now=time.time()))
         alertmanager = Alertmanager(tmp_path, hasty_alertmanager(tmp_path, receiver.address))
         running.append(alertmanager)
         prometheus = Prometheus(
             tmp_path, {"gpufault": labels}, rules=hasty_rules(tmp_path), alertmanager=alertmanager.address
         )
         running.append(prometheus)
-        eventually(lambda: prometheus.query('sum(up{job="gpufault"})') == [float(NODES)], seconds=120)
-        ready = f'cluster_root_cause:gpufault_incidents:expected1h{{root_cause="{CAUSE}"}}'
-        eventually(lambda: prometheus.query(ready) == [0.1], seconds=120)
+        eventually(lambda: prometheus.query("count(gpufault_build_info)") == [float(NODES)], seconds=120)
+        eventually(lambda: prometheus.query("cluster:gpufault_nodes:count") == [float(NODES)], seconds=120)
         yield Fleet(nodes, prometheus, receiver)
     finally:
         for program in reversed(running):
@@ -98,35 +104,6 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         for node in nodes.values():
             if node.process is not None and node.process.poll() is None:
                 node.kill()
-
-
-def node_at(folder: Path) -> Node:
-    folder.mkdir()
-    (folder / "kmsg").touch()
-    sources = [{"kind": "files", "paths": [f"{folder}/jobs/*.log"]}, {"kind": "kmsg", "path": str(folder / "kmsg")}]
-    return Node(folder, sources, node=folder.name)
-
-
-def quiet_days(names: list[str], now: float) -> Iterator[tuple[str, list[tuple[float, float]]]]:
-    """Two days until now, a sample each four minutes (a series is looked for up to five minutes back)."""
-    times = [now - seconds for seconds in range(2 * 86400, 0, -240)]
-    zeros = [(moment, 0.0) for moment in times]
-    for name in names:
-        labels = f'cluster="e2e",job="gpufault",instance="{name}"'
-        yield f"up{{{labels}}}", [(moment, 1.0) for moment in times]
-        pair = f'signature="intel_gpu_page_fault",root_cause="{CAUSE}"'
-        yield f"gpufault_incidents_total{{{labels},{pair}}}", zeros
-    yield f'cluster_root_cause:gpufault_incidents:capped1h{{cluster="e2e",root_cause="{CAUSE}"}}', zeros
-
-
-def hasty_rules(folder: Path) -> Path:
-    """The rules, evaluated as often as Prometheus is told to."""
-    text = (DEPLOY / "prometheus/rules.yml").read_text(encoding="utf-8")
-    path = folder / "rules.yml"
-    path.write_text(re.sub(r"^    interval: \S+\n", "", text, flags=re.MULTILINE))
-    shipped, hasty = (yaml.safe_load(t)["groups"] for t in (text, path.read_text()))
-    assert [group["rules"] for group in hasty] == [group["rules"] for group in shipped]
-    return path
 
 
 def hasty_alertmanager(folder: Path, receiver: str) -> Path:
@@ -150,7 +127,7 @@ def test_a_fleet_pages_once_for_a_spike_and_once_for_a_first_fatal_fault_and_not
     fleet.look_again()
     assert fleet.receiver.sent_to("pager") == []
 
-    fleet.fall_off_the_bus(FATAL)
+    fall_off_the_bus(fleet.nodes[FATAL])
     (fatal,) = eventually(lambda: fleet.receiver.sent_to("pager") or None, seconds=120)
     assert [alert["labels"] for alert in fatal.alerts] == [
         {"alertname": "GpufaultFatalSignature", "cluster": "e2e", "severity": "critical", "signature": FATAL_SIGNATURE}
