@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import re
+import select
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -169,9 +170,18 @@ def _written(sock: socket.socket) -> str:
 class _Place:
     """One accepted connection. `task` ends with the TLS handshake; from then on `protocol` has it."""
 
+    sock: socket.socket
     since: float
     task: asyncio.Task[None] | None = None
     protocol: _Connection | None = None
+
+    def has_spoken(self) -> bool:
+        """Whether its client has sent what we have not come to read: on a busy machine that takes us longer than it."""
+        if self.sock.fileno() < 0 or (self.protocol and self.protocol.flow.write_paused):
+            return False
+        readable = select.poll()
+        readable.register(self.sock, select.POLLIN)
+        return bool(readable.poll(0))
 
     def taken_back(self) -> bool:
         """End the connection if what is waited for is its client."""
@@ -187,16 +197,16 @@ class _Places:
     free: asyncio.Event = field(default_factory=asyncio.Event)
     taken: dict[_Place, None] = field(default_factory=dict)
 
-    async def one(self, loop: asyncio.AbstractEventLoop) -> _Place:
+    async def one(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> _Place:
         """A place, as soon as there is one: of those that wait for their client, the longest held is taken back."""
         while len(self.taken) >= MAX_CONNECTIONS:
             old = itertools.takewhile(lambda place: loop.time() - place.since >= YIELD_SECONDS, self.taken)
-            ended = next((place for place in old if place.taken_back()), None)
+            ended = next((place for place in old if not place.has_spoken() and place.taken_back()), None)
             self.free.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if ended else YIELD_SECONDS / 10):
                     await self.free.wait()
-        place = _Place(loop.time())
+        place = _Place(sock, loop.time())
         self.taken[place] = None
         return place
 
@@ -242,7 +252,7 @@ class _Server(uvicorn.Server):
                 continue
             with contextlib.ExitStack() as on_error:
                 on_error.enter_context(sock)
-                place = await self._places.one(loop)  # meanwhile further ones wait in the kernel's queue
+                place = await self._places.one(loop, sock)  # meanwhile further ones wait in the kernel's queue
                 on_error.pop_all()
             place.task = asyncio.create_task(self._begin(place, sock))
 
