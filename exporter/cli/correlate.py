@@ -14,7 +14,6 @@ from exporter.cli import options as flags
 from exporter.cli import sources
 from exporter.cli.spans import moment, seconds
 
-HELP = "which configuration makes which crash more frequent, over all nodes of a fleet"
 DESCRIPTION = (
     "Reads node journals (JSONL, also .gz and .zst, or Parquet, in any depth below DIR), or what a Prometheus has scraped "
     "from the nodes. Tests every fact against every signature, by distinct nodes that crashed first, facts as of the crash, "

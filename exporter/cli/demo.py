@@ -10,7 +10,6 @@ from pathlib import Path
 
 from exporter.cli import options as flags
 
-HELP = "the daemon on loopback with replayed crashes: no GPU, no root, no network"
 DESCRIPTION = "Runs the real daemon in a temporary folder, replays bundled crash logs into it and says what to look at."
 SETTLE_SECONDS = 3.0
 LINE_SECONDS = 0.02

@@ -18,7 +18,6 @@ from exporter.cli import options as flags
 if TYPE_CHECKING:
     from exporter.config import Config
 
-HELP = "what this installation can and cannot see here, and why"
 DESCRIPTION = "Checks each thing that the daemon needs. Exit code 1 if something does not work."
 WATCHES_WANTED = 8192
 STATE_MIB = 512  # a state of 50,000 logs is 100 MB, and its journal may have to wait in it

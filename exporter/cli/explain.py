@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from exporter.core.model import Diagnosis, LogFormat, SourceKind
     from exporter.core.pipeline import Pipeline
 
-HELP = "why a line did or did not match, and how its cause was chosen"
 DESCRIPTION = (
     "Takes one line, or a log on stdin. Tells of each incident its cause, the evidence, what would change the answer and "
     "what to do; of a single line also how it was read."

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from exporter.core.facts.gpus import Gpu
 
-HELP = "this node's facts: kernel, drivers, GPUs, file systems"
 DESCRIPTION = (
     "Prints what is known of this node. A fact that is not known is absent; a probe that failed is told on stderr."
 )

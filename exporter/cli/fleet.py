@@ -16,7 +16,6 @@ from exporter.cli.spans import seconds
 if TYPE_CHECKING:
     from exporter.fleet.config import FleetConfig
 
-HELP = "the correlator as a service: page, JSON and /metrics, refreshed on a timer"
 DESCRIPTION = (
     "Runs `gpufault correlate` again and again, and serves its last result: a page at /, JSON below /api/v1, /metrics. A "
     "refresh that fails leaves the last result in place, and is told in all three. SIGHUP and POST /-/reload read the "

@@ -18,7 +18,6 @@ from exporter.cli import options as flags
 if TYPE_CHECKING:
     from exporter.config import Config
 
-HELP = "one tagged test line through a real source, to prove the path end to end"
 DESCRIPTION = (
     "Writes a test line where the running daemon must see it and waits until /metrics counts it. "
     'It is never an incident: only gpufault_lines_matched_total{signature="gpufault_test_line"} grows.'

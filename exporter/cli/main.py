@@ -1,7 +1,7 @@
 """The command line: which commands there are, and the only place that turns an outcome into an exit code.
 
 Exit codes: 0 fine, 1 findings or invalid input, 2 usage, 3 could not run. A command imports what it needs when it runs,
-so that `--help` answers in the time of argparse alone.
+and is imported itself only then, so that `--help` answers in the time of argparse alone.
 """
 
 from __future__ import annotations
@@ -11,43 +11,31 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from exporter import __version__
-from exporter.cli import (
-    correlate,
-    demo,
-    doctor,
-    explain,
-    facts,
-    fleet,
-    inject,
-    node_check,
-    run,
-    scan,
-    signatures,
-    simulate,
-)
 
 FINE, FINDINGS, USAGE, COULD_NOT_RUN = 0, 1, 2, 3
-COMMANDS = {
-    "run": run,
-    "scan": scan,
-    "explain": explain,
-    "facts": facts,
-    "signatures": signatures,
-    "correlate": correlate,
-    "fleet": fleet,
-    "simulate": simulate,
-    "inject": inject,
-    "demo": demo,
-    "doctor": doctor,
-    "node-check": node_check,
+COMMANDS = {  # each is a module of exporter.cli
+    "run": "the node daemon: tail logs, count crashes by root cause, serve /metrics",
+    "scan": "find and explain crashes in logs: files, folders, globs, archives, or - for stdin",
+    "explain": "why a line did or did not match, and how its cause was chosen",
+    "facts": "this node's facts: kernel, drivers, GPUs, file systems",
+    "signatures": "the signature author's tools",
+    "correlate": "which configuration makes which crash more frequent, over all nodes of a fleet",
+    "fleet": "the correlator as a service: page, JSON and /metrics, refreshed on a timer",
+    "simulate": "a fleet with planted causes, as journals or as OpenMetrics history",
+    "inject": "one tagged test line through a real source, to prove the path end to end",
+    "demo": "the daemon on loopback with replayed crashes: no GPU, no root, no network",
+    "doctor": "what this installation can and cannot see here, and why",
+    "node-check": "whether this node is fit for jobs: one line and an exit code, for Slurm's hooks",
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    options = _parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser(next(iter(arguments), "")).parse_args(arguments)
     try:
         code = int(options.run(options))
         sys.stdout.flush()
@@ -81,7 +69,8 @@ def _explained(error: Exception) -> int:
     return COULD_NOT_RUN
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The parser of all commands: of the one that is given, else of each, with its arguments."""
     parser = argparse.ArgumentParser(
         prog="gpufault",
         description="Why do GPU jobs crash on this fleet, and what about our configuration makes it worse?",
@@ -89,10 +78,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gpufault {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, module in COMMANDS.items():
-        command = commands.add_parser(name, help=module.HELP, description=module.DESCRIPTION)
-        module.add_arguments(command)
-        command.set_defaults(run=module.run)
+    for name, told in COMMANDS.items():
+        if command not in (None, name):
+            commands.add_parser(name, help=told)
+            continue
+        module = import_module(f"exporter.cli.{name.replace('-', '_')}")
+        whole = commands.add_parser(name, help=told, description=module.DESCRIPTION)
+        module.add_arguments(whole)
+        whole.set_defaults(run=module.run)
     return parser
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from exporter.cli import asking
 from exporter.cli import options as flags
 
-HELP = "whether this node is fit for jobs: one line and an exit code, for Slurm's hooks"
 DESCRIPTION = (
     "Asks the daemon of this node for critical incidents that the infrastructure is to blame for and that someone has to "
     "mend before the node takes jobs again. Exit code 0: none; 1: there is one, and the line names it; 3: not known, "

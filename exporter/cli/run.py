@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from exporter.core.catalogue import Catalogue
     from exporter.web.in_force import InForce
 
-HELP = "the node daemon: tail logs, count crashes by root cause, serve /metrics"
 DESCRIPTION = "Tails job logs and the kernel log, decides what explains each crash, and serves Prometheus counters."
 
 

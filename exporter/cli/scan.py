@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from exporter.scan.engines.base import Engine
     from exporter.scan.run import Summary
 
-HELP = "find and explain crashes in logs: files, folders, globs, archives, or - for stdin"
 DESCRIPTION = (
     "Runs the daemon's analysis over logs that are there. Exit code 1 if there was an incident, 0 if there was none, "
     "3 if nothing could be read."

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from exporter.core.knowledge import RootCause, Signature
     from exporter.core.problems import Problem
 
-HELP = "the signature author's tools"
 DESCRIPTION = "Lists, shows, checks, tests and describes signatures. docs/writing-signatures.md says how to write one."
 PACKS = "packs of your own, which are taken beside the built-in ones"
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from exporter.cli.spans import seconds
 
-HELP = "a fleet with planted causes, as journals or as OpenMetrics history"
 DESCRIPTION = (
     "Writes the journals of a simulated fleet into a new or empty folder, for `gpufault correlate --journal`, or what a "
     "Prometheus would have scraped from it, for `promtool tsdb create-blocks-from openmetrics`. One seed, one fleet."

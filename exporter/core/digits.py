@@ -52,7 +52,7 @@ def exchangeable(patterns: Iterable[str]) -> Alike | None:
     alike: dict[tuple[bool, ...], str] = {}
     like = "".join(alike.setdefault(tuple(digit in test for test in ordered), digit) for digit in DIGITS)
     deepest = max((depth for _, depth in tests), default=0)
-    deep = None if deepest >= _ANYWHERE else re.compile(rb"(?<=[0-9]{%d})[0-9]" % deepest)
+    deep = None if deepest >= _ANYWHERE else re.compile(rb"[0-9](?<=[0-9]{%d})" % (deepest + 1))
     return Alike(bytes.maketrans(DIGITS.encode(), like.encode()), deep)
 
 
