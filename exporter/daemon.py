@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from exporter.heartbeat import Heartbeat
 from exporter.journal import Journal
 from exporter.ledger import Ledger
 from exporter.node_facts import NodeFacts
+from exporter.outbox import Outbox
 from exporter.outputs.running import Outputs
 from exporter.rounds import Rounds
 from exporter.said import Said
@@ -81,6 +82,7 @@ class Daemon:
         if loaded.set_aside:
             self.ledger.add("gpufault_state_set_aside_total")
             log.error("damaged state file set aside; counting starts afresh", kept_as=str(loaded.set_aside))
+        self.outbox = Outbox(state, self.ledger)
         self.faults = Faults(loaded.spaces.get("faults", {}))
         self.facts = facts or NodeFacts(config.facts, loaded.spaces.get("facts", {}))
         self.facts.refresh(clock(), wait=True)
@@ -90,7 +92,7 @@ class Daemon:
         self.outputs = Outputs(node, self.snapshot, self.ledger, log, clock, whole=bool(loaded.set_aside))
         self._assemble(config, catalogue, first_start=loaded.first_start)
         self._publish()
-        self._record(self.facts.record(node, clock()))
+        self.outbox.add(self.facts.record(node, clock()))
         self.commit(clock())
 
     # -- the loop
@@ -125,7 +127,7 @@ class Daemon:
         for diagnosis in told:
             self._tell(diagnosis, now)
         for diagnosis in self.casebook.let_go(now, self.facts.at):
-            self._record(self._incident_record(diagnosis, now))
+            self.outbox.add(self._incident_record(diagnosis, now))
         if self._matched or told or now - self._last_commit >= COMMIT_SECONDS or now < self._last_commit:
             self.commit(now)
         return busy
@@ -134,12 +136,12 @@ class Daemon:
         """What need not be done in every round: facts, GPU processes, heartbeat, journal."""
         now = self._clock()
         if self.facts.refresh(now):
-            self._record(self.facts.record(self.node, now))
+            self.outbox.add(self.facts.record(self.node, now))
             self._start_at_zero()
         if self.facts.vendors:
             self.processes.look(now, self.config.facts.processes)
         if self.heartbeat.look(now, self.config.facts, self.facts.gpus, self.processes):
-            self._record(self.heartbeat.record(self.node, now, self.facts.gpus))
+            self.outbox.add(self.heartbeat.record(self.node, now, self.facts.gpus))
         self._deliver()
 
     def drain(self) -> None:
@@ -158,7 +160,7 @@ class Daemon:
     def finish(self) -> None:
         """Commit, write out the journal and let go of everything."""
         now = self._clock()
-        self._record(self.heartbeat.record(self.node, now, self.facts.gpus))
+        self.outbox.add(self.heartbeat.record(self.node, now, self.facts.gpus))
         self.commit(now)
         self._deliver()
         self.outputs.stop()
@@ -188,9 +190,10 @@ class Daemon:
         for space, keeper in keepers:
             rows += [(space, key, value) for key, value in keeper.unsaved().items()]
         counters = self.ledger.unsaved()
-        if rows or counters or self._pending:
+        waiting = self.outbox.waiting
+        if rows or counters or waiting:
             try:
-                self.state.commit(rows, counters, [text for _, text in self._pending])
+                self.state.commit(rows, counters, waiting)
             except Exception as error:
                 self._outcome.state_up = False
                 self._snapshot = self._snapshot.but("gpufault_state_up", 0.0)  # what was counted since may be lost yet
@@ -201,7 +204,7 @@ class Daemon:
             for source in self.sources:
                 source.saved()
             self.ledger.saved()
-            self._pending.clear()
+            self.outbox.saved()
         self._outcome.state_up = True
         self._matched = False
         self._outcome.commit_time = self._last_commit = now
@@ -274,7 +277,6 @@ class Daemon:
             source.stats = self._stats.get(source.name, source.stats)
         self.journal = Journal(config.journal_dir, config.journal.max_bytes, self._opening, self._before_drop)
         self.outputs.use(config.outputs, self.journal, spaces.get("outputs", {}))
-        self._pending: list[tuple[str, str]] = []
         self._outcome.reload_time = self._clock()
         self._start_at_zero()
 
@@ -321,7 +323,7 @@ class Daemon:
         there = first.source == "kernel" or self.facts.has(gpu or "")
         self.ledger.tell(diagnosis, now, late=late, gpu=gpu, gpu_there=there)
         self.faults.told(diagnosis, self.catalogue, now)
-        self._record(record)
+        self.outbox.add(record)
         self._log.info(
             "incident",
             signature=incident.signature,
@@ -348,20 +350,12 @@ class Daemon:
         self.outputs.before_drop(segment, path)
         self.commit(self._clock())
 
-    def _record(self, record: Mapping[str, Any]) -> None:
-        kind = str(record["kind"])
-        self.ledger.add("gpufault_journal_records_total", kind)
-        self._pending.append((kind, records.line(record)))
-
     def _opening(self) -> str:
         return records.line(self.facts.record(self.node, self._clock()))
 
     def _deliver(self) -> None:
-        """Move committed records from the outbox into the journal."""
         try:
-            while waiting := self.state.outbox():
-                self.journal.append([text for _, text in waiting])
-                self.state.delivered(waiting[-1][0])
+            self.outbox.deliver(self.journal)
             self._outcome.journal_up = True
             self.outputs.wake(self.journal.end)
         except Exception as error:

@@ -93,6 +93,9 @@ METRICS: dict[str, Metric] = {
     "gpufault_source_last_read_timestamp_seconds": Metric("gauge", ("source",), "When something was last read."),
     "gpufault_source_errors_total": Metric("counter", ("source",), "Errors of a source that were survived."),
     "gpufault_journal_records_total": Metric("counter", ("kind",), "Records written to the journal.", True),
+    "gpufault_journal_records_lost_total": Metric(
+        "counter", (), "Records given up because neither journal nor state could be written for long; the oldest go.", True
+    ),
     "gpufault_journal_up": Metric("gauge", (), "1 if the journal could be written when last tried."),
     "gpufault_journal_segments_dropped_total": Metric("counter", (), "Segments deleted to stay within journal.max_bytes."),
     "gpufault_output_up": Metric("gauge", ("output",), "1 if the last request of an output, or the last write, succeeded."),

@@ -91,6 +91,12 @@ class State:
         with self._db:
             self._db.execute("DELETE FROM outbox WHERE number <= ?", (last,))
 
+    def keep_newest(self, count: int) -> int:
+        """Give up the oldest records of the outbox, if there are more than `count`. How many there were."""
+        with self._db:
+            newest = self._db.execute("SELECT max(number) FROM outbox").fetchone()[0] or 0
+            return self._db.execute("DELETE FROM outbox WHERE number <= ?", (newest - count,)).rowcount
+
     def close(self) -> None:
         with contextlib.suppress(sqlite3.Error):
             self._db.close()
