@@ -1,0 +1,122 @@
+"""What pages say can be typed, looked up and followed: commands, metrics, configuration keys, links."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.docs.commands import programs, understood, written
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PATHS = [*sorted(DOCS.glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+PAGES = {path.name if path.parent == DOCS else f"../{path.name}": path.read_text(encoding="utf-8") for path in PATHS}
+COMMANDS = [
+    (name, command)
+    for name, page in PAGES.items()
+    for line in written(page)
+    for command in programs(line)
+    if command[0] == "gpufault" and command[1] not in {"COMMAND", "…"}  # any of them
+]
+RECORDED = re.compile(r"[a-z_]+:gpufault_[a-z_]+:[a-z0-9]+")
+SHORTENED = re.compile(r"gpufault_[a-z_]*(?:…|\()")  # a family of them
+METRIC = re.compile(r"\b(?:gpufault|problem)_(?!test_line)[a-z_]*[a-z]\b")
+
+
+def code(page: str) -> str:
+    """What is no prose: all between backticks."""
+    return "\n".join(re.findall(r"```.*?```|`[^`]+`", page, re.DOTALL))
+
+
+def heading_ids(page: str) -> set[str]:
+    """As GitHub makes anchors of headings."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_a_line_is_taken_apart_as_a_shell_would() -> None:
+    assert list(programs("gpufault facts > f.json; sudo gpufault doctor 2>&1 | tail -n 1  # all of it")) == [
+        ["gpufault", "facts"],
+        ["gpufault", "doctor", "2"],
+        ["tail", "-n", "1"],
+    ]
+    assert list(programs("kubectl exec POD -- gpufault inject")) == [
+        ["kubectl", "exec", "POD", "--", "gpufault", "inject"],
+        ["gpufault", "inject"],
+    ]
+    assert not understood(["gpufault", "doctor", "--no-such-flag"])
+
+
+@pytest.mark.parametrize(("name", "command"), COMMANDS)
+def test_a_command_of_a_page_is_one_that_gpufault_understands(name: str, command: list[str]) -> None:
+    assert understood(command)
+
+
+def test_commands_are_found_in_every_form_that_pages_have() -> None:
+    assert {"../README.md", "correlator.md", "faq.md", "install-kubernetes.md", "install-slurm.md", "upgrading.md"} <= {
+        name for name, _ in COMMANDS
+    }
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_a_metric_that_a_page_names_is_one_that_there_is(name: str) -> None:
+    known = set(re.findall(r"^\| `(\w+)`", PAGES["metrics.md"], re.MULTILINE))
+    text = SHORTENED.sub("", RECORDED.sub("", code(PAGES[name])))
+    assert set(METRIC.findall(text)) - known == set()
+
+
+@pytest.mark.parametrize("name", ["faq.md", "install-linux.md", "troubleshooting.md", "tuning.md", "upgrading.md"])
+def test_a_configuration_key_that_a_page_names_is_one_that_there_is(name: str) -> None:
+    known = set(re.findall(r"^\| `([\w.]+)`", PAGES["configuration.md"], re.MULTILINE))
+    sections = {key.partition(".")[0] for key in known if "." in key}
+    named = {key for key in re.findall(r"`(\w+\.\w+)", PAGES[name]) if key.partition(".")[0] in sections}
+    assert named - known == set()
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_every_link_of_a_page_leads_somewhere(name: str) -> None:
+    folder = (DOCS / name).parent.resolve()
+    links = re.findall(r"\]\((?!https?:)([^)\s]+)\)", re.sub(r"```.*?```", "", PAGES[name], flags=re.DOTALL))
+    for path, _, anchor in (link.partition("#") for link in links):
+        target = folder / path if path else (DOCS / name).resolve()
+        assert target.exists(), path
+        if anchor:
+            assert anchor in heading_ids(target.read_text(encoding="utf-8")), f"{path}#{anchor}"
+
+
+def test_the_index_leads_to_every_page() -> None:
+    assert {name for name in PAGES if "/" not in name} - {"README.md"} - set(
+        re.findall(r"\]\(([\w-]+\.md)\)", PAGES["README.md"])
+    ) == set()
+
+
+def test_no_alert_asks_for_a_series_that_the_page_on_tuning_drops() -> None:
+    (scrape,) = (y for y in re.findall(r"```yaml\n(.*?)```", PAGES["tuning.md"], re.DOTALL) if "metric_relabel" in y)
+    (job,) = yaml.safe_load(scrape)["scrape_configs"]
+    expressions = [
+        rule["expr"]
+        for group in yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text(encoding="utf-8"))["groups"]
+        for rule in group["rules"]
+    ]
+    asked = [
+        (metric, dict(re.findall(r'(\w+)="([^"]*)"', matchers or "")))
+        for expression in expressions
+        for metric, matchers in re.findall(r"\b(gpufault_\w+)(?:\{([^}]*)\})?(?!:)", RECORDED.sub("", expression))
+    ]
+    assert ("gpufault_lines_matched_total", {"source": "kernel"}) in asked
+    rules = job["metric_relabel_configs"]
+    assert all(rule["action"] == "drop" for rule in rules)
+    assert [each for rule in rules for each in asked if may_drop(rule, *each)] == []
+
+
+def may_drop(rule: dict[str, Any], metric: str, matchers: dict[str, str]) -> bool:
+    """Whether a relabelling drops a series that a selector can select; a label that it leaves open has any value."""
+    metrics, *values = rule["regex"].split(";")
+    labels = zip(rule["source_labels"][1:], values, strict=True)
+    return re.fullmatch(metrics, metric) is not None and all(
+        label not in matchers or re.fullmatch(value, matchers[label]) for label, value in labels
+    )
