@@ -61,10 +61,9 @@ def _regular(path: str) -> io.FileIO:
 
 # Each gives the stream and what it raises for damage beside OSError; imported only for such a log.
 def _gzip(file: IO[bytes]) -> tuple[Any, type[Exception]]:
-    import gzip
-    import zlib
+    from isal import igzip, isal_zlib  # 1.8 GB/s of log, zlib 0.5
 
-    return gzip.GzipFile(fileobj=file), zlib.error
+    return igzip.IGzipFile(fileobj=file), isal_zlib.error  # type: ignore[no-untyped-call, return-value]  # as its stubs are
 
 
 def _bzip2(file: IO[bytes]) -> tuple[Any, type[Exception]]:
