@@ -13,7 +13,9 @@ import argparse
 import os
 import platform
 import re
+import shutil
 import statistics
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -94,6 +96,7 @@ def main() -> int:
     ]
     parts = [
         table(measured, options.runs, len(literals)),
+        archives(options.megabytes, options.runs),
         starting(options.runs),
         instructions.section(),
         daemon.section(quick=options.quick),
@@ -170,6 +173,25 @@ def ratios(literals: Sequence[str]) -> Iterator[str]:
 def evenly(literals: Sequence[str], count: int) -> list[str]:
     """So many of the literals, from all over them."""
     return list(literals[:: max(1, len(literals) // count)][:count])
+
+
+def archives(megabytes: int, runs: int) -> Iterator[str]:
+    """One log, packed by each program that is installed, and read from the archive."""
+    log = Log()
+    path = log.written(megabytes)
+    yield "## Archives\n"
+    yield f"MB of log for each second of CPU, `{log.name}`, {path.stat().st_size / 1e6:.0f} MB, the start included.\n"
+    yield "| archive | ours |"
+    yield "|---|---|"
+    for program, ending in (("gzip", ".gz"), ("zstd", ".zst"), ("bzip2", ".bz2"), ("xz", ".xz")):
+        packed = path.with_name(path.name + ending)
+        if not packed.exists():
+            if not shutil.which(program):
+                continue
+            subprocess.run([program, "--keep", "--quiet", str(path)], check=True)
+        seconds = statistics.median(run(programs.scan(packed, log.source)).cpu_seconds for _ in range(runs))
+        yield f"| {ending} | {path.stat().st_size / 1e6 / seconds:.0f} |"
+    yield ""
 
 
 def starting(runs: int) -> Iterator[str]:
