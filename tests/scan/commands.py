@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
+import lzma
 import os
 import signal
 import subprocess
@@ -62,8 +62,8 @@ def holders(session: int, path: Path) -> Iterator[tuple[int, int]]:
 
 
 def archive_that_takes_long(path: Path) -> None:
-    """Some minutes to unpack, and hundreds of kilobytes on the disk."""
-    member = gzip.compress(b"\0" * (1 << 24), 9)
+    """Minutes to unpack, and ten megabytes on the disk. For a name in .xz, which no fast library unpacks."""
+    member = lzma.compress(b"\0" * (1 << 24))
     with path.open("wb") as file:
-        for _ in range(1000):
+        for _ in range(4000):
             file.write(member)

@@ -21,7 +21,7 @@ AT_MOST_SECONDS = 2.0
 @pytest.mark.heavy
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_ctrl_c_prints_what_was_found_so_far_and_how_to_go_on(tmp_path: Path, workers: str) -> None:
-    found, slow, later = (tmp_path / name for name in ("slurm-1.out", "slurm-2.out.gz", "slurm-3.out"))
+    found, slow, later = (tmp_path / name for name in ("slurm-1.out", "slurm-2.out.xz", "slurm-3.out"))
     found.write_text(CRASH + "fine\n" * 2_000_000)  # a batch of its own
     archive_that_takes_long(slow)
     later.write_text(CRASH)

@@ -46,7 +46,7 @@ def test_a_log_that_kills_its_workers_is_named_and_the_rest_is_read(tmp_path: Pa
     """Whatever opens the poisoned log is killed, as a log would that takes all memory to unpack."""
     for number in range(20):
         (tmp_path / f"slurm-{number:02d}.out").write_text(CRASH)
-    poison = tmp_path / "slurm-07.out.gz"
+    poison = tmp_path / "slurm-07.out.xz"
     archive_that_takes_long(poison)
     scan = start("--workers", "2", "--format", "json", str(tmp_path))
     killed = 0
@@ -65,7 +65,7 @@ def test_a_log_that_kills_its_workers_is_named_and_the_rest_is_read(tmp_path: Pa
 
 
 def test_no_worker_outlives_a_scan_that_is_killed(tmp_path: Path) -> None:
-    log = tmp_path / "slurm-1.out.gz"
+    log = tmp_path / "slurm-1.out.xz"
     archive_that_takes_long(log)
     (tmp_path / "slurm-2.out").write_text(CRASH)
     scan = start("--workers", "2", str(tmp_path))

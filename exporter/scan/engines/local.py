@@ -40,7 +40,7 @@ class Local:
                 except BrokenProcessPool:
                     self._drop()
             self._pool = ProcessPoolExecutor(
-                self._workers, mp_context=multiprocessing.get_context("forkserver"), initializer=_end_with_parent
+                self._workers, mp_context=multiprocessing.get_context("forkserver"), initializer=_begin
             )
             return self._pool.submit(read_batch, recipe, items)
 
@@ -78,8 +78,12 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _end_with_parent() -> None:
-    """A worker waits for work for ever, also for that of a process that was killed."""
+def _begin() -> None:
+    """What a worker does first. It waits for work for ever, so it has to see that its parent is gone.
+
+    That SIGINT is blocked is not always inherited: whoever starts multiprocessing's resource tracker unblocks it.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
 
