@@ -72,7 +72,7 @@ def test_a_log_at_a_gigabyte_a_second_delays_no_other_and_not_the_kernels(
     assert torture.counted() == torture.written
     print(f"longest wait: {max(waited):.2f} s")
     assert max(waited) < 3.0, waited
-    assert lag > 0
+    assert lag > 0 or watch == "poll"  # between two polls that each catch up, nobody knows of a lag
     assert peak_mib(torture.node) < MEMORY_MIB
 
 
