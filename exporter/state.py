@@ -134,6 +134,7 @@ class State:
                 db.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
             else:
                 self._migrate(db, version)
+            db.execute("PRAGMA wal_checkpoint")  # the header tells its schema from now on: doctor reads no more
             return db, replace(_load(db), first_start=is_new)
         except BaseException:
             db.close()
