@@ -32,9 +32,10 @@ deploy-test: $(INSTALLED)/.ready go-tools ## what deploy/ ships, with the real P
 	PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m deploy $(ARGS)
 
 # Their modules are pinned by version here, and by hash in the checksum database that go asks.
-TOOLS := .tools/helm@v3.22.0 .tools/kustomize@v5.8.1 .tools/operator
+TOOLS := .tools/helm@v3.22.0 .tools/kustomize@v5.8.1 .tools/operator \
+	.tools/compose-spec@v2.16.2 .tools/node-problem-detector@v1.34.0
 
-go-tools: $(if $(shell go version 2>&1 | grep -E 'go1\.(2[6-9]|[3-9][0-9])'),$(TOOLS)) ## Helm and kustomize from their Go modules, for deploy-test; nothing without Go 1.26
+go-tools: $(if $(shell go version 2>&1 | grep -E 'go1\.(2[6-9]|[3-9][0-9])'),$(TOOLS)) ## Helm, kustomize and others from their Go modules, for deploy-test; nothing without Go 1.26
 
 .tools/helm@%:
 	GOBIN='$(abspath $(@D))' go install helm.sh/helm/v3/cmd/helm@$*
@@ -43,6 +44,20 @@ go-tools: $(if $(shell go version 2>&1 | grep -E 'go1\.(2[6-9]|[3-9][0-9])'),$(T
 .tools/kustomize@%:
 	GOBIN='$(abspath $(@D))' go install sigs.k8s.io/kustomize/kustomize/v5@$*
 	mv $(@D)/kustomize $@
+
+.tools/compose-spec@%:
+	GOBIN='$(abspath $(@D))' go install github.com/compose-spec/compose-go/v2/cmd@$*
+	mv $(@D)/cmd $@
+
+# `go install` would ask for the list of all its versions, which not every proxy has. What is left out needs systemd's
+# headers or a cloud: the monitor of custom plug-ins stays.
+.tools/node-problem-detector@%:
+	mkdir -p .tools/npd
+	printf 'module npd\n\ngo 1.26\n\nrequire k8s.io/node-problem-detector $*\n' >.tools/npd/go.mod
+	go build -C .tools/npd -mod=mod -o '$(abspath $@)' \
+		-tags disable_stackdriver_exporter,disable_system_log_monitor,disable_system_stats_monitor \
+		k8s.io/node-problem-detector/cmd/nodeproblemdetector
+	rm -r .tools/npd
 
 .tools/operator: $(wildcard tests/deploy/operator/*)
 	go build -C tests/deploy/operator -o '$(abspath $@)'

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,8 @@ import yaml
 from jsonschema import Draft202012Validator
 from kubernetes_validate import utils as schemas
 from referencing import Registry, Resource
+
+from tests.deploy.tools import tool
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy/helm/gpufault"
@@ -28,13 +29,7 @@ OPERATOR = "monitoring.coreos.com/v1"
 Object = dict[str, Any]
 
 
-def _tool(name: str) -> Path | None:
-    built = sorted((ROOT / ".tools").glob(f"{name}@*")) or sorted((ROOT / ".tools").glob(name))
-    found = shutil.which(name)
-    return built[-1] if built else Path(found) if found else None
-
-
-HELM, KUSTOMIZE_TOOL, OPERATOR_TYPES = _tool("helm"), _tool("kustomize"), _tool("operator")
+HELM, KUSTOMIZE_TOOL, OPERATOR_TYPES = tool("helm"), tool("kustomize"), tool("operator")
 needs_helm = pytest.mark.skipif(HELM is None, reason="no helm; with Go, make go-tools builds it")
 needs_kustomize = pytest.mark.skipif(KUSTOMIZE_TOOL is None, reason="no kustomize; with Go, make go-tools builds it")
 needs_operator = pytest.mark.skipif(OPERATOR_TYPES is None, reason="no Go: make go-tools builds the decoder with it")

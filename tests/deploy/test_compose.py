@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.deploy.tools import tool
+
 FOLDER = Path(__file__).parents[2] / "deploy/compose"
 COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = COMPOSE["services"]
 MOUNTS = [(name, *mount.split(":")[:2]) for name, service in SERVICES.items() for mount in service["volumes"]]
+COMPOSE_SPEC = tool("compose-spec")
 
 pytestmark = pytest.mark.deploy
 
@@ -29,6 +32,14 @@ def mounted(service: str, path: str) -> Path:
 def run(*command: str | Path) -> tuple[int, str]:
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return done.returncode, done.stdout
+
+
+@pytest.mark.skipif(COMPOSE_SPEC is None, reason="no compose-spec; with Go, make go-tools builds it")
+def test_compose_takes_it_as_it_is() -> None:
+    assert COMPOSE_SPEC
+    code, said = run(COMPOSE_SPEC, FOLDER / "compose.yaml")
+    assert code == 0, said
+    assert yaml.safe_load(said)["services"].keys() == SERVICES.keys()
 
 
 def test_it_has_what_a_look_needs_and_shows_it_to_this_machine_only() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import time
 import urllib.request
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from exporter.outputs.npd import CONDITION
+from tests.deploy.tools import tool
 from tests.e2e.conftest import Node, eventually, gpufault, make_node
 from tests.e2e.test_prometheus import free_port
 
@@ -96,9 +96,9 @@ def test_the_configuration_is_what_npd_reads_and_names_the_condition_of_the_metr
 @pytest.mark.heavy
 @pytest.mark.deploy
 def test_npd_sets_the_condition(node: Node, tmp_path: Path) -> None:
-    program = shutil.which("node-problem-detector")
+    program = tool("node-problem-detector")
     if not program:
-        pytest.skip("no node-problem-detector")
+        pytest.skip("no node-problem-detector; with Go, make go-tools builds it")
     config = json.loads(json.dumps(CONFIG))
     config["rules"][0]["path"] = str(CHECK)
     config["pluginConfig"]["invoke_interval"] = "1s"
