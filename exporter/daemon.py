@@ -336,7 +336,7 @@ class Daemon:
             late=late,
         )
         if diagnosis.role != "cascade":
-            self.recent.appendleft(RecentIncident.of(diagnosis, record["path"]))
+            self.recent.appendleft(RecentIncident.of(diagnosis, record))
 
     def _incident_record(self, diagnosis: Diagnosis, now: float) -> dict[str, Any]:
         journal = self.config.journal

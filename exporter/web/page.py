@@ -49,7 +49,7 @@ def landing_page(overview: Overview, not_ready: Sequence[str], telemetry_path: s
 <h2>Sources</h2>
 {table(("Source", "State"), [_source_row(source) for source in overview.sources])}
 <h2>Last incidents</h2>
-{table(("Time (UTC)", "Signature", "Root cause", "Log"), [_incident_row(i) for i in overview.incidents])}"""
+{table(("Time (UTC)", "Signature", "Root cause", "Job", "GPU", "Log"), [_incident_row(i) for i in overview.incidents])}"""
     return document(f"gpufault on {overview.node}", body)
 
 
@@ -82,7 +82,8 @@ def _source_row(source: SourceState) -> list[str]:
 
 
 def _incident_row(incident: RecentIncident) -> list[str]:
-    return [moment(incident.time), *map(shown, (incident.signature, incident.root_cause, incident.path))]
+    told = (incident.signature, incident.root_cause, incident.job, incident.gpu, incident.log)
+    return [moment(incident.time), *map(shown, told)]
 
 
 def moment(time: float) -> str:

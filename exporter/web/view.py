@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from exporter.core.faults import Fault
 from exporter.core.model import Diagnosis
@@ -21,18 +22,26 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentIncident:
-    """One incident on the landing page. `path` is that of the log it was read from."""
+    """One incident on the landing page. `job` and `gpu` are empty where none is known, `log` is `path:line`."""
 
     time: float
     signature: str
     root_cause: str
-    path: str
+    job: str
+    gpu: str
+    log: str
 
     @classmethod
-    def of(cls, diagnosis: Diagnosis, path: str) -> Self:
-        incident = diagnosis.incident
-        time = incident.first.happened
-        return cls(time=time, signature=incident.signature, root_cause=diagnosis.root_cause, path=path)
+    def of(cls, diagnosis: Diagnosis, record: Mapping[str, Any]) -> Self:
+        """Of a diagnosis and what was written into the journal of it."""
+        return cls(
+            time=diagnosis.incident.first.happened,
+            signature=diagnosis.incident.signature,
+            root_cause=diagnosis.root_cause,
+            job=record["job"]["id"] if record["job"] else "",
+            gpu=record["gpu"] or "",
+            log=f"{record['path']}:{record['line']}" if record["line"] else record["path"],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
