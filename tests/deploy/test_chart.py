@@ -92,12 +92,21 @@ def test_the_operator_s_own_types_refuse_a_field_that_is_not_there() -> None:
     assert 'PodMonitor: error unmarshaling JSON: while decoding JSON: json: unknown field "jobLable"' in error
 
 
+DASHBOARDS = [f"gpu-gpufault-dashboard-{path.stem}" for path in (CHART / "files/dashboards").iterdir()]
+
+
 def test_alerts_link_to_the_site_s_own_pages() -> None:
     rules = only(rendered("operator"), "PrometheusRule")["spec"]["groups"]
     alerts = [rule["annotations"] for group in rules for rule in group["rules"] if "alert" in rule]
     assert alerts
     assert [a for a in alerts if not a["runbook_url"].startswith("https://docs.example.com/gpufault/runbooks/")] == []
     assert "example.org" not in str(alerts)
+
+
+def test_dashboards_link_to_the_site_s_own_pages() -> None:
+    boards = [text for name in DASHBOARDS for text in only(rendered("operator"), "ConfigMap", name)["data"].values()]
+    assert all("https://docs.example.com/gpufault/runbooks/" in board for board in boards)
+    assert "example.org" not in str(boards)
 
 
 def test_every_dashboard_of_the_chart_becomes_a_configmap(tmp_path: Path) -> None:
