@@ -142,6 +142,7 @@ def _schema(path: Path) -> Iterator[Finding]:
 
 def _sources(config: Config) -> Iterator[Finding]:
     from exporter import inputs
+    from exporter.sources.files import RESCAN_SECONDS, FilesSource
 
     said: list[str] = []
     for source in inputs.build(config, {}, first_start=True, say=said.append, wake=lambda: None):
@@ -149,7 +150,9 @@ def _sources(config: Config) -> Iterator[Finding]:
             next(iter(source.poll(time.time())), None)
             stats = source.stats
             if stats.up:
-                files = f", {stats.files} files" if source.name.startswith("files") else ""
+                files = f", {stats.files} files" if isinstance(source, FilesSource) else ""
+                if isinstance(source, FilesSource) and source.watch_mode != "inotify":
+                    files += f", watch mode {source.watch_mode}: a new one is found within {RESCAN_SECONDS:g} s"
                 yield Finding("ok", f"source {source.name}", f"can be read{files}")
             else:
                 yield Finding("bad", f"source {source.name}", stats.why_down or "not up yet")

@@ -398,6 +398,17 @@ def test_doctor_holds_the_promises_against_what_is_there(tmp_path: Path, capsys:
     assert "secret" not in out.replace("is no bcrypt", "")
 
 
+@pytest.mark.parametrize(("watch", "told"), [("auto", "0 files\n"), ("poll", "0 files, watch mode poll: a new one is")])
+def test_doctor_says_where_a_new_log_is_not_seen_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], watch: str, told: str
+) -> None:
+    config = tmp_path / "config.yaml"
+    source = f"{{kind: files, paths: ['{tmp_path}/*.log'], watch: {watch}}}"
+    config.write_text(f"state_dir: {tmp_path}/state\nsources: [{source}]\n")
+    main(["doctor", "--config.file", str(config)])
+    assert f"can be read, {told}" in capsys.readouterr().out
+
+
 def test_help_loads_no_library_that_a_command_needs() -> None:
     code = (
         "import sys, exporter.cli.main as m\n"
