@@ -94,6 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from exporter import packs
     from exporter.cli.progress import Progress
+    from exporter.cli.text import unread_text
     from exporter.scan.plan import Unread, Wanted, expand
     from exporter.scan.run import scan
 
@@ -110,14 +111,14 @@ def run(options: argparse.Namespace) -> int:
         logs = itertools.dropwhile(lambda log: log.path != options.resume, logs)
     workers = _workers(options)
     with Progress(options.paths, options.progress) as progress:
-        summary = scan(logs, catalogue, node=node, facts=facts, workers=workers, progress=progress)
+        summary = scan(logs, catalogue, node=node, facts=facts, workers=workers, progress=progress, tell=progress.tell)
     if options.resume and not (summary.files or summary.unread or summary.stopped_at):
         print(
             f"gpufault scan: no log {options.resume} among those to scan; give --resume as it was told", file=sys.stderr
         )
         return 2
-    for unread in summary.unread:
-        print(f"{unread.path}: not read: {unread.why}", file=sys.stderr)
+    if summary.unread and options.format != "text":
+        print(f"gpufault scan: {unread_text(summary)}", file=sys.stderr)
     if summary.broken:
         print(f"gpufault scan: {summary.broken}", file=sys.stderr)
     if summary.broken and not summary.bytes:

@@ -187,8 +187,13 @@ def _total(roots: Sequence[Mapping[str, Any]], summary: Summary) -> str:
         look = "looks" if summary.unmatched == 1 else "look"
         text += f"; {_counted(summary.unmatched, 'line')} {look} like a crash that no signature knows"
     if summary.unread:
-        text += f"; {_counted(len(summary.unread), 'log')} could not be read whole (see stderr)"
+        text += f"; {unread_text(summary)}"
     return _wrapped(text + ".")
+
+
+def unread_text(summary: Summary) -> str:
+    """How many files a scan could not read, or not to their end."""
+    return f"{_counted(summary.unread, 'file')} could not be read, see stderr"
 
 
 def _counted(count: int, noun: str) -> str:
