@@ -1,11 +1,16 @@
-"""How far a scan has come: a bar on a terminal's stderr, nothing elsewhere."""
+"""How far a scan has come: a bar on a terminal's stderr, nothing elsewhere; and what goes to stderr beside it."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from exporter.core.printable import printable
+
+if TYPE_CHECKING:
+    from exporter.scan.plan import Unread
 
 
 class Progress:
@@ -55,11 +60,19 @@ class Progress:
         if self._bar:
             self._bar.update(self._task, advance=size, files=f"{self._files} of {self._total_files} files")
 
+    def tell(self, unread: Unread) -> None:
+        """Name a file that could not be read, above the bar."""
+        line = printable(f"{unread.path}: not read: {unread.why}")
+        if self._bar:
+            self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(line, file=sys.stderr)
+
 
 def _extent(paths: Sequence[str]) -> tuple[int, int]:
     """How many files there are, and how many bytes are in them; 0 where that is not known."""
     from exporter.scan.plan import expand
-    from exporter.scan.reader import is_archive
+    from exporter.scan.unpack import is_archive
 
     files, size, known = 0, 0, True
     for path in expand(paths):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from exporter.cli import options as flags
+from exporter.core.printable import printable
 
 if TYPE_CHECKING:
     from exporter.core.catalogue import Catalogue
@@ -94,6 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from exporter import packs
     from exporter.cli.progress import Progress
+    from exporter.cli.text import unread_text
     from exporter.scan.plan import Unread, Wanted, expand
     from exporter.scan.run import scan
 
@@ -110,22 +112,24 @@ def run(options: argparse.Namespace) -> int:
         logs = itertools.dropwhile(lambda log: log.path != options.resume, logs)
     workers = _workers(options)
     with Progress(options.paths, options.progress) as progress:
-        summary = scan(logs, catalogue, node=node, facts=facts, workers=workers, progress=progress)
+        summary = scan(logs, catalogue, node=node, facts=facts, workers=workers, progress=progress, tell=progress.tell)
     if options.resume and not (summary.files or summary.unread or summary.stopped_at):
         print(
             f"gpufault scan: no log {options.resume} among those to scan; give --resume as it was told", file=sys.stderr
         )
         return 2
-    for unread in summary.unread:
-        print(f"{unread.path}: not read: {unread.why}", file=sys.stderr)
+    if summary.unread and options.format != "text":
+        print(f"gpufault scan: {unread_text(summary)}", file=sys.stderr)
     if summary.broken:
         print(f"gpufault scan: {summary.broken}", file=sys.stderr)
     if summary.broken and not summary.bytes:
         return 3
     if summary.stopped_at:
         print(
-            f"stopped in {summary.stopped_at}: what was found so far follows;"
-            f" go on with the same command and --resume {shlex.quote(summary.stopped_at)}",
+            printable(
+                f"stopped in {summary.stopped_at}: what was found so far follows;"
+                f" go on with the same command and --resume {shlex.quote(summary.stopped_at)}"
+            ),
             file=sys.stderr,
         )
     if options.output:
@@ -233,14 +237,24 @@ def _write(out: IO[str], form: str, summary: Summary, catalogue: Catalogue, node
     records = [incident_record(d, catalogue, node) for d in told]
     if form == "json":
         for record in records:
-            out.write(json.dumps(record, ensure_ascii=False) + "\n")
+            line = json.dumps(record, ensure_ascii=False)
+            out.write((line if line.isprintable() else json.dumps(record)) + "\n")  # it may go to a terminal too
     elif form == "csv":
-        writer = csv.DictWriter(out, CSV_FIELDS, extrasaction="ignore")
+        writer = csv.DictWriter(out, CSV_FIELDS)
         writer.writeheader()
         for record in records:
-            writer.writerow({**record, "job": (record["job"] or {}).get("id", "")})
+            row = {**record, "job": (record["job"] or {}).get("id", "")}
+            writer.writerow({name: _cell(row[name]) for name in CSV_FIELDS})
     else:
         out.write(scan_text(records, summary, catalogue, facts_known=facts_known, color=_color(out)))
+
+
+def _cell(value: object) -> object:
+    """A value as a spreadsheet may show it: none takes a log's text for a formula."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def _color(out: IO[str]) -> bool:

@@ -83,6 +83,7 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
     told = {
         "matched": f"matches /{_short(verdict.by)}/",
         "unless": f"matches, but so does its `unless` /{_short(verdict.by)}/",
+        "amid": f"/{_short(verdict.by)}/ matches, but amid what the kernel says, where a name that a user chose may stand",
         "echo": f"matches, but the line only quotes it (echo {verdict.by})",
         "yields": f"matches, but yields to {verdict.by}",
         "timeout": "ran out of time",

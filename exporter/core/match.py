@@ -25,8 +25,17 @@ MAX_TEXT = 16384  # characters of a line that a regex sees; longer lines are see
 MAX_CAPTURE = 512  # characters of a capture: an API call with its arguments fits, a tensor dump does not
 
 Kind = Literal["signature", "fact", "shape"]
-Outcome = Literal["matched", "no pattern", "unless", "echo", "yields", "timeout", "off"]
+Outcome = Literal["matched", "no pattern", "unless", "amid", "echo", "yields", "timeout", "off"]
 _TEMPLATE = re.compile(r"\{(\w+)(?:\|(minor|lower))?\}")
+# What the kernel puts before what it says: `amdgpu 0000:c1:00.0: [drm:fn [amdgpu]] *ERROR* `, `EDAC sbridge MC0: `. More
+# words than these tell of something, and may go on with what a user chose: the name of a cgroup, of a file that crashed
+# (`a.out[42]: segfault at 0 ip … in NAME`), of an option to mount. So may what stands behind a newline in a record.
+_LEAD = re.compile(
+    r"[^\w\n]{0,16}"  # `---[ `, or what a serial line made of bytes
+    r"(?:Kernel\ panic\ -\ not\ syncing:\ | [\w.-]+\ (?:[\w.-]+\ (?=[\w.-]+:))?)?"
+    r"(?:[\w.()-]+:\ ? | (?:\{\d+\})?\[[^]]{1,64}\]{1,2}:?\ | \*ERROR\*\ )*",
+    re.VERBOSE,
+)
 
 
 class Found(NamedTuple):
@@ -118,7 +127,7 @@ class Matcher:
 
     def judge(self, text: str, rules: Iterable[Rule], source: SourceKind) -> list[Verdict]:
         """What each of `rules` says to `text`."""
-        verdicts = [Verdict(rule, *search(rule, text), text) for rule in rules]
+        verdicts = [Verdict(rule, *search(rule, text, source), text) for rule in rules]
         shown = {v.rule.id for v in verdicts if v.outcome == "matched"}
         if shown and source == "job" and (echo := self.echo(text.partition("\n")[0])):  # a block is what it begins with
             return [
@@ -185,14 +194,18 @@ def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
     )
 
 
-def search(rule: Rule, text: str) -> tuple[Outcome, str, Found | None]:
+def search(rule: Rule, text: str, source: SourceKind) -> tuple[Outcome, str, Found | None]:
     """What a rule says to a text; which of its patterns and excuses decided; what was found."""
     if rule.off:
         return "off", "", None
+    anywhere, amid = source != "kernel" or rule.forgeable or rule.kind == "shape", ""
     try:
         for pattern in rule.patterns:
             found = pattern.find(text)
             if not found:
+                continue
+            if not anywhere and not _LEAD.fullmatch(text, 0, found.start()):
+                amid = pattern.pattern
                 continue
             for excuse in rule.unless:
                 if excuse.find(text):
@@ -201,7 +214,7 @@ def search(rule: Rule, text: str) -> tuple[Outcome, str, Found | None]:
     except TimeoutError:
         rule.timeouts += 1
         return "timeout", "", None
-    return "no pattern", "", None
+    return ("amid", amid, None) if amid else ("no pattern", "", None)
 
 
 def _groups(found: regex.Match[str]) -> Iterator[tuple[str, str, int, int]]:

@@ -22,7 +22,7 @@ EngineName = Literal["auto", "hyperscan", "python"]
 BOTH: tuple[EngineName, ...] = ("hyperscan", "python")
 _LOG = "promise"
 # Of several lines the one that came furthest says why a text shows nothing.
-_FURTHEST: tuple[Outcome, ...] = ("matched", "yields", "echo", "unless", "timeout", "off", "no pattern")
+_FURTHEST: tuple[Outcome, ...] = ("matched", "yields", "echo", "amid", "unless", "timeout", "off", "no pattern")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,7 @@ def _why(pipeline: Pipeline, item: Patterned, text: str) -> tuple[str, str]:
         "matched": "another program's tag stands before it, or another rule counts it; leave the tag out",
         "yields": f"{verdict.by} takes it, to which it yields; narrow that one, or take it out of `yields_to`",
         "echo": f"echo {verdict.by} takes it for a quote; write it as its emitter prints it, or narrow the echo",
+        "amid": "it stands amid what the kernel says, where a user's words may stand; begin where the message begins",
         "unless": f"its own `unless` /{verdict.by}/ excepts it; narrow that",
         "timeout": "a pattern ran out of time; narrow its loops",
         "off": "a pattern ran out of time; narrow its loops",

@@ -135,7 +135,8 @@ class Signature(Gated):
     )
     trust: Literal["kernel", "anyone"] = Field(
         default="kernel",
-        description="whose lines in the kernel log count: the kernel's own, or also what users wrote there",
+        description="whose words in the kernel log count: the kernel's own, from where its message begins, "
+        "or also what users wrote there",
     )
     yields_to: list[IdGlob] = Field(
         default_factory=list, description="where one of these matches the same line, it wins"

@@ -80,7 +80,7 @@ class Trial:
         outranking = frozenset(winner for rule in rules for winner in rule.yields_to)
         self._known, self._shapes = (
             [
-                (lines, _Rules([r for r in of_kind if r.lines == lines], outranking))
+                (lines, _Rules([r for r in of_kind if r.lines == lines], outranking, source))
                 for lines in sorted({r.lines for r in of_kind})
             ]
             for of_kind in ([r for r in rules if r.kind != "shape"], [r for r in rules if r.kind == "shape"])
@@ -125,6 +125,7 @@ class Trial:
         return shown, before == self._timeouts()
 
     def _shown(self, text: str, lines: Sequence[str], block: str | None) -> Shown | None:
+        before = self._amid()
         found = _tried(self._known, text, lines)
         if found is None:
             return None
@@ -135,10 +136,13 @@ class Trial:
                 return None
             unknown = bool(shapes)
             if not unknown:
-                return Shown(found, False, False, block)
+                return Shown(found, self._amid() > before, False, block)
         if self._echo and self._echo(text.partition("\n")[0]):
             return Shown(tuple(one for one in found if one.rule.kind == "fact"), True, False, block)
         return Shown(found, False, unknown, block)
+
+    def _amid(self) -> int:
+        return sum(rules.amid for _, rules in self._known)
 
     def _timeouts(self) -> int:
         return self._trials.matcher.echo_timeouts.total() + sum(
@@ -173,8 +177,10 @@ def _unyielding(found: tuple[Found, ...]) -> tuple[Found, ...]:
 class _Rules:
     """Rules that look at equally many lines."""
 
-    def __init__(self, rules: Sequence[Rule], outranking: frozenset[str]) -> None:
+    def __init__(self, rules: Sequence[Rule], outranking: frozenset[str], source: SourceKind) -> None:
         self.timeouts = 0
+        self.amid = 0  # what was found amid the kernel's own words
+        self._source = source
         self._position = {rule: number for number, rule in enumerate(rules)}
         # Those that no rule yields to are left out where they would yield themselves, so they come last.
         self._last = frozenset(rule for rule in rules if rule.yields_to and rule.id not in outranking)
@@ -190,8 +196,9 @@ class _Rules:
         for rule in self._rules:
             if rule in self._last and rule.yields_to & there:
                 continue
-            outcome, _, one = search(rule, text)
+            outcome, _, one = search(rule, text, self._source)
             self.timeouts += outcome == "timeout"
+            self.amid += outcome == "amid" and rule.lines == 1  # the other lines of a block are looked at by themselves
             if one is not None:
                 found.append(one)
                 there = there | {rule.id}

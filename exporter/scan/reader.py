@@ -6,22 +6,34 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import IO, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, cast
+
+from exporter.scan.unpack import Unpacked, unpacker_of
 
 STDIN = "-"
 BLOCK_BYTES = 1 << 18  # larger ones come from fresh pages each time, whose faults cost more than to read them
 
 
 def head(path: str, size: int) -> bytes:
-    """The first bytes of a log, at most `size`. Of stdin, what is there first, and it stays there to be read."""
+    """The first bytes of a log, at most `size`. Of stdin, what is there first, and it stays there to be read.
+
+    Raises OSError where there are none: whoever reads on tells of damage behind them.
+    """
     if path == STDIN:
         stdin = sys.stdin.buffer
         assert isinstance(stdin, io.BufferedReader)
         return stdin.peek(size)[:size]
+    data = b""
     with open_log(path) as log:
-        return log.read(size)
+        try:
+            while len(data) < size and (more := log.read(size - len(data))):
+                data += more
+        except OSError:
+            if not data:
+                raise
+    return data
 
 
 @contextmanager
@@ -33,22 +45,9 @@ def open_log(path: str) -> Iterator[IO[bytes]]:
     if path == STDIN:
         yield sys.stdin.buffer
         return
-    with ExitStack() as stack:
-        file = stack.enter_context(_regular(path))
-        unpack = _UNPACKERS.get(os.path.splitext(path)[1])
-        if unpack is None:
-            yield file
-            return
-        unpacked, damage = unpack(file)
-        try:
-            yield stack.enter_context(unpacked)
-        except (EOFError, damage) as error:
-            raise OSError(None, f"is damaged: {error}; what stands before the damage was read") from error
-
-
-def is_archive(path: str) -> bool:
-    """Whether a log is unpacked while it is read."""
-    return os.path.splitext(path)[1] in _UNPACKERS
+    unpacker = unpacker_of(path)
+    with _regular(path) as file:
+        yield cast(IO[bytes], Unpacked(file, unpacker)) if unpacker else file
 
 
 def _regular(path: str) -> io.FileIO:
@@ -57,39 +56,3 @@ def _regular(path: str) -> io.FileIO:
         os.close(descriptor)
         raise OSError(None, "is no regular file; give a file, or - for stdin")
     return io.FileIO(descriptor, "r")
-
-
-# Each gives the stream and what it raises for damage beside OSError; imported only for such a log.
-def _gzip(file: IO[bytes]) -> tuple[Any, type[Exception]]:
-    from isal import igzip, isal_zlib  # nearly four times as fast as zlib
-
-    return igzip.IGzipFile(fileobj=file), isal_zlib.error  # type: ignore[no-untyped-call, return-value]  # as its stubs are
-
-
-def _bzip2(file: IO[bytes]) -> tuple[Any, type[Exception]]:
-    import bz2
-
-    return bz2.BZ2File(file), EOFError
-
-
-def _xz(file: IO[bytes]) -> tuple[Any, type[Exception]]:
-    import lzma
-
-    return lzma.LZMAFile(file), lzma.LZMAError
-
-
-def _zstd(file: IO[bytes]) -> tuple[Any, type[Exception]]:
-    if sys.version_info >= (3, 14):
-        from compression import zstd
-    else:
-        from backports import zstd
-
-    return zstd.ZstdFile(file), zstd.ZstdError
-
-
-_UNPACKERS: dict[str, Callable[[IO[bytes]], tuple[Any, type[Exception]]]] = {
-    ".gz": _gzip,
-    ".bz2": _bzip2,
-    ".xz": _xz,
-    ".zst": _zstd,
-}

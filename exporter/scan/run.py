@@ -36,7 +36,7 @@ class Summary:
     bytes: int = 0
     lines_matched: int = 0
     unmatched: int = 0
-    unread: list[Unread] = field(default_factory=list)
+    unread: int = 0  # files of which a part at least could not be read
     diagnoses: list[Diagnosis] = field(default_factory=list)
     notes: list[Diagnosis] = field(default_factory=list)  # of role `context`: no incidents
     stopped_at: str | None = None
@@ -58,11 +58,12 @@ def scan(
     engine: EngineChoice = "auto",
     workers: Engine | int = 1,
     progress: Progress = lambda _path, _bytes: None,
+    tell: Callable[[Unread], None] = lambda _unread: None,
 ) -> Summary:
     """Scan all logs: by this process, or by several of this machine, or by an engine's workers, which is closed then.
 
     Incidents are those of the daemon, had it read the same bytes. `progress` is told of each log's bytes as they are
-    read, and of 0 when it is done.
+    read, and of 0 when it is done; `tell` of each file that could not be read whole, at once: there may be a million.
     """
     summary = Summary()
     casebook = Casebook(catalogue, node, window=WINDOW_SECONDS, settle=0.0, live=False)
@@ -79,6 +80,8 @@ def scan(
             try:
                 for one in results:
                     _count(summary, one)
+                    if one.scanned.unread:
+                        tell(one.scanned.unread)
                     casebook.join(one.scanned.incidents)
                     if one.scanned.stopped:
                         raise KeyboardInterrupt
@@ -98,8 +101,7 @@ def _count(summary: Summary, one: Stitched) -> None:
     summary.bytes += scanned.bytes
     summary.lines_matched += scanned.lines_matched
     summary.unmatched += scanned.unmatched
-    if scanned.unread:
-        summary.unread.append(scanned.unread)
+    summary.unread += scanned.unread is not None
 
 
 def _found(logs: Iterable[Log], stop: Stop) -> Iterator[Log]:

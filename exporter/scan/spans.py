@@ -17,7 +17,8 @@ from exporter.core.model import LogFormat
 from exporter.core.pipeline import MAX_BETWEEN
 from exporter.core.stamps import LOOK_BACK
 from exporter.scan.plan import Task
-from exporter.scan.reader import is_archive, open_log
+from exporter.scan.reader import open_log
+from exporter.scan.unpack import is_archive
 
 # Bytes that are looked at on each side of where a cut is wanted. Well below the length from which a line is looked at
 # in windows (Pipeline's line_bytes), so that no line near a cut is one of those.

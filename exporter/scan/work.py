@@ -29,6 +29,7 @@ from exporter.scan.plan import Task, Unread, Wanted, plan
 from exporter.scan.reader import BLOCK_BYTES, STDIN, open_log
 from exporter.scan.spans import WHOLE, Span
 from exporter.scan.stop import Stop
+from exporter.scan.unpack import is_archive
 
 WINDOW_SECONDS = 60.0
 
@@ -195,18 +196,24 @@ class _Reading:
             while not last and (span.stop is None or self._offset < span.stop):
                 if stop.asked:
                     raise KeyboardInterrupt
-                with stop.at_once() if path == STDIN else nullcontext():  # where one may wait for ever
-                    data = read(size)
+                damage, data = None, b""
+                with stop.at_once() if path == STDIN or is_archive(path) else nullcontext():  # where it may take long
+                    try:
+                        data = read(size)
+                    except OSError as error:  # what was read before it counts, to the last byte
+                        damage = error
                 size, last = self._block_bytes, not data
                 self._rest += data
                 if self._offset < span.start:
                     self._take(span.start, last=last)
-                    if self._offset < span.start:
-                        continue
-                    self._begin()
-                self._add(self._take(span.stop, last=last))
-                if data:
-                    progress(path, len(data))
+                    if self._offset >= span.start:
+                        self._begin()
+                if self._offset >= span.start:
+                    self._add(self._take(span.stop, last=last))
+                    if data:
+                        progress(path, len(data))
+                if damage:
+                    raise damage
 
     def _take(self, stop: int | None, *, last: bool) -> Processed:
         """Have the pipeline look at what was read, up to an offset."""

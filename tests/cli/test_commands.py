@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import json
 import lzma
+import random
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -58,6 +61,37 @@ def test_scan_json_is_one_record_a_line(crashed: Path, capsys: pytest.CaptureFix
     assert (record["line"], record["offset"], record["lines"]) == (2, 7, 2)
     assert record["job"] == {"id": "4242", "user": None, "rank": "0", "kind": "slurm", "confidence": "high"}
     assert (record["role"], record["caused_by"], record["root_cause"]) == ("root", None, "unknown")
+
+
+OOM = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+HOSTILE = "\x1bc\x1b(0\x9b31m\x08\x7f\u202e"  # each makes a terminal do something, after colours are taken off too
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["scan", "."], ["scan", ".", "--format=csv"], ["scan", ".", "--format=json"], ["explain", f"{HOSTILE} {OOM}"]],
+    ids=" ".join,
+)
+def test_no_log_and_no_name_of_a_file_moves_a_terminals_cursor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / f"a\n{HOSTILE}.log").write_text(f"{HOSTILE} {OOM}\n")
+    (tmp_path / f"b\n{HOSTILE}.gz").write_text("no archive")
+    main([*command, "--source=job"])
+    told = capsys.readouterr()
+    assert HOSTILE[-1].encode("ascii", "backslashreplace").decode() in told.out
+    assert [line for line in [*told.out.splitlines(), *told.err.splitlines()] if not line.isprintable()] == []
+
+
+def test_no_log_becomes_a_formula_of_a_spreadsheet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, sign in enumerate(
+        "=@"
+    ):  # a line that begins with + or - is a diff's or a shell's, and counts as an echo
+        (tmp_path / f"{number}.log").write_text(f"{sign}cmd {OOM}\n")
+    main(["scan", str(tmp_path), "--format=csv", "--source=job"])
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [row["text"][:6] for row in rows] == ["'=cmd ", "'@cmd "]
 
 
 def test_scan_of_the_same_log_gives_the_same_ids(crashed: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,6 +145,24 @@ def test_scan_says_what_it_could_not_read_and_goes_on(crashed: Path, capsys: pyt
     assert main(["scan", "/nowhere/x.log"]) == 3
 
 
+def test_what_could_not_be_read_is_named_at_once_and_counted(
+    crashed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not kept until the end: a folder may hold a million of them."""
+    told: list[str] = []
+    logs = [Wanted(f"/nowhere/{number}.log") for number in range(3)]
+
+    def asked_for() -> Iterator[Wanted]:
+        for number, log in enumerate(logs):
+            assert told == [log.path for log in logs[:number]]
+            yield log
+
+    summary = scan(asked_for(), packs.load(), node="n", facts={}, tell=lambda unread: told.append(unread.path))
+    assert (summary.unread, summary.files) == (3, 0)
+    assert main(["scan", "--format", "json", "/nowhere/x.log", str(tmp_path / "y.log"), str(crashed)]) == 1
+    assert capsys.readouterr().err.splitlines()[2:] == ["gpufault scan: 2 files could not be read, see stderr"]
+
+
 @pytest.mark.parametrize("ending", ["gz", "bz2", "xz", "zst"])
 def test_a_damaged_archive_is_told_of_and_the_rest_goes_on(
     ending: str, crashed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -122,9 +174,37 @@ def test_a_damaged_archive_is_told_of_and_the_rest_goes_on(
         assert main(["scan", str(damaged), str(crashed)]) == 1
         told = capsys.readouterr()
         assert [line.partition(": ")[0] for line in told.err.splitlines()] == [str(damaged)]
-        assert "1 log could not be read whole" in " ".join(told.out.split())
+        assert "1 file could not be read, see stderr" in " ".join(told.out.split())
     (tmp_path / f"empty.{ending}").write_bytes(b"no archive at all")
     assert main(["scan", str(tmp_path / f"empty.{ending}")]) == 3
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "xz", "zst"])
+def test_what_stands_before_the_damage_of_an_archive_is_read(
+    ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A small one too: libraries' files drop what they have unpacked in the call that meets the damage."""
+    whole, hurt = PACKERS[ending](CRASH.encode()), PACKERS[ending](random.Random(1).randbytes(1000))
+    hurts = {"cut": hurt[:-9], "garbled": hurt[:4] + b"x" * 20 + hurt[24:], "foreign": b"x" * 99}
+    for name, data in ((name, whole + hurt) for name, hurt in hurts.items()):
+        damaged = tmp_path / f"{name}.log.{ending}"
+        damaged.write_bytes(data)
+        assert main(["scan", "--format", "json", str(damaged)]) == 1
+        told = capsys.readouterr()
+        (record,) = map(json.loads, told.out.splitlines())
+        assert (record["line"], record["lines"]) == (1, 1)
+        assert told.err.startswith(f"{damaged}: not read: is damaged: ")
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "xz"])
+def test_a_last_line_that_damage_cuts_short_is_looked_at(
+    ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = tmp_path / f"cut.log.{ending}"
+    damaged.write_bytes(PACKERS[ending](CRASH.removesuffix("\n").encode())[:-4])  # only checksums and lengths are gone
+    assert main(["scan", "--format", "json", str(damaged)]) == 1
+    told = capsys.readouterr()
+    assert (told.out.count("rocr_memory_access_fault"), told.err.count("is damaged")) == (1, 1)
 
 
 def test_a_scan_that_is_stopped_tells_what_it_found_and_goes_on_where_it_stopped(

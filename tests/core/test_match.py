@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from exporter.core.gates import Gate
@@ -63,6 +65,63 @@ def test_a_line_that_quotes_an_error_does_not_count() -> None:
     assert outcomes(faults, "+ grep 'GPU fault' log")["gpu_fault"] == ("echo", "shell_trace")
     assert outcomes(faults, "src/a.c:12: GPU fault")["gpu_fault"] == ("echo", "search")
     assert outcomes(faults, "GPU fault")["gpu_fault"] == ("matched", "GPU fault")
+
+
+SEGFAULT = "a.out[42]: segfault at 0 ip 00007f2c sp 00007ffd error 4 in "
+
+
+@pytest.mark.parametrize(
+    "lead",
+    [
+        SEGFAULT,
+        f"{SEGFAULT}b.so: ",
+        f"{SEGFAULT}b.so\n",
+        "traps: a.out[42] general protection fault ip:7f2c sp:7ffd error:0 in ",
+        "cgroup: fork rejected by pids controller in /user.slice/",
+        "cgroup: fork rejected by pids controller in /user.slice/a: ",
+        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/user.slice/a: ",
+        "tmpfs: Bad mount option a: ",
+        "tmpfs: Unknown parameter 'a: ",
+    ],
+)
+def test_a_name_that_a_user_chose_does_not_speak_for_the_kernel(lead: str) -> None:
+    faults = matcher("""signatures: [
+        {id: gpu_fault, sources: [kernel], patterns: ['GPU fault', 'GPU gone'], lines: 2},
+        {id: anyones, sources: [kernel], trust: anyone, patterns: ['GPU fault']}]""")
+    assert outcomes(faults, f"{lead}GPU fault", "kernel") == {
+        "gpu_fault": ("amid", "GPU fault"),
+        "anyones": ("matched", "GPU fault"),
+    }
+
+
+@pytest.mark.parametrize(
+    "lead",
+    [
+        "",
+        "amdgpu ",
+        "amdgpu 0000:c1:00.0: amdgpu: ",
+        "xe 0000:03:00.0: [drm] *ERROR* ",
+        "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ",
+        "amdgpu 0000:c1:00.0: [drm:gfx_v11_0_priv_reg_irq [amdgpu]] ",
+        "EDAC sbridge MC0: ",
+        "Kernel panic - not syncing: ",
+        "Lustre: 4411:0:(client.c:2289:",
+        "{1}[Hardware Error]: ",
+        "---[ end ",
+        "�� �!�",
+    ],
+)
+def test_a_driver_may_put_its_names_before_its_message(lead: str) -> None:
+    faults = matcher("signatures: [{id: gpu_fault, sources: [kernel], patterns: ['GPU fault']}]")
+    assert outcomes(faults, f"{lead}GPU fault", "kernel") == {"gpu_fault": ("matched", "GPU fault")}
+
+
+@pytest.mark.parametrize("part", ["a:", "a ", "[a", "a.-(", "[a]: ", "{1}[a]", "*ERROR* ", "-"])
+def test_what_stands_before_a_message_takes_no_time(part: str) -> None:
+    faults = matcher("signatures: [{id: gpu_fault, sources: [kernel], patterns: ['GPU fault']}]")
+    started = time.process_time()
+    outcomes(faults, f"{part * 16_000}!GPU fault", "kernel")
+    assert time.process_time() - started < 1.0
 
 
 def test_only_job_logs_quote() -> None:

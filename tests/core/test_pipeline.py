@@ -391,6 +391,12 @@ def test_what_a_user_wrote_into_the_kernel_log_counts_as_an_echo(pipeline: Pipel
     assert (done.matches, done.echoes) == ((), 1)
 
 
+@pytest.mark.parametrize("name", ["GPU fault", "GPU fault\\x0a", "\\x0aGPU fault"])
+def test_a_name_that_a_user_chose_in_the_kernels_own_words_counts_as_an_echo(pipeline: Pipeline, name: str) -> None:
+    done = pipeline.process(kmsg(f"6,42,1,-;a.out[42]: segfault at 0 ip 00007f2c sp 00007ffd error 4 in {name}"))
+    assert (done.matches, done.echoes) == ((), 1)
+
+
 def test_what_anyone_may_say_counts_whoever_says_it(pipeline: Pipeline) -> None:
     done = pipeline.process(kmsg("12,42,1,-;anyone may say so, GPU fault"))
     assert [m.signature for m in done.matches] == ["anyones"]

@@ -1,0 +1,185 @@
+"""What an archive holds, to the last byte before it is damaged. The libraries' own files drop what they had unpacked in
+the call that meets the damage: of a small log, all.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO, Any, Protocol
+
+PACKED_BYTES = 1 << 16  # read at a time
+
+
+class _Decompressor(Protocol):
+    """What all of the libraries have: of one member of an archive, some bytes at a time."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacker:
+    """`new` unpacks a member, `to_the_byte` too and gives all that it can before damage, for which they raise `damage`."""
+
+    new: Callable[[], _Decompressor]
+    to_the_byte: Callable[[], _Decompressor]
+    damage: tuple[type[Exception], ...]
+
+
+class _Damaged(Exception):
+    """A member cannot be unpacked further."""
+
+
+class Unpacked:
+    """An archive's members one after the other, as a stream of bytes."""
+
+    def __init__(self, file: IO[bytes], unpacker: Unpacker) -> None:
+        self._file = file
+        self._unpacker = unpacker
+        self._new = unpacker.new
+        self._member = self._new()
+        self._given = 0
+        self._damaged: _Damaged | None = None
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes, none at the end. Raises OSError at the damage, when all before it was read."""
+        try:
+            if self._damaged:
+                raise self._damaged
+            try:
+                data = self._some(size)
+            except _Damaged:
+                data = self._before_damage(size)
+        except _Damaged as error:
+            raise OSError(None, f"is damaged: {error}; what stands before the damage was read") from error
+        self._given += len(data)
+        return data
+
+    def _some(self, size: int) -> bytes:
+        """The next bytes, at most `size`, none at the end. Raises _Damaged."""
+        while True:
+            packed = b""
+            if self._member.eof:
+                packed = self._behind_member()
+                if not packed:
+                    return b""
+                self._member = self._new()
+            elif self._member.needs_input and not (packed := self._file.read(PACKED_BYTES)):
+                self._damaged = _Damaged("it ends too early")
+                raise self._damaged
+            try:
+                data = self._member.decompress(packed, size)
+            except self._unpacker.damage as error:
+                raise _Damaged(error) from error
+            if data:
+                return data
+
+    def _behind_member(self) -> bytes:
+        """The next member's first bytes, none at the end. Zeros fill blocks of tapes and disks."""
+        packed = self._member.unused_data
+        while not packed.strip(b"\0"):
+            packed = self._file.read(PACKED_BYTES)
+            if not packed:
+                return b""
+        return packed.lstrip(b"\0")
+
+    def _before_damage(self, size: int) -> bytes:
+        """What is left before the damage: unpacked anew from the beginning, at last by single bytes. Raises _Damaged."""
+        if self._damaged:  # an early end takes nothing with it
+            raise self._damaged
+        self._file.seek(0)
+        self._new = self._unpacker.to_the_byte
+        self._member = self._new()
+        left = self._given
+        while left and (data := self._some(min(left, size))):
+            left -= len(data)
+        rest = bytearray()
+        try:
+            while len(rest) < size and (data := self._some(1)):
+                rest += data
+        except _Damaged as damaged:
+            self._damaged = damaged
+            if not rest:
+                raise
+        return bytes(rest)
+
+
+def unpacker_of(path: str) -> Unpacker | None:
+    """How a log is unpacked, by its name's ending; None where it is no archive."""
+    of_ending = _UNPACKERS.get(os.path.splitext(path)[1])
+    return of_ending and of_ending()
+
+
+def is_archive(path: str) -> bool:
+    """Whether a log is unpacked while it is read."""
+    return os.path.splitext(path)[1] in _UNPACKERS
+
+
+# Imported only for such a log.
+def _gzip() -> Unpacker:
+    import zlib
+
+    from isal import igzip_lib  # nearly four times as fast as zlib, and gives nothing of what is damaged
+
+    return Unpacker(
+        lambda: igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP),
+        lambda: _Zlib(zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)),
+        (igzip_lib.IsalError, zlib.error),  # type: ignore[arg-type]  # as its stubs are
+    )
+
+
+class _Zlib:
+    """zlib's, which hands back what it has no room for instead of keeping it."""
+
+    def __init__(self, member: Any) -> None:
+        self._member = member
+        self._full = False
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._member.eof)
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._full and not self._member.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        return bytes(self._member.unused_data)
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        out = bytes(self._member.decompress(self._member.unconsumed_tail + data, max_length))
+        self._full = len(out) == max_length
+        return out
+
+
+def _bzip2() -> Unpacker:
+    import bz2
+
+    return Unpacker(bz2.BZ2Decompressor, bz2.BZ2Decompressor, (OSError,))
+
+
+def _xz() -> Unpacker:
+    import lzma
+
+    return Unpacker(lzma.LZMADecompressor, lzma.LZMADecompressor, (lzma.LZMAError,))
+
+
+def _zstd() -> Unpacker:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+
+    return Unpacker(zstd.ZstdDecompressor, zstd.ZstdDecompressor, (zstd.ZstdError,))
+
+
+_UNPACKERS: dict[str, Callable[[], Unpacker]] = {".gz": _gzip, ".bz2": _bzip2, ".xz": _xz, ".zst": _zstd}
