@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import argparse
 import csv
-import itertools
 import json
 import os
 import re
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from exporter.cli import options as flags
+from exporter.private import make_folder
 
 if TYPE_CHECKING:
     from exporter.core.catalogue import Catalogue
     from exporter.scan.engines.base import Engine
+    from exporter.scan.resume import Stopped
     from exporter.scan.run import Summary
 
 DESCRIPTION = (
@@ -86,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--progress", action=argparse.BooleanOptionalAction, default=None, help="default: on a terminal"
     )
     parser.add_argument(
-        "--resume", metavar="PATH", help="go on with this log of those given: the one in which a scan was stopped"
+        "--resume", metavar="FILE", help="go on where a scan was stopped, which told of this file; give the same paths"
     )
     flags.add_catalogue(parser)
 
@@ -96,6 +98,7 @@ def run(options: argparse.Namespace) -> int:
     from exporter.cli.progress import Progress
     from exporter.cli.text import unread_text
     from exporter.scan.plan import Unread, Wanted, expand
+    from exporter.scan.resume import Stopped
     from exporter.scan.run import scan
 
     if options.engine == "dask" and not options.dask_address:
@@ -107,28 +110,29 @@ def run(options: argparse.Namespace) -> int:
     logs: Iterator[Wanted | Unread] = (
         found if isinstance(found, Unread) else Wanted(found, options.source) for found in expand(options.paths)
     )
-    if options.resume:
-        logs = itertools.dropwhile(lambda log: log.path != options.resume, logs)
+    resumed = Stopped.read_from(Path(options.resume)) if options.resume else None
     workers = _workers(options)
     with Progress(options.paths, options.progress) as progress:
-        summary = scan(logs, catalogue, node=node, facts=facts, workers=workers, progress=progress, tell=progress.tell)
-    if options.resume and not (summary.files or summary.unread or summary.stopped_at):
-        print(
-            f"gpufault scan: no log {options.resume} among those to scan; give --resume as it was told", file=sys.stderr
+        summary = scan(
+            logs,
+            catalogue,
+            node=node,
+            facts=facts,
+            workers=workers,
+            progress=progress,
+            tell=progress.tell,
+            resumed=resumed,
         )
-        return 2
     if summary.unread and options.format != "text":
         print(f"gpufault scan: {unread_text(summary)}", file=sys.stderr)
     if summary.broken:
         print(f"gpufault scan: {summary.broken}", file=sys.stderr)
     if summary.broken and not summary.bytes:
         return 3
-    if summary.stopped_at:
-        print(
-            f"stopped in {summary.stopped_at}: what was found so far follows;"
-            f" go on with the same command and --resume {shlex.quote(summary.stopped_at)}",
-            file=sys.stderr,
-        )
+    if summary.stopped_at is not None:
+        print(f"stopped in {summary.stopped_at or 'no log yet'}: what was found so far follows", file=sys.stderr)
+    if summary.left:
+        print(_how_to_go_on(summary.left, options), file=sys.stderr)
     if options.output:
         with open(options.output, "w", encoding="utf-8", newline="") as file:
             _write(file, options.format, summary, catalogue, node, facts_known=bool(facts))
@@ -136,11 +140,31 @@ def run(options: argparse.Namespace) -> int:
         _write(sys.stdout, options.format, summary, catalogue, node, facts_known=bool(facts))
     if summary.broken:
         return 3
-    if summary.stopped_at:
+    if summary.stopped_at is not None:
         return 128 + signal.SIGINT
     if summary.unread and not summary.files and not summary.bytes:
         return 3
+    if resumed:
+        sys.stdout.flush()
+        Path(options.resume).unlink(missing_ok=True)
     return 1 if summary.diagnoses else 0
+
+
+def _how_to_go_on(left: Stopped, options: argparse.Namespace) -> str:
+    """The command line that goes on, when what was left has been written down."""
+    given = list(options.arguments)
+    if options.resume:
+        path = Path(options.resume)
+    else:
+        folder = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "gpufault"
+        path = folder / f"scan-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.json"
+        given[1:1] = ["--resume", str(path)]
+    try:
+        make_folder(path.parent)
+        left.write(path)
+    except OSError as error:
+        return f"it cannot be resumed: {path}: {error.strerror or error}; XDG_STATE_HOME names another folder"
+    return f"go on with: {shlex.join(['gpufault', *given])}"
 
 
 def _workers(options: argparse.Namespace) -> Engine | int:
