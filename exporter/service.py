@@ -5,11 +5,9 @@ Joins the parts that have threads (web, signals) with the daemon's loop, which h
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType
 
 from exporter import __version__, memory
 from exporter.config import Config
@@ -19,6 +17,7 @@ from exporter.daemon import Daemon
 from exporter.exposition import MetricsSnapshot
 from exporter.reloads import Reloads
 from exporter.sdnotify import notify
+from exporter.signals import obey
 from exporter.web.in_force import InForce
 from exporter.web.view import NodeFaults, Overview, SourceState
 
@@ -41,12 +40,7 @@ class Service:
 
     def run(self) -> None:
         """Work until told to stop."""
-        for number, handler in (
-            (signal.SIGTERM, self._on_stop),
-            (signal.SIGINT, self._on_stop),
-            (signal.SIGHUP, self._on_hup),
-        ):
-            signal.signal(number, handler)
+        obey(stop=self.stop, reload=self._reloads.from_signal)
         self._daemon.begin()
         notify("READY=1")
         try:
@@ -111,9 +105,3 @@ class Service:
         memory.give_back()
         self._daemon.reloaded(problems)
         return problems
-
-    def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
-        self.stop()
-
-    def _on_hup(self, _number: int, _frame: FrameType | None) -> None:
-        self._reloads.from_signal()

@@ -44,6 +44,7 @@ class Finding:
 
 
 def run(options: argparse.Namespace) -> int:
+    from exporter.core.printable import printable
     from exporter.core.redact import redact
 
     config = flags.load_config(options)
@@ -51,7 +52,8 @@ def run(options: argparse.Namespace) -> int:
     findings += _safely(_web, options.web_config_file)
     width = max(len(f.what) for f in findings)
     for finding in findings:
-        print(redact(f"{finding.state:<4}  {finding.what:<{width}}  {finding.told}"))  # it gets pasted into issues
+        told = f"{finding.state:<4}  {finding.what:<{width}}  {finding.told}"
+        print(printable(redact(told)))  # it gets pasted into issues
     bad = sum(f.state == "bad" for f in findings)
     print(f"\n{bad} of {len(findings)} checks failed" if bad else f"\nall {len(findings)} checks passed")
     return 1 if bad else 0

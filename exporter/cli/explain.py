@@ -76,6 +76,7 @@ def explain(
     from exporter.cli.reasons import Places, every_candidate, explanation
     from exporter.cli.stages import read, stages_of
     from exporter.core.pipeline import Pipeline
+    from exporter.core.printable import printable
     from exporter.scan.plan import form_of
 
     pipeline = Pipeline(catalogue, utc_offset=-time.timezone)
@@ -98,7 +99,8 @@ def explain(
         parts.append(HINT)
     if stages:
         read_as = [f"read as a {source} log, {form}"]
-        parts.append("\n".join([*read_as, *(s for reading in readings for s in stages_of(reading, source, pipeline))]))
+        told_of = (printable(told) for reading in readings for told in stages_of(reading, source, pipeline))
+        parts.append("\n".join([*read_as, *told_of]))
     return "\n\n".join(parts)
 
 

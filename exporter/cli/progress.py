@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from exporter.core.printable import printable
+
 if TYPE_CHECKING:
     from exporter.scan.plan import Unread
 
@@ -60,7 +62,7 @@ class Progress:
 
     def tell(self, unread: Unread) -> None:
         """Name a file that could not be read, above the bar."""
-        line = f"{unread.path}: not read: {unread.why}"
+        line = printable(f"{unread.path}: not read: {unread.why}")
         if self._bar:
             self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:

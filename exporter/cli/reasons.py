@@ -174,4 +174,4 @@ def every_candidate(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _condition(leaf: Leaf) -> str:
     value = f" ({leaf.value}{', from the ' + leaf.origin if leaf.origin else ''})" if leaf.value else ""
-    return " ".join(f"{leaf.what} {leaf.asked}".split()) + value + (f": {leaf.why}" if leaf.why else "")
+    return text.one_line(f"{leaf.what} {leaf.asked}{value}") + (f": {leaf.why}" if leaf.why else "")

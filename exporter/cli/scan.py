@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from exporter.cli import options as flags
+from exporter.core.printable import printable
 from exporter.private import make_folder
 
 if TYPE_CHECKING:
@@ -130,9 +131,10 @@ def run(options: argparse.Namespace) -> int:
     if summary.broken and not summary.bytes:
         return 3
     if summary.stopped_at is not None:
-        print(f"stopped in {summary.stopped_at or 'no log yet'}: what was found so far follows", file=sys.stderr)
+        stopped_at = printable(summary.stopped_at or "no log yet")
+        print(f"stopped in {stopped_at}: what was found so far follows", file=sys.stderr)
     if summary.left:
-        print(_how_to_go_on(summary.left, options), file=sys.stderr)
+        print(printable(_how_to_go_on(summary.left, options)), file=sys.stderr)
     if options.output:
         with open(options.output, "w", encoding="utf-8", newline="") as file:
             _write(file, options.format, summary, catalogue, node, facts_known=bool(facts))
@@ -258,14 +260,24 @@ def _write(out: IO[str], form: str, summary: Summary, catalogue: Catalogue, node
     records = [incident_record(d, catalogue, node) for d in told]
     if form == "json":
         for record in records:
-            out.write(json.dumps(record, ensure_ascii=False) + "\n")
+            line = json.dumps(record, ensure_ascii=False)
+            out.write((line if line.isprintable() else json.dumps(record)) + "\n")  # it may go to a terminal too
     elif form == "csv":
-        writer = csv.DictWriter(out, CSV_FIELDS, extrasaction="ignore")
+        writer = csv.DictWriter(out, CSV_FIELDS)
         writer.writeheader()
         for record in records:
-            writer.writerow({**record, "job": (record["job"] or {}).get("id", "")})
+            row = {**record, "job": (record["job"] or {}).get("id", "")}
+            writer.writerow({name: _cell(row[name]) for name in CSV_FIELDS})
     else:
         out.write(scan_text(records, summary, catalogue, facts_known=facts_known, color=_color(out)))
+
+
+def _cell(value: object) -> object:
+    """A value as a spreadsheet may show it: none takes a log's text for a formula."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def _color(out: IO[str]) -> bool:

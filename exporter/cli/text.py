@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from exporter.core.printable import printable
+
 if TYPE_CHECKING:
     from exporter.core.catalogue import Catalogue
     from exporter.core.knowledge import RootCause
@@ -85,7 +87,7 @@ def _notes(records: Sequence[Mapping[str, Any]], catalogue: Catalogue) -> list[s
 def heading(where: str, title: str, severity: str, text: str, *, color: bool) -> list[str]:
     """The first lines of an incident: where, what, and the log's own words on three lines at most."""
     said = textwrap.wrap(
-        " ".join(text.split()),
+        one_line(text),
         width(),
         initial_indent="  ",
         subsequent_indent="  ",
@@ -93,6 +95,7 @@ def heading(where: str, title: str, severity: str, text: str, *, color: bool) ->
         max_lines=3,
         placeholder=" …",
     )
+    where = printable(where)
     whole = f"{where}: {title}"
     head = [whole] if len(whole) <= width() else [f"{where}:", f"  {title}"]
     return [*(paint(line, _COLORS[severity], color) for line in head), *said]
@@ -115,9 +118,14 @@ def place(record: Mapping[str, Any], beside: Mapping[str, Any]) -> str:
     return f"line {record['line']}" if record["path"] == beside["path"] else f"{record['path']}:{record['line']}"
 
 
+def one_line(text: str) -> str:
+    """A text on one line, as it may go to a terminal."""
+    return printable(" ".join(text.split()))
+
+
 def clipped(text: str, columns: int) -> str:
     """A text on one line of so many columns."""
-    line = " ".join(text.split())
+    line = one_line(text)
     return line if len(line) <= columns else line[: columns - 1] + "…"
 
 
@@ -142,7 +150,7 @@ def _without_cause(record: Mapping[str, Any]) -> list[str]:
         return field("cause", "unknown; gpufault explain says what is missing")
     return [
         *field("cause", "unknown; what is missing says"),
-        f"{' ' * (INDENT + 4)}$ gpufault explain < {shlex.quote(path)}",
+        f"{' ' * (INDENT + 4)}$ gpufault explain < {printable(shlex.quote(path))}",
     ]
 
 
@@ -169,7 +177,7 @@ def reason(what: str, value: str, why: str, where: str = "") -> str:
 def field(name: str, text: str, *, breaks: bool = False) -> list[str]:
     """A labelled paragraph. Words too long for a line, such as references, stay whole unless `breaks`."""
     return textwrap.wrap(
-        f"  {name:<{INDENT}}{' '.join(text.split())}",
+        f"  {name:<{INDENT}}{one_line(text)}",
         width(),
         subsequent_indent=" " * (INDENT + 2),
         break_long_words=breaks,

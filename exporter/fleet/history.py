@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from exporter.core.printable import printable
 from exporter.fleet.exposure import DAY, edges_of
-from exporter.fleet.observed import NOT_KNOWN, Beats, FactRows, Gap, Incidents, Loaded, Observed, Window, printable
+from exporter.fleet.observed import NOT_KNOWN, Beats, FactRows, Gap, Incidents, Loaded, Observed, Window
 from exporter.fleet.promapi import Api, Series
 
 STEP = 300.0  # seconds: no coarser, since Prometheus looks back five minutes

@@ -17,7 +17,8 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from exporter.fleet.observed import Beats, FactRows, Floats, Gap, Incidents, Ints, Loaded, Observed, Window, printable
+from exporter.core.printable import printable
+from exporter.fleet.observed import Beats, FactRows, Floats, Gap, Incidents, Ints, Loaded, Observed, Window
 
 LINES = tuple(f"*.{form}{packed}" for form in ("jsonl", "ndjson") for packed in ("", ".gz", ".zst"))
 TABLES = ("*.parquet",)

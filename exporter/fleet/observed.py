@@ -17,8 +17,6 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Texts = NDArray[np.object_]
 
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
-
 NOT_KNOWN = -1
 UNKNOWN = "unknown"
 
@@ -110,8 +108,3 @@ class Loaded:
     observed: Observed
     window: Window
     before: Window | None  # of the same length, just before, where the source reaches back so far
-
-
-def printable(text: str) -> str:
-    """A name or value from a record as it may go to a terminal: whoever writes a journal must not move its cursor."""
-    return text.translate(_CONTROLS)

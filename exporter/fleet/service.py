@@ -9,14 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-import signal
 import tempfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from exporter import __version__
@@ -28,6 +26,7 @@ from exporter.fleet.standing import INTERNAL, Failure, Standing
 from exporter.fleet.telemetry import snapshot_of
 from exporter.reloads import Reloads
 from exporter.sdnotify import notify
+from exporter.signals import obey
 from exporter.wake import Waker
 from exporter.web.in_force import InForce
 
@@ -60,12 +59,7 @@ class FleetService:
 
     def run(self) -> None:
         """Work until told to stop."""
-        for number, handler in (
-            (signal.SIGTERM, self._on_stop),
-            (signal.SIGINT, self._on_stop),
-            (signal.SIGHUP, self._on_hup),
-        ):
-            signal.signal(number, handler)
+        obey(stop=self.stop, reload=self._reloads.from_signal)
         notify("READY=1")
         with tempfile.TemporaryDirectory(prefix="gpufault-fleet-") as folder:
             try:
@@ -204,9 +198,3 @@ class FleetService:
     def _put(self, **what: Any) -> None:
         with self._lock:
             self._standing = replace(self._standing, **what)
-
-    def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
-        self.stop()
-
-    def _on_hup(self, _number: int, _frame: FrameType | None) -> None:
-        self._reloads.from_signal()

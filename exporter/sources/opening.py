@@ -1,7 +1,7 @@
 """Opening what a job may have named: only regular files below the roots, without waiting and without disturbing anyone.
 
-A job's owner decides what stands in the job's folder: links, FIFOs, devices, and other things a moment later. So what
-was opened is looked at again through /proc/self/fd. Knows nothing of logs.
+A job's owner decides what stands in the job's folder: links, FIFOs, devices, and other things a moment later. So a place
+is taken hold of first, which opens nothing (O_PATH), looked at, and opened through /proc/self/fd. Knows nothing of logs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 
 from exporter.sources.identity import Fingerprint
 
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 KINDS = {
     stat.S_IFIFO: "fifo",
     stat.S_IFSOCK: "socket",
@@ -103,19 +103,14 @@ class Roots:
 
     def open(self, path: str) -> OpenFile:
         """Open a regular file that lies below these folders. Raises Refused, or the OSError that the system gave."""
-        real = os.path.realpath(path)
-        _require_regular(os.stat(path))  # opening a device or a FIFO does something to it
-        if not self.hold(real):
-            raise Refused("outside_roots")
-        file = OpenFile(os.open(real, _FLAGS))
+        place = OpenFile(os.open(path, os.O_PATH | os.O_CLOEXEC))
         try:
-            _require_regular(file.status())
-            if not self.hold(file.location()):
+            _require_regular(place.status())  # opening a device or a FIFO does something to it
+            if not self.hold(place.location()):
                 raise Refused("outside_roots")
-        except BaseException:
-            file.close()
-            raise
-        return file
+            return OpenFile(os.open(f"/proc/self/fd/{place.descriptor}", _FLAGS))
+        finally:
+            place.close()
 
 
 def reason_of(error: OSError) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 
+from exporter.core.printable import printable
 from exporter.core.redact import redact
 from exporter.web.view import Overview, RecentIncident, SourceState
 
@@ -71,10 +72,8 @@ def document(title: str, body: str) -> str:
 
 
 def shown(text: str) -> str:
-    """A text as HTML, without its secrets. What has no glyph, or turns the text around it, is written out: a browser
-    drops NUL, refuses lone surrogates, and shows a name with U+202E in it as another one.
-    """
-    return escape("".join(c if c.isprintable() else ascii(c)[1:-1] for c in redact(text)))
+    """A text as HTML, without its secrets."""
+    return escape(printable(redact(text)))
 
 
 def _source_row(source: SourceState) -> list[str]:

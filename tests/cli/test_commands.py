@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import json
 import lzma
@@ -60,6 +61,37 @@ def test_scan_json_is_one_record_a_line(crashed: Path, capsys: pytest.CaptureFix
     assert (record["line"], record["offset"], record["lines"]) == (2, 7, 2)
     assert record["job"] == {"id": "4242", "user": None, "rank": "0", "kind": "slurm", "confidence": "high"}
     assert (record["role"], record["caused_by"], record["root_cause"]) == ("root", None, "unknown")
+
+
+OOM = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+HOSTILE = "\x1bc\x1b(0\x9b31m\x08\x7f\u202e"  # each makes a terminal do something, after colours are taken off too
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["scan", "."], ["scan", ".", "--format=csv"], ["scan", ".", "--format=json"], ["explain", f"{HOSTILE} {OOM}"]],
+    ids=" ".join,
+)
+def test_no_log_and_no_name_of_a_file_moves_a_terminals_cursor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / f"a\n{HOSTILE}.log").write_text(f"{HOSTILE} {OOM}\n")
+    (tmp_path / f"b\n{HOSTILE}.gz").write_text("no archive")
+    main([*command, "--source=job"])
+    told = capsys.readouterr()
+    assert HOSTILE[-1].encode("ascii", "backslashreplace").decode() in told.out
+    assert [line for line in [*told.out.splitlines(), *told.err.splitlines()] if not line.isprintable()] == []
+
+
+def test_no_log_becomes_a_formula_of_a_spreadsheet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, sign in enumerate(
+        "=@"
+    ):  # a line that begins with + or - is a diff's or a shell's, and counts as an echo
+        (tmp_path / f"{number}.log").write_text(f"{sign}cmd {OOM}\n")
+    main(["scan", str(tmp_path), "--format=csv", "--source=job"])
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [row["text"][:6] for row in rows] == ["'=cmd ", "'@cmd "]
 
 
 def test_scan_of_the_same_log_gives_the_same_ids(crashed: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,10 +11,13 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import bcrypt
 import pytest
+import trustme
 
 T = TypeVar("T")
 
@@ -132,6 +135,34 @@ def eventually(look: Callable[[], T | None], seconds: float = 30.0) -> T:
             return seen
         time.sleep(0.02)
     raise AssertionError(f"not seen within {seconds} s")
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """How a node's endpoint is guarded, and what lets a command through."""
+
+    environment: tuple[str, ...]  # to wrap the daemon in
+    trust: str  # the flag that names the authority
+    login: tuple[str, str]
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Guarded:
+    """TLS by an authority of the test's own, and one user."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_pem.write_to_path(tmp_path / "tls.key")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "tls.crt")
+    hashed = bcrypt.hashpw(b"open sesame", bcrypt.gensalt(4)).decode()
+    web = {"tls_server_config": {"cert_file": "tls.crt", "key_file": "tls.key"}, "basic_auth_users": {"sre": hashed}}
+    (tmp_path / "web.yaml").write_text(json.dumps(web))
+    (tmp_path / "password").write_text("open sesame\n")
+    return Guarded(
+        ("env", f"GPUFAULT_WEB_CONFIG_FILE={tmp_path}/web.yaml"),
+        f"--ca-file={tmp_path}/ca.pem",
+        ("--user=sre", f"--password-file={tmp_path}/password"),
+    )
 
 
 @pytest.fixture

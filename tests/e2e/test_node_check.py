@@ -9,11 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import bcrypt
 import pytest
-import trustme
 
-from .conftest import Node, eventually, gpufault
+from .conftest import Guarded, Node, eventually, gpufault
 
 LOST = "NVRM: Xid (PCI:0000:c1:00): 79, pid=4242, name=python3, GPU has fallen off the bus."
 REASON = "[node_problem] gpufault: gpu_lost_from_pcie nv_xid_79_fallen_off_bus "
@@ -151,24 +149,14 @@ def test_a_wrong_flag_is_no_problem_of_the_node(argument: str, why: str) -> None
     assert node_check("--url=https://127.0.0.1:1", argument) == (3, f"gpufault: unknown: {why}")
 
 
-def test_it_speaks_tls_and_gives_its_password(node: Node, kernel: Kernel, tmp_path: Path) -> None:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    certificate = authority.issue_cert("127.0.0.1")
-    certificate.private_key_pem.write_to_path(tmp_path / "tls.key")
-    certificate.cert_chain_pems[0].write_to_path(tmp_path / "tls.crt")
-    hashed = bcrypt.hashpw(b"open sesame", bcrypt.gensalt(4)).decode()
-    web = {"tls_server_config": {"cert_file": "tls.crt", "key_file": "tls.key"}, "basic_auth_users": {"slurm": hashed}}
-    (tmp_path / "web.yaml").write_text(json.dumps(web))
-    (tmp_path / "password").write_text("open sesame\n")
-    node.wrap = ("env", f"GPUFAULT_WEB_CONFIG_FILE={tmp_path}/web.yaml")
+def test_it_speaks_tls_and_gives_its_password(node: Node, kernel: Kernel, guarded: Guarded) -> None:
+    node.wrap = guarded.environment
     node.start()
-    url, trust = f"--url=https://{node.address}", f"--ca-file={tmp_path}/ca.pem"
-    user = ("--user=slurm", f"--password-file={tmp_path}/password")
-    assert node_check(url, trust, *user)[0] == 0
-    code, said = node_check(url, trust)
+    url = f"--url=https://{node.address}"
+    assert node_check(url, guarded.trust, *guarded.login)[0] == 0
+    code, said = node_check(url, guarded.trust)
     assert code == 3
     assert said.endswith(": 401 Unauthorized; give --user and --password-file")
-    code, said = node_check(url, *user)
+    code, said = node_check(url, *guarded.login)
     assert code == 3
     assert "certificate verify failed" in said.lower()

@@ -4,6 +4,7 @@ stops nothing.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import resource
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from exporter.sources.opening import Refused, Roots
 from tests.helpers import not_as_root
 from tests.tailing import Node, lines, write
 
@@ -131,6 +133,34 @@ def test_a_folder_that_becomes_a_link_to_another_place(tmp_path: Path) -> None:
     (tmp_path / "logs/run").rename(tmp_path / "logs/old")
     (tmp_path / "logs/run").symlink_to(tmp_path / "secret")
     assert node.settle().restart().settle().seen == [1]
+
+
+@pytest.mark.parametrize("when", [1, 2, 3])
+def test_a_folder_that_becomes_a_link_amid_the_opening_opens_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: int
+) -> None:
+    """Opening a device does something: /dev/watchdog begins to count, a tape rewinds. A FIFO shows that it was opened."""
+    (tmp_path / "logs/run").mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    write(tmp_path / "logs/run/job.log", lines(1))
+    os.mkfifo(tmp_path / "other/job.log")
+    opened: list[str] = []
+    system_open = os.open
+
+    def slowly(path: str, flags: int, *more: int) -> int:
+        opened.append(path)
+        if len(opened) == when:
+            (tmp_path / "logs/run").rename(tmp_path / "logs/old")
+            (tmp_path / "logs/run").symlink_to(tmp_path / "other")
+        descriptor = system_open(path, flags, *more)
+        with pytest.raises(OSError, match="No such device or address"):  # nobody reads the FIFO
+            system_open(tmp_path / "other/job.log", os.O_WRONLY | os.O_NONBLOCK)
+        return descriptor
+
+    monkeypatch.setattr(os, "open", slowly)
+    with contextlib.suppress(Refused):
+        Roots.of([str(tmp_path / "logs")]).open(str(tmp_path / "logs/run/job.log")).close()
+    assert opened
 
 
 # -- permissions and limits

@@ -148,8 +148,7 @@ def test_a_dask_cluster_that_goes_away_ends_the_scan_with_what_was_found(tmp_pat
         code, out, err = ended(scan)
     assert (code, out.count("rocr_memory_access_fault")) == (3, 1), err
     assert err == (
-        f"gpufault scan: the Dask scheduler at {address} went away\n"
-        f"stopped in {slow}: what was found so far follows\n"
+        f"gpufault scan: the Dask scheduler at {address} went away\nstopped in {slow}: what was found so far follows\n"
     )
 
 

@@ -1,0 +1,17 @@
+"""The signals that a service obeys."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from types import FrameType
+
+
+def obey(*, stop: Callable[[], None], reload: Callable[[], None]) -> None:
+    """From now on stop at SIGTERM and SIGINT, and reload at SIGHUP. Both are called between two steps of the main thread."""
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        (reload if number == signal.SIGHUP else stop)()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, on_signal)
