@@ -66,6 +66,8 @@ def ultimate_root(entry: Entry, near_of: Callable[[Entry], Sequence[Entry]], cat
 
 def _is_consequence(entry: Entry, other: Entry, catalogue: Catalogue) -> bool:
     """Whether an incident follows another; of two that follow each other, only the later does."""
+    if entry.number == other.number:  # `cuda_*` is what several of these follow
+        return False
     a, b = entry.incident.signature, other.incident.signature
     return catalogue.follows(a, b) and not (catalogue.follows(b, a) and entry.order < other.order)
 

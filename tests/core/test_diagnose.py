@@ -31,6 +31,7 @@ signatures:
   - {id: ring_a, patterns: ['iiii'], follows: [ring_b]}
   - {id: ring_b, patterns: ['jjjj'], follows: [ring_c]}
   - {id: ring_c, patterns: ['kkkk'], follows: [ring_a]}
+  - {id: rocm_blas, patterns: ['llll'], follows: ['rocm_*']}
 """)
 
 
@@ -103,6 +104,10 @@ def test_of_two_that_follow_each_other_the_earlier_is_the_root() -> None:
         "exit_code": "nccl_abort",
         "nccl_abort": "nccl_abort",
     }
+
+
+def test_nothing_is_a_consequence_of_itself() -> None:
+    assert roots(match("rocm_blas", 0), match("exit_code", 1)) == {"rocm_blas": "rocm_blas", "exit_code": "rocm_blas"}
 
 
 def test_of_a_circle_the_earliest_is_the_root() -> None:
