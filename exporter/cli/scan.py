@@ -257,7 +257,7 @@ def _write(out: IO[str], form: str, summary: Summary, catalogue: Catalogue, node
     from exporter.scan.run import reading_order
 
     told = sorted([*summary.diagnoses, *summary.notes], key=reading_order)
-    records = [incident_record(d, catalogue, node) for d in told]
+    records = (incident_record(d, catalogue, node) for d in told)  # there may be many
     if form == "json":
         for record in records:
             line = json.dumps(record, ensure_ascii=False)
@@ -269,7 +269,7 @@ def _write(out: IO[str], form: str, summary: Summary, catalogue: Catalogue, node
             row = {**record, "job": (record["job"] or {}).get("id", "")}
             writer.writerow({name: _cell(row[name]) for name in CSV_FIELDS})
     else:
-        out.write(scan_text(records, summary, catalogue, facts_known=facts_known, color=_color(out)))
+        out.write(scan_text([*records], summary, catalogue, facts_known=facts_known, color=_color(out)))
 
 
 def _cell(value: object) -> object:
