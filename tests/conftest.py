@@ -1,7 +1,9 @@
 """What holds for every test: how hard Hypothesis tries, and our one flag. Fixtures live beside the tests that use them."""
 
 import os
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -15,6 +17,17 @@ __all__ = ["slurm"]  # a fixture for whoever asks for it
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, max_examples=500, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.fixture
+def deep_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder with as many in each other as a path can name, nearly, and a file `deepest.log` in the last."""
+    bottom = str(tmp_path / "deep")
+    below = "/d" * ((os.pathconf(tmp_path, "PC_PATH_MAX") - len(bottom) - 100) // 2)
+    subprocess.run(["mkdir", "-p", bottom + below], check=True)
+    Path(f"{bottom}{below}/deepest.log").touch()
+    yield tmp_path / "deep"
+    subprocess.run(["rm", "-rf", *tmp_path.iterdir()], check=True)  # shutil.rmtree calls itself for each of them
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -14,7 +14,7 @@ _IS = r"\\?[\"']?\s{0,8}(?:=>|[=:])\s{0,8}"  # between a name and its value, in 
 # What names of secrets hold: HF_TOKEN, client_secret, PGPASSWORD, x-api-key, AWS_SECRET_ACCESS_KEY, DB_PASS. Counts are
 # none: max_tokens=4096, "tokens": 12.5, tokens_per_second: 8
 _SECRET = (
-    rf"(?:token(?!s[\w.-]{{0,32}}{_IS}[0-9.]{{1,12}}(?![\w.-]))|secret|passw(?:or)?d|passwd|passphrase|(?<=_)pass\b"
+    rf"(?:token(?!s[\w.-]{{0,32}}{_IS}[0-9.]{{1,12}}(?![\w.-]))|secret|passw(?:or)?d|passwd|passphrase|(?<=_)pass\b|(?<=[_;])pwd\b"
     r"|(?:api|access|private|account|signing)[_-]?key|credential)"
 )
 _KEY = rf"{_SECRET}[\w.-]{{0,64}}{_IS}"
@@ -38,15 +38,20 @@ _TOKENS = (
     r"dckr_pat_[\w-]{16,64}",
     r"dapi[0-9a-f]{32}",  # Databricks
     r"hvs\.[\w-]{16,300}",  # HashiCorp Vault
+    r"glsa_\w{16,64}",  # Grafana
+    r"SG\.[\w-]{16,32}\.[\w-]{16,64}",  # SendGrid
+    r"[0-9]{8,10}:AA[\w-]{33}",  # Telegram
     r"eyJ[\w-]{8,4096}\.[\w-]{8,4096}(?:\.[\w-]{0,4096})?",  # JSON Web Token
 )
+
+_PRIVATE_KEY = "[A-Z ]{0,32}PRIVATE KEY(?: BLOCK)?"
 
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        (r"(?s)-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,32}PRIVATE KEY-----|\Z)", HIDDEN),
+        (rf"(?s)-----BEGIN {_PRIVATE_KEY}-----.*?(?:-----END {_PRIVATE_KEY}-----|\Z)", HIDDEN),
         (r"(?i)\b(authorization\\?[\"']?\s{0,8}[=:]\s{0,8}\\?[\"']?(?:[a-z]{1,16}\s{1,8})?)[^\s\"',;]{3,4096}", rf"\1{HIDDEN}"),
-        (r"(?i)\b((?:bearer|basic)\s{1,8})(?=[\w.~+/-]{0,4096}[0-9=])[\w.~+/=-]{16,4096}", rf"\1{HIDDEN}"),
+        (r"(?i)\b((?:bearer|basic|token)\s{1,8})(?=[\w.~+/-]{0,4096}[0-9=])[\w.~+/=-]{16,4096}", rf"\1{HIDDEN}"),
         (r"(?i)((?<![a-z])(?:set-)?cookie:\s{0,8})[^\n\"']{1,4096}", rf"\1{HIDDEN}"),
         # NAME=value, "name": "value", --name value, whose name says that it is a secret; quotes may hold spaces
         (rf"(?i)({_KEY}\\[\"'])[^\"'\\\n]{{1,4096}}", rf"\1{HIDDEN}"),
@@ -54,8 +59,14 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (rf"(?i)({_KEY}')(?:[^'\\\n]|\\.){{1,4096}}", rf"\1{HIDDEN}"),
         (rf"(?i)({_KEY})(?!\s)[^\s\"',;&]{{3,4096}}", rf"\1{HIDDEN}"),
         (rf"(?i)((?<![\w-])--?[\w-]{{0,64}}?{_SECRET}[\w-]{{0,32}}\s{{1,8}})[^\s-]\S{{1,4096}}", rf"\1{HIDDEN}"),
+        (r"(\bsshpass\s{1,8}-p\s{0,8})\S{1,256}", rf"\1{HIDDEN}"),
+        # curl -u ada:secret, but not docker run -u 1000:1000
+        (r"((?<![\w-])(?:-u|--(?:proxy-)?user)[ =]\s{0,8}[\"']?)(?![0-9]{1,10}:[0-9]{1,10}\b)[^\s:\"']{1,64}:[^\s\"']{1,256}",
+         rf"\1{HIDDEN}"),
+        (r"(\b[A-Z][A-Z0-9_]{1,64}_KEY=)(?=[A-Za-z_-]{0,256}[0-9])[\w+/=-]{16,256}", rf"\1{HIDDEN}"),
         (r"(?i)([?&;](?:sig|signature|x-amz-\w{1,32}|key)=)[^\s\"'&;]{8,4096}", rf"\1{HIDDEN}"),
         (r"(://)[^\s/@\"'<>\[]{1,256}@", rf"\1{HIDDEN}@"),
+        (r"(://)[^\s/:@\"'<>\[]{1,64}:(?![0-9]{1,5}(?:[/?#]|\b))[^\s@\"'<>]{1,256}@", rf"\1{HIDDEN}@"),  # a slash in it
         (r"(hooks\.slack\.com/(?:services|workflows)/)[\w/]{8,255}", rf"\1{HIDDEN}"),
         (r"(?i)(wandb[^\n]{0,64}?\b)[0-9a-f]{40}\b", rf"\1{HIDDEN}"),
         *((rf"(?<![A-Za-z0-9]){token}", HIDDEN) for token in _TOKENS),

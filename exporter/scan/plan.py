@@ -10,6 +10,7 @@ from typing import Literal
 
 from exporter.core import decode
 from exporter.core.model import LogFormat, SourceKind
+from exporter.depth import allow_the_deepest_folders
 from exporter.scan.reader import STDIN, head
 from exporter.scan.walk import files_below, is_below
 
@@ -48,6 +49,7 @@ def expand(paths: Sequence[str]) -> Iterator[str | Unread]:
     asked for: a folder may hold a million.
     """
     folders: list[str] = []
+    allow_the_deepest_folders()
     seen: set[str] = set()  # of files and globs
     for number, path in enumerate(paths, 1):
         is_folder = path != STDIN and os.path.isdir(path)

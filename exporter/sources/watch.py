@@ -27,6 +27,7 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
 from exporter.core.facts.mounts import mount_holding, parse_mountinfo
+from exporter.depth import allow_the_deepest_folders
 from exporter.sources.follow import file_at
 from exporter.sources.identity import Inode
 
@@ -138,6 +139,7 @@ class Watch(FileSystemEventHandler):
             return
         try:
             if self._observer is None:
+                allow_the_deepest_folders()  # watchdog walks what is new, in the one thread of all watches
                 self._observer = Observer()
                 self._observer.start()
             watch = self._observer.schedule(self, root, recursive=deep, event_filter=_EVENTS)

@@ -42,6 +42,11 @@ class Guard:
                 answered.update(headers | {"Cache-Control": kept})
             await send(message)
 
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+            # A proxy in front may believe the other one (RFC 9112 §6.1) and see no second request behind this one.
+            refused = PlainTextResponse("a request has one length\n", 400, {"Connection": "close"})
+            await refused(scope, receive, send_with_headers)
+            return
         if settings.users:
             client = scope["client"][0] if scope["client"] else ""
             answer = await self._door.ask(settings.users, client, _authorization(scope))

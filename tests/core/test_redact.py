@@ -48,6 +48,18 @@ from exporter.core.redact import redact
         ("wandb: Appending key " + "0a" * 20, "wandb: Appending key [redacted]"),
         ("nvapi-abcdefghijklmnopqrstuvwx", "[redacted]"),
         ("sk-proj-abcdefghijklmnopqrst", "[redacted]"),
+        ("curl -u ada:hunter2 https://x", "curl -u [redacted] https://x"),
+        ("curl --user 'ada:hunter2' x", "curl --user '[redacted]' x"),
+        ("sshpass -p hunter2 ssh gpu7", "sshpass -p [redacted] ssh gpu7"),
+        ("MYSQL_PWD=hunter2", "MYSQL_PWD=[redacted]"),
+        ("Uid=sa;Pwd=hunter2;Database=x", "Uid=sa;Pwd=[redacted];Database=x"),
+        ("KAGGLE_KEY=0a0a0a0a0a0a0a0a0a0a", "KAGGLE_KEY=[redacted]"),
+        ("login with token abcdefghijklmnop0123", "login with token [redacted]"),
+        ("postgresql://ada:hunter2/x@db:5432/x", "postgresql://[redacted]@db:5432/x"),
+        ("glsa_abcdefghijklmnopqrst_0123", "[redacted]"),
+        ("SG.abcdefghijklmnopqrstuv.abcdefghijklmnopqrstuv", "[redacted]"),
+        ("to 123456789:AAabcdefghijklmnopqrstuvwxyz0123456", "to [redacted]"),
+        ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nx\n-----END PGP PRIVATE KEY BLOCK----- end", "[redacted] end"),
         ("SLURM_JOB_USER=ada", "SLURM_JOB_USER=[user]"),
         ("/home2/ada/x and /gpfs/users/ada", "/home2/[user]/x and /gpfs/users/[user]"),
         ("mail ada.lovelace+x@mail.example.org now", "mail [e-mail] now"),
@@ -72,6 +84,11 @@ def test_a_secret_is_hidden(text: str, expected: str) -> None:
         "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 79.10 GiB total)",
         "basic authentication of peers failed; bearer of bad news",
         "RuntimeError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1691",
+        "docker run -u 1000:1000 --user 0:0 image",
+        "PWD=/scratch/x OLDPWD=/scratch; pwd",
+        "http://gpu7:8080/a@b and http://gpu7:8080",
+        "SyntaxError: Unexpected token in JSON",
+        "MIOPEN_FIND_KEY=conv2d_forward",
         "std::vector<int>::at: x@y is no address, nor is user@localhost",
     ],
 )
@@ -107,6 +124,7 @@ def test_hiding_twice_changes_nothing(text: str) -> None:
 
 
 MORE = ["-", "eyJ", "sk-", "-----BEGIN ", "PRIVATE KEY-----", "--token ", "password", "tokens", "wandb", "Cookie:"]
+MORE += ["-u ", "_KEY=", "sshpass -p ", "SG.", ":AA", "0:", "A_"]
 
 
 @given(st.lists(st.sampled_from([*PARTS, *MORE, "authorization: ", "a.", "a@b."]), min_size=1, max_size=4))

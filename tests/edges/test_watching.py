@@ -64,6 +64,16 @@ def test_a_log_in_a_new_folder_is_found_at_once(node: Node, woken: threading.Eve
     assert hinted(node, woken).seen == [1]
 
 
+def test_a_jobs_deepest_folder_ends_no_watch(
+    node: Node, woken: threading.Event, tmp_path: Path, deep_folder: Path
+) -> None:
+    deep_folder.rename(tmp_path / "logs/deep")
+    hinted(node, woken)
+    write(tmp_path / "logs/7.log", lines(1))
+    while not node.seen:
+        hinted(node, woken)
+
+
 def test_a_rotation_is_followed_at_once(node: Node, woken: threading.Event, tmp_path: Path) -> None:
     write(tmp_path / "logs/7.log", lines(1))
     (tmp_path / "logs/7.log").rename(tmp_path / "logs/7.old")

@@ -49,6 +49,14 @@ def test_a_folder_that_is_gone_is_told_of(tmp_path: Path) -> None:
     assert error.filename == str(tmp_path / "none")
 
 
+def test_a_file_is_found_however_deep_it_lies(deep_folder: Path) -> None:
+    make(deep_folder, "z")
+    first, second = expand([str(deep_folder)])
+    assert str(first).endswith("d/d/deepest.log")
+    assert second == str(deep_folder / "z")
+    assert list(expand([f"{deep_folder}/**/*.log"])) == [first]
+
+
 @pytest.mark.heavy
 def test_a_folder_of_many_files_takes_little_more_than_their_names(tmp_path: Path) -> None:
     """So that a million names of 28 characters take some 30 MB."""

@@ -199,6 +199,17 @@ def test_what_is_no_request_is_refused_without_a_line_in_the_log(
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_request_whose_length_is_told_in_two_ways_ends_its_connection(node: Node) -> None:
+    lengths = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    with (
+        serving(node) as server,
+        connect(server, b"POST /-/reload HTTP/1.1\r\nHost: x\r\n" + lengths + REQUEST) as sock,
+    ):
+        answers = received(sock)
+    assert answers.startswith(b"HTTP/1.1 400 ")
+    assert answers.count(b"HTTP/1.1") == 1
+
+
 def test_when_no_descriptor_is_left_the_next_scrape_waits_and_is_answered(
     monkeypatch: pytest.MonkeyPatch, node: Node
 ) -> None:
