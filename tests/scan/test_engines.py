@@ -106,7 +106,7 @@ def test_slurm_gives_the_records_that_one_process_gives(archive: Path, slurm: Sl
     )
     code, found, err = scanned(*command, str(archive), environment=slurm.environment)
     assert (code, found) == records(scanned(str(archive))), err
-    assert err.endswith(f"(on {socket.gethostname()})\n")
+    assert err.endswith(f"(on {socket.gethostname()})\n{UNREAD}")
     assert list(tmp_path.iterdir()) == []  # what went to tasks and came back is gone
 
 
