@@ -4,7 +4,7 @@ Writes logs below .bench/ and scans each with `gpufault scan` (every built-in si
 mtail (as many literals of the same signatures as the row says), in turn, each run a whole process on one core. Then the
 time to start, instructions, and what the daemon costs. Prints Markdown; --write puts it and its chart into docs/. Nothing
 gates on these figures: ratios of one run hold on any machine, MB/s do not. --ratios prints two of them beside those that
-docs/performance.md has, for CI's log.
+docs/performance.md has, for CI's log. --large is a section of its own, since it takes minutes: 100 GB, a million logs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # so that `python benchmarks` finds its own parts
 
-from benchmarks import daemon, instructions, programs  # noqa: E402
+from benchmarks import daemon, instructions, large, programs  # noqa: E402
 from benchmarks.chart import chart  # noqa: E402
 from benchmarks.logs import FOLDER, Log  # noqa: E402
 from benchmarks.programs import GPUFAULT, Run, run  # noqa: E402
@@ -48,6 +48,7 @@ ROWS: tuple[tuple[Log, int], ...] = (
     (Log("kernel", hits=0.2), PATTERNS),
 )
 QUICK = (1, 6)
+MANY = 500  # crash lines a MB, above which they take nearly all of the time
 OURS = "gpufault"
 PROGRAMS = (OURS, "rg", "grep", "mtail")
 BY_HAND = "<!-- What follows is written by hand, and kept. -->\n"
@@ -61,6 +62,7 @@ class Measured:
     megabytes: float
     runs: dict[str, list[Run]]
     start: list[Run]  # of ours on a log of one line
+    crash_lines: int
 
     def rate(self, program: str) -> float:
         """MB for each second of CPU of whole processes, the median."""
@@ -69,7 +71,12 @@ class Measured:
 
     @property
     def rate_without_start(self) -> float:
-        return self.megabytes / statistics.median(
+        return self.megabytes / self.seconds_without_start
+
+    @property
+    def seconds_without_start(self) -> float:
+        """Of CPU, of ours."""
+        return statistics.median(
             max(run.cpu_seconds - start.cpu_seconds, 0.001)
             for run, start in zip(self.runs[OURS], self.start, strict=True)
         )
@@ -82,7 +89,18 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="two rows, 32 MB, 3 runs")
     parser.add_argument("--ratios", action="store_true", help="two ratios to ripgrep, beside the recorded ones")
     parser.add_argument("--write", action="store_true", help="put the result into docs/performance.md and .svg")
+    parser.add_argument("--large", action="store_true", help=f"only the section {large.TITLE!r}")
+    parser.add_argument("--gigabytes", type=int, default=100, help="of --large")
+    parser.add_argument("--files", type=int, default=1_000_000, help="of --large")
     options = parser.parse_args()
+    page = ROOT / "docs" / "performance.md"
+    if options.large:
+        text = "".join(f"{line}\n" for line in large.section(options.gigabytes, options.files, options.runs))
+        print(text)
+        if options.write:
+            before, _, behind = _around_large(page.read_text(encoding="utf-8"))
+            page.write_text(before + text + behind, encoding="utf-8")
+        return 0
     if options.quick:
         options.megabytes, options.runs = 32, 3
     literals = [gate.literal.decode() for gate in Pipeline(packs.load()).matcher.gates["job"]]
@@ -104,14 +122,19 @@ def main() -> int:
     text = "".join(f"{line}\n" for part in parts for line in part)
     print(text)
     if options.write:
-        docs = ROOT / "docs"
         head = f"# Performance\n\nPrinted by `make bench ARGS=--write`: gpufault {__version__}, {machine()}.\n\n"
-        page = docs / "performance.md"
-        _, _, by_hand = page.read_text(encoding="utf-8").partition(BY_HAND)
-        page.write_text(f"{head}{text}\n{BY_HAND}{by_hand}", encoding="utf-8")
+        _, much, by_hand = _around_large(page.read_text(encoding="utf-8"))
+        page.write_text(f"{head}{text}{much}{by_hand}", encoding="utf-8")
         rates = {m.name: {program: m.rate(program) for program in m.runs} for m in measured}
-        (docs / "performance.svg").write_text(chart(rates, PROGRAMS), encoding="utf-8")
+        page.with_suffix(".svg").write_text(chart(rates, PROGRAMS), encoding="utf-8")
     return 0
+
+
+def _around_large(page: str) -> tuple[str, str, str]:
+    """What stands in docs/performance.md before the section of --large, the section, and what is written by hand."""
+    measured, _, by_hand = page.partition(BY_HAND)
+    before, title, much = measured.partition(large.TITLE)
+    return before, title + much, BY_HAND + by_hand
 
 
 def row(log: Log, literals: Sequence[str], megabytes: int, runs: int, beside: Sequence[str] = PROGRAMS[1:]) -> Measured:
@@ -132,7 +155,9 @@ def row(log: Log, literals: Sequence[str], megabytes: int, runs: int, beside: Se
     if slowest:
         found["mtail"] = [slowest]
     size = path.stat().st_size / 1e6
-    return Measured(f"{log.name}, {len(literals)} literals, {size:.0f} MB", size, found, start)
+    with path.open("rb") as lines:
+        crash_lines = sum(log.sign in line for line in lines)
+    return Measured(f"{log.name}, {len(literals)} literals, {size:.0f} MB", size, found, start, crash_lines)
 
 
 def table(measured: Sequence[Measured], runs: int, literals: int) -> Iterator[str]:
@@ -157,6 +182,11 @@ def table(measured: Sequence[Measured], runs: int, literals: int) -> Iterator[st
             *ratios,
         ]
         yield f"| {' | '.join(cells)} |"
+    yield ""
+    yield "A crash line, where a fifth are such lines (the ordinary ones between them counted in), without the start:\n"
+    for m in measured:
+        if m.crash_lines > MANY * m.megabytes:
+            yield f"- {m.name}: {m.seconds_without_start * 1e6 / m.crash_lines:.1f} µs of CPU"
     yield ""
 
 

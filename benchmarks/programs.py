@@ -29,13 +29,25 @@ class Run:
     peak_mib: float
 
 
-def run(command: Sequence[str]) -> Run:
-    """Run a command on one core. Its output goes into a file: into /dev/null, grep stops at the first line it finds."""
+def run(command: Sequence[str], *, pinned: bool = True, fed: Sequence[str] = ()) -> Run:
+    """Run a command, on one core unless not `pinned`, with the files that it is `fed` on its stdin. Its output goes into a
+    file: into /dev/null, grep stops at the first line it finds.
+    """
+    feeder = subprocess.Popen(["cat", *fed], stdout=subprocess.PIPE) if fed else None
     started = time.perf_counter()
     with tempfile.TemporaryFile() as out:
-        process = subprocess.Popen(["taskset", "-c", _CORE, *command], stdout=out, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            ["taskset", "-c", _CORE, *command] if pinned else command,
+            stdin=feeder.stdout if feeder else subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.DEVNULL,
+        )
+    if feeder and feeder.stdout:
+        feeder.stdout.close()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
+    if feeder and feeder.wait():
+        raise RuntimeError(f"{command[0]} has not read all that it was fed")
     if process.returncode not in (0, 1) or (process.returncode and command[0] == "mtail"):  # grep: 1 is nothing found
         raise RuntimeError(f"{command[0]} ended with {process.returncode}")
     return Run(usage.ru_utime + usage.ru_stime, time.perf_counter() - started, usage.ru_maxrss / 1024)

@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser(next(iter(arguments), "")).parse_args(arguments)
+    options.arguments = arguments
     try:
         code = int(options.run(options))
         sys.stdout.flush()

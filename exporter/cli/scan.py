@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import argparse
 import csv
-import itertools
 import json
 import os
 import re
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from exporter.cli import options as flags
 from exporter.core.printable import printable
+from exporter.private import make_folder
 
 if TYPE_CHECKING:
     from exporter.core.catalogue import Catalogue
     from exporter.scan.engines.base import Engine
+    from exporter.scan.resume import Stopped
     from exporter.scan.run import Summary
 
 DESCRIPTION = (
@@ -87,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--progress", action=argparse.BooleanOptionalAction, default=None, help="default: on a terminal"
     )
     parser.add_argument(
-        "--resume", metavar="PATH", help="go on with this log of those given: the one in which a scan was stopped"
+        "--resume", metavar="FILE", help="go on where a scan was stopped, which told of this file; give the same paths"
     )
     flags.add_catalogue(parser)
 
@@ -97,6 +99,7 @@ def run(options: argparse.Namespace) -> int:
     from exporter.cli.progress import Progress
     from exporter.cli.text import unread_text
     from exporter.scan.plan import Unread, Wanted, expand
+    from exporter.scan.resume import Stopped
     from exporter.scan.run import scan
 
     if options.engine == "dask" and not options.dask_address:
@@ -108,30 +111,30 @@ def run(options: argparse.Namespace) -> int:
     logs: Iterator[Wanted | Unread] = (
         found if isinstance(found, Unread) else Wanted(found, options.source) for found in expand(options.paths)
     )
-    if options.resume:
-        logs = itertools.dropwhile(lambda log: log.path != options.resume, logs)
+    resumed = Stopped.read_from(Path(options.resume)) if options.resume else None
     workers = _workers(options)
     with Progress(options.paths, options.progress) as progress:
-        summary = scan(logs, catalogue, node=node, facts=facts, workers=workers, progress=progress, tell=progress.tell)
-    if options.resume and not (summary.files or summary.unread or summary.stopped_at):
-        print(
-            f"gpufault scan: no log {options.resume} among those to scan; give --resume as it was told", file=sys.stderr
+        summary = scan(
+            logs,
+            catalogue,
+            node=node,
+            facts=facts,
+            workers=workers,
+            progress=progress,
+            tell=progress.tell,
+            resumed=resumed,
         )
-        return 2
     if summary.unread and options.format != "text":
         print(f"gpufault scan: {unread_text(summary)}", file=sys.stderr)
     if summary.broken:
         print(f"gpufault scan: {summary.broken}", file=sys.stderr)
     if summary.broken and not summary.bytes:
         return 3
-    if summary.stopped_at:
-        print(
-            printable(
-                f"stopped in {summary.stopped_at}: what was found so far follows;"
-                f" go on with the same command and --resume {shlex.quote(summary.stopped_at)}"
-            ),
-            file=sys.stderr,
-        )
+    if summary.stopped_at is not None:
+        stopped_at = printable(summary.stopped_at or "no log yet")
+        print(f"stopped in {stopped_at}: what was found so far follows", file=sys.stderr)
+    if summary.left:
+        print(printable(_how_to_go_on(summary.left, options)), file=sys.stderr)
     if options.output:
         with open(options.output, "w", encoding="utf-8", newline="") as file:
             _write(file, options.format, summary, catalogue, node, facts_known=bool(facts))
@@ -139,11 +142,31 @@ def run(options: argparse.Namespace) -> int:
         _write(sys.stdout, options.format, summary, catalogue, node, facts_known=bool(facts))
     if summary.broken:
         return 3
-    if summary.stopped_at:
+    if summary.stopped_at is not None:
         return 128 + signal.SIGINT
     if summary.unread and not summary.files and not summary.bytes:
         return 3
+    if resumed:
+        sys.stdout.flush()
+        Path(options.resume).unlink(missing_ok=True)
     return 1 if summary.diagnoses else 0
+
+
+def _how_to_go_on(left: Stopped, options: argparse.Namespace) -> str:
+    """The command line that goes on, when what was left has been written down."""
+    given = list(options.arguments)
+    if options.resume:
+        path = Path(options.resume)
+    else:
+        folder = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "gpufault"
+        path = folder / f"scan-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.json"
+        given[1:1] = ["--resume", str(path)]
+    try:
+        make_folder(path.parent)
+        left.write(path)
+    except OSError as error:
+        return f"it cannot be resumed: {path}: {error.strerror or error}; XDG_STATE_HOME names another folder"
+    return f"go on with: {shlex.join(['gpufault', *given])}"
 
 
 def _workers(options: argparse.Namespace) -> Engine | int:
@@ -234,7 +257,7 @@ def _write(out: IO[str], form: str, summary: Summary, catalogue: Catalogue, node
     from exporter.scan.run import reading_order
 
     told = sorted([*summary.diagnoses, *summary.notes], key=reading_order)
-    records = [incident_record(d, catalogue, node) for d in told]
+    records = (incident_record(d, catalogue, node) for d in told)  # there may be many
     if form == "json":
         for record in records:
             line = json.dumps(record, ensure_ascii=False)
@@ -246,7 +269,7 @@ def _write(out: IO[str], form: str, summary: Summary, catalogue: Catalogue, node
             row = {**record, "job": (record["job"] or {}).get("id", "")}
             writer.writerow({name: _cell(row[name]) for name in CSV_FIELDS})
     else:
-        out.write(scan_text(records, summary, catalogue, facts_known=facts_known, color=_color(out)))
+        out.write(scan_text([*records], summary, catalogue, facts_known=facts_known, color=_color(out)))
 
 
 def _cell(value: object) -> object:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from exporter.core.model import NO_CONTEXT
 from exporter.scan.plan import Task, Unread, Wanted, plan
 from exporter.scan.reader import STDIN
 from exporter.scan.spans import Span, can_be_cut, spans
-from exporter.scan.work import Item, Log
+from exporter.scan.work import Item
 
 MAX_ITEMS = 4096  # of a batch: what is held of it, and what one dead worker may cost
 OPENING_BYTES = 1 << 16  # to find and open a log takes as long as to read so much of it
@@ -20,18 +21,20 @@ def only_here(item: Item) -> bool:
     return item.log.path == STDIN or isinstance(item.log, Unread)
 
 
-def items_of(logs: Iterable[Log], span_bytes: int) -> Iterator[Item]:
-    """Each log as one item, or as several of about `span_bytes`."""
-    for log in logs:
+def items_of(items: Iterable[Item], span_bytes: int) -> Iterator[Item]:
+    """Each log, or what is left of it, as one item, or as several of about `span_bytes`."""
+    for item in items:
+        log = item.log
         size = 0 if log.path == STDIN or isinstance(log, Unread) else _size(log.path)
-        if size <= span_bytes * 3 // 2:
-            yield Item(log, bytes=size)
+        left = max(0, size - item.span.start)
+        if left <= span_bytes * 3 // 2:
+            yield replace(item, bytes=left)
             continue
         task = plan(log.path, log.source) if isinstance(log, Wanted) else log
         if isinstance(task, Task) and can_be_cut(task):
-            yield from _parts(task, size, span_bytes)
+            yield from _parts(replace(item, log=task), size, span_bytes)
         else:
-            yield Item(task, bytes=size)
+            yield replace(item, log=task, bytes=left)
 
 
 def batched(items: Iterable[Item], wanted: Callable[[], int], most: int = MAX_ITEMS) -> Iterator[tuple[Item, ...]]:
@@ -70,14 +73,15 @@ class Pace:
         return int(self._bytes_read / self._seconds_read * self.seconds)
 
 
-def _parts(task: Task, size: int, span_bytes: int) -> Iterator[Item]:
-    at = 0
+def _parts(whole: Item, size: int, span_bytes: int) -> Iterator[Item]:
+    assert isinstance(whole.log, Task)
+    at, context = whole.span.start, whole.context
     try:
-        for span in spans(task, span_bytes):
-            yield Item(task, span, bytes=(size if span.stop is None else span.stop) - span.start)
-            at = span.stop or 0
+        for span in spans(whole.log, span_bytes, whole=whole.span):
+            yield Item(whole.log, span, (size if span.stop is None else span.stop) - span.start, context)
+            at, context = span.stop or 0, NO_CONTEXT
     except OSError as error:
-        yield Item(Unread(task.path, error.strerror or str(error)), Span(start=at))
+        yield Item(Unread(whole.log.path, error.strerror or str(error)), Span(start=at))
 
 
 def _size(path: str) -> int:

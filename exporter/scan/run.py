@@ -19,17 +19,21 @@ from exporter.scan.dispatch import Dispatch
 from exporter.scan.engines.base import Engine, Unusable
 from exporter.scan.engines.local import Local
 from exporter.scan.plan import Unread
-from exporter.scan.stitch import Stitched, stitched
+from exporter.scan.reader import STDIN
+from exporter.scan.resume import CannotResume, Stopped
+from exporter.scan.spans import lines_before, span_from
+from exporter.scan.stitch import Place, Stitched, stitched
 from exporter.scan.stop import Stop
 from exporter.scan.work import WINDOW_SECONDS, EngineChoice, Item, Log, Recipe, Scanned, pipeline_of, scan_one
 
 Progress = Callable[[str, int], None]
+COUNTS = ("files", "bytes", "lines_matched", "unmatched", "unread")  # of a Summary
 
 
 @dataclass(slots=True)
 class Summary:
     """What came of a scan. `stopped_at` is the log at which the user stopped it, or at which its engine failed, as
-    `broken` says: the first that was not read whole.
+    `broken` says; `left` is from where another scan can go on.
     """
 
     files: int = 0
@@ -41,6 +45,12 @@ class Summary:
     notes: list[Diagnosis] = field(default_factory=list)  # of role `context`: no incidents
     stopped_at: str | None = None
     broken: str = ""
+    left: Stopped | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What a scan that goes on counts from."""
+        return {name: getattr(self, name) for name in COUNTS}
 
 
 def reading_order(diagnosis: Diagnosis) -> tuple[str, int, str]:
@@ -59,36 +69,54 @@ def scan(
     workers: Engine | int = 1,
     progress: Progress = lambda _path, _bytes: None,
     tell: Callable[[Unread], None] = lambda _unread: None,
+    resumed: Stopped | None = None,
 ) -> Summary:
     """Scan all logs: by this process, or by several of this machine, or by an engine's workers, which is closed then.
 
     Incidents are those of the daemon, had it read the same bytes. `progress` is told of each log's bytes as they are
     read, and of 0 when it is done; `tell` of each file that could not be read whole, at once: there may be a million.
+    `resumed`: go on behind an earlier scan of the same logs, and show what one scan of all would; raises CannotResume.
     """
     summary = Summary()
+    read = resumed.read if resumed else None
     casebook = Casebook(catalogue, node, window=WINDOW_SECONDS, settle=0.0, live=False)
-    now = time.time()
+    if resumed:
+        casebook.join(resumed.incidents)
+        for name in COUNTS:
+            setattr(summary, name, resumed.counts[name])
+    now = resumed.now if resumed else time.time()
+
+    def left() -> Stopped:
+        return Stopped(read, now, summary.counts, tuple(casebook.incidents()))
+
     with Stop() as stop:
-        logs = _found(logs, stop)
+        items = _items(_found(logs, stop), read)
         readers: _Here | _ByWorkers
         if workers == 1:
             readers = _Here(pipeline_of(catalogue, engine, -time.timezone), now, stop, progress)
         else:
             by = Local(workers) if isinstance(workers, int) else workers
             readers = _ByWorkers(by, catalogue, engine, now, stop, progress)
-        with closing(readers.read(logs)) as results:
+        with closing(readers.read(items)) as results:
             try:
                 for one in results:
+                    if one.read is None:  # its log will be read anew
+                        summary.left = left()
                     _count(summary, one)
                     if one.scanned.unread:
                         tell(one.scanned.unread)
                     casebook.join(one.scanned.incidents)
+                    read = one.read or read
                     if one.scanned.stopped:
                         raise KeyboardInterrupt
             except KeyboardInterrupt:
                 summary.stopped_at = readers.reading
             except Unusable as error:
                 summary.stopped_at, summary.broken = readers.reading, str(error)
+            if stop.anywhere or summary.stopped_at in (None, STDIN):
+                summary.left = None
+            elif summary.left is None:
+                summary.left = left()
     diagnoses = casebook.settle(now, lambda _: facts, everything=True)
     summary.diagnoses = sorted(diagnoses, key=reading_order)
     summary.notes = sorted(casebook.notes(), key=reading_order)
@@ -115,6 +143,20 @@ def _found(logs: Iterable[Log], stop: Stop) -> Iterator[Log]:
         yield log
 
 
+def _items(logs: Iterator[Log], read: Place | None) -> Iterator[Item]:
+    """Logs behind what was read, the first perhaps in part. Raises CannotResume."""
+    if read is not None:
+        log = next((log for log in logs if log.path == read.path), None)
+        if log is None:
+            raise CannotResume(
+                f"{read.path}, in which the scan was stopped, is not among the logs; give the same paths"
+            )
+        if read.offset is not None:
+            cut, _ = lines_before(read.path, read.offset)
+            yield Item(log, span_from(cut, read.newlines + 1), context=read.context)
+    yield from map(Item, logs)
+
+
 @dataclass(slots=True)
 class _Here:
     """This process reads one log after the other."""
@@ -125,14 +167,16 @@ class _Here:
     progress: Progress
     reading: str = ""
 
-    def read(self, logs: Iterator[Log]) -> Generator[Stitched]:
-        for log in logs:
-            self.reading = log.path
-            yield Stitched(self.one(Item(log)), ended=True)
-            self.progress(log.path, 0)
-
-    def one(self, item: Item) -> Scanned:
-        return scan_one(item, self.pipeline, self.now, self.progress, self.stop)
+    def read(self, items: Iterator[Item]) -> Generator[Stitched]:
+        for item in items:
+            path = self.reading = item.log.path
+            scanned = scan_one(item, self.pipeline, self.now, self.progress, self.stop)
+            newlines = item.span.line - 1 + scanned.newlines
+            read = (
+                None if scanned.stopped and scanned.cut is None else Place(path, scanned.cut, newlines, scanned.context)
+            )
+            yield Stitched(scanned, read)
+            self.progress(path, 0)
 
 
 class _ByWorkers:
@@ -156,10 +200,10 @@ class _ByWorkers:
     def reading(self) -> str:
         return self._dispatch.reading
 
-    def read(self, logs: Iterator[Log]) -> Generator[Stitched]:
+    def read(self, items: Iterator[Item]) -> Generator[Stitched]:
         finished = False
         try:
-            batches = batched(items_of(logs, self._engine.span_bytes), self._pace.wanted)
+            batches = batched(items_of(items, self._engine.span_bytes), self._pace.wanted)
             for one in stitched(self._dispatch.results(batches), self._dispatch.again):
                 yield one
                 self._progress(one.scanned.path, one.scanned.bytes)

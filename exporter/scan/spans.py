@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import IO
 
 from exporter.core import decode
 from exporter.core.knowledge import MAX_LINES
@@ -59,22 +60,55 @@ def can_be_cut(task: Task) -> bool:
     return task.format != "kmsg" and not is_archive(task.path)
 
 
-def spans(task: Task, length: int, look: int = LOOK_BYTES) -> Iterator[Span]:
-    """A log's spans of about `length` bytes, in order; found as they are asked for. Raises OSError."""
+def spans(task: Task, length: int, look: int = LOOK_BYTES, whole: Span = WHOLE) -> Iterator[Span]:
+    """The spans of about `length` bytes of a log's end, or of the whole, in order; found as they are asked for. Raises
+    OSError.
+    """
     with open_log(task.path) as log:
         size = os.fstat(log.fileno()).st_size
-        last = Cut(0, 0)
-        wanted = length
+        last = whole
+        wanted = whole.start + length
         while wanted < size:
-            begin = max(0, wanted - look)
-            log.seek(begin)
-            window = _read(log.read, wanted + look - begin)
-            cut = cut_in(window, wanted - begin, task.format, first=begin == 0)
-            if cut is not None and begin + cut.at < size:
-                yield Span(last.at, begin + cut.at, last.read_from, LINES_BEFORE if last.at else 0)
-                last = Cut(begin + cut.at, begin + cut.read_from)
+            cut = _cut_behind(log, wanted, task.format, look)
+            if cut is not None and cut.at < size:
+                yield replace(last, stop=cut.at)
+                last = span_from(cut)
             wanted += length
-        yield Span(last.at, None, last.read_from, LINES_BEFORE if last.at else 0)
+        yield last
+
+
+def span_from(cut: Cut, line: int = 1) -> Span:
+    """All from a cut on."""
+    return Span(cut.at, None, cut.read_from, LINES_BEFORE, line)
+
+
+def next_cut(task: Task, at: int, look: int = LOOK_BYTES) -> int | None:
+    """The first cut of a log at `at` or soon behind it. Raises OSError, and EOFError where the log ends before there is one."""
+    with open_log(task.path) as log:
+        cut = _cut_behind(log, at, task.format, look)
+        if cut is None and os.fstat(log.fileno()).st_size <= at + look:
+            raise EOFError
+    return None if cut is None else cut.at
+
+
+def lines_before(path: str, at: int, look: int = LOOK_BYTES) -> tuple[Cut, bytes]:
+    """The cut at `at` again, and the lines that are read before it. Raises OSError, for a log without them too."""
+    with open_log(path) as log:
+        begin = max(0, at - 2 * look)
+        log.seek(begin)
+        window = _read(log.read, at - begin)
+    starts = _line_starts(window, first=begin == 0)
+    if begin + len(window) != at or len(starts) <= LINES_BEFORE or starts[-1] != len(window):
+        raise OSError(None, "is not what it was")
+    return Cut(at, begin + starts[-1 - LINES_BEFORE]), window[starts[-1 - LINES_BEFORE] :]
+
+
+def _cut_behind(log: IO[bytes], wanted: int, form: LogFormat, look: int) -> Cut | None:
+    begin = max(0, wanted - look)
+    log.seek(begin)
+    window = _read(log.read, wanted + look - begin)
+    cut = cut_in(window, wanted - begin, form, first=begin == 0)
+    return cut and Cut(begin + cut.at, begin + cut.read_from)
 
 
 def cut_in(window: bytes, wanted: int, form: LogFormat, *, first: bool) -> Cut | None:

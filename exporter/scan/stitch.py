@@ -21,11 +21,28 @@ class _Before:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Up to where logs were read: all of those before, and of this one all before an offset (None: to its end), with so
+    many newlines, by which it has told so much of its job.
+    """
+
+    path: str
+    offset: int | None = None
+    newlines: int = 0
+    context: LogContext = NO_CONTEXT
+
+
+@dataclass(frozen=True, slots=True)
 class Stitched:
-    """What came of an item, in its place. `ended`: nothing of the log is to come."""
+    """What came of an item, in its place. `read`: up to where all is read then; None where that is within the item."""
 
     scanned: Scanned
-    ended: bool
+    read: Place | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of the log is to come."""
+        return self.read is not None and self.read.offset is None
 
 
 def stitched(results: Iterable[tuple[Item, Scanned]], again: Callable[[Item], Scanned]) -> Iterator[Stitched]:
@@ -33,14 +50,18 @@ def stitched(results: Iterable[tuple[Item, Scanned]], again: Callable[[Item], Sc
     before = _Before()
     for item, scanned in results:
         if item.span.stop is None and not item.span.start:
-            yield Stitched(scanned, ended=True)
+            yield Stitched(scanned, None if scanned.stopped else Place(scanned.path))
             continue
         if item.span.start == 0:
             before = _Before()
+        elif item.span.line > 1:  # what was before it is known: it is where an earlier scan was stopped
+            before = _Before(item.span.line - 1, item.context)
         last = item.span.stop is None
         if before.lost:
             continue
-        if item.span.start and _is_full(scanned.context):
+        if item.span.line > 1:
+            placed = scanned
+        elif item.span.start and _is_full(scanned.context):
             # It may have left out what it had no room for; with what was there before, it takes what the whole takes.
             span = replace(item.span, line=before.newlines + 1)
             scanned = again(replace(item, span=span, context=before.context))
@@ -53,7 +74,8 @@ def stitched(results: Iterable[tuple[Item, Scanned]], again: Callable[[Item], Sc
             before.lost = True
             read = item.span.start + scanned.bytes
             placed = replace(placed, unread=Unread(scanned.path, f"{scanned.unread.why}, from byte {read} on"))
-        yield Stitched(placed, ended=last or before.lost)
+        offset = None if last or before.lost else item.span.stop
+        yield Stitched(placed, Place(scanned.path, offset, before.newlines, before.context))
 
 
 def after(before: LogContext, then: LogContext) -> LogContext:

@@ -15,6 +15,7 @@ class Stop:
 
     def __init__(self) -> None:
         self.asked = False
+        self.anywhere = False  # asked again, so that what was under way is half done
         self._at_once = False
         self._before: Any = None
 
@@ -42,6 +43,6 @@ class Stop:
             self._at_once = False
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        again, self.asked = self.asked, True
-        if again or self._at_once:
+        self.anywhere, self.asked = self.asked, True
+        if self.anywhere or self._at_once:
             raise KeyboardInterrupt

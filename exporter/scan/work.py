@@ -27,7 +27,7 @@ from exporter.core.pipeline import Pipeline, Processed
 from exporter.core.stored import dump_context
 from exporter.scan.plan import Task, Unread, Wanted, plan
 from exporter.scan.reader import BLOCK_BYTES, STDIN, open_log
-from exporter.scan.spans import WHOLE, Span
+from exporter.scan.spans import WHOLE, Span, can_be_cut, next_cut
 from exporter.scan.stop import Stop
 from exporter.scan.unpack import is_archive
 
@@ -63,6 +63,7 @@ class Scanned:
     context: LogContext = NO_CONTEXT
     unread: Unread | None = None
     stopped: bool = False  # by the user, before its end
+    cut: int | None = None  # where it was stopped, if one can go on there
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,19 +184,22 @@ class _Reading:
         self._offset = self._span.read_from
         self._line = self._span.line - self._span.lines_before
         self._rest = b""
+        self._ending = False
+        self._cut: int | None = None
 
     def read(self, progress: Callable[[str, int], None], stop: Stop) -> None:
         """Raises OSError for a log that cannot be read to its end, and KeyboardInterrupt where it is to stop."""
-        path, span, last = self._task.path, self._span, False
+        path, last = self._task.path, False
         with open_log(path) as stream:
             if self._offset:
                 stream.seek(self._offset)
             read = getattr(stream, "read1", stream.read)  # a pipe's bytes as they come
             # Blocks end where they do when all of the log is read: what is cut off a line that fills several depends on it.
             size = self._block_bytes - self._offset % self._block_bytes
-            while not last and (span.stop is None or self._offset < span.stop):
-                if stop.asked:
-                    raise KeyboardInterrupt
+            while not last and ((span := self._span).stop is None or self._offset < span.stop):
+                if stop.asked and not self._ending:
+                    self._end_soon()
+                    continue
                 damage, data = None, b""
                 with stop.at_once() if path == STDIN or is_archive(path) else nullcontext():  # where it may take long
                     try:
@@ -214,6 +218,21 @@ class _Reading:
                         progress(path, len(data))
                 if damage:
                     raise damage
+        if self._cut is not None:
+            raise KeyboardInterrupt
+
+    def _end_soon(self) -> None:
+        """End at the next cut, or at the end if that is near. Raises KeyboardInterrupt where the log cannot be cut."""
+        if self._task.path == STDIN or not can_be_cut(self._task):
+            raise KeyboardInterrupt
+        self._ending = True
+        try:
+            self._cut = next_cut(self._task, max(self._offset, self._span.start))
+        except EOFError:
+            return
+        if self._cut is None:
+            raise KeyboardInterrupt
+        self._span = replace(self._span, stop=self._cut)
 
     def _take(self, stop: int | None, *, last: bool) -> Processed:
         """Have the pipeline look at what was read, up to an offset."""
@@ -260,4 +279,5 @@ class _Reading:
             context=context,
             unread=unread,
             stopped=stopped,
+            cut=self._cut if stopped and self._offset == self._cut else None,
         )

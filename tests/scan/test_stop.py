@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import fcntl
 import os
+import shlex
 import signal
 import termios
 import time
@@ -25,7 +26,9 @@ def test_ctrl_c_prints_what_was_found_so_far_and_how_to_go_on(tmp_path: Path, wo
     found.write_text(CRASH + "fine\n" * 2_000_000)  # a batch of its own
     archive_that_takes_long(slow)
     later.write_text(CRASH)
-    scan = start("--workers", workers, "--format", "json", str(tmp_path))
+    state = tmp_path.parent / f"{tmp_path.name} state"
+    arguments = ["--workers", workers, "--format", "json", str(tmp_path)]
+    scan = start(*arguments, environment={"XDG_STATE_HOME": str(state)})
 
     def others_are_read() -> bool:
         reading = [position for _, position in holders(scan.pid, slow)]
@@ -39,14 +42,18 @@ def test_ctrl_c_prints_what_was_found_so_far_and_how_to_go_on(tmp_path: Path, wo
     assert time.monotonic() - asked < AT_MOST_SECONDS
     assert code == 128 + signal.SIGINT
     assert [line.count(str(found)) for line in out.splitlines()] == [1]
-    assert err == (
-        f"stopped in {slow}: what was found so far follows; go on with the same command and --resume {slow}\n"
-    )
+    told, line = err.splitlines()
+    assert told == f"stopped in {slow}: what was found so far follows"
+    (left,) = (state / "gpufault").iterdir()
+    assert (left.stat().st_mode & 0o777, left.suffix) == (0o600, ".json")
     assert not list(holders(scan.pid, slow))
     slow.unlink()
     slow.touch()
-    code, records, _ = scanned("--workers", workers, "--resume", str(slow), str(tmp_path))
-    assert (code, [record["path"] for record in records]) == (1, [str(later)])
+    program, *command = shlex.split(line.removeprefix("go on with: "))  # the line as it is told, quotes and all
+    assert (program, command[0]) == ("gpufault", "scan")
+    code, records, _ = scanned(*command[1:])
+    assert (code, [record["path"] for record in records]) == (1, [str(found), str(later)])
+    assert not left.exists()
 
 
 @pytest.mark.heavy
@@ -70,7 +77,7 @@ def test_ctrl_c_ends_a_scan_of_a_pipe_to_which_nobody_writes() -> None:
     os.killpg(scan.pid, signal.SIGINT)
     code, _, err = ended(scan)
     assert time.monotonic() - asked < AT_MOST_SECONDS
-    assert (code, err[:13]) == (128 + signal.SIGINT, "stopped in -:")
+    assert (code, err) == (128 + signal.SIGINT, "stopped in -: what was found so far follows\n")
     os.close(read)
     os.close(write)
 

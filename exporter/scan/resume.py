@@ -1,0 +1,88 @@
+"""A scan that was stopped, as a file: from it another goes on and shows what one that was not stopped would have shown."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import exporter
+from exporter import private
+from exporter.core.incidents import Entry
+from exporter.core.model import Incident
+from exporter.core.stored import dump_context, dump_entry, load_context, load_entry
+from exporter.scan.spans import lines_before
+from exporter.scan.stitch import Place
+
+
+class CannotResume(OSError):
+    """A file to go on from is none, or no longer fits: for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Up to where a scan has read (None: nothing), what it has found there, and what stood for the time of reading."""
+
+    read: Place | None
+    now: float
+    counts: Mapping[str, int]
+    incidents: tuple[Incident, ...]
+
+    def write(self, path: Path) -> None:
+        """Raises OSError."""
+        read = self.read
+        place = read and {
+            "path": os.fsencode(read.path).hex(),
+            "offset": read.offset,
+            "newlines": read.newlines,
+            "context": dump_context(read.context),
+            "before": _hash_before(read),
+        }
+        data = {
+            "gpufault": exporter.__version__,
+            "read": place,
+            "now": self.now,
+            "counts": dict(self.counts),
+            "incidents": [dump_entry(Entry(0, incident, None)) for incident in self.incidents],
+        }
+        unfinished = path.with_name(path.name + ".part")
+        with os.fdopen(private.open_file(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as file:
+            json.dump(data, file)
+        unfinished.replace(path)
+
+    @classmethod
+    def read_from(cls, path: Path) -> Stopped:
+        """Raises CannotResume, and OSError where the file cannot be read."""
+        text = path.read_text(encoding="ascii", errors="replace")
+        try:
+            data = json.loads(text)
+            version = data["gpufault"]
+            incidents = tuple(load_entry(0, stored).incident for stored in data["incidents"])
+            stored = data["read"]
+            read = stored and Place(
+                os.fsdecode(bytes.fromhex(stored["path"])),
+                stored["offset"],
+                stored["newlines"],
+                load_context(stored["context"]),
+            )
+            stopped = cls(read, data["now"], data["counts"], incidents)
+            before = stored and stored["before"]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CannotResume(f"{path} is no file of a stopped scan: {error!r}") from None
+        if version != exporter.__version__:
+            raise CannotResume(f"{path} is of gpufault {version}, and this is {exporter.__version__}; scan anew")
+        try:
+            same = read is None or before == _hash_before(read)
+        except OSError:
+            same = False
+        if read and not same:
+            raise CannotResume(f"{read.path} is not what it was when the scan was stopped in it; scan anew")
+        return stopped
+
+
+def _hash_before(read: Place) -> str:
+    """Of the lines before the place; nothing where a log was read to its end. Raises OSError where they are gone."""
+    return "" if read.offset is None else hashlib.sha256(lines_before(read.path, read.offset)[1]).hexdigest()
