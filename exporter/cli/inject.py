@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import re
 import secrets
 import sys
@@ -46,9 +47,9 @@ def run(options: argparse.Namespace) -> int:
     line = f"gpufault inject: test line {secrets.token_hex(8)}\n"
     source = "kernel" if options.kmsg else "job"
     before = _count(options, source)
-    with _target(options, config) as path:
+    with _target(options, config) as (path, descriptor):
         started = time.monotonic()
-        with open(path, "ab", buffering=0) as target:
+        with open(descriptor, "ab", buffering=0) as target:
             target.write(line.encode())
         while time.monotonic() - started < options.timeout:
             if _count(options, source) > before:
@@ -64,18 +65,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _target(options: argparse.Namespace, config: Config) -> Iterator[str]:
-    """Where to write: what the flags name, or a file of our own that a `files` source must find, removed afterwards."""
-    if options.kmsg:
-        yield "/dev/kmsg"
-    elif options.file:
-        yield options.file
+def _target(options: argparse.Namespace, config: Config) -> Iterator[tuple[str, int]]:
+    """Where to write, opened: what the flags name, or a file of our own that a `files` source must find, removed after."""
+    append = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    if options.kmsg or options.file:
+        path = "/dev/kmsg" if options.kmsg else options.file
+        yield path, os.open(path, append, 0o644)
     else:
-        path = _own_file(config)
+        own = _own_file(config)
+        descriptor = os.open(own, append | os.O_EXCL, 0o644)  # the folder may be a user's, and hold a link of this name
         try:
-            yield str(path)
+            yield str(own), descriptor
         finally:
-            path.unlink(missing_ok=True)
+            own.unlink(missing_ok=True)
 
 
 def _own_file(config: Config) -> Path:
@@ -83,7 +85,7 @@ def _own_file(config: Config) -> Path:
 
     for source in config.sources:
         if isinstance(source, FilesConfig):
-            named = re.sub(r"\[[^]]*\]|[*?]+", NAME, source.paths[0].replace("**/", ""))
+            named = re.sub(r"\[[^]]*\]|[*?]+", f"{NAME}-{secrets.token_hex(4)}", source.paths[0].replace("**/", ""))
             path = Path(named)
             if path.parent.is_dir():
                 return path

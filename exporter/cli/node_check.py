@@ -129,7 +129,7 @@ def _ask(options: argparse.Namespace) -> dict[str, Any]:
     except OSError as error:
         reason = getattr(error, "reason", error)
         raise Unknown(f"{options.url}: {getattr(reason, 'strerror', None) or reason}; is gpufault running?") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Unknown(f"{options.url}: no answer of gpufault") from error
     if not isinstance(told, dict) or not isinstance(told.get("faults"), list):
         raise Unknown(f"{options.url}: no answer of gpufault")

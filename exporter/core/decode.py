@@ -77,7 +77,13 @@ _JOB_PREFIXES = _Prefixes(
 )
 # What the kernel's readers put in front: dmesg in its forms, syslog daemons with their `kernel:` tag, journalctl -k.
 _UNMARKED = rf"{_ISO} (?=\S)"  # anyone's stamp: no mark of the kernel
+# A log that somebody indented to quote it; the kernel's own lines without a stamp keep their indentation.
+_INDENTED = (
+    r"[ \t]{1,32}(?=\[ *\d{1,10}\.\d{6}\]|\[[A-Z][a-z]{2} |<\d{1,3}>"
+    r"|[^\W\d]{3,6}\.? +\d{1,2} \d\d:|\d{4}-\d\d-\d\d[T ])"
+)
 _KERNEL_PREFIXES = _Prefixes(
+    (" \t", _INDENTED),
     ("[", _MONOTONIC),
     ("<", r"<\d{1,3}>"),
     ("[", rf"\[(?P<wday>[A-Z][a-z]{{2}}) {_SYSLOG_TIME} (?P<year>\d{{4}})\] ?"),
@@ -87,6 +93,10 @@ _KERNEL_PREFIXES = _Prefixes(
     ),  # dmesg --human: its minute,
     ("[", r"\[ *\+\d{1,10}\.\d{6}\] ?"),  # and the seconds since the line before
     ("<" + _LETTERS, rf"(?:<\d+>)?{_SYSLOG_TIME} (?:(?P<host>[\w.:-]+) )?{_TAG} ?"),
+    (
+        _LETTERS,
+        rf"[^\W\d]{{3,6}}\.? +\d{{1,2}} \d\d:\d\d:\d\d(?:\.\d+)? (?:(?P<host>[\w.:-]+) )?{_TAG} ?",
+    ),  # in another language
     (_DIGITS, rf"{_ISO} (?:(?P<host>[\w.:-]+) )?{_TAG} ?"),
     (_DIGITS + "k", rf"(?:\d\d:\d\d:\d\d(?:\.\d+)? (?:(?P<host>[\w.:-]+) )?)?{_TAG} "),
     ("k", rf"(?P<facility>kern) *:(?P<level>\w+) *: (?:{_MONOTONIC}|{_ISO} )"),
@@ -140,10 +150,10 @@ def decode(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> R
     return _kernel(text, time, clock) if source == "kernel" else _job(text, time, clock)
 
 
-def time_of(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> float | None:  # noqa: A002
-    """The time that a line, or how it begins, is stamped with: that of its Record."""
-    if format != "plain" or source == "kernel":
-        return decode(raw, format, source, clock).time
+def time_of(raw: bytes, format: LogFormat, clock: Clock) -> float | None:  # noqa: A002
+    """The time that a job's line, or how it begins, is stamped with: that of its Record."""
+    if format != "plain":
+        return decode(raw, format, "job", clock).time
     text, at = clean(_text(raw)), 0
     for _ in range(MAX_PREFIXES):  # as in _job, up to the first stamp and no further
         there = _JOB_PREFIXES.match(text, at)
@@ -248,7 +258,7 @@ def _kernel(text: str, time: float | None, clock: Clock) -> Record:
             mono = float(found["mono"])
         if prefix.host:
             host = found["host"] or host
-        kernel = kernel or prefix.pattern != _UNMARKED
+        kernel = kernel or prefix.pattern not in (_UNMARKED, _INDENTED)
     return Record(text=text[at:], time=time, mono=mono, host=host, kernel=kernel, others=others)
 
 

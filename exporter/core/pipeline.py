@@ -231,7 +231,7 @@ class _Work:
             else:
                 record = self._record(start, stop)
                 if start == candidate.start:
-                    self.stamps.know(start, record.time)
+                    self.stamps.know(start, record)
             try:
                 self._match(candidate, self._offset_of(part), record, trial, gates, behind, once=once)
             except _LinesToCome:

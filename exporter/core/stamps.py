@@ -11,6 +11,8 @@ from exporter.core.decode import Clock
 from exporter.core.lines import preceding
 from exporter.core.model import Chunk, Record
 
+Stamp = tuple[float, Literal["log", "observed"]]
+
 LOOK_BACK = 8  # lines without a stamp belong to a stamped one before them; a longer traceback still ends stamped
 _HEAD = 128  # bytes of a line that hold its stamp, behind all prefixes
 
@@ -22,18 +24,16 @@ class Stamps:
         self._chunk = chunk
         self._clock = clock
         self._heads = heads
-        self._known: dict[int, float | None] = {}  # by where a line of the chunk begins
+        self._known: dict[int, Stamp | None] = {}  # by where a line of the chunk begins
 
-    def know(self, start: int, time: float | None) -> None:
-        """The line that begins there has been decoded: it has this stamp, or none."""
-        self._known[start] = time
+    def know(self, start: int, record: Record) -> None:
+        """The line that begins there has been decoded."""
+        self._known[start] = _stamp_of(record)
 
-    def time_of(self, start: int, stop: int, record: Record) -> tuple[float, Literal["log", "observed"]]:
+    def time_of(self, start: int, stop: int, record: Record) -> Stamp:
         """When what a record tells happened, that stands in the line chunk[start:stop]."""
-        if record.time is not None:
-            return record.time, "log"
-        if record.mono is not None:  # no wall clock: its own axis, so that distances are right
-            return record.mono, "observed"
+        if stamp := _stamp_of(record):
+            return stamp
         known, looked = self._known, -1
         for begin, end in itertools.chain([(start, stop)], preceding(self._chunk.data, start, LOOK_BACK)):
             looked += 1
@@ -42,10 +42,10 @@ class Stamps:
             else:
                 stamp = known[begin] = self._stamp(self._chunk.data[begin : min(end, begin + _HEAD)])
             if stamp is not None:
-                return stamp, "log"
+                return stamp
         for head in self._heads[: LOOK_BACK - looked]:
             if (stamp := self._stamp(head)) is not None:
-                return stamp, "log"
+                return stamp
         return self._chunk.read_at, "observed"
 
     def heads_before(self, at: int) -> list[bytes]:
@@ -57,5 +57,16 @@ class Stamps:
             yield self._chunk.data[start : min(stop, start + _HEAD)]
         yield from self._heads
 
-    def _stamp(self, head: bytes) -> float | None:
-        return decode.time_of(head, self._chunk.format, self._chunk.source, self._clock)
+    def _stamp(self, head: bytes) -> Stamp | None:
+        chunk = self._chunk
+        if chunk.source == "kernel":
+            return _stamp_of(decode.decode(head, chunk.format, chunk.source, self._clock))
+        time = decode.time_of(head, chunk.format, self._clock)
+        return None if time is None else (time, "log")
+
+
+def _stamp_of(record: Record) -> Stamp | None:
+    """What a record tells of its time. Without the wall's it is on the kernel's own axis, so that distances are right."""
+    if record.time is not None:
+        return record.time, "log"
+    return None if record.mono is None else (record.mono, "observed")

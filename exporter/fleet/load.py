@@ -164,7 +164,7 @@ def _places(file: str, most: int) -> list[str]:
 def _why_bad(line: bytes) -> str:
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return "no JSON"
     if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
         return "no kind"
@@ -183,7 +183,7 @@ def _usable(record: Mapping[str, Any], needs: str) -> bool:
     if needs == "hours":
         try:
             return 0 <= float(record["hours"]) <= MAX_BEAT_HOURS and _time_reads(record["time"])
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return False
     return _time_reads(record["time"])
 
@@ -191,7 +191,7 @@ def _usable(record: Mapping[str, Any], needs: str) -> bool:
 def _time_reads(time: Any) -> bool:
     try:
         datetime.fromisoformat(time) if isinstance(time, str) else float(time)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return isinstance(time, str) and time.replace(".", "", 1).isdecimal()
     return True
 
@@ -275,7 +275,7 @@ def _facts(rows: Sequence[tuple[int, float, str]]) -> FactRows:
         found = seen.get(text)
         if found is None:
             fact, code = [], []
-            for name, value in json.loads(text).items():
+            for name, value in _readable(text).items():
                 if value is None or value == "":
                     continue
                 index = names.setdefault(name, len(names))
@@ -293,6 +293,14 @@ def _facts(rows: Sequence[tuple[int, float, str]]) -> FactRows:
         names=tuple(map(printable, names)), values=tuple(tuple(map(printable, of)) for of in values), codes=codes,
         node=np.array([row[0] for row in rows], dtype=np.int64), since=np.array([row[1] for row in rows], dtype=float),
     )  # fmt: skip
+
+
+def _readable(text: str) -> dict[str, Any]:
+    """A record's facts; none where DuckDB reads what Python does not: lists in lists, numbers of 5,000 digits."""
+    try:
+        return dict(json.loads(text))
+    except (ValueError, RecursionError):
+        return {}
 
 
 def _numbered(texts: Sequence[str | None]) -> tuple[tuple[str, ...], Ints]:

@@ -56,7 +56,7 @@ class Api:
                 data = json.loads(answer.read(MAX_ANSWER_BYTES))
         except urllib.error.HTTPError as error:
             raise NoAnswer(f"{self.url}: {error.code} {_reason(error)}; the query was {form['query']}") from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise NoAnswer(f"{self.url}: {getattr(error, 'reason', error)}") from error
         if not isinstance(data, dict) or data.get("status") != "success":
             raise NoAnswer(f"{self.url}: no answer of a Prometheus API; the query was {form['query']}")
@@ -95,5 +95,5 @@ def _series(data: Mapping[str, Any]) -> Series:
 def _reason(error: urllib.error.HTTPError) -> str:
     try:
         return str(json.loads(error.read(4096))["error"])
-    except (ValueError, KeyError, TypeError, OSError):
+    except (ValueError, KeyError, TypeError, OSError, RecursionError):
         return str(error.reason)

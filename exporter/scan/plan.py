@@ -10,9 +10,9 @@ from typing import Literal
 
 from exporter.core import decode
 from exporter.core.model import LogFormat, SourceKind
-from exporter.depth import allow_the_deepest_folders
 from exporter.scan.reader import STDIN, head
 from exporter.scan.walk import files_below, is_below
+from exporter.sources.depth import allow_the_deepest_folders
 
 SAMPLE_BYTES = 64 * 1024
 SAMPLE_LINES = 60

@@ -27,7 +27,7 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
 from exporter.core.facts.mounts import mount_holding, parse_mountinfo
-from exporter.depth import allow_the_deepest_folders
+from exporter.sources.depth import allow_the_deepest_folders
 from exporter.sources.follow import file_at
 from exporter.sources.identity import Inode
 

@@ -179,6 +179,8 @@ XID = "NVRM: Xid (PCI:0000:c1:00): 79, GPU has fallen off the bus."
     ("prefix", "fields"),
     [
         ("[12345.678901] ", {"mono": 12345.678901}),
+        ("    [12345.678901] ", {"mono": 12345.678901}),  # indented to quote it
+        ("\tNov 20 23:41:00 gpu-7 kernel: ", {"time": utc("2025-11-20 23:41:00"), "host": "gpu-7"}),
         ("[    5.678901] ", {"mono": 5.678901}),
         ("[   12.345678][  T421] ", {"mono": 12.345678}),  # CONFIG_PRINTK_CALLER
         ("<3>[   12.345678] ", {"mono": 12.345678}),  # dmesg --raw
@@ -196,6 +198,8 @@ XID = "NVRM: Xid (PCI:0000:c1:00): 79, GPU has fallen off the bus."
         ("Nov  2 03:41:00 gpu-7 kernel[0]: ", {"time": utc("2025-11-02 03:41:00"), "host": "gpu-7"}),
         ("Nov 20 23:41:00.250000 gpu-7 kernel: ", {"time": utc("2025-11-20 23:41:00") + 0.25, "host": "gpu-7"}),
         ("Nov 20 23:41:00 kernel: ", {"time": utc("2025-11-20 23:41:00")}),  # journalctl --no-hostname
+        ("kvě 20 23:41:00 gpu-7 kernel: ", {"host": "gpu-7"}),  # journalctl in Czech, and in Russian
+        ("авг. 20 23:41:00 gpu-7 kernel: ", {"host": "gpu-7"}),
         ("2025-11-20T23:41:00+0000 kernel: ", {"time": utc("2025-11-20 23:41:00")}),
         ("<3>Nov 20 23:41:00 gpu-7 kernel: ", {"time": utc("2025-11-20 23:41:00"), "host": "gpu-7"}),
         ("2025-11-20T23:41:00.5+01:00 gpu-7 kernel: ", {"time": utc("2025-11-20 22:41:00") + 0.5, "host": "gpu-7"}),
@@ -226,6 +230,7 @@ def test_what_readers_of_the_kernel_log_put_in_front_is_taken_off_and_kept(
         "2025-11-20T23:41:00.5+01:00 gpu-7 mallory[12]: ",  # rsyslog's own format
         "2025-11-20T23:41:00+0100 gpu-7 mallory[12]: ",  # journalctl -o short-iso
         "2025-11-20T23:41:00Z gpu-7 kernelx: ",
+        "    Nov 20 23:41:00 gpu-7 sshd[42]: ",
         "23:41:00 gpu-7 mallory[12]: ",
         "user  :notice: [   12.345678] ",  # dmesg --decode of what was written into /dev/kmsg
         "<13>[   12.345678] ",  # dmesg --raw of it

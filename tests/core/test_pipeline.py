@@ -342,6 +342,12 @@ def test_the_line_before_may_have_come_in_an_earlier_chunk(pipeline: Pipeline) -
     assert only(log.matches).time == 1763682060.0
 
 
+def test_a_line_without_a_stamp_stands_on_the_kernels_own_clock_like_the_line_before(pipeline: Pipeline) -> None:
+    log = b"[ 8812.500000] xe 0000:03:00.0: [drm] GT0: \n\tGPU fault\n[ 8812.600000] GPU fault\n"
+    matches = pipeline.process(chunk(log, source="kernel")).matches
+    assert [(m.time, m.time_source) for m in matches] == [(8812.5, "observed"), (8812.6, "observed")]
+
+
 def test_a_redrawn_part_has_the_stamp_of_its_line(pipeline: Pipeline) -> None:
     assert only(pipeline.process(chunk(b"2025-11-20T23:41:00Z  10%\rGPU fault\n")).matches).time == 1763682060.0
 

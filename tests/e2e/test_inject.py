@@ -4,8 +4,26 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from exporter.cli import inject
+from exporter.cli.main import main
 
 from .conftest import Guarded, Node, gpufault
+
+
+def test_a_test_line_is_not_written_through_a_link_in_a_users_folder(
+    make_node: Callable[..., Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = make_node()
+    monkeypatch.setattr(inject.secrets, "token_hex", "0".__mul__)
+    monkeypatch.setattr(inject, "_count", lambda *_: 0.0)
+    (node.logs / f"{inject.NAME}-0000.log").symlink_to(tmp_path / "victim")
+    assert main(["inject", "--config.file", str(node.config), "--timeout=0"]) == 3
+    assert "File exists" in capsys.readouterr().err
+    assert not (tmp_path / "victim").exists()
 
 
 def test_a_test_line_is_seen_through_tls_and_with_a_password(make_node: Callable[..., Node], guarded: Guarded) -> None:
@@ -13,15 +31,15 @@ def test_a_test_line_is_seen_through_tls_and_with_a_password(make_node: Callable
     node.wrap = guarded.environment
     node.start()
 
-    def inject(*flags: str) -> tuple[int, str]:
+    def injected(*flags: str) -> tuple[int, str]:
         where = ("--config.file", str(node.config), f"--url=https://{node.address}/metrics")
         done = subprocess.run([gpufault(), "inject", *where, *flags], capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
 
-    code, said = inject(guarded.trust)
+    code, said = injected(guarded.trust)
     assert code == 3
     assert "401 Unauthorized; give --user and --password-file" in said
-    assert "certificate verify failed" in inject(*guarded.login)[1].lower()
-    code, said = inject(guarded.trust, *guarded.login)
+    assert "certificate verify failed" in injected(*guarded.login)[1].lower()
+    code, said = injected(guarded.trust, *guarded.login)
     assert code == 0, said
     assert said.startswith("seen: ")

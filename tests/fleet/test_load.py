@@ -125,6 +125,32 @@ def test_lines_that_do_not_parse_are_counted_and_named(tmp_path: Path) -> None:
         assert place in gap.what
 
 
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("[" * 100_000, "no JSON"),
+        ({**CRASH, "node": "x", "captures": {}, "time": int("9" * 400)}, "time makes no sense"),
+        ({**BEAT, "hours": int("9" * 400)}, "hours makes no sense"),
+    ],
+    ids=["lists in lists", "a long time", "long hours"],
+)
+def test_no_line_of_one_node_stops_the_reading_of_all(tmp_path: Path, line: dict[str, Any] | str, why: str) -> None:
+    written(tmp_path / "1.jsonl", FACTS, BEAT, CRASH, line)
+    loaded = read(tmp_path)
+
+    assert len(loaded.observed.incidents.node) == 1
+    assert kinds(loaded)["bad_lines"] == 1
+    assert why in loaded.observed.gaps[0].what
+
+
+@pytest.mark.parametrize("value", ["[" * 2000 + "]" * 2000, "9" * 5000], ids=["lists in lists", "a long number"])
+def test_facts_of_one_node_that_cannot_be_read_leave_those_of_the_others(tmp_path: Path, value: str) -> None:
+    unread = f'{{"kind": "facts", "node": "other", "time": "{FACTS["time"]}", "facts": {{"a": {value}}}}}'
+    written(tmp_path / "1.jsonl", FACTS, BEAT, CRASH, unread)
+
+    assert read(tmp_path).observed.facts.names == ("driver",)
+
+
 def test_bytes_that_are_no_text_do_not_stop_the_reading(tmp_path: Path) -> None:
     written(tmp_path / "1.jsonl", FACTS, BEAT)
     with open(tmp_path / "1.jsonl", "ab") as file:
