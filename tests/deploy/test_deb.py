@@ -6,7 +6,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy.bare import MISSING, Bare, said
 from tests.e2e.conftest import eventually
 
-ROOT = Path(__file__).parents[2]
-BUILD = ROOT / "deploy/deb/build.py"
-TOOLS = ("dpkg-deb", "dpkg-shlibdeps", "help2man", "debootstrap", "unshare", "chroot")
-MISSING = [tool for tool in TOOLS if not shutil.which(tool)]
 CRASH = "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.\n"
 
 pytestmark = [
@@ -30,59 +26,9 @@ pytestmark = [
 ]
 
 
-def said(*command: str | Path) -> str:
-    """What a command says. It must do well."""
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert done.returncode == 0, f"{command}: {done.stdout}"
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The node's package, of this checkout."""
-    folder = tmp_path_factory.mktemp("deb")
-    said(sys.executable, "-P", "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, ROOT)
-    (wheel,) = folder.glob("*.whl")
-    said(sys.executable, "-P", BUILD, wheel, folder, "gpufault")
-    (built,) = folder.glob("*.deb")
-    return built
-
-
-class Bare:
-    """A Debian of its essential packages and apt, in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        sites = said(
-            "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", f"Codename: {_codename()}"
-        )
-        said("debootstrap", "--variant=minbase", _codename(), folder, sites.split()[0])
-        shutil.copy("/etc/resolv.conf", folder / "etc/resolv.conf")
-
-    def inside(self, *command: str, user: str = "root") -> list[str]:
-        """The command that runs another one in there, with a /proc that goes with it."""
-        enter = 'mount -t proc proc "$0/proc" && exec chroot --userspec="$1" "$0" "${@:2}"'
-        path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
-        return ["unshare", "--mount", "bash", "-c", enter, str(self.folder), user, "env", "-i", path, *command]
-
-    def said(self, *command: str) -> str:
-        return said(*self.inside("env", "DEBIAN_FRONTEND=noninteractive", *command))
-
-    def has(self, path: str) -> bool:
-        return os.path.lexists(self.folder / path.lstrip("/"))
-
-
-def _codename() -> str:
-    lines = Path("/etc/os-release").read_text().splitlines()
-    return next(line.partition("=")[2] for line in lines if line.startswith("VERSION_CODENAME="))
-
-
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Bare:
-    folder = tmp_path_factory.mktemp("bare")
-    for above in (folder, *folder.parents[:2]):  # the daemon's user has to get in
-        above.chmod(0o755)
-    return Bare(folder)
+    return Bare(tmp_path_factory.mktemp("bare"))
 
 
 @contextmanager

@@ -1,0 +1,63 @@
+"""A bare Debian in a folder, and the node's package to install on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "deploy/deb/build.py"
+TOOLS = ("dpkg-deb", "dpkg-shlibdeps", "help2man", "debootstrap", "unshare", "chroot")
+MISSING = [tool for tool in TOOLS if not shutil.which(tool)]
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+def said(*command: str | Path) -> str:
+    """What a command says. It must do well."""
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, f"{command}: {done.stdout}"
+    return done.stdout
+
+
+def built_package(folder: Path) -> Path:
+    """The node's package, of this checkout."""
+    said(sys.executable, "-P", "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, ROOT)
+    (wheel,) = folder.glob("*.whl")
+    said(sys.executable, "-P", BUILD, wheel, folder, "gpufault")
+    (built,) = folder.glob("*.deb")
+    return built
+
+
+class Bare:
+    """A Debian of its essential packages, apt and what is named, in a folder that everybody may enter."""
+
+    def __init__(self, folder: Path, *more: str) -> None:
+        self.folder = folder
+        sites = said(
+            "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", f"Codename: {_codename()}"
+        )
+        named = [f"--include={','.join(more)}"] if more else []
+        said("debootstrap", "--variant=minbase", *named, _codename(), folder, sites.split()[0])
+        for above in (folder, *folder.parents[:2]):  # the daemon's user has to get in
+            above.chmod(0o755)
+        shutil.copy("/etc/resolv.conf", folder / "etc/resolv.conf")
+
+    def inside(self, *command: str, user: str = "root") -> list[str]:
+        """The command that runs another one in there, with a /proc that goes with it."""
+        enter = 'mount -t proc proc "$0/proc" && exec chroot --userspec="$1" "$0" "${@:2}"'
+        path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+        return ["unshare", "--mount", "bash", "-c", enter, str(self.folder), user, "env", "-i", path, *command]
+
+    def said(self, *command: str) -> str:
+        return said(*self.inside("env", "DEBIAN_FRONTEND=noninteractive", *command))
+
+    def has(self, path: str) -> bool:
+        return os.path.lexists(self.folder / path.lstrip("/"))
+
+
+def _codename() -> str:
+    lines = Path("/etc/os-release").read_text().splitlines()
+    return next(line.partition("=")[2] for line in lines if line.startswith("VERSION_CODENAME="))
