@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
+import zlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -21,7 +22,7 @@ from exporter.sources.unpacked import Unpacked
 
 TICK_NS = 20_000_000  # file systems stamp by the kernel's tick, 10 ms at most: two changes within one look the same
 LISTINGS = 3  # of a folder that changes all the time
-COMPARED_BYTES = 64 << 20  # 0.4 s with zlib; of what is longer, only beginning and length are compared
+COMPARED_BYTES = 64 << 20  # 0.4 s to unpack; of what is longer, only beginning and length are compared
 MAX_SIBLINGS = 64  # the newest; logrotate keeps fewer, and a thousand ranks named job-N are no rotation
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".zip")
 _NO_LOG = (".swp", ".tmp", ".lock", ".pid", ".state", "~")  # what editors, rsync and daemons put beside a log
@@ -182,15 +183,18 @@ def is_packed_copy(packed: Unpacked, original: OpenFile) -> bool:
     if not same_head(packed, original):
         return False
     size = original.status().st_size
+    checksum, length = packed.trailer()
+    if length == size % 2**32:
+        return size > COMPARED_BYTES or checksum == zlib.crc32(original.read(size, 0))
     if size > COMPARED_BYTES:
-        return packed.length() == size % 2**32
+        return False
     begun = Fingerprint.taken(packed.read, size)
     return original.begins_with(begun) and not packed.read(1, size)
 
 
 def is_packed_whole(packed: Unpacked, mark: Fingerprint) -> bool:
     """Whether a compressed file holds what `mark` tells, and nothing else."""
-    if not same_head(packed, mark) or packed.length() != mark.length % 2**32:
+    if not same_head(packed, mark) or packed.trailer()[1] != mark.length % 2**32:
         return False
     return mark.length > COMPARED_BYTES or mark.found_in(packed.read)
 

@@ -45,11 +45,12 @@ class Unpacked:
         """Unpack a bounded amount towards `start`; False while more is needed."""
         return any(self._start + len(self._kept) >= start or not self._unpack(start) for _ in range(BLOCKS_A_STEP))
 
-    def length(self) -> int:
-        """How long it says that it is unpacked (RFC 1952, ISIZE: modulo 2**32); what it says while it is being written
-        means nothing.
+    def trailer(self) -> tuple[int, int]:
+        """What it says of what it unpacks to (RFC 1952): its CRC-32, and its length modulo 2**32. While it is being
+        written that means nothing.
         """
-        return int.from_bytes(os.pread(self._raw.fileno(), 4, max(0, self.status.st_size - 4)), "little")
+        end = os.pread(self._raw.fileno(), 8, max(0, self.status.st_size - 8))
+        return int.from_bytes(end[:4], "little"), int.from_bytes(end[4:], "little")
 
     def data_after(self, start: int) -> int | None:
         return start
