@@ -40,7 +40,9 @@ class FilesConfig(Section):
         pattern=r"^[a-z][a-z0-9_-]{0,39}$",
         description="positions are kept by it; two sources need two names",
     )
-    paths: list[Glob] = Field(min_length=1, description="globs; ** crosses folders")
+    paths: list[Glob] = Field(
+        min_length=1, description="globs; ** crosses folders. What two sources match is the first one's"
+    )
     exclude: list[str] = Field(default=["*.gz"])
     format: Literal["auto", "plain", "cri", "docker"] = "auto"
     start: Literal["end", "beginning"] = Field(

@@ -191,7 +191,12 @@ class Daemon:
             rows += [(space, key, value) for key, value in keeper.unsaved().items()]
         counters = self.ledger.unsaved()
         waiting = self.outbox.waiting
-        if rows or counters or waiting:
+        in_place = self.state.in_place
+        if rows or counters or waiting or not in_place:
+            if not in_place:
+                self._say(
+                    "the state was deleted or replaced while in use; writing it anew. Stop gpufault before doing that"
+                )
             try:
                 self.state.commit(rows, counters, waiting)
             except Exception as error:

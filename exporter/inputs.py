@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from exporter.config import Config, FilesConfig, JournaldConfig, KmsgConfig
 from exporter.core import jobs
@@ -19,11 +20,13 @@ def build(
 ) -> list[Source]:
     """The sources in the configuration's order, each with the positions that are stored under its name."""
     sources: list[Source] = []
+    earlier: list[FilesSettings] = []
     for item in config.sources:
         match item:
             case FilesConfig():
                 positions = stored.get(space_of(item.name), {})
-                settings = _settings(item, config)
+                settings = replace(_settings(item, config), earlier=tuple(earlier))
+                earlier.append(replace(settings, earlier=()))  # what is another's before is no log of this one's either
                 job_of = _job_of(item)
                 sources.append(
                     FilesSource(

@@ -1,7 +1,8 @@
 """What survives a crash: positions, counters and open incidents, in one SQLite file, each commit one transaction.
 
 Either a line's position and its count are both stored or neither is: that is what "exactly once" rests on. Nothing here
-knows what the rows mean. A file that is damaged is set aside, kept, and said so; the daemon goes on with a fresh one.
+knows what the rows mean. A file that is damaged is set aside, kept, and said so; the daemon goes on with a fresh one. One
+that is deleted or replaced under the daemon is written anew from what SQLite still has open.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from exporter import private
 # and writes down how the version before becomes this one. A change that both read right needs neither.
 SCHEMA_VERSION = 1
 MIGRATIONS: Mapping[int, str] = {}  # version to the SQL that makes the next one of it
+_LOCK = "lock"
 BUSY_SECONDS = 1.0  # somebody looks at the file with another program; the next commit tries again
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -51,7 +53,7 @@ class State:
     def __init__(self, folder: Path) -> None:
         try:
             private.make_folder(folder)
-            self._lock = _only_one(folder / "lock")
+            self._lock = _only_one(folder / _LOCK)
         except OSError as error:
             raise StateUnusable(
                 f"{folder}: {error.strerror}; make it a folder that this user may write, or give --state.dir"
@@ -59,9 +61,15 @@ class State:
         self._path = folder / "state.sqlite"
         try:
             self._db, self.loaded = self._open_or_set_aside()
+            self._files = self._files_now()
         except BaseException:
             os.close(self._lock)
             raise
+
+    @property
+    def in_place(self) -> bool:
+        """Whether what was opened still is what stands in the folder. SQLite writes to a deleted file without a word."""
+        return self._files == self._files_now()
 
     def commit(
         self,
@@ -69,7 +77,12 @@ class State:
         counters: Mapping[CounterKey, float],
         records: Iterable[str],
     ) -> None:
-        """Store rows (space, name, value or None to remove), counter values and journal records in one transaction."""
+        """Store rows (space, name, value or None to remove), counter values and journal records in one transaction.
+
+        Raises StateUnusable where another process has taken the folder over.
+        """
+        if not self.in_place:
+            self._put_back()
         db = self._db
         with db:
             for space, name, value in rows:
@@ -165,13 +178,43 @@ class State:
                 ) from error
             version += 1
 
-    def _set_aside(self) -> Path:
+    def _files_now(self) -> list[tuple[int, int] | None]:
+        files = (self._path, self._side("-wal"), self._path.with_name(_LOCK))
+        return [_inode(path) for path in files]
+
+    def _side(self, suffix: str) -> Path:
+        return self._path.with_name(self._path.name + suffix)
+
+    def _put_back(self) -> None:
+        """Write all that was committed into the folder again, which has been deleted, emptied or exchanged."""
+        private.make_folder(self._path.parent)
+        if _inode(self._path.with_name(_LOCK)) != _inode(self._lock):
+            lock = _only_one(self._path.with_name(_LOCK))
+            os.close(self._lock)
+            self._lock = lock
+        ours = _inode(self._path) == self._files[0]
+        if not ours and self._path.exists():
+            self._set_aside("replaced")
+        copy = self._side("-new")
+        copy.unlink(missing_ok=True)
+        os.close(private.open_file(copy, os.O_RDWR))
+        with contextlib.closing(sqlite3.connect(copy)) as db:
+            self._db.backup(db)
+            db.execute("PRAGMA journal_mode = DELETE")  # all of it in this one file, on disk
+        self._db.close()  # removes its -wal by name, so before there is another
+        for suffix in ("-wal", "-shm"):
+            self._side(suffix).unlink(missing_ok=True)
+        copy.rename(self._path)
+        self._db, _ = self._open()
+        self._files = self._files_now()
+
+    def _set_aside(self, why: str = "damaged") -> Path:
         number = 1
-        while (target := self._path.with_name(f"state.damaged-{number}.sqlite")).exists():
+        while (target := self._path.with_name(f"state.{why}-{number}.sqlite")).exists():
             number += 1
         self._path.rename(target)
         for suffix in ("-wal", "-shm"):
-            side = self._path.with_name(self._path.name + suffix)
+            side = self._side(suffix)
             if side.exists():
                 side.rename(target.with_name(target.name + suffix))
         return target
@@ -189,6 +232,14 @@ def _is_damage(error: sqlite3.DatabaseError) -> bool:
     """Whether the file's content is at fault, and not the disk, the permissions or another process."""
     told = ("malformed", "no such", "Could not decode")
     return not isinstance(error, sqlite3.OperationalError) or any(words in str(error) for words in told)
+
+
+def _inode(file: Path | int) -> tuple[int, int] | None:
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _only_one(path: Path) -> int:

@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -278,3 +278,78 @@ def test_a_disk_that_is_full_at_the_start_is_named(small_disk: Path) -> None:
         (small_disk / "filler").write_bytes(b"x" * (1 << 20))
     with pytest.raises(StateUnusable, match="is the disk full or read-only"):
         State(small_disk / "state")
+
+
+# -- deleted or replaced under a running daemon
+
+
+def emptied(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+
+
+def replaced_by_nothing_of_ours(folder: Path) -> None:
+    shutil.rmtree(folder)
+    State(folder).close()
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        shutil.rmtree,
+        emptied,
+        lambda folder: (folder / "state.sqlite").unlink(),
+        lambda folder: (folder / "state.sqlite-wal").unlink(),
+        lambda folder: (folder / "lock").unlink(),
+        lambda folder: (folder / "state.sqlite").rename(folder / "old"),
+        lambda folder: folder.rename(folder.with_name("old")),
+        replaced_by_nothing_of_ours,
+    ],
+    ids=["folder", "files", "database", "wal", "lock", "moved", "folder-moved", "replaced"],
+)
+def test_what_is_deleted_or_replaced_in_use_is_written_anew(tmp_path: Path, happens: Callable[[Path], object]) -> None:
+    folder = tmp_path / "state"
+    state = State(folder)
+    state.commit([("logs", "a", "1"), ("logs", "b", "2")], {("count", "[]"): 7.0}, ["one"])
+    assert state.in_place
+    happens(folder)
+    assert not state.in_place
+    state.commit([("logs", "b", None)], {("count", "[]"): 8.0}, ["two"])
+    assert state.in_place
+    state.commit([("logs", "c", "3")], {}, [])
+    with pytest.raises(StateUnusable, match="another gpufault"):
+        State(folder)
+    state.close()
+    again = State(folder)
+    assert again.loaded.spaces == {"logs": {"a": "1", "c": "3"}}
+    assert again.loaded.counters == {("count", "[]"): 8.0}
+    assert [record for _, record in again.outbox()] == ["one", "two"]
+    assert not again.loaded.first_start
+    again.close()
+
+
+def test_a_file_that_took_its_place_is_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    state = State(folder)
+    state.commit([("logs", "a", "1")], {}, [])
+    (folder / "state.sqlite").unlink()
+    (folder / "state.sqlite").write_bytes(b"of somebody else")
+    state.commit([("logs", "b", "2")], {}, [])
+    assert (folder / "state.replaced-1.sqlite").read_bytes() == b"of somebody else"
+    assert state.load().spaces == {"logs": {"a": "1", "b": "2"}}
+    state.close()
+
+
+def test_a_folder_that_another_daemon_has_taken_over_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    state = State(folder)
+    state.commit([("logs", "a", "1")], {}, [])
+    shutil.rmtree(folder)
+    other = State(folder)
+    other.commit([("logs", "b", "2")], {}, [])
+    with pytest.raises(StateUnusable, match="another gpufault"):
+        state.commit([("logs", "c", "3")], {}, [])
+    other.close()
+    state.commit([("logs", "c", "3")], {}, [])
+    assert state.load().spaces == {"logs": {"a": "1", "c": "3"}}
+    state.close()

@@ -46,6 +46,7 @@ class Chunk:
     `end` says what follows: `more` may come at once; `quiet`: nothing came for a while, so a last line without newline
     may be looked at (but may still grow); `final`: nothing will ever come, and all of it is to be consumed.
     `boot_time` is the wall time of the kernel clock's zero, for records that carry only that clock.
+    `written_at` is when the last of it was written, where that is known and it was all there before it was looked at.
     """
 
     log: str
@@ -60,6 +61,12 @@ class Chunk:
     end: Literal["more", "quiet", "final"] = "more"
     job: Job | None = None
     boot_time: float | None = None
+    written_at: float | None = None
+
+    @property
+    def latest(self) -> float:
+        """The latest time at which a line of it can have been written."""
+        return self.read_at if self.written_at is None else min(self.read_at, self.written_at)
 
 
 class Record(NamedTuple):
@@ -138,6 +145,12 @@ class Match:
     lines: int = 1
     until: float | None = None
     ranks: frozenset[str] = frozenset()
+    written_at: float | None = None  # as its chunk's
+
+    @property
+    def latest(self) -> float:
+        """The latest time at which it can have been written."""
+        return self.read_at if self.written_at is None else min(self.read_at, self.written_at)
 
     @property
     def last_time(self) -> float:
@@ -145,8 +158,10 @@ class Match:
 
     @property
     def happened(self) -> float:
-        """When it happened, as far as anyone can say: by the log's own stamp, else when it was read."""
-        return self.time if self.time_source == "log" else self.read_at
+        """When it happened, as far as anyone can say: by the log's own stamp, else when it was read, or the latest that it
+        can have been.
+        """
+        return self.time if self.time_source == "log" else self.latest
 
     @property
     def order(self) -> tuple[float, str, int, str]:

@@ -305,6 +305,7 @@ class _Work:
             time=time,
             time_source=time_source,
             read_at=chunk.read_at,
+            written_at=chunk.written_at,
             text=record.text[: MAX_TEXT // 8],
             captures=captures,
             gpu=told_apart or gpu_of(found, text, record.device),

@@ -13,7 +13,7 @@ from typing import Any
 from exporter.core.catalogue import Catalogue
 from exporter.core.facts.gpus import Gpu
 from exporter.core.incidents import gpu_of
-from exporter.core.model import Diagnosis
+from exporter.core.model import Diagnosis, Incident
 from exporter.core.redact import redact
 
 _QUOTED = frozenset({"path", "text", "captures", "evidence", "excerpt"})  # what holds words of a log
@@ -47,7 +47,7 @@ def incident_record(
         "line": first.line,
         "offset": first.offset,
         "lines": incident.lines,
-        "last_time": rfc3339(incident.last_time if first.time_source == "log" else incident.last_read),
+        "last_time": rfc3339(incident.last_time if first.time_source == "log" else _last_seen(incident)),
         "text": hide(first.text[:MAX_TEXT]),
         "captures": {name: hide(value) for name, value in sorted(incident.captures().items())},
         "gpu": gpu_of(incident),
@@ -74,8 +74,13 @@ def incident_record(
 def as_told(diagnosis: Diagnosis, now: float, *, late_after: float) -> dict[str, Any]:
     """What a record in the journal has besides: when it was made, and whether its incident was old when it was read."""
     first = diagnosis.incident.first
-    late = first.time_source == "log" and first.read_at - first.time > late_after
+    late = first.read_at - first.happened > late_after
     return {"recorded_time": rfc3339(now), "late": late}
+
+
+def _last_seen(incident: Incident) -> float:
+    """When the last line of an incident without stamps was read, or at the latest can have been written."""
+    return incident.last_read - (incident.first.read_at - incident.first.happened)
 
 
 def without_secrets(record: Mapping[str, Any]) -> dict[str, Any]:

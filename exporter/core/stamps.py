@@ -1,4 +1,6 @@
-"""When the lines of a chunk were written: by their own stamp, else by that of a line before them, else when they were read."""
+"""When the lines of a chunk were written: by their own stamp, else by that of a line before them, else when they were
+read, or at the latest can have been written.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ class Stamps:
         for head in self._heads[: LOOK_BACK - looked]:
             if (stamp := self._stamp(head)) is not None:
                 return stamp
-        return self._chunk.read_at, "observed"
+        return self._chunk.latest, "observed"
 
     def heads_before(self, at: int) -> list[bytes]:
         """How the lines before a place of the chunk begin, nearest first: what the next chunk is given."""

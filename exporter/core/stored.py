@@ -24,6 +24,8 @@ def dump_entry(entry: Entry) -> str:
         if match.context not in contexts:
             contexts.append(match.context)
         plain = {f.name: getattr(match, f.name) for f in fields(Match) if f.name not in _OF_A_FLOOD}
+        if match.written_at is None:
+            del plain["written_at"]  # so that an earlier version reads it, too
         plain["captures"] = dict(match.captures)
         plain["process"] = dict(match.process)
         plain["job"] = _plain(match.job)

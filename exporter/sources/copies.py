@@ -6,10 +6,11 @@ they wait until they differ, or until the log has been truncated, or until nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from exporter.sources import rotation
+from exporter.sources.access import Access
 from exporter.sources.follow import Follower
 from exporter.sources.identity import HEAD_BYTES, Inode, inode_of
 from exporter.sources.opening import OpenFile
@@ -36,9 +37,10 @@ class Suspect:
 class Copies:
     """The files that wait."""
 
-    def __init__(self, register: Register, follower: Follower) -> None:
+    def __init__(self, register: Register, follower: Follower, access: Access) -> None:
         self._register = register
         self._follower = follower
+        self._access = access
         self._waiting: dict[Inode, Suspect] = {}
 
     def wait_for(self, file: Inode) -> bool:
@@ -55,17 +57,18 @@ class Copies:
                 return True
         return False
 
-    def settled(self, now: float) -> Iterator[tuple[Suspect, int]]:
-        """The files that need not wait any longer, and from where on each is to be read."""
+    def settle(self, start: Callable[[Suspect, int], None], now: float) -> None:
+        """Give the files that need not wait any longer to `start`, each with where it is to be read from."""
         for inode, suspect in list(self._waiting.items()):
-            offset = self._judge(suspect, now)
-            if inode in self._register.by_file:  # the log goes on in this very file
-                suspect.file.close()
-            elif offset is not None:
-                yield suspect, offset
-            else:
-                continue
-            del self._waiting[inode]
+            with self._access.survived(suspect.path):
+                offset = self._judge(suspect, now)
+                if inode in self._register.by_file:  # the log goes on in this very file
+                    suspect.file.close()
+                elif offset is not None:
+                    start(suspect, offset)
+                else:
+                    continue
+                del self._waiting[inode]
 
     def close(self) -> None:
         for suspect in self._waiting.values():

@@ -38,13 +38,14 @@ Trouble = Callable[[str, OSError], None]  # told of each folder that cannot be r
 
 
 class Globs:
-    """The patterns of one source, and what is excluded from them."""
+    """The patterns of one source, and what is excluded from them: by name, or since it is an earlier source's."""
 
-    def __init__(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> None:
+    def __init__(self, patterns: Sequence[str], exclude: Sequence[str] = (), earlier: Sequence[Globs] = ()) -> None:
         globs = [_parse(pattern) for pattern in patterns]
         self.roots = tuple(root for root, _ in globs)
         self._parts = tuple(parts for _, parts in globs)
         self._excluded = re.compile("|".join(map(fnmatch.translate, exclude)) or r"(?!)")
+        self._earlier = tuple(earlier)
         self._last: dict[frozenset[_State], re.Pattern[str]] = {}  # what names logs have in a folder with these states
 
     def watchable(self) -> dict[str, bool]:
@@ -58,6 +59,11 @@ class Globs:
         """Whether a path is a log's, by its name alone."""
         folder, name = os.path.split(path)
         return self._is_log(self._states_of(folder), name, path)
+
+    def excludes(self, path: str) -> bool:
+        """Whether a path is not to be read, whatever leads there."""
+        by_name = self._excluded.match(os.path.basename(path)) or self._excluded.match(path)
+        return bool(by_name) or any(globs.match(path) for globs in self._earlier)
 
     def walk(self, allowed: Roots, trouble: Trouble, below: str | None = None) -> Iterator[Entry | None]:
         """All logs, or those in the folder `below` and deeper. None comes in between, where the walk may be paused."""
@@ -119,7 +125,7 @@ class Globs:
         if last is None:
             parts = [self._parts[glob][at] for glob, at in states if at == len(self._parts[glob]) - 1]
             last = self._last[states] = re.compile("|".join(map(_regex, parts)) or r"(?!)")
-        return bool(last.match(name)) and not self._excluded.match(name) and not self._excluded.match(path)
+        return bool(last.match(name)) and not self.excludes(path)
 
     def _below(self, states: Iterable[_State], name: str) -> frozenset[_State]:
         """The states in the folder `name` of a folder with `states`."""

@@ -49,6 +49,7 @@ class FilesSettings:
 
     paths: tuple[str, ...]
     exclude: tuple[str, ...] = ()
+    earlier: tuple[FilesSettings, ...] = ()  # sources before this one, whose logs are not this one's
     format: Literal["auto", "plain", "cri", "docker"] = "auto"
     start: Literal["end", "beginning"] = "end"
     allow_roots: tuple[str, ...] = ()
@@ -56,6 +57,9 @@ class FilesSettings:
     open_files: int = 1024
     grace_seconds: float = 30.0  # how long a rotated or deleted file must be quiet: its writers still have it open
     watch: bool = True
+
+    def globs(self) -> Globs:
+        return Globs(self.paths, self.exclude, [source.globs() for source in self.earlier])
 
 
 class FilesSource:
@@ -76,7 +80,7 @@ class FilesSource:
         self.stats = SourceStats(deferred={"running": 0, "backfill": 0})
         self.overwritten = False
         self._settings = settings
-        self._globs = Globs(settings.paths, settings.exclude)
+        self._globs = settings.globs()
         self._register = Register(name, stored, job_of)
         self._access = Access(OpenLogs(settings.open_files), Refusals(lambda: self.stats, log))
         self._follower = Follower(self._register, self._globs, self._access, lambda: self.stats)
@@ -99,7 +103,8 @@ class FilesSource:
 
     def poll(self, now: float) -> Iterator[Chunk]:
         time, passed = self._clock.tick(now)
-        self._access.roots = Roots.of([*self._globs.roots, *self._settings.allow_roots])
+        self._register.begin(now)
+        self._access.begin(Roots.of([*self._globs.roots, *self._settings.allow_roots]), time)
         self._follower.begin()
         self._stir(time, now)
         hints = self._watch.take(time) if self._watch is not None else Hints()
@@ -142,8 +147,9 @@ class FilesSource:
         """Take in what the parts have done to logs and paths."""
         while self._register.unreadable_rows:
             self._access.refusals.note(self._register.unreadable_rows.pop(), "position_unreadable")
-        for path, (log, position) in self._follower.take_vacated():
-            self._finder.vacated(path, log, position, time)
+        for path, (log, modified) in self._follower.take_vacated():
+            with self._access.survived(path):
+                self._finder.vacated(path, log, modified, time)
         for log in self._register.born:
             if not log.changed:  # and for how long: what has been quiet for hours need not be looked at in every poll
                 log.grew = min(time, time - (now - log.modified / 1e9))
@@ -168,14 +174,16 @@ class FilesSource:
             if named is not None:
                 others.append(named)
             elif self._globs.match(path):
-                self._finder.found(path, time)
+                with self._access.survived(path):
+                    self._finder.found(path, time)
         for log in dict.fromkeys([*self._active, *others]):
             if not self._register.knows(log):
                 self._active.pop(log, None)
                 continue
-            self._follower.visit(log, time)
-            if log.left is not None and log.base not in self._register.by_path and self._globs.match(log.base):
-                self._finder.found(log.base, time)
+            with self._access.survived(log.position.path):
+                self._follower.visit(log, time)
+                if log.left is not None and log.base not in self._register.by_path and self._globs.match(log.base):
+                    self._finder.found(log.base, time)
             if log.active(time):
                 self._active[log] = None
 
@@ -208,7 +216,8 @@ class FilesSource:
         if entry.is_folder:
             self._access.refusals.note(entry.path, "directory")
         elif log is None or entry.is_link or entry.inode != log.position.inode:
-            self._finder.found(entry.path, time)
+            with self._access.survived(entry.path):
+                self._finder.found(entry.path, time)
 
     def _trouble(self, folder: str, error: OSError) -> None:
         reason = reason_of(error)
@@ -256,11 +265,15 @@ class FilesSource:
     def _chunk(self, log: Log, end: End, time: float, now: float) -> Chunk | None:
         """What a log has to offer. An end is always offered, so that the pipeline may forget the log."""
         block, start = b"", log.position.offset
+        written_at = None
         if not log.over:
-            got = self._read(log, time)
+            got = None
+            with self._access.survived(log.position.path):
+                got = self._read(log, time)
             if got is None:
                 return None
             block, start = got
+            written_at = log.written_at(block, start)
         data = log.hand_out(block, start, end, self._settings.line_bytes)
         if not data and end != "final":
             return None
@@ -278,6 +291,7 @@ class FilesSource:
             read_at=now,
             end=end,
             job=log.job,
+            written_at=written_at,
         )
 
     def _read(self, log: Log, time: float) -> tuple[bytes, int] | None:
@@ -290,10 +304,15 @@ class FilesSource:
             block, start = got
             if log.was_empty:  # and has changed: nothing of it can tell whether bytes were written, and copied, between
                 for path in log.names:
-                    self._follower.vacate(path, log, log.position)
+                    self._follower.vacate(path, log)
             log.was_empty = log.position.offset == 0 and not block
             self.stats.bytes_read += log.take_in(block, start, count, time)
-            if not log.skip_nuls(block, start):
+            try:
+                skipped = log.skip_nuls(block, start)
+            except OSError as error:
+                self._access.cannot(log, error, time)
+                raise
+            if not skipped:
                 break
             self._register.save(log)
         if log.position.offset == 0 and log.keep_mark(block):

@@ -11,13 +11,13 @@ import os
 import stat
 
 from exporter.sources import rotation
-from exporter.sources.access import Access, is_file_of
+from exporter.sources.access import Access
 from exporter.sources.carriers import format_of
-from exporter.sources.copies import Copies
+from exporter.sources.copies import Copies, Suspect
 from exporter.sources.discovery import Globs
-from exporter.sources.follow import Follower, file_at
+from exporter.sources.follow import Follower, Whereabouts
 from exporter.sources.identity import HEAD_BYTES, NOWHERE, Fingerprint, Inode, inode_of
-from exporter.sources.opening import KINDS, OpenFile, looks_binary, reason_of
+from exporter.sources.opening import KINDS, OpenFile, closed_on_error, looks_binary
 from exporter.sources.register import Register
 from exporter.sources.skipping import line_at, start_of_last_line
 from exporter.sources.tail import Log, Position
@@ -47,13 +47,15 @@ class Finder:
         self._access = access
         self._line_bytes = line_bytes
         self._packed: dict[tuple[Inode, int], None] = {}  # compressed files that were taken, and their times
-        self._copies = Copies(register, follower)
+        self._copies = Copies(register, follower, access)
         self._binaries: dict[str, tuple[Inode, int]] = {}
 
     def found(self, path: str, now: float) -> None:
         """A path of the globs is there, as far as the folder tells."""
         status = self._status(path)
         if status is None:
+            if path not in self._register.by_path and not os.path.lexists(path):
+                self._take_unseen(path, self._modified(path), now, None)  # it was there, and has been moved on
             return
         register, file = self._register, inode_of(status)
         owner = register.by_path.get(path)
@@ -71,23 +73,30 @@ class Finder:
         known = register.by_file.get(file)
         if known is None or not self._follower.claim(known, path, now):
             self._adopt(path, now)
-        elif (last := register.last_of(path)) is not known.position:
-            self._take_unseen(path, last, now, known)
+        elif register.last_of(path) is not known.position:
+            self._take_unseen(path, self._modified(path), now, known)
 
-    def vacated(self, path: str, log: Log, last: Position, now: float) -> None:
-        """Since a path led to a log, when that was at `last`, it may have led to others, and may lead to one now."""
-        self._make_sure(log, now)
-        if self._globs.match(path):
-            self.found(path, now)
-        self._take_unseen(path, last, now, log)
+    def vacated(self, path: str, log: Log, modified: int | None, now: float) -> None:
+        """A path that led to a log, when its last one was `modified`, may have led to others since, and may to one now."""
+        try:
+            self._make_sure(log, now)
+            if self._globs.match(path):
+                self.found(path, now)
+        except OSError:
+            self._follower.look_again(path, log, modified)
+            raise
+        self._take_unseen(path, modified, now, log)
 
     def settle_copies(self, now: float) -> None:
         """See what has become of the files that may be copies."""
-        for suspect, offset in self._copies.settled(now):
+
+        def start(suspect: Suspect, offset: int) -> None:
             path = suspect.path
-            if file_at(path) != inode_of(suspect.file.status()):
+            if self._access.file_at(path) != inode_of(suspect.file.status()):
                 path = suspect.file.location()
             self._start(suspect.base, path, suspect.file, offset, now)
+
+        self._copies.settle(start, now)
 
     def refuse_binary(self, log: Log) -> None:
         """A log's first bytes are no text."""
@@ -116,7 +125,7 @@ class Finder:
         except FileNotFoundError:
             return None  # gone again, or a link to nowhere
         except OSError as error:
-            self._access.refusals.note(path, reason_of(error))
+            self._access.failed(path, error)
             return None
         if not stat.S_ISREG(status.st_mode):
             self._access.refusals.note(path, KINDS.get(stat.S_IFMT(status.st_mode), "special"))
@@ -136,43 +145,44 @@ class Finder:
         beside = [log for original in rotation.originals(path) if (log := self._now_at(original, now)) is not None]
         if path in self._register.by_path:
             return  # it is what the log beside it goes on in
-        file = self._access.open(path, now)
+        file = self._access.open(path)
         if file is None:
             return
-        inode = inode_of(file.status())
-        if self._follower.owner_of(file, now) is not None or self._copies.wait_for(inode):
-            file.close()
-        elif self._known(path, path, file, now):
-            pass
-        elif self.skipping:
-            self._start(path, path, file, None, now)
-        elif not self._copies.suspect(path, path, file, beside, now):
-            last = self._register.last_of(path)
-            self._start(path, path, file, self._follower.short_copies.pop(inode, 0), now)
-            self._take_unseen(path, last, now)
+        modified = self._modified(path)
+        with closed_on_error(file):
+            inode = inode_of(file.status())
+            if self._follower.owner_of(file, now) is not None or self._copies.wait_for(inode):
+                file.close()
+                return
+            if self._known(path, path, file, now):
+                return
+            if self.skipping:
+                self._start(path, path, file, None, now)
+                return
+            if self._copies.suspect(path, path, file, beside, now):
+                return
+            self._start(path, path, file, self._follower.short_copies.get(inode, 0), now)
+        self._take_unseen(path, modified, now, self._register.by_path.get(path))
 
     def _start(self, base: str, path: str, file: OpenFile, offset: int | None, now: float) -> None:
         """The next log of `base`, in an open file, from `offset` on; None: from its last, incomplete line on."""
-        status = file.status()
+        where = Whereabouts.of(file)
+        status = where.status
         if inode_of(status) in self._register.by_file:  # since it was looked at, a log has found its bytes there
             file.close()
             return
-        try:
-            head = file.read(HEAD_BYTES, 0)
-            if offset is None:
-                offset = start_of_last_line(file.read, status.st_size, self._line_bytes)
-            position = Position(
-                path=path,
-                modified=status.st_mtime_ns,
-                offset=offset,
-                line=line_at(file.read, offset),
-                mark=Fingerprint.taken(file.read, offset),
-                format=format_of(base, head) if offset else None,
-            )
-        except OSError as error:
-            file.close()
-            self._access.refusals.note(path, reason_of(error))
-            return
+        head = file.read(HEAD_BYTES, 0)
+        if offset is None:
+            offset = start_of_last_line(file.read, status.st_size, self._line_bytes)
+        position = Position(
+            path=path,
+            modified=status.st_mtime_ns,
+            offset=offset,
+            line=line_at(file.read, offset),
+            mark=Fingerprint.taken(file.read, offset),
+            format=format_of(base, head) if offset else None,
+        )
+        self._follower.short_copies.pop(inode_of(status), None)
         if looks_binary(head):
             file.close()
             self._refuse_binary(path, inode_of(status), status.st_size)
@@ -181,91 +191,135 @@ class Finder:
         if offset and offset == status.st_size:
             log.take_up()  # passed over to its end: there is nothing to read yet
         log.judged = bool(head.strip(b"\0"))
-        self._take(log, path, file, now)
+        self._take(log, path, file, where, now)
 
-    def _take(self, log: Log, path: str, file: OpenFile, now: float) -> None:
-        self._follower.take_file(log, path, file, now)
+    def _take(self, log: Log, path: str, file: OpenFile, where: Whereabouts, now: float) -> None:
+        self._follower.take_file(log, path, file, where, now)
         if path not in log.names:
             log.left = now
         self._access.refusals.forget(path)
 
     def _known(self, base: str, path: str, file: OpenFile, now: float) -> bool:
         """Whether a log goes on in a file: one whose bytes were looked for, or one that was done with."""
-        register, inode = self._register, inode_of(file.status())
+        register, where = self._register, Whereabouts.of(file)
         for name in {base, *rotation.originals(path)}:
             if name != path and self._follower.recover(path, file, register.logs_of(name), now):
                 return True
-        for origin in register.done_with(base, inode):
+        for origin in register.done_with(base, inode_of(where.status)):
             position = register.done_position(origin)
-            copied = position.file == NOWHERE and path != base and file.begins_with(position.mark)
+            copied = position.file == NOWHERE and path != base and self._access.holds(file, position.mark)
             told = position.mark.length > 0 or position.generation is not None
-            if told and (copied or is_file_of(file, position)):
-                self._take(register.revive(origin, position, now), path, file, now)
+            if told and (copied or self._access.is_file_of(file, position)):
+                self._take(register.revive(origin, position, now), path, file, where, now)
                 return True
         return False
 
-    def _take_unseen(self, path: str, last: Position | None, now: float, log: Log | None = None) -> None:
-        """Files that were at `path` since its log was at `last` and have been moved on before they were seen, oldest first.
+    def _modified(self, path: str) -> int | None:
+        last = self._register.last_of(path)
+        return last.modified if last is not None else None
 
-        `log` has been called `path`, if it was not found there.
+    def _take_unseen(self, path: str, modified: int | None, now: float, log: Log | None) -> None:
+        """Files that were at `path` since its last log was `modified`, and have been moved on before they were seen,
+        oldest first.
+
+        Where it had no log, other programs' files may have names that begin alike, and only a number or a date tells of
+        rotation. `log` is, or has been, called `path`.
         """
-        if last is None:
-            return
-        self._now_at(path, now)
-        folder, name = os.path.split(path)
-        siblings = self._follower.folder(folder).siblings(name)
-        for sibling, status in reversed(rotation.newest_first(siblings)):
-            ours = not self._globs.match(sibling.removesuffix(".gz"))  # else the walks find it, or have found it
-            if ours and status.st_mtime_ns >= last.modified and stat.S_ISREG(status.st_mode):
-                if sibling.endswith(rotation.COMPRESSED):
-                    self._take_packed(path, sibling, now, log)
-                else:
-                    self._take_sibling(path, sibling, now)
-        if log is not None and self._follower.folder(folder).siblings(name) != siblings:
-            self._follower.vacate(path, log, last)  # they were moved on while they were looked at
+        since = self._register.since if modified is None else modified
+        try:
+            self._now_at(path, now)
+            folder, name = os.path.split(path)
+            siblings = self._follower.folder(folder).siblings(name)
+            for sibling, status in reversed(rotation.newest_first(siblings, self._access)):
+                ours = not self._globs.match(sibling.removesuffix(".gz"))  # else the walks find it, or have found it
+                ours = ours and (modified is not None or self._is_rotated(sibling, path))
+                if ours and status.st_mtime_ns >= since and stat.S_ISREG(status.st_mode):
+                    if sibling.endswith(rotation.COMPRESSED):
+                        self._take_packed(path, sibling, now, log)
+                    else:
+                        self._take_sibling(path, sibling, now)
+            rested = self._follower.folder(folder).siblings(name) == siblings
+        except OSError:
+            if log is not None:
+                self._follower.look_again(path, log, modified)
+            raise
+        if log is not None and not rested:
+            self._follower.look_again(path, log, modified)  # they were moved on while they were looked at
+
+    def _is_rotated(self, sibling: str, path: str) -> bool:
+        return rotation.is_numbered(sibling, path) and not self._globs.excludes(sibling.removesuffix(".gz"))
 
     def _take_sibling(self, base: str, path: str, now: float) -> None:
         file = self._access.try_open(path)
         if file is None:
             return
-        if self._follower.owner_of(file, now) is not None:
-            file.close()
-            return
-        if self._known(base, path, file, now):
-            return
-        inode = inode_of(file.status())
-        current = self._register.by_path.get(base)
-        if self._copies.wait_for(inode):
-            file.close()
-        elif current is None or not self._copies.suspect(base, path, file, [current], now):
-            self._start(base, path, file, self._follower.short_copies.pop(inode, 0), now)
+        with closed_on_error(file):
+            if self._follower.owner_of(file, now) is not None:
+                file.close()
+                return
+            if self._known(base, path, file, now):
+                return
+            inode = inode_of(file.status())
+            current = self._register.by_path.get(base)
+            if self._copies.wait_for(inode):
+                file.close()
+            elif current is None or not self._copies.suspect(base, path, file, [current], now):
+                self._start(base, path, file, self._follower.short_copies.get(inode, 0), now)
 
     def _take_packed(self, base: str, path: str, now: float, log: Log | None) -> None:
         """A sibling was compressed: before it was seen, or after it was read."""
         if not path.endswith(".gz"):
             self._access.refusals.note(path, "rotated_compressed")
             return
+        if self._access.file_at(path.removesuffix(".gz")) is not None:
+            return  # compressing it has not ended, and may never end; it is read as it is
         file = self._access.try_open(path)
         if file is None:
             return
-        status = file.status()
         unpacked = Unpacked(file)
-        if (inode_of(status), status.st_mtime_ns) in self._packed or self._was_read(base, unpacked, log):
+        with closed_on_error(unpacked):
+            taken = self._is_taken(base, unpacked, log)
+            origin = None if taken else self._begun_as(base, unpacked)
+        if taken:
             unpacked.close()
             return
-        self._packed[inode_of(status), status.st_mtime_ns] = None
+        inode, modified = inode_of(unpacked.status), unpacked.status.st_mtime_ns
+        self._packed[inode, modified] = None
         if len(self._packed) > MAX_PACKED:
             del self._packed[next(iter(self._packed))]
-        late = self._register.new(base, Position(path=path, modified=status.st_mtime_ns), now)
+        if origin is None:
+            late = self._register.new(base, Position(path=path, modified=modified), now)
+        else:
+            late = self._register.revive(origin, self._register.done_position(origin), now)
+            self._register.place(late, late.lose_file)
         late.reader, late.left = unpacked, now
 
-    def _was_read(self, base: str, unpacked: Unpacked, log: Log | None) -> bool:
-        """Whether a compressed file begins as `log` does, or as one of the last logs of a path."""
-        logs = [*self._register.logs_of(base), *([log] if log is not None else [])]
-        marks = [log.position.mark for log in logs] + self._register.marks_of(base)
-        files = [log.reader for log in logs if isinstance(log.reader, OpenFile)]
-        heads: list[Fingerprint | OpenFile] = [*marks, *files]
-        return any(rotation.same_head(unpacked, other) for other in heads)
+    def _is_taken(self, base: str, unpacked: Unpacked, log: Log | None) -> bool:
+        """Whether what was compressed is what a log of a path has in another form, or was read to its end."""
+        inode = inode_of(unpacked.status)
+        if (inode, unpacked.status.st_mtime_ns) in self._packed:
+            return True
+        for other in {*self._register.logs_of(base), *([log] if log is not None else [])}:
+            reader, mark = other.reader, other.position.mark
+            if isinstance(reader, OpenFile):
+                taken = rotation.is_packed_copy(unpacked, reader)
+            elif isinstance(reader, Unpacked):
+                taken = inode_of(reader.status) == inode
+            elif taken := rotation.same_head(unpacked, mark):  # it is looked for, and perhaps found here
+                self._follower.look_again(base, other, other.position.modified)
+            if taken:
+                return True
+        marks = [self._register.done_position(origin).mark for origin in self._register.done_of(base)]
+        return any(rotation.is_packed_whole(unpacked, mark) for mark in marks)
+
+    def _begun_as(self, base: str, unpacked: Unpacked) -> str | None:
+        """The log of a path that was done with too early: more of it is here."""
+        for origin in self._register.done_of(base):
+            mark = self._register.done_position(origin).mark
+            alike = mark.length <= rotation.COMPARED_BYTES and rotation.same_head(unpacked, mark)
+            if alike and mark.found_in(unpacked.read):
+                return origin
+        return None
 
     def _now_at(self, path: str, now: float) -> Log | None:
         """The log that a path leads to, looked up now, like all that it led to: before a file beside it is judged."""

@@ -2,23 +2,26 @@
 
 One rule for all of it: a log is the bytes that were read. It moves to the file that holds them; what stands at its
 path then is the next log of that path. Opens and compares files; decides nothing about lines.
+
+Raises OSError where a disk or a server gives no answer. Then nothing was concluded, and the same may be asked again.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from exporter.sources import rotation
-from exporter.sources.access import GONE, Access, OtherBytes, is_file_of
+from exporter.sources.access import GONE, Access, OtherBytes
 from exporter.sources.base import SourceStats
 from exporter.sources.discovery import Globs
 from exporter.sources.identity import HEAD_BYTES, NOWHERE, Inode, generation, inode_of
-from exporter.sources.opening import OpenFile, reason_of
+from exporter.sources.opening import OpenFile, closed_on_error
 from exporter.sources.register import Register
 from exporter.sources.rotation import Folder, Siblings
-from exporter.sources.tail import Log, Position
+from exporter.sources.tail import Log
 from exporter.sources.unpacked import Search
 
 SEARCH_STEPS = 2  # a poll: unpacking takes 30 to 60 ms each
@@ -27,11 +30,23 @@ MISSING_SECONDS = 30.0  # an NFS client may show an old folder for as long (acdi
 T = TypeVar("T")
 
 
+class Whereabouts(NamedTuple):
+    """Which file an open one is, and where."""
+
+    status: os.stat_result
+    generation: int | None
+    place: str
+
+    @classmethod
+    def of(cls, file: OpenFile) -> Whereabouts:
+        return cls(file.status(), generation(file.descriptor), file.location())
+
+
 class Follower:
     """Keeps each log of a register with its bytes."""
 
     def __init__(self, register: Register, globs: Globs, access: Access, stats: Callable[[], SourceStats]) -> None:
-        self.vacated: dict[str, tuple[Log, Position]] = {}  # by path, see `vacate`
+        self.vacated: dict[str, tuple[Log, int | None]] = {}  # by path, see `look_again`
         self.short_copies: dict[Inode, int] = {}  # files that hold only what was read before, and how much of it
         self._register = register
         self._globs = globs
@@ -59,9 +74,9 @@ class Follower:
             status = os.stat(path)
         except GONE:
             self._displaced(log, None, now)
-        except OSError as error:
-            self._access.refusals.note(path, reason_of(error))
+        except OSError:
             self._access.see(log, now)
+            raise
         else:
             if inode_of(status) != log.position.file:
                 self._displaced(log, status, now)
@@ -88,11 +103,11 @@ class Follower:
                 return False
             self._access.open_logs.hold(log, file, now)
         old = log.position.path
-        if old != path and file_at(old) != log.position.file:
+        if old != path and self._access.file_at(old) != log.position.file:
+            self._settle_at(log, path)
             if self._register.by_path.get(old) is log:
                 self._register.unname(old)
-            self.vacate(old, log, log.position)
-            self._settle_at(log, path)
+            self.vacate(old, log)
             self._stats().rotations += log.left is None  # else it has been counted
         self._register.name(log, path)
         return True
@@ -101,19 +116,23 @@ class Follower:
         """The log whose file this is. A log that only has its inode's number, from before, loses that."""
         inode = inode_of(file.status())
         while (log := self._register.by_file.get(inode)) is not None:
-            if isinstance(log.reader, OpenFile) or is_file_of(file, log.position):
+            if isinstance(log.reader, OpenFile) or self._access.is_file_of(file, log.position):
                 break
             self._part(log, now)
             self._register.give_back(inode)
         return log
 
-    def vacate(self, path: str, log: Log, last: Position) -> None:
-        """A path led to a log, when that was at `last`; other files may have had the path since, or have it now."""
-        self.vacated.setdefault(path if self._globs.match(path) else log.base, (log, last))
+    def vacate(self, path: str, log: Log) -> None:
+        """A path led to a log as it is known; other files may have had the path since, or have it now."""
+        self.look_again(path, log, log.position.modified)
 
-    def take_vacated(self) -> Iterator[tuple[str, tuple[Log, Position]]]:
+    def look_again(self, path: str, log: Log, modified: int | None) -> None:
+        """A path leads to a log, or has; others may have had it since its last one was `modified`, or ever, if None."""
+        self.vacated.setdefault(path if self._globs.match(path) else log.base, (log, modified))
+
+    def take_vacated(self) -> Iterator[tuple[str, tuple[Log, int | None]]]:
         """What was vacated. What is vacated meanwhile comes with it, but no path twice: a folder may never rest."""
-        again: dict[str, tuple[Log, Position]] = {}
+        again: dict[str, tuple[Log, int | None]] = {}
         taken = set()
         while self.vacated:
             path, what = self.vacated.popitem()
@@ -128,25 +147,29 @@ class Follower:
 
     def _displaced(self, log: Log, status: os.stat_result | None, now: float) -> None:
         """The path of a log leads to another file (`status`) or to none."""
-        register, position = self._register, log.position
-        if register.by_path.get(position.path) is log:
-            register.unname(position.path)
-        for other in sorted({*log.names, *position.called}):
-            if file_at(other) == position.file:
-                self.vacate(position.path, log, position)
-                self._settle_at(log, other)
-                self.visit(log, now)
-                return
-            if other in log.names:
+        register, path, file = self._register, log.position.path, log.position.file
+        others = [other for other in sorted({*log.names, *log.position.called}) if other != path]
+        elsewhere = next((other for other in others if self._access.file_at(other) == file), None)
+        if elsewhere is None and status is not None and self._goes_on_at_its_path(log, now):
+            return
+        if elsewhere is not None:
+            self._settle_at(log, elsewhere)
+        for other in [path, *others[: others.index(elsewhere) if elsewhere else None]]:
+            if register.by_path.get(other) is log:
                 register.unname(other)
-            self.vacate(other, log, position)
-        if status is not None and self._goes_on_at_its_path(log, now):
+            if other != path:
+                self.vacate(other, log)
+        if elsewhere is not None:
+            self.vacate(path, log)
+            self.visit(log, now)
             return
         self._leave(log, now)
-        self._visit_left(log, now)
-        if status is not None or _linked(log):
-            self._stats().rotations += 1
-            self.vacate(position.path, log, position)
+        try:
+            self._visit_left(log, now)
+        finally:
+            if status is not None or _linked(log):
+                self._stats().rotations += 1
+                self.vacate(path, log)
 
     def _try(self, log: Log, now: float, look: Callable[[], T]) -> T | None:
         """Look into a log's file, and part the log from it if it holds other bytes than were read."""
@@ -163,7 +186,7 @@ class Follower:
     def _part(self, log: Log, now: float) -> None:
         """A log has lost its file, which stays where it is, for the next one to take."""
         for path in {*log.names, *log.position.called, log.base}:
-            self.vacate(path, log, log.position)
+            self.vacate(path, log)
             if path in log.names:
                 self._register.unname(path)
         self._register.place(log, log.lose_file)
@@ -187,8 +210,8 @@ class Follower:
     def recover(self, path: str, file: OpenFile, logs: Iterable[Log], now: float) -> bool:
         """Whether a file that nobody has holds the bytes of one of some logs, which are looked for."""
         for log in logs:
-            if log.missing and log.position.mark.length and file.begins_with(log.position.mark):
-                self.take_file(log, path, file, now)
+            if log.missing and log.position.mark.length and self._access.holds(file, log.position.mark):
+                self.take_file(log, path, file, Whereabouts.of(file), now)
                 return True
         return False
 
@@ -197,23 +220,24 @@ class Follower:
         assert log.left is not None
         position, missed = log.position, now - log.left
         found = self._find_by_inode(log, now)
-        siblings = [] if found else rotation.newest_first(self._siblings_of(log))
+        siblings = [] if found else rotation.newest_first(self._siblings_of(log), self._access)
         if found or self._find_by_content(log, siblings, now):
             if missed:
-                self.vacate(log.base, log, position)  # what came to its path meanwhile was not to be seen either
+                self.vacate(log.base, log)  # what came to its path meanwhile was not to be seen either
         elif missed >= MISSING_SECONDS or (position.file == NOWHERE and not position.mark.length):
             self._lose(log)
         else:
-            log.rest_until = now + missed
-            search = Search(position.mark, rotation.packed(siblings, position.modified, self._access))
+            search = Search(position.mark, rotation.packed(position.mark, siblings, position.modified, self._access))
             log.search = None if search.over else search
+            log.rest_until = now + missed
 
     def _find_by_inode(self, log: Log, now: float) -> bool:
         paths = self.folder_of(log).with_inode(log.position.inode)
         for path in sorted(paths, key=self._globs.match, reverse=True):
             file = self._same_file(log, path)
             if file is not None:
-                self.take_file(log, path, file, now)
+                with closed_on_error(file):
+                    self.take_file(log, path, file, Whereabouts.of(file), now)
                 return True
         return False
 
@@ -222,9 +246,10 @@ class Follower:
         if mark.length == 0:
             return False
         for path, file in rotation.copies_of(mark, siblings, self._access):
-            if self.owner_of(file, now) is None:
-                self.take_file(log, path, file, now)
-                return True
+            with closed_on_error(file):
+                if self.owner_of(file, now) is None:
+                    self.take_file(log, path, file, Whereabouts.of(file), now)
+                    return True
             file.close()
         short = rotation.short_copy_of(mark, siblings, self._access)
         if short is not None:
@@ -236,11 +261,13 @@ class Follower:
         if self._steps == 0:
             return
         self._steps -= 1
-        found = log.search.step()
+        try:
+            found = log.search.step()
+        finally:
+            if log.search.over:
+                log.search = None
         if found is not None:
             log.search, log.reader, log.changed, log.grew = None, found, True, now
-        elif log.search.over:
-            log.search = None
 
     def _lose(self, log: Log) -> None:
         if log.unseen:
@@ -257,36 +284,40 @@ class Follower:
         file = self._access.try_open(path) if mark.length else None
         if file is None:
             return False
-        if file.status().st_ino == log.position.inode and is_file_of(file, log.position):
-            self.take_file(log, path, file, now)
-            return True
-        if mark.length >= HEAD_BYTES and file.begins_with(mark) and self._is_all_in(log, file):
-            self.take_file(log, path, file, now)
-            self._stats().rotations += 1
-            return True
-        file.close()
-        return False
+        with closed_on_error(file):
+            where = Whereabouts.of(file)
+            same = where.status.st_ino == log.position.inode and self._access.is_file_of(file, log.position)
+            copied = (
+                not same and mark.length >= HEAD_BYTES and self._access.holds(file, mark) and self._is_all_in(log, file)
+            )
+        if not same and not copied:
+            file.close()
+            return False
+        self.take_file(log, path, file, where, now)
+        self._stats().rotations += copied
+        return True
 
     def _is_all_in(self, log: Log, copy: OpenFile) -> bool:
         """Whether a log's file is gone, and whatever it held, as far as we can still see, is in a copy of it."""
-        if any(file_at(path) == log.position.file for path in self.folder_of(log).with_inode(log.position.inode)):
+        file, reader = log.position.file, log.reader
+        if any(self._access.file_at(path) == file for path in self.folder_of(log).with_inode(file[1])):
             return False
-        if not isinstance(log.reader, OpenFile):
+        if not isinstance(reader, OpenFile):
             return True
         try:
-            status = log.reader.status()
-        except OSError:
-            return True
-        return status.st_nlink == 0 and rotation.same_beginning(copy, log.reader, status.st_size)
+            status = reader.status()
+            return status.st_nlink == 0 and rotation.same_beginning(copy, reader, status.st_size)
+        except OSError as error:
+            if error.errno == errno.ESTALE:
+                return True
+            raise
 
-    def take_file(self, log: Log, path: str, file: OpenFile, now: float) -> None:
+    def take_file(self, log: Log, path: str, file: OpenFile, where: Whereabouts, now: float) -> None:
         """A log's bytes are in `file` now, which is open."""
-        status = file.status()
-        place = file.location()
         log.rest_until = 0.0
         self._access.open_logs.hold(log, file, now)
-        self._register.place(log, lambda: log.move_to(inode_of(status), generation(file.descriptor), path, place))
-        log.see(status, now)
+        self._register.place(log, lambda: log.move_to(inode_of(where.status), where.generation, path, where.place))
+        log.see(where.status, now)
         if self._globs.match(path):
             self._register.name(log, path)
 
@@ -312,7 +343,8 @@ class Follower:
         """What stands in a folder now; read again only if it changed, since logrotate moves a thousand logs at once."""
         known = self._folders.get(path)
         if known is None or not known.is_current():
-            known = self._folders[path] = Folder(path)
+            known = self._access.tells(path, lambda: Folder(path), None) or Folder(path, listings=0)
+            self._folders[path] = known
         return known
 
     def _siblings_of(self, log: Log) -> list[str]:
@@ -326,17 +358,11 @@ class Follower:
         file = self._access.try_open(path)
         if file is None:
             return None
-        if file.status().st_ino == log.position.inode and is_file_of(file, log.position):
+        with closed_on_error(file):
+            same = file.status().st_ino == log.position.inode and self._access.is_file_of(file, log.position)
+        if same:
             return file
         file.close()
-        return None
-
-
-def file_at(path: str) -> Inode | None:
-    """Which file a path leads to."""
-    try:
-        return inode_of(os.stat(path))
-    except OSError:
         return None
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,9 +56,10 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A regular file, open for reading."""
+    """A regular file, open for reading; `path` is what it was opened as. Whatever is asked of it may raise OSError."""
 
     descriptor: int
+    path: str
 
     def read(self, count: int, start: int) -> bytes:
         return os.pread(self.descriptor, count, start)
@@ -74,11 +76,8 @@ class OpenFile:
             return start  # a file system that knows no holes
 
     def begins_with(self, mark: Fingerprint) -> bool:
-        """Whether the file holds what `mark` tells, as far as it can be read."""
-        try:
-            return mark.found_in(self.read)
-        except OSError:
-            return False
+        """Whether the file holds what `mark` tells."""
+        return mark.found_in(self.read)
 
     def location(self) -> str:
         """Where it lies now, links resolved, as the kernel tells it."""
@@ -103,14 +102,24 @@ class Roots:
 
     def open(self, path: str) -> OpenFile:
         """Open a regular file that lies below these folders. Raises Refused, or the OSError that the system gave."""
-        place = OpenFile(os.open(path, os.O_PATH | os.O_CLOEXEC))
+        place = OpenFile(os.open(path, os.O_PATH | os.O_CLOEXEC), path)
         try:
             _require_regular(place.status())  # opening a device or a FIFO does something to it
             if not self.hold(place.location()):
                 raise Refused("outside_roots")
-            return OpenFile(os.open(f"/proc/self/fd/{place.descriptor}", _FLAGS))
+            return OpenFile(os.open(f"/proc/self/fd/{place.descriptor}", _FLAGS), path)
         finally:
             place.close()
+
+
+@contextmanager
+def closed_on_error(reader: Reader) -> Iterator[None]:
+    """Close what was opened, if what is done with it raises."""
+    try:
+        yield
+    except BaseException:
+        reader.close()
+        raise
 
 
 def reason_of(error: OSError) -> str:

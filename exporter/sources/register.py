@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pydantic import TypeAdapter, ValidationError
 
 from exporter.core.model import Job
-from exporter.sources.identity import NOWHERE, Fingerprint, Inode
+from exporter.sources.identity import NOWHERE, Inode
 from exporter.sources.tail import Log, Position
 
 MAX_DONE = 8192  # a node that sees 100,000 job logs a day remembers two hours of them, in 5 MB
@@ -23,6 +23,7 @@ _POSITION = TypeAdapter(Position)
 _NUMBERED = re.compile(r"(?P<base>.*)#(?P<number>\d+)", re.DOTALL)
 _DONE = "done:"
 _FIRST = "first"
+_SINCE = "since"
 
 
 def origin_of(base: str, number: int) -> str:
@@ -55,6 +56,8 @@ class Register:
         self._changed: set[str] = set()
         self._told: set[str] = set()
         self.first = self._prefix + _FIRST in stored
+        since = stored.get(self._prefix + _SINCE, "")
+        self.since = int(since) if since.isdecimal() else 0
         restored = [
             (key, position) for key, text in stored.items() if (position := self._parsed(key, text)) is not None
         ]
@@ -74,6 +77,18 @@ class Register:
         if self.first:
             self.first = False
             self._changed.add(self._prefix + _FIRST)
+
+    def begin(self, now: float) -> None:
+        """From now on, if not for longer, files are looked at: one that was written since and is not known was not read.
+
+        Who forgets a log forgets that up to its time.
+        """
+        self._know_since(self.since or int(now * 1e9))
+
+    def _know_since(self, since: int) -> None:
+        if since != self.since:
+            self.since = since
+            self._changed.add(self._prefix + _SINCE)
 
     def new(self, base: str, position: Position, now: float) -> Log:
         """The next log of a path."""
@@ -136,9 +151,9 @@ class Register:
         keys = [self._prefix + origin for origin in self._last_origins(base)]
         return [self.logs[key] for key in keys if key in self.logs]
 
-    def marks_of(self, base: str) -> list[Fingerprint]:
-        """What was read of those among them that are done with."""
-        return [self._done[origin].mark for origin in self._last_origins(base) if origin in self._done]
+    def done_of(self, base: str) -> list[str]:
+        """Origins of those among them that are done with."""
+        return [origin for origin in self._last_origins(base) if origin in self._done]
 
     def _last_origins(self, base: str) -> list[str]:
         last = self._numbers.get(base, -1)
@@ -199,11 +214,13 @@ class Register:
         rest = key.removeprefix(self._prefix)
         if rest == _FIRST:
             return "{}" if self.first else None
+        if rest == _SINCE:
+            return str(self.since)
         done = self._done.get(rest.removeprefix(_DONE)) if rest.startswith(_DONE) else None
         return _to_json(done) if done else None
 
     def _parsed(self, key: str, text: str) -> Position | None:
-        if not key.startswith(self._prefix) or key == self._prefix + _FIRST:
+        if not key.startswith(self._prefix) or key in (self._prefix + _FIRST, self._prefix + _SINCE):
             return None
         try:
             return _POSITION.validate_json(text)
@@ -243,7 +260,9 @@ class Register:
         if position.file != NOWHERE:
             self._done_by_file.setdefault(position.file, []).append(origin)
         while len(self._done) > MAX_DONE:
-            self._forget_done(next(iter(self._done)))
+            oldest = next(iter(self._done))
+            self._know_since(max(self.since, self._done[oldest].modified))
+            self._forget_done(oldest)
 
     def _forget_done(self, origin: str) -> None:
         position = self._done.pop(origin)

@@ -8,20 +8,26 @@ from __future__ import annotations
 import os
 import re
 import time
+import zlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
 from itertools import islice, takewhile
 
 from exporter.sources.access import Access
-from exporter.sources.identity import HEAD_BYTES, Fingerprint, Inode, inode_of
-from exporter.sources.opening import OpenFile, Reader
+from exporter.sources.identity import HEAD_BYTES, NO_ANSWER, Fingerprint, Inode, inode_of
+from exporter.sources.opening import OpenFile, Reader, closed_on_error
+from exporter.sources.unpacked import Unpacked
 
 TICK_NS = 20_000_000  # file systems stamp by the kernel's tick, 10 ms at most: two changes within one look the same
 LISTINGS = 3  # of a folder that changes all the time
+COMPARED_BYTES = 64 << 20  # 0.4 s to unpack; of what is longer, only beginning and length are compared
 MAX_SIBLINGS = 64  # the newest; logrotate keeps fewer, and a thousand ranks named job-N are no rotation
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".zip")
 _NO_LOG = (".swp", ".tmp", ".lock", ".pid", ".state", "~")  # what editors, rsync and daemons put beside a log
 _DATED = r"[.-]\d[\d_.:T-]*"  # logrotate's `extension` and log4j number or date the name before its extension
+_ROTATED = re.compile(rf"(?:{_DATED}|[.-]old)(?:\.gz)?")
 _DATED_NAME = re.compile(rf"(?P<stem>.+?){_DATED}(?P<extension>\.[A-Za-z]+)")
 
 
@@ -29,18 +35,24 @@ Siblings = Sequence[tuple[str, os.stat_result]]  # paths and what a stat told of
 
 
 class Folder:
-    """What stood in a folder at one moment. A folder that is not there, or that may not be read, is empty."""
+    """What stood in a folder at one moment. A folder that is not there, or that may not be read, is empty.
 
-    def __init__(self, path: str) -> None:
+    Raises OSError where the disk or its server gives no answer. Without `listings`, it is taken to be empty.
+    """
+
+    def __init__(self, path: str, listings: int = LISTINGS) -> None:
         self.path = path
+        self._stamp, self._settled = -1, False
         self._inodes: list[tuple[int, str]] = []
-        for _ in range(LISTINGS):  # a name that is changed meanwhile may be in neither place
+        for _ in range(listings):  # a name that is changed meanwhile may be in neither place
             self._stamp = _stamp(path)
             self._settled = self._stamp < time.time_ns() - TICK_NS
             try:
                 with os.scandir(path) as entries:
                     self._inodes = sorted((entry.inode(), entry.name) for entry in entries)
-            except OSError:
+            except OSError as error:
+                if error.errno in NO_ANSWER:
+                    raise
                 break  # the log's own stat tells of it
             if _stamp(path) == self._stamp:
                 break
@@ -91,14 +103,15 @@ def originals(path: str) -> Iterator[str]:
             yield os.path.join(folder, name[:index])
 
 
-def newest_first(paths: Iterable[str]) -> list[tuple[str, os.stat_result]]:
+def is_numbered(path: str, base: str) -> bool:
+    """Whether a sibling's name is one that only rotation gives: `job.log.1`, but not `job.log.err`."""
+    return _ROTATED.fullmatch(path.removeprefix(base)) is not None
+
+
+def newest_first(paths: Iterable[str], access: Access) -> list[tuple[str, os.stat_result]]:
     """The files among some siblings, as many as rotation may have left."""
-    found = []
-    for path in paths:
-        try:
-            found.append((path, os.stat(path)))
-        except OSError:
-            continue  # renamed on
+    looked = ((path, access.tells(path, partial(os.stat, path), None)) for path in paths)
+    found = [(path, status) for path, status in looked if status is not None]  # else renamed on
     return sorted(found, key=lambda item: item[1].st_mtime_ns, reverse=True)[:MAX_SIBLINGS]
 
 
@@ -110,7 +123,9 @@ def copies_of(mark: Fingerprint, siblings: Siblings, access: Access) -> Iterator
         file = access.try_open(path)
         if file is None:
             continue
-        if file.begins_with(mark):
+        with closed_on_error(file):
+            same = access.holds(file, mark)
+        if same:
             yield path, file
         else:
             file.close()
@@ -126,35 +141,67 @@ def short_copy_of(mark: Fingerprint, siblings: Siblings, access: Access) -> tupl
             continue
         file = access.try_open(path)
         if file is not None:
-            alike = same_head(file, mark)
+            with closed_on_error(file):
+                alike = access.tells(path, partial(same_head, file, mark), False)
             file.close()
             if alike:
                 return inode_of(status), status.st_size
     return None
 
 
-def packed(siblings: Siblings, modified: int, access: Access) -> list[OpenFile]:
-    """The gzip files among siblings that may hold what was written at `modified` or later: gzip keeps the time."""
+def packed(mark: Fingerprint, siblings: Siblings, modified: int, access: Access) -> list[Unpacked]:
+    """The gzip files among siblings that begin like `mark` and may hold what was written at `modified` or later: gzip
+    keeps the time.
+    """
     since = modified - 10**9  # whole seconds, where utimensat(2) is not used
-    candidates = [path for path, status in siblings if path.endswith(".gz") and status.st_mtime_ns >= since]
-    files = [access.try_open(path) for path in candidates]
-    return [file for file in files if file is not None]
+    found: list[Unpacked] = []
+    with ExitStack() as opened:
+        for path, status in siblings:
+            if not path.endswith(".gz") or status.st_mtime_ns < since:
+                continue
+            file = access.try_open(path)
+            if file is None:
+                continue
+            unpacked = Unpacked(file)
+            opened.enter_context(closed_on_error(unpacked))
+            if access.tells(path, partial(mark.begins_like, unpacked.read), False):
+                found.append(unpacked)
+            else:
+                unpacked.close()
+    return found
 
 
 def same_beginning(copy: OpenFile, original: OpenFile, length: int) -> bool:
     """Whether two files begin with the same `length` bytes, as far as both digests of the copy's tell."""
-    try:
-        return original.begins_with(Fingerprint.taken(copy.read, length))
-    except OSError:
+    return original.begins_with(Fingerprint.taken(copy.read, length))
+
+
+def is_packed_copy(packed: Unpacked, original: OpenFile) -> bool:
+    """Whether a compressed file holds a part of another file from its first byte on, or all of it: perhaps it is being
+    written.
+    """
+    if not same_head(packed, original):
         return False
+    size = original.status().st_size
+    checksum, length = packed.trailer()
+    if length == size % 2**32:
+        return size > COMPARED_BYTES or checksum == zlib.crc32(original.read(size, 0))
+    if size > COMPARED_BYTES:
+        return False
+    begun = Fingerprint.taken(packed.read, size)
+    return original.begins_with(begun) and not packed.read(1, size)
+
+
+def is_packed_whole(packed: Unpacked, mark: Fingerprint) -> bool:
+    """Whether a compressed file holds what `mark` tells, and nothing else."""
+    if not same_head(packed, mark) or packed.trailer()[1] != mark.length % 2**32:
+        return False
+    return mark.length > COMPARED_BYTES or mark.found_in(packed.read)
 
 
 def same_head(one: Reader, other: Reader | Fingerprint) -> bool:
     """Whether a file begins as another one does, or one of which a fingerprint is left; an empty one tells nothing."""
-    try:
-        if isinstance(other, Fingerprint):
-            return other.length > 0 and other.begins_like(one.read)
-        head = other.read(HEAD_BYTES, 0)
-        return bool(head) and one.read(len(head), 0) == head
-    except OSError:
-        return False
+    if isinstance(other, Fingerprint):
+        return other.length > 0 and other.begins_like(one.read)
+    head = other.read(HEAD_BYTES, 0)
+    return bool(head) and one.read(len(head), 0) == head

@@ -94,6 +94,7 @@ class Log:
     reserved: bool = False  # it ends in NULs: space that is yet to be written to
     zeros_to: int = 0  # bytes from the offset up to here were NULs when they were last looked at
     changed: bool = True  # since it was last read
+    moves: bool = False  # its size or time has changed since it was first looked at
     more: bool = False  # the last read did not reach the end
     stuck: bool = False  # the pipeline waits for more than a chunk can hold
     quiet_at: int = -1  # where it ended when its tail was last offered
@@ -122,6 +123,11 @@ class Log:
         if path != self.position.path and path not in called and len(called) < MAX_CALLED:
             self.position = replace(self.position, called=(*called, path))
 
+    def written_at(self, block: bytes, start: int) -> float | None:
+        """When the last of a block that was read from `start` was written; None if that may have been just now."""
+        settled = not self.moves and not self.reserved and start + len(block) <= self.size
+        return self.modified / 1e9 if settled else None
+
     @property
     def missing(self) -> bool:
         """Whether its bytes are looked for in folders."""
@@ -146,10 +152,11 @@ class Log:
     def see(self, status: os.stat_result, now: float) -> None:
         """Take in what a stat tells."""
         self.unlinked = status.st_nlink == 0
-        self.changed = self.changed or (status.st_ctime_ns != self.touched and self.touched > 0)
-        self.touched = status.st_ctime_ns
+        first, self.touched, before = self.touched == 0, status.st_ctime_ns, self.touched
+        self.changed = self.changed or (not first and self.touched != before)
         if (status.st_size, status.st_mtime_ns) == (self.size, self.modified):
             return
+        self.moves = not first
         self.size, self.modified = status.st_size, status.st_mtime_ns
         self.changed, self.grew = True, now
         if self.waiting is None:
@@ -216,11 +223,12 @@ class Log:
         return new
 
     def remember(self) -> None:
-        """Read what lies before the offset, if it is what it was."""
+        """Read what lies before the offset, if it is what it was: size and time do not tell whether it is."""
         if not self.kept and self.reader is not None and self.position.offset:
             start = max(0, self.position.offset - KEPT_BYTES)
             block = self.reader.read(self.position.offset - start, start)
-            self.kept = block if self.position.mark.holds(block[self.position.mark.window - start :]) else b""
+            same = self.position.mark.holds(block[self.position.mark.window - start :])
+            self.kept, self.changed = block if same else b"", self.changed or not same
 
     def go_back(self) -> bool:
         """Where a writer has cut off or written over the last of what was consumed, go on with the first line that differs.

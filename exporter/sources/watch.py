@@ -28,8 +28,7 @@ from watchdog.observers.api import BaseObserver, ObservedWatch
 
 from exporter.core.facts.mounts import mount_holding, parse_mountinfo
 from exporter.sources.depth import allow_the_deepest_folders
-from exporter.sources.follow import file_at
-from exporter.sources.identity import Inode
+from exporter.sources.identity import Inode, inode_of
 
 MAX_ROOTS = 32  # each watched root is a thread
 MAX_FOLDERS = 1024  # below one root; the kernel's limit is 8192 a user on small nodes
@@ -113,7 +112,7 @@ class Watch(FileSystemEventHandler):
         self._rest_until = None
         mounts = parse_mountinfo(self._mountinfo())
         for root, deep in list(roots.items())[:MAX_ROOTS]:
-            inode = file_at(root)
+            inode = _inode_at(root)
             watched = self._watched.get(root)
             if watched is not None and watched[0] != inode:
                 self._unwatch(root)  # deleted and made again: its emitter is silent for ever
@@ -153,6 +152,13 @@ class Watch(FileSystemEventHandler):
         _, watch = self._watched.pop(root)
         if self._observer is not None:
             self._observer.unschedule(watch)
+
+
+def _inode_at(root: str) -> Inode | None:
+    try:
+        return inode_of(os.stat(root))
+    except OSError:
+        return None
 
 
 def _is_small(root: str) -> bool:

@@ -282,6 +282,19 @@ def test_two_copytruncates_while_the_node_was_down(followed: Node, log: Path) ->
     assert followed.settle().seen == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("cut", [700, 2000])
+def test_what_is_cut_back_by_more_than_is_remembered_is_read_anew(followed: Node, log: Path, cut: int) -> None:
+    """A second run of the same job looks the same, and its crash may stand in the very same place."""
+    write(log, lines(*range(100, 400)))
+    followed.settle()
+    os.truncate(log, log.stat().st_size - cut)
+    kept = [int(line.split(b"=")[1]) for line in log.read_bytes().splitlines()[:-1]]
+    write(log, b"\n" + lines(9))
+    followed.settle()
+    assert followed.seen.count(9) == 1
+    assert followed.twice == ([] if cut == 700 else kept)
+
+
 def test_a_truncation_without_a_copy_loses_what_was_not_read_and_says_so(tmp_path: Path) -> None:
     log = tmp_path / "job.log"
     write(log, lines(1))

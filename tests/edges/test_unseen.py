@@ -1,0 +1,143 @@
+"""Logs that rotation has moved on, or compressed, before anybody has looked at them under their own name."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.tailing import Node, lines, write
+
+BANNER = b"launcher: an option is at its default value\n" * 60
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """One that has looked at an empty folder a minute ago."""
+    node = Node(tmp_path / "*.log", exclude=("*.gz",))
+    node.now = time.time() - 60.0
+    return node.rescan().commit()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "job.log"
+
+
+def rotate(log: Path, *, pack: bool = False) -> None:
+    for number in range(8, 0, -1):
+        for end in ("", ".gz"):
+            if (old := Path(f"{log}.{number}{end}")).exists():
+                old.rename(f"{log}.{number + 1}{end}")
+    if pack:
+        Path(f"{log}.1.gz").write_bytes(gzip.compress(log.read_bytes()))
+        log.unlink()
+    else:
+        log.rename(f"{log}.1")
+
+
+@pytest.mark.parametrize("down", [False, True])
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("banner", [b"", BANNER])
+def test_rotated_before_its_path_was_ever_seen(node: Node, log: Path, banner: bytes, *, pack: bool, down: bool) -> None:
+    for number in range(4):
+        write(log, banner + lines(number))
+        rotate(log, pack=pack)
+    write(log, banner + lines(4))
+    if down:
+        node.crash()
+    assert node.settle().seen == [0, 1, 2, 3, 4]
+    assert node.commit().crash().settle().seen == [0, 1, 2, 3, 4]
+    assert node.stats.dropped == {}
+
+
+@pytest.mark.parametrize("name", ["job.log.err", "job.log.json", "job.log.bak", "job.log-notes"])
+def test_names_that_only_begin_alike_are_left_alone(node: Node, log: Path, name: str) -> None:
+    write(log.with_name(name), lines(99))
+    write(log, lines(1))
+    assert node.settle().seen == [1]
+
+
+def test_rotated_files_from_before_we_came_are_left_alone(log: Path) -> None:
+    write(Path(f"{log}.1"), lines(99))
+    node = Node(log)
+    node.now = log.with_name("job.log.1").stat().st_mtime + 1.0
+    node.rescan()
+    write(log, lines(1))
+    assert node.settle().seen == [1]
+
+
+def test_what_is_excluded_is_left_alone_though_rotation_gave_it_its_name(tmp_path: Path, log: Path) -> None:
+    node = Node(tmp_path / "*.log", exclude=("*.log.*",))
+    node.now = time.time() - 60.0
+    node.rescan()
+    write(Path(f"{log}.1"), lines(99))
+    write(log, lines(1))
+    assert node.settle().seen == [1]
+
+
+def test_a_log_that_is_forgotten_is_not_read_again_under_its_rotated_name(
+    node: Node, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exporter.sources.register.MAX_DONE", 2)
+    write(log, lines(1))
+    node.rescan()
+    log.rename(f"{log}.1")
+    node.settle().commit()
+    for number in range(3):
+        other = log.with_name(f"other-{number}.log")
+        write(other, lines(10 + number))
+        node.rescan()
+        other.unlink()
+        node.settle().commit()
+    write(log, lines(2))
+    assert node.settle().crash().settle().seen == [1, 2, 10, 11, 12]
+
+
+def test_archives_that_begin_alike_are_told_apart(node: Node, log: Path) -> None:
+    """One of them holds the rest of what was read, the others have not been seen."""
+    write(log, BANNER + lines(1))
+    node.rescan().commit()
+    write(log, lines(2))
+    for number in range(3, 6):
+        rotate(log, pack=True)
+        write(log, BANNER + lines(number))
+    assert node.crash().settle().seen == [1, 2, 3, 4, 5]
+    assert node.commit().crash().settle().seen == [1, 2, 3, 4, 5]
+
+
+def test_an_archive_with_more_than_was_read_until_its_log_was_given_up(node: Node, log: Path) -> None:
+    write(log, BANNER + lines(1))
+    node.rescan().commit()
+    with log.open("ab", buffering=0) as writer:
+        log.rename(f"{log}.1")
+        node.settle().commit()
+        writer.write(lines(2))
+    Path(f"{log}.1.gz").write_bytes(gzip.compress(Path(f"{log}.1").read_bytes()))
+    Path(f"{log}.1").unlink()
+    write(log, BANNER + lines(3))
+    assert node.settle().seen == [1, 2, 3]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("seen", [False, True])
+def test_an_archive_that_is_being_written(node: Node, log: Path, *, seen: bool, killed: bool) -> None:
+    text = BANNER + b"".join(os.urandom(20).hex().encode() + b"\n" for _ in range(200))
+    write(log, text + lines(1))
+    if seen:
+        node.rescan().commit()
+    write(log, lines(2))
+    log.rename(f"{log}.1")
+    write(log, BANNER + lines(3))
+    data = gzip.compress(Path(f"{log}.1").read_bytes())
+    node.poll()
+    for part in (b"", data[:15], data[15 : len(data) // 2], data[len(data) // 2 :])[: 3 if killed else 4]:
+        write(Path(f"{log}.1.gz"), part)
+        node.rescan().poll(2.0)
+    if not killed:
+        Path(f"{log}.1").unlink()
+    assert node.settle().seen == [1, 2, 3]
+    assert node.commit().crash().settle().seen == [1, 2, 3]
