@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from exporter.core.engine import Hit
 
+_SAMPLE = 1024  # bytes that show how long the lines are
+_SHORT_LINE = 32  # bytes, below which counting is faster
+
 
 class Candidate(NamedTuple):
     """One line that holds at least one gate: block[start:stop] without its newline, and the hits in it."""
@@ -45,6 +48,18 @@ def candidates(block: bytes, hits: list[Hit], limit: int) -> Iterator[Candidate]
         while index < count and hits[index][0] <= stop:
             index += 1
         yield Candidate(start, stop, hits[first:index])
+
+
+def newlines(block: bytes, start: int, stop: int) -> int:
+    """How many newlines block[start:stop] holds.
+
+    `bytes.count` looks at each byte (0.35 ms a MiB); to take the newlines out, memchr jumps from one to the next (0.13 ms
+    for lines of 100 bytes, but 10 ms for empty ones).
+    """
+    if block.count(b"\n", start, min(stop, start + _SAMPLE)) > _SAMPLE // _SHORT_LINE:
+        return block.count(b"\n", start, stop)
+    part = block[start:stop]
+    return len(part) - len(part.replace(b"\n", b""))
 
 
 def pieces(block: bytes, candidate: Candidate, longest: int) -> list[Piece]:

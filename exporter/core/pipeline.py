@@ -19,7 +19,7 @@ from exporter.core.decode import Clock
 from exporter.core.engine import Engine, build
 from exporter.core.flood import Flood
 from exporter.core.gates import Gate
-from exporter.core.lines import Candidate, candidates, following, pieces
+from exporter.core.lines import Candidate, candidates, following, newlines, pieces
 from exporter.core.match import MAX_TEXT, Found, Matcher, facts_of, gpu_of
 from exporter.core.model import NO_CONTEXT, Chunk, LogContext, Mark, Match, Record, SourceKind
 from exporter.core.stamps import Stamps
@@ -119,7 +119,7 @@ class Pipeline:
         self._keep(chunk, work, consumed)
         return Processed(
             consumed=consumed,
-            newlines=data.count(b"\n", 0, consumed),
+            newlines=work.newlines_before(consumed),
             matches=tuple(work.matches),
             unmatched=work.counts[_UNMATCHED],
             echoes=work.counts[_ECHO],
@@ -192,7 +192,7 @@ class _Work:
             self.part_offset = state.open_line.offset
             self.shown = set(state.open_line.shown)
         self.stamps = Stamps(chunk, clock, heads)
-        self._line, self._line_at = chunk.line, 0
+        self._newlines = self._counted_to = 0
         self._last_newline = chunk.data.rfind(b"\n")
 
     def look_at(self, candidate: Candidate, *, may_wait: bool) -> bool:
@@ -290,7 +290,7 @@ class _Work:
         told_apart = gpu_of(found, text, record.device) if chunk.source == "kernel" else None
         if once and not is_context and self.flood.takes(signature, told_apart, time, rank):
             return
-        line, captures = self._line_of(candidate), found.captures(text)
+        line, captures = chunk.line + self.newlines_before(candidate.start), found.captures(text)
         marks = self.context.marks
         if is_context and (signature in marks or len(marks) < MAX_MARKS):
             mark = Mark(path=chunk.path, line=line, text=record.text[: MAX_TEXT // 16], captures=captures)
@@ -365,11 +365,11 @@ class _Work:
     def _offset_of(self, start: int) -> int:
         return self.part_offset if start == 0 else self.chunk.offset + start
 
-    def _line_of(self, candidate: Candidate) -> int:
-        """Newlines are counted only up to a match, and each only once."""
-        self._line += self.chunk.data.count(b"\n", self._line_at, candidate.start)
-        self._line_at = candidate.start
-        return self._line
+    def newlines_before(self, at: int) -> int:
+        """The newlines of chunk[:at]. To be asked for ever later places: each is counted once."""
+        self._newlines += newlines(self.chunk.data, self._counted_to, at)
+        self._counted_to = at
+        return self._newlines
 
 
 def _to_json(state: LogState) -> str:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from exporter.core.engine import PythonEngine
 from exporter.core.gates import Gate
-from exporter.core.lines import Candidate, candidates, following, pieces, preceding
+from exporter.core.lines import Candidate, candidates, following, newlines, pieces, preceding
 
 
 def hits(block: bytes, *literals: bytes) -> list[tuple[int, int]]:
@@ -108,3 +108,13 @@ def test_every_hit_of_a_line_is_looked_at_with_what_is_around_it(block: bytes, l
     for end, _ in candidate.hits:
         part_end = (line + b"\r").find(b"\r", end)
         assert any(w.start <= end - 3 and min(end + longest // 4, part_end) <= w.stop for w in windows)
+
+
+@given(
+    st.lists(st.sampled_from([b"\n", b"a\n", b"b" * 40 + b"\n", b"c" * 3000])),
+    st.integers(0, 5000),
+    st.integers(0, 5000),
+)
+def test_newlines_are_counted_however_long_the_lines_are(parts: list[bytes], start: int, stop: int) -> None:
+    block = b"".join(parts)
+    assert newlines(block, start, stop) == block.count(b"\n", start, stop)
