@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent / ".bench"
@@ -62,15 +63,20 @@ class Log:
             write("".join(block))
 
 
+def _second(number: int) -> str:
+    """When a job writes a line, at a thousand a second."""
+    return f"{datetime(2026, 11, 21, 1, 2, tzinfo=UTC) + timedelta(seconds=number // 1000):%Y-%m-%d %H:%M:%S}"
+
+
 def _training(number: int, dice: random.Random) -> str:
     return (
-        f"[rank{number % 8}]: 2026-11-21 01:02:{number % 60:02} INFO train.py:412 step {number} loss {dice.random():.4f}"
+        f"[rank{number % 8}]: {_second(number)} INFO train.py:412 step {number} loss {dice.random():.4f}"
         f" lr 1.00e-04 grad_norm {dice.random():.3f} tokens/s {dice.randint(9000, 12000)}"
     )
 
 
 def _cri(text: str, number: int) -> str:
-    return f"2026-11-21T01:02:{number % 60:02}.{number % 1_000_000_000:09}Z stderr F {text}"
+    return f"{_second(number).replace(' ', 'T')}.{number % 1000 * 1_000_000 + 7919:09}Z stderr F {text}"
 
 
 def _kernel(number: int, dice: random.Random) -> str:
