@@ -7,10 +7,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from exporter.core.decode import Clock, decode
+from exporter.core.decode import decode
 from exporter.core.match import Rule, Verdict, facts_of
 from exporter.core.model import LogFormat, Record, SourceKind
 from exporter.core.pipeline import Pipeline
+from exporter.core.prefixes import Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +40,12 @@ def read(lines: Sequence[str], source: SourceKind, form: LogFormat, pipeline: Pi
     other: SourceKind = "kernel" if source == "job" else "job"
     for number, line in enumerate(lines, 1):
         raw = line.encode("utf-8", "backslashreplace")
-        hits = {gate for _, gate in pipeline.engine_for(source).scan(raw) if gate < len(gates)}
+        hits = {gate for gate in pipeline.engine_for(source).scan(raw).gates if gate < len(gates)}
         if not hits and len(lines) > 1:
             continue
         record = decode(raw, form, source, Clock(time.time()))
         rules = pipeline.matcher.tried_under(hits, source)
-        there = {gate for _, gate in pipeline.engine_for(other).scan(raw)}
+        there = set(pipeline.engine_for(other).scan(raw).gates)
         block = [record.text, *lines[number : number + 11]]
         yield Reading(
             number,

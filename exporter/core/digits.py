@@ -9,9 +9,10 @@ And a pattern that asks for `: 79` looks at no third digit of a number: from som
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from string import digits as DIGITS  # noqa: N812 (a constant by its nature)
 from typing import Any
 
@@ -25,16 +26,28 @@ _WITH_DIGITS = {sre.CATEGORY_DIGIT, sre.CATEGORY_WORD, sre.CATEGORY_NOT_SPACE}
 Test = tuple[frozenset[str], int]  # the digits that a comparison or a class accepts: some, not all; their depth
 
 
+# text.translate(ONE_DIGIT) is the shape of a text: what it has in common with all in which only digits differ.
+ONE_DIGIT = bytes.maketrans(DIGITS.encode(), b"0" * 10)
+
+
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Makes ASCII texts one that no pattern of some tells apart. `deep`: the digits that no pattern looks at."""
+    """Which digits of ASCII texts no pattern of some tells apart: those that `table` makes one, and in a run of digits
+    those behind the first `deepest`; all are looked at where that is None.
+    """
 
     table: bytes
-    deep: re.Pattern[bytes] | None
+    deepest: int | None
 
-    def key(self, text: bytes) -> bytes:
-        """As long as the text."""
-        return (self.deep.sub(b"0", text) if self.deep else text).translate(self.table)
+    def looked_at(self, shape: bytes) -> Callable[[bytes], Hashable]:
+        """What patterns see of the digits of a text of this shape, once `table` has made them one."""
+        behind_few = b"" if self.deepest is None else b"(?<!" + b"0" * self.deepest + b")"
+        places = [found.start() for found in re.finditer(behind_few + b"0", shape)]
+        return itemgetter(*places) if places else _nothing
+
+
+def _nothing(_text: bytes) -> None:
+    return None
 
 
 def exchangeable(patterns: Iterable[str]) -> Alike | None:
@@ -52,8 +65,7 @@ def exchangeable(patterns: Iterable[str]) -> Alike | None:
     alike: dict[tuple[bool, ...], str] = {}
     like = "".join(alike.setdefault(tuple(digit in test for test in ordered), digit) for digit in DIGITS)
     deepest = max((depth for _, depth in tests), default=0)
-    deep = None if deepest >= _ANYWHERE else re.compile(rb"[0-9](?<=[0-9]{%d})" % (deepest + 1))
-    return Alike(bytes.maketrans(DIGITS.encode(), like.encode()), deep)
+    return Alike(bytes.maketrans(DIGITS.encode(), like.encode()), None if deepest >= _ANYWHERE else deepest)
 
 
 @lru_cache(maxsize=4096)  # a catalogue's patterns: each is of many sets of patterns

@@ -7,21 +7,29 @@ signatures.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
 
 from exporter.core.gates import Gate
 
-Hit = tuple[int, int]  # (offset just behind the gate's last byte, index of the gate)
+
+class Hits(NamedTuple):
+    """Where which gates occur: the offsets just behind their last bytes, ascending, and their indices beside them.
+
+    Two lists, for a flood has tens of thousands in a block. Of hits that end at one byte any may come first.
+    """
+
+    ends: list[int]
+    gates: list[int]
 
 
 class Engine(Protocol):
-    """Finds gates. `scan` returns every occurrence, overlapping ones too, in ascending order of its end."""
+    """Finds gates. `scan` returns every occurrence, overlapping ones too."""
 
     name: str
     version: str
 
-    def scan(self, block: bytes) -> list[Hit]: ...
+    def scan(self, block: bytes) -> Hits: ...
 
 
 class PythonEngine:
@@ -34,9 +42,9 @@ class PythonEngine:
         self._gates = tuple(enumerate(gates))
         self._blind = any(gate.ignore_case for gate in gates)
 
-    def scan(self, block: bytes) -> list[Hit]:
+    def scan(self, block: bytes) -> Hits:
         lowered = block.lower() if self._blind else block
-        hits: list[Hit] = []
+        hits: list[tuple[int, int]] = []
         for index, gate in self._gates:
             text = lowered if gate.ignore_case else block
             literal = gate.literal
@@ -44,8 +52,7 @@ class PythonEngine:
             while at >= 0:
                 hits.append((at + len(literal), index))
                 at = text.find(literal, at + 1)
-        hits.sort()
-        return hits
+        return _ordered(hits)
 
 
 class HyperscanEngine:
@@ -64,7 +71,6 @@ class HyperscanEngine:
         # Its types lack it; importlib.metadata takes as long to import as a database to build.
         self.version: str = hyperscan.__version__  # type: ignore[attr-defined]
         self._database: Any = hyperscan.Database(mode=hyperscan.HS_MODE_VECTORED)  # its types know no list of buffers
-        self._hits: list[Hit] = []
         if gates:
             self._database.compile(
                 expressions=[gate.literal for gate in gates],
@@ -75,16 +81,25 @@ class HyperscanEngine:
             )
         self._empty = not gates
 
-    def scan(self, block: bytes) -> list[Hit]:
+    def scan(self, block: bytes) -> Hits:
+        ends: list[int] = []
+        gates: list[int] = []
         if self._empty or not block:
-            return []
-        self._hits = []
-        self._database.scan([block], match_event_handler=self._on_hit)
-        self._hits.sort()  # hits that end at one byte come in any order
-        return self._hits
+            return Hits(ends, gates)
+        add_end, add_gate = ends.append, gates.append
 
-    def _on_hit(self, index: int, _from: int, end: int, _flags: int, _context: Any) -> None:
-        self._hits.append((end, index))
+        def on_hit(index: int, _from: int, end: int, _flags: int, _context: Any) -> None:
+            add_end(end)
+            add_gate(index)
+
+        self._database.scan([block], match_event_handler=on_hit)
+        # They come in the order of their ends, which Hyperscan does not promise.
+        return Hits(ends, gates) if ends == sorted(ends) else _ordered(zip(ends, gates, strict=True))
+
+
+def _ordered(hits: Iterable[tuple[int, int]]) -> Hits:
+    ends_and_gates = sorted(hits)
+    return Hits([end for end, _ in ends_and_gates], [gate for _, gate in ends_and_gates])
 
 
 def build(gates: Sequence[Gate], choice: Literal["auto", "hyperscan", "python"] = "auto") -> Engine:

@@ -33,6 +33,11 @@ class Flood:
         self._window = -1.0 if window is None else window
         self._runs: dict[tuple[str, str | None], _Run] = {}
 
+    @property
+    def is_on(self) -> bool:
+        """Whether there are matches that others may be counted with."""
+        return bool(self._runs)
+
     def takes(self, signature: str, gpu: str | None, time: float, rank: str | None) -> bool:
         """Whether one more match, behind all others in the chunk, is only counted; if not, it is to be added whole."""
         run = self._runs.get((signature, gpu))

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from exporter.core.engine import Hit
+from exporter.core.engine import Hits
 
 _SAMPLE = 1024  # bytes that show how long the lines are
 _SHORT_LINE = 32  # bytes, below which counting is faster
 
 
 class Candidate(NamedTuple):
-    """One line that holds at least one gate: block[start:stop] without its newline, and the hits in it."""
+    """One line that holds at least one gate: block[start:stop] without its newline, and where which gates end in it."""
 
     start: int
     stop: int
-    hits: list[Hit]
-
-    @property
-    def gates(self) -> frozenset[int]:
-        """The indices of the gates that it holds."""
-        return frozenset([gate for _, gate in self.hits])
+    ends: list[int]
+    gates: list[int]
 
 
 class Piece(NamedTuple):
@@ -32,11 +29,12 @@ class Piece(NamedTuple):
     stop: int
 
 
-def candidates(block: bytes, hits: list[Hit], limit: int) -> Iterator[Candidate]:
+def candidates(block: bytes, hits: Hits, limit: int) -> Iterator[Candidate]:
     """The lines of block[:limit] that hits lie in, in order, each once."""
-    index, count = 0, len(hits)
+    ends, gates = hits
+    index, count = 0, len(ends)
     while index < count:
-        end = hits[index][0]
+        end = ends[index]
         if end > limit:
             return
         start = block.rfind(b"\n", 0, end) + 1
@@ -44,10 +42,8 @@ def candidates(block: bytes, hits: list[Hit], limit: int) -> Iterator[Candidate]
         if stop < 0:
             stop = len(block)
         first = index
-        index += 1
-        while index < count and hits[index][0] <= stop:
-            index += 1
-        yield Candidate(start, stop, hits[first:index])
+        index = bisect_right(ends, stop, index)
+        yield Candidate(start, stop, ends[first:index], gates[first:index])
 
 
 def newlines(block: bytes, start: int, stop: int) -> int:
@@ -71,7 +67,7 @@ def pieces(block: bytes, candidate: Candidate, longest: int) -> list[Piece]:
     if candidate.stop - candidate.start <= longest and block.find(b"\r", candidate.start, candidate.stop) < 0:
         return [Piece(candidate.start, candidate.start, candidate.stop)]
     found, done = [], -1
-    for end, _ in candidate.hits:
+    for end in candidate.ends:
         if end <= done:
             continue
         part = block.rfind(b"\r", candidate.start, end) + 1 or candidate.start

@@ -82,6 +82,7 @@ class Rule:
     patterns: tuple[Expression, ...]
     unless: tuple[Expression, ...]
     of_gpu_driver: bool = False
+    is_context: bool = False
     forgeable: bool = False  # also where a user wrote the line into the kernel log
     yields_to: frozenset[str] = frozenset()
     set: Mapping[str, str] = field(default_factory=dict)
@@ -188,6 +189,7 @@ def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
         patterns=catalogue.expressions(item.patterns),
         unless=catalogue.expressions(item.unless),
         of_gpu_driver=isinstance(item, Signature) and item.vendor != "any" and item.layer == "kernel",
+        is_context=isinstance(item, Signature) and item.role == "context",
         forgeable=isinstance(item, Signature) and item.trust == "anyone",
         yields_to=catalogue.matching(item.yields_to) - {item.id} if isinstance(item, Signature) else frozenset(),
         set=item.set if isinstance(item, LogFact) else {},

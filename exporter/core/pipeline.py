@@ -15,13 +15,15 @@ from typing import Literal
 
 from exporter.core import decode
 from exporter.core.catalogue import Catalogue
-from exporter.core.decode import Clock
 from exporter.core.engine import Engine, build
 from exporter.core.flood import Flood
+from exporter.core.folding import Folding
 from exporter.core.gates import Gate
+from exporter.core.layouts import Layouts
 from exporter.core.lines import Candidate, candidates, following, newlines, pieces
 from exporter.core.match import MAX_TEXT, Found, Matcher, facts_of, gpu_of
-from exporter.core.model import NO_CONTEXT, Chunk, LogContext, Mark, Match, Record, SourceKind
+from exporter.core.model import NO_CONTEXT, Chunk, LogContext, LogFormat, Mark, Match, Record, SourceKind
+from exporter.core.prefixes import Clock
 from exporter.core.stamps import Stamps
 from exporter.core.stored import dump_context, load_context
 from exporter.core.trial import Trial, Trials
@@ -86,9 +88,9 @@ class Pipeline:
         self.window = window
         self.matcher = Matcher(catalogue)
         self.trials = Trials(self.matcher)
-        self._context_ids = {s.id for s in catalogue.signatures.values() if s.role == "context"}
         self._choice = engine
         self._engines: dict[SourceKind, Engine] = {}
+        self._layouts: dict[tuple[LogFormat, SourceKind], Layouts] = {}
         self._utc_offset = utc_offset
         self._line_bytes = line_bytes
         self._overlap = min(_OVERLAP, line_bytes // 2)
@@ -136,6 +138,12 @@ class Pipeline:
         if source not in self._engines:
             self._engines[source] = build([*self.matcher.gates[source], *_JOINERS], self._choice)
         return self._engines[source]
+
+    def layouts_of(self, format: LogFormat, source: SourceKind) -> Layouts:  # noqa: A002 (the field's word)
+        """Where the prefixes lie in lines of that kind."""
+        if (format, source) not in self._layouts:
+            self._layouts[format, source] = Layouts(format, source)
+        return self._layouts[format, source]
 
     def context_of(self, log: str) -> LogContext:
         """What a log has told about its job so far."""
@@ -191,29 +199,32 @@ class _Work:
         if state.open_line and chunk.offset >= state.open_line.offset:
             self.part_offset = state.open_line.offset
             self.shown = set(state.open_line.shown)
-        self.stamps = Stamps(chunk, clock, heads)
+        layouts = pipeline.layouts_of(chunk.format, chunk.source)
+        self.stamps = Stamps(chunk, clock, heads, layouts)
+        self.folding = Folding(chunk, clock, pipeline.trials, layouts, self.stamps, self.flood)
         self._newlines = self._counted_to = 0
         self._last_newline = chunk.data.rfind(b"\n")
 
     def look_at(self, candidate: Candidate, *, may_wait: bool) -> bool:
         """Match one line; False if it has to wait for the lines behind it."""
+        is_joined = self.shown and (self._offset_of(candidate.start), _JOINED) in self.shown
+        return is_joined or self.folding.takes(candidate) or self._matches(candidate, may_wait=may_wait)
+
+    def _matches(self, candidate: Candidate, *, may_wait: bool) -> bool:
         chunk = self.chunk
         block, line, line_stop, time = chunk.data, candidate, candidate.stop, None
         carried = chunk.format in decode.CARRIERS
         if carried:
-            if (self._offset_of(candidate.start), _JOINED) in self.shown:
-                return True
             joined = self._joined(candidate, may_wait=may_wait)
             if joined is None:
                 return False
             text, time, line_stop = joined
             block = text.encode("utf-8", "replace")
-            hits = (
-                candidate.hits
-            )  # of a line that nothing was joined to, and that is looked at as a whole, they will do
+            # The gates of a line that nothing was joined to, and that is looked at as a whole, are those found.
+            ends, gates = candidate.ends, candidate.gates
             if line_stop > candidate.stop or len(block) > MAX_TEXT or b"\r" in block:
-                hits = self.pipeline.engine_for(chunk.source).scan(block)
-            line = Candidate(0, len(block), hits)
+                ends, gates = self.pipeline.engine_for(chunk.source).scan(block)
+            line = Candidate(0, len(block), ends, gates)
         gates = line.gates
         trial = self.pipeline.trials.under(gates, chunk.source)
         if not trial.lines:
@@ -231,7 +242,7 @@ class _Work:
             else:
                 record = self._record(start, stop)
                 if start == candidate.start:
-                    self.stamps.know(start, record)
+                    self.stamps.know(start, record.time, record.mono)
             try:
                 self._match(candidate, self._offset_of(part), record, trial, gates, behind, once=once)
             except _LinesToCome:
@@ -256,7 +267,7 @@ class _Work:
         offset: int,
         record: Record,
         trial: Trial,
-        gates: frozenset[int],
+        gates: Sequence[int],
         behind: Callable[[], Sequence[str]],
         *,
         once: bool,
@@ -284,8 +295,8 @@ class _Work:
             if (offset, signature) in self.shown:
                 return
             self.shown.add((offset, signature))
-        is_context = signature in self.pipeline._context_ids
-        time, time_source = self.stamps.time_of(candidate.start, candidate.stop, record)
+        is_context = found.rule.is_context
+        time, time_source = self.stamps.time_of(candidate.start, candidate.stop, record.time, record.mono)
         rank = record.rank or found.capture("rank", text) or None
         told_apart = gpu_of(found, text, record.device) if chunk.source == "kernel" else None
         if once and not is_context and self.flood.takes(signature, told_apart, time, rank):

@@ -16,6 +16,7 @@ from exporter.core.knowledge import CrashShape, Echo, LogFact, Patterned, Signat
 from exporter.core.match import Outcome, Verdict
 from exporter.core.model import Chunk, LogFormat, SourceKind
 from exporter.core.pipeline import Pipeline, Processed
+from exporter.core.prefixes import Clock
 from exporter.core.problems import Loc, Problem
 
 EngineName = Literal["auto", "hyperscan", "python"]
@@ -159,11 +160,11 @@ def _furthest(pipeline: Pipeline, item: Patterned, text: str) -> Verdict | None:
     """What the item's rule says to the line of a text that comes furthest; None where no gate leads to the rule."""
     found: list[Verdict] = []
     lines = text.splitlines()
-    clock = decode.Clock(0.0)
+    clock = Clock(0.0)
     for source in item.sources:
         records = [decode.decode(line.encode(), "plain", source, clock).text for line in lines]
         for number, line in enumerate(lines):
-            hit = {gate for _, gate in pipeline.engine_for(source).scan(line.encode())}
+            hit = pipeline.engine_for(source).scan(line.encode()).gates
             rules = pipeline.matcher.tried_under(hit, source)
             if not any(rule.id == item.id for rule in rules):
                 continue

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from exporter.core import decode
-from exporter.core.decode import Clock
+from exporter.core.layouts import Layouts
 from exporter.core.lines import preceding
-from exporter.core.model import Chunk, Record
+from exporter.core.model import Chunk
+from exporter.core.prefixes import Clock
 
 Stamp = tuple[float, Literal["log", "observed"]]
 
@@ -22,29 +23,33 @@ _HEAD = 128  # bytes of a line that hold its stamp, behind all prefixes
 class Stamps:
     """The stamps of one chunk's lines. `heads` are how the lines before the chunk begin, nearest first."""
 
-    def __init__(self, chunk: Chunk, clock: Clock, heads: Sequence[bytes]) -> None:
+    def __init__(self, chunk: Chunk, clock: Clock, heads: Sequence[bytes], layouts: Layouts) -> None:
+        self._layouts = layouts
         self._chunk = chunk
         self._clock = clock
         self._heads = heads
         self._known: dict[int, Stamp | None] = {}  # by where a line of the chunk begins
 
-    def know(self, start: int, record: Record) -> None:
-        """The line that begins there has been decoded."""
-        self._known[start] = _stamp_of(record)
+    def know(self, start: int, time: float | None, mono: float | None) -> None:
+        """The line that begins there has been decoded, and states these times."""
+        self._known[start] = _stamp(time, mono)
 
-    def time_of(self, start: int, stop: int, record: Record) -> Stamp:
-        """When what a record tells happened, that stands in the line chunk[start:stop]."""
-        if stamp := _stamp_of(record):
+    def time_of(self, start: int, stop: int, time: float | None, mono: float | None) -> Stamp:
+        """When what the line chunk[start:stop] tells happened, given the times that a record of it states."""
+        if stamp := _stamp(time, mono):
             return stamp
-        known, looked = self._known, -1
-        for begin, end in itertools.chain([(start, stop)], preceding(self._chunk.data, start, LOOK_BACK)):
-            looked += 1
-            if begin in known:
-                stamp = known[begin]
+        known, data, looked = self._known, self._chunk.data, 0
+        while True:
+            if start in known:
+                stamp = known[start]
             else:
-                stamp = known[begin] = self._stamp(self._chunk.data[begin : min(end, begin + _HEAD)])
+                stamp = known[start] = self._stamp(data[start : min(stop, start + _HEAD)])
             if stamp is not None:
                 return stamp
+            if not start or looked == LOOK_BACK:
+                break
+            stop, looked = start - 1, looked + 1
+            start = data.rfind(b"\n", 0, stop) + 1
         for head in self._heads[: LOOK_BACK - looked]:
             if (stamp := self._stamp(head)) is not None:
                 return stamp
@@ -62,13 +67,13 @@ class Stamps:
     def _stamp(self, head: bytes) -> Stamp | None:
         chunk = self._chunk
         if chunk.source == "kernel":
-            return _stamp_of(decode.decode(head, chunk.format, chunk.source, self._clock))
-        time = decode.time_of(head, chunk.format, self._clock)
-        return None if time is None else (time, "log")
+            record = decode.decode(head, chunk.format, chunk.source, self._clock)
+            return _stamp(record.time, record.mono)
+        return _stamp(self._layouts.time_of(head, self._clock), None)
 
 
-def _stamp_of(record: Record) -> Stamp | None:
-    """What a record tells of its time. Without the wall's it is on the kernel's own axis, so that distances are right."""
-    if record.time is not None:
-        return record.time, "log"
-    return None if record.mono is None else (record.mono, "observed")
+def _stamp(time: float | None, mono: float | None) -> Stamp | None:
+    """Without the wall's clock it is on the kernel's own axis, so that distances are right."""
+    if time is not None:
+        return time, "log"
+    return None if mono is None else (mono, "observed")

@@ -6,14 +6,15 @@ match would yield to one that is there. None of it changes an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
-from exporter.core.digits import Alike, exchangeable
+from exporter.core.digits import ONE_DIGIT, Alike, exchangeable
 from exporter.core.match import Found, Matcher, Rule, search
 from exporter.core.model import SourceKind
 
 MAX_TRIALS = 512  # sets of gates that occur together in a line; a log of all built-in examples has 400
+MAX_LATELY = 2048  # orders in which they come
 MAX_REMEMBERED = 4 << 20  # characters of texts, by what they show: 10,000 lines of an AMD runtime's abort
 MAX_REMEMBERED_TEXT = 1024
 WORTH_EXCHANGING = 256  # texts, from which on those that differ only in digits count as one; to find out takes 20 ms
@@ -37,37 +38,51 @@ class Trials:
 
     def __init__(self, matcher: Matcher) -> None:
         self.matcher = matcher
-        self._trials: dict[tuple[SourceKind, frozenset[int], bool], Trial] = {}
-        self._remembered: dict[tuple[Trial, bytes], Shown | None] = {}
+        self._trials: dict[tuple[SourceKind, bool, frozenset[int]], Trial] = {}
+        self._lately: dict[tuple[SourceKind, bool, tuple[int, ...]], Trial] = {}  # by the gates as they came
         self._characters = 0
 
-    def under(self, gates: frozenset[int], source: SourceKind, *, trusted: bool = True) -> Trial:
+    def under(self, gates: Sequence[int], source: SourceKind, *, trusted: bool = True) -> Trial:
         """The trial of a line that holds these gates, and of one that any user may have written into the kernel's log."""
-        key = (source, gates, trusted)
+        lately = (source, trusted, tuple(gates))
+        try:
+            return self._lately[lately]
+        except KeyError:
+            if len(self._lately) >= MAX_LATELY:
+                self._lately.clear()
+            trial = self._lately[lately] = self._under(frozenset(gates), source, trusted=trusted)
+            return trial
+
+    def _under(self, gates: frozenset[int], source: SourceKind, *, trusted: bool) -> Trial:
+        key = (source, trusted, gates)
         trial = self._trials.get(key)
         if trial is None:
             if len(self._trials) >= MAX_TRIALS:
                 self._trials.clear()
-                self._forget()
+                self._lately.clear()
+                self._characters = 0
             rules = self.matcher.tried_under(gates, source)
             trial = Trial([rule for rule in rules if trusted or rule.forgeable], self, source)
             self._trials[key] = trial
         return trial
 
-    def known(self, trial: Trial, text: bytes) -> Shown | None:
-        """What a text is known to show; that it is not known, or not by itself, is a KeyError or None."""
-        return self._remembered[trial, text]
-
-    def remember(self, trial: Trial, text: bytes, shown: Shown | None) -> None:
-        """Remember what a text shows; None if the lines behind it have to be looked at."""
+    def remembers(self, size: int) -> None:
+        """So many characters more are remembered."""
         if self._characters >= MAX_REMEMBERED:
             self._forget()
-        self._characters += len(text)
-        self._remembered[trial, text] = shown
+        self._characters += size
 
     def _forget(self) -> None:
-        self._remembered.clear()
+        for trial in self._trials.values():
+            trial.forget()
         self._characters = 0
+
+
+class _Texts(NamedTuple):
+    """Texts of one shape: what patterns see of their digits, and what each kind of them shows."""
+
+    looked_at: Callable[[bytes], Hashable]
+    shown: dict[Hashable, Shown | None]
 
 
 class Trial:
@@ -88,6 +103,8 @@ class Trial:
         echoes = trials.matcher.echo_patterns if source == "job" else []
         self._patterns = [*(one.pattern for rule in rules for one in (*rule.patterns, *rule.unless)), *echoes]
         self._alike: Alike | None = None
+        self._table: bytes | None = None
+        self._seen: dict[bytes, _Texts] = {}
         self._asked = 0
 
     def shown(self, text: str, behind: Callable[[], Sequence[str]]) -> Shown:
@@ -103,20 +120,40 @@ class Trial:
         """The same of a line, or of a block of these lines; None if a line has to be looked at with those behind it."""
         if len(text) > MAX_REMEMBERED_TEXT or not text.isascii():
             return self._judged(text, lines)[0]
-        if self._asked == WORTH_EXCHANGING:
-            self._alike = exchangeable(self._patterns)
-        self._asked += 1
-        alike = self._alike.key(text.encode()) if self._alike else text.encode()
-        if lines:
-            alike += b"\n"
+        raw = text.encode()
+        shape = raw.translate(ONE_DIGIT) + (b"\n" if lines else b"")
         try:
-            known = self._trials.known(self, alike)
+            known = self.known(raw, shape)
         except KeyError:
             known, in_time = self._judged(text, lines)
             if in_time:
-                self._trials.remember(self, alike, known and known._replace(block=None))
+                self._remember(raw, shape, known and known._replace(block=None))
             return known
         return known._replace(block=text) if lines and known else known
+
+    def known(self, text: bytes, shape: bytes) -> Shown | None:
+        """What an ASCII text of that shape is known to show; None if only the lines behind it tell.
+
+        Raises KeyError where it is not known.
+        """
+        looked_at, shown = self._seen[shape]
+        return shown[looked_at(text.translate(self._table))]
+
+    def _remember(self, text: bytes, shape: bytes, known: Shown | None) -> None:
+        self._asked += 1
+        if self._asked == WORTH_EXCHANGING and (alike := exchangeable(self._patterns)):
+            self.forget()
+            self._alike, self._table = alike, alike.table
+        self._trials.remembers(len(text))
+        if shape not in self._seen:
+            self._trials.remembers(len(shape))
+            self._seen[shape] = _Texts(self._alike.looked_at(shape) if self._alike else bytes, {})
+        looked_at, shown = self._seen[shape]
+        shown[looked_at(text.translate(self._table))] = known
+
+    def forget(self) -> None:
+        """Remember nothing."""
+        self._seen.clear()
 
     def _judged(self, text: str, lines: Sequence[str]) -> tuple[Shown | None, bool]:
         """What a text shows, and whether nothing ran out of time."""

@@ -10,6 +10,7 @@ from typing import Literal
 
 from exporter.core import decode
 from exporter.core.model import LogFormat, SourceKind
+from exporter.core.prefixes import Clock
 from exporter.scan.reader import STDIN, head
 from exporter.scan.walk import files_below, is_below
 from exporter.sources.depth import allow_the_deepest_folders
@@ -77,7 +78,7 @@ def plan(path: str, source: Literal["job", "kernel", "auto"]) -> Task | Unread:
 
 def form_of(lines: Sequence[bytes], source: SourceKind) -> LogFormat:
     """The carrier that the first lines show."""
-    clock = decode.Clock(0.0)
+    clock = Clock(0.0)
     sample = lines[:10]
     if sample and all(decode.cri_part(line, clock).stream for line in sample):
         return "cri"

@@ -16,6 +16,7 @@ from exporter.core import decode
 from exporter.core.knowledge import MAX_LINES
 from exporter.core.model import LogFormat
 from exporter.core.pipeline import MAX_BETWEEN
+from exporter.core.prefixes import Clock
 from exporter.core.stamps import LOOK_BACK
 from exporter.scan.plan import Task
 from exporter.scan.reader import open_log
@@ -143,7 +144,7 @@ def _clean_starts(window: bytes, starts: list[int], form: LogFormat) -> list[boo
     carrier = decode.CARRIERS.get(form)
     if carrier is None:
         return [True] * len(starts)
-    clean, clock = [], decode.Clock(0.0)
+    clean, clock = [], Clock(0.0)
     going_on: dict[str, int] = {}  # by stream: the number of the line that goes on
     for index, start in enumerate(starts):
         clean.append(all(index - 1 - number > MAX_BETWEEN for number in going_on.values()))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from exporter.core.decode import CARRIERS, Clock
+from exporter.core.decode import CARRIERS
 from exporter.core.model import LogFormat
+from exporter.core.prefixes import Clock
 
 LOOK_AT_LINES = 4  # the runtimes wrap every line from the first on; more would only delay a job of one line
 KUBELET_LOGS = "/var/log/pods/"  # the kubelet's own folder (its --root-dir does not move it): CRI, by the interface

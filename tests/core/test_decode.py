@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from exporter.core import decode
-from exporter.core.decode import Clock
+from exporter.core import decode, prefixes
 from exporter.core.model import LogFormat, Record, SourceKind
+from exporter.core.prefixes import Clock
 
 READ_AT = 1_764_000_000.0  # 2025-11-24T16:00:00Z
 CLOCK = Clock(READ_AT)
@@ -214,7 +214,7 @@ def test_what_readers_of_the_kernel_log_put_in_front_is_taken_off_and_kept(
 ) -> None:
     record = kernel(prefix + XID)
     assert record == Record(**{"text": XID, "kernel": True, **fields})  # type: ignore[arg-type]
-    assert not decode.written_by_others(record.text)
+    assert not prefixes.written_by_others(record.text)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_what_readers_of_the_kernel_log_put_in_front_is_taken_off_and_kept(
 )
 def test_a_line_that_a_user_wrote_into_the_kernel_log_is_known_as_such(prefix: str) -> None:
     record = kernel(prefix + XID)
-    assert decode.written_by_others(record.text)
+    assert prefixes.written_by_others(record.text)
     assert not record.kernel
 
 
@@ -252,7 +252,7 @@ def test_a_line_that_a_user_wrote_into_the_kernel_log_is_known_as_such(prefix: s
     ],
 )
 def test_a_message_of_the_kernel_that_looks_like_a_tag_stays_the_kernels(text: str) -> None:
-    assert not decode.written_by_others(kernel(text).text)
+    assert not prefixes.written_by_others(kernel(text).text)
 
 
 @pytest.mark.parametrize(
@@ -359,4 +359,4 @@ def test_no_line_breaks_the_decoder(raw: bytes, format: LogFormat, source: Sourc
     assert "\x00" not in record.text
     assert record.time is None or 0 <= record.time < 4102444800  # until 2100, so that any calendar can say it
     decode.looks_like_kernel(raw)
-    decode.written_by_others(record.text)
+    prefixes.written_by_others(record.text)

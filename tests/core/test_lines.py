@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.core.engine import PythonEngine
+from exporter.core.engine import Hits, PythonEngine
 from exporter.core.gates import Gate
 from exporter.core.lines import Candidate, candidates, following, newlines, pieces, preceding
 
 
-def hits(block: bytes, *literals: bytes) -> list[tuple[int, int]]:
+def hits(block: bytes, *literals: bytes) -> Hits:
     return PythonEngine([Gate(literal) for literal in literals]).scan(block)
 
 
@@ -29,8 +29,8 @@ def looked_at(line: bytes, *literals: bytes, longest: int) -> list[bytes]:
 def test_a_line_with_many_hits_is_given_once_with_all_its_gates() -> None:
     block = b"one\nGPU fault, GPU fault\nfault\n"
     assert list(candidates(block, hits(block, b"GPU", b"fault"), len(block))) == [
-        Candidate(4, 24, [(7, 0), (13, 1), (18, 0), (24, 1)]),
-        Candidate(25, 30, [(30, 1)]),
+        Candidate(4, 24, [7, 13, 18, 24], [0, 1, 0, 1]),
+        Candidate(25, 30, [30], [1]),
     ]
 
 
@@ -105,7 +105,7 @@ def test_every_hit_of_a_line_is_looked_at_with_what_is_around_it(block: bytes, l
         assert window.stop - window.start <= longest
         assert b"\r" not in line[window.part : window.stop]
         assert window.part == line.rfind(b"\r", 0, window.start) + 1
-    for end, _ in candidate.hits:
+    for end in candidate.ends:
         part_end = (line + b"\r").find(b"\r", end)
         assert any(w.start <= end - 3 and min(end + longest // 4, part_end) <= w.stop for w in windows)
 

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.core import kmsg
-from exporter.core.decode import Clock, decode
+from exporter.core.decode import decode
 from exporter.core.model import LogFormat, SourceKind
+from exporter.core.prefixes import Clock
 from exporter.sources.journald import cri_lines
 from exporter.sources.systemd import Entry
 

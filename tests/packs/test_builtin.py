@@ -70,7 +70,7 @@ def test_what_only_mentions_an_error_is_no_crash(
 
 def test_no_gate_of_a_job_s_log_is_a_word_of_quiet_logs(pipeline: Pipeline) -> None:
     gates = pipeline.matcher.gates["job"]
-    assert [gates[gate] for _, gate in pipeline.engine_for("job").scan(QUIET)] == []
+    assert [gates[gate] for gate in pipeline.engine_for("job").scan(QUIET).gates] == []
 
 
 def test_the_four_named_errors_are_known_under_their_ids(catalogue: Catalogue) -> None:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from exporter.core import decode
 from exporter.core.catalogue import Catalogue
-from exporter.core.decode import Clock
 from exporter.core.engine import HyperscanEngine, PythonEngine
 from exporter.core.gates import Gate
 from exporter.core.knowledge import FLAGS
 from exporter.core.model import LogFormat
 from exporter.core.pipeline import MAX_BETWEEN, Pipeline
+from exporter.core.prefixes import Clock
 from tests.helpers import NOW, Tail, catalogue_of, chunk
 
 Place = tuple[str, int, int]  # signature, line, offset
@@ -218,7 +218,9 @@ GATES = st.lists(st.builds(Gate, LITERALS.map(bytes.lower) | LITERALS, st.boolea
 
 @given(GATES, st.lists(st.sampled_from([*HAZARDS, b"AAA", b"gpu FAULT", b"\\x00"]), max_size=25).map(b"".join))
 def test_both_engines_find_the_same_gates_at_the_same_places(gates: list[Gate], block: bytes) -> None:
-    assert HyperscanEngine(gates).scan(block) == PythonEngine(gates).scan(block)
+    fast, plain = HyperscanEngine(gates).scan(block), PythonEngine(gates).scan(block)
+    assert fast.ends == plain.ends
+    assert sorted(zip(*fast, strict=True)) == sorted(zip(*plain, strict=True))
 
 
 FAST, PLAIN = Pipeline(SINGLE, engine="hyperscan"), Pipeline(SINGLE, engine="python")

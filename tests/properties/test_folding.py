@@ -1,0 +1,158 @@
+"""Whether most lines of a flood are folded by their shape, or each is looked at, is the same to whoever reads the matches."""
+
+from __future__ import annotations
+
+import random
+from typing import Literal, NamedTuple
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.core import pipeline as pipelines
+from exporter.core import trial
+from exporter.core.folding import Folding
+from exporter.core.incidents import condense
+from exporter.core.lines import Candidate
+from exporter.core.model import KEPT_MATCHES, LogFormat, Match, SourceKind
+from exporter.core.pipeline import Pipeline
+from tests.helpers import Tail, catalogue_of
+
+WINDOW = 30.0
+CATALOGUE = catalogue_of(r"""
+signatures:
+  - {id: fell_off, sources: [job, kernel], patterns: ['Xid \((?P<gpu>PCI:[\w:]+)\): 79, pid=(?P<pid>\d+)']}
+  - {id: page_fault, sources: [job, kernel], patterns: ['Xid \((?P<gpu>PCI:[\w:]+)\): 31, ']}
+  - {id: aborted, patterns: ['(?:rank (?P<rank>\d+): )?Queue 0x[0-9a-f]+ aborting'], unless: ['code 7']}
+  - {id: aborted_so, lines: 2, patterns: ['Queue 0x[0-9a-f]+ aborting\n  because']}
+echoes:
+  - {id: quoted, patterns: ['^\+ echo ']}
+""")
+# What stands in front of a line, and what lines say. Their digits are exchanged for others.
+JOB_PREFIXES = ["", "[rank3]: ", "2026-11-21 01:02:03 ", "[rank3]: 2026-11-21 01:02:03.456 ", "12: ", "[1,2]<stdout>:",
+                "2026-11-21T01:02:03+01:00 ", "trainer-1 | 2026-11-21 01:02:03Z ", "\x1b[31m", "x1000c0s1b0n0 4: "]  # fmt: skip
+KERNEL_PREFIXES = ["[  123.456789] ", "[12345.678901] ", "<6>[  123.456789] ", "Nov 21 01:02:03 node7 kernel: ",
+                   "2026-11-21T01:02:03 node7 kernel: [ 12.345678] ", "Nov 21 01:02:03 node7 me[12]: ", "<14>", ""]  # fmt: skip
+TEXTS = ["NVRM: Xid (PCI:0000:3b:00): 79, pid=1234", "NVRM: Xid (PCI:0000:3b:00): 31, pid=12", "Queue 0x7f23 aborting",
+         "rank 3: Queue 0x7f23 aborting with code 12", "Queue 0x7f23 aborting, code 7", "+ echo Queue 0x7f23 aborting",
+         "loss 0.1234", "  because", "Queue 0x7f23 aborting\r 12 %"]  # fmt: skip
+LINES = st.lists(
+    st.tuples(
+        st.integers(0, 9),
+        st.integers(0, 8),
+        st.sampled_from([1, 2, 6 * KEPT_MATCHES]),
+        st.sampled_from([0.0, 0.01, 0.05, 0.3]),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+Kind = Literal["job", "kernel", "container"]
+
+
+class Read(NamedTuple):
+    """What came of a log."""
+
+    matches: list[Match]
+    echoes: int
+
+
+@patch.object(trial, "WORTH_EXCHANGING", 2)
+@given(
+    LINES,
+    st.sampled_from(["job", "kernel", "container"]),
+    st.lists(st.integers(1, 4000), max_size=3),
+    st.randoms(use_true_random=False),
+)
+def test_a_flood_shows_the_same_whether_it_is_folded_by_shape_or_not(
+    lines: list[tuple[int, int, int, float]],
+    kind: Kind,
+    cuts: list[int],
+    dice: random.Random,
+) -> None:
+    _compare("".join(_flood(kind, *line, dice) for line in lines).encode(), kind, cuts)
+
+
+XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234"
+
+
+@patch.object(trial, "WORTH_EXCHANGING", 2)
+@pytest.mark.parametrize(
+    ("kind", "often", "other"),
+    [
+        ("job", f"[rank3]: {XID}", f"[rank4]: {XID}"),
+        ("job", f"2026-11-21 01:02:03 {XID}", f"2026-11-21 01:02:09 {XID}"),
+        ("job", f"2026-11-21 01:02:03 {XID}", f"2026-11-31 01:02:03 {XID}"),  # no day of any month
+        ("job", f"[rank3]: {XID}", f"[rank3]: {XID.replace('79', '31')}"),
+        ("job", f"[rank3]: {XID}", f"[rank3]: {XID.replace('79', '38')}"),
+        ("kernel", f"[  123.456789] {XID}", f"[  199.456789] {XID}"),
+        ("kernel", f"[  123.456789] {XID}", f"[  123.456789] {XID.replace('3b', '4b')}"),
+        ("kernel", f"<6>{XID}", f"<9>{XID}"),  # of a facility that is not the kernel's
+        (
+            "container",
+            f"2026-11-21T01:02:03.000000001Z stderr F {XID}",
+            f"2026-11-21T01:02:04.500000001Z stderr F {XID}",
+        ),
+        (
+            "container",
+            f"2026-11-21T01:02:03.000000001Z stderr F {XID}",
+            f"2026-11-21T01:02:03.000000001Z stderr P {XID}",
+        ),
+    ],
+)
+def test_a_line_that_differs_in_digits_that_matter_is_told_apart(kind: Kind, often: str, other: str) -> None:
+    lines = [often, *[often] * 3 * KEPT_MATCHES, other, often, other, other, often]
+    _compare("\n".join([*lines, ""]).encode(), kind, [])
+
+
+def _compare(log: bytes, kind: Kind, cuts: list[int]) -> None:
+    folded = _read(log, kind, cuts)
+    with patch.object(Folding, "takes", lambda _folding, _candidate: False):
+        whole = _read(log, kind, cuts)
+    assert folded.echoes == whole.echoes
+    assert sum(match.lines for match in folded.matches) == sum(match.lines for match in whole.matches)
+    assert condense(folded.matches, WINDOW) == condense(whole.matches, WINDOW)
+
+
+@patch.object(trial, "WORTH_EXCHANGING", 2)
+def test_of_a_flood_few_lines_are_looked_at() -> None:
+    looked_at = []
+    look = pipelines._Work._matches
+
+    def counted(work: pipelines._Work, candidate: Candidate, *, may_wait: bool) -> bool:
+        looked_at.append(candidate)
+        return look(work, candidate, may_wait=may_wait)
+
+    lines = [
+        f"[rank{n % 8}]: 2026-11-21 01:02:0{n // 300} NVRM: Xid (PCI:0000:3b:00): 79, pid={n}" for n in range(1000)
+    ]
+    log = "\n".join([*lines, ""])
+    with patch.object(pipelines._Work, "_matches", counted):
+        matches = _read(log.encode(), "job", []).matches
+    assert sum(match.lines for match in matches) == 1000
+    assert len(looked_at) < 3 * KEPT_MATCHES
+
+
+def _flood(kind: Kind, prefix: int, text: int, often: int, exchanged: float, dice: random.Random) -> str:
+    """Lines in which only digits differ. `exchanged`: how many of them, as a share."""
+    prefixes = KERNEL_PREFIXES if kind == "kernel" else JOB_PREFIXES
+    line = prefixes[prefix % len(prefixes)] + TEXTS[text]
+    if kind == "container":
+        line = f"2026-11-21T01:02:03.{dice.randrange(10):09}Z stderr {dice.choice('FFFP')} {line}"
+    return "".join(
+        "".join(dice.choice("0123456789") if c.isdigit() and dice.random() < exchanged else c for c in line) + "\n"
+        for _ in range(often)
+    )
+
+
+def _read(log: bytes, kind: Kind, cuts: list[int]) -> Read:
+    source: SourceKind = "kernel" if kind == "kernel" else "job"
+    form: LogFormat = "cri" if kind == "container" else "plain"
+    tail, echoes = Tail(Pipeline(CATALOGUE, engine="python", window=WINDOW), source=source, format=form), 0
+    for size in cuts:
+        echoes += tail.offer(log[:size]).echoes
+        log = log[size:]
+    echoes += tail.offer(log, "final").echoes
+    return Read(tail.matches, echoes)
