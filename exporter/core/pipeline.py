@@ -24,7 +24,7 @@ from exporter.core.lines import Candidate, candidates, following, newlines, piec
 from exporter.core.match import MAX_TEXT, Found, Matcher, facts_of, gpu_of
 from exporter.core.model import NO_CONTEXT, Chunk, LogContext, LogFormat, Mark, Match, Record, SourceKind
 from exporter.core.prefixes import Clock
-from exporter.core.stamps import Stamps
+from exporter.core.stamps import LOOK_BACK, Stamps
 from exporter.core.stored import dump_context, load_context
 from exporter.core.trial import Trial, Trials
 
@@ -83,9 +83,13 @@ class Pipeline:
         utc_offset: float = 0.0,
         line_bytes: int = 1 << 20,
         window: float | None = None,
+        look_back: int = LOOK_BACK,
     ) -> None:
-        """`window`: the silence in seconds that ends an episode, where matches may be folded in a flood."""
+        """`window`: the silence in seconds that ends an episode, where matches may be folded in a flood. `look_back`: how
+        many lines before one without a stamp may tell its time.
+        """
         self.window = window
+        self.look_back = look_back
         self.matcher = Matcher(catalogue)
         self.trials = Trials(self.matcher)
         self._choice = engine
@@ -95,7 +99,7 @@ class Pipeline:
         self._line_bytes = line_bytes
         self._overlap = min(_OVERLAP, line_bytes // 2)
         self._logs: dict[str, LogState] = {}
-        self._heads: dict[str, list[bytes]] = {}  # not stored: a restart costs up to eight lines their stamp
+        self._heads: dict[str, list[bytes]] = {}  # not stored: a restart costs so many lines their stamp
         self._changed: set[str] = set()
 
     def process(self, chunk: Chunk, until: int | None = None) -> Processed:
@@ -200,7 +204,7 @@ class _Work:
             self.part_offset = state.open_line.offset
             self.shown = set(state.open_line.shown)
         layouts = pipeline.layouts_of(chunk.format, chunk.source)
-        self.stamps = Stamps(chunk, clock, heads, layouts)
+        self.stamps = Stamps(chunk, clock, heads, layouts, pipeline.look_back)
         self.folding = Folding(chunk, clock, pipeline.trials, layouts, self.stamps, self.flood)
         self._newlines = self._counted_to = 0
         self._last_newline = chunk.data.rfind(b"\n")

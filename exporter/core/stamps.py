@@ -16,19 +16,26 @@ from exporter.core.prefixes import Clock
 
 Stamp = tuple[float, Literal["log", "observed"]]
 
-LOOK_BACK = 8  # lines without a stamp belong to a stamped one before them; a longer traceback still ends stamped
+LOOK_BACK = 8  # lines without a stamp belong to a stamped one before them; of a longer traceback it is known when it came
 _HEAD = 128  # bytes of a line that hold its stamp, behind all prefixes
 
 
 class Stamps:
-    """The stamps of one chunk's lines. `heads` are how the lines before the chunk begin, nearest first."""
+    """The stamps of one chunk's lines. `heads` are how the lines before the chunk begin, nearest first; `look_back` is
+    how many lines before one may have its stamp.
+    """
 
-    def __init__(self, chunk: Chunk, clock: Clock, heads: Sequence[bytes], layouts: Layouts) -> None:
+    def __init__(
+        self, chunk: Chunk, clock: Clock, heads: Sequence[bytes], layouts: Layouts, look_back: int = LOOK_BACK
+    ) -> None:
+        self._look_back = look_back
         self._layouts = layouts
         self._chunk = chunk
         self._clock = clock
         self._heads = heads
-        self._known: dict[int, Stamp | None] = {}  # by where a line of the chunk begins
+        # By where a line of the chunk begins: its own, and the nearest with how many lines before it stands.
+        self._known: dict[int, Stamp | None] = {}
+        self._nearest: dict[int, tuple[Stamp | None, int]] = {}
 
     def know(self, start: int, time: float | None, mono: float | None) -> None:
         """The line that begins there has been decoded, and states these times."""
@@ -38,29 +45,34 @@ class Stamps:
         """When what the line chunk[start:stop] tells happened, given the times that a record of it states."""
         if stamp := _stamp(time, mono):
             return stamp
-        known, data, looked = self._known, self._chunk.data, 0
-        while True:
-            if start in known:
-                stamp = known[start]
-            else:
-                stamp = known[start] = self._stamp(data[start : min(stop, start + _HEAD)])
-            if stamp is not None:
-                return stamp
-            if not start or looked == LOOK_BACK:
-                break
-            stop, looked = start - 1, looked + 1
-            start = data.rfind(b"\n", 0, stop) + 1
-        for head in self._heads[: LOOK_BACK - looked]:
-            if (stamp := self._stamp(head)) is not None:
-                return stamp
-        return self._chunk.latest, "observed"
+        stamp, before = self._nearest[start] = self._nearest_to(start, stop)
+        return stamp if stamp and before <= self._look_back else (self._chunk.latest, "observed")
+
+    def _nearest_to(self, start: int, stop: int) -> tuple[Stamp | None, int]:
+        """The stamp of a line or of the nearest before it, and how many lines before. A line that was asked about knows."""
+        for looked in range(self._look_back + 1):
+            if start in self._nearest:
+                stamp, before = self._nearest[start]
+                return stamp, looked + before
+            if start not in self._known:
+                self._known[start] = self._stamp(self._chunk.data[start : min(stop, start + _HEAD)])
+            if stamp := self._known[start]:
+                return stamp, looked
+            if not start:
+                return next(
+                    ((stamp, n) for n, head in enumerate(self._heads, looked + 1) if (stamp := self._stamp(head))),
+                    (None, 0),
+                )
+            stop = start - 1
+            start = self._chunk.data.rfind(b"\n", 0, stop) + 1
+        return None, 0
 
     def heads_before(self, at: int) -> list[bytes]:
         """How the lines before a place of the chunk begin, nearest first: what the next chunk is given."""
-        return list(itertools.islice(self._all_heads(at), LOOK_BACK))
+        return list(itertools.islice(self._all_heads(at), self._look_back))
 
     def _all_heads(self, at: int) -> Iterator[bytes]:
-        for start, stop in preceding(self._chunk.data, at, LOOK_BACK):
+        for start, stop in preceding(self._chunk.data, at, self._look_back):
             yield self._chunk.data[start : min(stop, start + _HEAD)]
         yield from self._heads
 

@@ -103,6 +103,17 @@ def test_scan_of_the_same_log_gives_the_same_ids(crashed: Path, capsys: pytest.C
     assert ids[0] == ids[1]
 
 
+def test_scan_takes_a_crash_for_one_though_only_its_first_line_tells_when(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frames = "".join(f'  File "/srv/train.py", line {n}, in step\n' for n in range(40))
+    log = tmp_path / "slurm-4242.out"
+    log.write_text(f"2025-03-09 01:02:03 {CRASH}Traceback (most recent call last):\n{frames}{CRASH}")
+    assert main(["scan", "--format", "json", str(log)]) == 1
+    (record,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert record["lines"] == 2
+
+
 def test_scan_reads_archives_folders_and_globs_once_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     openers = ((gzip.open, "a.log.gz"), (bz2.open, "b.log.bz2"), (lzma.open, "c.log.xz"), (zstd.open, "d.log.zst"))
     for opener, name in openers:

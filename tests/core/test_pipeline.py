@@ -364,6 +364,12 @@ def test_a_stamp_holds_for_a_few_lines_only(pipeline: Pipeline, between: int, so
     assert match.happened == (1763682060.0 if source == "log" else NOW)
 
 
+def test_a_stamp_holds_as_far_where_lines_between_showed_something_too(pipeline: Pipeline) -> None:
+    lines = [b"2025-11-20T23:41:00Z step 7\n", *[b"GPU fault\n"] * (LOOK_BACK + 2)]
+    matches = pipeline.process(chunk(b"".join(lines))).matches
+    assert [m.time_source for m in matches] == ["log"] * LOOK_BACK + ["observed"] * 2
+
+
 def test_two_logs_do_not_lend_each_other_stamps(pipeline: Pipeline) -> None:
     Tail(pipeline, log="a").offer(b"2025-11-20T23:41:00Z step 7\n")
     other = Tail(pipeline, log="b")
