@@ -5,6 +5,7 @@ Nothing is compiled or searched here: a pattern that would exhaust memory is ref
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ with warnings.catch_warnings():
 
 __all__ = ["MAX_SIZE", "OF_REGEX_ALONE", "REPEATS", "Unreadable", "inside", "parse", "refusal", "sre"]
 
+MAX_DEPTH = 50  # of groups in groups: whatever walks a pattern calls itself for each; no built-in pattern has over 6
 REPEATS = (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT)
 MAX_SIZE = (
     20_000  # single characters, repeats written out; `regex` takes 0.3 kB each, no built-in pattern has over 1,100
@@ -34,6 +36,9 @@ class Unreadable(ValueError):
 
 def parse(pattern: str, *, ignore_case: bool = False) -> Any:
     """The tree of a pattern, as `re` parses it. Raises Unreadable."""
+    deepest = max(itertools.accumulate((c == "(") - (c == ")") for c in pattern), default=0)
+    if deepest > MAX_DEPTH:
+        raise Unreadable(f"nests groups {deepest} deep, over {MAX_DEPTH}; write it flat")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", FutureWarning)  # `[[:digit:]]`: re and regex read such sets differently

@@ -16,7 +16,9 @@ from exporter.core.prefixes import Clock
 
 Stamp = tuple[float, Literal["log", "observed"]]
 
-LOOK_BACK = 8  # lines without a stamp belong to a stamped one before them; of a longer traceback it is known when it came
+LOOK_BACK = (
+    8  # lines without a stamp belong to a stamped one before them; of a longer traceback it is known when it came
+)
 _HEAD = 128  # bytes of a line that hold its stamp, behind all prefixes
 
 
