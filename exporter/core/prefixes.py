@@ -18,13 +18,16 @@ _MONTHS = {
     m: i for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)
 }
 
-_ISO = r"(?P<stamp>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?(?P<zone>Z|[+-]\d\d:?\d\d)?"
+_DATE_TIME = r"(?P<stamp>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+_ISO = rf"{_DATE_TIME}(?P<zone>Z|[+-]\d\d:?\d\d)?"
 _SYSLOG_TIME = (
     r"(?P<mon>[A-Z][a-z]{2}) +(?P<day>\d{1,2}) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
     r"(?:\.(?P<fraction>\d{1,9}))?"
 )
-_TAG = r"kernel(?:\[\d+\])?:"
-_MONOTONIC = r"\[ *(?P<mono>\d{1,10}\.\d{6})\](?:\[ *[TC]\d+\])? ?"
+_TAG = r"(?:kern\.\w+ )?kernel(?:\[\d+\])?:"  # busybox tells the level, too
+_DELTA = r"(?: +<[ \d.]{1,24}>)?"  # dmesg --show-delta, journalctl -o short-delta
+_MONOTONIC = rf"\[ *(?P<mono>\d{{1,10}}\.\d{{6}}){_DELTA}\](?:\[ *[TC]\d+\])? ?"
+_LEVEL = r"(?:emerg|alert|crit|err|warn|notice|info|debug)"
 
 
 class Prefix:
@@ -70,16 +73,22 @@ _JOB_PREFIXES = Prefixes(
 )
 # What the kernel's readers put in front: dmesg in its forms, syslog daemons with their `kernel:` tag, journalctl -k.
 _UNMARKED = rf"{_ISO} (?=\S)"  # anyone's stamp: no mark of the kernel
-# A log that somebody indented to quote it; the kernel's own lines without a stamp keep their indentation.
-_INDENTED = (
-    r"[ \t]{1,32}(?=\[ *\d{1,10}\.\d{6}\]|\[[A-Z][a-z]{2} |<\d{1,3}>"
-    r"|[^\W\d]{3,6}\.? +\d{1,2} \d\d:|\d{4}-\d\d-\d\d[T ])"
+# What somebody put before the lines of a whole log: an indentation, pdsh's and clush's host, grep's path. The kernel's own
+# lines without a stamp keep how they begin.
+_STAMPED = (
+    r"\[ *\d{1,10}\.\d{6}[\] ]|\[[A-Z][a-z]{2} |<\d{1,3}>"
+    r"|[^\W\d]{3,6}\.? +\d{1,2} \d\d:|\d{4}-\d\d-\d\d[T ]"
 )
+_QUOTED = (
+    rf"(?:[ \t]{{1,32}}|[\w./-]{{1,255}}:(?:\d{{1,9}}:)?[ \t]?)(?={_STAMPED})"
+    r"|[\w.-]{1,64} (?=\[ *\d{1,10}\.\d{6}\])"  # a console server's
+)
+# journalctl -o short-full
+_FULL = rf"[^\W\d]{{2,4}}\.? {_DATE_TIME} (?:(?P<zone>UTC|GMT)|[A-Z]{{2,5}}|[+-]\d{{2,4}})"
 _KERNEL_PREFIXES = Prefixes(
-    (" \t", _INDENTED),
     ("[", _MONOTONIC),
     ("<", r"<\d{1,3}>"),
-    ("[", rf"\[(?P<wday>[A-Z][a-z]{{2}}) {_SYSLOG_TIME} (?P<year>\d{{4}})\] ?"),
+    ("[", rf"\[(?P<wday>[A-Z][a-z]{{2}}) {_SYSLOG_TIME} (?P<year>\d{{4}}){_DELTA}\] ?"),
     (
         "[",
         r"\[(?P<mon>[A-Z][a-z]{2}) ?(?P<day>\d{1,2}) (?P<hour>\d\d):(?P<minute>\d\d)\] ?",
@@ -92,19 +101,22 @@ _KERNEL_PREFIXES = Prefixes(
     ),  # in another language
     (_DIGITS, rf"{_ISO} (?:(?P<host>[\w.:-]+) )?{_TAG} ?"),
     (_DIGITS + "k", rf"(?:\d\d:\d\d:\d\d(?:\.\d+)? (?:(?P<host>[\w.:-]+) )?)?{_TAG} "),
-    ("k", rf"(?P<facility>kern) *:(?P<level>\w+) *: (?:{_MONOTONIC}|{_ISO} )"),
+    (_LETTERS, rf"{_FULL} (?:(?P<host>[\w.:-]+) )?{_TAG} ?"),
+    (_DIGITS, rf"\d {_ISO} (?P<host>\S+) kernel \S+ \S+ (?:-|(?:\[[^]]*\])+) ?"),  # RFC 5424, behind its priority
+    ("k", rf"kern *:{_LEVEL} *: "),
     (_DIGITS, _UNMARKED),
+    (" \t/._-" + _DIGITS + _LETTERS, _QUOTED),
 )
 # What a syslog daemon, journalctl or dmesg puts in front of a line that is not the kernel's: any user may write one, with
 # any tag. After a classic stamp, in whatever language, comes a host, then `kernel:` or another's tag. After an ISO stamp
 # the host may be missing (dmesg's own has a comma), so only what looks like `host tag[pid]: ` is another's.
-_KERNELS_TAG = r"(?:kern\.\w+ )?kernel(?:\[\d+\])?:"
 _BY_OTHERS = re.compile(
-    rf"(?:<\d+>)?[^\W\d]{{3,6}}\.? +\d{{1,2}} \d\d:\d\d:\d\d(?:\.\d+)? (?!{_KERNELS_TAG})\S+ (?!{_KERNELS_TAG})"
+    rf"(?:<\d+>)?[^\W\d]{{3,6}}\.? +\d{{1,2}} \d\d:\d\d:\d\d(?:\.\d+)? (?!{_TAG})\S+ (?!{_TAG})"
     rf"|(?:\d{{4}}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?"
-    rf" [\w.-]+ (?!{_KERNELS_TAG})[^\s:\[]+(?:\[\d+\])?: "
+    rf" [\w.-]+ (?!{_TAG})[^\s:\[]+(?:\[\d+\])?: "
+    rf"|[^\W\d]{{2,4}}\.? \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \S+ [\w.-]+ (?!{_TAG})"
     r"|<(?:[89]|[1-9]\d+)>"  # dmesg --raw: facility * 8 + level, and the kernel's facility is 0
-    r"|(?!kern\b)[a-z]+[0-7]? *:(?:emerg|alert|crit|err|warn|notice|info|debug) *: "  # dmesg --decode
+    rf"|(?!kern\b)[a-z]+[0-7]? *:{_LEVEL} *: "  # dmesg --decode
 )
 ISO = Prefix(_ISO)
 _YEAR_SECONDS = 31556952  # the mean Gregorian year
@@ -181,7 +193,7 @@ def told_by_kernel(text: str, clock: Clock) -> Told:
         if prefix.host and found["host"]:
             host = found.span("host")
         at = found.end()
-        kernel = kernel or prefix.pattern not in (_UNMARKED, _INDENTED)
+        kernel = kernel or prefix.pattern not in (_UNMARKED, _QUOTED)
     return Told(at, time, stamp, impossible, mono, None, host, kernel, others, tuple(looked))
 
 
@@ -250,7 +262,7 @@ def possible(time: float) -> float | None:
 def _zone_seconds(zone: str | None, utc_offset: float) -> float:
     if zone is None:
         return utc_offset
-    if zone == "Z":
+    if zone in ("Z", "UTC", "GMT"):
         return 0.0
     sign = -1 if zone[0] == "-" else 1
     return sign * (int(zone[1:3]) * 3600 + int(zone[-2:]) * 60)

@@ -207,6 +207,23 @@ XID = "NVRM: Xid (PCI:0000:c1:00): 79, GPU has fallen off the bus."
             "2025-11-20T23:41:00.5+01:00 gpu-7 kernel: [  12.345678] ",
             {"time": utc("2025-11-20 22:41:00") + 0.5, "host": "gpu-7", "mono": 12.345678},
         ),
+        ("kern  :err   : ", {}),  # dmesg --decode with each of its stamps
+        ("kern  :err   : [Tue Sep  9 02:30:28 2025] ", {"time": utc("2025-09-09 02:30:28")}),
+        ("kern  :err   : [Nov20 23:41] ", {"time": utc("2025-11-20 23:41:00")}),
+        ("kern  :err   : [  +0.000003] ", {}),
+        ("[   12.345678 <    0.000003>] ", {"mono": 12.345678}),  # dmesg --show-delta
+        ("[Tue Sep  9 02:30:28 2025 <    0.000003>] ", {"time": utc("2025-09-09 02:30:28")}),
+        ("Tue 2025-09-09 02:30:28 UTC gpu-7 kernel: ", {"time": utc("2025-09-09 02:30:28"), "host": "gpu-7"}),
+        ("Di 2025-09-09 02:30:28.500000 CEST kernel: ", {"time": utc("2025-09-09 02:30:28") + 0.5}),
+        (
+            '<3>1 2025-11-20T23:41:00Z gpu-7 kernel - - [meta sequenceId="1"] ',  # RFC 5424
+            {"time": utc("2025-11-20 23:41:00"), "host": "gpu-7"},
+        ),
+        ("Nov 20 23:41:00 gpu-7 kern.err kernel: ", {"time": utc("2025-11-20 23:41:00"), "host": "gpu-7"}),  # busybox
+        ("gpu-7: Nov 20 23:41:00 gpu-7 kernel: ", {"time": utc("2025-11-20 23:41:00"), "host": "gpu-7"}),  # pdsh
+        ("gpu-7: [   12.345678] ", {"mono": 12.345678}),
+        ("/var/log/messages-1:42:Nov 20 23:41:00 kernel: ", {"time": utc("2025-11-20 23:41:00")}),  # grep -Hn
+        ("2025-11-20T23:41:00Z gpu-7 [   12.345678][  T421] ", {"time": utc("2025-11-20 23:41:00"), "mono": 12.345678}),
     ],
 )
 def test_what_readers_of_the_kernel_log_put_in_front_is_taken_off_and_kept(
@@ -231,6 +248,9 @@ def test_what_readers_of_the_kernel_log_put_in_front_is_taken_off_and_kept(
         "2025-11-20T23:41:00+0100 gpu-7 mallory[12]: ",  # journalctl -o short-iso
         "2025-11-20T23:41:00Z gpu-7 kernelx: ",
         "    Nov 20 23:41:00 gpu-7 sshd[42]: ",
+        "gpu-7: Nov 20 23:41:00 gpu-7 sshd[42]: ",
+        "/var/log/messages:Nov 20 23:41:00 gpu-7 sshd[42]: ",
+        "Thu 2025-11-20 23:41:00 UTC gpu-7 sshd[42]: ",  # journalctl -o short-full
         "23:41:00 gpu-7 mallory[12]: ",
         "user  :notice: [   12.345678] ",  # dmesg --decode of what was written into /dev/kmsg
         "<13>[   12.345678] ",  # dmesg --raw of it

@@ -68,6 +68,19 @@ def test_what_only_mentions_an_error_is_no_crash(
     assert [s for s in shown if catalogue.signatures[s].role != "context"] == []
 
 
+def test_no_example_counts_where_the_kernel_repeats_a_name(loaded: Loaded, pipeline: Pipeline) -> None:
+    said = "a.out[42]: segfault at 0 ip 00007f2c sp 00007ffd error 4 in lib "
+    counted = {
+        signature.id: example.text
+        for signature in loaded.catalogue.signatures.values()
+        if "kernel" in signature.sources and signature.trust == "kernel" and signature.id != "segfault_user"
+        for example in signature.examples
+        for line in example.text.splitlines()
+        if signature.id in [m.signature for m in run_text(pipeline, said + line, "kernel").matches]
+    }
+    assert counted == {}
+
+
 def test_no_gate_of_a_job_s_log_is_a_word_of_quiet_logs(pipeline: Pipeline) -> None:
     gates = pipeline.matcher.gates["job"]
     assert [gates[gate] for gate in pipeline.engine_for("job").scan(QUIET).gates] == []
