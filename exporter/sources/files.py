@@ -147,9 +147,9 @@ class FilesSource:
         """Take in what the parts have done to logs and paths."""
         while self._register.unreadable_rows:
             self._access.refusals.note(self._register.unreadable_rows.pop(), "position_unreadable")
-        for path, (log, modified) in self._follower.take_vacated():
+        for path, vacated in self._follower.take_vacated():
             with self._access.survived(path):
-                self._finder.vacated(path, log, modified, time)
+                self._finder.vacated(path, vacated, time)
         for log in self._register.born:
             if not log.changed:  # and for how long: what has been quiet for hours need not be looked at in every poll
                 log.grew = min(time, time - (now - log.modified / 1e9))

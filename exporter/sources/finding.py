@@ -7,6 +7,7 @@ before they were seen are found here too.
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 
@@ -15,7 +16,7 @@ from exporter.sources.access import Access
 from exporter.sources.carriers import format_of
 from exporter.sources.copies import Copies, Suspect
 from exporter.sources.discovery import Globs
-from exporter.sources.follow import Follower, Whereabouts
+from exporter.sources.follow import Follower, Vacated, Whereabouts
 from exporter.sources.identity import HEAD_BYTES, NOWHERE, Fingerprint, Inode, inode_of
 from exporter.sources.opening import KINDS, OpenFile, closed_on_error, looks_binary
 from exporter.sources.register import Register
@@ -76,8 +77,9 @@ class Finder:
         elif register.last_of(path) is not known.position:
             self._take_unseen(path, self._modified(path), now, known)
 
-    def vacated(self, path: str, log: Log, modified: int | None, now: float) -> None:
-        """A path that led to a log, when its last one was `modified`, may have led to others since, and may to one now."""
+    def vacated(self, path: str, vacated: Vacated, now: float) -> None:
+        """A path that led to a log may have led to others since, and may to one now."""
+        log, modified, since = vacated
         try:
             self._make_sure(log, now)
             if self._globs.match(path):
@@ -85,7 +87,7 @@ class Finder:
         except OSError:
             self._follower.look_again(path, log, modified)
             raise
-        self._take_unseen(path, modified, now, log)
+        self._take_unseen(path, modified, now, log, since if modified is None else math.inf)
 
     def settle_copies(self, now: float) -> None:
         """See what has become of the files that may be copies."""
@@ -162,7 +164,11 @@ class Finder:
             if self._copies.suspect(path, path, file, beside, now):
                 return
             self._start(path, path, file, self._follower.short_copies.get(inode, 0), now)
-        self._take_unseen(path, modified, now, self._register.by_path.get(path))
+        log = self._register.by_path.get(path)
+        if log is not None and modified is None:
+            self._follower.look_again(path, log, None)  # with others that are new, for one look at their folder
+        else:
+            self._take_unseen(path, modified, now, log)
 
     def _start(self, base: str, path: str, file: OpenFile, offset: int | None, now: float) -> None:
         """The next log of `base`, in an open file, from `offset` on; None: from its last, incomplete line on."""
@@ -218,18 +224,20 @@ class Finder:
         last = self._register.last_of(path)
         return last.modified if last is not None else None
 
-    def _take_unseen(self, path: str, modified: int | None, now: float, log: Log | None) -> None:
+    def _take_unseen(
+        self, path: str, modified: int | None, now: float, log: Log | None, listed: float = math.inf
+    ) -> None:
         """Files that were at `path` since its last log was `modified`, and have been moved on before they were seen,
         oldest first.
 
         Where it had no log, other programs' files may have names that begin alike, and only a number or a date tells of
-        rotation. `log` is, or has been, called `path`.
+        rotation. `log` is, or has been, called `path`. What its folder held at some time since `listed` tells all.
         """
         since = self._register.since if modified is None else modified
         try:
             self._now_at(path, now)
             folder, name = os.path.split(path)
-            siblings = self._follower.folder(folder).siblings(name)
+            siblings = self._follower.folder(folder, listed).siblings(name)
             for sibling, status in reversed(rotation.newest_first(siblings, self._access)):
                 ours = not self._globs.match(sibling.removesuffix(".gz"))  # else the walks find it, or have found it
                 ours = ours and (modified is not None or self._is_rotated(sibling, path))
@@ -238,7 +246,8 @@ class Finder:
                         self._take_packed(path, sibling, now, log)
                     else:
                         self._take_sibling(path, sibling, now)
-            rested = self._follower.folder(folder).siblings(name) == siblings
+            alone = modified is None and not siblings
+            rested = alone or self._follower.folder(folder).siblings(name) == siblings
         except OSError:
             if log is not None:
                 self._follower.look_again(path, log, modified)

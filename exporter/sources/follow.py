@@ -9,7 +9,9 @@ Raises OSError where a disk or a server gives no answer. Then nothing was conclu
 from __future__ import annotations
 
 import errno
+import math
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
@@ -42,11 +44,21 @@ class Whereabouts(NamedTuple):
         return cls(file.status(), generation(file.descriptor), file.location())
 
 
+class Vacated(NamedTuple):
+    """A path that led to a log, or does, when its last one before was `modified`, or where it had none; and `since` when
+    others may have been moved on from there.
+    """
+
+    log: Log
+    modified: int | None
+    since: float  # of the monotonic clock
+
+
 class Follower:
     """Keeps each log of a register with its bytes."""
 
     def __init__(self, register: Register, globs: Globs, access: Access, stats: Callable[[], SourceStats]) -> None:
-        self.vacated: dict[str, tuple[Log, int | None]] = {}  # by path, see `look_again`
+        self.vacated: dict[str, Vacated] = {}  # by path, see `look_again`
         self.short_copies: dict[Inode, int] = {}  # files that hold only what was read before, and how much of it
         self._register = register
         self._globs = globs
@@ -128,11 +140,14 @@ class Follower:
 
     def look_again(self, path: str, log: Log, modified: int | None) -> None:
         """A path leads to a log, or has; others may have had it since its last one was `modified`, or ever, if None."""
-        self.vacated.setdefault(path if self._globs.match(path) else log.base, (log, modified))
+        path = path if self._globs.match(path) else log.base
+        since = time.monotonic()
+        first = self.vacated.get(path, Vacated(log, modified, since))
+        self.vacated[path] = first._replace(since=since)
 
-    def take_vacated(self) -> Iterator[tuple[str, tuple[Log, int | None]]]:
+    def take_vacated(self) -> Iterator[tuple[str, Vacated]]:
         """What was vacated. What is vacated meanwhile comes with it, but no path twice: a folder may never rest."""
-        again: dict[str, tuple[Log, int | None]] = {}
+        again: dict[str, Vacated] = {}
         taken = set()
         while self.vacated:
             path, what = self.vacated.popitem()
@@ -339,10 +354,13 @@ class Follower:
     def folder_of(self, log: Log) -> Folder:
         return self.folder(os.path.dirname(log.position.place or log.position.path))
 
-    def folder(self, path: str) -> Folder:
-        """What stands in a folder now; read again only if it changed, since logrotate moves a thousand logs at once."""
+    def folder(self, path: str, since: float = math.inf) -> Folder:
+        """What stands in a folder now, or stood there at some time `since` (of the monotonic clock).
+
+        Read again only if that is not known: logrotate moves a thousand logs at once, and a thousand ranks make theirs.
+        """
         known = self._folders.get(path)
-        if known is None or not known.is_current():
+        if known is None or not (known.begun >= since or known.is_current()):
             known = self._access.tells(path, lambda: Folder(path), None) or Folder(path, listings=0)
             self._folders[path] = known
         return known

@@ -5,6 +5,7 @@ Knows names, folders and contents; what a log is, and what becomes of it, is `fo
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -42,10 +43,11 @@ class Folder:
 
     def __init__(self, path: str, listings: int = LISTINGS) -> None:
         self.path = path
+        self.begun = -math.inf  # when it was listed, by the monotonic clock
         self._stamp, self._settled = -1, False
         self._inodes: list[tuple[int, str]] = []
         for _ in range(listings):  # a name that is changed meanwhile may be in neither place
-            self._stamp = _stamp(path)
+            self.begun, self._stamp = time.monotonic(), _stamp(path)
             self._settled = self._stamp < time.time_ns() - TICK_NS
             try:
                 with os.scandir(path) as entries:

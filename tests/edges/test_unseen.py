@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from exporter.sources import follow, rotation
 from tests.tailing import Node, lines, write
 
 BANNER = b"launcher: an option is at its default value\n" * 60
@@ -52,6 +53,29 @@ def test_rotated_before_its_path_was_ever_seen(node: Node, log: Path, banner: by
     assert node.settle().seen == [0, 1, 2, 3, 4]
     assert node.commit().crash().settle().seen == [0, 1, 2, 3, 4]
     assert node.stats.dropped == {}
+
+
+def test_a_thousand_new_logs_in_a_folder_that_never_rests_cost_one_look_at_it(
+    node: Node, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(log, lines(0))
+    rotate(log)
+    write(log, lines(1))
+    for rank in range(1000):
+        write(log.with_name(f"rank{rank}.log"), lines(100 + rank))
+    looks: list[Path] = []
+
+    class Restless(rotation.Folder):
+        def __init__(self, path: str, listings: int = rotation.LISTINGS) -> None:
+            super().__init__(path, listings)
+            looks.append(Path(path))
+
+        def is_current(self) -> bool:
+            return False
+
+    monkeypatch.setattr(follow, "Folder", Restless)
+    assert sorted(node.settle().seen) == [0, 1, *range(100, 1100)]
+    assert len(looks) < 10
 
 
 @pytest.mark.parametrize("name", ["job.log.err", "job.log.json", "job.log.bak", "job.log-notes"])
