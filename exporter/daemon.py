@@ -101,7 +101,6 @@ class Daemon:
         """The first round, which passes over what `start: end` leaves out: what comes later is read from its first byte."""
         self.step()
         memory.give_back()
-        self.watching = True
         self.outputs.start()
         self._log.info("watching", **{source.name: source.stats.why_down or "up" for source in self.sources})
 
@@ -122,6 +121,7 @@ class Daemon:
         """One round over all sources; True if something was read."""
         self.last_round = self._clock()
         busy = self._rounds.read(self.sources)
+        self.watching = True
         now = self.last_round
         told = self.casebook.settle(now, self.facts.at)
         for diagnosis in told:
@@ -221,8 +221,9 @@ class Daemon:
         return self._snapshot
 
     def not_seeing(self) -> list[str]:
-        reasons = [f"source {s.name}: {s.stats.why_down}" for s in self.sources if not s.stats.up]
-        return reasons if self.watching else [*reasons, "the first look at the sources is under way; wait"]
+        if not self.watching:
+            return ["the first look at the sources is under way; wait"]
+        return [f"source {s.name}: {s.stats.why_down}" for s in self.sources if not s.stats.up]
 
     def not_ready(self) -> list[str]:
         reasons = self.not_seeing()
@@ -239,12 +240,14 @@ class Daemon:
         self.commit(self._clock())
         if not self._outcome.state_up:
             raise OSError("state cannot be written, so nothing may be rebuilt from it; free space or mend the disk")
+        self.watching = False
         for source in self.sources:
             self._stats[source.name] = source.stats
             source.close()
         self.journal.close()
         self.facts.use(config.facts)
         self._assemble(config, catalogue, first_start=False)
+        self.step()  # whoever asked for it is told when the new sources have been looked at
         self.commit(self._clock())
 
     def reloaded(self, problems: Sequence[str]) -> None:

@@ -134,6 +134,22 @@ def test_reload_takes_a_good_configuration_and_refuses_a_bad_one(make_node: Make
     eventually(lambda: equals(node, LINES, 2))
 
 
+def test_when_a_reload_answers_its_sources_have_been_looked_at(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start()
+    config = json.loads(node.config.read_text())
+    records = node.folder / "records"
+    records.touch()
+    config["sources"].append({"kind": "kmsg", "mode": "file", "path": str(records)})
+    node.config.write_text(json.dumps(config))
+    with urllib.request.urlopen(urllib.request.Request(f"http://{node.address}/-/reload", method="POST"), timeout=30):
+        pass
+    with urllib.request.urlopen(f"http://{node.address}/-/ready", timeout=30) as ready:
+        assert ready.read() == b"gpufault is ready.\n"
+    for source in ("files", f"kmsg:{records}"):
+        assert node.value(f'gpufault_source_up{{source="{source}"}}') == 1
+
+
 @pytest.mark.parametrize("asked", ["POST", "SIGHUP"])
 def test_a_pack_that_fails_its_check_is_refused_whole_and_the_one_before_stays(make_node: MakeNode, asked: str) -> None:
     node = make_node()
