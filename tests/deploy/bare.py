@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,8 @@ BUILD = ROOT / "deploy/deb/build.py"
 TOOLS = ("dpkg-deb", "dpkg-shlibdeps", "help2man", "debootstrap", "unshare", "chroot")
 MISSING = [tool for tool in TOOLS if not shutil.which(tool)]
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+# Of pip's own settings, where packages come from: a root of its own has to go the same way as whoever runs the tests.
+PIP_SETTINGS = ("index-url", "extra-index-url", "cert", "trusted-host", "default-timeout", "proxy")
 
 
 def said(*command: str | Path) -> str:
@@ -56,6 +59,13 @@ class Bare:
 
     def has(self, path: str) -> bool:
         return os.path.lexists(self.folder / path.lstrip("/"))
+
+
+def pip_conf() -> str:
+    """This machine's settings of pip that hold in another root too, as its file."""
+    listed = said(sys.executable, "-m", "pip", "config", "list")
+    found = dict(re.findall(r"^(?:global|:env:)\.([\w-]+)='(.*)'$", listed, re.MULTILINE))
+    return "\n".join(["[global]", *(f"{name} = {value}" for name, value in found.items() if name in PIP_SETTINGS), ""])
 
 
 def _codename() -> str:

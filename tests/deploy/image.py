@@ -6,17 +6,15 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.deploy.bare import pip_conf
 from tests.deploy.kubernetes import ROOT, Object
 
 COMMITTED = 1_700_000_000  # stands for the time of a commit
 BASE = "localhost/gpufault-base"
 PACKAGES = "ca-certificates,python3,python3-venv"
-# Of pip's own settings, where packages come from: the build has to go the same way as whoever runs the tests.
-PIP_SETTINGS = ("index-url", "extra-index-url", "cert", "trusted-host", "default-timeout", "proxy")
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Builder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._pip = folder / "pip.conf"
-        self._pip.write_text(_pip_conf())
+        self._pip.write_text(pip_conf())
 
     def buildah(self, *command: str | Path) -> str:
         where = ("--root", self._folder / "store", "--runroot", self._folder / "run", "--storage-driver", "vfs")
@@ -79,9 +77,3 @@ def _debian() -> tuple[str, str]:
     asked = ("--format", "$(SITE)", "Created-By: Packages", "Component: main", f"Release: {released[1]}")
     listed = subprocess.run(["apt-get", "indextargets", *asked], capture_output=True, text=True, check=True)
     return released[1], listed.stdout.split()[0]
-
-
-def _pip_conf() -> str:
-    listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
-    found = dict(re.findall(r"^(?:global|:env:)\.([\w-]+)='(.*)'$", listed.stdout, re.MULTILINE))
-    return "\n".join(["[global]", *(f"{name} = {value}" for name, value in found.items() if name in PIP_SETTINGS), ""])

@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.deploy.bare import CERTIFICATES, Bare
+from tests.deploy.bare import CERTIFICATES, Bare, pip_conf
 from tests.e2e.conftest import eventually
 
 TOOLS = ("debootstrap", "nsenter", "slirp4netns", "systemd-nspawn", "unshare")
 MISSING = [tool for tool in TOOLS if not shutil.which(tool)] + [
     path for path in ("/dev/net/tun",) if not Path(path).exists()
 ]
+if os.geteuid() != 0:
+    MISSING.append("root")
 PACKAGES = ("ca-certificates", "dbus", "systemd", "systemd-sysv")  # what every installed Debian has
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 RESOLVER = "10.0.2.3"  # slirp4netns(1): it asks whom the host asks
@@ -43,10 +45,11 @@ class Live:
         return done.stdout
 
 
-def prepared(folder: Path) -> Path:
-    """A root that can be started, and reach what this machine reaches."""
-    bare = Bare(folder, *PACKAGES)
+def prepared(folder: Path, *more: str) -> Path:
+    """A root that can be started, and reach what this machine reaches; with what is named installed."""
+    bare = Bare(folder, *PACKAGES, *more)
     shutil.copy(CERTIFICATES, folder / CERTIFICATES.relative_to("/"))
+    (folder / "etc/pip.conf").write_text(pip_conf())
     (folder / "etc/resolv.conf").write_text(f"nameserver {RESOLVER}\n")
     return bare.folder
 
