@@ -7,7 +7,6 @@ Knows no files, no clocks and no incidents.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,11 +20,11 @@ from exporter.core.folding import Folding
 from exporter.core.gates import Gate
 from exporter.core.layouts import Layouts
 from exporter.core.lines import Candidate, candidates, following, newlines, pieces
+from exporter.core.logstate import LogState, OpenLine, dump_log_state, load_log_state
 from exporter.core.match import MAX_TEXT, Found, Matcher, facts_of, gpu_of
-from exporter.core.model import NO_CONTEXT, Chunk, LogContext, LogFormat, Mark, Match, Record, SourceKind
+from exporter.core.model import Chunk, LogContext, LogFormat, Mark, Match, Record, SourceKind
 from exporter.core.prefixes import Clock
 from exporter.core.stamps import LOOK_BACK, Stamps
-from exporter.core.stored import dump_context, load_context
 from exporter.core.trial import Trial, Trials
 
 MAX_FACTS = 128  # facts kept a log: three times what the chattiest (collect_env and a Slurm prolog together) tells
@@ -50,22 +49,6 @@ class Processed:
     unmatched: int = 0  # lines that look like a crash and match nothing
     echoes: int = 0  # lines that only quoted an error
     oversize: int = 0  # windows of lines longer than the limit
-
-
-@dataclass(frozen=True, slots=True)
-class OpenLine:
-    """A line whose end has not come: where its last part starts (behind a carriage return, or with the line), and what
-    that and all behind it has shown so far (at which offset, which signature).
-    """
-
-    offset: int
-    shown: frozenset[tuple[int, str]] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class LogState:
-    context: LogContext = NO_CONTEXT
-    open_line: OpenLine | None = None
 
 
 class _LinesToCome(Exception):
@@ -157,13 +140,13 @@ class Pipeline:
         """Take up the state of logs where an earlier process left it (what `unsaved` gave)."""
         for log, text in stored.items():
             try:
-                self._logs[log] = _from_json(text)
+                self._logs[log] = load_log_state(text)
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
                 self._changed.add(log)  # no form of ours: the log goes on without what had been seen in it
 
     def unsaved(self) -> dict[str, str | None]:
         """The state of each log that changed since `saved`: JSON, or None where there is none left."""
-        return {log: _to_json(self._logs[log]) if log in self._logs else None for log in self._changed}
+        return {log: dump_log_state(self._logs[log]) if log in self._logs else None for log in self._changed}
 
     def saved(self) -> None:
         self._changed.clear()
@@ -385,19 +368,3 @@ class _Work:
         self._newlines += newlines(self.chunk.data, self._counted_to, at)
         self._counted_to = at
         return self._newlines
-
-
-def _to_json(state: LogState) -> str:
-    out = dump_context(state.context)
-    if state.open_line:
-        out["open"] = [state.open_line.offset, sorted(state.open_line.shown)]
-    return json.dumps(out, separators=(",", ":"))
-
-
-def _from_json(text: str) -> LogState:
-    stored = json.loads(text)
-    open_line = None
-    if "open" in stored:
-        offset, shown = stored["open"]
-        open_line = OpenLine(offset, frozenset((at, signature) for at, signature in shown))
-    return LogState(load_context(stored), open_line)
