@@ -38,3 +38,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def _nodes_are_closed() -> Iterator[None]:
     yield
     close_nodes()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _scans_leave_nothing_at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a stopped scan leaves to go on with."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
