@@ -201,10 +201,10 @@ class State:
         with contextlib.closing(sqlite3.connect(copy)) as db:
             self._db.backup(db)
             db.execute("PRAGMA journal_mode = DELETE")  # all of it in this one file, on disk
-        self._db.close()  # removes its -wal by name, so before there is another
         for suffix in ("-wal", "-shm"):
             self._side(suffix).unlink(missing_ok=True)
-        copy.rename(self._path)
+        copy.rename(self._path)  # may fail, and is tried again by the next commit, from what is open still
+        self._db.close()  # removes its -wal by name, so before there is another
         self._db, _ = self._open()
         self._files = self._files_now()
 

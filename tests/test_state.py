@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -326,6 +327,24 @@ def test_what_is_deleted_or_replaced_in_use_is_written_anew(tmp_path: Path, happ
     assert [record for _, record in again.outbox()] == ["one", "two"]
     assert not again.loaded.first_start
     again.close()
+
+
+def test_to_write_it_anew_may_fail_and_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = State(tmp_path)
+    state.commit([("logs", "a", "1")], {}, [])
+    (tmp_path / "state.sqlite").unlink()
+
+    def fails(_path: Path, _target: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", fails)
+        with pytest.raises(OSError, match="Input/output error"):
+            state.commit([("logs", "b", "2")], {}, [])
+    state.commit([("logs", "b", "2")], {}, [])
+    assert state.in_place
+    assert state.load().spaces == {"logs": {"a": "1", "b": "2"}}
+    state.close()
 
 
 def test_a_file_that_took_its_place_is_kept(tmp_path: Path) -> None:
