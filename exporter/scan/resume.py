@@ -17,6 +17,8 @@ from exporter.core.stored import dump_context, dump_entry, load_context, load_en
 from exporter.scan.spans import lines_before
 from exporter.scan.stitch import Place
 
+COUNTS = ("files", "bytes", "lines_matched", "unmatched", "unread")  # of a scan
+
 
 class CannotResume(OSError):
     """A file to go on from is none, or no longer fits: for a person."""
@@ -68,9 +70,10 @@ class Stopped:
                 stored["newlines"],
                 load_context(stored["context"]),
             )
-            stopped = cls(read, data["now"], data["counts"], incidents)
+            counts = {name: int(data["counts"][name]) for name in COUNTS}
+            stopped = cls(read, data["now"], counts, incidents)
             before = stored and stored["before"]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CannotResume(f"{path} is no file of a stopped scan: {error!r}") from None
         if version != exporter.__version__:
             raise CannotResume(f"{path} is of gpufault {version}, and this is {exporter.__version__}; scan anew")

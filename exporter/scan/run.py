@@ -20,14 +20,13 @@ from exporter.scan.engines.base import Engine, Unusable
 from exporter.scan.engines.local import Local
 from exporter.scan.plan import Unread
 from exporter.scan.reader import STDIN
-from exporter.scan.resume import CannotResume, Stopped
+from exporter.scan.resume import COUNTS, CannotResume, Stopped
 from exporter.scan.spans import lines_before, span_from
 from exporter.scan.stitch import Place, Stitched, stitched
 from exporter.scan.stop import Stop
 from exporter.scan.work import WINDOW_SECONDS, EngineChoice, Item, Log, Recipe, Scanned, pipeline_of, scan_one
 
 Progress = Callable[[str, int], None]
-COUNTS = ("files", "bytes", "lines_matched", "unmatched", "unread")  # of a Summary
 
 
 @dataclass(slots=True)

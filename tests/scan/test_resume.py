@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import random
 import signal
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import exporter
 from exporter import packs
 from exporter.core.catalogue import Catalogue
 from exporter.core.records import incident_record
@@ -116,7 +118,13 @@ def test_a_log_that_has_changed_since_is_not_gone_on_with(archive: Path, tmp_pat
         Stopped.read_from(tmp_path / "left.json")
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"gpufault": "0", "read": {}, "incidents": []}', "\ud800"])
+WITHOUT_COUNTS = json.dumps({"gpufault": exporter.__version__, "read": None, "now": 0, "counts": {}, "incidents": []})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[]", "null", '{"gpufault": "0", "read": {}, "incidents": []}', "\ud800", WITHOUT_COUNTS, "[" * 200_000],
+)
 def test_what_is_no_file_of_a_stopped_scan_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "left.json").write_text(text, errors="surrogatepass")
     with pytest.raises(CannotResume):
