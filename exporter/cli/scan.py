@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import heapq
 import json
 import os
 import re
@@ -256,7 +257,7 @@ def _write(out: IO[str], form: str, summary: Summary, catalogue: Catalogue, node
     from exporter.core.records import incident_record
     from exporter.scan.run import reading_order
 
-    told = sorted([*summary.diagnoses, *summary.notes], key=reading_order)
+    told = heapq.merge(summary.diagnoses, summary.notes, key=reading_order)
     records = (incident_record(d, catalogue, node) for d in told)  # there may be many
     if form == "json":
         for record in records:

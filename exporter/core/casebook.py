@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from exporter.core.catalogue import Catalogue
 from exporter.core.diagnose import diagnose, incident_id, ultimate_root
@@ -76,23 +77,36 @@ class Casebook:
         ):  # roots first: cascades ask them
             if self._role(entry.incident) == "context":
                 continue
-            facts = facts_at(entry.incident.first.happened)
-            diagnosis = diagnose(entry, near_of(entry), root, facts, self._catalogue, self._node)
+            diagnosis = self._of(entry, root, near_of, facts_at)
             if root is not entry:
                 diagnosis = _as_of_root(diagnosis, root, diagnosed.get(root.number))
             diagnosed[entry.number] = diagnosis
         return diagnosed
 
+    def all_of(self, facts_at: FactsAt, order: Callable[[Incident, str], Any]) -> Iterator[Diagnosis]:
+        """The diagnoses of all incidents that are no mere context, sorted by `order` of an incident and its id, each made
+        when it is asked for: it is several times as large as its incident.
+        """
+        near_of = _remembered(self._open.near)
+        crashes = [entry for entry in self._open if self._role(entry.incident) != "context"]
+        for entry in sorted(crashes, key=lambda e: order(e.incident, incident_id(e.incident, self._node))):
+            root = ultimate_root(entry, near_of, self._catalogue)
+            diagnosis = self._of(entry, root, near_of, facts_at)
+            yield diagnosis if root is entry else _as_of_root(diagnosis, root, self._of(root, root, near_of, facts_at))
+
+    def _of(self, entry: Entry, root: Entry, near_of: Callable[[Entry], list[Entry]], facts_at: FactsAt) -> Diagnosis:
+        facts = facts_at(entry.incident.first.happened)
+        return diagnose(entry, near_of(entry), root, facts, self._catalogue, self._node)
+
     def let_go(self, now: float, facts_at: FactsAt) -> list[Diagnosis]:
         """Close what nothing can join any more. What grew after it was told of comes back, to be journalled again."""
         near_of = _remembered(self._open.near)
-        grown = []
         leaving = self._open.leaving(now)
-        for entry in leaving:  # while all are still there, to be near each other
-            if entry.told and entry.told.id and entry.incident.lines > entry.told.lines:
-                facts = facts_at(entry.incident.first.happened)
-                diagnosis = diagnose(entry, near_of(entry), entry, facts, self._catalogue, self._node)
-                grown.append(diagnosis)
+        grown = [  # while all are still there, to be near each other
+            self._of(entry, entry, near_of, facts_at)
+            for entry in leaving
+            if entry.told and entry.told.id and entry.incident.lines > entry.told.lines
+        ]
         for entry in leaving:
             self._open.take(entry)
         return grown
@@ -100,6 +114,10 @@ class Casebook:
     def open_by_signature(self) -> Counter[str]:
         """How many incidents have not settled yet."""
         return Counter(e.incident.signature for e in self._open.waiting)
+
+    def crashes(self) -> int:
+        """How many of all that are open are no mere context."""
+        return sum(self._role(incident) != "context" for incident in self.incidents())
 
     def incidents(self) -> list[Incident]:
         """All that are open, settled or not."""

@@ -29,6 +29,20 @@ from exporter.scan.work import WINDOW_SECONDS, EngineChoice, Item, Log, Recipe, 
 Progress = Callable[[str, int], None]
 
 
+class Diagnoses:
+    """Those of all incidents, in reading order, made anew each time that they are gone through: there may be many."""
+
+    def __init__(self, casebook: Casebook, facts: Mapping[str, str]) -> None:
+        self._casebook = casebook
+        self._facts = facts
+
+    def __len__(self) -> int:
+        return self._casebook.crashes()
+
+    def __iter__(self) -> Iterator[Diagnosis]:
+        return self._casebook.all_of(lambda _: self._facts, lambda i, identity: (i.first.path, i.first.line, identity))
+
+
 @dataclass(slots=True)
 class Summary:
     """What came of a scan. `stopped_at` is the log at which the user stopped it, or at which its engine failed, as
@@ -40,7 +54,7 @@ class Summary:
     lines_matched: int = 0
     unmatched: int = 0
     unread: int = 0  # files of which a part at least could not be read
-    diagnoses: list[Diagnosis] = field(default_factory=list)
+    diagnoses: Diagnoses | tuple[()] = ()
     notes: list[Diagnosis] = field(default_factory=list)  # of role `context`: no incidents
     stopped_at: str | None = None
     broken: str = ""
@@ -116,8 +130,7 @@ def scan(
                 summary.left = None
             elif summary.left is None:
                 summary.left = left()
-    diagnoses = casebook.settle(now, lambda _: facts, everything=True)
-    summary.diagnoses = sorted(diagnoses, key=reading_order)
+    summary.diagnoses = Diagnoses(casebook, facts)
     summary.notes = sorted(casebook.notes(), key=reading_order)
     return summary
 
