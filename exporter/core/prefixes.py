@@ -42,7 +42,10 @@ class Prefix:
 
 
 class Prefixes:
-    """Prefixes in the order in which they are tried, and which of them can begin with a given ASCII character."""
+    """Prefixes in the order in which they are tried, and which of them can begin with a given ASCII character.
+
+    To none is one digit another than any other: `Layouts` rests on it.
+    """
 
     def __init__(self, *rows: tuple[str, str]) -> None:
         compiled = [(initials, Prefix(pattern)) for initials, pattern in rows]

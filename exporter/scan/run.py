@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from exporter.core.casebook import Casebook
 from exporter.core.catalogue import Catalogue
-from exporter.core.model import Diagnosis
+from exporter.core.model import Diagnosis, Incident
 from exporter.core.pipeline import Pipeline
 from exporter.scan.batches import Pace, batched, items_of
 from exporter.scan.dispatch import Dispatch
@@ -40,7 +40,7 @@ class Diagnoses:
         return self._casebook.crashes()
 
     def __iter__(self) -> Iterator[Diagnosis]:
-        return self._casebook.all_of(lambda _: self._facts, lambda i, identity: (i.first.path, i.first.line, identity))
+        return self._casebook.all_of(lambda _: self._facts, _place)
 
 
 @dataclass(slots=True)
@@ -68,8 +68,11 @@ class Summary:
 
 def reading_order(diagnosis: Diagnosis) -> tuple[str, int, str]:
     """By log, then by line."""
-    first = diagnosis.incident.first
-    return first.path, first.line, diagnosis.id
+    return _place(diagnosis.incident, diagnosis.id)
+
+
+def _place(incident: Incident, identity: str) -> tuple[str, int, str]:
+    return incident.first.path, incident.first.line, identity
 
 
 def scan(

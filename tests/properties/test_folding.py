@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.core import pipeline as pipelines
-from exporter.core import trial
+from exporter.core import prefixes, trial
+from exporter.core.digits import exchangeable
 from exporter.core.folding import Folding
 from exporter.core.incidents import condense
 from exporter.core.lines import Candidate
@@ -105,6 +106,16 @@ XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234"
 def test_a_line_that_differs_in_digits_that_matter_is_told_apart(kind: Kind, often: str, other: str) -> None:
     lines = [often, *[often] * 3 * KEPT_MATCHES, other, often, other, other, often]
     _compare("\n".join([*lines, ""]).encode(), kind, [])
+
+
+@pytest.mark.parametrize(
+    "pattern", [prefix.pattern for of in (prefixes._JOB_PREFIXES, prefixes._KERNEL_PREFIXES) for prefix in of._all]
+)
+def test_no_prefix_tells_digits_apart(pattern: str) -> None:
+    """Else a line's layout would not be that of all lines of its shape."""
+    alike = exchangeable([pattern])
+    assert alike
+    assert alike.deepest == 0
 
 
 def _compare(log: bytes, kind: Kind, cuts: list[int]) -> None:
