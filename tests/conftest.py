@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,14 @@ __all__ = ["slurm"]  # a fixture for whoever asks for it
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, max_examples=500, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A folder that every user reaches, which pytest's own are not."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -12,10 +12,8 @@ import sqlite3
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -270,14 +268,6 @@ def test_links_do_not_lead_out_of_the_machine(tmp_path: Path) -> None:
     (tmp_path / "root/opt/rocm-9/.info/version").symlink_to(tmp_path / "outside")
 
     assert facts_of(tmp_path / "root", "rocm") == {"rocm_version": "6.2.3", "rocm_versions": "6.2.3"}
-
-
-@pytest.fixture
-def open_path() -> Iterator[Path]:
-    """A folder that every user reaches, which pytest's own are not."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        yield Path(folder)
 
 
 def test_a_file_that_may_not_be_read_costs_its_own_fact_only(open_path: Path) -> None:

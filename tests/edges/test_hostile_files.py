@@ -166,14 +166,12 @@ def test_a_folder_that_becomes_a_link_amid_the_opening_opens_nothing_else(
 # -- permissions and limits
 
 
-def test_a_file_that_may_not_be_read_yet_30(tmp_path: Path) -> None:
-    log = tmp_path / "job.log"
-    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
-        folder.chmod(0o755)
+def test_a_file_that_may_not_be_read_yet_30(open_path: Path) -> None:
+    log = open_path / "job.log"
     write(log, lines(1))
     log.chmod(0)
     with not_as_root():
-        node = Node(tmp_path / "*.log").settle().settle()
+        node = Node(open_path / "*.log").settle().settle()
         assert node.stats.dropped == {"unreadable": 1}
         os.seteuid(0) if os.getuid() == 0 else None
         log.chmod(0o644)
@@ -182,18 +180,16 @@ def test_a_file_that_may_not_be_read_yet_30(tmp_path: Path) -> None:
         node.close()
 
 
-def test_a_folder_that_may_not_be_listed_for_a_while(tmp_path: Path) -> None:
-    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
-        folder.chmod(0o755)
-    (tmp_path / "day").mkdir()
-    write(tmp_path / "day/job.log", lines(1))
-    node = Node(tmp_path / "**/*.log").rescan()
-    (tmp_path / "day").chmod(0)
+def test_a_folder_that_may_not_be_listed_for_a_while(open_path: Path) -> None:
+    (open_path / "day").mkdir()
+    write(open_path / "day/job.log", lines(1))
+    node = Node(open_path / "**/*.log").rescan()
+    (open_path / "day").chmod(0)
     with not_as_root():
         node.settle()
     assert node.stats.dropped["folder_unreadable"] == 1
-    (tmp_path / "day").chmod(0o755)
-    write(tmp_path / "day/job.log", lines(2))
+    (open_path / "day").chmod(0o755)
+    write(open_path / "day/job.log", lines(2))
     assert node.settle().seen == [1, 2]
 
 
