@@ -51,13 +51,7 @@ class Catalogue:
 
     def matching(self, globs: Iterable[str]) -> frozenset[str]:
         """The signature ids that one of the globs names."""
-        found: set[str] = set()
-        for glob in globs:
-            if set("*?").isdisjoint(glob):
-                found.update({glob} & self.signatures.keys())
-            else:
-                found.update(fnmatch.filter(self.signatures, glob))
-        return frozenset(found)
+        return frozenset().union(*map(self._named_by, globs))
 
     def causes_of(self, signature: str) -> list[RootCause]:
         """The root causes that can explain a signature."""
@@ -76,6 +70,17 @@ class Catalogue:
         off = self.matching(disabled)
         kept = {i: s for i, s in self.signatures.items() if i not in off}
         return replace(self, signatures=kept)
+
+    def _named_by(self, glob: str) -> frozenset[str]:
+        if glob not in self._named:
+            is_id = set("*?").isdisjoint(glob)
+            names = {glob} & self.signatures.keys() if is_id else fnmatch.filter(self.signatures, glob)
+            self._named[glob] = frozenset(names)
+        return self._named[glob]
+
+    @cached_property
+    def _named(self) -> dict[str, frozenset[str]]:
+        return {}
 
     @cached_property
     def _causes(self) -> dict[str, list[RootCause]]:

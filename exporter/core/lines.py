@@ -95,12 +95,3 @@ def following(block: bytes, stop: int, count: int) -> tuple[list[tuple[int, int]
         ranges.append((at, end))
         at = end + 1
     return ranges, True
-
-
-def preceding(block: bytes, start: int, count: int) -> Iterator[tuple[int, int]]:
-    """Up to `count` line ranges before the line that starts at `start`, nearest first."""
-    stop = start - 1
-    while count > 0 and stop >= 0:
-        begin = block.rfind(b"\n", 0, stop) + 1
-        yield begin, stop
-        stop, count = begin - 1, count - 1

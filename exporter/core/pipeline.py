@@ -82,7 +82,7 @@ class Pipeline:
         self._line_bytes = line_bytes
         self._overlap = min(_OVERLAP, line_bytes // 2)
         self._logs: dict[str, LogState] = {}
-        self._heads: dict[str, list[bytes]] = {}  # not stored: a restart costs so many lines their stamp
+        self._heads: dict[str, bytes] = {}  # not stored: a restart costs so many lines their stamp
         self._changed: set[str] = set()
 
     def process(self, chunk: Chunk, until: int | None = None) -> Processed:
@@ -95,7 +95,7 @@ class Pipeline:
         limit = complete if chunk.end == "more" and not oversize else len(data)
         limit = limit if until is None else min(limit, until)
         clock = Clock(chunk.read_at, self._utc_offset, chunk.boot_time)
-        work = _Work(self, chunk, clock, state, self._heads.get(chunk.log, ()))
+        work = _Work(self, chunk, clock, state, self._heads.get(chunk.log, b""))
         consumed = min(complete, limit) if chunk.end == "quiet" else limit
         for candidate in candidates(data, self.engine_for(chunk.source).scan(data), limit):
             may_wait = chunk.end == "more" and not (full and candidate.start == 0)
@@ -173,7 +173,7 @@ class Pipeline:
 class _Work:
     """The work on one chunk."""
 
-    def __init__(self, pipeline: Pipeline, chunk: Chunk, clock: Clock, state: LogState, heads: Sequence[bytes]) -> None:
+    def __init__(self, pipeline: Pipeline, chunk: Chunk, clock: Clock, state: LogState, heads: bytes) -> None:
         self.pipeline = pipeline
         self.chunk = chunk
         self.clock = clock

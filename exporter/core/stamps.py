@@ -4,13 +4,10 @@ read, or at the latest can have been written.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from exporter.core import decode
 from exporter.core.layouts import Layouts
-from exporter.core.lines import preceding
 from exporter.core.model import Chunk
 from exporter.core.prefixes import Clock
 
@@ -20,16 +17,15 @@ LOOK_BACK = (
     8  # lines without a stamp belong to a stamped one before them; of a longer traceback it is known when it came
 )
 _HEAD = 128  # bytes of a line that hold its stamp, behind all prefixes
+_LINE = 160  # bytes that most lines have fewer of
 
 
 class Stamps:
-    """The stamps of one chunk's lines. `heads` are how the lines before the chunk begin, nearest first; `look_back` is
-    how many lines before one may have its stamp.
+    """The stamps of one chunk's lines. `heads` are how the lines before the chunk begin, one below the other;
+    `look_back` is how many lines before one may have its stamp.
     """
 
-    def __init__(
-        self, chunk: Chunk, clock: Clock, heads: Sequence[bytes], layouts: Layouts, look_back: int = LOOK_BACK
-    ) -> None:
+    def __init__(self, chunk: Chunk, clock: Clock, heads: bytes, layouts: Layouts, look_back: int = LOOK_BACK) -> None:
         self._look_back = look_back
         self._layouts = layouts
         self._chunk = chunk
@@ -61,22 +57,24 @@ class Stamps:
             if stamp := self._known[start]:
                 return stamp, looked
             if not start:
-                return next(
-                    ((stamp, n) for n, head in enumerate(self._heads, looked + 1) if (stamp := self._stamp(head))),
-                    (None, 0),
-                )
+                heads = enumerate(reversed(self._heads.split(b"\n")), looked + 1)
+                return next(((stamp, n) for n, head in heads if (stamp := self._stamp(head))), (None, 0))
             stop = start - 1
             start = self._chunk.data.rfind(b"\n", 0, stop) + 1
         return None, 0
 
-    def heads_before(self, at: int) -> list[bytes]:
-        """How the lines before a place of the chunk begin, nearest first: what the next chunk is given."""
-        return list(itertools.islice(self._all_heads(at), self._look_back))
-
-    def _all_heads(self, at: int) -> Iterator[bytes]:
-        for start, stop in preceding(self._chunk.data, at, self._look_back):
-            yield self._chunk.data[start : min(stop, start + _HEAD)]
-        yield from self._heads
+    def heads_before(self, at: int) -> bytes:
+        """How the lines before a place of the chunk begin, one below the other: what the next chunk is given."""
+        data, most, size = self._chunk.data, self._look_back, self._look_back * _LINE
+        while True:
+            lines = data[max(0, at - size) : max(0, at - 1)].rsplit(b"\n", most)
+            if len(lines) > most or size >= at:
+                break
+            size *= 8
+        heads = [line[:_HEAD] for line in lines] if at else []
+        if len(heads) <= most:  # the chunk has no more
+            heads = [*self._heads.split(b"\n"), *heads]
+        return b"\n".join(heads[-most:])
 
     def _stamp(self, head: bytes) -> Stamp | None:
         chunk = self._chunk

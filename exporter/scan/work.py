@@ -26,7 +26,7 @@ from exporter.core.model import NO_CONTEXT, Chunk, Incident, LogContext
 from exporter.core.pipeline import Pipeline, Processed
 from exporter.core.stored import dump_context
 from exporter.scan.plan import Task, Unread, Wanted, plan
-from exporter.scan.reader import BLOCK_BYTES, STDIN, open_log
+from exporter.scan.reader import BLOCK_BYTES, STDIN, keep_freed_blocks, open_log
 from exporter.scan.spans import LOOK_BACK, WHOLE, Span, can_be_cut, next_cut
 from exporter.scan.stop import Stop
 from exporter.scan.unpack import is_archive
@@ -135,6 +135,7 @@ def _pipeline_of(recipe: Recipe) -> Pipeline:
 
 def pipeline_of(catalogue: Catalogue, engine: EngineChoice, utc_offset: float) -> Pipeline:
     """What logs are read with, wherever."""
+    keep_freed_blocks()
     return Pipeline(catalogue, engine=engine, utc_offset=utc_offset, window=WINDOW_SECONDS, look_back=LOOK_BACK)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from exporter.core.engine import Hits, PythonEngine
 from exporter.core.gates import Gate
-from exporter.core.lines import Candidate, candidates, following, newlines, pieces, preceding
+from exporter.core.lines import Candidate, candidates, following, newlines, pieces
 
 
 def hits(block: bytes, *literals: bytes) -> Hits:
@@ -77,13 +77,6 @@ def test_the_lines_behind_are_given_with_whether_they_are_all_there() -> None:
     assert following(block, 1, 3) == ([(2, 4), (5, 5), (6, 8)], False)  # the last may still grow
     assert following(block, 1, 9) == ([(2, 4), (5, 5), (6, 8)], False)
     assert following(b"a\n", 1, 1) == ([], False)
-
-
-def test_the_lines_before_are_given_nearest_first() -> None:
-    block = b"a\nbb\n\ncc\n"
-    assert [block[a:b] for a, b in preceding(block, 6, 9)] == [b"", b"bb", b"a"]
-    assert [block[a:b] for a, b in preceding(block, 6, 2)] == [b"", b"bb"]
-    assert list(preceding(block, 0, 9)) == []
 
 
 BLOCKS = st.lists(st.sampled_from([b"\n", b"\r", b"\x00", b"\xff", b"\x1b", b"G", b"P", b"U", b"GPU", b"x"])).map(
