@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from exporter.core import kmsg
 from exporter.core.model import LogFormat, Record, SourceKind
-from exporter.core.prefixes import ISO, Clock, Told, job_stamp, possible, time_at, told_by_job, told_by_kernel
+from exporter.core.prefixes import ISO, Clock, Stamp, Told, job_stamp, possible, time_by, told_by_job, told_by_kernel
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _NULS = re.compile(r"\x00+")
@@ -48,13 +48,13 @@ def time_of(raw: bytes, format: LogFormat, clock: Clock) -> float | None:  # noq
         return decode(raw, format, "job", clock).time
     text = clean(_text(raw))
     stamp = job_stamp(text)
-    time = time_at(stamp, text, clock) if stamp else None
+    time = time_by(stamp.prefix, text, stamp.start, clock) if stamp else None
     return time if time is not None or stamp is None else told_by_job(text, 0, clock).time
 
 
 def told_by(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> Told | None:  # noqa: A002
     """Where in a line its prefixes lie, a carrier's with them; None unless a Record's text is the rest of the line as it is."""
-    if format not in ("plain", "cri") or not raw.isascii() or any(rewritten in raw for rewritten in b"\0\x1b\r"):
+    if format not in ("plain", "cri") or is_rewritten(raw):
         return None
     text = raw.decode()
     if format == "plain":
@@ -63,8 +63,13 @@ def told_by(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> 
     if not found or found["part"] == "P":
         return None
     told = told_by_job(text, found.end(), clock)
-    time = time_at((ISO, 0), text, clock)
-    return told if time is None else told._replace(time=time, stamp=(ISO, 0))
+    time = time_by(ISO, text, 0, clock)
+    return told if time is None else told._replace(time=time, stamp=Stamp(ISO, 0, found.end("time")))
+
+
+def is_rewritten(raw: bytes) -> bool:
+    """Whether a Record's text is another than a part of these bytes."""
+    return not raw.isascii() or b"\x1b" in raw or b"\r" in raw or b"\0" in raw
 
 
 def decode_job_text(text: str, time: float | None, clock: Clock) -> Record:
@@ -97,7 +102,7 @@ def cri_part(raw: bytes, clock: Clock) -> Part:
     found = _CRI.match(text)
     if not found:
         return Part(text, None)
-    return Part(text[found.end() :], time_at((ISO, 0), text, clock), found["stream"], found["part"] == "P")
+    return Part(text[found.end() :], time_by(ISO, text, 0, clock), found["stream"], found["part"] == "P")
 
 
 def docker_part(raw: bytes, clock: Clock) -> Part:
@@ -111,7 +116,7 @@ def docker_part(raw: bytes, clock: Clock) -> Part:
     text = (
         entry["log"].encode("utf-8", "backslashreplace").decode()
     )  # JSON can hold half a surrogate pair, UTF-8 cannot
-    time = time_at((ISO, 0), str(entry.get("time", "")), clock)
+    time = time_by(ISO, str(entry.get("time", "")), 0, clock)
     return Part(text.removesuffix("\n"), time, str(entry.get("stream", "")), not text.endswith("\n"))
 
 

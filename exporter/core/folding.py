@@ -5,61 +5,99 @@ Changes no incident: what a line of a shape shows was found out by looking at on
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from exporter.core.digits import ONE_DIGIT
+from exporter.core.facts.pci import normalise_pci
 from exporter.core.flood import Flood
-from exporter.core.layouts import Layouts
+from exporter.core.layouts import Layout, Layouts
 from exporter.core.lines import Candidate
-from exporter.core.match import gpu_of
-from exporter.core.model import Chunk
-from exporter.core.prefixes import Clock, time_at, written_by_others
+from exporter.core.model import Chunk, LogFormat, SourceKind
+from exporter.core.prefixes import Clock, written_by_others
 from exporter.core.stamps import Stamps
-from exporter.core.trial import MAX_REMEMBERED_TEXT, Trials
+from exporter.core.trial import MAX_REMEMBERED_TEXT, Texts, Trials
+
+MAX_WAYS = 256  # shapes; a flood has a few
+
+
+class Way(NamedTuple):
+    """How lines of one shape that hold the same gates are counted: where their prefixes lie, what their texts show."""
+
+    gates: list[int]
+    layout: Layout
+    texts: Texts
+
+
+class Ways:
+    """Those of the lines of one format and source."""
+
+    def __init__(self, trials: Trials, format: LogFormat, source: SourceKind) -> None:  # noqa: A002 (the field's word)
+        self.layouts = Layouts(format, source)
+        self._trials = trials
+        self._source: SourceKind = source
+        self._ways: dict[bytes, Way] = {}
+
+    def of(self, line: bytes, shape: bytes, gates: list[int], clock: Clock) -> Way | None:
+        """The way of a line of this shape; None if it is to be looked at by itself."""
+        way = self._ways.get(shape)
+        if way is not None and way.gates == gates:
+            return way
+        layout = self.layouts.of(line, shape, clock)
+        texts = self._trials.under(gates, self._source).texts(shape[layout.text :]) if layout else None
+        if not layout or not texts:
+            return None
+        if len(self._ways) >= MAX_WAYS:
+            self._ways.clear()
+        way = self._ways[shape] = Way(gates, layout, texts)
+        return way
+
+    def forget(self, shape: bytes) -> None:
+        """Its way leads nowhere: the texts may be others by now."""
+        del self._ways[shape]
 
 
 class Folding:
     """Of one chunk."""
 
-    def __init__(
-        self, chunk: Chunk, clock: Clock, trials: Trials, layouts: Layouts, stamps: Stamps, flood: Flood
-    ) -> None:
-        self._chunk = chunk
+    def __init__(self, chunk: Chunk, clock: Clock, ways: Ways, stamps: Stamps, flood: Flood) -> None:
+        self._data = chunk.data
+        self._of_kernel = chunk.source == "kernel"
         self._clock = clock
-        self._trials = trials
-        self._layouts = layouts
+        self._ways = ways
         self._stamps = stamps
         self._flood = flood
         self._last_newline = chunk.data.rfind(b"\n")
 
     def takes(self, candidate: Candidate) -> bool:
         """Whether a line is one more of a flood, and counted. If not, it is to be looked at."""
-        source, start, stop = self._chunk.source, candidate.start, candidate.stop
+        start, stop, _, gates = candidate
         is_whole = start > 0 and stop <= self._last_newline
         if not (self._flood.is_on and is_whole and stop - start <= MAX_REMEMBERED_TEXT):
             return False
-        raw = self._chunk.data[start:stop]
+        raw = self._data[start:stop]
         shape = raw.translate(ONE_DIGIT)
-        layout = self._layouts.of(raw, shape, self._clock)
-        if layout is None:
+        way = self._ways.of(raw, shape, gates, self._clock)
+        if way is None:
             return False
+        layout = way.layout
         try:
-            shown = self._trials.under(candidate.gates, source).known(raw[layout.text :], shape[layout.text :])
+            shown = way.texts.of(raw[layout.text :])
         except KeyError:
+            self._ways.forget(shape)
             return False
-        if shown is None or len(shown.found) != 1:
+        if shown is None or shown.one is None:
             return False
-        (found,) = shown.found
-        if found.rule.kind != "signature" or found.rule.is_context:
+        signature, rank_at, gpu_at = shown.one
+        time = None
+        if layout.stamp and (time := self._stamps.times.of(layout.stamp, raw)) is None:
             return False
-        line, time = raw.decode(), None
-        if layout.stamp and (time := time_at(layout.stamp, line, self._clock)) is None:
-            return False
+        line = raw.decode()
         for at in layout.others:
             if written_by_others(line, at):
                 return False
         text = line[layout.text :]
         mono = float(line[layout.mono]) if layout.mono else None
-        rank = line[layout.rank] if layout.rank else found.capture("rank", text)
-        gpu = gpu_of(found, text, None) if source == "kernel" else None
-        self._stamps.know(start, time, mono)
-        when, _ = self._stamps.time_of(start, stop, time, mono)
-        return self._flood.takes(found.rule.id, gpu, when, rank)
+        rank = line[layout.rank] if layout.rank else text[rank_at] if rank_at else None
+        gpu = normalise_pci(text[gpu_at]) if gpu_at and self._of_kernel else None
+        when = self._stamps.learnt(start, stop, time, mono)
+        return self._flood.takes(signature, gpu, when, rank)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from exporter.core import decode
 from exporter.core.digits import ONE_DIGIT
 from exporter.core.model import LogFormat, SourceKind
-from exporter.core.prefixes import Clock, Stamp, job_stamp, time_at
+from exporter.core.prefixes import Clock, Stamp, Times, job_stamp, perhaps_by_others
 
 MAX_REMEMBERED = 1 << 20  # bytes of shapes
 
@@ -49,25 +49,25 @@ class Layouts:
                 told.stamp,
                 slice(*told.mono) if told.mono else None,
                 slice(*told.rank) if told.rank else None,
-                tuple(at for at in told.looked if line[at : at + 1] != b"["),
+                tuple(at for at in told.looked if perhaps_by_others(line.decode(), at)),
             )
             self._remembers(len(shape))
             self._layouts[shape] = layout
             return layout
 
-    def time_of(self, head: bytes, clock: Clock) -> float | None:
+    def time_of(self, head: bytes, clock: Clock, times: Times) -> float | None:
         """The time that a job's line is stamped with which begins like this."""
-        if self._format != "plain" or not head.isascii():
+        if self._format != "plain" or decode.is_rewritten(head):
             return decode.time_of(head, self._format, clock)
         shape = head.translate(ONE_DIGIT)
         try:
             stamp = self._stamps[shape]
         except KeyError:
             self._remembers(len(shape))
-            stamp = self._stamps[shape] = job_stamp(decode.clean(head.decode()))
+            stamp = self._stamps[shape] = job_stamp(head.decode())
         if stamp is None:
             return None
-        time = time_at(stamp, decode.clean(head.decode()), clock)
+        time = times.of(stamp, head)
         return decode.time_of(head, self._format, clock) if time is None else time
 
     def _remembers(self, size: int) -> None:

@@ -16,9 +16,8 @@ from exporter.core import decode
 from exporter.core.catalogue import Catalogue
 from exporter.core.engine import Engine, build
 from exporter.core.flood import Flood
-from exporter.core.folding import Folding
+from exporter.core.folding import Folding, Ways
 from exporter.core.gates import Gate
-from exporter.core.layouts import Layouts
 from exporter.core.lines import Candidate, candidates, following, newlines, pieces
 from exporter.core.logstate import LogState, OpenLine, dump_log_state, load_log_state
 from exporter.core.match import MAX_TEXT, Found, Matcher, facts_of, gpu_of
@@ -77,7 +76,7 @@ class Pipeline:
         self.trials = Trials(self.matcher)
         self._choice = engine
         self._engines: dict[SourceKind, Engine] = {}
-        self._layouts: dict[tuple[LogFormat, SourceKind], Layouts] = {}
+        self._ways: dict[tuple[LogFormat, SourceKind], Ways] = {}
         self._utc_offset = utc_offset
         self._line_bytes = line_bytes
         self._overlap = min(_OVERLAP, line_bytes // 2)
@@ -126,11 +125,11 @@ class Pipeline:
             self._engines[source] = build([*self.matcher.gates[source], *_JOINERS], self._choice)
         return self._engines[source]
 
-    def layouts_of(self, format: LogFormat, source: SourceKind) -> Layouts:  # noqa: A002 (the field's word)
-        """Where the prefixes lie in lines of that kind."""
-        if (format, source) not in self._layouts:
-            self._layouts[format, source] = Layouts(format, source)
-        return self._layouts[format, source]
+    def ways_of(self, format: LogFormat, source: SourceKind) -> Ways:  # noqa: A002 (the field's word)
+        """How lines of that kind are counted in a flood, and where their prefixes lie."""
+        if (format, source) not in self._ways:
+            self._ways[format, source] = Ways(self.trials, format, source)
+        return self._ways[format, source]
 
     def context_of(self, log: str) -> LogContext:
         """What a log has told about its job so far."""
@@ -186,9 +185,9 @@ class _Work:
         if state.open_line and chunk.offset >= state.open_line.offset:
             self.part_offset = state.open_line.offset
             self.shown = set(state.open_line.shown)
-        layouts = pipeline.layouts_of(chunk.format, chunk.source)
-        self.stamps = Stamps(chunk, clock, heads, layouts, pipeline.look_back)
-        self.folding = Folding(chunk, clock, pipeline.trials, layouts, self.stamps, self.flood)
+        ways = pipeline.ways_of(chunk.format, chunk.source)
+        self.stamps = Stamps(chunk, clock, heads, ways.layouts, pipeline.look_back)
+        self.folding = Folding(chunk, clock, ways, self.stamps, self.flood)
         self._newlines = self._counted_to = 0
         self._last_newline = chunk.data.rfind(b"\n")
 

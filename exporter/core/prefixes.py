@@ -113,14 +113,16 @@ _KERNEL_PREFIXES = Prefixes(
 # What a syslog daemon, journalctl or dmesg puts in front of a line that is not the kernel's: any user may write one, with
 # any tag. After a classic stamp, in whatever language, comes a host, then `kernel:` or another's tag. After an ISO stamp
 # the host may be missing (dmesg's own has a comma), so only what looks like `host tag[pid]: ` is another's.
-_BY_OTHERS = re.compile(
+_OTHERS = (
     rf"(?:<\d+>)?[^\W\d]{{3,6}}\.? +\d{{1,2}} \d\d:\d\d:\d\d(?:\.\d+)? (?!{_TAG})\S+ (?!{_TAG})"
     rf"|(?:\d{{4}}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?"
     rf" [\w.-]+ (?!{_TAG})[^\s:\[]+(?:\[\d+\])?: "
     rf"|[^\W\d]{{2,4}}\.? \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \S+ [\w.-]+ (?!{_TAG})"
-    r"|<(?:[89]|[1-9]\d+)>"  # dmesg --raw: facility * 8 + level, and the kernel's facility is 0
-    rf"|(?!kern\b)[a-z]+[0-7]? *:{_LEVEL} *: "  # dmesg --decode
+    rf"|<{{priority}}>|(?!kern\b)[a-z]+{{local}}? *:{_LEVEL} *: "  # dmesg --raw, dmesg --decode
 )
+# A priority is facility * 8 + level, and the kernel's facility is 0; local0 to local7 are no words of the kernel.
+_BY_OTHERS = re.compile(_OTHERS.replace("{priority}", r"(?:[89]|[1-9]\d+)").replace("{local}", "[0-7]"))
+_PERHAPS_BY_OTHERS = re.compile(_OTHERS.replace("{priority}", r"\d+").replace("{local}", r"\d"))  # with other digits
 ISO = Prefix(_ISO)
 _YEAR_SECONDS = 31556952  # the mean Gregorian year
 _LATEST = 4102444800.0  # 2100: no log is from later, and what lies beyond the year 9999 no record could state
@@ -136,7 +138,14 @@ class Clock:
 
 
 Span = tuple[int, int]
-Stamp = tuple[Prefix, int]  # where it begins
+
+
+class Stamp(NamedTuple):
+    """By which prefix a line is stamped, and where that lies: no other character decides what it says."""
+
+    prefix: Prefix
+    start: int
+    stop: int
 
 
 class Told(NamedTuple):
@@ -166,7 +175,7 @@ def told_by_job(text: str, at: int, clock: Clock) -> Told:
             break
         prefix, found = there
         if prefix.stamp and time is None:
-            time, stamp = _time(prefix, found, clock), (prefix, at)
+            time, stamp = _time(prefix, found, clock), Stamp(prefix, *found.span())
             impossible = impossible or time is None
         if prefix.rank:
             rank = found.span("rank")
@@ -189,7 +198,7 @@ def told_by_kernel(text: str, clock: Clock) -> Told:
             break
         prefix, found = there
         if time is None and _stamps(prefix, found):
-            time, stamp = _time(prefix, found, clock), (prefix, at)
+            time, stamp = _time(prefix, found, clock), Stamp(prefix, *found.span())
             impossible = impossible or time is None
         if prefix.mono and found["mono"]:
             mono = found.span("mono")
@@ -209,11 +218,32 @@ def written_by_others(text: str, at: int = 0) -> bool:
     return text[at : at + 1] != "[" and bool(_BY_OTHERS.match(text, at))
 
 
-def time_at(stamp: Stamp, text: str, clock: Clock) -> float | None:
-    """What a stamp says there, whatever else it said where it was found; None if it is no time."""
-    prefix, at = stamp
+def perhaps_by_others(text: str, at: int) -> bool:
+    """Whether a line in which only digits differ may say that."""
+    return text[at : at + 1] != "[" and bool(_PERHAPS_BY_OTHERS.match(text, at))
+
+
+def time_by(prefix: Prefix, text: str, at: int, clock: Clock) -> float | None:
+    """What a prefix that stamps lines says there; None if it is not there or no time."""
     found = prefix.match(text, at)
     return _time(prefix, found, clock) if found else None
+
+
+class Times:
+    """What stamps say under one clock. Those of a second are mostly one and the same."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._said: dict[tuple[Prefix, bytes], float | None] = {}
+
+    def of(self, stamp: Stamp, line: bytes) -> float | None:
+        """The time that an ASCII line states, of the shape that the stamp was found in; None if it is no time."""
+        key = stamp.prefix, line[stamp.start : stamp.stop]
+        try:
+            return self._said[key]
+        except KeyError:
+            said = self._said[key] = time_by(stamp.prefix, line.decode(), stamp.start, self._clock)
+            return said
 
 
 def job_stamp(text: str) -> Stamp | None:
@@ -225,7 +255,7 @@ def job_stamp(text: str) -> Stamp | None:
             break
         prefix, found = there
         if prefix.stamp:
-            return prefix, at
+            return Stamp(prefix, *found.span())
         at = found.end()
     return None
 

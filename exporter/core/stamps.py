@@ -9,7 +9,7 @@ from typing import Literal
 from exporter.core import decode
 from exporter.core.layouts import Layouts
 from exporter.core.model import Chunk
-from exporter.core.prefixes import Clock
+from exporter.core.prefixes import Clock, Times
 
 Stamp = tuple[float, Literal["log", "observed"]]
 
@@ -30,6 +30,7 @@ class Stamps:
         self._layouts = layouts
         self._chunk = chunk
         self._clock = clock
+        self.times = Times(clock)
         self._heads = heads
         # By where a line of the chunk begins: its own, and the nearest with how many lines before it stands.
         self._known: dict[int, Stamp | None] = {}
@@ -38,6 +39,11 @@ class Stamps:
     def know(self, start: int, time: float | None, mono: float | None) -> None:
         """The line that begins there has been decoded, and states these times."""
         self._known[start] = _stamp(time, mono)
+
+    def learnt(self, start: int, stop: int, time: float | None, mono: float | None) -> float:
+        """Both at once, for a line that was looked at as a whole: its time."""
+        stamp = self._known[start] = _stamp(time, mono)
+        return stamp[0] if stamp else self.time_of(start, stop, None, None)[0]
 
     def time_of(self, start: int, stop: int, time: float | None, mono: float | None) -> Stamp:
         """When what the line chunk[start:stop] tells happened, given the times that a record of it states."""
@@ -81,7 +87,7 @@ class Stamps:
         if chunk.source == "kernel":
             record = decode.decode(head, chunk.format, chunk.source, self._clock)
             return _stamp(record.time, record.mono)
-        return _stamp(self._layouts.time_of(head, self._clock), None)
+        return _stamp(self._layouts.time_of(head, self._clock, self.times), None)
 
 
 def _stamp(time: float | None, mono: float | None) -> Stamp | None:

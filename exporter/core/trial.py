@@ -31,6 +31,15 @@ class Shown(NamedTuple):
     echo: bool
     unknown_crash: bool
     block: str | None = None
+    one: One | None = None
+
+
+class One(NamedTuple):
+    """The one signature that a line shows and nothing else: all that counts it. Its captures lie there in the text."""
+
+    signature: str
+    rank: slice | None
+    gpu: slice | None
 
 
 class Trials:
@@ -78,11 +87,18 @@ class Trials:
         self._characters = 0
 
 
-class _Texts(NamedTuple):
-    """Texts of one shape: what patterns see of their digits, and what each kind of them shows."""
+class Texts(NamedTuple):
+    """ASCII texts of one shape: what patterns see of their digits, and what each kind of them shows: None if only the
+    lines behind it tell.
+    """
 
+    table: bytes | None
     looked_at: Callable[[bytes], Hashable]
     shown: dict[Hashable, Shown | None]
+
+    def of(self, text: bytes) -> Shown | None:
+        """Raises KeyError where it is not known."""
+        return self.shown[self.looked_at(text.translate(self.table))]
 
 
 class Trial:
@@ -103,8 +119,7 @@ class Trial:
         echoes = trials.matcher.echo_patterns if source == "job" else []
         self._patterns = [*(one.pattern for rule in rules for one in (*rule.patterns, *rule.unless)), *echoes]
         self._alike: Alike | None = None
-        self._table: bytes | None = None
-        self._seen: dict[bytes, _Texts] = {}
+        self._seen: dict[bytes, Texts] = {}
         self._asked = 0
 
     def shown(self, text: str, behind: Callable[[], Sequence[str]]) -> Shown:
@@ -123,33 +138,30 @@ class Trial:
         raw = text.encode()
         shape = raw.translate(ONE_DIGIT) + (b"\n" if lines else b"")
         try:
-            known = self.known(raw, shape)
+            known = self._seen[shape].of(raw)
         except KeyError:
             known, in_time = self._judged(text, lines)
             if in_time:
-                self._remember(raw, shape, known and known._replace(block=None))
+                self._remember(raw, shape, known and known._replace(block=None, one=_one(known)))
             return known
         return known._replace(block=text) if lines and known else known
 
-    def known(self, text: bytes, shape: bytes) -> Shown | None:
-        """What an ASCII text of that shape is known to show; None if only the lines behind it tell.
-
-        Raises KeyError where it is not known.
-        """
-        looked_at, shown = self._seen[shape]
-        return shown[looked_at(text.translate(self._table))]
+    def texts(self, shape: bytes) -> Texts | None:
+        """What texts of a shape are known to show, as long as any is."""
+        return self._seen.get(shape)
 
     def _remember(self, text: bytes, shape: bytes, known: Shown | None) -> None:
         self._asked += 1
         if self._asked == WORTH_EXCHANGING and (alike := exchangeable(self._patterns)):
             self.forget()
-            self._alike, self._table = alike, alike.table
+            self._alike = alike
         self._trials.remembers(len(text))
         if shape not in self._seen:
             self._trials.remembers(len(shape))
-            self._seen[shape] = _Texts(self._alike.looked_at(shape) if self._alike else bytes, {})
-        looked_at, shown = self._seen[shape]
-        shown[looked_at(text.translate(self._table))] = known
+            looked_at = self._alike.looked_at(shape) if self._alike else bytes
+            self._seen[shape] = Texts(self._alike.table if self._alike else None, looked_at, {})
+        texts = self._seen[shape]
+        texts.shown[texts.looked_at(text.translate(texts.table))] = known
 
     def forget(self) -> None:
         """Remember nothing."""
@@ -185,6 +197,18 @@ class Trial:
         return self._trials.matcher.echo_timeouts.total() + sum(
             rules.timeouts for _, rules in (*self._known, *self._shapes)
         )
+
+
+def _one(shown: Shown) -> One | None:
+    if len(shown.found) != 1:
+        return None
+    (found,) = shown.found
+    if found.rule.kind != "signature" or found.rule.is_context:
+        return None
+    lies = {name: None if constant else slice(start, stop) for name, constant, start, stop in reversed(found.groups)}
+    if not all(lies.get(name, True) for name in ("rank", "gpu")):
+        return None  # it says so by its name alone
+    return One(found.rule.id, lies.get("rank"), lies.get("gpu"))
 
 
 def _tried(spans: Iterable[tuple[int, _Rules]], text: str, lines: Sequence[str]) -> tuple[Found, ...] | None:
