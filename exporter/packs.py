@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from exporter.core import catalogue
@@ -12,7 +10,8 @@ from exporter.core.catalogue import Catalogue, Compiled, Loaded
 from exporter.core.problems import InvalidInput, Problem
 
 COMPILED = "_signatures.json"  # made when the wheel is built; a checkout reads its YAML
-_CHECKOUT = Path(__file__).resolve().parent.parent / "signatures"
+_PACKAGE = Path(__file__).resolve().parent
+_PACKAGED, _CHECKOUT = _PACKAGE / "_signatures", _PACKAGE.parent / "signatures"
 
 
 def load(dirs: Sequence[Path] = (), *, disable: Sequence[str] = (), whole: bool = False) -> Catalogue:
@@ -42,9 +41,9 @@ def load_texts(places: Sequence[Path] = ()) -> Loaded:
 
 def builtin() -> list[tuple[str, str]]:
     """(name, text) of each pack that comes with the package: from the wheel, or from the checkout beside it."""
-    packaged = _packaged()
-    root: Traversable = packaged if packaged.is_dir() else _CHECKOUT
-    return sorted(_walk(root, "builtin/" if packaged.is_dir() else "signatures/"))
+    is_packaged = _PACKAGED.is_dir()
+    root, name = (_PACKAGED, "builtin") if is_packaged else (_CHECKOUT, "signatures")
+    return sorted((f"{name}/{path.relative_to(root)}", path.read_text("utf-8")) for path in root.rglob("*.yaml"))
 
 
 def existing(names: Iterable[str]) -> list[Path]:
@@ -62,7 +61,7 @@ def of_site(places: Iterable[Path]) -> list[tuple[str, str]]:
     problems: list[Problem] = []
     for place in places:
         for path in sorted(_files_in(place)) if place.is_dir() else [place] if place.exists() else []:
-            if path.resolve().is_relative_to(_CHECKOUT) and not _packaged().is_dir():
+            if path.resolve().is_relative_to(_CHECKOUT) and not _PACKAGED.is_dir():
                 continue  # the checkout's own: among the built-in ones already
             try:
                 texts.append((str(path), path.read_text(encoding="utf-8")))
@@ -82,20 +81,6 @@ def _files_in(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _packaged() -> Traversable:
-    return files("exporter") / "_signatures"
-
-
 def _compiled() -> Compiled | None:
-    packaged = files("exporter") / COMPILED
-    return catalogue.load_compiled(packaged.read_text(encoding="utf-8")) if packaged.is_file() else None
-
-
-def _walk(folder: Traversable, prefix: str) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            found += _walk(entry, f"{prefix}{entry.name}/")
-        elif entry.name.endswith(".yaml"):
-            found.append((f"{prefix}{entry.name}", entry.read_text(encoding="utf-8")))
-    return found
+    packaged = _PACKAGE / COMPILED
+    return catalogue.load_compiled(packaged.read_text("utf-8")) if packaged.is_file() else None

@@ -9,22 +9,23 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from exporter.core.casebook import Casebook
 from exporter.core.catalogue import Catalogue
 from exporter.core.model import Diagnosis, Incident
 from exporter.core.pipeline import Pipeline
-from exporter.scan.batches import Pace, batched, items_of
-from exporter.scan.dispatch import Dispatch
 from exporter.scan.engines.base import Engine, Unusable
-from exporter.scan.engines.local import Local
 from exporter.scan.plan import Unread
 from exporter.scan.reader import STDIN
 from exporter.scan.resume import COUNTS, CannotResume, Stopped
 from exporter.scan.spans import lines_before, span_from
-from exporter.scan.stitch import Place, Stitched, stitched
+from exporter.scan.stitch import Place, Stitched
 from exporter.scan.stop import Stop
-from exporter.scan.work import WINDOW_SECONDS, EngineChoice, Item, Log, Recipe, Scanned, pipeline_of, scan_one
+from exporter.scan.work import WINDOW_SECONDS, EngineChoice, Item, Log, pipeline_of, scan_one
+
+if TYPE_CHECKING:
+    from exporter.scan.by_workers import ByWorkers
 
 Progress = Callable[[str, int], None]
 
@@ -107,12 +108,13 @@ def scan(
 
     with Stop() as stop:
         items = _items(_found(logs, stop), read)
-        readers: _Here | _ByWorkers
+        readers: _Here | ByWorkers
         if workers == 1:
             readers = _Here(pipeline_of(catalogue, engine, -time.timezone), now, stop, progress)
         else:
-            by = Local(workers) if isinstance(workers, int) else workers
-            readers = _ByWorkers(by, catalogue, engine, now, stop, progress)
+            from exporter.scan.by_workers import ByWorkers  # multiprocessing takes 10 ms to import
+
+            readers = ByWorkers(workers, catalogue, engine, now, stop, progress)
         with closing(readers.read(items)) as results:
             try:
                 for one in results:
@@ -192,38 +194,3 @@ class _Here:
             )
             yield Stitched(scanned, read)
             self.progress(path, 0)
-
-
-class _ByWorkers:
-    """An engine's workers read logs, and parts of large ones."""
-
-    def __init__(
-        self, engine: Engine, catalogue: Catalogue, choice: EngineChoice, now: float, stop: Stop, progress: Progress
-    ) -> None:
-        self._engine = engine
-        self._progress = progress
-        self._stop = stop
-        self._pace = Pace(engine.batch_bytes, engine.batch_seconds)
-
-        def here(item: Item) -> Scanned:
-            return scan_one(item, pipeline_of(catalogue, choice, -time.timezone), now, stop=stop)
-
-        recipe = Recipe.of(catalogue, choice, now, name_host=engine.remote)
-        self._dispatch = Dispatch(engine, recipe, here, self._pace.learn, stop)
-
-    @property
-    def reading(self) -> str:
-        return self._dispatch.reading
-
-    def read(self, items: Iterator[Item]) -> Generator[Stitched]:
-        finished = False
-        try:
-            batches = batched(items_of(items, self._engine.span_bytes), self._pace.wanted)
-            for one in stitched(self._dispatch.results(batches), self._dispatch.again):
-                yield one
-                self._progress(one.scanned.path, one.scanned.bytes)
-                if one.ended:
-                    self._progress(one.scanned.path, 0)
-            finished = True
-        finally:
-            self._engine.close(at_once=not finished)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from exporter.scan.work import Done, Item, Recipe
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 
 class Unusable(OSError):
