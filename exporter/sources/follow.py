@@ -288,6 +288,8 @@ class Follower:
         if log.unseen:
             reason = "truncated_unread" if log.position.file == NOWHERE else "gone_unread"
             self._access.refusals.count(log.position.path, reason)
+        elif log.never_seen:
+            self._access.refusals.count(log.position.path, "gone_while_down")
         self._register.release(log)
         log.over = True
 

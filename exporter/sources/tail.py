@@ -143,6 +143,11 @@ class Log:
         return self.unread > 0 and self.quiet_at < max(self.size, self.looked_to)
 
     @property
+    def never_seen(self) -> bool:
+        """Whether this process has yet to look at its file."""
+        return self.touched == 0
+
+    @property
     def lag(self) -> int:
         """Bytes that the pipeline has not looked at and has not been handed."""
         if not self.unseen:

@@ -489,3 +489,20 @@ def test_logrotate_itself(node: Node, log: Path, how: str) -> None:
         write(log, lines(100 + number))
         node.poll()
     assert node.settle().seen == [*range(8), *range(101, 108)]
+
+
+def test_a_log_that_went_while_nobody_looked_is_counted(tmp_path: Path) -> None:
+    """Whether more was written to it nobody can tell; what it told is kept."""
+    (tmp_path / "elsewhere").mkdir()
+    logs = [tmp_path / f"{name}.log" for name in "ab"]
+    for number, log in enumerate(logs):
+        write(log, lines(number))
+    node = Node(tmp_path / "*.log").settle()
+    node.commit().close()
+    write(logs[0], lines(2))
+    logs[0].rename(tmp_path / "elsewhere/a.log")
+    assert node.restart().settle().seen == [0, 1]
+    assert node.stats.dropped == {"gone_while_down": 1}
+    logs[1].unlink()
+    assert node.settle().seen == [0, 1]
+    assert node.stats.dropped == {"gone_while_down": 1}  # it was read to its end
