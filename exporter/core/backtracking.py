@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from exporter.core.patterns import REPEATS, inside, parse, sre
@@ -128,7 +129,7 @@ class _Loop:
             return _Part(first, last, any(part.empty for part in parts))
         if op in (sre.AT, sre.ASSERT, sre.ASSERT_NOT):
             return _Part()
-        self.classes.append(_class_of(op, arg, flags))
+        self.classes.append(characters(op, arg, flags))
         self.follow.append([])
         return _Part((len(self.classes) - 1,), (len(self.classes) - 1,), empty=False)
 
@@ -149,18 +150,18 @@ class _Loop:
         return self._then(must_come, may_come)
 
 
-def _class_of(op: Any, arg: Any, flags: int) -> Class:
+def characters(op: Any, arg: Any, flags: int) -> Class:
     """The characters that a node of one character reads."""
     if op is sre.IN:
         negated = (sre.NEGATE, None) in arg
         members = frozenset[str]().union(
-            *(_class_of(kind, what, flags) for kind, what in arg if kind is not sre.NEGATE)
+            *(characters(kind, what, flags) for kind, what in arg if kind is not sre.NEGATE)
         )
         return frozenset(_CHARACTERS) - members if negated else members
     if op is sre.NOT_LITERAL:
-        return frozenset(_CHARACTERS) - _class_of(sre.LITERAL, arg, flags)
+        return frozenset(_CHARACTERS) - characters(sre.LITERAL, arg, flags)
     if op is sre.CATEGORY:
-        return frozenset(c for c in _CHARACTERS if re.match(_CATEGORIES[arg], c))
+        return _of_category(arg)
     if op is sre.LITERAL:
         return _either_case(frozenset([chr(arg) if arg < 128 else "é"]), flags)
     if op is sre.RANGE:
@@ -168,6 +169,11 @@ def _class_of(op: Any, arg: Any, flags: int) -> Class:
         return _either_case(frozenset(c for c in _CHARACTERS if low <= ord(c) <= high), flags)
     newline = frozenset() if flags & re.DOTALL else frozenset("\n")
     return frozenset(_CHARACTERS) - newline  # any character, or what a group has read before
+
+
+@lru_cache
+def _of_category(category: Any) -> Class:
+    return frozenset(c for c in _CHARACTERS if re.match(_CATEGORIES[category], c))
 
 
 def _either_case(characters: Class, flags: int) -> Class:

@@ -17,7 +17,7 @@ from exporter.core.prefixes import ISO, Clock, Stamp, Told, job_stamp, possible,
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _NULS = re.compile(r"\x00+")
-_CRI = re.compile(r"(?P<time>\d{4}-\d\d-\d\dT\S+) (?P<stream>stdout|stderr) (?P<part>[FP])(?::\S+)?(?: |$)")
+CRI = re.compile(r"(?P<time>\d{4}-\d\d-\d\dT\S+) (?P<stream>stdout|stderr) (?P<part>[FP])(?::\S+)?(?: |$)")
 
 
 class Part(NamedTuple):
@@ -59,7 +59,7 @@ def told_by(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> 
     text = raw.decode()
     if format == "plain":
         return told_by_kernel(text, clock) if source == "kernel" else told_by_job(text, 0, clock)
-    found = _CRI.match(text)
+    found = CRI.match(text)
     if not found or found["part"] == "P":
         return None
     told = told_by_job(text, found.end(), clock)
@@ -99,7 +99,7 @@ def is_kmsg(raw: bytes) -> bool:
 def cri_part(raw: bytes, clock: Clock) -> Part:
     """A line of the Container Runtime Interface's log: `time stream P|F text`."""
     text = _text(raw)
-    found = _CRI.match(text)
+    found = CRI.match(text)
     if not found:
         return Part(text, None)
     return Part(text[found.end() :], time_by(ISO, text, 0, clock), found["stream"], found["part"] == "P")

@@ -24,11 +24,16 @@ class Expression:
         self._needs = known
         self._compiled: regex.Pattern[str] | None = None
 
-    def find(self, text: str) -> regex.Match[str] | None:
-        """Where the pattern is first found. Raises TimeoutError."""
+    @property
+    def needs(self) -> Needs:
+        """What a text must hold."""
         if self._needs is None:
             self._needs = needs(self.pattern)
-        sets, ignore_case = self._needs
+        return self._needs
+
+    def find(self, text: str) -> regex.Match[str] | None:
+        """Where the pattern is first found. Raises TimeoutError."""
+        sets, ignore_case = self._needs or self.needs
         if ignore_case:
             if not text.isascii():  # letters beyond ASCII equal ASCII ones, which lower() does not know
                 return self._search(text)

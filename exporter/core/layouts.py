@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from exporter.core import decode
+from exporter.core import decode, prefixes
+from exporter.core.addresses import first_address, look_into
 from exporter.core.digits import ONE_DIGIT
+from exporter.core.expression import Expression
 from exporter.core.model import LogFormat, SourceKind
 from exporter.core.prefixes import Clock, Stamp, Times, job_stamp, perhaps_by_others
 
@@ -54,6 +56,13 @@ class Layouts:
             self._remembers(len(shape))
             self._layouts[shape] = layout
             return layout
+
+    def is_of_all(self, line: bytes, layout: Layout) -> bool:
+        """Whether a layout is that of all lines that differ from this one in addresses alone."""
+        carrier = [decode.CRI.pattern] if self._format == "cri" else []
+        patterns = map(Expression, [*prefixes.PATTERNS[self._source], *carrier])
+        text = line.decode()
+        return first_address(line) >= layout.text and not look_into(patterns, text, range(layout.text + 1))
 
     def time_of(self, head: bytes, clock: Clock, times: Times) -> float | None:
         """The time that a job's line is stamped with which begins like this."""

@@ -30,11 +30,10 @@ _TEMPLATE = re.compile(r"\{(\w+)(?:\|(minor|lower))?\}")
 # What the kernel puts before what it says: `amdgpu 0000:c1:00.0: [drm:fn [amdgpu]] *ERROR* `, `EDAC sbridge MC0: `. More
 # words than these tell of something, and may go on with what a user chose: the name of a cgroup, of a file that crashed
 # (`a.out[42]: segfault at 0 ip … in NAME`), of an option to mount. So may what stands behind a newline in a record.
-_LEAD = re.compile(
-    r"[^\w\n]{0,16}"  # `---[ `, or what a serial line made of bytes
+LEAD = re.compile(
+    r"(?x)[^\w\n]{0,16}"  # `---[ `, or what a serial line made of bytes
     r"(?:Kernel\ panic\ -\ not\ syncing:\ | [\w.-]+\ (?:[\w.-]+\ (?=[\w.-]+:))?)?"
-    r"(?:[\w.()-]+:\ ? | (?:\{\d+\})?\[[^]]{1,64}\]{1,2}:?\ | \*ERROR\*\ )*",
-    re.VERBOSE,
+    r"(?:[\w.()-]+:\ ? | (?:\{\d+\})?\[[^]]{1,64}\]{1,2}:?\ | \*ERROR\*\ )*"
 )
 
 
@@ -106,7 +105,7 @@ class Matcher:
             (echo.id, expression) for echo in catalogue.echoes for expression in catalogue.expressions(echo.patterns)
         )
         self._all_echoes = [(name, expression.pattern) for name, expression in self._echoes]
-        self.echo_patterns = [pattern for _, pattern in self._all_echoes]
+        self.echo_expressions = [expression for _, expression in self._echoes]
         self.echo_timeouts: Counter[str] = Counter()  # by the echo's id
         self._slow_echoes: Counter[str] = Counter()  # by pattern
         under: dict[SourceKind, defaultdict[Gate, list[Rule]]] = {"job": defaultdict(list), "kernel": defaultdict(list)}
@@ -206,7 +205,7 @@ def search(rule: Rule, text: str, source: SourceKind) -> tuple[Outcome, str, Fou
             found = pattern.find(text)
             if not found:
                 continue
-            if not anywhere and not _LEAD.fullmatch(text, 0, found.start()):
+            if not anywhere and not LEAD.fullmatch(text, 0, found.start()):
                 amid = pattern.pattern
                 continue
             for excuse in rule.unless:

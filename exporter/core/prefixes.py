@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from exporter.core.model import SourceKind
+
 MAX_PREFIXES = 6  # srun -l, torchrun, GitHub Actions, compose and a time stamp at once: five, seen in CI logs
 _MONTHS = {
     m: i for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)
@@ -54,6 +56,11 @@ class Prefixes:
             initial: tuple(prefix for initials, prefix in compiled if initial in initials)
             for initial in map(chr, range(128))
         }
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """What they are searched by."""
+        return tuple(prefix.pattern for prefix in self._all)
 
     def match(self, text: str, at: int) -> tuple[Prefix, re.Match[str]] | None:
         """The first prefix that a text goes on with at a place."""
@@ -124,6 +131,11 @@ _OTHERS = (
 _BY_OTHERS = re.compile(_OTHERS.replace("{priority}", r"(?:[89]|[1-9]\d+)").replace("{local}", "[0-7]"))
 _PERHAPS_BY_OTHERS = re.compile(_OTHERS.replace("{priority}", r"\d+").replace("{local}", r"\d"))  # with other digits
 ISO = Prefix(_ISO)
+# All that decides what a line's prefixes are.
+PATTERNS: Mapping[SourceKind, tuple[str, ...]] = {
+    "job": _JOB_PREFIXES.patterns,
+    "kernel": (*_KERNEL_PREFIXES.patterns, _BY_OTHERS.pattern, _PERHAPS_BY_OTHERS.pattern),
+}
 _YEAR_SECONDS = 31556952  # the mean Gregorian year
 _LATEST = 4102444800.0  # 2100: no log is from later, and what lies beyond the year 9999 no record could state
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
+from exporter.core.addresses import decide, look_into
 from exporter.core.digits import ONE_DIGIT, Alike, exchangeable
-from exporter.core.match import Found, Matcher, Rule, search
+from exporter.core.match import LEAD, Found, Matcher, Rule, search
 from exporter.core.model import SourceKind
 
 MAX_TRIALS = 512  # sets of gates that occur together in a line; a log of all built-in examples has 400
@@ -32,6 +33,10 @@ class Shown(NamedTuple):
     unknown_crash: bool
     block: str | None = None
     one: One | None = None
+
+    @property
+    def nothing(self) -> bool:
+        return not (self.found or self.echo or self.unknown_crash)
 
 
 class One(NamedTuple):
@@ -107,6 +112,7 @@ class Trial:
     def __init__(self, rules: Sequence[Rule], trials: Trials, source: SourceKind) -> None:
         self.lines = max((rule.lines for rule in rules), default=0)
         self._trials = trials
+        self._source: SourceKind = source
         self._echo = trials.matcher.echo if source == "job" else None
         outranking = frozenset(winner for rule in rules for winner in rule.yields_to)
         self._known, self._shapes = (
@@ -116,8 +122,8 @@ class Trial:
             ]
             for of_kind in ([r for r in rules if r.kind != "shape"], [r for r in rules if r.kind == "shape"])
         )
-        echoes = trials.matcher.echo_patterns if source == "job" else []
-        self._patterns = [*(one.pattern for rule in rules for one in (*rule.patterns, *rule.unless)), *echoes]
+        echoes = trials.matcher.echo_expressions if source == "job" else []
+        self._expressions = [*(one for rule in rules for one in (*rule.patterns, *rule.unless)), *echoes]
         self._alike: Alike | None = None
         self._seen: dict[bytes, Texts] = {}
         self._asked = 0
@@ -150,9 +156,20 @@ class Trial:
         """What texts of a shape are known to show, as long as any is."""
         return self._seen.get(shape)
 
+    def learn(self, text: str, shape: bytes) -> None:
+        """Remember what all texts show that differ from one in addresses alone, and in digits that no pattern tells apart."""
+        if self._alike is None:
+            return
+        shown: Shown | None = Shown((), echo=True, unknown_crash=False)  # nobody knows
+        if not look_into(self._expressions, text) and not (self._source == "kernel" and decide(LEAD.pattern, text)):
+            judged, in_time = self._judged(text, ())
+            if in_time:
+                shown = judged and judged._replace(one=_one(judged))
+        self._remember(text.encode(), shape, shown)
+
     def _remember(self, text: bytes, shape: bytes, known: Shown | None) -> None:
         self._asked += 1
-        if self._asked == WORTH_EXCHANGING and (alike := exchangeable(self._patterns)):
+        if self._asked == WORTH_EXCHANGING and (alike := exchangeable(one.pattern for one in self._expressions)):
             self.forget()
             self._alike = alike
         self._trials.remembers(len(text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Literal, NamedTuple
 from unittest.mock import patch
 
@@ -10,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.core import folding, prefixes, trial
 from exporter.core import pipeline as pipelines
-from exporter.core import prefixes, trial
 from exporter.core.digits import exchangeable
 from exporter.core.folding import Folding
 from exporter.core.incidents import condense
@@ -27,6 +28,8 @@ signatures:
   - {id: page_fault, sources: [job, kernel], patterns: ['Xid \((?P<gpu>PCI:[\w:]+)\): 31, ']}
   - {id: aborted, patterns: ['(?:rank (?P<rank>\d+): )?Queue 0x[0-9a-f]+ aborting'], unless: ['code 7']}
   - {id: aborted_so, lines: 2, patterns: ['Queue 0x[0-9a-f]+ aborting\n  because']}
+  - {id: fault, sources: [job, kernel], patterns: ['fault at 0x[0-9a-f]+_[0-9a-f]+ of (?P<gpu>\S+)', 'fault at 0xbad']}
+  - {id: dropped, patterns: ['dropped 0x[0-9a-f]+ ']}
 echoes:
   - {id: quoted, patterns: ['^\+ echo ']}
 """)
@@ -37,11 +40,12 @@ KERNEL_PREFIXES = ["[  123.456789] ", "[12345.678901] ", "<6>[  123.456789] ", "
                    "2026-11-21T01:02:03 node7 kernel: [ 12.345678] ", "Nov 21 01:02:03 node7 me[12]: ", "<14>", ""]  # fmt: skip
 TEXTS = ["NVRM: Xid (PCI:0000:3b:00): 79, pid=1234", "NVRM: Xid (PCI:0000:3b:00): 31, pid=12", "Queue 0x7f23 aborting",
          "rank 3: Queue 0x7f23 aborting with code 12", "Queue 0x7f23 aborting, code 7", "+ echo Queue 0x7f23 aborting",
-         "loss 0.1234", "  because", "Queue 0x7f23 aborting\r 12 %"]  # fmt: skip
+         "loss 0.1234", "  because", "fault at 0x7f3a_12ab of 0xbad", "fault at 0xbad", "dropped 0x7f ",
+         "Queue 0x7f23 aborting\r 12 %"]  # fmt: skip
 LINES = st.lists(
     st.tuples(
         st.integers(0, 9),
-        st.integers(0, 8),
+        st.integers(0, len(TEXTS) - 1),
         st.sampled_from([1, 2, 6 * KEPT_MATCHES]),
         st.sampled_from([0.0, 0.01, 0.05, 0.3]),
     ),
@@ -60,6 +64,7 @@ class Read(NamedTuple):
     echoes: int
 
 
+@patch.object(folding, "WORTH_LEARNING", 2)
 @patch.object(trial, "WORTH_EXCHANGING", 2)
 @given(
     LINES,
@@ -79,6 +84,7 @@ def test_a_flood_shows_the_same_whether_it_is_folded_by_shape_or_not(
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234"
 
 
+@patch.object(folding, "WORTH_LEARNING", 2)
 @patch.object(trial, "WORTH_EXCHANGING", 2)
 @pytest.mark.parametrize(
     ("kind", "often", "other"),
@@ -138,9 +144,10 @@ def _compare(log: bytes, kind: Kind, cuts: list[int]) -> None:
     assert condense(folded.matches, WINDOW) == condense(whole.matches, WINDOW)
 
 
-@patch.object(trial, "WORTH_EXCHANGING", 2)
-def test_of_a_flood_few_lines_are_looked_at() -> None:
-    looked_at = []
+@pytest.mark.parametrize("text", ["NVRM: Xid (PCI:0000:3b:00): 79, pid={n}", "Xid ({n}): none",
+    "dropped 0x7f{address:06x} of 0x{address:04x} at {n}"])  # fmt: skip
+def test_of_a_flood_few_lines_are_looked_at(text: str) -> None:
+    looked_at, dice = [], random.Random(1)
     look = pipelines._Work._matches
 
     def counted(work: pipelines._Work, candidate: Candidate, *, may_wait: bool) -> bool:
@@ -148,25 +155,34 @@ def test_of_a_flood_few_lines_are_looked_at() -> None:
         return look(work, candidate, may_wait=may_wait)
 
     lines = [
-        f"[rank{n % 8}]: 2026-11-21 01:02:0{n // 300} NVRM: Xid (PCI:0000:3b:00): 79, pid={n}" for n in range(1000)
+        f"[rank{n % 8}]: 2026-11-21 01:02:0{n // 300} {text.format(n=n, address=dice.randrange(1 << 16))}\n"
+        for n in range(3000)
     ]
-    log = "\n".join([*lines, ""])
+    log = "".join(lines).encode()
     with patch.object(pipelines._Work, "_matches", counted):
-        matches = _read(log.encode(), "job", []).matches
-    assert sum(match.lines for match in matches) == 1000
-    assert len(looked_at) < 3 * KEPT_MATCHES
+        matches = _read(log, "job", []).matches
+    assert sum(match.lines for match in matches) == (3000 if matches else 0)
+    assert matches or "none" in text
+    assert len(looked_at) < 500  # most of them to see what digits and addresses are worth
+    _compare(log, "job", [])
 
 
 def _flood(kind: Kind, prefix: int, text: int, often: int, exchanged: float, dice: random.Random) -> str:
-    """Lines in which only digits differ. `exchanged`: how many of them, as a share."""
+    """Lines in which only digits differ, and those of addresses. `exchanged`: how many of them, as a share."""
     prefixes = KERNEL_PREFIXES if kind == "kernel" else JOB_PREFIXES
     line = prefixes[prefix % len(prefixes)] + TEXTS[text]
     if kind == "container":
         line = f"2026-11-21T01:02:03.{dice.randrange(10):09}Z stderr {dice.choice('FFFP')} {line}"
-    return "".join(
-        "".join(dice.choice("0123456789") if c.isdigit() and dice.random() < exchanged else c for c in line) + "\n"
-        for _ in range(often)
-    )
+
+    def other() -> str:
+        digits = "".join(dice.choice("0123456789") if c.isdigit() and dice.random() < exchanged else c for c in line)
+        return re.sub(r"(?<=0x)[0-9a-f]+", lambda found: _address(found[0], exchanged, dice), digits)
+
+    return "".join(other() + "\n" for _ in range(often))
+
+
+def _address(address: str, exchanged: float, dice: random.Random) -> str:
+    return "".join(dice.choice("0123456789abcdef") if dice.random() < exchanged else c for c in address)
 
 
 def _read(log: bytes, kind: Kind, cuts: list[int]) -> Read:
