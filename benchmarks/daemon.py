@@ -24,7 +24,7 @@ from typing import Self
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # so that this file runs by itself, too
 
-from benchmarks.logs import CRASH, Log
+from benchmarks.logs import Log, crash
 from benchmarks.programs import GPUFAULT
 
 IDLE_FILES = (100, 2_000, 20_000)
@@ -160,7 +160,7 @@ def latency(watch: str, how: str) -> str:
                     time.sleep(dice.expovariate(LINES_PER_SECOND))
                     with dice.choice(paths).open("a") as out:
                         written.append(time.monotonic())
-                        out.write(f"{CRASH.format(n=1)}\n")
+                        out.write(f"{crash(1, dice)}\n")
 
             writer = threading.Thread(target=write)
             writer.start()

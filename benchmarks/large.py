@@ -6,11 +6,12 @@ Disks are spared: the hundred logs are links to one, the million to a few, and t
 from __future__ import annotations
 
 import os
+import random
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.logs import CRASH, FOLDER, Log
+from benchmarks.logs import FOLDER, Log, crash
 from benchmarks.programs import GPUFAULT, Run, run
 
 TITLE = "## Much to read"
@@ -73,8 +74,8 @@ def small_seeds() -> list[Path]:
     seeds = [folder / f"{number}.log" for number in range(SEEDS)]
     for number, seed in enumerate(seeds):
         lines = [f"2026-11-21 01:02:03 INFO train.py:412 step {number + line} loss 2.25" for line in range(SMALL_LINES)]
-        crash = [CRASH.format(n=number)] if seed is seeds[-1] else []
-        seed.write_text("".join(f"{line}\n" for line in lines + crash))
+        crashes = [crash(number, random.Random(number))] if seed is seeds[-1] else []
+        seed.write_text("".join(f"{line}\n" for line in lines + crashes))
     return seeds
 
 

@@ -10,12 +10,18 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent / ".bench"
 
-CRASH = (
-    ":0:rocdevice.cpp            :2984: {n} us: [pid:196431 tid:0x7f2301dff640] Callback: Queue 0x7f2301400000 aborting"
+_CRASH = (
+    ":0:rocdevice.cpp            :2984: {n} us: [pid:196431 tid:0x{tid:012x}] Callback: Queue 0x{queue:012x} aborting"
     " with error : HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION: The agent attempted to access memory beyond the largest"
     " legal address. code: 0x29"
 )
 _XID = "[{n:>5}.123456] NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."
+
+
+def crash(number: int, dice: random.Random) -> str:
+    """A line of an AMD runtime's abort, with addresses of its own."""
+    tid, queue = (dice.randrange(0x7F0000000000, 0x800000000000) for _ in range(2))
+    return _CRASH.format(n=number, tid=tid, queue=queue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +91,7 @@ def _kernel(number: int, dice: random.Random) -> str:
 
 
 _KINDS: dict[str, tuple[Callable[[int, random.Random], str], Callable[[int, random.Random], str]]] = {
-    "training": (_training, lambda n, _: CRASH.format(n=n)),
-    "CRI": (lambda n, dice: _cri(_training(n, dice), n), lambda n, _: _cri(CRASH.format(n=n), n)),
+    "training": (_training, crash),
+    "CRI": (lambda n, dice: _cri(_training(n, dice), n), lambda n, dice: _cri(crash(n, dice), n)),
     "kernel": (_kernel, lambda n, _: _XID.format(n=n)),
 }
