@@ -38,7 +38,7 @@ class FilesConfig(Section):
     name: str = Field(
         default="files",
         pattern=r"^[a-z][a-z0-9_-]{0,39}$",
-        description="positions are kept by it; two sources need two names",
+        description="two sources need two names; a log that another source reads from now on goes on there",
     )
     paths: list[Glob] = Field(
         min_length=1, description="globs; ** crosses folders. What two sources match is the first one's"

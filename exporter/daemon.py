@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exporter import inputs, memory
+from exporter import handover, inputs, memory
 from exporter.config import Config
 from exporter.core import records
 from exporter.core.casebook import Casebook
@@ -77,6 +77,7 @@ class Daemon:
         self._outcome = Gauges()
         self._last_commit = 0.0
         self._matched = False  # since the last commit
+        self._moved: list[handover.Row] = []  # rows to be stored
         loaded = state.loaded
         self.ledger = Ledger(loaded.counters, label_values=config.limits.label_values)
         if loaded.set_aside:
@@ -174,10 +175,10 @@ class Daemon:
     def commit(self, now: float) -> None:
         """Store positions, counters, open incidents and records at once, then show what was stored."""
         self.faults.show(self.casebook, self.facts.at, self.catalogue, now)  # stored or not: the disk may be one
-        rows: list[tuple[str, str, str | None]] = []
+        rows = [*self._moved]
         for source in self.sources:
             for key, value in source.unsaved().items():
-                rows.append((inputs.space_of(source.name), key, value))
+                rows.append((handover.space_of(source.name), key, value))
                 if value is None:
                     self.pipeline.forget(key)
         keepers = (
@@ -210,6 +211,7 @@ class Daemon:
                 source.saved()
             self.ledger.saved()
             self.outbox.saved()
+            self._moved = []
         self._outcome.state_up = True
         self._matched = False
         self._outcome.commit_time = self._last_commit = now
@@ -266,6 +268,8 @@ class Daemon:
         self.config = config
         self.catalogue = catalogue
         spaces = self.state.load().spaces
+        self._moved = inputs.moved(config, spaces)
+        spaces = handover.changed(spaces, self._moved)
         self.pipeline = Pipeline(
             catalogue,
             engine=config.signatures.engine,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from exporter.config import Config, FilesConfig, JournaldConfig, KmsgConfig
 from exporter.core import jobs
+from exporter.handover import Row, Stored, handed_over, space_of
 from exporter.sources.base import Source
 from exporter.sources.files import FilesSettings, FilesSource
 from exporter.sources.journald import JournaldSource
 from exporter.sources.kmsg import KmsgSource
-
-Stored = Mapping[str, Mapping[str, str]]
 
 
 def build(
@@ -20,18 +19,16 @@ def build(
 ) -> list[Source]:
     """The sources in the configuration's order, each with the positions that are stored under its name."""
     sources: list[Source] = []
-    earlier: list[FilesSettings] = []
+    of_files = _settings_of_all(config)
     for item in config.sources:
         match item:
             case FilesConfig():
                 positions = stored.get(space_of(item.name), {})
-                settings = replace(_settings(item, config), earlier=tuple(earlier))
-                earlier.append(replace(settings, earlier=()))  # what is another's before is no log of this one's either
                 job_of = _job_of(item)
                 sources.append(
                     FilesSource(
                         item.name,
-                        settings,
+                        of_files[item.name],
                         stored=positions,
                         first_start=first_start,
                         job_of=job_of,
@@ -47,9 +44,16 @@ def build(
     return sources
 
 
-def space_of(name: str) -> str:
-    """Where in the state file the positions of a source are."""
-    return f"source {name}"
+def moved(config: Config, stored: Stored) -> list[Row]:
+    """What to change in the state before `build`: logs that other sources than before read go on where they were."""
+    return handed_over({name: settings.globs() for name, settings in _settings_of_all(config).items()}, stored)
+
+
+def _settings_of_all(config: Config) -> dict[str, FilesSettings]:
+    """By name, in the configuration's order."""
+    alone = {item.name: _settings(item, config) for item in config.sources if isinstance(item, FilesConfig)}
+    every = tuple(alone.values())  # what is another's before is no log of a source
+    return {name: replace(settings, earlier=every[:at]) for at, (name, settings) in enumerate(alone.items())}
 
 
 def _settings(item: FilesConfig, config: Config) -> FilesSettings:

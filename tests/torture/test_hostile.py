@@ -464,3 +464,28 @@ def test_two_sources_have_a_log_in_common(begin: Begin) -> None:
     rotate(log)
     torture.write(log, 20)
     torture.exact()
+
+
+@pytest.mark.parametrize("change", ["renamed", "parted", "merged", "reordered"])
+def test_logs_go_on_in_another_source(begin: Begin, change: str) -> None:
+    torture = begin("*.log")
+    settings = json.loads(torture.node.config.read_text())
+    one = settings["sources"][0]
+    jobs = {**one, "name": "jobs", "paths": [str(torture.logs / "job*.log")]}
+    before, after = {
+        "renamed": ([one], [{**one, "name": "other"}]),
+        "parted": ([one], [jobs, one]),
+        "merged": ([jobs, one], [one]),
+        "reordered": ([one, jobs], [jobs, one]),
+    }[change]
+    torture.node.config.write_text(json.dumps({**settings, "sources": before}))
+    torture.start()
+    logs = [torture.write(torture.logs / name, 20) for name in ("job.log", "node.log")]
+    torture.all_counted()
+    torture.node.config.write_text(json.dumps({**settings, "sources": after}))
+    for log in logs:
+        torture.write(log, 10)
+    torture.node.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
+    for log in logs:
+        torture.write(log, 10)
+    torture.exact()
