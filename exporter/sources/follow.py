@@ -191,6 +191,8 @@ class Follower:
         try:
             return look()
         except OtherBytes as other:
+            if other.reused and self._goes_on_at_its_path(log, now):
+                return None
             if other.reused:
                 self._stats().rotations += 1
             else:
@@ -316,9 +318,12 @@ class Follower:
 
     def _is_all_in(self, log: Log, copy: OpenFile) -> bool:
         """Whether a log's file is gone, and whatever it held, as far as we can still see, is in a copy of it."""
-        file, reader = log.position.file, log.reader
-        if any(self._access.file_at(path) == file for path in self.folder_of(log).with_inode(file[1])):
-            return False
+        reader = log.reader
+        for path in self.folder_of(log).with_inode(log.position.inode):
+            found = self._same_file(log, path)
+            if found is not None:
+                found.close()
+                return False
         if not isinstance(reader, OpenFile):
             return True
         try:

@@ -47,6 +47,7 @@ class Position:
     line: int = 1
     mark: Fingerprint = field(default_factory=Fingerprint)
     format: LogFormat | None = None
+    whole: bool = False  # all of it had been seen when its bytes were lost
 
     @property
     def file(self) -> Inode:
@@ -85,10 +86,11 @@ class Log:
     reader: Reader | None = None
     names: set[str] = field(default_factory=set)  # paths of the globs that lead to it
     size: int = 0  # when last looked at
+    size_before: int = 0  # its last change
     modified: int = 0
     touched: int = 0  # its ctime, which nobody can set
     looked_to: int = 0  # bytes up to here have been read, if not consumed
-    looked_at: float = 0.0
+    looked_at: float = -1.0
     next_byte: int | None = None  # the one at the offset, when it was last looked at
     kept: bytes = b""  # what lies before the offset, as far as it is remembered
     reserved: bool = False  # it ends in NULs: space that is yet to be written to
@@ -112,7 +114,8 @@ class Log:
     def take_up(self) -> None:
         """Go on where an earlier process left it: a file of the same size and time need not be read."""
         position = self.position
-        self.size, self.modified, self.looked_to = position.offset, position.modified, position.offset
+        self.size = self.size_before = self.looked_to = position.offset
+        self.modified = position.modified
         self.changed, self.was_empty, self.judged = False, position.mark.length == 0, position.offset > 0
 
     def name(self, path: str) -> None:
@@ -144,8 +147,8 @@ class Log:
 
     @property
     def never_seen(self) -> bool:
-        """Whether this process has yet to look at its file."""
-        return self.touched == 0
+        """Whether nobody can tell if all of it was seen: this process has not looked at its file."""
+        return self.touched == 0 and not self.position.whole
 
     @property
     def lag(self) -> int:
@@ -162,7 +165,7 @@ class Log:
         if (status.st_size, status.st_mtime_ns) == (self.size, self.modified):
             return
         self.moves = not first
-        self.size, self.modified = status.st_size, status.st_mtime_ns
+        self.size_before, self.size, self.modified = self.size, status.st_size, status.st_mtime_ns
         self.changed, self.grew = True, now
         if self.waiting is None:
             self.waiting = now
@@ -176,13 +179,19 @@ class Log:
             device=file[0],
             inode=file[1],
             generation=generation,
+            whole=False,
         )
 
     def lose_file(self) -> None:
-        """Its bytes are not in its file any more."""
+        """Its bytes are not in its file any more: what was last seen there may be another log's."""
         self.close()
+        if not self.kept and self.looked_at < 0:
+            self.touched = 0
+        self.size, whole = self.size_before, self.touched != 0
         self.kept, self.zeros_to, self.reserved = b"", 0, False
-        self.position = replace(self.position, device=NOWHERE[0], inode=NOWHERE[1], generation=None)
+        self.position = replace(
+            self.position, device=NOWHERE[0], inode=NOWHERE[1], generation=None, whole=whole and not self.unseen
+        )
 
     def drop_reader(self) -> None:
         if self.reader is not None:

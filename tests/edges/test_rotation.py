@@ -506,3 +506,45 @@ def test_a_log_that_went_while_nobody_looked_is_counted(tmp_path: Path) -> None:
     logs[1].unlink()
     assert node.settle().seen == [0, 1]
     assert node.stats.dropped == {"gone_while_down": 1}  # it was read to its end
+
+
+@pytest.mark.parametrize("rewritten", [1, 40], ids=["shorter", "longer"])
+@pytest.mark.parametrize("down", [False, True], ids=["watched", "down"])
+@pytest.mark.parametrize("made_anew", [False, True], ids=["truncated", "made-anew"])
+def test_what_may_be_lost_of_a_log_that_is_begun_anew_is_counted(
+    tmp_path: Path, *, rewritten: int, down: bool, made_anew: bool
+) -> None:
+    """Watched, it was read to its end; while nobody looked, more may have been written to it first. A restart after that
+    changes nothing.
+    """
+    log = tmp_path / "job.log"
+    write(log, lines(1, 2, 3))
+    node = Node(log).settle().commit()
+    if down:
+        node.close()
+    if made_anew:
+        log.unlink()  # ext4 gives the inode's number to the next file
+    else:
+        os.truncate(log, 0)
+    write(log, lines(*range(4, 4 + rewritten)))
+    if not down:
+        node.poll(times=2)
+    node.restart().settle()
+    assert node.seen == list(range(1, 4 + rewritten))
+    assert node.stats.dropped.get("gone_while_down", 0) == (down or made_anew)
+    assert node.stats.dropped.get("truncated_unread", 0) == 0
+
+
+def test_replaced_by_a_copy_again_and_again_while_the_node_was_down(tmp_path: Path) -> None:
+    """As editors do with each save. ext4 gives the first file's inode number to the second copy."""
+    log = tmp_path / "job.log"
+    write(log, BANNER + lines(1, 2))
+    node = Node(tmp_path / "*.log").settle().commit()
+    node.close()
+    for number in (3, 4):
+        copy = tmp_path / ".job.log.swp"
+        shutil.copy(log, copy)
+        copy.rename(log)
+        write(log, lines(number))
+    assert node.restart().settle().seen == [1, 2, 3, 4]
+    assert node.stats.dropped == {}
