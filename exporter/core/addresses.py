@@ -19,7 +19,7 @@ from exporter.core.expression import Expression
 from exporter.core.gates import Needs
 from exporter.core.patterns import OF_REGEX_ALONE, REPEATS, Unreadable, parse, sre
 
-_ADDRESS = re.compile(rb"\b0x[0-9a-f]+(?:_[0-9a-f]+)*\b")  # NVIDIA's driver writes 0x7f3a_5c000000
+_ADDRESS = re.compile(rb"0x(?<!\w0x)[0-9a-f]+(?:_[0-9a-f]+)*\b")  # NVIDIA's driver writes 0x7f3a_5c000000
 _DIGITS = frozenset("0123456789abcdef")
 _TO_ZERO = bytes.maketrans(b"123456789abcdef", b"0" * 15)
 _REFERS = re.compile(r"\(\?P=|\\[1-9]")
