@@ -1,6 +1,17 @@
-"""A source's own time, which never goes back."""
+"""A source's own time, which never goes back, and how exact the time of file systems is."""
 
 from __future__ import annotations
+
+import time
+
+TICK_NS = 20_000_000  # file systems stamp by the kernel's tick, 10 ms at most: two changes within one look the same
+WHOLE_SECONDS_NS = 2_000_000_000  # for those that stamp no parts of a second: ext3, FAT, servers that have them
+
+
+def may_stay(stamp: int) -> bool:
+    """Whether a file of which `stamp` is the ctime may be changed again just now and keep it."""
+    tick = TICK_NS if stamp % 10**9 else WHOLE_SECONDS_NS
+    return abs(time.time_ns() - stamp) <= tick + TICK_NS
 
 
 class Clock:

@@ -17,11 +17,11 @@ from functools import partial
 from itertools import islice, takewhile
 
 from exporter.sources.access import Access
+from exporter.sources.clock import TICK_NS
 from exporter.sources.identity import HEAD_BYTES, NO_ANSWER, Fingerprint, Inode, inode_of
 from exporter.sources.opening import OpenFile, Reader, closed_on_error
 from exporter.sources.unpacked import Unpacked
 
-TICK_NS = 20_000_000  # file systems stamp by the kernel's tick, 10 ms at most: two changes within one look the same
 LISTINGS = 3  # of a folder that changes all the time
 COMPARED_BYTES = 64 << 20  # 0.4 s to unpack; of what is longer, only beginning and length are compared
 MAX_SIBLINGS = 64  # the newest; logrotate keeps fewer, and a thousand ranks named job-N are no rotation

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from exporter.core.model import Job, LogFormat
+from exporter.sources.clock import may_stay
 from exporter.sources.identity import NOWHERE, TAIL_BYTES, Fingerprint, Inode
 from exporter.sources.opening import Reader
 from exporter.sources.unpacked import Search
@@ -94,6 +95,7 @@ class Log:
     next_byte: int | None = None  # the one at the offset, when it was last looked at
     kept: bytes = b""  # what lies before the offset, as far as it is remembered
     reserved: bool = False  # it ends in NULs: space that is yet to be written to
+    just_written: bool = False  # when it was last read: its time may not tell of what is written next
     zeros_to: int = 0  # bytes from the offset up to here were NULs when they were last looked at
     changed: bool = True  # since it was last read
     moves: bool = False  # its size or time has changed since it was first looked at
@@ -211,7 +213,8 @@ class Log:
             return "final"
         if now < self.rest_until or self.missing or self.search is not None:
             return None
-        if self.changed or self.more or (self.reserved and now - self.looked_at >= RELOOK_SECONDS):
+        look_again = (self.reserved or self.just_written) and now - self.looked_at >= RELOOK_SECONDS
+        if self.changed or self.more or look_again:
             return "quiet" if self.stuck else "more"
         if self.left is not None and now - max(self.left, self.grew) >= grace:
             return "final"
@@ -220,13 +223,14 @@ class Log:
 
     def active(self, now: float) -> bool:
         """Whether it is looked at in every poll."""
-        moves = self.changed or self.more or self.reserved or now - self.grew < ACTIVE_SECONDS
+        moves = self.changed or self.more or self.reserved or self.just_written or now - self.grew < ACTIVE_SECONDS
         return self.left is not None or self.over or moves
 
     def take_in(self, block: bytes, start: int, count: int, now: float) -> int:
         """Up to `count` bytes behind the offset have been read, in a block from `start`. How many are new?"""
         stop = start + len(block)
         self.looked_at, self.reserved = now, block.endswith(b"\0")
+        self.just_written = may_stay(self.touched)
         self.kept = self.kept or block[: self.position.offset - start]
         new = max(0, stop - max(self.looked_to, self.position.offset))
         self.changed, self.more = False, stop - self.position.offset >= count

@@ -11,9 +11,12 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from exporter.sources.tail import Log
 from tests.tailing import Node, copytruncate, lines, write
 
 BANNER = b"".join(b"launcher: option %04d is at its default value\n" % number for number in range(40))
@@ -548,3 +551,23 @@ def test_replaced_by_a_copy_again_and_again_while_the_node_was_down(tmp_path: Pa
         write(log, lines(number))
     assert node.restart().settle().seen == [1, 2, 3, 4]
     assert node.stats.dropped == {}
+
+
+@pytest.mark.parametrize("parts", [10**9, 10**7], ids=["whole seconds", "the kernel's tick"])
+def test_rewritten_to_the_same_size_and_all_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
+    """As ext3, ramfs and older kernels stamp what is written within one second, or within one tick."""
+    see = Log.see
+
+    def see_in_whole_parts(log: Log, status: os.stat_result, now: float) -> None:
+        times = {name: getattr(status, name) // parts * parts for name in ("st_mtime_ns", "st_ctime_ns")}
+        see(log, cast("os.stat_result", SimpleNamespace(st_size=status.st_size, st_nlink=1, **times)), now)
+
+    monkeypatch.setattr(Log, "see", see_in_whole_parts)
+    log = tmp_path / "job.log"
+    node = Node(log)
+    for number in range(100, 200, 10):
+        log.write_bytes(lines(number))
+        node.rescan()
+        log.write_bytes(lines(number + 1))
+        node.settle()
+    assert node.seen == [number + more for number in range(100, 200, 10) for more in (0, 1)]
