@@ -42,7 +42,7 @@ class Ways:
         self._source: SourceKind = source
         self._ways: dict[bytes, Way] = {}
         self._asked: Counter[bytes] = Counter()  # by shape, how often its addresses were in the way
-        self._learnt: Counter[bytes] = Counter()
+        self._next: dict[bytes, int] = {}  # how often they have to be for the next attempt to learn of them
 
     def of(self, line: bytes, shape: bytes, gates: list[int], clock: Clock) -> Way | None:
         """The way of a line of this shape; None if it is to be looked at by itself."""
@@ -66,14 +66,15 @@ class Ways:
         """Find out, where that is worth it, what all lines show that differ from one in addresses alone."""
         if len(self._asked) >= MAX_WAYS:
             self._asked.clear()
-            self._learnt.clear()
+            self._next.clear()
         self._asked[shape] += 1
-        if self._asked[shape] > WORTH_LEARNING * (1 + self._learnt[shape]):
-            self._learnt[shape] += 1
-            layout = self.layouts.of(line, shape, clock)
+        asked = self._asked[shape]
+        if asked >= self._next.get(shape, WORTH_LEARNING):
+            learnt, layout = False, self.layouts.of(line, shape, clock)
             if layout and self.layouts.is_of_all(line, layout):
                 trial = self._trials.under(gates, self._source)
-                trial.learn(line[layout.text :].decode(), shape[layout.text :])
+                learnt = trial.learn(line[layout.text :].decode(), shape[layout.text :])
+            self._next[shape] = asked + WORTH_LEARNING if learnt else 2 * asked
 
 
 class Folding:

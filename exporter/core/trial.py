@@ -156,16 +156,20 @@ class Trial:
         """What texts of a shape are known to show, as long as any is."""
         return self._seen.get(shape)
 
-    def learn(self, text: str, shape: bytes) -> None:
-        """Remember what all texts show that differ from one in addresses alone, and in digits that no pattern tells apart."""
+    def learn(self, text: str, shape: bytes) -> bool:
+        """Remember what all texts show that differ from one in addresses alone, and in digits that no pattern tells apart.
+
+        False as long as that is not known of digits.
+        """
         if self._alike is None:
-            return
+            return False
         shown: Shown | None = Shown((), echo=True, unknown_crash=False)  # nobody knows
         if not look_into(self._expressions, text) and not (self._source == "kernel" and decide(LEAD.pattern, text)):
             judged, in_time = self._judged(text, ())
             if in_time:
                 shown = judged and judged._replace(one=_one(judged))
         self._remember(text.encode(), shape, shown)
+        return True
 
     def _remember(self, text: bytes, shape: bytes, known: Shown | None) -> None:
         self._asked += 1
