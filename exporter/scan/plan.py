@@ -11,6 +11,7 @@ from typing import Literal
 from exporter.core import decode
 from exporter.core.model import LogFormat, SourceKind
 from exporter.core.prefixes import Clock
+from exporter.scan.documents import document_of
 from exporter.scan.reader import STDIN, head
 from exporter.scan.walk import files_below, is_below
 from exporter.sources.depth import allow_the_deepest_folders
@@ -39,10 +40,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A path that could not be read, and why."""
+    """A path that could not be read, and why. `is_document`: it could, and was not, for it is no log."""
 
     path: str
     why: str
+    is_document: bool = False
 
 
 def expand(paths: Sequence[str]) -> Iterator[str | Unread]:
@@ -72,6 +74,8 @@ def plan(path: str, source: Literal["job", "kernel", "auto"]) -> Task | Unread:
     except OSError as error:
         return Unread(path, error.strerror or str(error))
     lines = [line for line in first.split(b"\n")[:SAMPLE_LINES] if line.strip()]
+    if source == "auto" and (what := document_of(lines)):
+        return Unread(path, f"is {what}, no log; --source job reads it all the same", is_document=True)
     kind: SourceKind = source if source != "auto" else ("kernel" if _is_kernel(path, lines) else "job")
     return Task(path, kind, form_of(lines, kind))
 

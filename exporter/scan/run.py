@@ -146,7 +146,7 @@ def _count(summary: Summary, one: Stitched) -> None:
     summary.bytes += scanned.bytes
     summary.lines_matched += scanned.lines_matched
     summary.unmatched += scanned.unmatched
-    summary.unread += scanned.unread is not None
+    summary.unread += scanned.unread is not None and not scanned.unread.is_document
 
 
 def _found(logs: Iterable[Log], stop: Stop) -> Iterator[Log]:

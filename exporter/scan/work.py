@@ -140,7 +140,7 @@ def pipeline_of(catalogue: Catalogue, engine: EngineChoice, utc_offset: float) -
 
 
 def _on_host(unread: Unread, host: str) -> Unread:
-    return Unread(unread.path, f"{unread.why} (on {host})")
+    return replace(unread, why=f"{unread.why} (on {host})")
 
 
 def scan_one(

@@ -1,0 +1,59 @@
+"""Tells documents from logs by their first lines: a manual or a history of changes quotes errors, and reports none.
+
+A log that is taken for a document is not read, so one sign is not enough where a job might print it: a banner is a heading
+too, and so is a comment of a script. What begins with stamps or levels is a log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+_LINE_BYTES = 400  # of a line; what is longer is no line of prose, and would only cost time
+_LOGGED = re.compile(  # a stamp or a level where a logger puts it; not in the column of a block that is quoted
+    rb"\W{0,3}(?:\d{4}[-/]\d\d[-/]\d\d|\d\d:\d\d:\d\d|\d+\.\d{6}\]|[A-Z][a-z]{2} [ \d]\d \d\d:|[IWEF]\d{4} )"
+    rb"|\W{0,2}(?:INFO|WARN(?:ING)?|ERROR|DEBUG|FATAL)\b"
+)
+# A job may print `git log -1` or `git diff` first, so that all that is looked at has to be git's.
+_OF_GIT = rb"(?:(?:commit|Author|AuthorDate|Commit|CommitDate|Date|Merge|diff|index|---|\+\+\+|@@|[ +-]|\\ No newline)[^\n]*\n)"
+_BEGINNINGS: Final = (  # what no job begins with
+    ("a history of git", re.compile(rb"(?:commit [0-9a-f]{7,40}\b|diff --git a/)[^\n]*\n" + _OF_GIT + rb"+\Z")),
+    (
+        "a manual page",
+        re.compile(rb"(?:\S.*\n)?NAME\n\s+\S.*(?:-|\xe2\x80\x94) .*\n(?:.*\n)*?(?:SYNOPSIS|DESCRIPTION|ERRORS)\n"),
+    ),
+    ("a doctest's report", re.compile(rb"Trying:\n {4}\S.*\n(?:.*\n){0,20}?Expecting")),
+    ("reStructuredText", re.compile(rb"\.\. (?:[a-z]+:)?[a-z-]+::|\.\. _[\w -]+:\n")),
+)
+_MARKDOWN = re.compile(rb"#{1,3} [A-Z]|---\ntitle:")
+_OF_MARKDOWN: Final = (
+    re.compile(rb"^#{2,4} [A-Z`]", re.MULTILINE),
+    re.compile(rb"^```\w*\n(?:.*\n)*?```$", re.MULTILINE),
+    re.compile(rb"\[[^\]\n]+\]\([^)\s]+\)"),
+    re.compile(rb"(?:^|\s)\*\*[A-Z][^*\n]*\*\*"),
+    re.compile(rb"^[A-Za-z][^\n`|]*\s`[^`\n]+`", re.MULTILINE),
+)
+_TITLE = re.compile(rb"(?P<title>[A-Z][^\n]{2,70})\n(?P<line>([=~^*\"-])\3{2,})\n")
+_OF_RST: Final = (
+    re.compile(rb"^[A-Z][^\n]*::$", re.MULTILINE),
+    re.compile(rb"^\.\. [a-z-]+::", re.MULTILINE),
+    re.compile(rb"\s``[^`\n]+``"),
+)
+
+
+def document_of(lines: Sequence[bytes]) -> str:
+    """What kind of document begins with these lines, of which none is empty; "" for a log."""
+    if any(_LOGGED.match(line) for line in lines[:3]):  # below them a stamp may be quoted
+        return ""
+    text = b"".join(line.rstrip(b"\r")[:_LINE_BYTES] + b"\n" for line in lines)
+    for name, beginning in _BEGINNINGS:
+        if beginning.match(text):
+            return name
+    if _MARKDOWN.match(text) and sum(bool(sign.search(text)) for sign in _OF_MARKDOWN) > 1:
+        return "Markdown"
+    title = _TITLE.match(text)
+    signs = sum(bool(sign.search(text)) for sign in _OF_RST)
+    if signs and title and len(title["line"]) == len(title["title"]):
+        return "reStructuredText"
+    return ""
