@@ -114,6 +114,7 @@ class FilesSource:
         self._stir(time, now)
         try:
             yield from self._offer(time, now)
+            self._stir(time, now)  # what was moved on from a log that was read is committed with it
         finally:
             self._access.open_logs.tidy(time)
             self._measure(time)

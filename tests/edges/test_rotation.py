@@ -571,3 +571,13 @@ def test_rewritten_to_the_same_size_and_all_times(tmp_path: Path, monkeypatch: p
         log.write_bytes(lines(number + 1))
         node.settle()
     assert node.seen == [number + more for number in range(100, 200, 10) for more in (0, 1)]
+
+
+def test_what_was_copied_from_an_empty_log_is_committed_with_what_came_after(followed: Node, log: Path) -> None:
+    copytruncate(log, log.with_name("job.log.1"))
+    followed.poll(times=2).commit()
+    write(log, lines(3))
+    copytruncate(log, log.with_name("job.log.2"))
+    write(log, lines(4))
+    followed.poll().commit().crash()
+    assert followed.settle().seen == [1, 2, 3, 4]
