@@ -77,6 +77,8 @@ class Copies:
     def _judge(self, suspect: Suspect, now: float) -> int | None:
         """From where on to read a file; None while that cannot be told."""
         log, size = suspect.log, suspect.file.status().st_size
+        if not self._register.knows(log):
+            return min(size, log.position.offset) if self._access.holds(suspect.file, log.position.mark) else 0
         is_copy = self._is_copy(suspect.file, log, size, now)
         if log.position.file != suspect.log_file:
             return min(size, log.position.offset)  # the log was truncated, and more of it had been read than was copied
@@ -86,12 +88,14 @@ class Copies:
             suspect.size, suspect.since = size, now
         if now - suspect.since < COPY_SECONDS:
             return None
-        return size if size >= HEAD_BYTES else 0  # what is shorter may be the same by chance, and costs little
+        may_be_chance = size < HEAD_BYTES and not log.unlinked
+        return 0 if may_be_chance else size  # and costs little
 
     def _is_copy(self, file: OpenFile, log: Log, size: int, now: float) -> bool:
-        """Whether a log that is in place still begins with all that is in a file."""
+        """Whether a log's file still begins with all that is in another one."""
+        its_file = log.position.file
         self._follower.read(log, 0, now)  # finds out whether the log was truncated
         same = isinstance(log.reader, OpenFile) and rotation.same_beginning(file, log.reader, size)
         if not same:
             self._follower.read(log, 0, now)  # just now, perhaps
-        return same and log.left is None
+        return same and log.position.file == its_file

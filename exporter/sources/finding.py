@@ -144,7 +144,10 @@ class Finder:
         if len(self._register.logs) >= MAX_FILES:
             self._access.refusals.note(os.path.dirname(path), "too_many_files")
             return
-        beside = [log for original in rotation.originals(path) if (log := self._now_at(original, now)) is not None]
+        beside: list[Log] = []
+        for original in rotation.originals(path):
+            self._look_at(original, now)
+            beside += self._beside(original)
         if path in self._register.by_path:
             return  # it is what the log beside it goes on in
         file = self._access.open(path)
@@ -235,7 +238,7 @@ class Finder:
         """
         since = self._register.since if modified is None else modified
         try:
-            self._now_at(path, now)
+            self._look_at(path, now)
             folder, name = os.path.split(path)
             siblings = self._follower.folder(folder, listed).siblings(name)
             for sibling, status in reversed(rotation.newest_first(siblings, self._access)):
@@ -269,10 +272,9 @@ class Finder:
             if self._known(base, path, file, now):
                 return
             inode = inode_of(file.status())
-            current = self._register.by_path.get(base)
             if self._copies.wait_for(inode):
                 file.close()
-            elif current is None or not self._copies.suspect(base, path, file, [current], now):
+            elif not self._copies.suspect(base, path, file, self._beside(base), now):
                 self._start(base, path, file, self._follower.short_copies.get(inode, 0), now)
 
     def _take_packed(self, base: str, path: str, now: float, log: Log | None) -> None:
@@ -330,14 +332,19 @@ class Finder:
                 return origin
         return None
 
-    def _now_at(self, path: str, now: float) -> Log | None:
-        """The log that a path leads to, looked up now, like all that it led to: before a file beside it is judged."""
+    def _beside(self, path: str) -> list[Log]:
+        """The log that a path leads to, and those that have left it and may be on their way into a copy."""
+        named = self._register.by_path.get(path)
+        leaving = [log for log in self._register.logs_of(path) if log.is_leaving and log is not named]
+        return [named, *leaving] if named is not None else leaving
+
+    def _look_at(self, path: str, now: float) -> None:
+        """See which log a path leads to now, and what became of all that it led to: before a file beside it is judged."""
         named = self._register.by_path.get(path)
         for log in {*self._register.logs_of(path), *([named] if named else [])}:
             self._make_sure(log, now)
         if path not in self._register.by_path and os.path.lexists(path) and self._globs.match(path):
             self.found(path, now)
-        return self._register.by_path.get(path)
 
     def _make_sure(self, log: Log, now: float) -> None:
         """See whether a log still is where it was."""

@@ -139,6 +139,11 @@ class Log:
         return self.left is not None and self.reader is None and self.search is None and not self.over
 
     @property
+    def is_leaving(self) -> bool:
+        """Whether it has no name, or one that programs give to what they have not done with."""
+        return self.left is not None or self.position.path.endswith(".tmp")
+
+    @property
     def unread(self) -> int:
         return max(self.size, self.looked_to) - self.position.offset
 

@@ -9,7 +9,7 @@ import gzip
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -473,7 +473,15 @@ def test_logs_with_the_same_banner_are_told_apart_26(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("logrotate") is None, reason="logrotate is not installed")
 @pytest.mark.parametrize(
-    "how", ["create", "copytruncate", "create\ncompress", "create\ncompress\ndelaycompress", "copytruncate\ncompress"]
+    "how",
+    [
+        "create",
+        "copytruncate",
+        "renamecopy",
+        "create\ncompress",
+        "create\ncompress\ndelaycompress",
+        "copytruncate\ncompress",
+    ],
 )
 def test_logrotate_itself(node: Node, log: Path, how: str) -> None:
     config = log.with_name("logrotate.conf")
@@ -571,6 +579,26 @@ def test_rewritten_to_the_same_size_and_all_times(tmp_path: Path, monkeypatch: p
         log.write_bytes(lines(number + 1))
         node.settle()
     assert node.seen == [number + more for number in range(100, 200, 10) for more in (0, 1)]
+
+
+@pytest.mark.parametrize("looks", range(4))
+def test_renamed_and_copied_to_its_rotated_name(followed: Node, log: Path, looks: int) -> None:
+    """As logrotate's renamecopy does, and mv between file systems."""
+    moved, copy = log.with_name("job.log.tmp"), log.with_name("job.log.1")
+    half = len(log.read_bytes()) // 2
+    steps: list[Callable[[], object]] = [
+        lambda: log.rename(moved),
+        lambda: copy.write_bytes(moved.read_bytes()[:half]),
+        lambda: copy.write_bytes(moved.read_bytes()),
+        moved.unlink,
+    ]
+    for number, step in enumerate(steps):
+        step()
+        if number >= looks:
+            followed.poll()
+    write(log, lines(3))
+    assert followed.settle().seen == [1, 2, 3]
+    assert followed.stats.dropped == {}
 
 
 def test_what_was_copied_from_an_empty_log_is_committed_with_what_came_after(followed: Node, log: Path) -> None:
