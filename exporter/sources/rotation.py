@@ -29,6 +29,8 @@ COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".zip")
 _NO_LOG = (".swp", ".tmp", ".lock", ".pid", ".state", "~")  # what editors, rsync and daemons put beside a log
 _DATED = r"[.-]\d[\d_.:T-]*"  # logrotate's `extension` and log4j number or date the name before its extension
 _ROTATED = re.compile(rf"(?:{_DATED}|[.-]old)(?:\.gz)?")
+_TAI64N = re.compile(r"@[0-9a-f]{24}\.[a-z]")  # what multilog, svlogd and s6-log make of `current`
+_CURRENT = "current"
 _DATED_NAME = re.compile(rf"(?P<stem>.+?){_DATED}(?P<extension>\.[A-Za-z]+)")
 
 
@@ -77,6 +79,8 @@ class Folder:
         found = {n: i for end in ".-" for n, i in self._beginning_with(name + end) if not n.endswith(_NO_LOG)}
         if dated is not None:
             found |= {n: i for end in ".-" for n, i in self._beginning_with(stem + end) if dated.fullmatch(n)}
+        if name == _CURRENT:
+            found |= {n: i for n, i in self._beginning_with("@") if _TAI64N.fullmatch(n)}
         return {self._path(name): inode for name, inode in found.items()}
 
     def _path(self, name: str) -> str:
@@ -98,6 +102,8 @@ def _stamp(path: str) -> int:
 def originals(path: str) -> Iterator[str]:
     """The paths that a log may have had before rotation called it, or a copy of it, `path`; the likeliest first."""
     folder, name = os.path.split(path)
+    if _TAI64N.fullmatch(name):
+        yield os.path.join(folder, _CURRENT)
     if dated := _DATED_NAME.fullmatch(name):
         yield os.path.join(folder, dated["stem"] + dated["extension"])
     for index in range(len(name) - 1, 0, -1):
@@ -107,7 +113,9 @@ def originals(path: str) -> Iterator[str]:
 
 def is_numbered(path: str, base: str) -> bool:
     """Whether a sibling's name is one that only rotation gives: `job.log.1`, but not `job.log.err`."""
-    return _ROTATED.fullmatch(path.removeprefix(base)) is not None
+    return (
+        _TAI64N.fullmatch(os.path.basename(path)) is not None or _ROTATED.fullmatch(path.removeprefix(base)) is not None
+    )
 
 
 def newest_first(paths: Iterable[str], access: Access) -> list[tuple[str, os.stat_result]]:

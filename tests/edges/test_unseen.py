@@ -55,6 +55,26 @@ def test_rotated_before_its_path_was_ever_seen(node: Node, log: Path, banner: by
     assert node.stats.dropped == {}
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_rotated_as_multilog_does_before_it_was_seen(tmp_path: Path, *, known: bool) -> None:
+    """svlogd and s6-log do the same."""
+    log = tmp_path / "current"
+    node = Node(log)
+    node.now = time.time() - 60.0
+    node.rescan().commit()
+    if known:
+        write(log, lines(0))
+        node.rescan().commit()
+    node.close()
+    for number in range(1, 4):
+        write(log, lines(number))
+        log.rename(tmp_path / f"@4000000069{number:014x}.s")
+    write(log, lines(4))
+    write(tmp_path / "@me", lines(5))
+    assert node.crash().settle().seen == [0, 1, 2, 3, 4][not known :]
+    assert node.stats.dropped == {}
+
+
 def test_a_thousand_new_logs_in_a_folder_that_never_rests_cost_one_look_at_it(
     node: Node, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
