@@ -10,8 +10,10 @@ import gzip
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
@@ -19,6 +21,7 @@ import numpy as np
 
 from exporter.core.printable import printable
 from exporter.fleet.observed import Beats, FactRows, Floats, Gap, Incidents, Ints, Loaded, Observed, Window
+from exporter.scan.unpack import Unpacked, unpacker_of
 
 LINES = tuple(f"*.{form}{packed}" for form in ("jsonl", "ndjson") for packed in ("", ".gz", ".zst"))
 TABLES = ("*.parquet",)
@@ -32,6 +35,10 @@ _FIELDS = (
     "gpu_busy_hours",
 )  # fmt: skip
 
+_LINES = (
+    "read_json(?, format = 'newline_delimited', ignore_errors = true, filename = true, "
+    f"maximum_object_size = {MAX_LINE_BYTES}, columns = {{{{{{columns}}}}}})"
+)
 _RECORDS = """
 CREATE TEMP TABLE records AS SELECT *,
     CASE WHEN kind IS NULL THEN 'bad'
@@ -96,15 +103,62 @@ def _files(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def _read(db: duckdb.DuckDBPyConnection, lines: Sequence[str], tables: Sequence[str]) -> list[Gap]:
-    """Make the table `records`, one row a usable record; what is not usable is named."""
+    """Make the table `records`, one row a usable record; what is not usable is named.
+
+    Of files that cannot be read whole, what stands before the damage is read. Raises OSError where nothing can be.
+    """
+    try:
+        try:
+            return _read_whole(db, lines, tables)
+        except duckdb.Error:
+            damaged = {path for path in lines if not _is_whole(db, path)}
+            damaged |= {path for path in tables if not _is_whole(db, path, is_table=True)}
+            with TemporaryDirectory(prefix="gpufault-") as folder:
+                saved = [_saved(path, Path(folder, f"{at}.jsonl")) for at, path in enumerate(sorted(damaged))]
+                rest = [path for path in (*lines, *saved) if path is not None and path not in damaged]
+                whole = [path for path in tables if path not in damaged]
+                if not damaged or not (rest or whole):
+                    raise
+                gaps = _read_whole(db, rest, whole)
+    except duckdb.Error as error:
+        raise OSError(f"journals cannot be read: {str(error).splitlines()[0]}") from error
+    more = f" and {len(damaged) - NAMED_LINES} more" if len(damaged) > NAMED_LINES else ""
+    what = f"{'; '.join(sorted(damaged)[:NAMED_LINES])}{more}; of archives, what stands before the damage was read"
+    what = f"{len(damaged)} files cannot be read whole: {what}"
+    return [Gap(kind="damaged_files", count=len(damaged), what=what), *gaps]
+
+
+def _is_whole(db: duckdb.DuckDBPyConnection, path: str, *, is_table: bool = False) -> bool:
+    reader = "read_parquet(?)" if is_table else _LINES.format(columns="kind: 'VARCHAR'")
+    try:
+        db.execute(f"SELECT count(*) FROM {reader}", [path if is_table else [path]]).fetchall()
+    except duckdb.Error:
+        return False
+    return True
+
+
+def _saved(path: str, into: Path) -> str | None:
+    """The whole lines of an archive that stand before its damage, in a file of their own."""
+    unpacker = unpacker_of(path)
+    if unpacker is None:
+        return None
+    with suppress(OSError), open(path, "rb") as packed, into.open("w+b") as lines:
+        unpacked, end = Unpacked(packed, unpacker), 0
+        with suppress(OSError):
+            while data := unpacked.read(1 << 20):
+                end = lines.tell() + data.rfind(b"\n") + 1 if b"\n" in data else end
+                lines.write(data)
+        lines.truncate(end)
+        return str(into)
+    return None
+
+
+def _read_whole(db: duckdb.DuckDBPyConnection, lines: Sequence[str], tables: Sequence[str]) -> list[Gap]:
     parts: list[str] = []
     parameters: list[Any] = []
     if lines:
         columns = ", ".join(f"{name}: '{'JSON' if name in ('facts', 'job') else 'VARCHAR'}'" for name in _FIELDS)
-        parts.append(
-            f"SELECT *, filename AS file FROM read_json(?, format = 'newline_delimited', ignore_errors = true, "
-            f"filename = true, maximum_object_size = {MAX_LINE_BYTES}, columns = {{{columns}}})"
-        )
+        parts.append(f"SELECT *, filename AS file FROM {_LINES.format(columns=columns)}")
         parameters.append(list(lines))
     for path in tables:
         described = db.execute("DESCRIBE SELECT * FROM read_parquet(?)", [path]).fetchall()
@@ -113,10 +167,7 @@ def _read(db: duckdb.DuckDBPyConnection, lines: Sequence[str], tables: Sequence[
         parts.append(f"SELECT {chosen}, ? AS file FROM read_parquet(?)")
         parameters += [path, path]
     union = " UNION ALL ".join(f"SELECT {', '.join(_FIELDS)}, file FROM ({part})" for part in parts)
-    try:
-        db.execute(_RECORDS.format(union=union, most=MAX_BEAT_HOURS), parameters)
-    except duckdb.Error as error:
-        raise OSError(f"journals cannot be read: {str(error).splitlines()[0]}") from error
+    db.execute(_RECORDS.format(union=union, most=MAX_BEAT_HOURS), parameters)
     bad = db.execute("SELECT file, count(*) FROM records WHERE state = 'bad' GROUP BY file ORDER BY file").fetchall()
     db.execute("DELETE FROM records WHERE state != 'good'")
     return _bad_lines(bad)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,11 @@ from exporter.fleet.load import Loaded, NothingToRead, load
 from exporter.fleet.prepare import prepare
 
 from .small import DAY, START
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 FACTS = {"kind": "facts", "time": "2026-06-01T00:00:00.000Z", "node": "a", "facts": {"driver": "1", "os": None}}
 BEAT = {"kind": "heartbeat", "time": "2026-06-02T00:00:00Z", "node": "a", "hours": 24.0, "gpu_busy_hours": None}
@@ -123,6 +129,29 @@ def test_lines_that_do_not_parse_are_counted_and_named(tmp_path: Path) -> None:
         "1.jsonl:8: facts",
     ):
         assert place in gap.what
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+def test_of_a_damaged_archive_what_stands_before_the_damage_is_read(tmp_path: Path, ending: str) -> None:
+    crashes = [{**CRASH, "id": f"{number:08x}" * 4, "signature": f"x{number}"} for number in range(2000)]
+    written(tmp_path / "2.jsonl", *crashes)
+    packed = (gzip.compress if ending == ".gz" else zstd.compress)((tmp_path / "2.jsonl").read_bytes())
+    (tmp_path / "2.jsonl").unlink()
+    written(tmp_path / "1.jsonl", FACTS, BEAT)
+    half = packed[: len(packed) // 2]
+    (tmp_path / f"2.jsonl{ending}").write_bytes(half if ending == ".gz" else half + bytes(100) + half)
+    (tmp_path / "3.parquet").write_bytes(b"PAR1")
+    loaded = read(tmp_path)
+
+    assert 200 < len(loaded.observed.incidents.id) < 2000
+    assert kinds(loaded) == {"damaged_files": 2}
+    assert f"2.jsonl{ending}" in loaded.observed.gaps[0].what
+
+
+def test_where_all_is_damaged_it_says_so(tmp_path: Path) -> None:
+    (tmp_path / "3.parquet").write_bytes(b"PAR1")
+    with pytest.raises(OSError, match="journals cannot be read"):
+        read(tmp_path)
 
 
 @pytest.mark.parametrize(
