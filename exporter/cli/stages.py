@@ -46,12 +46,12 @@ def read(lines: Sequence[str], source: SourceKind, form: LogFormat, pipeline: Pi
         record = decode(raw, form, source, Clock(time.time()))
         rules = pipeline.matcher.tried_under(hits, source)
         there = set(pipeline.engine_for(other).scan(raw).gates)
-        block = [record.text, *lines[number : number + 11]]
+        block, first = [record.text, *lines[number : number + 11]], len(record.text)
         yield Reading(
             number,
             record,
             tuple(sorted(gates[gate].literal.decode() for gate in hits)),
-            tuple(v for r in rules for v in pipeline.matcher.judge("\n".join(block[: r.lines]), [r], source)),
+            tuple(v for r in rules for v in pipeline.matcher.judge("\n".join(block[: r.lines]), [r], source, first)),
             tuple(rule for rule in pipeline.matcher.tried_under(there, other) if rule not in rules),
         )
 

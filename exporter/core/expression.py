@@ -6,6 +6,8 @@ of a catalogue is never compiled: each takes half a millisecond.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import regex
 
 from exporter.core.gates import Needs, needs
@@ -33,22 +35,29 @@ class Expression:
 
     def find(self, text: str) -> regex.Match[str] | None:
         """Where the pattern is first found. Raises TimeoutError."""
-        sets, ignore_case = self._needs or self.needs
-        if ignore_case:
-            if not text.isascii():  # letters beyond ASCII equal ASCII ones, which lower() does not know
-                return self._search(text)
-            looked_in = text.lower()
-        else:
-            looked_in = text
-        for literals in sets:
-            for literal in literals:
-                if literal in looked_in:
-                    break
-            else:
-                return None
-        return self._search(text)
+        needs = self._needs or self.needs
+        return self._search(text) if _holds(text, needs.sets, ignore_case=needs.ignore_case) else None
+
+    def may_begin_in(self, line: str) -> bool:
+        """Whether a match may begin in a line, whatever comes behind it."""
+        return _holds(line, self.needs.first, ignore_case=self.needs.ignore_case)
 
     def _search(self, text: str) -> regex.Match[str] | None:
         if self._compiled is None:
             self._compiled = regex.compile(self.pattern, FLAGS)
         return self._compiled.search(text, timeout=TIMEOUT_SECONDS)
+
+
+def _holds(text: str, sets: Sequence[Sequence[str]], *, ignore_case: bool) -> bool:
+    """Whether a text holds of each set one literal."""
+    if ignore_case:
+        if not text.isascii():  # letters beyond ASCII equal ASCII ones, which lower() does not know
+            return True
+        text = text.lower()
+    for literals in sets:
+        for literal in literals:
+            if literal in text:
+                break
+        else:
+            return False
+    return True

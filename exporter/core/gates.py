@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from exporter.core.backtracking import characters
 from exporter.core.patterns import OF_REGEX_ALONE, REPEATS, Unreadable, inside, parse, sre
 
 MIN_LENGTH = 4  # shorter ones hit ordinary text: in 512 MB of training logs "NaN" hit 0.4 % of lines, "HSA_" none
@@ -38,13 +39,19 @@ class Gate:
 
 
 class Needs(NamedTuple):
-    """What a text must hold: of each set of literals one. `ignore_case`: they are lower case, and so must the text be."""
+    """What a text must hold: of each set of literals one. `ignore_case`: they are lower case, and so must the text be.
+
+    `first`: the same of the line in which a match begins. `one_line`: no match goes on, or looks, beyond that line.
+    """
 
     sets: Sequence[Sequence[str]]
     ignore_case: bool = False
+    first: Sequence[Sequence[str]] = ()
+    one_line: bool = False
 
 
 NO_NEEDS = Needs([])
+_DOT_IS_ANY = re.compile(r"\(\?[a-zA-Z]*s")  # a newline, too
 
 
 def derive(pattern: str, *, ignore_case: bool = False) -> frozenset[Gate]:
@@ -70,12 +77,18 @@ def needs(pattern: str) -> Needs:
         parsed = parse(pattern)
     except Unreadable:
         return NO_NEEDS
-    sets = {found for found in _of_sequence(list(parsed), _WHOLE) if len(found) <= MAX_NEED_CHOICES}
     any_case = _any_case(parsed)
-    if any_case:
-        sets = {frozenset(text.lower() for text in found) for found in sets}
-    best = sorted(sets, key=lambda found: (-min(map(len, found)), sorted(found)))[:MAX_NEEDS]
-    return Needs([sorted(found) for found in best], any_case)
+
+    def best(how: _Reading) -> list[list[str]]:
+        sets = {found for found in _of_sequence(list(parsed), how) if len(found) <= MAX_NEED_CHOICES}
+        if any_case:
+            sets = {frozenset(text.lower() for text in found) for found in sets}
+        longest = sorted(sets, key=lambda found: (-min(map(len, found)), sorted(found)))[:MAX_NEEDS]
+        return [sorted(found) for found in longest]
+
+    if _DOT_IS_ANY.search(pattern):
+        return Needs(best(_WHOLE), any_case)
+    return Needs(best(_WHOLE), any_case, best(_FIRST), not any(_sees_newline(*node) for node in parsed))
 
 
 class _Reading(NamedTuple):
@@ -84,10 +97,36 @@ class _Reading(NamedTuple):
     plain: Callable[[int], bool]
     least: int  # characters of a literal
     first_line: bool
+    ends: Callable[[Any, Any], bool]  # whether a node may end the first line
 
 
-_GATED = _Reading(lambda character: character < 128 and chr(character) not in _REWRITTEN, MIN_LENGTH, first_line=True)
-_WHOLE = _Reading(lambda _: True, 1, first_line=False)
+def _sees_newline(op: Any, arg: Any) -> bool:
+    """Whether a node may read a newline, look at one, or ask for a text's end."""
+    if op in (sre.LITERAL, sre.NOT_LITERAL, sre.IN, sre.CATEGORY):
+        return "\n" in characters(op, arg, 0)
+    if op in (sre.ASSERT, sre.ASSERT_NOT):
+        return any(_sees_newline(*node) for node in arg[1])
+    if op is sre.AT:
+        return bool(arg == sre.AT_END_STRING)
+    return any(_sees_newline(*node) for sequence in inside(op, arg) for node in sequence)
+
+
+def _may_hold_newline(op: Any, arg: Any) -> bool:
+    """Whether a newline written inside this node ends the first line. Classes such as \\s are taken as spaces."""
+    if op is sre.LITERAL:
+        return bool(arg == 10)
+    if op is sre.IN:
+        return (sre.LITERAL, 10) in arg and (sre.NEGATE, None) not in arg
+    return any(_may_hold_newline(*node) for sequence in inside(op, arg) for node in sequence)
+
+
+def _is_plain_for_gates(character: int) -> bool:
+    return character < 128 and chr(character) not in _REWRITTEN
+
+
+_GATED = _Reading(_is_plain_for_gates, MIN_LENGTH, first_line=True, ends=_may_hold_newline)
+_WHOLE = _Reading(lambda _: True, 1, first_line=False, ends=lambda _op, _arg: False)
+_FIRST = _Reading(lambda character: character != 10, 1, first_line=True, ends=_sees_newline)
 
 
 def _of_sequence(nodes: Sequence[Any], how: _Reading) -> list[frozenset[str]]:
@@ -113,7 +152,7 @@ def _of_sequence(nodes: Sequence[Any], how: _Reading) -> list[frozenset[str]]:
             continue
         close()
         found.extend(_of_node(op, arg, how))
-        if how.first_line and _may_hold_newline(op, arg):
+        if how.first_line and how.ends(op, arg):
             break
     close()
     return found
@@ -136,15 +175,6 @@ def _is_plain(nodes: Iterable[Any], how: _Reading) -> bool:
 
 def _any_case(parsed: Any) -> bool:
     return bool(parsed.state.flags & re.IGNORECASE) or _ignores_case_within(parsed)
-
-
-def _may_hold_newline(op: Any, arg: Any) -> bool:
-    """Whether a newline written inside this node ends the first line. Classes such as \\s are taken as spaces."""
-    if op is sre.LITERAL:
-        return bool(arg == 10)
-    if op is sre.IN:
-        return (sre.LITERAL, 10) in arg and (sre.NEGATE, None) not in arg
-    return any(_may_hold_newline(*node) for sequence in inside(op, arg) for node in sequence)
 
 
 def _ignores_case_within(nodes: Iterable[Any]) -> bool:

@@ -25,7 +25,7 @@ MAX_TEXT = 16384  # characters of a line that a regex sees; longer lines are see
 MAX_CAPTURE = 512  # characters of a capture: an API call with its arguments fits, a tensor dump does not
 
 Kind = Literal["signature", "fact", "shape"]
-Outcome = Literal["matched", "no pattern", "unless", "amid", "echo", "yields", "timeout", "off"]
+Outcome = Literal["matched", "no pattern", "unless", "amid", "echo", "yields", "timeout", "off", "behind"]
 _TEMPLATE = re.compile(r"\{(\w+)(?:\|(minor|lower))?\}")
 # What the kernel puts before what it says: `amdgpu 0000:c1:00.0: [drm:fn [amdgpu]] *ERROR* `, `EDAC sbridge MC0: `. More
 # words than these tell of something, and may go on with what a user chose: the name of a cgroup, of a file that crashed
@@ -125,9 +125,9 @@ class Matcher:
         rules = {id(rule): rule for gate in sorted(hit) if gate < len(under) for rule in under[gate]}
         return list(rules.values())
 
-    def judge(self, text: str, rules: Iterable[Rule], source: SourceKind) -> list[Verdict]:
-        """What each of `rules` says to `text`."""
-        verdicts = [Verdict(rule, *search(rule, text, source), text) for rule in rules]
+    def judge(self, text: str, rules: Iterable[Rule], source: SourceKind, first: int | None = None) -> list[Verdict]:
+        """What each of `rules` says to `text`, of which the first `first` characters are the line that is looked at."""
+        verdicts = [Verdict(rule, *search(rule, text, source, first), text) for rule in rules]
         shown = {v.rule.id for v in verdicts if v.outcome == "matched"}
         if shown and source == "job" and (echo := self.echo(text.partition("\n")[0])):  # a block is what it begins with
             return [
@@ -195,19 +195,32 @@ def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
     )
 
 
-def search(rule: Rule, text: str, source: SourceKind) -> tuple[Outcome, str, Found | None]:
-    """What a rule says to a text; which of its patterns and excuses decided; what was found."""
+def search(
+    rule: Rule, text: str, source: SourceKind, first: int | None = None, *, alone: bool = False
+) -> tuple[Outcome, str, Found | None]:
+    """What a rule says to a text; which of its patterns and excuses decided; what was found.
+
+    A match begins in the first `first` characters, a line with others behind it. `alone`: of those nothing is known yet,
+    and the outcome is "behind" where they decide.
+    """
     if rule.off:
         return "off", "", None
+    line = text if first is None else text[:first]
     anywhere, amid = source != "kernel" or rule.forgeable or rule.kind == "shape", ""
     try:
         for pattern in rule.patterns:
-            found = pattern.find(text)
-            if not found:
+            if alone and not pattern.needs.one_line:
+                if pattern.may_begin_in(text):
+                    return "behind", pattern.pattern, None
+                continue
+            found = pattern.find(line if pattern.needs.one_line else text)
+            if not found or found.start() > len(line):
                 continue
             if not anywhere and not LEAD.fullmatch(text, 0, found.start()):
                 amid = pattern.pattern
                 continue
+            if alone and rule.unless:
+                return "behind", pattern.pattern, None
             for excuse in rule.unless:
                 if excuse.find(text):
                     return "unless", excuse.pattern, None

@@ -171,7 +171,9 @@ def _furthest(pipeline: Pipeline, item: Patterned, text: str) -> Verdict | None:
             verdicts = [
                 verdict
                 for rule in rules
-                for verdict in pipeline.matcher.judge("\n".join(records[number : number + rule.lines]), [rule], source)
+                for verdict in pipeline.matcher.judge(
+                    "\n".join(records[number : number + rule.lines]), [rule], source, len(records[number])
+                )
             ]
             shown = {verdict.rule.id for verdict in verdicts if verdict.outcome == "matched"}
             for verdict in verdicts:

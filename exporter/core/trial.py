@@ -242,10 +242,13 @@ def _tried(spans: Iterable[tuple[int, _Rules]], text: str, lines: Sequence[str])
         there = frozenset(one.rule.id for one in found) if found else _NONE
         if rules.all_yield(there):
             continue
-        if not lines:
+        if lines:
+            found += rules.found_in("\n".join(lines[:span]), there, len(text))
+            continue
+        alone = rules.found_alone(text, there)
+        if alone is None:
             return None
-        block = "\n".join(lines[:span])
-        found += tuple(one for one in rules.found_in(block, there) if one.start <= len(text))
+        found += alone
     return _unyielding(found)
 
 
@@ -272,13 +275,22 @@ class _Rules:
         """Whether nothing of these is to be told of beside signatures that are there."""
         return all(rule in self._last and rule.yields_to & there for rule in self._rules)
 
-    def found_in(self, text: str, there: frozenset[str]) -> tuple[Found, ...]:
-        """What a text shows, less what would yield to signatures that are there."""
+    def found_alone(self, line: str, there: frozenset[str]) -> tuple[Found, ...] | None:
+        """What a line shows, less what would yield, whatever stands behind it; None if that decides."""
+        return self._found(line, there, None, alone=True)
+
+    def found_in(self, text: str, there: frozenset[str], first: int | None = None) -> tuple[Found, ...]:
+        """What a text shows in its first characters, less what would yield to signatures that are there."""
+        return self._found(text, there, first, alone=False) or ()
+
+    def _found(self, text: str, there: frozenset[str], first: int | None, *, alone: bool) -> tuple[Found, ...] | None:
         found: list[Found] = []
         for rule in self._rules:
             if rule in self._last and rule.yields_to & there:
                 continue
-            outcome, _, one = search(rule, text, self._source)
+            outcome, _, one = search(rule, text, self._source, first, alone=alone)
+            if outcome == "behind":
+                return None
             self.timeouts += outcome == "timeout"
             self.amid += outcome == "amid" and rule.lines == 1  # the other lines of a block are looked at by themselves
             if one is not None:

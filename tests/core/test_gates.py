@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pytest
 import regex
@@ -145,7 +146,26 @@ def test_what_re_and_regex_do_not_read_alike_is_not_read(pattern: str) -> None:
     ],
 )
 def test_what_a_text_needs_is_every_long_literal_of_a_pattern(pattern: str, expected: Needs) -> None:
-    assert needs(pattern) == expected
+    assert needs(pattern)[:2] == expected[:2]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "first", "one_line"),
+    [
+        (r"Xid \d+: 79, (?P<rest>[^\n]*)$", [[": 79, "], ["Xid "]], True),
+        (r"page fault(?:\nat (\w+))?", [["page fault"]], False),
+        (r"page\s+fault", [["page"]], False),  # the fault may stand in the next line
+        (r"page[^)]*fault", [["page"]], False),
+        (r"page(?=\s|$) fault", [["page"]], False),
+        (r"(?:page\n|pages )fault", [["page"]], False),
+        (r"(?:page|pages) fault(?!\n)", [[" fault"], ["page"]], False),
+        (r"fault\Z", [["fault"]], False),
+        (r"(?s:fault.*page)", (), False),
+        (r"fault(?<!s) \w+\b", [["fault"], [" "]], True),
+    ],
+)
+def test_what_the_line_needs_in_which_a_match_begins(pattern: str, first: Sequence[Sequence[str]], *, one_line: bool) -> None:
+    assert list(needs(pattern)[2:]) == [first, one_line]
 
 
 # A grammar of patterns, each with a strategy for strings that it matches.
@@ -181,9 +201,21 @@ def patterns(draw: st.DrawFn, depth: int = 2) -> str:
 def test_every_match_of_every_pattern_holds_what_the_pattern_needs(data: st.DataObject) -> None:
     pattern = "".join(data.draw(st.lists(patterns(), min_size=1, max_size=5)))
     text = data.draw(st.from_regex(re.compile(pattern, re.ASCII)))
-    sets, ignore_case = needs(pattern)
-    if regex.search(pattern, text, FLAGS):
-        assert all(any(literal in (text.lower() if ignore_case else text) for literal in found) for found in sets)
+    text += data.draw(st.sampled_from(["", "\nab", "\nA-B\n", "\n"]))
+    sets, ignore_case, first, one_line = needs(pattern)
+
+    def holds_one_of_each(text: str, sets: Sequence[Sequence[str]]) -> bool:
+        return all(any(literal in (text.lower() if ignore_case else text) for literal in found) for found in sets)
+
+    if found := regex.search(pattern, text, FLAGS):
+        begin = text.rfind("\n", 0, found.start()) + 1
+        line = text[begin:].partition("\n")[0]
+        assert holds_one_of_each(text, sets)
+        assert holds_one_of_each(line, first)
+        if one_line:
+            alone = regex.search(pattern, line, FLAGS)
+            assert alone
+            assert (alone.start(), alone.end()) == (found.start() - begin, found.end() - begin)
 
 
 @settings(suppress_health_check=[HealthCheck.filter_too_much])  # half of the patterns have no gate

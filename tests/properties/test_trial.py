@@ -121,7 +121,7 @@ def judged(matcher: Matcher, text: str, behind: list[str], source: SourceKind) -
     verdicts = matcher.judge(text, [rule for rule in rules if rule.lines == 1], source)
     for rule in sorted((rule for rule in rules if rule.lines > 1), key=lambda rule: rule.lines):
         block = "\n".join([text, *behind[: rule.lines - 1]])
-        verdicts += [v for v in matcher.judge(block, [rule], source) if v.found is None or v.found.start <= len(text)]
+        verdicts += matcher.judge(block, [rule], source, len(text))
     found = [v.found for v in verdicts if v.outcome == "matched" and v.found]
     shown = {one.rule.id for one in found}
     found = [one for one in found if not one.rule.yields_to & shown]
