@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from exporter.core import decode, prefixes
-from exporter.core.addresses import first_address, look_into
-from exporter.core.digits import ONE_DIGIT
 from exporter.core.expression import Expression
+from exporter.core.gates import NO_NEEDS
+from exporter.core.looks import looked_at, shape_of
 from exporter.core.model import LogFormat, SourceKind
 from exporter.core.prefixes import Clock, Stamp, Times, job_stamp, perhaps_by_others
 
@@ -34,6 +34,8 @@ class Layouts:
     def __init__(self, format: LogFormat, source: SourceKind) -> None:  # noqa: A002 (the field's word)
         self._format: LogFormat = format
         self._source: SourceKind = source
+        carrier = [decode.CRI.pattern] if format == "cri" else []
+        self._patterns = [Expression(pattern, NO_NEEDS) for pattern in (*prefixes.PATTERNS[source], *carrier)]
         self._layouts: dict[bytes, Layout | None] = {}
         self._stamps: dict[bytes, Stamp | None] = {}  # of heads
         self._remembered = 0
@@ -58,17 +60,17 @@ class Layouts:
             return layout
 
     def is_of_all(self, line: bytes, layout: Layout) -> bool:
-        """Whether a layout is that of all lines that differ from this one in addresses alone."""
-        carrier = [decode.CRI.pattern] if self._format == "cri" else []
-        patterns = map(Expression, [*prefixes.PATTERNS[self._source], *carrier])
-        text = line.decode()
-        return first_address(line) >= layout.text and not look_into(patterns, text, range(layout.text + 1))
+        """Whether a line's prefixes are those of all lines of its shape: they tell no digits apart, and look at no address."""
+        if b"0x" not in line:
+            return True
+        in_front = b"0x" in line[: layout.text]
+        return not in_front and not looked_at(self._patterns, line.decode(), starts=range(layout.text + 1))
 
     def time_of(self, head: bytes, clock: Clock, times: Times) -> float | None:
         """The time that a job's line is stamped with which begins like this."""
         if self._format != "plain" or decode.is_rewritten(head):
             return decode.time_of(head, self._format, clock)
-        shape = head.translate(ONE_DIGIT)
+        shape = shape_of(head)
         try:
             stamp = self._stamps[shape]
         except KeyError:

@@ -7,10 +7,10 @@ match would yield to one that is there. None of it changes an answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
-from exporter.core.addresses import decide, look_into
-from exporter.core.digits import ONE_DIGIT, Alike, exchangeable
+from exporter.core.looks import begun_by, looked_at, places_of, read_from_start, shape_of
 from exporter.core.match import LEAD, Found, Matcher, Rule, search
 from exporter.core.model import SourceKind
 
@@ -18,7 +18,8 @@ MAX_TRIALS = 512  # sets of gates that occur together in a line; a log of all bu
 MAX_LATELY = 2048  # orders in which they come
 MAX_REMEMBERED = 4 << 20  # characters of texts, by what they show: 10,000 lines of an AMD runtime's abort
 MAX_REMEMBERED_TEXT = 1024
-WORTH_EXCHANGING = 256  # texts, from which on those that differ only in digits count as one; to find out takes 20 ms
+WORTH_LOOKING = 128  # texts of one shape, which take as long to judge as to find out which digits patterns look at
+MAX_OFTEN = 16  # times that this is found out for every so many texts of one shape, and then ever more seldom
 
 _NONE: frozenset[str] = frozenset()
 
@@ -92,18 +93,56 @@ class Trials:
         self._characters = 0
 
 
-class Texts(NamedTuple):
-    """ASCII texts of one shape: what patterns see of their digits, and what each kind of them shows: None if only the
-    lines behind it tell.
+class Texts:
+    """ASCII texts of one shape, and what they show: None if only the lines behind it tell.
+
+    Until it is known which of their digits patterns look at, each is remembered as it is.
     """
 
-    table: bytes | None
-    looked_at: Callable[[bytes], Hashable]
-    shown: dict[Hashable, Shown | None]
+    __slots__ = ("_at", "_kept", "_look", "_looked", "_misses", "_next")
+
+    def __init__(self) -> None:
+        self._at: int | None = None  # the places of the digits that are looked at, as bits
+        self._look: Callable[[bytes], Hashable] = bytes
+        self._kept: dict[Hashable, tuple[bytes, Shown | None]] = {}  # by these digits, with a text that has them
+        self._misses, self._next, self._looked = 0, WORTH_LOOKING, 0
+
+    @property
+    def are_one(self) -> bool:
+        """Whether it is known which of their digits are looked at."""
+        return self._at is not None
 
     def of(self, text: bytes) -> Shown | None:
         """Raises KeyError where it is not known."""
-        return self.shown[self.looked_at(text.translate(self.table))]
+        return self._kept[self._look(text)][1]
+
+    def add(self, text: bytes, shown: Shown | None, looked_at: Callable[[], int]) -> int:
+        """Remember what one more text shows; how many characters are remembered for it.
+
+        `looked_at` tells which digits of it are looked at, and is asked now and then: it takes as long as 128 texts.
+        """
+        self._misses += 1
+        if self._misses >= self._next:
+            self._looked += 1
+            self._next = self._misses + WORTH_LOOKING if self._looked < MAX_OFTEN else 2 * self._misses
+            self._widen(looked_at())
+        elif self._at is not None:
+            return 0
+        self._kept[self._look(text)] = text, shown
+        return len(text)
+
+    def _widen(self, at: int) -> None:
+        if self._at is None:
+            self._kept.clear()  # of these nobody knows which digits matter
+        elif not at & ~self._at:
+            return
+        self._at = at | (self._at or 0)
+        self._look = itemgetter(*places) if (places := list(places_of(self._at))) else _nothing
+        self._kept = {self._look(text): (text, shown) for text, shown in self._kept.values()}
+
+
+def _nothing(_text: bytes) -> None:
+    return None
 
 
 class Trial:
@@ -122,11 +161,12 @@ class Trial:
             ]
             for of_kind in ([r for r in rules if r.kind != "shape"], [r for r in rules if r.kind == "shape"])
         )
-        echoes = trials.matcher.echo_expressions if source == "job" else []
-        self._expressions = [*(one for rule in rules for one in (*rule.patterns, *rule.unless)), *echoes]
-        self._alike: Alike | None = None
+        self._echoes = trials.matcher.echo_expressions if source == "job" else []
+        searched = [(rule.lines == 1 or one.needs.one_line, one) for rule in rules for one in rule.patterns]
+        searched += [(rule.lines == 1, one) for rule in rules for one in rule.unless]
+        self._of_line = [one for of_line, one in searched if of_line]
+        self._of_block = [one for of_line, one in searched if not of_line]
         self._seen: dict[bytes, Texts] = {}
-        self._asked = 0
 
     def shown(self, text: str, behind: Callable[[], Sequence[str]]) -> Shown:
         """What a line shows, given the texts of the lines behind it, which are asked for only if they matter."""
@@ -142,47 +182,32 @@ class Trial:
         if len(text) > MAX_REMEMBERED_TEXT or not text.isascii():
             return self._judged(text, lines)[0]
         raw = text.encode()
-        shape = raw.translate(ONE_DIGIT) + (b"\n" if lines else b"")
+        shape = shape_of(raw) + (b"\n" if lines else b"")
+        texts = self._seen.get(shape)
+        if texts is None:
+            self._trials.remembers(len(shape))
+            texts = self._seen[shape] = Texts()
         try:
-            known = self._seen[shape].of(raw)
+            known = texts.of(raw)
         except KeyError:
             known, in_time = self._judged(text, lines)
             if in_time:
-                self._remember(raw, shape, known and known._replace(block=None, one=_one(known)))
+                shown = known and known._replace(block=None, one=_one(known))
+                self._trials.remembers(texts.add(raw, shown, lambda: self._looked_at(text, lines)))
             return known
         return known._replace(block=text) if lines and known else known
+
+    def _looked_at(self, text: str, lines: Sequence[str]) -> int:
+        """The places of the digits that patterns look at in a text, as bits."""
+        line = lines[0] if lines else text
+        at = looked_at(self._of_line, line)
+        at = looked_at(self._of_block, text, at) if lines else begun_by(self._of_block, line, at)
+        at = looked_at(self._echoes, text.partition("\n")[0], at)
+        return read_from_start(LEAD.pattern, text, at) if self._source == "kernel" else at
 
     def texts(self, shape: bytes) -> Texts | None:
         """What texts of a shape are known to show, as long as any is."""
         return self._seen.get(shape)
-
-    def learn(self, text: str, shape: bytes) -> bool:
-        """Remember what all texts show that differ from one in addresses alone, and in digits that no pattern tells apart.
-
-        False as long as that is not known of digits.
-        """
-        if self._alike is None:
-            return False
-        shown: Shown | None = Shown((), echo=True, unknown_crash=False)  # nobody knows
-        if not look_into(self._expressions, text) and not (self._source == "kernel" and decide(LEAD.pattern, text)):
-            judged, in_time = self._judged(text, ())
-            if in_time:
-                shown = judged and judged._replace(one=_one(judged))
-        self._remember(text.encode(), shape, shown)
-        return True
-
-    def _remember(self, text: bytes, shape: bytes, known: Shown | None) -> None:
-        self._asked += 1
-        if self._asked == WORTH_EXCHANGING and (alike := exchangeable(one.pattern for one in self._expressions)):
-            self.forget()
-            self._alike = alike
-        self._trials.remembers(len(text))
-        if shape not in self._seen:
-            self._trials.remembers(len(shape))
-            looked_at = self._alike.looked_at(shape) if self._alike else bytes
-            self._seen[shape] = Texts(self._alike.table if self._alike else None, looked_at, {})
-        texts = self._seen[shape]
-        texts.shown[texts.looked_at(text.translate(texts.table))] = known
 
     def forget(self) -> None:
         """Remember nothing."""

@@ -164,7 +164,9 @@ def test_what_a_text_needs_is_every_long_literal_of_a_pattern(pattern: str, expe
         (r"fault(?<!s) \w+\b", [["fault"], [" "]], True),
     ],
 )
-def test_what_the_line_needs_in_which_a_match_begins(pattern: str, first: Sequence[Sequence[str]], *, one_line: bool) -> None:
+def test_what_the_line_needs_in_which_a_match_begins(
+    pattern: str, first: Sequence[Sequence[str]], *, one_line: bool
+) -> None:
     assert list(needs(pattern)[2:]) == [first, one_line]
 
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Hashable
-
 import pytest
 import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter import packs
-from exporter.core.digits import ONE_DIGIT, Alike, exchangeable
 from exporter.core.expression import Expression
 from exporter.core.knowledge import FLAGS
 from exporter.core.match import Found, Matcher
 from exporter.core.model import SourceKind
-from exporter.core.trial import WORTH_EXCHANGING, Shown, Trial, Trials
+from exporter.core.trial import WORTH_LOOKING, Shown, Trial, Trials
 from tests.helpers import catalogue_of
 
 # Patterns and texts of one small alphabet, so that they meet; the hazards are what PCRE and regex read differently.
@@ -60,56 +56,6 @@ def test_what_a_pattern_needs_rules_out_no_text_that_it_is_found_in(pattern: str
 
 
 EXPRESSIONS = {pattern: Expression(pattern) for pattern in PATTERNS}
-
-
-def looked_at(alike: Alike, text: str) -> tuple[bytes, Hashable]:
-    """What patterns see of a text."""
-    shape = text.encode().translate(ONE_DIGIT)
-    return shape, alike.looked_at(shape)(text.encode().translate(alike.table))
-
-
-@given(st.sampled_from(PATTERNS), TEXTS.filter(str.isascii), st.randoms(use_true_random=False))
-def test_no_pattern_tells_texts_apart_whose_digits_are_exchangeable(
-    pattern: str, text: str, dice: random.Random
-) -> None:
-    alike = exchangeable([pattern])
-    if alike is None:
-        return
-    other = "".join(dice.choice("0123456789") if c in "0123456789" and dice.random() < 0.7 else c for c in text)
-    if looked_at(alike, text) != looked_at(alike, other):
-        return
-    one, two = regex.search(pattern, text, FLAGS), regex.search(pattern, other, FLAGS)
-    assert (one and one.span()) == (two and two.span())
-
-
-@pytest.mark.parametrize(
-    ("pattern", "alike", "apart"),
-    [
-        (r"\d+ GPUs? \w", "17 GPU 3|99 GPU 0", ""),
-        ("error 700", "error 7001|error 7009", "error 700|error 701"),
-        (": 79, ", "x: 1793|x: 1792", ": 79|: 78"),
-        ("[1-3]x", "4|5", "x999991x|x999999x"),
-        ("[^5]", "7|6", "5|6"),
-        (r"\b79\b", "7912|7913", "79|78"),
-        (r"(?:a|bc)79", "a791|a792", "a79|a78"),
-        (r"\d+79", "", "123479|123478"),  # may stand behind any number of digits
-        (r"\d{2}:79", "12:791|12:792", "12:79|12:78"),
-        (r"(?<=a)79", "", "123479|123478"),
-        (r"x{3,4}(?=a9)", "a91|a92", "a9|a8"),
-        (r"(?: 7)+9", " 791| 792", " 79| 78"),
-    ],
-)
-def test_a_digit_that_a_pattern_asks_for_stands_for_itself(pattern: str, alike: str, apart: str) -> None:
-    found = exchangeable([pattern])
-    assert found
-    for texts, expected in ((alike, 1), (apart, 2)):
-        if texts:
-            assert len({looked_at(found, text) for text in texts.split("|")}) == expected
-
-
-@pytest.mark.parametrize("pattern", [r"(\w)\1", r"(?:GPU){e<=1}", r"(a)?(?(1)b|c)"])
-def test_what_compares_text_with_text_has_no_exchangeable_digits(pattern: str) -> None:
-    assert exchangeable([pattern]) is None
 
 
 # A trial and a matcher
@@ -174,7 +120,7 @@ def test_a_flood_of_each_built_in_example_shows_what_one_does(source: SourceKind
     rules = [rule for rule in matcher.rules if source in rule.sources]
     trials = Trials(matcher)
     trial = Trial(rules, trials, source)
-    for number in range(WORTH_EXCHANGING):
+    for number in range(WORTH_LOOKING):
         trial.shown(f"line {number}", lambda: ())
     for item in items:
         for example in (*item.examples, *item.near_misses):

@@ -1,9 +1,11 @@
-"""Which texts differ in nothing but addresses that no pattern looks into: what one shows, and where, the others show too.
+"""Which digits of a text patterns look at. Texts that are alike but for the others are one: what one shows, and where, all
+show.
 
-A flood of page faults has another `0x7f3a5c000000` in each line. Unlike digits, letters cannot be exchanged once for all:
-some pattern looks for an `a` wherever it may begin. So a pattern is followed through one text with all its ways at once,
-as sets of places in the bits of integers: a way that asks more of an address than to be hexadecimal may come through or
-not, and from there on all is perhaps. Where no such way comes to the pattern's end, the pattern sees no difference.
+A flood of page faults has another pid and another `0x7f3a5c000000` in each line. What a pattern asks of them depends on
+how far it comes: `Xid .*: 79, ` looks at two digits of a line with an Xid, wherever they stand, and at none of any other.
+So a pattern is followed through the text with all its ways at once, as sets of places in the bits of integers. A way that
+asks more of a digit than to be one is in doubt from there on. Where such a way comes to the pattern's end, the digits that
+were asked for are looked at, and it is followed again with these as they are, until nothing is in doubt.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ from exporter.core.gates import Needs
 from exporter.core.patterns import OF_REGEX_ALONE, REPEATS, Unreadable, parse, sre
 
 _ADDRESS = re.compile(rb"0x(?<!\w0x)[0-9a-f]+(?:_[0-9a-f]+)*\b")  # NVIDIA's driver writes 0x7f3a_5c000000
-_DIGITS = frozenset("0123456789abcdef")
+_DECIMAL, _HEXADECIMAL = frozenset("0123456789"), frozenset("0123456789abcdef")
 _TO_ZERO = bytes.maketrans(b"123456789abcdef", b"0" * 15)
+_ONE_DIGIT = bytes.maketrans(b"123456789", b"0" * 9)
 _REFERS = re.compile(r"\(\?P=|\\[1-9]")
+_MAX_LOOKED = 64  # digits, of each of which it is seen whether it matters
 _MAX_SPELLINGS = 32  # of what a group holds that is asked for again
 
 _AT = {
@@ -31,44 +35,73 @@ _AT = {
 }  # fmt: skip
 
 
-def without_addresses(line: bytes) -> bytes:
-    """A line with the digits of its addresses all 0, as long as before."""
-    return _ADDRESS.sub(lambda found: found[0].translate(_TO_ZERO), line) if b"0x" in line else line
+def shape_of(line: bytes) -> bytes:
+    """What a line has in common with all in which only digits differ, and those of addresses: as long as the line."""
+    if b"0x" in line:
+        line = _ADDRESS.sub(lambda found: found[0].translate(_TO_ZERO), line)
+    return line.translate(_ONE_DIGIT)
 
 
-def first_address(line: bytes) -> int:
-    """Where the first address of a line begins; its length if it has none."""
-    found = _ADDRESS.search(line)
-    return found.start() if found else len(line)
+def looked_at(expressions: Iterable[Expression], text: str, known: int = 0, starts: Iterable[int] | None = None) -> int:
+    """The places of the digits that some pattern looks at in an ASCII text, as bits, with those that are known to be.
 
-
-def look_into(expressions: Iterable[Expression], text: str, starts: Iterable[int] | None = None) -> bool:
-    """Whether one of some patterns may find something else in a text, ASCII of one line, were its addresses others.
-
-    `starts`: where a match may begin, if not anywhere.
+    All texts of its shape that have the same digits there are one to the patterns. `starts`: where a match may begin, if
+    not anywhere.
     """
-    seen, lower = _Text(text), _Text(text.lower())
+    seen, lower = _Text(text, known), _Text(text.lower(), known)
     ways = _Ways(_bits(starts if starts is not None else range(len(text) + 1)), 0)
-    return any(
-        _follow(one.pattern, seen, ways)[0].perhaps
-        for one in expressions
-        if (lower if one.needs.ignore_case else seen).may_hold(one.needs)
-    )
+    for one in expressions:
+        if (lower if one.needs.ignore_case else seen).may_hold(one.needs) and _follow(one.pattern, seen, ways)[
+            0
+        ].perhaps:
+            known |= _looked_at(one.pattern, text, known, ways)
+            seen, lower = _Text(text, known), _Text(text.lower(), known)
+    return known
 
 
-def decide(pattern: str, text: str) -> bool:
-    """Whether the addresses may decide how far a pattern comes from the beginning of a text."""
-    return _follow(pattern, _Text(text), _Ways(1, 0))[1]
+def _looked_at(pattern: str, text: str, known: int, ways: _Ways) -> int:
+    """The places, besides those that are known, of digits that a pattern looks at: of those that it asks for, the ones
+    without which it is in doubt.
+    """
+    looked = 0
+    while (seen := _Text(text, known | looked)).open:
+        come, look = _follow(pattern, seen, ways)
+        if not come.perhaps:
+            break
+        looked |= look.unknown or look.asked or seen.open
+    for place in places_of(looked if looked.bit_count() <= _MAX_LOOKED else 0):
+        less = looked & ~(1 << place)
+        if not _follow(pattern, _Text(text, known | less), ways)[0].perhaps:
+            looked = less
+    return looked
 
 
-def _follow(pattern: str, text: _Text, ways: _Ways) -> tuple[_Ways, bool]:
-    """Where the ways of a pattern end, and whether any asked for more of an address; in doubt where that is unclear."""
+def begun_by(expressions: Iterable[Expression], line: str, known: int = 0) -> int:
+    """The same of patterns of which is only asked whether they may begin in a line."""
+    for one in expressions:
+        for literal in (literal for literals in one.needs.first for literal in literals):
+            text = line.lower() if one.needs.ignore_case else line
+            while (come := _Text(text, known).spelling(literal)).perhaps and not come.surely:
+                known |= come.asked
+    return known
+
+
+def read_from_start(pattern: str, text: str, known: int = 0) -> int:
+    """The same of a pattern that reads a text from its beginning, whatever it comes to: all digits that it asks for."""
+    while asked := _follow(pattern, _Text(text, known), _Ways(1, 0))[1].asked:
+        known |= asked
+    return known
+
+
+def _follow(pattern: str, text: _Text, ways: _Ways) -> tuple[_Ways, _Look]:
+    """Where the ways of a pattern end; in doubt where that is unclear."""
     look = _Look(text, refers=bool(_REFERS.search(pattern)))
     try:
         tree = _tree(pattern)
-        return look.sequence(list(tree), tree.state.flags, ways), look.asked
+        return look.sequence(list(tree), tree.state.flags, ways), look
     except (_Unclear, Unreadable):
-        return ways.in_doubt(), True
+        look.asked = text.open
+        return (ways.in_doubt() if text.open else ways), look
 
 
 @lru_cache(maxsize=4096)
@@ -98,21 +131,30 @@ class _Ways(NamedTuple):
         return _Ways(0, self.surely | self.perhaps)
 
 
-class _Text:
-    """A text, and at which places which of its characters are."""
+class _Spelling(NamedTuple):
+    surely: int
+    perhaps: int
+    asked: int
 
-    def __init__(self, text: str) -> None:
+
+class _Text:
+    """A text, and at which places which of its characters are. Of the digits in `open` only their kind is known."""
+
+    def __init__(self, text: str, known: int) -> None:
         self.text = text
-        places = [
+        self._hexadecimal = ~known & _bits(
             at
             for found in _ADDRESS.finditer(text.encode())
             for at in range(found.start() + 2, found.end())
             if text[at] != "_"
-        ]
-        self.blurred = _bits(places)
+        )
+        firm = _bits(found.start() for found in _ADDRESS.finditer(text.encode()))  # the 0 of its 0x
+        digits = _bits(at for at, character in enumerate(text) if character in _DECIMAL)
+        self._decimal = digits & ~known & ~self._hexadecimal & ~firm
+        self.open = self._decimal | self._hexadecimal
         self._places: dict[str, int] = {}
         for at, character in enumerate(text):
-            if not self.blurred >> at & 1:
+            if not self.open >> at & 1:
                 self._places[character] = self._places.get(character, 0) | 1 << at
         self._accepted: dict[Class, tuple[int, int]] = {}
         self._at: dict[Any, int] = {}
@@ -120,30 +162,40 @@ class _Text:
     def accepted(self, some: Class) -> tuple[int, int]:
         """The places whose character is one of some: surely, and perhaps."""
         if some not in self._accepted:
-            surely = 0
+            surely = perhaps = 0
             for character, places in self._places.items():
                 if character in some:
                     surely |= places
-            alike = some & _DIGITS
-            if alike == _DIGITS:
-                surely |= self.blurred
-            self._accepted[some] = surely, self.blurred if alike and alike != _DIGITS else 0
+            for places, digits in ((self._decimal, _DECIMAL), (self._hexadecimal, _HEXADECIMAL)):
+                if digits <= some:
+                    surely |= places
+                elif digits & some:
+                    perhaps |= places
+            self._accepted[some] = surely, perhaps
         return self._accepted[some]
 
     def may_hold(self, needs: Needs) -> bool:
-        """Whether it holds one literal of each set, were its addresses others."""
+        """Whether it holds one literal of each set, were its open digits others."""
         return all(
             any(literal in self.text or self._may_hold(literal) for literal in literals) for literals in needs.sets
         )
 
     def _may_hold(self, literal: str) -> bool:
-        places = -1
-        for character in literal:
-            places = (places & sum(self.accepted(frozenset(character)))) << 1
-        return bool(places)
+        come = self.spelling(literal)
+        return bool(come.surely or come.perhaps)
 
-    def places_of(self, where: Any) -> int:
-        """The places that are a line's beginning, a word's boundary or the like, which no address changes."""
+    def spelling(self, literal: str) -> _Spelling:
+        """Where a literal ends, and the open digits that it asks for."""
+        surely, perhaps, asked = -1, 0, 0
+        for character in literal:
+            sure, open_ = self.accepted(frozenset(character))
+            asked |= (surely | perhaps) & open_
+            perhaps = (surely & open_ | perhaps & (sure | open_)) << 1
+            surely = (surely & sure) << 1
+        return _Spelling(surely, perhaps, asked)
+
+    def at(self, where: Any) -> int:
+        """The places that are a line's beginning, a word's boundary or the like, which no digit changes."""
         if where not in self._at:
             if where not in _AT:
                 raise _Unclear
@@ -153,10 +205,11 @@ class _Text:
 
 @dataclass(slots=True)
 class _Look:
-    """One pattern on its way through one text. `asked`: some way that surely came there asked for more of an address."""
+    """One pattern on its way through one text. `asked`: the open digits that some way asked more of than to be digits."""
 
     text: _Text
-    asked: bool = False
+    asked: int = 0
+    unknown: int = 0  # those in what a group holds that is asked for again
     refers: bool = False  # the pattern asks again for what a group held
     spellings: dict[int, set[str] | None] = field(default_factory=dict)
 
@@ -171,7 +224,7 @@ class _Look:
         if op in (sre.LITERAL, sre.NOT_LITERAL, sre.IN, sre.ANY):
             return self._character(characters(op, arg, flags), ways)
         if op is sre.AT:
-            there = self.text.places_of(arg)
+            there = self.text.at(arg)
             return _Ways(ways.surely & there, ways.perhaps & there)
         if op is sre.BRANCH:
             come = _Ways(0, 0)
@@ -196,7 +249,7 @@ class _Look:
 
     def _character(self, some: Class, ways: _Ways) -> _Ways:
         surely, perhaps = self.text.accepted(some)
-        self.asked = self.asked or bool(ways.surely & perhaps)
+        self.asked |= (ways.surely | ways.perhaps) & perhaps
         doubtful = ways.surely & perhaps | ways.perhaps & (surely | perhaps)
         return _Ways((ways.surely & surely) << 1, doubtful << 1)
 
@@ -216,11 +269,11 @@ class _Look:
 
     def _kept(self, op: Any, arg: Any, flags: int, ways: _Ways) -> _Ways:
         """What is matched once and for all: a way that only perhaps comes through may take the place of one that does."""
-        before, self.asked = self.asked, False
+        before, self.asked = self.asked, 0
         come = (
             self._repeated(arg, flags, ways) if op is sre.POSSESSIVE_REPEAT else self.sequence(list(arg), flags, ways)
         )
-        doubt, self.asked = self.asked, before or self.asked
+        doubt, self.asked = self.asked, before | self.asked
         return come.in_doubt() if doubt else come
 
     def _asserted(self, arg: Any, flags: int, ways: _Ways) -> _Ways:
@@ -229,14 +282,14 @@ class _Look:
         least, most = (0, 0) if direction > 0 else body.getwidth()
         doubtful = 0
         if self._asks(list(body), flags, _shifted(ways.surely, least, most)):
-            for place in _places(ways.surely):
-                if self._asks(list(body), flags, _shifted(1 << place, least, most)):
+            for place in places_of(ways.surely):
+                if asked := self._asks(list(body), flags, _shifted(1 << place, least, most)):
                     doubtful |= 1 << place
-        self.asked = self.asked or bool(doubtful)
+                    self.asked |= asked
         return _Ways(ways.surely & ~doubtful, ways.perhaps | doubtful)
 
-    def _asks(self, body: Sequence[Any], flags: int, starts: int) -> bool:
-        before, self.asked = self.asked, False
+    def _asks(self, body: Sequence[Any], flags: int, starts: int) -> int:
+        before, self.asked = self.asked, 0
         self.sequence(body, flags, _Ways(starts, 0))
         asks, self.asked = self.asked, before
         return asks
@@ -244,13 +297,14 @@ class _Look:
     def _spell(self, group: int, body: Sequence[Any], flags: int, ways: _Ways) -> None:
         """Note what a group may hold; None where that is not known."""
         starts, known = ways.surely | ways.perhaps, self.spellings.setdefault(group, set())
-        for start in _places(starts) if known is not None and starts.bit_count() <= _MAX_SPELLINGS else ():
+        for start in places_of(starts) if known is not None and starts.bit_count() <= _MAX_SPELLINGS else ():
             come = self.sequence(body, flags, _Ways(1 << start, 0))
-            for stop in _places(come.surely | come.perhaps):
+            for stop in places_of(come.surely | come.perhaps):
                 if known is not None:
                     known.add(self.text.text[start:stop])
-                if self.text.blurred & _bits(range(start, stop)):
+                if unknown := self.text.open & _bits(range(start, stop)):
                     known = None
+                    self.unknown |= unknown
         if known is None or starts.bit_count() > _MAX_SPELLINGS or len(known) > _MAX_SPELLINGS:
             self.spellings[group] = None
 
@@ -258,7 +312,7 @@ class _Look:
         """What a group held comes again."""
         spellings = self.spellings.get(group, set())
         if spellings is None:
-            self.asked = True
+            self.asked |= self.text.open
             return _Ways(0, _bits(range(len(self.text.text) + 1)))
         come = _Ways(0, 0)
         for spelling in spellings:
@@ -276,7 +330,7 @@ def _bits(places: Iterable[int]) -> int:
     return bits
 
 
-def _places(bits: int) -> Iterator[int]:
+def places_of(bits: int) -> Iterator[int]:
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1
