@@ -6,6 +6,7 @@ Changes no incident: what a line of a shape shows was found out by looking at on
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 from exporter.core.facts.pci import normalise_pci
@@ -19,6 +20,7 @@ from exporter.core.stamps import Stamps
 from exporter.core.trial import MAX_REMEMBERED_TEXT, Texts, Trials
 
 MAX_WAYS = 256  # shapes; a flood has a few
+WORTH_LOOKING = 16  # lines of a shape
 
 
 class Way(NamedTuple):
@@ -37,7 +39,8 @@ class Ways:
         self._trials = trials
         self._source: SourceKind = source
         self._ways: dict[bytes, Way] = {}
-        self._firm: dict[bytes, bool] = {}  # by shape, whether its layout is that of all lines
+        self._asked: Counter[bytes] = Counter()  # by shape with an address, how often its way was asked for
+        self._firm: dict[bytes, bool] = {}
 
     def of(self, line: bytes, shape: bytes, gates: list[int], clock: Clock) -> Way | None:
         """The way of a line of this shape; None if it is to be looked at by itself."""
@@ -46,17 +49,24 @@ class Ways:
             return way
         layout = self.layouts.of(line, shape, clock)
         texts = self._trials.under(gates, self._source).texts(shape[layout.text :]) if layout else None
-        if not layout or not texts or not texts.are_one:
+        if not layout or not texts or not self._is_firm(line, shape, layout):
             return None
-        if len(self._ways) >= MAX_WAYS or len(self._firm) >= MAX_WAYS:
+        if len(self._ways) >= MAX_WAYS:
             self._ways.clear()
-            self._firm.clear()
-        if shape not in self._firm:
-            self._firm[shape] = self.layouts.is_of_all(line, layout)
-        if not self._firm[shape]:
-            return None
         way = self._ways[shape] = Way(gates, layout, texts)
         return way
+
+    def _is_firm(self, line: bytes, shape: bytes, layout: Layout) -> bool:
+        """Whether a layout is that of all lines of the shape; not before there have been some: to find out takes a ms."""
+        if b"0x" not in line:
+            return True
+        if len(self._asked) >= MAX_WAYS:
+            self._asked.clear()
+            self._firm.clear()
+        self._asked[shape] += 1
+        if self._asked[shape] == WORTH_LOOKING:
+            self._firm[shape] = self.layouts.is_of_all(line, layout)
+        return self._firm.get(shape, False)
 
     def forget(self, shape: bytes) -> None:
         """Its way leads nowhere: the texts may be others by now."""

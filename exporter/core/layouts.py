@@ -61,8 +61,6 @@ class Layouts:
 
     def is_of_all(self, line: bytes, layout: Layout) -> bool:
         """Whether a line's prefixes are those of all lines of its shape: they tell no digits apart, and look at no address."""
-        if b"0x" not in line:
-            return True
         in_front = b"0x" in line[: layout.text]
         return not in_front and not looked_at(self._patterns, line.decode(), starts=range(layout.text + 1))
 

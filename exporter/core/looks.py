@@ -26,7 +26,7 @@ _DECIMAL, _HEXADECIMAL = frozenset("0123456789"), frozenset("0123456789abcdef")
 _TO_ZERO = bytes.maketrans(b"123456789abcdef", b"0" * 15)
 _ONE_DIGIT = bytes.maketrans(b"123456789", b"0" * 9)
 _REFERS = re.compile(r"\(\?P=|\\[1-9]")
-_MAX_LOOKED = 64  # digits, of each of which it is seen whether it matters
+_MAX_STEPS = 20_000  # of a pattern through a text, a µs or two each; no built-in pattern takes a tenth
 _MAX_SPELLINGS = 32  # of what a group holds that is asked for again
 
 _AT = {
@@ -63,13 +63,14 @@ def _looked_at(pattern: str, text: str, known: int, ways: _Ways) -> int:
     """The places, besides those that are known, of digits that a pattern looks at: of those that it asks for, the ones
     without which it is in doubt.
     """
-    looked = 0
+    looked = steps = 0
     while (seen := _Text(text, known | looked)).open:
         come, look = _follow(pattern, seen, ways)
         if not come.perhaps:
             break
         looked |= look.unknown or look.asked or seen.open
-    for place in places_of(looked if looked.bit_count() <= _MAX_LOOKED else 0):
+        steps = look.steps
+    for place in places_of(looked if steps * looked.bit_count() <= _MAX_STEPS else 0):
         less = looked & ~(1 << place)
         if not _follow(pattern, _Text(text, known | less), ways)[0].perhaps:
             looked = less
@@ -112,7 +113,7 @@ def _tree(pattern: str) -> Any:
 
 
 class _Unclear(Exception):
-    """A pattern has a node that is not followed."""
+    """A pattern has a node that is not followed, or takes too long."""
 
 
 class _Ways(NamedTuple):
@@ -210,6 +211,7 @@ class _Look:
     text: _Text
     asked: int = 0
     unknown: int = 0  # those in what a group holds that is asked for again
+    steps: int = 0
     refers: bool = False  # the pattern asks again for what a group held
     spellings: dict[int, set[str] | None] = field(default_factory=dict)
 
@@ -248,6 +250,9 @@ class _Look:
         raise _Unclear
 
     def _character(self, some: Class, ways: _Ways) -> _Ways:
+        self.steps += 1
+        if self.steps > _MAX_STEPS:
+            raise _Unclear
         surely, perhaps = self.text.accepted(some)
         self.asked |= (ways.surely | ways.perhaps) & perhaps
         doubtful = ways.surely & perhaps | ways.perhaps & (surely | perhaps)

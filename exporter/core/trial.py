@@ -18,6 +18,7 @@ MAX_TRIALS = 512  # sets of gates that occur together in a line; a log of all bu
 MAX_LATELY = 2048  # orders in which they come
 MAX_REMEMBERED = 4 << 20  # characters of texts, by what they show: 10,000 lines of an AMD runtime's abort
 MAX_REMEMBERED_TEXT = 1024
+OF_A_SHAPE = 512  # characters that it takes besides to remember texts of one more
 WORTH_LOOKING = 128  # texts of one shape, which take as long to judge as to find out which digits patterns look at
 MAX_OFTEN = 16  # times that this is found out for every so many texts of one shape, and then ever more seldom
 
@@ -107,11 +108,6 @@ class Texts:
         self._kept: dict[Hashable, tuple[bytes, Shown | None]] = {}  # by these digits, with a text that has them
         self._misses, self._next, self._looked = 0, WORTH_LOOKING, 0
 
-    @property
-    def are_one(self) -> bool:
-        """Whether it is known which of their digits are looked at."""
-        return self._at is not None
-
     def of(self, text: bytes) -> Shown | None:
         """Raises KeyError where it is not known."""
         return self._kept[self._look(text)][1]
@@ -185,7 +181,7 @@ class Trial:
         shape = shape_of(raw) + (b"\n" if lines else b"")
         texts = self._seen.get(shape)
         if texts is None:
-            self._trials.remembers(len(shape))
+            self._trials.remembers(len(shape) + OF_A_SHAPE)
             texts = self._seen[shape] = Texts()
         try:
             known = texts.of(raw)

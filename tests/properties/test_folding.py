@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.core import folding, prefixes, trial
 from exporter.core import pipeline as pipelines
-from exporter.core import prefixes, trial
 from exporter.core.expression import Expression
 from exporter.core.folding import Folding
 from exporter.core.incidents import condense
@@ -65,6 +65,7 @@ class Read(NamedTuple):
     echoes: int
 
 
+@patch.object(folding, "WORTH_LOOKING", 2)
 @patch.object(trial, "WORTH_LOOKING", 2)
 @given(
     LINES,
@@ -84,6 +85,7 @@ def test_a_flood_shows_the_same_whether_it_is_folded_by_shape_or_not(
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234"
 
 
+@patch.object(folding, "WORTH_LOOKING", 2)
 @patch.object(trial, "WORTH_LOOKING", 2)
 @pytest.mark.parametrize(
     ("kind", "often", "other"),
