@@ -20,7 +20,7 @@ from exporter.core.stamps import Stamps
 from exporter.core.trial import MAX_REMEMBERED_TEXT, Texts, Trials
 
 MAX_WAYS = 256  # shapes; a flood has a few
-WORTH_LOOKING = 16  # lines of a shape
+WORTH_CHECKING = 16  # lines of a shape
 
 
 class Way(NamedTuple):
@@ -64,7 +64,7 @@ class Ways:
             self._asked.clear()
             self._firm.clear()
         self._asked[shape] += 1
-        if self._asked[shape] == WORTH_LOOKING:
+        if self._asked[shape] == WORTH_CHECKING:
             self._firm[shape] = self.layouts.is_of_all(line, layout)
         return self._firm.get(shape, False)
 

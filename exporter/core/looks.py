@@ -51,9 +51,10 @@ def looked_at(expressions: Iterable[Expression], text: str, known: int = 0, star
     seen, lower = _Text(text, known), _Text(text.lower(), known)
     ways = _Ways(_bits(starts if starts is not None else range(len(text) + 1)), 0)
     for one in expressions:
-        if (lower if one.needs.ignore_case else seen).may_hold(one.needs) and _follow(one.pattern, seen, ways)[
-            0
-        ].perhaps:
+        if not (lower if one.needs.ignore_case else seen).may_hold(one.needs):
+            continue
+        come, _ = _follow(one.pattern, seen, ways)
+        if come.perhaps:
             known |= _looked_at(one.pattern, text, known, ways)
             seen, lower = _Text(text, known), _Text(text.lower(), known)
     return known
@@ -117,7 +118,7 @@ class _Unclear(Exception):
 
 
 class _Ways(NamedTuple):
-    """Where ways have come to: those that come there whatever the addresses are, and those that perhaps do."""
+    """Where ways have come to: those that come there whatever the open digits are, and those that perhaps do."""
 
     surely: int
     perhaps: int
@@ -133,6 +134,8 @@ class _Ways(NamedTuple):
 
 
 class _Spelling(NamedTuple):
+    """Where a literal ends: surely, and perhaps; the open digits that it asks for."""
+
     surely: int
     perhaps: int
     asked: int
@@ -143,15 +146,12 @@ class _Text:
 
     def __init__(self, text: str, known: int) -> None:
         self.text = text
-        self._hexadecimal = ~known & _bits(
-            at
-            for found in _ADDRESS.finditer(text.encode())
-            for at in range(found.start() + 2, found.end())
-            if text[at] != "_"
-        )
-        firm = _bits(found.start() for found in _ADDRESS.finditer(text.encode()))  # the 0 of its 0x
+        addresses = [found.span() for found in _ADDRESS.finditer(text.encode())]
+        of_addresses = _bits(at for start, stop in addresses for at in range(start + 2, stop) if text[at] != "_")
+        self._hexadecimal = of_addresses & ~known
+        firm = of_addresses | _bits(start for start, _ in addresses)  # the 0 of 0x, and what stands behind
         digits = _bits(at for at, character in enumerate(text) if character in _DECIMAL)
-        self._decimal = digits & ~known & ~self._hexadecimal & ~firm
+        self._decimal = digits & ~known & ~firm
         self.open = self._decimal | self._hexadecimal
         self._places: dict[str, int] = {}
         for at, character in enumerate(text):
@@ -186,7 +186,7 @@ class _Text:
         return bool(come.surely or come.perhaps)
 
     def spelling(self, literal: str) -> _Spelling:
-        """Where a literal ends, and the open digits that it asks for."""
+        """Follow a literal."""
         surely, perhaps, asked = -1, 0, 0
         for character in literal:
             sure, open_ = self.accepted(frozenset(character))
@@ -336,6 +336,7 @@ def _bits(places: Iterable[int]) -> int:
 
 
 def places_of(bits: int) -> Iterator[int]:
+    """The places that bits stand for, ascending."""
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1

@@ -65,7 +65,7 @@ class Read(NamedTuple):
     echoes: int
 
 
-@patch.object(folding, "WORTH_LOOKING", 2)
+@patch.object(folding, "WORTH_CHECKING", 2)
 @patch.object(trial, "WORTH_LOOKING", 2)
 @given(
     LINES,
@@ -85,7 +85,7 @@ def test_a_flood_shows_the_same_whether_it_is_folded_by_shape_or_not(
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234"
 
 
-@patch.object(folding, "WORTH_LOOKING", 2)
+@patch.object(folding, "WORTH_CHECKING", 2)
 @patch.object(trial, "WORTH_LOOKING", 2)
 @pytest.mark.parametrize(
     ("kind", "often", "other"),
