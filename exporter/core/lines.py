@@ -54,7 +54,7 @@ def newlines(block: bytes, start: int, stop: int) -> int:
     """
     if block.count(b"\n", start, min(stop, start + _SAMPLE)) > _SAMPLE // _SHORT_LINE:
         return block.count(b"\n", start, stop)
-    part = block[start:stop]
+    part = block if not start and block.find(b"\n", stop) < 0 else block[start:stop]  # to cut it off is to copy it
     return len(part) - len(part.replace(b"\n", b""))
 
 

@@ -14,8 +14,8 @@ from typing import IO, cast
 from exporter.scan.unpack import Unpacked, unpacker_of
 
 STDIN = "-"
-BLOCK_BYTES = 1 << 18  # what a core's own cache holds a few of
-_KEPT_BYTES = 32 * BLOCK_BYTES
+BLOCK_BYTES = 1 << 19  # twice that fits into a core's own cache: the block and its copy without newlines
+_KEPT_BYTES = 32 * BLOCK_BYTES  # glibc takes no more than 32 MiB for its threshold
 _PIPE_BYTES = 1 << 20  # what any user may ask for; a pipe has 64 KiB else, and takes four times the calls
 
 

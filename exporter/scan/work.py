@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import pickle
 import socket
 import threading
@@ -16,7 +17,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import IO, Literal
 
 import exporter
 from exporter.core import jobs
@@ -175,6 +176,7 @@ class _Reading:
     def __init__(self, task: Task, item: Item, pipeline: Pipeline, now: float, block_bytes: int) -> None:
         self._block_bytes = block_bytes
         self._task = task
+        self._is_plain = task.path != STDIN and not is_archive(task.path)
         self._span = item.span
         self._told = item.context
         self._pipeline = pipeline
@@ -192,35 +194,45 @@ class _Reading:
         """Raises OSError for a log that cannot be read to its end, and KeyboardInterrupt where it is to stop."""
         path, last = self._task.path, False
         with open_log(path) as stream:
-            if self._offset:
+            if self._offset and not self._is_plain:
                 stream.seek(self._offset)
-            read = getattr(stream, "read1", stream.read)  # a pipe's bytes as they come
             # Blocks end where they do when all of the log is read: what is cut off a line that fills several depends on it.
             size = self._block_bytes - self._offset % self._block_bytes
             while not last and ((span := self._span).stop is None or self._offset < span.stop):
                 if stop.asked and not self._ending:
                     self._end_soon()
                     continue
-                damage, data = None, b""
-                with stop.at_once() if path == STDIN or is_archive(path) else nullcontext():  # where it may take long
+                damage, more = None, 0
+                with nullcontext() if self._is_plain else stop.at_once():  # where it may take long
                     try:
-                        data = read(size)
+                        more = self._read_on(stream, size)
                     except OSError as error:  # what was read before it counts, to the last byte
                         damage = error
-                size, last = self._block_bytes, not data
-                self._rest += data
+                size, last = self._block_bytes, more <= 0
                 if self._offset < span.start:
                     self._take(span.start, last=last)
                     if self._offset >= span.start:
                         self._begin()
                 if self._offset >= span.start:
                     self._add(self._take(span.stop, last=last))
-                    if data:
-                        progress(path, len(data))
+                    if more > 0:
+                        progress(path, more)
                 if damage:
                     raise damage
         if self._cut is not None:
             raise KeyboardInterrupt
+
+    def _read_on(self, stream: IO[bytes], size: int) -> int:
+        """Read `size` bytes behind what was not taken yet; how many there were. Raises OSError.
+
+        Of a plain log what was not taken, most of a line, is read again: to join two blocks costs more than that.
+        """
+        held = len(self._rest)
+        if self._is_plain:
+            self._rest = os.pread(stream.fileno(), held + size, self._offset)
+        else:
+            self._rest += getattr(stream, "read1", stream.read)(size)  # a pipe's bytes as they come
+        return len(self._rest) - held
 
     def _end_soon(self) -> None:
         """End at the next cut, or at the end if that is near. Raises KeyboardInterrupt where the log cannot be cut."""
