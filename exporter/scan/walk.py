@@ -48,8 +48,16 @@ def _marked(entries: Iterable[os.DirEntry[str]]) -> Iterator[bytes]:
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             yield os.fsencode(entry.name) + _FOLDER
-        elif entry.is_file():
+        elif _is_file(entry):
             yield os.fsencode(entry.name) + _FILE
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a file, or a link to one; also where nobody can tell: reading it will say why."""
+    try:
+        return entry.is_file()
+    except OSError:  # a link that leads round in a circle, or where this user may not look
+        return True
 
 
 def _runs(marked: Iterable[bytes]) -> Iterator[bytes]:

@@ -41,6 +41,14 @@ def test_what_a_link_leads_to_is_read_where_it_is_asked_for(tmp_path: Path) -> N
     assert Path(outside).samefile(f"{logs}/link/x")
 
 
+def test_a_link_that_cannot_be_followed_hides_no_other_file(tmp_path: Path) -> None:
+    (tmp_path / "crash.log").touch()
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    (tmp_path / "dangling").symlink_to("gone")
+    assert list(files_below(str(tmp_path))) == [str(tmp_path / name) for name in ("a", "b", "crash.log")]
+
+
 def test_a_folder_that_is_gone_is_told_of(tmp_path: Path) -> None:
     (unread,) = expand([str(tmp_path / "none*")])
     assert unread == Unread(str(tmp_path / "none*"), "matches no file")
