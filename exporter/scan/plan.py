@@ -18,6 +18,17 @@ from exporter.sources.depth import allow_the_deepest_folders
 
 SAMPLE_BYTES = 64 * 1024
 SAMPLE_LINES = 60
+_PACKED = {  # how files begin that are no text, whatever their names; what is unpacked by its name begins otherwise
+    b"PK\x03\x04": "a zip archive; scan what it holds: unzip -p FILE | gpufault scan -",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive; scan what it holds: 7z x -so FILE | gpufault scan -",
+    b"\x04\x22\x4d\x18": "packed by lz4; scan what it holds: lz4 -dc FILE | gpufault scan -",
+    b"\x1f\x8b": "packed by gzip; give it a name that ends in .gz, or: zcat < FILE | gpufault scan -",
+    b"BZh91AY&SY": "packed by bzip2; give it a name that ends in .bz2, or: bzcat < FILE | gpufault scan -",
+    b"\xfd7zXZ\x00": "packed by xz; give it a name that ends in .xz, or: xzcat < FILE | gpufault scan -",
+    b"\x28\xb5\x2f\xfd": "packed by zstd; give it a name that ends in .zst, or: zstdcat < FILE | gpufault scan -",
+    b"\xff\xfe": "text in UTF-16; scan it in UTF-8: iconv -f UTF-16 FILE | gpufault scan -",
+    b"\xfe\xff": "text in UTF-16; scan it in UTF-8: iconv -f UTF-16 FILE | gpufault scan -",
+}
 _KERNEL_NAMES = ("dmesg", "kern.log", "kmsg", "messages", "syslog")
 
 
@@ -73,6 +84,8 @@ def plan(path: str, source: Literal["job", "kernel", "auto"]) -> Task | Unread:
         first = head(path, SAMPLE_BYTES)
     except OSError as error:
         return Unread(path, error.strerror or str(error))
+    if packed := next((what for magic, what in _PACKED.items() if first.startswith(magic)), ""):
+        return Unread(path, f"is {packed}")
     lines = [line for line in first.split(b"\n")[:SAMPLE_LINES] if line.strip()]
     if source == "auto" and (what := document_of(lines)):
         return Unread(path, f"is {what}, no log; --source job reads it all the same", is_document=True)
