@@ -6,8 +6,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from exporter.cli import options as flags
@@ -48,10 +47,10 @@ def run(options: argparse.Namespace) -> int:
         return _refuse("nothing to explain; give a line, or a log on stdin")
     if options.line is not None and os.path.isfile(text):
         return _refuse(f"{text} is a file; give it on stdin: gpufault explain < {text}")
-    catalogue = packs.load([Path(d) for d in options.signatures_dir or ()])
+    catalogue = packs.load(flags.pack_folders(options))
     told = explain(
         text,
-        _source(text, options.source),
+        options.source,
         catalogue,
         None if options.facts == "none" else facts_named(options.facts),
         stages=options.details or options.line is not None,
@@ -64,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 def explain(
     text: str,
-    source: SourceKind,
+    source: Literal["job", "kernel", "auto"],
     catalogue: Catalogue,
     facts: Mapping[str, str] | None,
     *,
@@ -81,11 +80,19 @@ def explain(
 
     pipeline = Pipeline(catalogue, utc_offset=-time.timezone)
     lines = text.removesuffix("\n").split("\n")
-    form = form_of([line.encode("utf-8", "backslashreplace") for line in lines if line.strip()], source)
-    readings = list(read(lines, source, form, pipeline))
+    encoded = [line.encode("utf-8", "backslashreplace") for line in lines if line.strip()]
+    kinds = _likely_kinds(encoded) if source == "auto" else (source,)
+    for kind in kinds:
+        form = form_of(encoded, kind)
+        told = _diagnosed(text, kind, form, pipeline, catalogue, facts or {})
+        if any(diagnosis.role == "root" for diagnosis in told):
+            break
+    else:
+        kind, told = kinds[0], []
+        form = form_of(encoded, kind)
+    readings = list(read(lines, kind, form, pipeline))
     places = Places({}, "record") if form == "kmsg" else Places(_lines_of_facts(readings))
-    told = _diagnosed(text, source, form, pipeline, catalogue, facts or {})
-    parts = []
+    parts = [NOT_AS_IT_LOOKS[kind]] if kind != kinds[0] else []
     for root in (diagnosis for diagnosis in told if diagnosis.role == "root"):
         cascades = [diagnosis for diagnosis in told if diagnosis.caused_by == root.id]
         shown = list(explanation(root, cascades, catalogue, places, color=color))
@@ -98,14 +105,21 @@ def explain(
     if facts is None and any("  $ " in part for part in parts):
         parts.append(HINT)
     if stages:
-        read_as = [f"read as a {source} log, {form}"]
-        told_of = (printable(told) for reading in readings for told in stages_of(reading, source, pipeline))
+        read_as = [f"read as a {kind} log, {form}"]
+        told_of = (printable(told) for reading in readings for told in stages_of(reading, kind, pipeline))
         parts.append("\n".join([*read_as, *told_of]))
     return "\n\n".join(parts)
 
 
 HINT = """Write what you find into a file, a line each (rocm_version: '6.2.3'), and give
 it with --facts FILE. On the node itself, --facts host finds most of it."""
+
+NOT_AS_IT_LOOKS = {
+    "kernel": "This counts only in the kernel's log, as which it is read here (--source job for\n"
+    "a job's, which is not believed for it: any user can write there).",
+    "job": "This counts only in a job's log, as which it is read here (--source kernel for the\n"
+    "kernel's, which does not print it).",
+}
 
 
 def _lines_of_facts(readings: Iterable[Reading]) -> dict[str, list[int]]:
@@ -121,12 +135,11 @@ def _refuse(why: str) -> int:
     return 2
 
 
-def _source(text: str, asked: Literal["job", "kernel", "auto"]) -> SourceKind:
+def _likely_kinds(lines: Sequence[bytes]) -> tuple[SourceKind, SourceKind]:
+    """What a text is, and what it may be after all: whoever copies a line leaves its stamp out."""
     from exporter.core.decode import looks_like_kernel
 
-    if asked != "auto":
-        return asked
-    return "kernel" if looks_like_kernel(text.split("\n", 1)[0].encode()) else "job"
+    return ("kernel", "job") if looks_like_kernel(lines[0]) else ("job", "kernel")
 
 
 def _diagnosed(

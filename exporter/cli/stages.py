@@ -13,6 +13,8 @@ from exporter.core.model import LogFormat, Record, SourceKind
 from exporter.core.pipeline import Pipeline
 from exporter.core.prefixes import Clock
 
+SHOWN_RULES = 6  # of those that look at the other kind of log only: a line of an Xid has fifty
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -69,8 +71,10 @@ def stages_of(reading: Reading, source: SourceKind, pipeline: Pipeline) -> Itera
         yield from _nearest(record.text, source, pipeline)
     else:
         yield f"  gates    {', '.join(map(repr, reading.literals))}"
-    for rule in reading.elsewhere:
-        yield f"  -        {rule.id}: counts only in {'kernel' if source == 'job' else 'job'} logs"
+    if reading.elsewhere:
+        some = ", ".join(rule.id for rule in reading.elsewhere[:SHOWN_RULES])
+        more = f" and {len(reading.elsewhere) - SHOWN_RULES} more" if len(reading.elsewhere) > SHOWN_RULES else ""
+        yield f"  -        counts only in {'kernel' if source == 'job' else 'job'} logs: {some}{more}"
     for verdict in reading.verdicts:
         if verdict.outcome != "no pattern":
             yield from _verdict(verdict)
