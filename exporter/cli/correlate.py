@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         loaded = sources.history(options, Window(start=start if start is not None else stop - span, end=stop))
     else:
         loaded = load(Path(options.journal), now=now, start=start, end=end, span=span)
-    catalogue = packs.load([Path(d) for d in options.signatures_dir or ()])
+    catalogue = packs.load(flags.pack_folders(options))
     vendors = {signature.id: signature.vendor for signature in catalogue.signatures.values()}
     observed = replace(loaded.observed, vendors={**vendors, **loaded.observed.vendors})
     kept = Path(options.findings_file) if options.findings_file else None

@@ -7,13 +7,18 @@ and is imported itself only then, so that `--help` answers in the time of argpar
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from exporter import __version__
+
+if TYPE_CHECKING:
+    from exporter.state import StateUnusable
 
 FINE, FINDINGS, USAGE, COULD_NOT_RUN = 0, 1, 2, 3
 COMMANDS = {  # each is a module of exporter.cli
@@ -35,6 +40,9 @@ COMMANDS = {  # each is a module of exporter.cli
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what a locale without UTF-8 has no sign for is written as its code
+            stream.reconfigure(errors="backslashreplace")
     options = _parser(next(iter(arguments), "")).parse_args(arguments)
     options.arguments = arguments
     try:
@@ -59,7 +67,7 @@ def _explained(error: Exception) -> int:
             print(problem, file=sys.stderr)
         return FINDINGS
     if isinstance(error, OSError | StateUnusable):
-        print(f"gpufault: {error}", file=sys.stderr)
+        print(f"gpufault: {_said(error)}", file=sys.stderr)
         return COULD_NOT_RUN
     if os.environ.get("GPUFAULT_TRACEBACK"):
         raise error
@@ -68,6 +76,16 @@ def _explained(error: Exception) -> int:
         file=sys.stderr,
     )
     return COULD_NOT_RUN
+
+
+def _said(error: OSError | StateUnusable) -> str:
+    """What went wrong, beginning with the file's name where there is one, as the errors of configurations do."""
+    from exporter.core.printable import printable
+
+    name = getattr(error, "filename", None)
+    if isinstance(error, OSError) and isinstance(name, str | os.PathLike) and error.strerror:
+        return printable(f"{os.fspath(name)}: {error.strerror}")
+    return str(error)
 
 
 def _parser(command: str | None = None) -> argparse.ArgumentParser:

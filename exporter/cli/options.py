@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -78,3 +79,10 @@ def add_catalogue(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="a folder of signature packs beside the built-in ones; may be given again",
     )
+
+
+def pack_folders(options: argparse.Namespace) -> list[Path]:
+    """What --signatures.dir names. Raises InvalidInput for what is not there: whoever types a path means it."""
+    from exporter.packs import existing
+
+    return existing(options.signatures_dir or ())

@@ -106,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
     if options.engine == "dask" and not options.dask_address:
         print("gpufault scan: --engine dask needs --dask.address tcp://HOST:PORT of its scheduler", file=sys.stderr)
         return 2
-    catalogue = packs.load([Path(d) for d in options.signatures_dir or ()])
+    catalogue = packs.load(flags.pack_folders(options))
     facts = facts_named(options.facts)
     node = flags.node_name()
     logs: Iterator[Wanted | Unread] = (
@@ -126,7 +126,7 @@ def run(options: argparse.Namespace) -> int:
             resumed=resumed,
         )
     if summary.unread and options.format != "text":
-        print(f"gpufault scan: {unread_text(summary)}", file=sys.stderr)
+        print(f"gpufault scan: {unread_text(summary)}, see above", file=sys.stderr)
     if summary.broken:
         print(f"gpufault scan: {summary.broken}", file=sys.stderr)
     if summary.broken and not summary.bytes:
@@ -189,10 +189,9 @@ def _workers(options: argparse.Namespace) -> Engine | int:
 
 
 def _number(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError("must be 0 or more")
-    return number
+    if not re.fullmatch("[0-9]{1,6}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of 0 or more")
+    return int(text)
 
 
 def _size(text: str) -> int:
@@ -260,8 +259,9 @@ def _write(out: IO[str], form: str, summary: Summary, catalogue: Catalogue, node
     told = heapq.merge(summary.diagnoses, summary.notes, key=reading_order)
     records = (incident_record(d, catalogue, node) for d in told)  # there may be many
     if form == "json":
+        is_utf8 = (getattr(out, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
         for record in records:
-            line = json.dumps(record, ensure_ascii=False)
+            line = json.dumps(record, ensure_ascii=not is_utf8)
             out.write((line if line.isprintable() else json.dumps(record)) + "\n")  # it may go to a terminal too
     elif form == "csv":
         writer = csv.DictWriter(out, CSV_FIELDS)

@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
 def _list(options: argparse.Namespace) -> int:
     from exporter import packs
 
-    catalogue = packs.load([Path(d) for d in options.signatures_dir or ()])
+    catalogue = packs.load(flags.pack_folders(options))
     found = [
         signature
         for signature in sorted(catalogue.signatures.values(), key=lambda s: (s.vendor, s.layer, s.id))
@@ -82,7 +82,7 @@ def _show(options: argparse.Namespace) -> int:
     from exporter import packs
     from exporter.core.knowledge import as_written
 
-    loaded = packs.load_texts([Path(d) for d in options.signatures_dir or ()])
+    loaded = packs.load_texts(flags.pack_folders(options))
     catalogue = loaded.catalogue
     items = [item for item in (catalogue.signatures.get(options.id), catalogue.root_causes.get(options.id)) if item]
     if not items:
@@ -201,7 +201,7 @@ def _docs(options: argparse.Namespace) -> int:
     from exporter import packs
     from exporter.core.pages import pages
 
-    loaded = packs.load_texts([Path(d) for d in options.signatures_dir or ()])
+    loaded = packs.load_texts(flags.pack_folders(options))
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     written = pages(loaded.catalogue)

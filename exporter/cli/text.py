@@ -146,11 +146,11 @@ def _without_cause(record: Mapping[str, Any]) -> list[str]:
     if record["root_cause"] == "peer_failure":
         return field("cause", PEER_FAILURE)
     path = record["path"]
-    if path == "-" or path.endswith((".gz", ".bz2", ".xz", ".zst")):
+    if path == "-" or path != printable(path) or path.endswith((".gz", ".bz2", ".xz", ".zst")):
         return field("cause", "unknown; gpufault explain says what is missing")
     return [
         *field("cause", "unknown; what is missing says"),
-        f"{' ' * (INDENT + 4)}$ gpufault explain < {printable(shlex.quote(path))}",
+        f"{' ' * (INDENT + 4)}$ gpufault explain < {shlex.quote(path)}",
     ]
 
 
@@ -195,13 +195,13 @@ def _total(roots: Sequence[Mapping[str, Any]], summary: Summary) -> str:
         look = "looks" if summary.unmatched == 1 else "look"
         text += f"; {_counted(summary.unmatched, 'line')} {look} like a crash that no signature knows"
     if summary.unread:
-        text += f"; {unread_text(summary)}"
+        text += f"; {unread_text(summary)}, see stderr"
     return _wrapped(text + ".")
 
 
 def unread_text(summary: Summary) -> str:
     """How many files a scan could not read, or not to their end."""
-    return f"{_counted(summary.unread, 'file')} could not be read, see stderr"
+    return f"{_counted(summary.unread, 'file')} could not be read whole"
 
 
 def _counted(count: int, noun: str) -> str:

@@ -7,7 +7,9 @@ import csv
 import gzip
 import json
 import lzma
+import os
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -26,6 +28,7 @@ else:
 
 from exporter import packs
 from exporter.cli.main import main
+from exporter.cli.stages import SHOWN_RULES
 from exporter.core.yamltext import parse
 from exporter.scan.plan import Wanted
 from exporter.scan.run import scan
@@ -83,6 +86,31 @@ def test_no_log_and_no_name_of_a_file_moves_a_terminals_cursor(
     told = capsys.readouterr()
     assert HOSTILE[-1].encode("ascii", "backslashreplace").decode() in told.out
     assert [line for line in [*told.out.splitlines(), *told.err.splitlines()] if not line.isprintable()] == []
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_terminal_without_utf8_shows_what_it_can(form: str, tmp_path: Path) -> None:
+    (tmp_path / "é.log").write_text(f"“ü” {OOM}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "exporter.cli.main", "scan", ".", "--format", form]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, check=False, capture_output=True)
+    assert (done.returncode, done.stderr) == (1, b"")
+    if form == "json":
+        assert json.loads(done.stdout)["path"] == "./é.log"
+    else:
+        assert done.stdout.startswith(b"./\\xe9.log:1:")
+
+
+def test_a_folder_of_packs_that_is_not_there_is_no_typo_that_nobody_sees(
+    crashed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["scan", str(crashed), "--signatures.dir", "/no/packs"]) == 1
+    assert capsys.readouterr().err == "/no/packs:1:1: no such file or folder; correct the path\n"
+
+
+def test_a_file_that_cannot_be_read_is_named_first(crashed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scan", str(crashed), "--facts", "/no/facts\x1b.yaml"]) == 3
+    assert capsys.readouterr().err == "gpufault: /no/facts\\x1b.yaml: No such file or directory\n"
 
 
 def test_no_log_becomes_a_formula_of_a_spreadsheet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,7 +200,7 @@ def test_what_could_not_be_read_is_named_at_once_and_counted(
     summary = scan(asked_for(), packs.load(), node="n", facts={}, tell=lambda unread: told.append(unread.path))
     assert (summary.unread, summary.files) == (3, 0)
     assert main(["scan", "--format", "json", "/nowhere/x.log", str(tmp_path / "y.log"), str(crashed)]) == 1
-    assert capsys.readouterr().err.splitlines()[2:] == ["gpufault scan: 2 files could not be read, see stderr"]
+    assert capsys.readouterr().err.splitlines()[2:] == ["gpufault scan: 2 files could not be read whole, see above"]
 
 
 @pytest.mark.parametrize("ending", ["gz", "bz2", "xz", "zst"])
@@ -186,7 +214,7 @@ def test_a_damaged_archive_is_told_of_and_the_rest_goes_on(
         assert main(["scan", str(damaged), str(crashed)]) == 1
         told = capsys.readouterr()
         assert [line.partition(": ")[0] for line in told.err.splitlines()] == [str(damaged)]
-        assert "1 file could not be read, see stderr" in " ".join(told.out.split())
+        assert "1 file could not be read whole, see stderr" in " ".join(told.out.split())
     (tmp_path / f"empty.{ending}").write_bytes(b"no archive at all")
     assert main(["scan", str(tmp_path / f"empty.{ending}")]) == 3
 
@@ -305,6 +333,31 @@ def test_explain_takes_no_file_for_a_line(crashed: Path, capsys: pytest.CaptureF
 def test_explain_of_a_quote_names_the_echo(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", f"+ echo '{CRASH.strip()}'"]) == 0
     assert "the line only quotes it" in capsys.readouterr().out
+
+
+XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+
+
+def test_explain_takes_a_line_that_was_copied_without_its_stamp_for_the_kernels(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["explain", XID]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("This counts only in the kernel's log")
+    assert "gpu_lost_from_pcie" in told
+    assert main(["explain", f"[  812.114093] {XID}"]) == 0
+    assert capsys.readouterr().out.startswith("line 1: GPU has fallen off the bus")
+
+
+def test_explain_of_a_line_that_counts_elsewhere_names_some_of_what_it_would_show_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["explain", "--source", "job", XID]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("No line shows a fault")
+    (elsewhere,) = [line for line in told.splitlines() if "counts only in kernel logs: " in line]
+    assert elsewhere.count(",") == SHOWN_RULES - 1
+    assert re.search(r" and \d\d more$", elsewhere)
 
 
 def test_signatures_can_be_listed_shown_and_described(capsys: pytest.CaptureFixture[str]) -> None:

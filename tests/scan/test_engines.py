@@ -27,7 +27,7 @@ from tests.slurm import Slurm
 
 pytestmark = pytest.mark.heavy
 
-UNREAD = "gpufault scan: 1 file could not be read, see stderr\n"
+UNREAD = "gpufault scan: 1 file could not be read whole, see above\n"
 
 
 @pytest.fixture(scope="module")

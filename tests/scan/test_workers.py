@@ -61,7 +61,7 @@ def test_a_log_that_kills_its_workers_is_named_and_the_rest_is_read(tmp_path: Pa
     assert (code, out.count("rocr_memory_access_fault")) == (1, 20), err
     assert err.splitlines() == [
         f"{poison}: not read: the process that read it died; was it killed for want of memory? `dmesg` tells",
-        "gpufault scan: 1 file could not be read, see stderr",
+        "gpufault scan: 1 file could not be read whole, see above",
     ]
 
 
