@@ -21,6 +21,8 @@ DOCUMENTS = {
     "git log": f"commit 4ad5d2c0f1\nAuthor: A B <a@example.org>\n\n    check sizes\n\n        {ERROR}\n",
     "a patch": f"diff --git a/fail.py b/fail.py\nindex 12..34 100644\n {ERROR}\n",
     "a doctest's report": f"Trying:\n    fail()\nExpecting:\n    Traceback (most recent call last):\n    {ERROR}\nok\n",
+    "a session of Python": f'Python 3.12.3 (main) [GCC 13.2.0] on linux\nType "help"\n>>> import fail\n>>> fail()\n{ERROR}\n',
+    "a session of IPython": f"In [1]: import fail\n\nIn [2]: fail()\n{ERROR}\n",
     "with the ends of lines of Windows": f"# FAQ\r\n\r\n## Crashes\r\n\r\n```\r\n{ERROR}\r\n```\r\n",
 }
 LOGS = {
@@ -30,6 +32,7 @@ LOGS = {
     "a banner as wide as its title": f"Start of job\n============\n{ERROR}\n",
     "a heading, and a stamp below it": f"# Train\n2026-06-01 10:00:00 ## Epoch 1\n2026-06-01 10:00:01 {ERROR}\n",
     "one heading and a list": f"# Train\n- batch 12\n- lr 0.1\n{ERROR}\n",
+    "prompts that a program's input leaves": f"Python 3.12.3 (main) [GCC 13.2.0] on linux\n>>> >>> {ERROR}\n",
     "levels": f"INFO:root:# Model\nINFO:root:## Layers `conv1`\n{ERROR}\n",
     "git log before the job's own lines": f"commit 4ad5d2c0f1\nAuthor: A B <a@example.org>\n\n    check\n\nstep 1\n{ERROR}\n",
     "a command's own diff, later": f"make: Entering directory\ndiff --git a/x b/x\n{ERROR}\n",
