@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from exporter.core.problems import Problem
 
 DESCRIPTION = "Lists, shows, checks, tests and describes signatures. docs/writing-signatures.md says how to write one."
+WITHOUT_CAUSE = {  # what stands in a record in the place of a cause
+    "unknown": "no cause is known for this crash, or none could be shown. `gpufault explain --facts host < LOG` on the "
+    "node names those that are still possible, and the command that finds out what would decide; without a log, "
+    "`gpufault signatures show` of the signature tells what to do first.",
+    "peer_failure": "the crash is the consequence of a fault that is not in this node's logs: another rank or node "
+    "failed first. Look at what the job's other nodes counted at that time.",
+}
 PACKS = "packs of your own, which are taken beside the built-in ones"
 
 
@@ -85,6 +92,9 @@ def _show(options: argparse.Namespace) -> int:
     loaded = packs.load_texts(flags.pack_folders(options))
     catalogue = loaded.catalogue
     items = [item for item in (catalogue.signatures.get(options.id), catalogue.root_causes.get(options.id)) if item]
+    if options.id in WITHOUT_CAUSE:
+        print(textwrap.fill(f"{options.id}: {WITHOUT_CAUSE[options.id]}", 110))
+        return 0
     if not items:
         near = [i for i in (*catalogue.signatures, *catalogue.root_causes) if options.id in i]
         hint = f"; did you mean {', '.join(near[:5])}?" if near else "; see `gpufault signatures list`"

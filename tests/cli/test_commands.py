@@ -335,6 +335,12 @@ def test_explain_of_a_quote_names_the_echo(capsys: pytest.CaptureFixture[str]) -
     assert "the line only quotes it" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("cause", ["unknown", "peer_failure"])
+def test_what_stands_in_the_place_of_a_cause_is_explained_too(cause: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["signatures", "show", cause]) == 0
+    assert capsys.readouterr().out.startswith(f"{cause}: ")
+
+
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -70,3 +71,38 @@ def test_prometheus_understands_every_query_of_a_runbook(tmp_path: Path) -> None
 def test_jq_understands_every_filter_of_a_runbook(filter_: str) -> None:
     done = subprocess.run(["jq", filter_], input="", check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+CAUSE, SIGNATURE = "gpu_lost_from_pcie", "nv_xid_79_fallen_off_bus"
+CRASH = {
+    "kind": "incident",
+    "id": "1",
+    "role": "root",
+    "signature": SIGNATURE,
+    "root_cause": CAUSE,
+    "evidence": [{"value": "79"}],
+}
+OTHER = {"id": "0", "signature": "torch_oom", "root_cause": "unknown", "text": f"no {SIGNATURE}, no {CAUSE}"}
+SEGMENTS = [  # each ends with records that only name the crash, or come of it
+    [CRASH, CRASH | OTHER],
+    [CRASH, CRASH | {"id": "2", "role": "cascade", "signature": "srun_task_exit"}, CRASH | OTHER | {"role": "cascade"}],
+]
+
+
+@pytest.mark.skipif(not shutil.which("jq"), reason="needs jq")
+@pytest.mark.parametrize(
+    "line", [line for page in {**PAGES, **SYMPTOMS}.values() for line in typed(page) if ".jsonl" in line]
+)
+def test_what_a_runbook_reads_from_the_journal_is_the_crash_and_not_its_consequence(line: str, tmp_path: Path) -> None:
+    for number, records in enumerate(SEGMENTS):
+        segment = tmp_path / f"journal-00000{number}.jsonl"
+        segment.write_text("".join(json.dumps(record) + "\n" for record in records))
+    typed_here = (
+        line.replace("ssh NODE", "sh -c").replace("/var/lib/gpufault/journal", str(tmp_path))
+        .replace("SIGNATURE", SIGNATURE).replace("CAUSE", CAUSE)
+    )  # fmt: skip
+    done = subprocess.run(["sh", "-c", f"{typed_here} | jq -s last"], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = {key: value for key, value in json.loads(done.stdout).items() if key in CRASH}
+    assert shown
+    assert shown.items() <= CRASH.items()
