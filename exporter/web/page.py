@@ -16,15 +16,16 @@ from exporter.web.view import Overview, RecentIncident, SourceState
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
-body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+body { max-width: 75rem; margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.5rem; margin: 0 } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
 p, ul { margin: .5rem 0 } nav a { margin-right: 1rem }
 table { width: 100%; border-collapse: collapse }
 th, td { text-align: left; vertical-align: top; padding: .3rem 1rem .3rem 0; border-bottom: 1px solid #8885 }
-td { overflow-wrap: break-word; unicode-bidi: isolate } td:last-child { overflow-wrap: anywhere }
+td { overflow-wrap: anywhere; min-width: 5rem; unicode-bidi: isolate }
 time { white-space: nowrap; font-variant-numeric: tabular-nums }
 @media (max-width: 40rem) {
-  thead { display: none } td { display: block; border: 0; padding: 0 }
+  thead, td:empty { display: none } td { display: block; border: 0; padding: 0 }
+  td::before { content: attr(data-head) ": "; opacity: .7 }
   tr { display: block; padding: .5rem 0; border-bottom: 1px solid #8885 }
 }
 """
@@ -50,7 +51,7 @@ def landing_page(overview: Overview, not_ready: Sequence[str], telemetry_path: s
 <h2>Sources</h2>
 {table(("Source", "State"), [_source_row(source) for source in overview.sources])}
 <h2>Last incidents</h2>
-{table(("Time (UTC)", "Signature", "Root cause", "Job", "GPU", "Log"), [_incident_row(i) for i in overview.incidents])}"""
+{table(("Time (UTC)", "Signature", "Root cause", "Where", "What to do"), [_incident_row(i) for i in overview.incidents])}"""
     return document(f"gpufault on {overview.node}", body)
 
 
@@ -81,7 +82,9 @@ def _source_row(source: SourceState) -> list[str]:
 
 
 def _incident_row(incident: RecentIncident) -> list[str]:
-    told = (incident.signature, incident.root_cause, incident.job, incident.gpu, incident.log)
+    whose = f" ({incident.verdict})" if incident.verdict in {"infrastructure", "workload"} else ""
+    where = [f"job {incident.job}" if incident.job else "", f"GPU {incident.gpu}" if incident.gpu else "", incident.log]
+    told = (incident.signature, incident.root_cause + whose, ", ".join(filter(None, where)), incident.remediation)
     return [moment(incident.time), *map(shown, told)]
 
 
@@ -92,9 +95,13 @@ def moment(time: float) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of cells that are HTML already."""
+    """A table of cells that are HTML already. On a narrow screen each has its head before it."""
     if not rows:
         return "<p>None."
     head = "".join(f"<th>{cell}</th>" for cell in heads)
-    body = "\n".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    body = "\n".join(f"<tr>{''.join(map(_cell, heads, row))}</tr>" for row in rows)
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+
+
+def _cell(head: str, cell: str) -> str:
+    return f'<td data-head="{head}">{cell}</td>'

@@ -27,6 +27,8 @@ class RecentIncident:
     time: float
     signature: str
     root_cause: str
+    verdict: str
+    remediation: str
     job: str
     gpu: str
     log: str
@@ -38,6 +40,8 @@ class RecentIncident:
             time=diagnosis.incident.first.happened,
             signature=diagnosis.incident.signature,
             root_cause=diagnosis.root_cause,
+            verdict=record["verdict"],
+            remediation=record["remediation"],
             job=record["job"]["id"] if record["job"] else "",
             gpu=record["gpu"] or "",
             log=f"{record['path']}:{record['line']}" if record["line"] else record["path"],

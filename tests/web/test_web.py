@@ -215,13 +215,19 @@ class Page(HTMLParser):
             self.cells[-1] += data
 
 
+def recent(text: str) -> RecentIncident:
+    return RecentIncident(
+        time=0.0, signature=text, root_cause=text, verdict="unclear", remediation=text, job=text, gpu=text, log=text
+    )
+
+
 HARMLESS = Page(
     landing_page(
         Overview(
             version="1",
             node="n",
             sources=(SourceState(name="s", up=True),),
-            incidents=(RecentIncident(time=0.0, signature="s", root_cause="r", job="j", gpu="g", log="p"),),
+            incidents=(recent("s"),),
         ),
         ["r"],
         "/metrics",
@@ -239,7 +245,9 @@ def test_the_landing_page_shows_the_node_its_sources_and_last_incidents(server: 
         RecentIncident(
             time=1_700_000_000.0,
             signature="nv_xid_79_fallen_off_bus",
-            root_cause="unknown",
+            root_cause="gpu_lost_from_pcie",
+            verdict="infrastructure",
+            remediation="Drain the node.",
             job="7",
             gpu="0000:c1:00.0",
             log="/jobs/7.log:12",
@@ -254,7 +262,8 @@ def test_the_landing_page_shows_the_node_its_sources_and_last_incidents(server: 
     assert page.cells == [
         *("files:/scratch", "up"),
         *("kmsg", "down: permission denied; add CAP_SYSLOG"),
-        *("2023-11-14 22:13:20", "nv_xid_79_fallen_off_bus", "unknown", "7", "0000:c1:00.0", "/jobs/7.log:12"),
+        *("2023-11-14 22:13:20", "nv_xid_79_fallen_off_bus", "gpu_lost_from_pcie (infrastructure)"),
+        *("job 7, GPU 0000:c1:00.0, /jobs/7.log:12", "Drain the node."),
     ]
 
 
@@ -276,13 +285,13 @@ HOSTILE = st.text(
 
 @given(text=HOSTILE)
 def test_what_a_job_wrote_stays_text_on_the_landing_page(text: str) -> None:
-    incident = RecentIncident(time=0.0, signature=text, root_cause=text, job=text, gpu=text, log=text)
     source = SourceState(name=text, up=False, why_down=text)
-    overview = Overview(version=text, node=text, sources=(source,), incidents=(incident,))
+    overview = Overview(version=text, node=text, sources=(source,), incidents=(recent(text),))
     written = landing_page(overview, [text], "/metrics")
     page = Page(written.encode().decode())
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-    assert page.cells == [shown, f"down: {shown}", "1970-01-01 00:00:00", *[shown] * 5]
+    where = f"job {shown}, GPU {shown}, {shown}" if text else ""
+    assert page.cells == [shown, f"down: {shown}", "1970-01-01 00:00:00", shown, shown, where, shown]
     assert page.tags == HARMLESS.tags
     assert set(written.replace("\n", "")) <= set(map(chr, range(32, 127))) | set(shown)
 
@@ -290,7 +299,7 @@ def test_what_a_job_wrote_stays_text_on_the_landing_page(text: str) -> None:
 def test_what_is_shown_is_shown_without_its_secrets(server: RunningServer, node: Node) -> None:
     node.reasons = ["files: /home/ada/x.log cannot be opened"]
     node.incidents = (
-        RecentIncident(time=0.0, signature="x", root_cause="y", job="7", gpu="", log="/home/ada/token=hunter2.log"),
+        recent("/home/ada/token=hunter2.log"),
     )
     node.on_reload = lambda: ["config.yaml:1:1: password=hunter2: no such key here"]
     for answer in (ask(server, "/"), ask(server, "/-/ready"), ask(server, "/-/reload", "POST")):
