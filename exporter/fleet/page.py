@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from exporter.fleet.standing import Standing
+from exporter.fleet.words import UNITS, ratio, sure
 from exporter.web.page import document, moment, shown, table
 
 SHOWN = 50  # rows of a table; the API has all
@@ -51,47 +52,69 @@ def _result(found: Mapping[str, Any]) -> list[str]:
     window = found["window"]
     start, end = (moment(datetime.fromisoformat(window[edge]).timestamp()) for edge in ("start", "end"))
     head = (
-        f"<p>{start} to {end} UTC: {found['nodes']:,} nodes, {found['incidents']:,} incidents, "
-        f"{window['exposure_hours']:,.0f} {shown(window['exposure'].replace('_', ' '))}, {found['tests']:,} tests."
+        f"<p>{start} to {end} UTC: {found['nodes']:,} nodes, {window['exposure_hours']:,.0f} {UNITS[window['exposure']]}; "
+        f"{found['incidents']:,} incidents, {found['origins']:,} of them first in their job; {found['tests']:,} tests."
     )
     return [
         head,
         _reasons("What was missing, or is less exact:", [gap["what"] for gap in found["gaps"]]),
-        "<h2>Findings</h2>",
-        _rows(
-            ("Crash", "With", "How much more frequent", "Status", "Crashed nodes with it", "Against"),
-            [_finding(each) for each in found["findings"]],
+        *_section("Findings", FINDING, map(_finding, found["findings"]), even_empty=True),
+        *_section("Places: no configuration; look at power, cooling, cabling", FINDING, map(_finding, found["locations"])),
+        *_section(
+            "Changes of a fact: nodes against themselves, and nodes without it",
+            ("Fact", "Nodes", "Crash", "As frequent after it", "Crashes before, after, expected after"),
+            map(_change, found["changes"]),
         ),
-        "<h2>Lemons</h2>",
-        _rows(
-            ("Node or GPU", "Incidents", "Expected", "Jobs, days", "Crashes"),
-            [_lemon(each) for each in found["lemons"]],
-        ),
-        "<h2>Exposed: nodes that meet it and have not crashed</h2>",
-        _rows(
+        *_section(
+            "Exposed: nodes that meet it and have not crashed",
             ("Because of", "Crash", "Status", "Nodes", "Crashes expected in 7 days", "Some of them"),
-            [_exposed(each) for each in found["exposed"]],
+            map(_exposed, found["exposed"]),
+            even_empty=True,
         ),
-        "<h2>Not enough data</h2>",
-        _rows(
+        *_section(
+            "Lemons: far worse than their like, whatever their facts",
+            ("Node or GPU", "Incidents", "Usual", "Jobs, days", "How sure", "Crashes"),
+            map(_lemon, found["lemons"]),
+            even_empty=True,
+        ),
+        *_section(
+            "Not enough data",
             ("Crash", "Crashed nodes", "What it would take"),
-            [[shown(each["signature"]), str(each["crashes"]), shown(each["what"])] for each in found["not_enough_data"]],
+            map(_not_enough, sorted(found["not_enough_data"], key=lambda each: -each["crashes"])),
         ),
+        *_section("Reliability", ("GPU", "Crashes", "GPU-hours", "GPU-hours a crash"), map(_reliability, found["reliability"])),
     ]  # fmt: skip
+
+
+FINDING = ("Crash", "With", "As frequent", "Status", "Crashed nodes with it", "Against", "Next")
 
 
 def _finding(each: Mapping[str, Any]) -> list[str]:
     with_ = " and ".join(_fact(one) for one in (each["facts"][0], each["together_with"]) if one)
     if others := each["facts"][1:]:
-        with_ += f" (or {', '.join(map(_fact, others[:NAMED]))}: cannot be told apart)"
-    low, high = _times(each["rate_ratio_low"]), _times(each["rate_ratio_high"])
+        more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
+        with_ += f" (or {', '.join(map(_fact, others[:NAMED]))}{more}: cannot be told apart)"
+    told = "another window showed it too" if each["status"] == "confirmed" else "a later window has to show it again"
+    watch = f"watch, or change one of these facts on, {', '.join(each['tie_breakers'])}" if each["tie_breakers"] else ""
+    examples = f"look at {', '.join(each['examples'])}" if each["examples"] else ""
     return [
         shown(each["signature"]),
         shown(with_),
-        f"{_times(each['rate_ratio'])} times (95 % interval {low} to {high})",
-        shown(each["status"]),
+        _times(each),
+        f"{shown(each['status'])}: {told}",
         f"{each['observed']} of {each['crashes']}, {each['expected']:.1f} expected",
         shown("; ".join(each["counter_evidence"])),
+        shown("; ".join(filter(None, (watch, examples)))),
+    ]
+
+
+def _change(each: Mapping[str, Any]) -> list[str]:
+    return [
+        shown(f"{each['fact']} {each['before']} → {each['after']}"),
+        f"{each['nodes']:,}",
+        shown(each["signature"]),
+        _times(each),
+        f"{each['crashes_before']:,}, {each['crashes_after']:,}, {each['expected_after']:.1f}",
     ]
 
 
@@ -100,10 +123,24 @@ def _lemon(each: Mapping[str, Any]) -> list[str]:
     return [
         shown(name),
         str(each["incidents"]),
-        f"{each['expected']:.2f}",
+        ratio(each["expected"]),
         f"{each['jobs']} jobs, {each['days']} days",
+        sure(each["probability"]),
         shown(", ".join(each["signatures"])),
     ]
+
+
+def _not_enough(each: Mapping[str, Any]) -> list[str]:
+    lead = ""
+    if each["lead"]:
+        lead = f"; lead: {_fact(each['lead'])}, {each['observed']} crashes where {each['expected']:.1f} were expected"
+    return [shown(each["signature"]), str(each["crashes"]), shown(each["what"] + lead)]
+
+
+def _reliability(each: Mapping[str, Any]) -> list[str]:
+    low, high = (("∞" if hours is None else f"{hours:,.0f}") for hours in (each["mtbf_low"], each["mtbf_high"]))
+    between = "none seen" if not each["incidents"] else f"{each['mtbf_gpu_hours']:,.0f} (95 % interval {low} to {high})"
+    return [shown(each["gpu_model"]), f"{each['incidents']:,}", f"{each['gpu_hours']:,.0f}", between]
 
 
 def _exposed(each: Mapping[str, Any]) -> list[str]:
@@ -123,13 +160,17 @@ def _fact(one: Mapping[str, str]) -> str:
     return f"{one['fact']}={one['value']}"
 
 
-def _times(ratio: float | None) -> str:
-    return "∞" if ratio is None else f"{ratio:.2g}" if ratio < 10 else f"{ratio:,.0f}"
+def _times(each: Mapping[str, Any]) -> str:
+    low, high = ratio(each["rate_ratio_low"]), ratio(each["rate_ratio_high"])
+    return f"{ratio(each['rate_ratio'])} times (95 % interval {low} to {high})"
 
 
-def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    more = len(rows) - SHOWN
-    return table(heads, rows[:SHOWN]) + (f"\n<p>And {more:,} more, in the JSON." if more > 0 else "")
+def _section(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, even_empty: bool = False) -> list[str]:
+    told = list(rows)
+    if not told and not even_empty:
+        return []
+    more = f"\n<p>And {len(told) - SHOWN:,} more, in the JSON." if len(told) > SHOWN else ""
+    return [f"<h2>{title}</h2>", table(heads, told[:SHOWN]) + more]
 
 
 def _reasons(head: str, reasons: Sequence[str]) -> str:

@@ -7,22 +7,18 @@ import textwrap
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from exporter.fleet import exposure
 from exporter.fleet.finding import Change, Correlation, Exposed, Finding, Lemon, NotEnough
 from exporter.fleet.observed import Window
 from exporter.fleet.ratio import Ratio
 from exporter.fleet.reliability import LOST_HOURS
+from exporter.fleet.words import UNITS, sure
+from exporter.fleet.words import ratio as written
 
 WIDTH = 100
 PLOT = 45  # columns of a forest plot
 PLOT_FROM, PLOT_TO = 0.1, 100.0  # rate ratios; what lies beyond ends in an arrow
 SHOWN = 10  # rows of each list; the JSON has all
 ALTERNATIVES = 4  # facts named of a group
-UNITS = {
-    exposure.BUSY: "GPU-busy hours",
-    exposure.OBSERVED: "hours watched (GPU-busy hours are not known: what is busier looks worse)",
-    exposure.ASSUMED: "hours, assumed (no heartbeats)",
-}
 
 
 def text(found: Correlation, *, color: bool = False) -> str:
@@ -121,7 +117,7 @@ def _forest(findings: tuple[Finding, ...]) -> str:
     lines = [f"{'Rate ratio':<{width}}  {''.join(axis).rstrip()}"]
     for name, f in zip(names, findings, strict=False):
         shown = name if len(name) <= width else name[: width - 1] + "…"
-        lines.append(f"{shown:<{width}}  {_bar(f.ratio)}  {f.ratio.value:.3g}")
+        lines.append(f"{shown:<{width}}  {_bar(f.ratio)}  {written(f.ratio.value)}")
     return "\n".join(lines) + "\n"
 
 
@@ -146,22 +142,25 @@ def _location(f: Finding) -> str:
 
 
 def _change(c: Change) -> str:
+    crashes = f"{_count(c.crashes_before, 'crash', 'crashes')} before, {c.crashes_after} after"
     return (
-        f"{c.fact} {c.before} → {c.after} on {c.nodes} nodes: {c.signature} {_times(c.ratio)} after it "
-        f"{_interval(c.ratio)}; {c.crashes_before} crashes before, {c.crashes_after} after, {c.expected_after:.1f} expected"
+        f"{c.fact} {c.before} → {c.after} on {_count(c.nodes, 'node')}: {c.signature} {_times(c.ratio)} after it "
+        f"{_interval(c.ratio)}; {crashes}, {c.expected_after:.1f} expected"
     )
 
 
 def _exposed(e: Exposed) -> str:
     first = ", ".join(e.nodes[:5]) + (", …" if e.count > 5 else "")
-    return f"{e.count:,} nodes with {e.because} ({e.status}): {e.expected_7d:.1f} × {e.signature} expected in 7 days; {first}"
+    who = f"{_count(e.count, 'node')} with {e.because} ({e.status})"
+    return f"{who}: {e.expected_7d:.1f} × {e.signature} expected in 7 days; {first}"
 
 
 def _lemon(lemon: Lemon) -> str:
     where = f"GPU {lemon.name} (now in {lemon.node})" if lemon.kind == "gpu" else lemon.name
     return (
-        f"{where}: {lemon.incidents} crashes of {lemon.jobs} jobs on {lemon.days} days where {lemon.expected:.2g} are usual; "
-        f"{lemon.probability:.0%} sure; {', '.join(lemon.signatures[:3])}"
+        f"{where}: {_count(lemon.incidents, 'crash', 'crashes')} of {_count(lemon.jobs, 'job')} on "
+        f"{_count(lemon.days, 'day')} where {written(lemon.expected)} are usual; {sure(lemon.probability)}; "
+        f"{', '.join(lemon.signatures[:3])}"
     )
 
 
@@ -209,20 +208,19 @@ def _times(ratio: Ratio) -> str:
         return "seen only"
     if ratio.value == 0:
         return "never seen"
-    return f"{ratio.value:.2g} times as frequent"
+    return f"{written(ratio.value)} times as frequent"
 
 
 def _interval(ratio: Ratio) -> str:
-    high = "∞" if math.isinf(ratio.high) else f"{ratio.high:.2g}"
-    return f"(95 % interval {ratio.low:.2g} to {high})"
+    return f"(95 % interval {written(ratio.low)} to {written(ratio.high)})"
 
 
 def _small(value: float) -> str:
     return f"{value:.2g}" if value >= 1e-4 else f"below {10 ** math.ceil(math.log10(max(value, 1e-300))):.0e}"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
+def _count(number: int, what: str, many: str = "") -> str:
+    return f"{number:,} {what if number == 1 else many or what + 's'}"
 
 
 def _hours(value: float) -> str:

@@ -19,12 +19,16 @@ _STYLE = """
 body { max-width: 75rem; margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.5rem; margin: 0 } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
 p, ul { margin: .5rem 0 } nav a { margin-right: 1rem }
-table { width: 100%; border-collapse: collapse }
+table { width: 100%; border-collapse: collapse; font-size: .9rem }
 th, td { text-align: left; vertical-align: top; padding: .3rem 1rem .3rem 0; border-bottom: 1px solid #8885 }
 td { overflow-wrap: anywhere; min-width: 5rem; unicode-bidi: isolate }
+:is([data-head="Signature"], [data-head="Root cause"], [data-head="Crash"], [data-head="With"],
+  [data-head="Because of"]) { min-width: 15.5rem }
+[data-head="Where"] { min-width: 9rem }
 time { white-space: nowrap; font-variant-numeric: tabular-nums }
 @media (max-width: 40rem) {
   thead, td:empty { display: none } td { display: block; border: 0; padding: 0 }
+  table { font-size: 1rem }
   td::before { content: attr(data-head) ": "; opacity: .7 }
   tr { display: block; padding: .5rem 0; border-bottom: 1px solid #8885 }
 }

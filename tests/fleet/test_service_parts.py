@@ -15,26 +15,43 @@ from exporter.fleet.page import page
 from exporter.fleet.refresh import arguments
 from exporter.fleet.standing import Failure, Standing
 from exporter.fleet.telemetry import METRICS, bounded, snapshot_of
+from exporter.fleet.words import ratio, sure
 
 FINDING: dict[str, Any] = {
     "signature": "crash", "facts": [{"fact": "os", "value": "<b>1</b>"}], "together_with": {"fact": "a", "value": "2"},
     "observed": 7, "expected": 1.5, "crashes": 9, "rate_ratio": None, "rate_ratio_low": 3.0, "rate_ratio_high": None,
     "q_value": 0.01, "status": "candidate", "counter_evidence": ["\x1b[31m"],
+    "examples": ["<b>", "2-4f"], "tie_breakers": [],
 }  # fmt: skip
 RESULT: dict[str, Any] = {
     "window": {
         "start": "2026-06-01T00:00:00.000Z", "end": "2026-06-08T00:00:00.000Z", "exposure": "observed_hours",
         "exposure_hours": 10.0,
     },
-    "nodes": 3, "incidents": 9, "tests": 1, "complete": False, "findings": [FINDING], "lost_gpu_hours": None,
+    "nodes": 3, "incidents": 9, "origins": 8, "tests": 1, "complete": False, "findings": [FINDING], "lost_gpu_hours": None,
     "gaps": [{"kind": "bad_lines", "count": 2, "what": "two"}, {"kind": "bad_lines", "count": 1, "what": "one"}],
-    "not_enough_data": [{"signature": "other_crash", "crashes": 1, "what": "would need 9"}],
+    "not_enough_data": [
+        {"signature": "other_crash", "crashes": 1, "what": "would need 9", "lead": None},
+        {"signature": "more_often", "crashes": 4, "what": "would need 8", "lead": {"fact": "os", "value": "2"},
+         "observed": 3, "expected": 1.04},
+    ],
     "lemons": [
         {"kind": "node", "name": "n1", "node": "n1", "incidents": 5, "expected": 0.1, "probability": 0.99, "jobs": 3,
          "days": 3, "signatures": ["crash"]}
     ],
     "exposed": [
         {"because": "os=1", "signature": "crash", "status": "candidate", "count": 1, "expected_7d": 2.0, "nodes": ["n2"]}
+    ],
+    "locations": [],
+    "changes": [
+        {"fact": "driver", "before": "1", "after": "<i>", "signature": "crash", "nodes": 4, "crashes_before": 1,
+         "crashes_after": 9, "expected_after": 1.5, "rate_ratio": 128.4, "rate_ratio_low": 9.97, "rate_ratio_high": None}
+    ],
+    "reliability": [
+        {"gpu_model": "MI300X", "gpu_hours": 2000.0, "incidents": 2, "mtbf_gpu_hours": 1000.0, "mtbf_low": 277.2,
+         "mtbf_high": None},
+        {"gpu_model": "H200", "gpu_hours": 40.0, "incidents": 0, "mtbf_gpu_hours": None, "mtbf_low": 13.0,
+         "mtbf_high": None},
     ],
 }  # fmt: skip
 SHOWN = Standing(result=RESULT, result_time=100.0, refreshes=2, failures={"source": 1}, web_config_ok=True)
@@ -94,6 +111,45 @@ def test_the_page_shows_hostile_texts_as_texts() -> None:
     assert "os=&lt;b&gt;1&lt;/b&gt; and a=2" in text
     assert "∞ times (95 % interval 3 to ∞)" in text
     assert "no findings are no all-clear" in text
+
+
+def test_the_page_says_what_the_terminal_says() -> None:
+    text = page(SHOWN, "x", (), "/metrics", now=130.0)
+
+    assert "10 hours watched (GPU-busy hours are not known: what is busier looks worse)" in text
+    assert "8 of them first in their job" in text
+    assert "candidate: a later window has to show it again" in text
+    assert "look at &lt;b&gt;, 2-4f" in text
+    assert "128 times (95 % interval 10 to ∞)" in text
+    assert "99 % sure" in text
+    assert "1,000 (95 % interval 277 to ∞)" in text
+    assert text.index("more_often") < text.index("other_crash")
+    assert "lead: os=2, 3 crashes where 1.0 were expected" in text
+    assert "Places" not in text
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (0.0, "0"),
+        (0.123, "0.12"),
+        (9.04, "9"),
+        (9.97, "10"),
+        (20.3, "20"),
+        (128.4, "128"),
+        (1e6, "1,000,000"),
+        (None, "∞"),
+    ],
+)
+def test_a_ratio_is_written_as_people_write_it(value: float | None, told: str) -> None:
+    assert ratio(value) == told
+
+
+@pytest.mark.parametrize(
+    ("probability", "told"), [(0.904, "90 % sure"), (0.99, "99 % sure"), (0.9999, "over 99 % sure")]
+)
+def test_nothing_is_more_than_sure(probability: float, told: str) -> None:
+    assert sure(probability) == told
 
 
 def test_the_page_says_that_the_last_refresh_failed_and_what_is_shown_instead() -> None:

@@ -298,9 +298,7 @@ def test_what_a_job_wrote_stays_text_on_the_landing_page(text: str) -> None:
 
 def test_what_is_shown_is_shown_without_its_secrets(server: RunningServer, node: Node) -> None:
     node.reasons = ["files: /home/ada/x.log cannot be opened"]
-    node.incidents = (
-        recent("/home/ada/token=hunter2.log"),
-    )
+    node.incidents = (recent("/home/ada/token=hunter2.log"),)
     node.on_reload = lambda: ["config.yaml:1:1: password=hunter2: no such key here"]
     for answer in (ask(server, "/"), ask(server, "/-/ready"), ask(server, "/-/reload", "POST")):
         assert "redacted" in answer.text or "[user]" in answer.text

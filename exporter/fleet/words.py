@@ -1,0 +1,21 @@
+"""Words and numbers that the terminal and the page share. Light: the fleet service shows results without computing any."""
+
+from __future__ import annotations
+
+UNITS = {  # of `exposure` in a result's window
+    "gpu_busy_hours": "GPU-busy hours",
+    "observed_hours": "hours watched (GPU-busy hours are not known: what is busier looks worse)",
+    "assumed_hours": "hours, assumed (no heartbeats)",
+}
+
+
+def ratio(value: float | None) -> str:
+    """A rate ratio to two digits, as people write it; None is one without bound."""
+    if value is None or value == float("inf"):
+        return "∞"
+    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"  # 9.97 is 10 either way
+
+
+def sure(probability: float) -> str:
+    """How sure something is; never more than can be said."""
+    return "over 99 % sure" if probability > 0.99 else f"{probability * 100:.0f} % sure"
