@@ -7,14 +7,14 @@ from pathlib import Path
 
 from exporter.core import catalogue
 from exporter.core.catalogue import Catalogue, Compiled, Loaded
-from exporter.core.problems import InvalidInput, Problem
+from exporter.core.problems import InvalidInput, Loc, Problem
 
 COMPILED = "_signatures.json"  # made when the wheel is built; a checkout reads its YAML
 _PACKAGE = Path(__file__).resolve().parent
 _PACKAGED, _CHECKOUT = _PACKAGE / "_signatures", _PACKAGE.parent / "signatures"
 
 
-def load(dirs: Sequence[Path] = (), *, disable: Sequence[str] = (), whole: bool = False) -> Catalogue:
+def load(dirs: Sequence[Path] = (), *, whole: bool = False) -> Catalogue:
     """The catalogue of all packs. Raises InvalidInput with every problem of every file, unreadable ones included, and
     every example of a site's own packs that does not hold.
 
@@ -27,11 +27,14 @@ def load(dirs: Sequence[Path] = (), *, disable: Sequence[str] = (), whole: bool 
 
         if broken := errors(loaded):
             raise InvalidInput(broken)
-    unknown = [glob for glob in disable if not loaded.catalogue.matching([glob])]
-    if unknown:
-        what = f"{', '.join(unknown)}: no such signature; see `gpufault signatures list`"
-        raise InvalidInput([Problem("configuration", 1, 1, "signatures.disable", what)])
-    return loaded.catalogue.without(disable)
+    return loaded.catalogue
+
+
+def unknown(catalogue: Catalogue, disable: Sequence[str]) -> Iterator[tuple[Loc, str]]:
+    """What `signatures.disable` of the configuration names that is not there, and where."""
+    for number, glob in enumerate(disable):
+        if not catalogue.matching([glob]):
+            yield ("signatures", "disable", number), f"no signature is {glob!r}; see `gpufault signatures list`"
 
 
 def load_texts(places: Sequence[Path] = ()) -> Loaded:

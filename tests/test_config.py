@@ -91,6 +91,31 @@ outputs: {otlp: http://collector}
 
 
 @pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "sources:\n  - kind: files\n    paths: /l/*.log\n",
+            '3:5: sources[0].paths: must be a list; write ["/l/*.log"]',
+        ),
+        ("facts: {extra: {rack: 12}}", "1:17: facts.extra.rack: must be text; write '12' in quotes"),
+        ("facts: {extra: {spare: true}}", "1:17: facts.extra.spare: must be text; write 'true' in quotes"),
+        ("facts: {extra: {rack: }}", "1:17: facts.extra.rack: has no value; write one, or remove the key"),
+        ("- node: x", "1:1: must map keys to values; write KEY: VALUE"),
+        ("facts: 12", "1:1: facts: has keys of its own; write them below it"),
+        ("\tnode: x", "1:1: not YAML: found character that cannot start any token; indent with spaces, no tabs"),
+        ('node: "\\d"', "1:8: not YAML: found unknown escape character; write patterns in single quotes"),
+        ("node: [a", "not YAML: did not find expected ',' or ']'; close the list with ]"),
+        ("node: {a: b", "not YAML: did not find expected ',' or '}'; close the mapping with }"),
+        ('node: "a', "not YAML: found unexpected end of stream; close the quoted text"),
+        ("node: a: b", "not YAML: mapping values are not allowed in this context; indent as the key above"),
+    ],
+)
+def test_what_is_wrong_is_told_with_what_to_do(text: str, told: str) -> None:
+    (problem,) = problems(text)
+    assert told in problem
+
+
+@pytest.mark.parametrize(
     ("text", "seconds"), [("15s", 15.0), ("1.5m", 90.0), ("250ms", 0.25), ("1h", 3600.0), ("2d", 172800.0)]
 )
 def test_a_duration_has_a_unit(text: str, seconds: float) -> None:

@@ -75,15 +75,18 @@ def _python(_config: Config) -> Iterator[Finding]:
 def _signatures(config: Config) -> Iterator[Finding]:
     from exporter import packs
     from exporter.core.pipeline import Pipeline
-    from exporter.core.problems import InvalidInput
+    from exporter.core.problems import InvalidInput, key_path
 
     started = time.perf_counter()
     try:
-        catalogue = packs.load(config.signatures.dirs, disable=config.signatures.disable)
+        catalogue = packs.load(config.signatures.dirs)
     except InvalidInput as error:
         for problem in error.problems:
             yield Finding("bad", "signatures", str(problem))
         return
+    for loc, what in packs.unknown(catalogue, config.signatures.disable):
+        yield Finding("bad", "signatures", f"{key_path(loc)}: {what}")
+    catalogue = catalogue.without(config.signatures.disable)
     pipeline = Pipeline(catalogue, engine=config.signatures.engine)
     took = time.perf_counter() - started
     yield Finding(

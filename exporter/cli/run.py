@@ -115,7 +115,9 @@ def _loader(options: argparse.Namespace) -> Any:
         flags.refuse(options, files.problems(config.outputs))
         if options.state_dir:
             config = config.model_copy(update={"state_dir": Path(options.state_dir).absolute()})
-        return config, packs.load(config.signatures.dirs, disable=config.signatures.disable)
+        catalogue = packs.load(config.signatures.dirs)
+        flags.refuse(options, packs.unknown(catalogue, config.signatures.disable))
+        return config, catalogue.without(config.signatures.disable)
 
     return load
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pydantic import ValidationError
@@ -49,8 +50,16 @@ def _say(error: Any) -> str:
     if kind == "union_tag_invalid":
         return f"{error['ctx']['tag']!r} is none of {error['ctx']['expected_tags']}; take one of them"
     if kind == "model_type":
-        return "has keys of its own; write them below it"
+        return (
+            "has keys of its own; write them below it" if error["loc"] else "must map keys to values; write KEY: VALUE"
+        )
     if kind == "value_error":
         return message.removeprefix("Value error, ")
+    if kind == "list_type" and isinstance(value, str):
+        return f"must be a list; write [{json.dumps(value, ensure_ascii=False)}]"
+    if kind == "string_type" and isinstance(value, bool | int | float):
+        return f"must be text; write '{str(value).lower() if isinstance(value, bool) else value}' in quotes"
+    if kind == "string_type" and value is None:
+        return "has no value; write one, or remove the key"
     shown = f" (got {value!r})" if isinstance(value, str | int | float | bool) and len(str(value)) < 80 else ""
     return message[0].lower() + message[1:] + shown

@@ -24,6 +24,15 @@ _CONSTANTS: dict[str, bool | None] = {
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
 }  # fmt: skip
+_MENDS = {  # what libyaml says to what may be done about it, where one thing most often is
+    "found character that cannot start any token": "; indent with spaces, no tabs, and quote what begins with @, ` or %",
+    "found unknown escape character": "; write patterns in single quotes, which take \\ as it is",
+    "mapping values are not allowed in this context": "; indent as the key above, and quote a text that holds ': '",
+    "did not find expected key": "; indent as the key above, and close what is quoted",
+    "did not find expected ',' or ']'": "; close the list with ]",
+    "did not find expected ',' or '}'": "; close the mapping with }",
+    "found unexpected end of stream": "; close the quoted text",
+}
 
 
 def parse(text: str, file: str) -> Document:
@@ -36,7 +45,8 @@ def parse(text: str, file: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, col = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise InvalidInput([Problem(file, line, col, "", f"not YAML: {error.problem or error.context}")]) from None
+        what = error.problem or error.context or ""
+        raise InvalidInput([Problem(file, line, col, "", f"not YAML: {what}{_MENDS.get(what, '')}")]) from None
     except (yaml.YAMLError, UnicodeEncodeError) as error:
         raise InvalidInput([Problem(file, 1, 1, "", f"not YAML: {' '.join(str(error).split())}")]) from None
     if reader.problems:

@@ -335,6 +335,19 @@ def test_explain_of_a_quote_names_the_echo(capsys: pytest.CaptureFixture[str]) -
     assert "the line only quotes it" in capsys.readouterr().out
 
 
+def test_a_signature_that_cannot_be_disabled_is_told_at_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("signatures:\n  disable:\n    - nv_xid_43*\n    - nv_xid_999*\n")
+    assert main(["run", "--config.check", "--config.file", str(config)]) == 1
+    assert capsys.readouterr().err == (
+        f"{config}:4:7: signatures.disable[1]: no signature is 'nv_xid_999*'; see `gpufault signatures list`\n"
+    )
+    main(["doctor", "--config.file", str(config)])
+    assert "signatures.disable[1]: no signature is 'nv_xid_999*'" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("cause", ["unknown", "peer_failure"])
 def test_what_stands_in_the_place_of_a_cause_is_explained_too(cause: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["signatures", "show", cause]) == 0
