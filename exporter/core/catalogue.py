@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -168,30 +169,51 @@ def _read_packs(texts: Sequence[Text], problems: list[Problem]) -> list[PackFile
 
 
 def compile_packs(texts: Sequence[Text]) -> str:
-    """Packs as one JSON text that loads without being checked again: for the wheel. Examples stay in the YAML."""
+    """Packs as one JSON text that loads without being checked again: for the wheel. Examples stay in the YAML.
+
+    Gates and literals, which many patterns share, are told of once, so that a daemon holds each once.
+    """
     loaded = load(texts)
-    gates_of = {
-        pattern: [(g.literal.decode(), g.ignore_case) for g in sorted(gs)]
-        for pattern, gs in loaded.catalogue.gates.items()
-    }
+    gated = loaded.catalogue.gates
+    all_gates = sorted(frozenset().union(*gated.values()))
+    gates_of = {pattern: [bisect_left(all_gates, gate) for gate in sorted(of)] for pattern, of in gated.items()}
     packs = [as_written(_without_examples(file.pack)) for file in loaded.own]
     searched = {
         p for f in loaded.own for kind in _PATTERNED for i in getattr(f.pack, kind) for p in (*i.patterns, *i.unless)
     }
     needs_of = {pattern: gates.needs(pattern) for pattern in sorted(searched)}
-    return json.dumps({"packs": packs, "gates": gates_of, "needs": needs_of}, separators=(",", ":"))
+    sets = sorted({tuple(literals) for needs in needs_of.values() for literals in (*needs.sets, *needs.first)})
+    at = {literals: index for index, literals in enumerate(sets)}
+    data = {
+        "packs": packs,
+        "all_gates": [(gate.literal.decode(), gate.ignore_case) for gate in all_gates],
+        "gates": gates_of,
+        "sets": sets,
+        "needs": {
+            pattern: (
+                [at[tuple(literals)] for literals in needs.sets],
+                needs.ignore_case,
+                [at[tuple(literals)] for literals in needs.first],
+                needs.one_line,
+            )
+            for pattern, needs in needs_of.items()
+        },
+    }
+    return json.dumps(data, separators=(",", ":"))
 
 
 def load_compiled(text: str) -> Compiled:
     """What `compile_packs` wrote."""
     data = json.loads(text)
+    all_gates = [gates.Gate(literal.encode(), blind) for literal, blind in data["all_gates"]]
+    literals = data["sets"]
     return Compiled(
         packs=tuple(from_written(Pack, pack) for pack in data["packs"]),
-        gates={
-            pattern: frozenset(gates.Gate(literal.encode(), blind) for literal, blind in of)
-            for pattern, of in data["gates"].items()
+        gates={pattern: frozenset(all_gates[at] for at in of) for pattern, of in data["gates"].items()},
+        needs={
+            pattern: Needs(tuple(literals[at] for at in sets), blind, tuple(literals[at] for at in first), one_line)
+            for pattern, (sets, blind, first, one_line) in data["needs"].items()
         },
-        needs={pattern: Needs(*of) for pattern, of in data["needs"].items()},
     )
 
 
