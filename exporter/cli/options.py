@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +66,7 @@ def _text(name: str) -> str:
 
 def node_name(configured: str = "auto") -> str:
     """The name under which this node counts: configured, NODE_NAME (Kubernetes), or the host's."""
-    return configured if configured != "auto" else os.environ.get("NODE_NAME") or socket.gethostname()
+    return configured if configured != "auto" else os.environ.get("NODE_NAME") or os.uname().nodename
 
 
 def add_catalogue(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import pickle
-import socket
 import threading
 import time
 import zlib
@@ -102,7 +101,7 @@ class OtherVersion(Exception):
 
 def read_batch(recipe: Recipe, items: Sequence[Item]) -> Done:
     """What a worker runs. Raises OtherVersion."""
-    host = socket.gethostname()
+    host = os.uname().nodename
     if exporter.__version__ != recipe.version:
         raise OtherVersion(
             f"{host} has gpufault {exporter.__version__}, and this is {recipe.version}; install the same on both"
