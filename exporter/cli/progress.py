@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from exporter.core.printable import printable
+from exporter.scan.unpack import is_archive
 
 if TYPE_CHECKING:
     from exporter.scan.plan import Unread
 
 
+PACKED = 8  # bytes of a log that one of its archive stands for until its end, when all of it counts: 5 to 15 are usual
+
+WIDE = 80  # columns that all of the bar takes; with fewer, rich would cut words and break lines
+
+
 class Progress:
-    """Counts what is read. How much there will be is known only where nothing is compressed."""
+    """Counts what is read, in bytes on disk. How much there will be is known only where nothing comes from a pipe."""
 
     def __init__(self, paths: Sequence[str], wanted: bool | None) -> None:
         self._bar: Any = None
         self._paths = paths
         self._files = 0
+        self._archive, self._left = "", 0  # which is being read, and what is left of it on disk
         if wanted if wanted is not None else sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import (
@@ -31,14 +39,15 @@ class Progress:
                 TransferSpeedColumn,
             )
 
+            console = Console(stderr=True)
+            of_bytes = (DownloadColumn(), TransferSpeedColumn()) if console.width >= WIDE else ()
             self._bar = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(),
-                DownloadColumn(),
-                TransferSpeedColumn(),
+                *of_bytes,
                 TextColumn("{task.fields[files]}"),
                 TimeRemainingColumn(),
-                console=Console(stderr=True),
+                console=console,
                 transient=True,
             )
 
@@ -54,11 +63,20 @@ class Progress:
         if self._bar:
             self._bar.stop()
 
-    def __call__(self, path: str, size: int) -> None:  # noqa: ARG002 (one bar for all)
-        """So many bytes more of a log were read; 0: it is done."""
+    def __call__(self, path: str, size: int) -> None:
+        """So many bytes more of a log were read, unpacked; 0: it is done."""
         self._files += size == 0
         if self._bar:
-            self._bar.update(self._task, advance=size, files=f"{self._files} of {self._total_files} files")
+            advance = self._packed(path, size) if is_archive(path) else size
+            self._bar.update(self._task, advance=advance, files=f"{self._files} of {self._total_files} files")
+
+    def _packed(self, path: str, size: int) -> int:
+        """How many bytes of an archive those that came out of it take, as far as one can tell."""
+        if path != self._archive:
+            self._archive, self._left = path, _size(path) or 0
+        advance = min(size // PACKED, self._left) if size else self._left
+        self._left -= advance
+        return advance
 
     def tell(self, unread: Unread) -> None:
         """Name a file that could not be read, above the bar."""
@@ -70,14 +88,23 @@ class Progress:
 
 
 def _extent(paths: Sequence[str]) -> tuple[int, int]:
-    """How many files there are, and how many bytes are in them; 0 where that is not known."""
+    """How many files there are, and how many bytes of the disk they take; 0 where that is not known."""
     from exporter.scan.plan import expand
-    from exporter.scan.unpack import is_archive
 
-    files, size, known = 0, 0, True
+    files, total, known = 0, 0, True
     for path in expand(paths):
         if isinstance(path, str):
             files += 1
-            known = known and os.path.isfile(path) and not is_archive(path)
-            size += os.path.getsize(path) if known else 0
-    return files, size if known else 0
+            size = _size(path)
+            known = known and size is not None
+            total += size or 0
+    return files, total if known else 0
+
+
+def _size(path: str) -> int | None:
+    """What a file takes on disk; None for a pipe, and for what is gone."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
