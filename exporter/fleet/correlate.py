@@ -143,7 +143,7 @@ def _against(prepared: Prepared, each: Explanation, units: screen.Units, nodes_w
     """What speaks against a finding, or for taking it with care."""
     with_ = each.column[units.state]
     rest = len(nodes_with) - int(with_.sum())
-    out = [f"{rest} of {len(nodes_with)} nodes with it have not crashed so"]
+    out = [f"{rest} of {len(nodes_with)} nodes with it have not crashed so"] if rest else []
     if outside := int((~with_).sum()):
         out.append(f"{outside} node{'s' * (outside != 1)} crashed without it")
     hit = units.incidents.take(with_ if each.direction == "more" else ~with_)

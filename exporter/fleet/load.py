@@ -73,7 +73,9 @@ def load(
     """
     lines, tables = _files(folder)
     if not lines and not tables:
-        raise NothingToRead(f"{folder}: no journal here; expected {', '.join((*LINES[:1], *TABLES))} files")
+        raise NothingToRead(
+            f"{folder}: no journal here; gather *.jsonl of the nodes' journal folders in it, or *.parquet"
+        )
     with duckdb.connect() as db:
         db.execute(f"SET threads = {os.cpu_count() or 1}; SET memory_limit = '{MEMORY}'; SET TimeZone = 'UTC'")
         db.execute("SET enable_progress_bar = false; SET preserve_insertion_order = false")
@@ -81,7 +83,8 @@ def load(
         newest = _one(db, "SELECT max(moment) FROM records")
         if newest is None:
             raise NothingToRead(
-                f"{folder}: no record of an incident, of facts or a heartbeat in {len(lines) + len(tables)} files"
+                f"{folder}: no record of an incident, of facts or a heartbeat in any of {len(lines) + len(tables)} files; "
+                "gather what the daemons write below journal.dir"
             )
         stop = end if end is not None else float(newest)
         begin = start if start is not None else stop - (span or 0.0)

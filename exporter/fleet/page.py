@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from exporter.fleet.standing import Standing
-from exporter.fleet.words import UNITS, ratio, sure
+from exporter.fleet.words import NO_MODEL, UNITS, clipped, ratio, sure
 from exporter.web.page import document, moment, shown, table
 
 SHOWN = 50  # rows of a table; the API has all
@@ -110,7 +110,7 @@ def _finding(each: Mapping[str, Any]) -> list[str]:
 
 def _change(each: Mapping[str, Any]) -> list[str]:
     return [
-        shown(f"{each['fact']} {each['before']} → {each['after']}"),
+        shown(f"{each['fact']} {clipped(each['before'])} → {clipped(each['after'])}"),
         f"{each['nodes']:,}",
         shown(each["signature"]),
         _times(each),
@@ -140,14 +140,15 @@ def _not_enough(each: Mapping[str, Any]) -> list[str]:
 def _reliability(each: Mapping[str, Any]) -> list[str]:
     low, high = (("∞" if hours is None else f"{hours:,.0f}") for hours in (each["mtbf_low"], each["mtbf_high"]))
     between = "none seen" if not each["incidents"] else f"{each['mtbf_gpu_hours']:,.0f} (95 % interval {low} to {high})"
-    return [shown(each["gpu_model"]), f"{each['incidents']:,}", f"{each['gpu_hours']:,.0f}", between]
+    model = NO_MODEL if each["gpu_model"] == "unknown" else each["gpu_model"]
+    return [shown(model), f"{each['incidents']:,}", f"{each['gpu_hours']:,.0f}", between]
 
 
 def _exposed(each: Mapping[str, Any]) -> list[str]:
     more = each["count"] - NAMED
     named = ", ".join(each["nodes"][:NAMED]) + (f" and {more:,} more" if more > 0 else "")
     return [
-        shown(each["because"]),
+        shown(clipped(each["because"])),
         shown(each["signature"]),
         shown(each["status"]),
         f"{each['count']:,}",
@@ -157,7 +158,7 @@ def _exposed(each: Mapping[str, Any]) -> list[str]:
 
 
 def _fact(one: Mapping[str, str]) -> str:
-    return f"{one['fact']}={one['value']}"
+    return clipped(f"{one['fact']}={one['value']}")
 
 
 def _times(each: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from exporter.fleet.finding import Change, Correlation, Exposed, Finding, Lemon,
 from exporter.fleet.observed import Window
 from exporter.fleet.ratio import Ratio
 from exporter.fleet.reliability import LOST_HOURS
-from exporter.fleet.words import UNITS, sure
+from exporter.fleet.words import NO_MODEL, UNITS, clipped, sure
 from exporter.fleet.words import ratio as written
 
 WIDTH = 100
@@ -67,12 +67,14 @@ def _head(found: Correlation, paint: _Paint) -> str:
 
 
 def _nothing(found: Correlation) -> str:
+    if not found.incidents and found.complete:
+        return "There was no crash.\n"
     told = "No fact makes any crash more or less frequent, as far as these crashes can tell."
     return told + ("\n" if found.complete else " But see above what was not seen.\n")
 
 
 def _finding(number: int, f: Finding, paint: _Paint) -> str:
-    with_ = " and ".join(map(str, filter(None, (f.facts[0], f.together_with))))
+    with_ = " and ".join(clipped(str(fact)) for fact in (f.facts[0], f.together_with) if fact)
     sentence = f"{f.signature} is {_times(f.ratio)} on nodes with {with_} {_interval(f.ratio)}."
     lines = _wrap(f"{number}. {sentence}", "", "   ")
     lines[0] = paint("1", lines[0])
@@ -85,7 +87,9 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
     )
     if len(f.facts) > 1:
         more = len(f.facts) - 1 - ALTERNATIVES
-        others = ", ".join(map(str, f.facts[1 : 1 + ALTERNATIVES])) + (f" and {more} more" if more > 0 else "")
+        others = ", ".join(clipped(str(fact)) for fact in f.facts[1 : 1 + ALTERNATIVES]) + (
+            f" and {more} more" if more > 0 else ""
+        )
         lines += row("or", f"{others}: cannot be told apart from it with these nodes")
     if f.tie_breakers:
         lines += row("to decide", f"watch, or change one of these facts on, {', '.join(f.tie_breakers)}")
@@ -138,20 +142,18 @@ def _place(value: float) -> int:
 
 
 def _location(f: Finding) -> str:
-    return f"{f.signature} is {_times(f.ratio)} at {f.facts[0]} {_interval(f.ratio)}; {f.status}"
+    return f"{f.signature} is {_times(f.ratio)} at {clipped(str(f.facts[0]))} {_interval(f.ratio)}; {f.status}"
 
 
 def _change(c: Change) -> str:
+    told = f"{c.fact} {clipped(c.before)} → {clipped(c.after)} on {_count(c.nodes, 'node')}: {c.signature} {_times(c.ratio)}"
     crashes = f"{_count(c.crashes_before, 'crash', 'crashes')} before, {c.crashes_after} after"
-    return (
-        f"{c.fact} {c.before} → {c.after} on {_count(c.nodes, 'node')}: {c.signature} {_times(c.ratio)} after it "
-        f"{_interval(c.ratio)}; {crashes}, {c.expected_after:.1f} expected"
-    )
+    return f"{told} after it {_interval(c.ratio)}; {crashes}, {c.expected_after:.1f} expected"
 
 
 def _exposed(e: Exposed) -> str:
     first = ", ".join(e.nodes[:5]) + (", …" if e.count > 5 else "")
-    who = f"{_count(e.count, 'node')} with {e.because} ({e.status})"
+    who = f"{_count(e.count, 'node')} with {clipped(e.because)} ({e.status})"
     return f"{who}: {e.expected_7d:.1f} × {e.signature} expected in 7 days; {first}"
 
 
@@ -165,17 +167,21 @@ def _lemon(lemon: Lemon) -> str:
 
 
 def _not_enough(n: NotEnough) -> str:
-    lead = f"; lead: {n.lead}, {n.observed} crashes where {n.expected:.1f} were expected" if n.lead else ""
+    lead = (
+        f"; lead: {clipped(str(n.lead))}, {n.observed} crashes where {n.expected:.1f} were expected" if n.lead else ""
+    )
     return f"{n.signature}: {n.crashes} crashed node{'s' * (n.crashes != 1)}, {n.what}{lead}"
 
 
 def _reliability(found: Correlation) -> str:
     lines = []
     for r in found.reliability:
-        mtbf = f"one crash in {_hours(r.mtbf)} GPU-hours (95 % interval {_hours(r.mtbf_low)} to {_hours(r.mtbf_high)})"
-        lines += _wrap(
-            f"- {r.gpu_model}: {mtbf if r.incidents else f'no crash in {_hours(r.hours)} GPU-hours'}", "  ", "    "
+        between = (
+            f"one crash in {_hours(r.mtbf)} GPU-hours (95 % interval {_hours(r.mtbf_low)} to {_hours(r.mtbf_high)})"
         )
+        told = between if r.incidents else f"no crash in {_hours(r.hours)} GPU-hours"
+        model = NO_MODEL if r.gpu_model == "unknown" else r.gpu_model
+        lines += _wrap(f"- {model}: {told}", "  ", "    ")
     if found.lost_gpu_hours:
         lost = f"- {found.lost_gpu_hours:,.0f} GPU-hours lost, at {LOST_HOURS:g} h for each GPU of a crashed job"
         lines += _wrap(lost, "  ", "    ")

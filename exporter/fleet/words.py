@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+LONGEST = 120  # characters of a fact and its value; the JSON has all of them
 UNITS = {  # of `exposure` in a result's window
     "gpu_busy_hours": "GPU-busy hours",
     "observed_hours": "hours watched (GPU-busy hours are not known: what is busier looks worse)",
     "assumed_hours": "hours, assumed (no heartbeats)",
 }
+
+NO_MODEL = "nodes without a known GPU"
 
 
 def ratio(value: float | None) -> str:
@@ -19,3 +22,8 @@ def ratio(value: float | None) -> str:
 def sure(probability: float) -> str:
     """How sure something is; never more than can be said."""
     return "over 99 % sure" if probability > 0.99 else f"{probability * 100:.0f} % sure"
+
+
+def clipped(text: str) -> str:
+    """A fact's value may fill a page; versions differ at their ends."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 41]}…{text[-40:]}"

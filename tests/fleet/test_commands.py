@@ -147,3 +147,39 @@ def test_what_a_journal_lacks_is_a_stated_gap_and_no_crash(
 def test_two_fleets_do_not_get_into_one_folder(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", str(journal)]) == 3
     assert "not empty" in capsys.readouterr().err
+
+
+def hand_written(folder: Path, crashing: range) -> None:
+    """Journals of a hundred nodes over a week; every fourth has another driver, whose name fills a page."""
+    for number in range(100):
+        driver = f"{'x' * 4000}-bad" if number % 4 == 0 else "good"
+        told: list[dict[str, object]] = [{"kind": "facts", "time": "2026-06-01T00:00:00Z", "facts": {"driver": driver}}]
+        told += [{"kind": "heartbeat", "time": f"2026-06-0{day}T00:00:00Z", "hours": 24} for day in range(2, 9)]
+        if number in crashing:
+            told.append(
+                {
+                    "kind": "incident",
+                    "time": "2026-06-03T12:00:00Z",
+                    "signature": "torch_oom",
+                    "job": {"id": str(number)},
+                }
+            )
+        lines = [json.dumps({"node": f"n{number}", **record}) for record in told]
+        (folder / f"n{number}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def test_a_fleet_without_a_crash_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hand_written(tmp_path, range(0))
+    assert main(["correlate", "--journal", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "There was no crash." in told
+    assert "No fact makes" not in told
+
+
+def test_what_does_not_speak_against_a_finding_is_not_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hand_written(tmp_path, range(0, 100, 4))
+    assert main(["correlate", "--journal", str(tmp_path)]) == 1
+    told = capsys.readouterr().out
+    assert "torch_oom is seen only on nodes with" in told
+    assert "0 of 25" not in told
+    assert max(map(len, told.splitlines())) < 200
