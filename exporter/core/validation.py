@@ -57,6 +57,10 @@ def _say(error: Any) -> str:
         return message.removeprefix("Value error, ")
     if kind == "list_type" and isinstance(value, str):
         return f"must be a list; write [{json.dumps(value, ensure_ascii=False)}]"
+    if kind == "dict_type":
+        return "must map names to values; write NAME: VALUE, a line each"
+    if kind in {"bool_type", "int_type"} and isinstance(value, str):
+        return f"must be {'true or false' if kind == 'bool_type' else 'a whole number'}; {value!r} is none"
     if kind == "string_type" and isinstance(value, bool | int | float):
         return f"must be text; write '{str(value).lower() if isinstance(value, bool) else value}' in quotes"
     if kind == "string_type" and value is None:
