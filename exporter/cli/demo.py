@@ -68,10 +68,14 @@ def run(options: argparse.Namespace) -> int:
         server = serve([options.web_listen_address], service, "/metrics")
         url = f"http://{server.addresses[0]}"
         print(_WELCOME.format(url=url, folder=folder), flush=True)
-        threading.Thread(target=_replay, args=(jobs, kernel, url), name="replay", daemon=True).start()
+        stopped = threading.Event()
+        replay = threading.Thread(target=_replay, args=(jobs, kernel, url, stopped), name="replay", daemon=True)
+        replay.start()
         if options.seconds:
             threading.Timer(options.seconds, service.stop).start()
         service.run()
+        stopped.set()
+        replay.join()  # it writes into the folder, and asks the server
         server.close(timeout=5.0)
         state.close()
     return 0
@@ -86,8 +90,8 @@ Replaying crash logs; each is counted {settle} after its first line …
 """.replace("{settle}", f"{SETTLE_SECONDS:.0f} s")
 
 
-def _replay(jobs: Path, kernel: Path, url: str) -> None:
-    """Write each bundled log line by line, then show what was counted."""
+def _replay(jobs: Path, kernel: Path, url: str, stopped: threading.Event) -> None:
+    """Write each bundled log line by line, then show what was counted, unless the demo ends before."""
     from importlib.resources import files
 
     bundled = sorted((f for f in files("exporter.demo").iterdir()), key=lambda f: f.name)
@@ -96,7 +100,8 @@ def _replay(jobs: Path, kernel: Path, url: str) -> None:
             with open(jobs / log.name, "a", buffering=1, encoding="utf-8") as target:
                 for line in log.read_text(encoding="utf-8").splitlines(keepends=True):
                     target.write(line)
-                    time.sleep(LINE_SECONDS)
+                    if stopped.wait(LINE_SECONDS):
+                        return
     now = time.clock_gettime(time.CLOCK_MONOTONIC)
     with open(kernel, "a", encoding="utf-8") as target:
         records = (files("exporter.demo") / "kernel.kmsg").read_text(encoding="utf-8")
@@ -104,17 +109,18 @@ def _replay(jobs: Path, kernel: Path, url: str) -> None:
             head, text = line.split(";", 1)
             pri, seq, us, flags_ = head.split(",", 3)
             target.write(f"{pri},{seq},{int((now - 60) * 1e6) + int(us)},{flags_};{text}\n")
-    _show(url)
+    _show(url, stopped)
 
 
-def _show(url: str) -> None:
+def _show(url: str, stopped: threading.Event) -> None:
     """Wait until the counters stand still, then print those that are not 0."""
     import urllib.request
 
     seen = ""
     deadline = time.monotonic() + 45
     while time.monotonic() < deadline:
-        time.sleep(SETTLE_SECONDS + 2)
+        if stopped.wait(SETTLE_SECONDS + 2):
+            return
         with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:  # noqa: S310 (our own server)
             lines = answer.read().decode().splitlines()
         now = "\n".join(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import os
 import resource
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -110,7 +112,8 @@ def _state(config: Config) -> Iterator[Finding]:
             advice = "chown it, or give --state.dir" if what == "state folder" else "chown it, or set journal.dir"
             yield Finding("bad", what, f"{at} cannot be written by uid {os.geteuid()}; {advice}")
             continue
-        there = sum(path.stat().st_size for path in folder.glob("*") if path.is_file()) if folder.is_dir() else 0
+        files = list(_files_of(folder))
+        there = sum(status.st_size for _, status in files)
         free = os.statvfs(at).f_bavail * os.statvfs(at).f_frsize >> 20
         enough = free + (there >> 20) >= needed
         yield Finding(
@@ -120,10 +123,18 @@ def _state(config: Config) -> Iterator[Finding]:
         )
         if folder.is_dir() and folder.stat().st_mode & 0o077:
             yield Finding("note", what, f"{folder} is open to other users; chmod 700")
-        for path in sorted(folder.glob("*")):
-            if path.is_file() and path.stat().st_mode & 0o077:
+        for path, status in files:
+            if status.st_mode & 0o077:
                 yield Finding("bad", what, f"{path} is open to other users: it holds lines of logs; chmod 600")
     yield from _schema(config.state_dir / "state.sqlite")
+
+
+def _files_of(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The files in a folder; a daemon that runs may remove one at any time."""
+    for path in sorted(folder.glob("*")):
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISREG((status := path.stat()).st_mode):
+                yield path, status
 
 
 def _schema(path: Path) -> Iterator[Finding]:
@@ -189,17 +200,17 @@ def _watching(config: Config) -> Iterator[Finding]:
     )
 
 
-def _facts(_config: Config) -> Iterator[Finding]:
+def _facts(config: Config) -> Iterator[Finding]:
     from exporter.gpu_processes import may_look
     from exporter.probes import gather
 
     started = time.perf_counter()
-    gathered = gather(_config.facts.rootfs, home=_config.facts.home, environ=os.environ)
+    gathered = gather(config.facts.rootfs, home=config.facts.home, environ=os.environ)
     took = (time.perf_counter() - started) * 1000
     yield Finding("ok", "facts", f"{len(gathered.facts)} facts in {took:.0f} ms; `gpufault facts` shows them")
     if not gathered.gpus:
         yield Finding("note", "GPUs", "none found here: signatures of all vendors stay in force")
-    elif _config.facts.processes and not may_look():
+    elif config.facts.processes and not may_look():
         told = "of other users cannot be looked into, so jobs' own libraries stay unknown; CAP_SYS_PTRACE allows it"
         yield Finding("note", "GPU processes", told)
     for probe, why in sorted(gathered.failed.items()):
