@@ -12,22 +12,31 @@ from typing import NamedTuple
 from exporter.core.facts.pci import normalise_pci
 from exporter.core.flood import Flood
 from exporter.core.layouts import Layout, Layouts
-from exporter.core.lines import Candidate
-from exporter.core.looks import shape_of
+from exporter.core.lines import Candidate, following
+from exporter.core.looks import shape_of, widened
 from exporter.core.model import Chunk, LogFormat, SourceKind
 from exporter.core.prefixes import Clock, written_by_others
 from exporter.core.stamps import Stamps
-from exporter.core.trial import MAX_REMEMBERED_TEXT, Texts, Trials
+from exporter.core.trial import MAX_REMEMBERED_TEXT, Shown, Texts, Trial, Trials
 
 MAX_WAYS = 256  # shapes; a flood has a few
+MAX_PLACED = 1024  # shapes, those of the lines behind too
 WORTH_CHECKING = 16  # lines of a shape
+
+
+class Placed(NamedTuple):
+    """A line's shape, and where its prefixes and its text lie: in all lines of the shape."""
+
+    shape: bytes
+    layout: Layout
 
 
 class Way(NamedTuple):
     """How lines of one shape that hold the same gates are counted: where their prefixes lie, what their texts show."""
 
     gates: list[int]
-    layout: Layout
+    placed: Placed
+    trial: Trial
     texts: Texts
 
 
@@ -39,38 +48,60 @@ class Ways:
         self._trials = trials
         self._source: SourceKind = source
         self._ways: dict[bytes, Way] = {}
-        self._asked: Counter[bytes] = Counter()  # by shape with an address, how often its way was asked for
+        self._placed: dict[bytes, Placed] = {}
+        self._asked: Counter[bytes] = Counter()  # by shape with something hexadecimal, how often it was asked for
         self._firm: dict[bytes, bool] = {}
 
-    def of(self, line: bytes, shape: bytes, gates: list[int], clock: Clock) -> Way | None:
-        """The way of a line of this shape; None if it is to be looked at by itself."""
-        way = self._ways.get(shape)
+    def of(self, line: bytes, gates: list[int], clock: Clock) -> Way | None:
+        """The way of a line; None if it is to be looked at by itself."""
+        placed = self.placed(line, clock)
+        if placed is None:
+            return None
+        way = self._ways.get(placed.shape)
         if way is not None and way.gates == gates:
             return way
-        layout = self.layouts.of(line, shape, clock)
-        texts = self._trials.under(gates, self._source).texts(shape[layout.text :]) if layout else None
-        if not layout or not texts or not self._is_firm(line, shape, layout):
+        trial = self._trials.under(gates, self._source)
+        texts = trial.texts(placed.shape[placed.layout.text :])
+        if texts is None:
             return None
         if len(self._ways) >= MAX_WAYS:
             self._ways.clear()
-        way = self._ways[shape] = Way(gates, layout, texts)
+        way = self._ways[placed.shape] = Way(gates, placed, trial, texts)
         return way
+
+    def placed(self, line: bytes, clock: Clock) -> Placed | None:
+        """Where a line's prefixes and text lie; None if it is to be looked at by itself."""
+        shape = shape_of(line)
+        placed = self._placed.get(shape)
+        if placed is None:
+            shape = widened(shape)
+            placed = self._placed.get(shape) or self._place(line, shape, clock)
+        return placed
+
+    def _place(self, line: bytes, shape: bytes, clock: Clock) -> Placed | None:
+        layout = self.layouts.of(line, shape, clock) if line.isascii() else None
+        if not layout or not self._is_firm(line, shape, layout):
+            return None
+        if len(self._placed) >= MAX_PLACED:
+            self._placed.clear()
+        placed = self._placed[shape] = Placed(shape, layout)
+        return placed
 
     def _is_firm(self, line: bytes, shape: bytes, layout: Layout) -> bool:
         """Whether a layout is that of all lines of the shape; not before there have been some: to find out takes a ms."""
-        if b"0x" not in line:
+        if b"0x" not in shape and shape.isascii():
             return True
         if len(self._asked) >= MAX_WAYS:
             self._asked.clear()
             self._firm.clear()
         self._asked[shape] += 1
         if self._asked[shape] == WORTH_CHECKING:
-            self._firm[shape] = self.layouts.is_of_all(line, layout)
+            self._firm[shape] = self.layouts.is_of_all(line, shape, layout)
         return self._firm.get(shape, False)
 
-    def forget(self, shape: bytes) -> None:
-        """Its way leads nowhere: the texts may be others by now."""
-        del self._ways[shape]
+    def forget(self, way: Way) -> None:
+        """It leads nowhere: the texts may be others by now."""
+        self._ways.pop(way.placed.shape, None)
 
 
 class Folding:
@@ -92,16 +123,18 @@ class Folding:
         if not is_whole or stop - start > MAX_REMEMBERED_TEXT:
             return False
         raw = self._data[start:stop]
-        shape = shape_of(raw)
-        way = self._ways.of(raw, shape, gates, self._clock)
+        way = self._ways.of(raw, gates, self._clock)
         if way is None:
             return False
-        layout = way.layout
+        layout = way.placed.layout
+        seen = raw[layout.text :]
         try:
-            shown = way.texts.of(raw[layout.text :])
+            shown = way.texts.of(seen)
         except KeyError:
-            self._ways.forget(shape)  # the trial may have others by now
+            self._ways.forget(way)  # the trial may have others by now
             return False
+        if shown is None:
+            seen, shown = self._with_those_behind(way, seen, stop)
         if shown is None or not (shown.one or shown.nothing):
             return False
         one = shown.one
@@ -115,9 +148,28 @@ class Folding:
         time = None
         if layout.stamp and (time := self._stamps.times.of(layout.stamp, raw)) is None:
             return False
-        text = line[layout.text :]
+        text = seen.decode()
         mono = float(line[layout.mono]) if layout.mono else None
         rank = line[layout.rank] if layout.rank else text[rank_at] if rank_at else None
         gpu = normalise_pci(text[gpu_at]) if gpu_at and self._of_kernel else None
         when = self._stamps.learnt(start, stop, time, mono)
         return self._flood.takes(signature, gpu, when, rank)
+
+    def _with_those_behind(self, way: Way, text: bytes, stop: int) -> tuple[bytes, Shown | None]:
+        """A line's text with those of the lines behind, and what they show; None if they are to be looked at."""
+        block, shapes = [text], [way.placed.shape[way.placed.layout.text :]]
+        behind, complete = following(self._data, stop, way.trial.lines - 1)
+        for start, end in behind if complete else ():
+            line = self._data[start:end]
+            placed = self._ways.placed(line, self._clock)
+            if placed is None or any(written_by_others(line.decode(), at) for at in placed.layout.others):
+                return text, None
+            block.append(line[placed.layout.text :])
+            shapes.append(placed.shape[placed.layout.text :])
+        shapes.append(b"")
+        texts = way.trial.texts(b"\n".join(shapes)) if complete else None
+        text = b"\n".join(block)
+        try:
+            return text, texts.of(text) if texts else None
+        except KeyError:
+            return text, None

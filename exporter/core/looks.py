@@ -22,6 +22,7 @@ from exporter.core.gates import Needs
 from exporter.core.patterns import OF_REGEX_ALONE, REPEATS, Unreadable, parse, sre
 
 _ADDRESS = re.compile(rb"0x(?<!\w0x)[0-9a-f]+(?:_[0-9a-f]+)*\b")  # NVIDIA's driver writes 0x7f3a_5c000000
+_WORD = re.compile(rb"\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{6,}\b")  # hexadecimal without a mark: `Ch 0000abcd`
 _DECIMAL, _HEXADECIMAL = frozenset("0123456789"), frozenset("0123456789abcdef")
 _TO_ZERO = bytes.maketrans(b"123456789abcdef", b"0" * 15)
 _ONE_DIGIT = bytes.maketrans(b"123456789", b"0" * 9)
@@ -40,6 +41,14 @@ def shape_of(line: bytes) -> bytes:
     if b"0x" in line:
         line = _ADDRESS.sub(lambda found: found[0].translate(_TO_ZERO), line)
     return line.translate(_ONE_DIGIT)
+
+
+def widened(shape: bytes) -> bytes:
+    """What a line of this shape has in common with all in which digits of hexadecimal words differ, too: as long as it is.
+
+    Such a word is told from a decimal number by bytes that no ASCII line holds.
+    """
+    return _WORD.sub(lambda found: b"\xff" * len(found[0]), shape)
 
 
 def looked_at(expressions: Iterable[Expression], text: str, known: int = 0, starts: Iterable[int] | None = None) -> int:
@@ -146,10 +155,12 @@ class _Text:
 
     def __init__(self, text: str, known: int) -> None:
         self.text = text
-        addresses = [found.span() for found in _ADDRESS.finditer(text.encode())]
-        of_addresses = _bits(at for start, stop in addresses for at in range(start + 2, stop) if text[at] != "_")
-        self._hexadecimal = of_addresses & ~known
-        firm = of_addresses | _bits(start for start, _ in addresses)  # the 0 of 0x, and what stands behind
+        raw = text.encode()
+        addresses = [found.span() for found in _ADDRESS.finditer(raw)]
+        hexadecimal = _bits(at for start, stop in addresses for at in range(start + 2, stop) if text[at] != "_")
+        hexadecimal |= _bits(at for found in _WORD.finditer(raw) for at in range(*found.span()))
+        self._hexadecimal = hexadecimal & ~known
+        firm = hexadecimal | _bits(start for start, _ in addresses)  # the 0 of 0x
         digits = _bits(at for at, character in enumerate(text) if character in _DECIMAL)
         self._decimal = digits & ~known & ~firm
         self.open = self._decimal | self._hexadecimal

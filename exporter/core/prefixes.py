@@ -131,10 +131,10 @@ _OTHERS = (
 _BY_OTHERS = re.compile(_OTHERS.replace("{priority}", r"(?:[89]|[1-9]\d+)").replace("{local}", "[0-7]"))
 _PERHAPS_BY_OTHERS = re.compile(_OTHERS.replace("{priority}", r"\d+").replace("{local}", r"\d"))  # with other digits
 ISO = Prefix(_ISO)
-# All that decides what a line's prefixes are.
+# All that decides what a line's prefixes are, but for whether others wrote it: that is asked of each line.
 PATTERNS: Mapping[SourceKind, tuple[str, ...]] = {
     "job": _JOB_PREFIXES.patterns,
-    "kernel": (*_KERNEL_PREFIXES.patterns, _BY_OTHERS.pattern, _PERHAPS_BY_OTHERS.pattern),
+    "kernel": (*_KERNEL_PREFIXES.patterns, _PERHAPS_BY_OTHERS.pattern),
 }
 _YEAR_SECONDS = 31556952  # the mean Gregorian year
 _LATEST = 4102444800.0  # 2100: no log is from later, and what lies beyond the year 9999 no record could state

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from exporter.core.looks import begun_by, looked_at, places_of, read_from_start, shape_of
+from exporter.core.looks import begun_by, looked_at, places_of, read_from_start, shape_of, widened
 from exporter.core.match import LEAD, Found, Matcher, Rule, search
 from exporter.core.model import SourceKind
 
@@ -178,7 +178,7 @@ class Trial:
         if len(text) > MAX_REMEMBERED_TEXT or not text.isascii():
             return self._judged(text, lines)[0]
         raw = text.encode()
-        shape = shape_of(raw) + (b"\n" if lines else b"")
+        shape = widened(shape_of(raw)) + (b"\n" if lines else b"")
         texts = self._seen.get(shape)
         if texts is None:
             self._trials.remembers(len(shape) + OF_A_SHAPE)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import random
 import re
-from typing import Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
 from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.core import folding, prefixes, trial
+from exporter.core import decode, folding, prefixes, trial
 from exporter.core import pipeline as pipelines
-from exporter.core.expression import Expression
+from exporter.core.backtracking import Class, characters
 from exporter.core.folding import Folding
 from exporter.core.incidents import condense
 from exporter.core.lines import Candidate
-from exporter.core.looks import looked_at
 from exporter.core.model import KEPT_MATCHES, LogFormat, Match, SourceKind
+from exporter.core.patterns import inside, parse, sre
 from exporter.core.pipeline import Pipeline
 from tests.helpers import Tail, catalogue_of
 
@@ -30,6 +31,8 @@ signatures:
   - {id: aborted, patterns: ['(?:rank (?P<rank>\d+): )?Queue 0x[0-9a-f]+ aborting'], unless: ['code 7']}
   - {id: aborted_so, lines: 2, patterns: ['Queue 0x[0-9a-f]+ aborting\n  because']}
   - {id: fault, sources: [job, kernel], patterns: ['fault at 0x[0-9a-f]+_[0-9a-f]+ of (?P<gpu>\S+)', 'fault at 0xbad']}
+  - {id: channel, sources: [job, kernel], patterns: ['channel [0-9a-f]{6,8}\b', 'channel 1\d+ of']}
+  - {id: channel_so, sources: [job, kernel], lines: 3, patterns: ['channel \w+ of\n.*\n.* faulted']}
   - {id: dropped, patterns: ['dropped 0x[0-9a-f]+ ']}
 echoes:
   - {id: quoted, patterns: ['^\+ echo ']}
@@ -42,6 +45,7 @@ KERNEL_PREFIXES = ["[  123.456789] ", "[12345.678901] ", "<6>[  123.456789] ", "
 TEXTS = ["NVRM: Xid (PCI:0000:3b:00): 79, pid=1234", "NVRM: Xid (PCI:0000:3b:00): 31, pid=12", "Queue 0x7f23 aborting",
          "rank 3: Queue 0x7f23 aborting with code 12", "Queue 0x7f23 aborting, code 7", "+ echo Queue 0x7f23 aborting",
          "loss 0.1234", "  because", "fault at 0x7f3a_12ab of 0xbad", "fault at 0xbad", "dropped 0x7f ",
+         "channel 00ab12", "channel 12bad7f0 of", "channel 12345678 of", "the GPU 12ab34 faulted",
          "Queue 0x7f23 aborting\r 12 %"]  # fmt: skip
 LINES = st.lists(
     st.tuples(
@@ -126,14 +130,23 @@ def test_a_line_of_others_is_so_perhaps_whatever_its_digits(line: str, digits: r
     assert prefixes.perhaps_by_others(other, 0) or not prefixes.written_by_others(other, 0)
 
 
-@pytest.mark.parametrize("source", ["job", "kernel"])
-@given(st.integers(0, 7), st.sampled_from(TEXTS), st.randoms(use_true_random=False))
-def test_no_prefix_tells_digits_apart(source: SourceKind, prefix: int, text: str, dice: random.Random) -> None:
+@pytest.mark.parametrize(
+    "pattern", sorted({*prefixes.PATTERNS["job"], *prefixes.PATTERNS["kernel"], decode.CRI.pattern})
+)
+def test_no_prefix_tells_digits_apart(pattern: str) -> None:
     """Else a line's layout would not be that of all lines of its shape."""
-    line = (KERNEL_PREFIXES if source == "kernel" else JOB_PREFIXES)[prefix] + text
-    line = "".join(dice.choice("0123456789") if c.isdigit() else c for c in line)
-    of = prefixes._KERNEL_PREFIXES if source == "kernel" else prefixes._JOB_PREFIXES
-    assert not looked_at(map(Expression, of.patterns), line, starts=range(len(line)))
+    digits = frozenset("0123456789")
+    for some in _characters(list(parse(pattern))):
+        assert digits <= some or not digits & some
+
+
+def _characters(nodes: list[Any]) -> Iterator[Class]:
+    """What each node of a pattern takes that takes one character."""
+    for op, arg in nodes:
+        if op in (sre.LITERAL, sre.NOT_LITERAL, sre.IN, sre.ANY):
+            yield characters(op, arg, 0)
+        for sequence in [arg[1]] if op in (sre.ASSERT, sre.ASSERT_NOT) else inside(op, arg):
+            yield from _characters(list(sequence))
 
 
 def _compare(log: bytes, kind: Kind, cuts: list[int]) -> None:
@@ -145,9 +158,23 @@ def _compare(log: bytes, kind: Kind, cuts: list[int]) -> None:
     assert condense(folded.matches, WINDOW) == condense(whole.matches, WINDOW)
 
 
-@pytest.mark.parametrize("text", ["NVRM: Xid (PCI:0000:3b:00): 79, pid={n}", "Xid ({n}): none",
-    "dropped 0x7f{address:06x} of 0x{address:04x} at {n}"])  # fmt: skip
-def test_of_a_flood_few_lines_are_looked_at(text: str) -> None:
+OF_JOBS, OF_KERNELS = "[rank{rank}]: 2026-11-21 01:02:0{second} ", "<6>[  12{second}.456789] "
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("job", OF_JOBS + "NVRM: Xid (PCI:0000:3b:00): 79, pid={n}"),
+        ("job", OF_JOBS + "Xid ({n}): none"),
+        ("job", OF_JOBS + "dropped 0x7f{address:06x} of 0x{address:04x} at {n}"),
+        ("job", OF_JOBS + "channel {address:05x}7f"),
+        ("job", OF_JOBS + "channel {address:06x}7f of"),  # what it shows the lines behind it decide
+        ("job", OF_JOBS + "Queue 0x{n:x} aborting"),
+        ("kernel", OF_KERNELS + "channel {address:05x}7f"),
+        ("kernel", OF_KERNELS + "fault at 0x7f_{address:04x} of 0000:3b:00"),
+    ],
+)
+def test_of_a_flood_few_lines_are_looked_at(kind: Kind, line: str) -> None:
     looked_at, dice = [], random.Random(1)
     look = pipelines._Work._matches
 
@@ -155,17 +182,13 @@ def test_of_a_flood_few_lines_are_looked_at(text: str) -> None:
         looked_at.append(candidate)
         return look(work, candidate, may_wait=may_wait)
 
-    lines = [
-        f"[rank{n % 8}]: 2026-11-21 01:02:0{n // 300} {text.format(n=n, address=dice.randrange(1 << 16))}\n"
-        for n in range(3000)
-    ]
-    log = "".join(lines).encode()
+    told = ({"n": n, "address": dice.randrange(1 << 16), "rank": n % 8, "second": n // 300} for n in range(3000))
+    log = "".join(f"{line.format(**values)}\n" for values in told).encode()
     with patch.object(pipelines._Work, "_matches", counted):
-        matches = _read(log, "job", []).matches
-    assert sum(match.lines for match in matches) == (3000 if matches else 0)
-    assert matches or "none" in text
+        matches = _read(log, kind, []).matches
+    assert sum(match.lines for match in matches) == (0 if "none" in line else 3000)
     assert len(looked_at) < 500  # most of them to see what digits and addresses are worth
-    _compare(log, "job", [])
+    _compare(log, kind, [])
 
 
 def _flood(kind: Kind, prefix: int, text: int, often: int, exchanged: float, dice: random.Random) -> str:
@@ -177,7 +200,7 @@ def _flood(kind: Kind, prefix: int, text: int, often: int, exchanged: float, dic
 
     def other() -> str:
         digits = "".join(dice.choice("0123456789") if c.isdigit() and dice.random() < exchanged else c for c in line)
-        return re.sub(r"(?<=0x)[0-9a-f]+", lambda found: _address(found[0], exchanged, dice), digits)
+        return re.sub(r"(?<=0x)[0-9a-f]+|(?<=l |U )\w+", lambda found: _address(found[0], exchanged, dice), digits)
 
     return "".join(other() + "\n" for _ in range(often))
 
