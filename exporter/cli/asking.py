@@ -32,11 +32,14 @@ def ask(url: str, options: argparse.Namespace, *, timeout: float, most: int) -> 
     """Up to `most` bytes of the answer. Raises Unusable; HTTPError, OSError for what came of asking."""
     import urllib.request
 
+    from exporter.redirects import NoRedirects
+
     if not url.startswith(("http://", "https://")):
         raise Unusable(f"--url: {url!r} is no http:// or https:// address")
     try:
         request = urllib.request.Request(url, headers=_headers(options))  # noqa: S310 (the scheme is checked)
-        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]  # a job's proxy is not for us
+        no_proxy = urllib.request.ProxyHandler({})  # a job's is not for us
+        handlers: list[urllib.request.BaseHandler] = [no_proxy, NoRedirects()]
         if url.startswith("https://"):
             handlers.append(urllib.request.HTTPSHandler(context=_tls(options)))
     except (OSError, ValueError) as error:

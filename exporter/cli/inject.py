@@ -104,7 +104,8 @@ def _count(options: argparse.Namespace, source: str) -> float:
     except asking.Unusable as error:
         raise OSError(str(error)) from error
     except OSError as error:
-        raise OSError(f"{url}: {getattr(error, 'reason', error)}; is the daemon running?") from error
+        reason = getattr(error, "reason", error)
+        raise OSError(f"{url}: {getattr(reason, 'strerror', None) or reason}; is the daemon running?") from error
     wanted = re.compile(rf'gpufault_lines_matched_total{{signature="gpufault_test_line",source="{source}"}} (\S+)')
     found = wanted.search(text)
     return float(found[1]) if found else 0.0

@@ -55,7 +55,7 @@ class Progress:
         if self._bar:
             files, size = _extent(self._paths)
             self._total_files = files
-            self._task = self._bar.add_task("scanning", total=size or None, files=f"0 of {files} files")
+            self._task = self._bar.add_task("scanning", total=size or None, files=self._of_files())
             self._bar.start()
         return self
 
@@ -68,7 +68,10 @@ class Progress:
         self._files += size == 0
         if self._bar:
             advance = self._packed(path, size) if is_archive(path) else size
-            self._bar.update(self._task, advance=advance, files=f"{self._files} of {self._total_files} files")
+            self._bar.update(self._task, advance=advance, files=self._of_files())
+
+    def _of_files(self) -> str:
+        return f"{self._files} of {self._total_files} file{'s' * (self._total_files != 1)}"
 
     def _packed(self, path: str, size: int) -> int:
         """How many bytes of an archive those that came out of it take, as far as one can tell."""

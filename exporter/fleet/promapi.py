@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from exporter.redirects import NoRedirects
+
 TIMEOUT_SECONDS = 120.0  # Prometheus' own --query.timeout
 MAX_ANSWER_BYTES = 512 << 20
 
@@ -52,12 +54,16 @@ class Api:
         body = urllib.parse.urlencode({**form, "partial_response": "false", "dedup": "true"}).encode()
         request = urllib.request.Request(f"{self.url.rstrip('/')}/api/v1/{kind}", body, dict(self.headers))  # noqa: S310 (its scheme is checked by `connect`)
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS, context=self.context) as answer:  # noqa: S310
+            opener = urllib.request.build_opener(NoRedirects, urllib.request.HTTPSHandler(context=self.context))
+            with opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
                 data = json.loads(answer.read(MAX_ANSWER_BYTES))
         except urllib.error.HTTPError as error:
             raise NoAnswer(f"{self.url}: {error.code} {_reason(error)}; the query was {form['query']}") from error
-        except (OSError, ValueError, RecursionError) as error:
-            raise NoAnswer(f"{self.url}: {getattr(error, 'reason', error)}") from error
+        except (ValueError, RecursionError) as error:
+            raise NoAnswer(f"{self.url}: no JSON, so no Prometheus API; the query was {form['query']}") from error
+        except OSError as error:
+            reason = getattr(error, "reason", error)
+            raise NoAnswer(f"{self.url}: {getattr(reason, 'strerror', None) or reason}") from error
         if not isinstance(data, dict) or data.get("status") != "success":
             raise NoAnswer(f"{self.url}: no answer of a Prometheus API; the query was {form['query']}")
         if data.get("isPartial"):  # VictoriaMetrics

@@ -74,7 +74,8 @@ class Stopped:
             stopped = cls(read, data["now"], counts, incidents)
             before = stored and stored["before"]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise CannotResume(f"{path} is no file of a stopped scan: {error!r}") from None
+            told = "give the one that the stopped scan told of"
+            raise CannotResume(f"{path} is no file of a stopped scan; {told}") from error
         if version != exporter.__version__:
             raise CannotResume(f"{path} is of gpufault {version}, and this is {exporter.__version__}; scan anew")
         try:

@@ -99,7 +99,7 @@ def test_a_selector_that_meets_nobody_is_no_all_clear(answering: Callable[..., t
     ("body", "status", "told"),
     [
         ('{"status": "error", "error": "too many samples"}', 422, "too many samples"),
-        ("<html>log in</html>", 200, "Expecting value"),
+        ("<html>log in</html>", 200, "no JSON, so no Prometheus API"),
         ('{"status": "error"}', 200, "no answer of a Prometheus API"),
         ("gone", 503, "503"),
     ],
