@@ -5,9 +5,19 @@ only counted. Changes no incident: those keep the earliest few whole anyway. Kno
 from __future__ import annotations
 
 import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from exporter.core.model import KEPT_MATCHES, Match
+
+
+class Another(NamedTuple):
+    """One more match of a signature, as far as it is told from others."""
+
+    signature: str
+    gpu: str | None
+    rank: str | None
 
 
 @dataclass(slots=True)
@@ -33,26 +43,25 @@ class Flood:
         self._window = -1.0 if window is None else window
         self._runs: dict[tuple[str, str | None], _Run] = {}
 
-    @property
-    def is_on(self) -> bool:
-        """Whether there are matches that others may be counted with."""
-        return bool(self._runs)
-
-    def takes(self, signature: str, gpu: str | None, time: float, rank: str | None) -> bool:
-        """Whether one more match, behind all others in the chunk, is only counted; if not, it is to be added whole."""
-        run = self._runs.get((signature, gpu))
-        if (
-            run is None
-            or self._window < 0
-            or len(run.earliest) < KEPT_MATCHES
-            or not run.earliest[-1] <= time <= run.last + self._window
-        ):
-            return False
-        run.more += 1
-        if time > run.last:
-            run.last = time
-        if rank:
-            run.ranks.add(rank)
+    def takes(self, shown: Sequence[Another], time: float) -> bool:
+        """Whether what one more line shows, behind all others in the chunk, is only counted; if not, it is added whole."""
+        runs = []
+        for signature, gpu, _ in shown:
+            run = self._runs.get((signature, gpu))
+            if (
+                run is None
+                or self._window < 0
+                or len(run.earliest) < KEPT_MATCHES
+                or not run.earliest[-1] <= time <= run.last + self._window
+            ):
+                return False
+            runs.append(run)
+        for run, (_, _, rank) in zip(runs, shown, strict=True):
+            run.more += 1
+            if time > run.last:
+                run.last = time
+            if rank:
+                run.ranks.add(rank)
         return True
 
     def add(self, match: Match, gpu: str | None) -> None:

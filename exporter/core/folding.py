@@ -10,7 +10,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from exporter.core.facts.pci import normalise_pci
-from exporter.core.flood import Flood
+from exporter.core.flood import Another, Flood
 from exporter.core.layouts import Layout, Layouts
 from exporter.core.lines import Candidate, following
 from exporter.core.looks import shape_of, widened
@@ -135,25 +135,30 @@ class Folding:
             return False
         if shown is None:
             seen, shown = self._with_those_behind(way, seen, stop)
-        if shown is None or not (shown.one or shown.nothing):
+        if shown is None or not (shown.ones or shown.nothing):
             return False
-        one = shown.one
         line = raw.decode()
         for at in layout.others:
             if written_by_others(line, at):
                 return False
-        if one is None:
+        if shown.nothing:
             return True
-        signature, rank_at, gpu_at = one
         time = None
         if layout.stamp and (time := self._stamps.times.of(layout.stamp, raw)) is None:
             return False
         text = seen.decode()
         mono = float(line[layout.mono]) if layout.mono else None
-        rank = line[layout.rank] if layout.rank else text[rank_at] if rank_at else None
-        gpu = normalise_pci(text[gpu_at]) if gpu_at and self._of_kernel else None
+        told = line[layout.rank] if layout.rank else None
         when = self._stamps.learnt(start, stop, time, mono)
-        return self._flood.takes(signature, gpu, when, rank)
+        more = [
+            Another(
+                signature,
+                normalise_pci(text[gpu]) if gpu and self._of_kernel else None,
+                told or (text[rank] if rank else None),
+            )
+            for signature, rank, gpu in shown.ones
+        ]
+        return self._flood.takes(more, when)
 
     def _with_those_behind(self, way: Way, text: bytes, stop: int) -> tuple[bytes, Shown | None]:
         """A line's text with those of the lines behind, and what they show; None if they are to be looked at."""

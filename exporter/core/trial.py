@@ -34,7 +34,7 @@ class Shown(NamedTuple):
     echo: bool
     unknown_crash: bool
     block: str | None = None
-    one: One | None = None
+    ones: tuple[One, ...] = ()
 
     @property
     def nothing(self) -> bool:
@@ -42,7 +42,7 @@ class Shown(NamedTuple):
 
 
 class One(NamedTuple):
-    """The one signature that a line shows and nothing else: all that counts it. Its captures lie there in the text."""
+    """A signature of a line that shows nothing but such: all that counts it. Its captures lie there in the text."""
 
     signature: str
     rank: slice | None
@@ -188,7 +188,7 @@ class Trial:
         except KeyError:
             known, in_time = self._judged(text, lines)
             if in_time:
-                shown = known and known._replace(block=None, one=_one(known))
+                shown = known and known._replace(block=None, ones=_ones(known))
                 self._trials.remembers(texts.add(raw, shown, lambda: self._looked_at(text, lines)))
             return known
         return known._replace(block=text) if lines and known else known
@@ -241,10 +241,12 @@ class Trial:
         )
 
 
-def _one(shown: Shown) -> One | None:
-    if len(shown.found) != 1:
-        return None
-    (found,) = shown.found
+def _ones(shown: Shown) -> tuple[One, ...]:
+    ones = [_one(found) for found in shown.found]
+    return tuple(one for one in ones if one) if all(ones) else ()
+
+
+def _one(found: Found) -> One | None:
     if found.rule.kind != "signature" or found.rule.is_context:
         return None
     lies = {name: None if constant else slice(start, stop) for name, constant, start, stop in reversed(found.groups)}
