@@ -152,6 +152,11 @@ class _Loop:
 
 def characters(op: Any, arg: Any, flags: int) -> Class:
     """The characters that a node of one character reads."""
+    return _characters(op, tuple(arg) if op is sre.IN else arg, flags & (re.IGNORECASE | re.DOTALL))
+
+
+@lru_cache(maxsize=4096)  # the same few classes stand everywhere
+def _characters(op: Any, arg: Any, flags: int) -> Class:
     if op is sre.IN:
         negated = (sre.NEGATE, None) in arg
         members = frozenset[str]().union(
