@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from exporter.cli import options as flags
-from exporter.core.model import Layer, Severity, Vendor
+from exporter.core.model import Layer, Severity, SourceKind, Vendor
 
 if TYPE_CHECKING:
     from exporter.core.catalogue import Loaded
@@ -29,7 +29,7 @@ PACKS = "packs of your own, which are taken beside the built-in ones"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="verb", metavar="list|show|check|test|schema|docs", required=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="list|show|new|check|test|schema|docs", required=True)
     listing = verbs.add_parser("list", help="every signature in force")
     listing.add_argument("--vendor", choices=get_args(Vendor), help="only this vendor's")
     listing.add_argument("--layer", choices=get_args(Layer), help="only this layer's")
@@ -39,6 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     showing = verbs.add_parser("show", help="one signature or root cause, whole, and what explains it")
     showing.add_argument("id")
     flags.add_catalogue(showing)
+    new = verbs.add_parser("new", help="a pack to begin with, made of a line of a log")
+    new.add_argument("line", metavar="LINE")
+    new.add_argument("--source", default="auto", choices=("job", "kernel", "auto"), help="default: auto")
+    flags.add_catalogue(new)
     checking = verbs.add_parser("check", help="what is wrong with packs, all at once, with file:line:col")
     checking.add_argument("packs", nargs="*", metavar="PATH", help=f"{PACKS}; without any, those are checked")
     checking.add_argument("--strict", action="store_true", help="warnings are errors")
@@ -54,7 +58,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    verbs = {"list": _list, "show": _show, "check": _check, "test": _test, "schema": _schema, "docs": _docs}
+    verbs = {
+        "list": _list,
+        "show": _show,
+        "new": _new,
+        "check": _check,
+        "test": _test,
+        "schema": _schema,
+        "docs": _docs,
+    }
     return verbs[options.verb](options)
 
 
@@ -111,6 +123,29 @@ def _show(options: argparse.Namespace) -> int:
         print("# can be explained by:")
         for cause in causes:
             print(f"#   {cause.id} ({cause.verdict}, evidence {cause.strength}): {cause.title}")
+    return 0
+
+
+def _new(options: argparse.Namespace) -> int:
+    from exporter import packs
+    from exporter.core.decode import decode, looks_like_kernel
+    from exporter.core.draft import draft
+    from exporter.core.pipeline import Pipeline
+    from exporter.core.prefixes import Clock
+    from exporter.core.promises import run_text
+
+    line = options.line.strip().encode("utf-8", "backslashreplace")
+    if not line or b"\n" in line:
+        print("gpufault signatures new: give one line of a log", file=sys.stderr)
+        return 2
+    likely: SourceKind = "kernel" if looks_like_kernel(line) else "job"
+    source = likely if options.source == "auto" else options.source
+    catalogue = packs.load(flags.pack_folders(options))
+    record = decode(line, "plain", source, Clock(0.0))
+    shown = {match.signature for match in run_text(Pipeline(catalogue), record.text, source).matches}
+    for name in sorted(shown):
+        print(f"{name} matches this line already: `gpufault signatures show {name}`", file=sys.stderr)
+    print(draft(record.text, source, catalogue.signatures), end="")
     return 0
 
 

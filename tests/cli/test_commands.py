@@ -348,6 +348,21 @@ def test_a_signature_that_cannot_be_disabled_is_told_at_its_place(
     assert "signatures.disable[1]: no signature is 'nv_xid_999*'" in capsys.readouterr().out
 
 
+def test_a_pack_is_begun_with_a_line_and_told_what_knows_the_line_already(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["signatures", "new", "[  812.114093] acme 0000:c1:00.0: tile 3 hang"]) == 0
+    pack = tmp_path / "acme.yaml"
+    told = capsys.readouterr()
+    assert told.err == ""
+    pack.write_text(told.out)
+    assert main(["signatures", "check", str(pack)]) == 0
+    assert main(["explain", "--signatures.dir", str(pack), "[ 1.000000] acme 0000:03:00.0: tile 12 hang"]) == 0
+    assert "line 1: What happened, in a few words" in capsys.readouterr().out
+    assert main(["signatures", "new", OOM]) == 0
+    assert "torch_oom matches this line already" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("cause", ["unknown", "peer_failure"])
 def test_what_stands_in_the_place_of_a_cause_is_explained_too(cause: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["signatures", "show", cause]) == 0
