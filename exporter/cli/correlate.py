@@ -13,6 +13,7 @@ from pathlib import Path
 from exporter.cli import options as flags
 from exporter.cli import sources
 from exporter.cli.spans import moment, seconds
+from exporter.core.problems import InvalidInput, Problem
 
 DESCRIPTION = (
     "Reads node journals (JSONL, also .gz and .zst, or Parquet, in any depth below DIR), or what a Prometheus has scraped "
@@ -60,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"gpufault: {error.name} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
         return 3
     from exporter import packs
+    from exporter.core.records import rfc3339
 
     now = time.time()
     start, end = moment("--start", options.start), moment("--end", options.end)
@@ -69,6 +71,10 @@ def run(options: argparse.Namespace) -> int:
         loaded = sources.history(options, Window(start=start if start is not None else stop - span, end=stop))
     else:
         loaded = load(Path(options.journal), now=now, start=start, end=end, span=span)
+    if loaded.window.end <= loaded.window.start:
+        raise InvalidInput(
+            [Problem("command line", 1, 1, "--start", f"is not before the end, {rfc3339(loaded.window.end)}")]
+        )
     catalogue = packs.load(flags.pack_folders(options))
     vendors = {signature.id: signature.vendor for signature in catalogue.signatures.values()}
     observed = replace(loaded.observed, vendors={**vendors, **loaded.observed.vendors})

@@ -16,7 +16,9 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("output", metavar="OUTPUT", help="a folder, or a file with --format openmetrics (- is stdout)")
+    parser.add_argument(
+        "output", nargs="?", metavar="OUTPUT", help="a folder, or a file with --format openmetrics (- is stdout)"
+    )
     parser.add_argument("--format", default="journal", choices=("journal", "openmetrics"), help="default: journal")
     parser.add_argument(
         "--case", metavar="CAUSE", help="one of the five founding cases, by its root cause; `list` names them"
@@ -50,6 +52,9 @@ def run(options: argparse.Namespace) -> int:
     if options.case == "list":
         print("\n".join(CASES))
         return 0
+    if options.output is None:
+        print("gpufault simulate: give OUTPUT, a folder that is new or empty", file=sys.stderr)
+        return 2
     if options.case and options.case not in CASES:
         print(f"gpufault simulate: {options.case!r} is no founding case; one of: {', '.join(CASES)}", file=sys.stderr)
         return 2

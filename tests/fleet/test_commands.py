@@ -183,3 +183,19 @@ def test_what_does_not_speak_against_a_finding_is_not_said(tmp_path: Path, capsy
     assert "torch_oom is seen only on nodes with" in told
     assert "0 of 25" not in told
     assert max(map(len, told.splitlines())) < 200
+
+
+def test_a_window_that_ends_before_it_begins_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hand_written(tmp_path, range(0))
+    for more in (["--end", "2026-06-02T00:00:00Z"], []):
+        assert main(["correlate", "--journal", str(tmp_path), "--start", "2026-07-01T00:00:00Z", *more]) == 1
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert told.err.startswith("command line:1:1: --start: is not before the end, 2026-06-0")
+
+
+def test_the_cases_are_listed_without_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--case", "list"]) == 0
+    assert "onednn_pvc_scoreboard_hazard" in capsys.readouterr().out.splitlines()
+    assert main(["simulate"]) == 2
+    assert "give OUTPUT" in capsys.readouterr().err
