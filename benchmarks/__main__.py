@@ -1,10 +1,11 @@
 """What gpufault costs beside ripgrep, grep and mtail, in one run: `make bench`, `make bench ARGS=--quick`, `ARGS=--write`.
 
 Writes logs below .bench/ and scans each with `gpufault scan` (every built-in signature), `rg -c -f`, `grep -c -E -f` and
-mtail (as many literals of the same signatures as the row says), in turn, each run a whole process on one core. Then the
-time to start, instructions, and what the daemon costs. Prints Markdown; --write puts it and its chart into docs/. Nothing
-gates on these figures: ratios of one run hold on any machine, MB/s do not. --ratios prints two of them beside those that
-docs/performance.md has, for CI's log. --large is a section of its own, since it takes minutes: 100 GB, a million logs.
+mtail (as many literals of the same signatures as the row says), in turn, each run a whole process on one core. Then floods
+of crash lines of each kind, the time to start, instructions, and what the daemon costs. Prints Markdown; --write puts it
+and its chart into docs/. Nothing gates on these figures: ratios of one run hold on any machine, MB/s do not. --ratios
+prints two of them beside those that docs/performance.md has, for CI's log. --large is a section of its own, since it takes
+minutes: 100 GB, a million logs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # so that `python benchmarks` finds its own parts
 
-from benchmarks import daemon, instructions, large, programs  # noqa: E402
+from benchmarks import daemon, floods, instructions, large, programs  # noqa: E402
 from benchmarks.chart import chart  # noqa: E402
 from benchmarks.logs import FOLDER, Log  # noqa: E402
 from benchmarks.programs import GPUFAULT, Run, run  # noqa: E402
@@ -116,6 +117,7 @@ def main() -> int:
         table(measured, options.runs, len(literals)),
         archives(options.megabytes, options.runs),
         starting(options.runs),
+        floods.section(options.runs),
         instructions.section(),
         daemon.section(quick=options.quick),
     ]

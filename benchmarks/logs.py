@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from benchmarks.crashes import OF_JOBS, OF_KERNELS
+
 FOLDER = Path(__file__).resolve().parent.parent / ".bench"
 
 _CRASH = (
@@ -38,12 +40,12 @@ class Log:
 
     @property
     def source(self) -> str:
-        return "kernel" if self.kind == "kernel" else "job"
+        return "kernel" if self.kind == "kernel" or self.kind in OF_KERNELS else "job"
 
     def written(self, megabytes: int) -> Path:
         """The path of the log, which is written if it is not there."""
         FOLDER.mkdir(exist_ok=True)
-        path = FOLDER / f"{self.kind}-{self.hits}-{'long' if self.long_lines else 'short'}-{megabytes}.log"
+        path = FOLDER / f"{self.kind.replace(' ', '-')}-{self.hits}-{'long' if self.long_lines else 'short'}-{megabytes}.log"
         if not path.exists():
             unfinished = path.with_suffix(".part")
             with unfinished.open("w") as out:
@@ -94,4 +96,6 @@ _KINDS: dict[str, tuple[Callable[[int, random.Random], str], Callable[[int, rand
     "training": (_training, crash),
     "CRI": (lambda n, dice: _cri(_training(n, dice), n), lambda n, dice: _cri(crash(n, dice), n)),
     "kernel": (_kernel, lambda n, _: _XID.format(n=n)),
+    **{kind: (_training, text) for kind, text in OF_JOBS.items()},
+    **{kind: (_kernel, text) for kind, text in OF_KERNELS.items()},
 }
