@@ -146,14 +146,14 @@ def _without_cause(record: Mapping[str, Any]) -> list[str]:
     if record["root_cause"] == "peer_failure":
         return field("cause", PEER_FAILURE)
     path = record["path"]
-    if path == "-" or path != printable(path) or path.endswith((".gz", ".bz2", ".xz", ".zst")):
+    if path == "-" or path != printable(path):
         return field("cause", "unknown; gpufault explain says what is missing")
-    return [
-        *field("cause", "unknown; what is missing says"),
-        f"{' ' * (INDENT + 4)}$ gpufault explain < {shlex.quote(path)}",
-    ]
+    name, unpack = shlex.quote(path), next((how for end, how in _UNPACKED_BY.items() if path.endswith(end)), "")
+    command = f"{unpack} {name} | gpufault explain" if unpack else f"gpufault explain < {name}"
+    return [*field("cause", "unknown; what is missing says"), f"{' ' * (INDENT + 4)}$ {command}"]
 
 
+_UNPACKED_BY = {".gz": "zcat", ".bz2": "bzcat", ".xz": "xzcat", ".zst": "zstdcat"}
 PEER_FAILURE = "peer_failure: a consequence of a fault that is not in these logs; look at the other ranks and nodes"
 
 

@@ -58,6 +58,18 @@ def test_scan_tells_people_what_crashed_and_ends_with_1(crashed: Path, capsys: p
     assert "\x1b" not in out
 
 
+def test_the_command_that_says_what_is_missing_reads_what_was_scanned(
+    crashed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive = crashed.with_name("slurm 4242.out.gz")
+    archive.write_bytes(gzip.compress(crashed.read_bytes()))
+    hostile = crashed.with_name("slurm\n4242.out")
+    hostile.write_bytes(crashed.read_bytes())
+    main(["scan", str(crashed), str(archive), str(hostile)])
+    offered = [line.strip() for line in capsys.readouterr().out.splitlines() if line.lstrip().startswith("$ ")]
+    assert sorted(offered) == [f"$ gpufault explain < {crashed}", f"$ zcat '{archive}' | gpufault explain"]
+
+
 def test_scan_json_is_one_record_a_line(crashed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scan", "--format", "json", str(crashed)]) == 1
     (record,) = map(json.loads, capsys.readouterr().out.splitlines())
