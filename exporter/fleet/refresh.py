@@ -47,7 +47,9 @@ def arguments(config: FleetConfig, findings_file: Path, output: Path) -> list[st
         f"--window={config.window:.0f}s",
         f"--findings.file={findings_file}",
     ]
-    asked += [f"--signatures.dir={folder}" for folder in config.signatures.dirs]
+    asked += [
+        f"--signatures.dir={folder}" for folder in config.signatures.dirs if folder.exists()
+    ]  # or later, as a node
     if config.journal is not None:
         return [f"--journal={config.journal}", *asked]
     assert config.prometheus is not None  # the command line refuses a service without a source

@@ -164,14 +164,14 @@ def test_the_page_says_that_the_last_refresh_failed_and_what_is_shown_instead() 
 def test_a_refresh_is_asked_for_all_that_the_file_says(tmp_path: Path) -> None:
     config = load(
         "prometheus: {url: 'https://p:9090', node_label: node, tenant: t, ca_file: /ca}\nwindow: 2d\n"
-        "signatures: {dirs: [/etc/packs]}\n",
+        f"signatures: {{dirs: [{tmp_path}, {tmp_path}/none-yet]}}\n",
         "fleet.yaml",
     )
     asked = arguments(config, tmp_path / "f.json", tmp_path / "out.json")
 
     assert asked == [
         "--prometheus=https://p:9090", "--format=json", f"--output={tmp_path}/out.json", "--window=172800s",
-        f"--findings.file={tmp_path}/f.json", "--signatures.dir=/etc/packs", "--prometheus.node-label=node",
+        f"--findings.file={tmp_path}/f.json", f"--signatures.dir={tmp_path}", "--prometheus.node-label=node",
         "--prometheus.tenant=t", "--prometheus.ca-file=/ca",
     ]  # fmt: skip
 
