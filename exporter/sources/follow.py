@@ -178,6 +178,7 @@ class Follower:
             self.vacate(path, log)
             self.visit(log, now)
             return
+        log.left_closed = log.reader is None
         self._leave(log, now)
         try:
             self._visit_left(log, now)
@@ -292,6 +293,8 @@ class Follower:
             self._access.refusals.count(log.position.path, reason)
         elif log.never_seen:
             self._access.refusals.count(log.position.path, "gone_while_down")
+        elif log.left_closed:
+            self._access.refusals.count(log.position.path, "gone_while_closed")
         self._register.release(log)
         log.over = True
 
@@ -336,7 +339,7 @@ class Follower:
 
     def take_file(self, log: Log, path: str, file: OpenFile, where: Whereabouts, now: float) -> None:
         """A log's bytes are in `file` now, which is open."""
-        log.rest_until = 0.0
+        log.rest_until, log.left_closed = 0.0, False
         self._access.open_logs.hold(log, file, now)
         self._register.place(log, lambda: log.move_to(inode_of(where.status), where.generation, path, where.place))
         log.see(where.status, now)

@@ -7,7 +7,9 @@ import resource
 from exporter.sources.opening import OpenFile
 from exporter.sources.tail import Log
 
-IDLE_SECONDS = 300.0  # an open file keeps its mount busy and, once deleted, its disk space
+# An open file keeps its mount busy. A job that hangs says why when its collectives time out (NCCL's after 10 minutes,
+# gloo's after 30), and its folder may be deleted the next moment.
+IDLE_SECONDS = 3600.0
 MIN_FILES = 8
 TIDY_SECONDS = 1.0  # between two looks at all of them, unless there are too many
 FEWER_SECONDS = 60.0  # how long descriptors stay scarce once one was refused

@@ -17,6 +17,7 @@ _WHY = {
     "folder_unreadable": "cannot be listed; give gpufault read and search permission",
     "folder_vanished": "was deleted while it was being listed",
     "gone_unread": "was deleted or moved away before it was read to its end",
+    "gone_while_closed": "went while it was closed, idle or one of too many; nobody can tell whether more was written to it",
     "gone_while_down": "went while gpufault did not run; nobody can tell whether more was written to it",
     "io_error": "cannot be read: input/output error",
     "link_loop": "is a symbolic link that leads in a circle",

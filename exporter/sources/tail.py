@@ -107,6 +107,7 @@ class Log:
     left: float | None = None  # since when no path of the globs leads to it
     search: Search | None = None  # for its bytes among compressed files
     unlinked: bool = False  # its file has no name any more: closed, it is gone
+    left_closed: bool = False  # when it left its path: nobody can tell what was written to it just before
     over: bool = False  # its bytes are out of reach
     rest_until: float = 0.0  # it could not be opened or read
     judged: bool = False  # whether it is text

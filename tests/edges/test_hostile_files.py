@@ -227,7 +227,7 @@ def test_a_file_that_is_idle_for_long_is_closed(tmp_path: Path, monkeypatch: pyt
     write(log, lines(1))
     node = Node(log).rescan()
     assert node.stats.open_files == 1
-    node.poll(100.0, times=4)
+    node.poll(1000.0, times=4)
     assert node.stats.open_files == 0
     write(log, lines(2))
     assert node.rescan().seen == [1, 2]

@@ -398,6 +398,43 @@ def test_a_deleted_log_that_is_still_written_to_15(followed: Node, log: Path) ->
     assert followed.stats.open_files == 0  # the disk space of a deleted file is not held
 
 
+@pytest.fixture
+def settled_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if all that a test has written had been written a while ago."""
+    monkeypatch.setattr("exporter.sources.tail.may_stay", lambda _: False)
+
+
+@pytest.mark.usefixtures("settled_times")
+@pytest.mark.parametrize("minutes", [31, 61])
+def test_a_log_that_rested_long_tells_its_last_lines_and_is_deleted(tmp_path: Path, minutes: int) -> None:
+    """As that of a job that hung until its collectives timed out. Of one that was closed since, nobody can tell."""
+    log = tmp_path / "job.log"
+    write(log, lines(1))
+    node = Node(tmp_path / "*.log").settle().poll(minutes * 60.0)
+    write(log, lines(2))
+    log.unlink()
+    node.settle()
+    assert (node.seen, node.stats.dropped) == (([1, 2], {}) if minutes == 31 else ([1], {"gone_while_closed": 1}))
+    assert node.stats.open_files == 0
+
+
+@pytest.mark.usefixtures("settled_times")
+@pytest.mark.parametrize("what", ["renamed", "written"])
+def test_a_log_that_rested_long_is_found_again(tmp_path: Path, what: str) -> None:
+    log = tmp_path / "job.log"
+    write(log, lines(1))
+    node = Node(tmp_path / "*.log").settle().poll(4000.0)
+    if what == "renamed":
+        write(log, lines(2))
+        log.rename(f"{log}.1")
+    else:
+        write(log, lines(2))
+        node.poll()
+        log.unlink()
+    assert node.settle().seen == [1, 2]
+    assert node.stats.dropped == {}
+
+
 def test_deleted_and_made_again_16(followed: Node, log: Path) -> None:
     write(log, lines(3))
     log.unlink()
