@@ -128,11 +128,15 @@ class Follower:
         """The log whose file this is. A log that only has its inode's number, from before, loses that."""
         inode = inode_of(file.status())
         while (log := self._register.by_file.get(inode)) is not None:
-            if isinstance(log.reader, OpenFile) or self._access.is_file_of(file, log.position):
+            if self._has(log, file):
                 break
             self._part(log, now)
             self._register.give_back(inode)
         return log
+
+    def _has(self, log: Log, file: OpenFile) -> bool:
+        """Whether a file with the inode's number of a log is the log's."""
+        return isinstance(log.reader, OpenFile) or self._access.is_file_of(file, log.position)
 
     def vacate(self, path: str, log: Log) -> None:
         """A path led to a log as it is known; other files may have had the path since, or have it now."""
@@ -309,15 +313,19 @@ class Follower:
         with closed_on_error(file):
             where = Whereabouts.of(file)
             same = where.status.st_ino == log.position.inode and self._access.is_file_of(file, log.position)
-            copied = (
-                not same and mark.length >= HEAD_BYTES and self._access.holds(file, mark) and self._is_all_in(log, file)
-            )
+            copied = not same and mark.length >= HEAD_BYTES and self._access.holds(file, mark)
+            copied = copied and not self._is_anothers(file, log) and self._is_all_in(log, file)
         if not same and not copied:
             file.close()
             return False
         self.take_file(log, path, file, where, now)
         self._stats().rotations += copied
         return True
+
+    def _is_anothers(self, file: OpenFile, log: Log) -> bool:
+        """Whether a log other than this one has a file."""
+        other = self._register.by_file.get(inode_of(file.status()))
+        return other is not None and other is not log and self._has(other, file)
 
     def _is_all_in(self, log: Log, copy: OpenFile) -> bool:
         """Whether a log's file is gone, and whatever it held, as far as we can still see, is in a copy of it."""

@@ -646,3 +646,18 @@ def test_what_was_copied_from_an_empty_log_is_committed_with_what_came_after(fol
     write(log, lines(4))
     followed.poll().commit().crash()
     assert followed.settle().seen == [1, 2, 3, 4]
+
+
+def test_a_log_that_goes_on_in_a_copy_is_not_found_there_again_after_a_restart(tmp_path: Path) -> None:
+    """Both logs of the path are stored; the later one has all of the earlier."""
+    log = tmp_path / "job.log"
+    write(log, lines(*range(200)))
+    node = Node(log).rescan()
+    text = log.read_bytes()
+    log.unlink()
+    node.poll(times=2)
+    write(log, text + lines(300))
+    node.poll(times=2)
+    before = node.seen
+    write(log, lines(400))
+    assert node.restart().settle().seen == [*before, 400]
