@@ -28,6 +28,7 @@ MAX_SIBLINGS = 64  # the newest; logrotate keeps fewer, and a thousand ranks nam
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".zip")
 _NO_LOG = (".swp", ".tmp", ".lock", ".pid", ".state", "~")  # what editors, rsync and daemons put beside a log
 _DATED = r"[.-]\d[\d_.:T-]*"  # logrotate's `extension` and log4j number or date the name before its extension
+_PACKED = rf"(?:{'|'.join(map(re.escape, COMPRESSED))})?"
 _ROTATED = re.compile(rf"(?:{_DATED}|[.-]old)(?:\.gz)?")
 _TAI64N = re.compile(r"@[0-9a-f]{24}\.[a-z]")  # what multilog, svlogd and s6-log make of `current`
 _CURRENT = "current"
@@ -75,7 +76,7 @@ class Folder:
     def siblings(self, name: str) -> dict[str, int]:
         """Paths that rotation may have given to what was called `name`, compressed ones too, and their inodes."""
         stem, extension = os.path.splitext(name)
-        dated = re.compile(re.escape(stem) + _DATED + re.escape(extension)) if extension else None
+        dated = re.compile(re.escape(stem) + _DATED + re.escape(extension) + _PACKED) if extension else None
         found = {n: i for end in ".-" for n, i in self._beginning_with(name + end) if not n.endswith(_NO_LOG)}
         if dated is not None:
             found |= {n: i for end in ".-" for n, i in self._beginning_with(stem + end) if dated.fullmatch(n)}
@@ -102,13 +103,15 @@ def _stamp(path: str) -> int:
 def originals(path: str) -> Iterator[str]:
     """The paths that a log may have had before rotation called it, or a copy of it, `path`; the likeliest first."""
     folder, name = os.path.split(path)
-    if _TAI64N.fullmatch(name):
-        yield os.path.join(folder, _CURRENT)
+    names = [_CURRENT] if _TAI64N.fullmatch(name) else []
     if dated := _DATED_NAME.fullmatch(name):
-        yield os.path.join(folder, dated["stem"] + dated["extension"])
-    for index in range(len(name) - 1, 0, -1):
-        if name[index] in ".-":
-            yield os.path.join(folder, name[:index])
+        names.append(dated["stem"] + dated["extension"])
+    names += [name[:index] for index in range(len(name) - 1, 0, -1) if name[index] in ".-"]
+    for original in names:
+        yield os.path.join(folder, original)
+    for original in names:
+        if is_numbered(name, original):
+            yield os.path.join(os.path.dirname(folder), original)  # from which logrotate's `olddir` took it
 
 
 def is_numbered(path: str, base: str) -> bool:

@@ -518,9 +518,22 @@ def test_logs_with_the_same_banner_are_told_apart_26(tmp_path: Path) -> None:
         "create\ncompress",
         "create\ncompress\ndelaycompress",
         "copytruncate\ncompress",
+        "copytruncate\ncompress\nextension .log",
     ],
 )
 def test_logrotate_itself(node: Node, log: Path, how: str) -> None:
+    run_logrotate(node, log, how)
+
+
+@pytest.mark.skipif(shutil.which("logrotate") is None, reason="logrotate is not installed")
+@pytest.mark.parametrize("how", ["create", "copytruncate", "renamecopy"])
+@pytest.mark.parametrize("globs", [("**/*",), ("*.log", "old/*")])
+def test_logrotate_moves_logs_to_another_folder_of_the_globs(tmp_path: Path, globs: tuple[str, ...], how: str) -> None:
+    node = Node(*(tmp_path / glob for glob in globs), exclude=("logrotate.*",))
+    run_logrotate(node, tmp_path / "job.log", f"olddir old\ncreateolddir\n{how}")
+
+
+def run_logrotate(node: Node, log: Path, how: str) -> None:
     config = log.with_name("logrotate.conf")
     config.write_text(f"{log} {{\nrotate 9\nsize 1\n{how}\n}}\n")
     config.chmod(0o600)
