@@ -14,6 +14,7 @@ import stat
 from exporter.sources import rotation
 from exporter.sources.access import Access
 from exporter.sources.carriers import format_of
+from exporter.sources.clock import TICK_NS
 from exporter.sources.copies import Copies, Suspect
 from exporter.sources.discovery import Globs
 from exporter.sources.follow import Follower, Vacated, Whereabouts
@@ -164,6 +165,9 @@ class Finder:
             if self.skipping:
                 self._start(path, path, file, None, now)
                 return
+            if self._is_copy_with_its_time(file):
+                self._start(path, path, file, file.status().st_size, now)
+                return
             if self._copies.suspect(path, path, file, beside, now):
                 return
             self._start(path, path, file, self._follower.short_copies.get(inode, 0), now)
@@ -222,6 +226,16 @@ class Finder:
                 self._take(register.revive(origin, position, now), path, file, where, now)
                 return True
         return False
+
+    def _is_copy_with_its_time(self, file: OpenFile) -> bool:
+        """Whether somebody has given a file the time of a log, and it holds all that was read of that and no more: what `mv`
+        makes on another disk, rsync, `cp -p` and a restore anywhere. Two logs that say the same have times of their own.
+        """
+        status = file.status()
+        if status.st_ctime_ns - status.st_mtime_ns <= TICK_NS:
+            return False
+        positions = self._register.written_at(status.st_mtime_ns)
+        return any(0 < at.offset == status.st_size and self._access.holds(file, at.mark) for at in positions)
 
     def _modified(self, path: str) -> int | None:
         last = self._register.last_of(path)

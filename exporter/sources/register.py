@@ -22,6 +22,7 @@ MAX_LOOKED_BACK = 32  # logs of one path; logrotate keeps fewer files
 _POSITION = TypeAdapter(Position)
 _NUMBERED = re.compile(r"(?P<base>.*)#(?P<number>\d+)", re.DOTALL)
 _DONE = "done:"
+_SECOND_NS = 10**9
 _FIRST = "first"
 _SINCE = "since"
 
@@ -52,6 +53,7 @@ class Register:
         self._called: dict[str, dict[str, None]] = {}  # path to origins of logs, done with or not, that were called so
         self._done: dict[str, Position] = {}  # by origin, the longest done first
         self._done_by_file: dict[Inode, list[str]] = {}  # several, where the number was used again
+        self._by_time: dict[int, list[Position]] | None = None  # in this poll, if somebody has asked
         self._numbers: dict[str, int] = {}
         self._changed: set[str] = set()
         self._told: set[str] = set()
@@ -84,6 +86,7 @@ class Register:
         Who forgets a log forgets that up to its time.
         """
         self._know_since(self.since or int(now * 1e9))
+        self._by_time = None
 
     def _know_since(self, since: int) -> None:
         if since != self.since:
@@ -191,6 +194,20 @@ class Register:
 
     def done_position(self, origin: str) -> Position:
         return self._done[origin]
+
+    def written_at(self, modified: int) -> Iterator[Position]:
+        """Where logs were read to, done with or not, that were last written to at a time; one in whole seconds is that of
+        all within the second, as an archive keeps it.
+        """
+        if self._by_time is None:
+            self._by_time = {}
+            for time, position in [
+                *((log.modified, log.position) for log in self.logs.values()),
+                *((position.modified, position) for position in self._done.values()),
+            ]:
+                for key in {time, time // _SECOND_NS * _SECOND_NS}:
+                    self._by_time.setdefault(key, []).append(position)
+        yield from self._by_time.get(modified, ())
 
     def revive(self, origin: str, position: Position, now: float) -> Log:
         """A log that was done with goes on."""

@@ -661,6 +661,49 @@ def test_what_was_copied_from_an_empty_log_is_committed_with_what_came_after(fol
     assert followed.settle().seen == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("seconds", [False, True], ids=["to the nanosecond", "to the second"])
+@pytest.mark.parametrize("numbers", [(1,), tuple(range(1, 200))], ids=["short", "long"])
+@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("down", [False, True])
+def test_a_copy_that_was_given_the_time_of_its_log(
+    tmp_path: Path, numbers: tuple[int, ...], *, seconds: bool, gone: bool, down: bool
+) -> None:
+    """As mv makes it on another disk, rsync, cp -p and a restore anywhere."""
+    log, copy = tmp_path / "job.log", tmp_path / "elsewhere" / "other.log"
+    copy.parent.mkdir()
+    write(log, lines(*numbers))
+    past = 1_700_000_000_123_456_789
+    os.utime(log, ns=(past, past))
+    node = Node(tmp_path / "**/*.log").settle()
+    if down:
+        node.commit().close()
+    shutil.copyfile(log, copy)
+    time = past // 10**9 * 10**9 if seconds else past
+    os.utime(copy, ns=(time, time))
+    if gone:
+        log.unlink()
+    if down:
+        node.crash()
+    node.settle()
+    write(copy, lines(500))
+    assert node.restart().settle().seen == [*numbers, 500]
+    assert node.matches[-1].line == len(numbers) + 1
+
+
+@pytest.mark.parametrize("what", ["another time", "other text", "more text", "no time of its own"])
+def test_what_is_no_copy_of_a_log_counts(tmp_path: Path, what: str) -> None:
+    log, other = tmp_path / "job.log", tmp_path / "other.log"
+    write(log, lines(1))
+    past = 1_700_000_000_123_456_789
+    os.utime(log, ns=(past, past))
+    node = Node(tmp_path / "*.log").settle()
+    write(other, {"other text": lines(2), "more text": lines(1, 2)}.get(what, lines(1)))
+    if what != "no time of its own":
+        time = past + (what == "another time")
+        os.utime(other, ns=(time, time))
+    assert node.settle().seen == {"other text": [1, 2], "more text": [1, 1, 2]}.get(what, [1, 1])
+
+
 def test_a_log_that_goes_on_in_a_copy_is_not_found_there_again_after_a_restart(tmp_path: Path) -> None:
     """Both logs of the path are stored; the later one has all of the earlier."""
     log = tmp_path / "job.log"
