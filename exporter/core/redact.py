@@ -44,6 +44,10 @@ _TOKENS = (
     r"eyJ[\w-]{8,4096}\.[\w-]{8,4096}(?:\.[\w-]{0,4096})?",  # JSON Web Token
 )
 
+# A user and a group, as container runtimes take them: by number, by a name that is a group on every node, by a variable.
+_GROUP = r"(?:root|video|render|users|nogroup|nobody|\$\{?[A-Z_]{1,32}\}?)"
+_OWNER = rf"(?:[0-9]{{1,10}}:[0-9]{{1,10}}|[\w.${{}}-]{{1,64}}:{_GROUP})(?![^\s\"',;)\]])"
+
 _PRIVATE_KEY = "[A-Z ]{0,32}PRIVATE KEY(?: BLOCK)?"
 
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
@@ -60,8 +64,8 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (rf"(?i)({_KEY})(?!\s)[^\s\"',;&]{{3,4096}}", rf"\1{HIDDEN}"),
         (rf"(?i)((?<![\w-])--?[\w-]{{0,64}}?{_SECRET}[\w-]{{0,32}}\s{{1,8}})[^\s-]\S{{1,4096}}", rf"\1{HIDDEN}"),
         (r"(\bsshpass\s{1,8}-p\s{0,8})\S{1,256}", rf"\1{HIDDEN}"),
-        # curl -u ada:secret, but not docker run -u 1000:1000
-        (r"((?<![\w-])(?:-u|--(?:proxy-)?user)[ =]\s{0,8}[\"']?)(?![0-9]{1,10}:[0-9]{1,10}\b)[^\s:\"']{1,64}:[^\s\"']{1,256}",
+        # curl -u ada:secret, but not docker run -u 1000:1000 or root:video or $UID:$GID
+        (rf"((?<![\w-])(?:-u|--(?:proxy-)?user)[ =]\s{{0,8}}[\"']?)(?!{_OWNER})[^\s:\"']{{1,64}}:[^\s\"']{{1,256}}",
          rf"\1{HIDDEN}"),
         (r"(\b[A-Z][A-Z0-9_]{1,64}_KEY=)(?=[A-Za-z_-]{0,256}[0-9])[\w+/=-]{16,256}", rf"\1{HIDDEN}"),
         (r"(?i)([?&;](?:sig|signature|x-amz-\w{1,32}|key)=)[^\s\"'&;]{8,4096}", rf"\1{HIDDEN}"),
