@@ -101,6 +101,7 @@ class Daemon:
     def begin(self) -> None:
         """The first round, which passes over what `start: end` leaves out: what comes later is read from its first byte."""
         self.step()
+        self.commit(self._clock())
         memory.give_back()
         self.outputs.start()
         self._log.info("watching", **{source.name: source.stats.why_down or "up" for source in self.sources})
@@ -195,9 +196,7 @@ class Daemon:
         in_place = self.state.in_place
         if rows or counters or waiting or not in_place:
             if not in_place:
-                self._say(
-                    "the state was deleted or replaced while in use; writing it anew. Stop gpufault before doing that"
-                )
+                self._say("the state was deleted or replaced while in use; writing it anew. Stop gpufault before that")
             try:
                 self.state.commit(rows, counters, waiting)
             except Exception as error:

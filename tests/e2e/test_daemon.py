@@ -67,6 +67,16 @@ def test_the_very_first_start_begins_at_the_end_of_what_is_there(make_node: Make
     eventually(lambda: equals(node, LINES, 2))
 
 
+def test_what_comes_after_the_first_look_is_read_by_the_next_process_too(make_node: MakeNode) -> None:
+    node = make_node()
+    (node.logs / "old.log").write_text("e2e crash seq=1 of old\n")
+    node.start()
+    node.kill()  # before it had a second to commit
+    (node.logs / "new.log").write_text("e2e crash seq=2 of new\n")
+    node.start()
+    eventually(lambda: equals(node, LINES, 1))
+
+
 def test_kernel_lines_come_through_a_fifo_and_user_written_ones_do_not_count(
     make_node: MakeNode, tmp_path: Path
 ) -> None:
