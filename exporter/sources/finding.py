@@ -280,7 +280,11 @@ class Finder:
         if file is None:
             return
         with closed_on_error(file):
-            if self._follower.owner_of(file, now) is not None:
+            owner = self._follower.owner_of(file, now)
+            if owner is not None and owner.missing:  # its folder has another name, too
+                self._follower.take_file(owner, path, file, Whereabouts.of(file), now)
+                return
+            if owner is not None:
                 file.close()
                 return
             if self._known(base, path, file, now):

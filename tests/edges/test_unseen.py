@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from exporter.sources import follow, rotation
-from tests.tailing import Node, lines, write
+from tests.tailing import Node, copytruncate, lines, write
 
 BANNER = b"launcher: an option is at its default value\n" * 60
 
@@ -185,3 +185,23 @@ def test_an_archive_that_is_being_written(node: Node, log: Path, *, seen: bool, 
         Path(f"{log}.1").unlink()
     assert node.settle().seen == [1, 2, 3]
     assert node.commit().crash().settle().seen == [1, 2, 3]
+
+
+@pytest.mark.parametrize("how", ["renamed", "copied"])
+def test_a_folder_was_renamed_and_its_log_rotated_while_the_node_was_down(tmp_path: Path, how: str) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    write(run / "job.log", lines(1, 2))
+    node = Node(tmp_path / "**/*.log")
+    node.now = time.time() - 60.0
+    node.rescan().commit()
+    node.close()
+    write(run / "job.log", lines(3))
+    run = run.rename(tmp_path / "old")
+    if how == "renamed":
+        (run / "job.log").rename(run / "job.log.1")
+    else:
+        copytruncate(run / "job.log", run / "job.log.1")
+    write(run / "job.log", lines(4))
+    assert node.restart().settle().seen == [1, 2, 3, 4]
+    assert node.stats.dropped == {}
