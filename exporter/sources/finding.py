@@ -17,9 +17,9 @@ from exporter.sources.carriers import format_of
 from exporter.sources.clock import TICK_NS
 from exporter.sources.copies import Copies, Suspect
 from exporter.sources.discovery import Globs
-from exporter.sources.follow import Follower, Vacated, Whereabouts
+from exporter.sources.follow import Follower, Vacated
 from exporter.sources.identity import HEAD_BYTES, NOWHERE, Fingerprint, Inode, inode_of
-from exporter.sources.opening import KINDS, OpenFile, closed_on_error, looks_binary
+from exporter.sources.opening import KINDS, OpenFile, Whereabouts, closed_on_error, looks_binary
 from exporter.sources.register import Register
 from exporter.sources.skipping import line_at, start_of_last_line
 from exporter.sources.tail import Log, Position

@@ -19,8 +19,8 @@ from exporter.sources import rotation
 from exporter.sources.access import GONE, Access, OtherBytes
 from exporter.sources.base import SourceStats
 from exporter.sources.discovery import Globs
-from exporter.sources.identity import HEAD_BYTES, NOWHERE, Inode, generation, inode_of
-from exporter.sources.opening import OpenFile, closed_on_error
+from exporter.sources.identity import HEAD_BYTES, NOWHERE, Inode, inode_of
+from exporter.sources.opening import OpenFile, Whereabouts, closed_on_error
 from exporter.sources.register import Register
 from exporter.sources.rotation import Folder, Siblings
 from exporter.sources.tail import Log
@@ -30,18 +30,6 @@ SEARCH_STEPS = 2  # a poll: unpacking takes 30 to 60 ms each
 MISSING_SECONDS = 30.0  # an NFS client may show an old folder for as long (acdirmin of nfs(5))
 
 T = TypeVar("T")
-
-
-class Whereabouts(NamedTuple):
-    """Which file an open one is, and where."""
-
-    status: os.stat_result
-    generation: int | None
-    place: str
-
-    @classmethod
-    def of(cls, file: OpenFile) -> Whereabouts:
-        return cls(file.status(), generation(file.descriptor), file.location())
 
 
 class Vacated(NamedTuple):
