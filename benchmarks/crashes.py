@@ -94,10 +94,7 @@ def _segfault(number: int, dice: random.Random) -> str:
 
 
 def _xe_reset(number: int, _dice: random.Random) -> str:
-    return (
-        "xe 0000:03:00.0: [drm] Tile0: GT0: Engine reset: engine_class=ccs, logical_mask: 0x1,"
-        f" guc_id={number % 99}"
-    )
+    return f"xe 0000:03:00.0: [drm] Tile0: GT0: Engine reset: engine_class=ccs, logical_mask: 0x1, guc_id={number % 99}"
 
 
 def _i915_hang(number: int, dice: random.Random) -> str:

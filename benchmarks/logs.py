@@ -45,7 +45,10 @@ class Log:
     def written(self, megabytes: int) -> Path:
         """The path of the log, which is written if it is not there."""
         FOLDER.mkdir(exist_ok=True)
-        path = FOLDER / f"{self.kind.replace(' ', '-')}-{self.hits}-{'long' if self.long_lines else 'short'}-{megabytes}.log"
+        path = (
+            FOLDER
+            / f"{self.kind.replace(' ', '-')}-{self.hits}-{'long' if self.long_lines else 'short'}-{megabytes}.log"
+        )
         if not path.exists():
             unfinished = path.with_suffix(".part")
             with unfinished.open("w") as out:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+from exporter.core.decode import is_rewritten
 from exporter.core.facts.pci import normalise_pci
 from exporter.core.flood import Another, Flood
 from exporter.core.layouts import Layout, Layouts
@@ -17,7 +18,7 @@ from exporter.core.looks import shape_of, widened
 from exporter.core.model import Chunk, LogFormat, SourceKind
 from exporter.core.prefixes import Clock, written_by_others
 from exporter.core.stamps import Stamps
-from exporter.core.trial import MAX_REMEMBERED_TEXT, Shown, Texts, Trial, Trials
+from exporter.core.trial import MAX_REMEMBERED_TEXT, Behind, Shown, Texts, Trial, Trials
 
 MAX_WAYS = 256  # shapes; a flood has a few
 MAX_PLACED = 1024  # shapes, those of the lines behind too
@@ -129,12 +130,11 @@ class Folding:
         layout = way.placed.layout
         seen = raw[layout.text :]
         try:
-            shown = way.texts.of(seen)
+            told = way.texts.of(seen)
         except KeyError:
             self._ways.forget(way)  # the trial may have others by now
             return False
-        if shown is None:
-            seen, shown = self._with_those_behind(way, seen, stop)
+        seen, shown = self._with_those_behind(way, seen, told, stop) if isinstance(told, Behind) else (seen, told)
         if shown is None or not (shown.ones or shown.nothing):
             return False
         line = raw.decode()
@@ -148,23 +148,28 @@ class Folding:
             return False
         text = seen.decode()
         mono = float(line[layout.mono]) if layout.mono else None
-        told = line[layout.rank] if layout.rank else None
+        by_prefix = line[layout.rank] if layout.rank else None
         when = self._stamps.learnt(start, stop, time, mono)
         more = [
             Another(
                 signature,
                 normalise_pci(text[gpu]) if gpu and self._of_kernel else None,
-                told or (text[rank] if rank else None),
+                by_prefix or (text[rank] if rank else None),
             )
             for signature, rank, gpu in shown.ones
         ]
         return self._flood.takes(more, when)
 
-    def _with_those_behind(self, way: Way, text: bytes, stop: int) -> tuple[bytes, Shown | None]:
-        """A line's text with those of the lines behind, and what they show; None if they are to be looked at."""
-        block, shapes = [text], [way.placed.shape[way.placed.layout.text :]]
+    def _with_those_behind(self, way: Way, text: bytes, shown: Behind, stop: int) -> tuple[bytes, Shown | None]:
+        """What a line shows with those behind it, and the text that shows it; None if they are to be looked at."""
         behind, complete = following(self._data, stop, way.trial.lines - 1)
-        for start, end in behind if complete else ():
+        if not complete or not behind:
+            return text, None
+        lines = self._data[stop + 1 : behind[-1][1]]
+        if not is_rewritten(lines) and (without := shown.shown_with(lines)):
+            return text, without
+        block, shapes = [text], [way.placed.shape[way.placed.layout.text :]]
+        for start, end in behind:
             line = self._data[start:end]
             placed = self._ways.placed(line, self._clock)
             if placed is None or any(written_by_others(line.decode(), at) for at in placed.layout.others):
@@ -172,9 +177,10 @@ class Folding:
             block.append(line[placed.layout.text :])
             shapes.append(placed.shape[placed.layout.text :])
         shapes.append(b"")
-        texts = way.trial.texts(b"\n".join(shapes)) if complete else None
+        texts = way.trial.texts(b"\n".join(shapes))
         text = b"\n".join(block)
         try:
-            return text, texts.of(text) if texts else None
+            told = texts.of(text) if texts else None
         except KeyError:
             return text, None
+        return text, told if isinstance(told, Shown) else None

@@ -87,13 +87,18 @@ def _looked_at(pattern: str, text: str, known: int, ways: _Ways) -> int:
     return looked
 
 
-def begun_by(expressions: Iterable[Expression], line: str, known: int = 0) -> int:
-    """The same of patterns of which is only asked whether they may begin in a line."""
-    for one in expressions:
-        for literal in (literal for literals in one.needs.first for literal in literals):
-            text = line.lower() if one.needs.ignore_case else line
-            while (come := _Text(text, known).spelling(literal)).perhaps and not come.surely:
-                known |= come.asked
+def held(literals: Iterable[tuple[str, bool]], line: str, known: int = 0) -> int:
+    """The same of literals, and whether they ignore case: of which is only asked whether a line holds them."""
+    texts: dict[bool, _Text] = {}
+    for literal, ignore_case in literals:
+        while True:
+            if ignore_case not in texts:
+                texts[ignore_case] = _Text(line.lower() if ignore_case else line, known)
+            come = texts[ignore_case].spelling(literal)
+            if come.surely or not come.perhaps:
+                break
+            known |= come.asked
+            texts.clear()
     return known
 
 

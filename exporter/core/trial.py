@@ -6,11 +6,13 @@ match would yield to one that is there. None of it changes an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from exporter.core.looks import begun_by, looked_at, places_of, read_from_start, shape_of, widened
+from exporter.core.gates import Needs
+from exporter.core.looks import held, looked_at, places_of, read_from_start, shape_of, widened
 from exporter.core.match import LEAD, Found, Matcher, Rule, search
 from exporter.core.model import SourceKind
 
@@ -39,6 +41,23 @@ class Shown(NamedTuple):
     @property
     def nothing(self) -> bool:
         return not (self.found or self.echo or self.unknown_crash)
+
+
+class Behind(NamedTuple):
+    """The lines behind one decide what it shows. What it shows `without` them it also shows with those that hold none of
+    the `signs`; None if nobody knows what they must hold to matter.
+    """
+
+    without: Shown | None = None
+    signs: re.Pattern[bytes] | None = None
+
+    def shown_with(self, lines: bytes) -> Shown | None:
+        """What the line shows with these behind it, as far as that can be told so; they are texts, or whole lines that are
+        not rewritten.
+        """
+        if self.signs is None or not lines.isascii() or self.signs.search(lines):
+            return None
+        return self.without
 
 
 class One(NamedTuple):
@@ -95,7 +114,7 @@ class Trials:
 
 
 class Texts:
-    """ASCII texts of one shape, and what they show: None if only the lines behind it tell.
+    """ASCII texts of one shape, and what they show.
 
     Until it is known which of their digits patterns look at, each is remembered as it is.
     """
@@ -105,14 +124,14 @@ class Texts:
     def __init__(self) -> None:
         self._at: int | None = None  # the places of the digits that are looked at, as bits
         self._look: Callable[[bytes], Hashable] = bytes
-        self._kept: dict[Hashable, tuple[bytes, Shown | None]] = {}  # by these digits, with a text that has them
+        self._kept: dict[Hashable, tuple[bytes, Shown | Behind]] = {}  # by these digits, with a text that has them
         self._misses, self._next, self._looked = 0, WORTH_LOOKING, 0
 
-    def of(self, text: bytes) -> Shown | None:
+    def of(self, text: bytes) -> Shown | Behind:
         """Raises KeyError where it is not known."""
         return self._kept[self._look(text)][1]
 
-    def add(self, text: bytes, shown: Shown | None, looked_at: Callable[[], int]) -> int:
+    def add(self, text: bytes, shown: Shown | Behind, looked_at: Callable[[], int]) -> int:
         """Remember what one more text shows; how many characters are remembered for it.
 
         `looked_at` tells which digits of it are looked at, and is asked now and then: it takes as long as 128 texts.
@@ -162,44 +181,79 @@ class Trial:
         searched += [(rule.lines == 1, one) for rule in rules for one in rule.unless]
         self._of_line = [one for of_line, one in searched if of_line]
         self._of_block = [one for of_line, one in searched if not of_line]
+        self._of_blocks = [rule for rule in rules if rule.lines > 1]
         self._seen: dict[bytes, Texts] = {}
 
     def shown(self, text: str, behind: Callable[[], Sequence[str]]) -> Shown:
         """What a line shows, given the texts of the lines behind it, which are asked for only if they matter."""
         shown = self._of(text, ())
-        if shown is None:
-            texts = tuple(behind())
-            shown = self._of("\n".join([text, *texts]), (text, *texts))
-            assert shown is not None, "all of it was given"
+        if isinstance(shown, Shown):
+            return shown
+        texts = tuple(behind())
+        if without := shown.shown_with("\n".join(texts).encode()):
+            return without
+        shown = self._of("\n".join([text, *texts]), (text, *texts))
+        assert isinstance(shown, Shown), "all of it was given"
         return shown
 
-    def _of(self, text: str, lines: Sequence[str]) -> Shown | None:
-        """The same of a line, or of a block of these lines; None if a line has to be looked at with those behind it."""
+    def _of(self, text: str, lines: Sequence[str]) -> Shown | Behind:
+        """What a line shows by itself, or a block of these lines."""
         if len(text) > MAX_REMEMBERED_TEXT or not text.isascii():
-            return self._judged(text, lines)[0]
+            return self._judged(text, lines)[0] or Behind()
         raw = text.encode()
         shape = widened(shape_of(raw)) + (b"\n" if lines else b"")
         texts = self._seen.get(shape)
         if texts is None:
             self._trials.remembers(len(shape) + OF_A_SHAPE)
             texts = self._seen[shape] = Texts()
+        known: Shown | Behind | None
         try:
             known = texts.of(raw)
         except KeyError:
-            known, in_time = self._judged(text, lines)
+            known, in_time = self._judged(text, lines) if lines else self._judged_by_itself(text)
+            assert known is not None, "all of it was given"
             if in_time:
-                shown = known and known._replace(block=None, ones=_ones(known))
-                self._trials.remembers(texts.add(raw, shown, lambda: self._looked_at(text, lines)))
+                kept = _to_keep(known) if isinstance(known, Shown) else known
+                self._trials.remembers(texts.add(raw, kept, lambda: self._looked_at(text, lines)))
             return known
-        return known._replace(block=text) if lines and known else known
+        return known._replace(block=text) if lines and isinstance(known, Shown) else known
+
+    def _judged_by_itself(self, line: str) -> tuple[Shown | Behind, bool]:
+        """What a line shows, and whether nothing ran out of time."""
+        shown, in_time = self._judged(line, ())
+        if shown is not None:
+            return shown, in_time
+        signs = self._signs(line)
+        without, still_in_time = self._judged(line, (line,)) if signs else (None, True)
+        return Behind(without and _to_keep(without), signs), in_time and still_in_time
+
+    def _signs(self, line: str) -> re.Pattern[bytes] | None:
+        """The literals of which lines behind must hold one to change what a line shows; None if they may hold anything."""
+        signs: set[str] = set()
+        for rule in self._of_blocks:
+            begun = [one for one in rule.patterns if one.may_begin_in(line)]
+            open_ = [one for one in begun if not one.needs.one_line]
+            for one in (*open_, *rule.unless) if begun else ():
+                of_one = _sign(one.needs, line.lower() if one.needs.ignore_case else line)
+                if not of_one:
+                    return None
+                signs.update(of_one)
+        # In either case: what is found in vain is only looked at.
+        return re.compile("|".join(map(re.escape, sorted(signs))).encode(), re.IGNORECASE) if signs else None
 
     def _looked_at(self, text: str, lines: Sequence[str]) -> int:
         """The places of the digits that patterns look at in a text, as bits."""
         line = lines[0] if lines else text
         at = looked_at(self._of_line, line)
-        at = looked_at(self._of_block, text, at) if lines else begun_by(self._of_block, line, at)
+        at = looked_at(self._of_block, text, at) if lines else held(self._asked_of_a_line(), line, at)
         at = looked_at(self._echoes, text.partition("\n")[0], at)
         return read_from_start(LEAD.pattern, text, at) if self._source == "kernel" else at
+
+    def _asked_of_a_line(self) -> Iterator[tuple[str, bool]]:
+        """The literals that a line is asked for to know whether the lines behind it matter."""
+        for one in self._of_block:
+            for literal in (literal for literals in (*one.needs.first, *one.needs.sets) for literal in literals):
+                yield from ((piece, one.needs.ignore_case) for piece in literal.split("\n") if piece)
 
     def texts(self, shape: bytes) -> Texts | None:
         """What texts of a shape are known to show, as long as any is."""
@@ -239,6 +293,23 @@ class Trial:
         return self._trials.matcher.echo_timeouts.total() + sum(
             rules.timeouts for _, rules in (*self._known, *self._shapes)
         )
+
+
+def _to_keep(shown: Shown) -> Shown:
+    return shown._replace(block=None, ones=_ones(shown))
+
+
+def _sign(needs: Needs, line: str) -> list[str]:
+    """Literals of which the lines behind a line must hold one so that all of it may hold what is needed; none if there is
+    none.
+    """
+    best: list[str] = []
+    for literals in needs.sets:
+        # None crosses a line: what stands in front of the next one is not in its text.
+        pieces = [max((p for p in literal.split("\n") if p not in line), key=len, default="") for literal in literals]
+        if min(map(len, pieces)) > min(map(len, best), default=0):
+            best = pieces
+    return best
 
 
 def _ones(shown: Shown) -> tuple[One, ...]:
