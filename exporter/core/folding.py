@@ -62,7 +62,7 @@ class Ways:
         if way is not None and way.gates == gates:
             return way
         trial = self._trials.under(gates, self._source)
-        texts = trial.texts(placed.shape[placed.layout.text :])
+        texts = trial.texts(placed.shape[placed.layout.text :], more=trial.lines > 1)
         if texts is None:
             return None
         if len(self._ways) >= MAX_WAYS:
@@ -160,27 +160,28 @@ class Folding:
         ]
         return self._flood.takes(more, when)
 
-    def _with_those_behind(self, way: Way, text: bytes, shown: Behind, stop: int) -> tuple[bytes, Shown | None]:
+    def _with_those_behind(self, way: Way, text: bytes, told: Behind, stop: int) -> tuple[bytes, Shown | None]:
         """What a line shows with those behind it, and the text that shows it; None if they are to be looked at."""
         behind, complete = following(self._data, stop, way.trial.lines - 1)
-        if not complete or not behind:
+        end = behind[-1][1] if behind else stop
+        if not complete or is_rewritten(self._data[stop:end]):
             return text, None
-        lines = self._data[stop + 1 : behind[-1][1]]
-        if not is_rewritten(lines) and (without := shown.shown_with(lines)):
-            return text, without
-        block, shapes = [text], [way.placed.shape[way.placed.layout.text :]]
-        for start, end in behind:
-            line = self._data[start:end]
+        shape = way.placed.shape[way.placed.layout.text :]
+        for start, line_stop in behind:
+            if without := told.shown_with(self._data[start:end]):
+                return text, without
+            line = self._data[start:line_stop]
             placed = self._ways.placed(line, self._clock)
             if placed is None or any(written_by_others(line.decode(), at) for at in placed.layout.others):
-                return text, None
-            block.append(line[placed.layout.text :])
-            shapes.append(placed.shape[placed.layout.text :])
-        shapes.append(b"")
-        texts = way.trial.texts(b"\n".join(shapes))
-        text = b"\n".join(block)
-        try:
-            told = texts.of(text) if texts else None
-        except KeyError:
-            return text, None
-        return text, told if isinstance(told, Shown) else None
+                break
+            text += b"\n" + line[placed.layout.text :]
+            shape += b"\n" + placed.shape[placed.layout.text :]
+            texts = way.trial.texts(shape, more=line_stop < end)
+            try:
+                shown = texts.of(text) if texts else None
+            except KeyError:
+                break
+            if not isinstance(shown, Behind):
+                return text, shown
+            told = shown
+        return text, None

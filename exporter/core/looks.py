@@ -102,6 +102,19 @@ def held(literals: Iterable[tuple[str, bool]], line: str, known: int = 0) -> int
     return known
 
 
+def goes_on(pattern: str, text: str, known: int, stop: int) -> bool:
+    """Whether a match that begins in the first `stop` characters of an ASCII text may read, or look, on behind its end,
+    whatever its open digits are.
+    """
+    look = _Look(_Text(text, known), refers=bool(_REFERS.search(pattern)))
+    try:
+        tree = _tree(pattern)
+        look.sequence(list(tree), tree.state.flags, _Ways(_bits(range(stop + 1)), 0))
+    except (_Unclear, Unreadable):
+        return True
+    return bool(look.reached >> len(text))
+
+
 def read_from_start(pattern: str, text: str, known: int = 0) -> int:
     """The same of a pattern that reads a text from its beginning, whatever it comes to: all digits that it asks for."""
     while asked := _follow(pattern, _Text(text, known), _Ways(1, 0))[1].asked:
@@ -227,6 +240,7 @@ class _Look:
     text: _Text
     asked: int = 0
     unknown: int = 0  # those in what a group holds that is asked for again
+    reached: int = 0  # the places behind what any way has read
     steps: int = 0
     refers: bool = False  # the pattern asks again for what a group held
     spellings: dict[int, set[str] | None] = field(default_factory=dict)
@@ -272,7 +286,9 @@ class _Look:
         surely, perhaps = self.text.accepted(some)
         self.asked |= (ways.surely | ways.perhaps) & perhaps
         doubtful = ways.surely & perhaps | ways.perhaps & (surely | perhaps)
-        return _Ways((ways.surely & surely) << 1, doubtful << 1)
+        come = _Ways((ways.surely & surely) << 1, doubtful << 1)
+        self.reached |= come.surely | come.perhaps
+        return come
 
     def _repeated(self, arg: Any, flags: int, ways: _Ways) -> _Ways:
         least, most, body = int(arg[0]), arg[1], list(arg[2])
@@ -307,6 +323,8 @@ class _Look:
                 if asked := self._asks(list(body), flags, _shifted(1 << place, least, most)):
                     doubtful |= 1 << place
                     self.asked |= asked
+        if ways.perhaps:
+            self._asks(list(body), flags, _shifted(ways.perhaps, least, most))  # for what it reaches
         return _Ways(ways.surely & ~doubtful, ways.perhaps | doubtful)
 
     def _asks(self, body: Sequence[Any], flags: int, starts: int) -> int:

@@ -6,13 +6,12 @@ match would yield to one that is there. None of it changes an answer.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
 from exporter.core.gates import Needs
-from exporter.core.looks import held, looked_at, places_of, read_from_start, shape_of, widened
+from exporter.core.looks import goes_on, held, looked_at, places_of, read_from_start, shape_of, widened
 from exporter.core.match import LEAD, Found, Matcher, Rule, search
 from exporter.core.model import SourceKind
 
@@ -25,6 +24,7 @@ WORTH_LOOKING = 128  # texts of one shape, which take as long to judge as to fin
 MAX_OFTEN = 16  # times that this is found out for every so many texts of one shape, and then ever more seldom
 
 _NONE: frozenset[str] = frozenset()
+_OPEN, _CLOSED = b"\n+", b"\n"  # behind a shape: whether more lines stand behind those
 
 
 class Shown(NamedTuple):
@@ -44,19 +44,24 @@ class Shown(NamedTuple):
 
 
 class Behind(NamedTuple):
-    """The lines behind one decide what it shows. What it shows `without` them it also shows with those that hold none of
-    the `signs`; None if nobody knows what they must hold to matter.
+    """The lines behind some decide what they show. What they show `without` any they also show with those that hold none
+    of the `signs`, nor of the `blind` ones in either case; None if that is not known.
     """
 
     without: Shown | None = None
-    signs: re.Pattern[bytes] | None = None
+    signs: tuple[bytes, ...] = ()
+    blind: tuple[bytes, ...] = ()
 
     def shown_with(self, lines: bytes) -> Shown | None:
-        """What the line shows with these behind it, as far as that can be told so; they are texts, or whole lines that are
-        not rewritten.
+        """What is shown with these lines behind, as far as that can be told so; they are texts, or whole lines that are not
+        rewritten.
         """
-        if self.signs is None or not lines.isascii() or self.signs.search(lines):
+        if self.without is None or any(sign in lines for sign in self.signs):
             return None
+        if self.blind:
+            lower = lines.lower()
+            if not lines.isascii() or any(sign in lower for sign in self.blind):
+                return None
         return self.without
 
 
@@ -131,16 +136,18 @@ class Texts:
         """Raises KeyError where it is not known."""
         return self._kept[self._look(text)][1]
 
-    def add(self, text: bytes, shown: Shown | Behind, looked_at: Callable[[], int]) -> int:
+    def add(self, text: bytes, shown: Shown | Behind, look: Callable[[], tuple[int, Shown | Behind]]) -> int:
         """Remember what one more text shows; how many characters are remembered for it.
 
-        `looked_at` tells which digits of it are looked at, and is asked now and then: it takes as long as 128 texts.
+        `look` tells which digits of it are looked at, and better what lines behind it decide. It is asked now and then: it
+        takes as long as 128 texts.
         """
         self._misses += 1
         if self._misses >= self._next:
             self._looked += 1
             self._next = self._misses + WORTH_LOOKING if self._looked < MAX_OFTEN else 2 * self._misses
-            self._widen(looked_at())
+            at, shown = look()
+            self._widen(at)
         elif self._at is not None:
             return 0
         self._kept[self._look(text)] = text, shown
@@ -153,7 +160,8 @@ class Texts:
             return
         self._at = at | (self._at or 0)
         self._look = itemgetter(*places) if (places := list(places_of(self._at))) else _nothing
-        self._kept = {self._look(text): (text, shown) for text, shown in self._kept.values()}
+        known = [(text, shown) for text, shown in self._kept.values() if isinstance(shown, Shown)]
+        self._kept = {self._look(text): (text, shown) for text, shown in known}  # of the others more is to be learnt
 
 
 def _nothing(_text: bytes) -> None:
@@ -186,87 +194,102 @@ class Trial:
 
     def shown(self, text: str, behind: Callable[[], Sequence[str]]) -> Shown:
         """What a line shows, given the texts of the lines behind it, which are asked for only if they matter."""
-        shown = self._of(text, ())
-        if isinstance(shown, Shown):
-            return shown
-        texts = tuple(behind())
-        if without := shown.shown_with("\n".join(texts).encode()):
-            return without
-        shown = self._of("\n".join([text, *texts]), (text, *texts))
-        assert isinstance(shown, Shown), "all of it was given"
+        shown, lines = self._of((text,), more=self.lines > 1), [text]
+        texts = tuple(behind()) if isinstance(shown, Behind) else ()
+        while isinstance(shown, Behind):
+            rest = texts[len(lines) - 1 :]
+            if rest and (without := shown.shown_with("\n".join(rest).encode())):
+                return without._replace(block="\n".join(lines))
+            lines += rest[:1]
+            shown = self._of(lines, more=len(rest) > 1)
         return shown
 
-    def _of(self, text: str, lines: Sequence[str]) -> Shown | Behind:
-        """What a line shows by itself, or a block of these lines."""
+    def _of(self, lines: Sequence[str], *, more: bool) -> Shown | Behind:
+        """What lines show; `more` may stand behind them."""
+        text = "\n".join(lines)
         if len(text) > MAX_REMEMBERED_TEXT or not text.isascii():
-            return self._judged(text, lines)[0] or Behind()
+            return self._judged_so_far(lines, None)[0] if more else self._judged(lines)[0]
         raw = text.encode()
-        shape = widened(shape_of(raw)) + (b"\n" if lines else b"")
+        shape = widened(shape_of(raw)) + (_OPEN if more else _CLOSED)
         texts = self._seen.get(shape)
         if texts is None:
             self._trials.remembers(len(shape) + OF_A_SHAPE)
             texts = self._seen[shape] = Texts()
-        known: Shown | Behind | None
         try:
             known = texts.of(raw)
         except KeyError:
-            known, in_time = self._judged(text, lines) if lines else self._judged_by_itself(text)
-            assert known is not None, "all of it was given"
+            known, in_time = self._judged_so_far(lines, None) if more else self._judged(lines)
             if in_time:
-                kept = _to_keep(known) if isinstance(known, Shown) else known
-                self._trials.remembers(texts.add(raw, kept, lambda: self._looked_at(text, lines)))
+                self._trials.remembers(texts.add(raw, _to_keep(known), lambda: self._looked(lines, known, more=more)))
             return known
-        return known._replace(block=text) if lines and isinstance(known, Shown) else known
+        return known._replace(block=text) if len(lines) > 1 and isinstance(known, Shown) else known
 
-    def _judged_by_itself(self, line: str) -> tuple[Shown | Behind, bool]:
-        """What a line shows, and whether nothing ran out of time."""
-        shown, in_time = self._judged(line, ())
-        if shown is not None:
-            return shown, in_time
-        signs = self._signs(line)
-        without, still_in_time = self._judged(line, (line,)) if signs else (None, True)
-        return Behind(without and _to_keep(without), signs), in_time and still_in_time
+    def _looked(self, lines: Sequence[str], known: Shown | Behind, *, more: bool) -> tuple[int, Shown | Behind]:
+        """The places of the digits that patterns look at in lines, as bits, and what those show."""
+        text = "\n".join([*lines, ""] if more else lines)
+        at = looked_at(self._of_line, lines[0])
+        if len(lines) > 1 or isinstance(known, Behind):
+            at = looked_at(self._of_block, text, at)
+        if more:
+            at = held(self._asked_for(), text, at)
+        at = looked_at(self._echoes, lines[0], at)
+        at = read_from_start(LEAD.pattern, text, at) if self._source == "kernel" else at
+        return at, _to_keep(self._judged_so_far(lines, at)[0] if isinstance(known, Behind) else known)
 
-    def _signs(self, line: str) -> re.Pattern[bytes] | None:
-        """The literals of which lines behind must hold one to change what a line shows; None if they may hold anything."""
-        signs: set[str] = set()
+    def _judged_so_far(self, lines: Sequence[str], known: int | None) -> tuple[Shown | Behind, bool]:
+        """What lines show that others stand behind, and whether nothing ran out of time.
+
+        `known`: the digits that are looked at, to find out better which patterns may go on, which takes some ms.
+        """
+        if len(lines) == 1:
+            before = self._timeouts()
+            shown = self._shown(lines[0], (), None)
+            if shown is not None:
+                return shown, before == self._timeouts()
+        signs = self._signs(lines, known)
+        if signs is None:
+            return Behind(), True
+        without, in_time = self._judged([*lines, ""])  # so that they end in a newline
+        by_case = [tuple(text.encode() for text, blind in sorted(signs) if blind is which) for which in (False, True)]
+        return Behind(_kept(without), *by_case) if in_time else Behind(), in_time
+
+    def _signs(self, lines: Sequence[str], known: int | None) -> set[tuple[str, bool]] | None:
+        """The literals of which lines behind must hold one to change what these show, and whether they ignore case; None if
+        lines may hold anything.
+        """
+        signs: set[tuple[str, bool]] = set()
+        text = "\n".join(lines)
         for rule in self._of_blocks:
-            begun = [one for one in rule.patterns if one.may_begin_in(line)]
-            open_ = [one for one in begun if not one.needs.one_line]
-            for one in (*open_, *rule.unless) if begun else ():
-                of_one = _sign(one.needs, line.lower() if one.needs.ignore_case else line)
+            begun = [one for one in rule.patterns if one.may_begin_in(lines[0])] if rule.lines > len(lines) else []
+            further = [one for one in begun if not one.needs.one_line]
+            if known is not None:
+                further = [one for one in further if goes_on(one.pattern, text + "\n", known, len(lines[0]))]
+            for one in (*further, *rule.unless) if begun else ():
+                of_one = _sign(one.needs, text)
                 if not of_one:
                     return None
-                signs.update(of_one)
-        # In either case: what is found in vain is only looked at.
-        return re.compile("|".join(map(re.escape, sorted(signs))).encode(), re.IGNORECASE) if signs else None
+                signs.update((sign, one.needs.ignore_case) for sign in of_one)
+        return signs
 
-    def _looked_at(self, text: str, lines: Sequence[str]) -> int:
-        """The places of the digits that patterns look at in a text, as bits."""
-        line = lines[0] if lines else text
-        at = looked_at(self._of_line, line)
-        at = looked_at(self._of_block, text, at) if lines else held(self._asked_of_a_line(), line, at)
-        at = looked_at(self._echoes, text.partition("\n")[0], at)
-        return read_from_start(LEAD.pattern, text, at) if self._source == "kernel" else at
-
-    def _asked_of_a_line(self) -> Iterator[tuple[str, bool]]:
-        """The literals that a line is asked for to know whether the lines behind it matter."""
+    def _asked_for(self) -> Iterator[tuple[str, bool]]:
+        """The literals that lines are asked for to know whether those behind them matter."""
         for one in self._of_block:
             for literal in (literal for literals in (*one.needs.first, *one.needs.sets) for literal in literals):
                 yield from ((piece, one.needs.ignore_case) for piece in literal.split("\n") if piece)
 
-    def texts(self, shape: bytes) -> Texts | None:
-        """What texts of a shape are known to show, as long as any is."""
-        return self._seen.get(shape)
+    def texts(self, shape: bytes, *, more: bool) -> Texts | None:
+        """What lines of a shape are known to show, as long as any is; `more` stand behind them."""
+        return self._seen.get(shape + (_OPEN if more else _CLOSED))
 
     def forget(self) -> None:
         """Remember nothing."""
         self._seen.clear()
 
-    def _judged(self, text: str, lines: Sequence[str]) -> tuple[Shown | None, bool]:
-        """What a text shows, and whether nothing ran out of time."""
+    def _judged(self, lines: Sequence[str]) -> tuple[Shown, bool]:
+        """What lines show behind which there are none, and whether nothing ran out of time."""
         before = self._timeouts()
-        shown = self._shown(lines[0] if lines else text, lines, text if lines else None)
+        shown = self._shown(lines[0], lines, "\n".join(lines))
+        assert shown is not None, "all of it was given"
         return shown, before == self._timeouts()
 
     def _shown(self, text: str, lines: Sequence[str], block: str | None) -> Shown | None:
@@ -295,18 +318,26 @@ class Trial:
         )
 
 
-def _to_keep(shown: Shown) -> Shown:
+def _kept(shown: Shown) -> Shown:
     return shown._replace(block=None, ones=_ones(shown))
 
 
-def _sign(needs: Needs, line: str) -> list[str]:
-    """Literals of which the lines behind a line must hold one so that all of it may hold what is needed; none if there is
-    none.
+def _to_keep(known: Shown | Behind) -> Shown | Behind:
+    return _kept(known) if isinstance(known, Shown) else known
+
+
+def _sign(needs: Needs, text: str) -> list[str]:
+    """Literals of which the lines behind a text must hold one so that all of it may hold what is needed; none if nobody
+    knows any.
     """
+    if needs.ignore_case:
+        if not text.isascii():  # letters beyond ASCII equal ASCII ones
+            return []
+        text = text.lower()
     best: list[str] = []
     for literals in needs.sets:
         # None crosses a line: what stands in front of the next one is not in its text.
-        pieces = [max((p for p in literal.split("\n") if p not in line), key=len, default="") for literal in literals]
+        pieces = [max((p for p in literal.split("\n") if p not in text), key=len, default="") for literal in literals]
         if min(map(len, pieces)) > min(map(len, best), default=0):
             best = pieces
     return best

@@ -185,4 +185,6 @@ def test_of_a_crash_line_few_digits_are_looked_at(source: SourceKind, text: str,
     """Else nothing is gained by looking."""
     pipeline = Pipeline(packs.load(), engine="python")
     trial = pipeline.trials.under(pipeline.engine_for(source).scan(text.encode()).gates, source)
-    assert "".join(text[place] for place in places_of(trial._looked_at(text, ()))) == looked
+    more = trial.lines > 1
+    at, _ = trial._looked((text,), trial._of((text,), more=more), more=more)
+    assert "".join(text[place] for place in places_of(at)) == looked
