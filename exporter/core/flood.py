@@ -7,17 +7,10 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from exporter.core.model import KEPT_MATCHES, Match
 
-
-class Another(NamedTuple):
-    """One more match of a signature, as far as it is told from others."""
-
-    signature: str
-    gpu: str | None
-    rank: str | None
+Another = tuple[str, str | None, str | None]  # one more match, as far as it is told apart: signature, GPU, rank
 
 
 @dataclass(slots=True)
@@ -45,8 +38,8 @@ class Flood:
 
     def takes(self, shown: Sequence[Another], time: float) -> bool:
         """Whether what one more line shows, behind all others in the chunk, is only counted; if not, it is added whole."""
-        runs = []
-        for signature, gpu, _ in shown:
+        folded = []
+        for signature, gpu, rank in shown:
             run = self._runs.get((signature, gpu))
             if (
                 run is None
@@ -55,8 +48,8 @@ class Flood:
                 or not run.earliest[-1] <= time <= run.last + self._window
             ):
                 return False
-            runs.append(run)
-        for run, (_, _, rank) in zip(runs, shown, strict=True):
+            folded.append((run, rank))
+        for run, rank in folded:
             run.more += 1
             if time > run.last:
                 run.last = time

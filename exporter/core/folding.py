@@ -17,8 +17,9 @@ from exporter.core.lines import Candidate, following
 from exporter.core.looks import shape_of, widened
 from exporter.core.model import Chunk, LogFormat, SourceKind
 from exporter.core.prefixes import Clock, written_by_others
+from exporter.core.shown import Behind, Shown
 from exporter.core.stamps import Stamps
-from exporter.core.trial import MAX_REMEMBERED_TEXT, Behind, Shown, Texts, Trial, Trials
+from exporter.core.trial import MAX_REMEMBERED_TEXT, Texts, Trial, Trials
 
 MAX_WAYS = 256  # shapes; a flood has a few
 MAX_PLACED = 1024  # shapes, those of the lines behind too
@@ -134,14 +135,17 @@ class Folding:
         except KeyError:
             self._ways.forget(way)  # the trial may have others by now
             return False
-        seen, shown = self._with_those_behind(way, seen, told, stop) if isinstance(told, Behind) else (seen, told)
+        if isinstance(told, Shown):
+            shown: Shown | None = told
+        else:
+            seen, shown = self._with_those_behind(way, seen, told, stop)
         if shown is None or not (shown.ones or shown.nothing):
             return False
         line = raw.decode()
         for at in layout.others:
             if written_by_others(line, at):
                 return False
-        if shown.nothing:
+        if not shown.ones:
             return True
         time = None
         if layout.stamp and (time := self._stamps.times.of(layout.stamp, raw)) is None:
@@ -149,16 +153,11 @@ class Folding:
         text = seen.decode()
         mono = float(line[layout.mono]) if layout.mono else None
         by_prefix = line[layout.rank] if layout.rank else None
-        when = self._stamps.learnt(start, stop, time, mono)
-        more = [
-            Another(
-                signature,
-                normalise_pci(text[gpu]) if gpu and self._of_kernel else None,
-                by_prefix or (text[rank] if rank else None),
-            )
-            for signature, rank, gpu in shown.ones
-        ]
-        return self._flood.takes(more, when)
+        more: list[Another] = []
+        for signature, rank, gpu in shown.ones:
+            told_apart = normalise_pci(text[gpu]) if gpu and self._of_kernel else None
+            more.append((signature, told_apart, by_prefix or (text[rank] if rank else None)))
+        return self._flood.takes(more, self._stamps.learnt(start, stop, time, mono))
 
     def _with_those_behind(self, way: Way, text: bytes, told: Behind, stop: int) -> tuple[bytes, Shown | None]:
         """What a line shows with those behind it, and the text that shows it; None if they are to be looked at."""

@@ -15,7 +15,7 @@ from typing import Literal
 from exporter.core import decode
 from exporter.core.catalogue import Catalogue
 from exporter.core.engine import Engine, build
-from exporter.core.flood import Another, Flood
+from exporter.core.flood import Flood
 from exporter.core.folding import Folding, Ways
 from exporter.core.gates import Gate
 from exporter.core.lines import Candidate, candidates, following, newlines, pieces
@@ -285,7 +285,7 @@ class _Work:
         time, time_source = self.stamps.time_of(candidate.start, candidate.stop, record.time, record.mono)
         rank = record.rank or found.capture("rank", text) or None
         told_apart = gpu_of(found, text, record.device) if chunk.source == "kernel" else None
-        if once and not is_context and self.flood.takes([Another(signature, told_apart, rank)], time):
+        if once and not is_context and self.flood.takes([(signature, told_apart, rank)], time):
             return
         line, captures = chunk.line + self.newlines_before(candidate.start), found.captures(text)
         marks = self.context.marks

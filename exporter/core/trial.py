@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import NamedTuple
 
 from exporter.core.gates import Needs
 from exporter.core.looks import goes_on, held, looked_at, places_of, read_from_start, shape_of, widened
 from exporter.core.match import LEAD, Found, Matcher, Rule, search
 from exporter.core.model import SourceKind
+from exporter.core.shown import Behind, Shown, kept, to_keep
 
 MAX_TRIALS = 512  # sets of gates that occur together in a line; a log of all built-in examples has 400
 MAX_LATELY = 2048  # orders in which they come
@@ -25,52 +25,6 @@ MAX_OFTEN = 16  # times that this is found out for every so many texts of one sh
 
 _NONE: frozenset[str] = frozenset()
 _OPEN, _CLOSED = b"\n+", b"\n"  # behind a shape: whether more lines stand behind those
-
-
-class Shown(NamedTuple):
-    """What a line shows: signatures and facts in the catalogue's order; whether it only quotes an error; whether it looks
-    like a crash that no signature knows. `block` is the line with those behind it, where they had to be looked at.
-    """
-
-    found: tuple[Found, ...]
-    echo: bool
-    unknown_crash: bool
-    block: str | None = None
-    ones: tuple[One, ...] = ()
-
-    @property
-    def nothing(self) -> bool:
-        return not (self.found or self.echo or self.unknown_crash)
-
-
-class Behind(NamedTuple):
-    """The lines behind some decide what they show. What they show `without` any they also show with those that hold none
-    of the `signs`, nor of the `blind` ones in either case; None if that is not known.
-    """
-
-    without: Shown | None = None
-    signs: tuple[bytes, ...] = ()
-    blind: tuple[bytes, ...] = ()
-
-    def shown_with(self, lines: bytes) -> Shown | None:
-        """What is shown with these lines behind, as far as that can be told so; they are texts, or whole lines that are not
-        rewritten.
-        """
-        if self.without is None or any(sign in lines for sign in self.signs):
-            return None
-        if self.blind:
-            lower = lines.lower()
-            if not lines.isascii() or any(sign in lower for sign in self.blind):
-                return None
-        return self.without
-
-
-class One(NamedTuple):
-    """A signature of a line that shows nothing but such: all that counts it. Its captures lie there in the text."""
-
-    signature: str
-    rank: slice | None
-    gpu: slice | None
 
 
 class Trials:
@@ -220,7 +174,7 @@ class Trial:
         except KeyError:
             known, in_time = self._judged_so_far(lines, None) if more else self._judged(lines)
             if in_time:
-                self._trials.remembers(texts.add(raw, _to_keep(known), lambda: self._looked(lines, known, more=more)))
+                self._trials.remembers(texts.add(raw, to_keep(known), lambda: self._looked(lines, known, more=more)))
             return known
         return known._replace(block=text) if len(lines) > 1 and isinstance(known, Shown) else known
 
@@ -234,7 +188,7 @@ class Trial:
             at = held(self._asked_for(), text, at)
         at = looked_at(self._echoes, lines[0], at)
         at = read_from_start(LEAD.pattern, text, at) if self._source == "kernel" else at
-        return at, _to_keep(self._judged_so_far(lines, at)[0] if isinstance(known, Behind) else known)
+        return at, to_keep(self._judged_so_far(lines, at)[0] if isinstance(known, Behind) else known)
 
     def _judged_so_far(self, lines: Sequence[str], known: int | None) -> tuple[Shown | Behind, bool]:
         """What lines show that others stand behind, and whether nothing ran out of time.
@@ -251,7 +205,7 @@ class Trial:
             return Behind(), True
         without, in_time = self._judged([*lines, ""])  # so that they end in a newline
         by_case = [tuple(text.encode() for text, blind in sorted(signs) if blind is which) for which in (False, True)]
-        return Behind(_kept(without), *by_case) if in_time else Behind(), in_time
+        return Behind(kept(without), *by_case) if in_time else Behind(), in_time
 
     def _signs(self, lines: Sequence[str], known: int | None) -> set[tuple[str, bool]] | None:
         """The literals of which lines behind must hold one to change what these show, and whether they ignore case; None if
@@ -318,14 +272,6 @@ class Trial:
         )
 
 
-def _kept(shown: Shown) -> Shown:
-    return shown._replace(block=None, ones=_ones(shown))
-
-
-def _to_keep(known: Shown | Behind) -> Shown | Behind:
-    return _kept(known) if isinstance(known, Shown) else known
-
-
 def _sign(needs: Needs, text: str) -> list[str]:
     """Literals of which the lines behind a text must hold one so that all of it may hold what is needed; none if nobody
     knows any.
@@ -341,20 +287,6 @@ def _sign(needs: Needs, text: str) -> list[str]:
         if min(map(len, pieces)) > min(map(len, best), default=0):
             best = pieces
     return best
-
-
-def _ones(shown: Shown) -> tuple[One, ...]:
-    ones = [_one(found) for found in shown.found]
-    return tuple(one for one in ones if one) if all(ones) else ()
-
-
-def _one(found: Found) -> One | None:
-    if found.rule.kind != "signature" or found.rule.is_context:
-        return None
-    lies = {name: None if constant else slice(start, stop) for name, constant, start, stop in reversed(found.groups)}
-    if not all(lies.get(name, True) for name in ("rank", "gpu")):
-        return None  # it says so by its name alone
-    return One(found.rule.id, lies.get("rank"), lies.get("gpu"))
 
 
 def _tried(spans: Iterable[tuple[int, _Rules]], text: str, lines: Sequence[str]) -> tuple[Found, ...] | None:

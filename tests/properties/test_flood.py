@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.core.flood import Another, Flood
+from exporter.core.flood import Flood
 from exporter.core.incidents import condense
 from exporter.core.model import KEPT_MATCHES, Match
 
@@ -35,7 +35,7 @@ def test_a_folded_flood_is_the_same_incidents(
             time += later / often
             match = matched(signature, gpu, time, rank, len(whole))
             whole.append(match)
-            if not flood.takes([Another(signature, gpu, rank)], time):
+            if not flood.takes([(signature, gpu, rank)], time):
                 flood.add(match, gpu)
     flood.end()
     assert sum(match.lines for match in folded) == len(whole)
@@ -46,7 +46,7 @@ def test_of_a_flood_little_is_kept() -> None:
     folded: list[Match] = []
     flood = Flood(folded, WINDOW)
     for number in range(1000):
-        if not flood.takes([Another("gpu_fault", None, None)], number / 10):
+        if not flood.takes([("gpu_fault", None, None)], number / 10):
             flood.add(matched("gpu_fault", None, number / 10, None, number), None)
     flood.end()
     assert len(folded) == KEPT_MATCHES

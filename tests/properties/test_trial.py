@@ -12,7 +12,8 @@ from exporter.core.expression import Expression
 from exporter.core.knowledge import FLAGS
 from exporter.core.match import Found, Matcher
 from exporter.core.model import SourceKind
-from exporter.core.trial import WORTH_LOOKING, Shown, Trial, Trials
+from exporter.core.shown import Shown
+from exporter.core.trial import WORTH_LOOKING, Trial, Trials
 from tests.helpers import catalogue_of
 
 # Patterns and texts of one small alphabet, so that they meet; the hazards are what PCRE and regex read differently.
