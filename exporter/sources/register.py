@@ -19,8 +19,6 @@ MAX_DONE = 8192  # a node that sees 100,000 job logs a day remembers two hours o
 
 MAX_LOOKED_BACK = 32  # logs of one path; logrotate keeps fewer files
 
-Index = dict[int, list[Position]]
-
 _POSITION = TypeAdapter(Position)
 _NUMBERED = re.compile(r"(?P<base>.*)#(?P<number>\d+)", re.DOTALL)
 _DONE = "done:"
@@ -55,7 +53,7 @@ class Register:
         self._called: dict[str, dict[str, None]] = {}  # path to origins of logs, done with or not, that were called so
         self._done: dict[str, Position] = {}  # by origin, the longest done first
         self._done_by_file: dict[Inode, list[str]] = {}  # several, where the number was used again
-        self._indexes: tuple[Index, Index] | None = None  # in this poll, if somebody has asked
+        self._by_time: dict[int, list[Position]] | None = None  # in this poll, if somebody has asked
         self._numbers: dict[str, int] = {}
         self._changed: set[str] = set()
         self._told: set[str] = set()
@@ -88,7 +86,7 @@ class Register:
         Who forgets a log forgets that up to its time.
         """
         self._know_since(self.since or int(now * 1e9))
-        self._indexes = None
+        self._by_time = None
 
     def _know_since(self, since: int) -> None:
         if since != self.since:
@@ -201,23 +199,15 @@ class Register:
         """Where logs were read to, done with or not, that were last written to at a time; one in whole seconds is that of
         all within the second, as an archive keeps it.
         """
-        yield from self._index()[0].get(modified, ())
-
-    def read_to(self, length: int) -> Iterator[Position]:
-        """Where logs were read to, done with or not, if that is so far (modulo 2**32, as gzip tells it)."""
-        yield from self._index()[1].get(length, ())
-
-    def _index(self) -> tuple[Index, Index]:
-        if self._indexes is None:
-            by_time, by_length = self._indexes = {}, {}
+        if self._by_time is None:
+            self._by_time = {}
             for time, position in [
                 *((log.modified, log.position) for log in self.logs.values()),
                 *((position.modified, position) for position in self._done.values()),
             ]:
                 for key in {time, time // _SECOND_NS * _SECOND_NS}:
-                    by_time.setdefault(key, []).append(position)
-                by_length.setdefault(position.offset % 2**32, []).append(position)
-        return self._indexes
+                    self._by_time.setdefault(key, []).append(position)
+        yield from self._by_time.get(modified, ())
 
     def revive(self, origin: str, position: Position, now: float) -> Log:
         """A log that was done with goes on."""
