@@ -91,7 +91,7 @@ class Ways:
 
     def _is_firm(self, line: bytes, shape: bytes, layout: Layout) -> bool:
         """Whether a layout is that of all lines of the shape; not before there have been some: to find out takes a ms."""
-        if b"0x" not in shape and shape.isascii():
+        if shape.isascii():
             return True
         if len(self._asked) >= MAX_WAYS:
             self._asked.clear()

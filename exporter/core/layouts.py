@@ -63,10 +63,9 @@ class Layouts:
         """Whether a line's prefixes are those of all lines of its shape: they tell no digits apart, and look at nothing
         hexadecimal.
         """
-        in_front = shape[: layout.text]
-        if b"0x" in in_front or not in_front.isascii():
-            return False
-        return not looked_at(self._patterns, line.decode(), starts=range(layout.text + 1))
+        return shape[: layout.text].isascii() and not looked_at(
+            self._patterns, line.decode(), starts=range(layout.text + 1)
+        )
 
     def time_of(self, head: bytes, clock: Clock, times: Times) -> float | None:
         """The time that a job's line is stamped with which begins like this."""

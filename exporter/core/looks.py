@@ -37,16 +37,19 @@ _AT = {
 
 
 def shape_of(line: bytes) -> bytes:
-    """What a line has in common with all in which only digits differ, and those of addresses: as long as the line."""
+    """What a line has in common with all in which only digits differ, and those of addresses: as long as the line.
+
+    An address is told from other digits before an x by a byte that no ASCII line holds.
+    """
     if b"0x" in line:
-        line = _ADDRESS.sub(lambda found: found[0].translate(_TO_ZERO), line)
+        line = _ADDRESS.sub(lambda found: b"\xfe" + found[0][1:].translate(_TO_ZERO), line)
     return line.translate(_ONE_DIGIT)
 
 
 def widened(shape: bytes) -> bytes:
     """What a line of this shape has in common with all in which digits of hexadecimal words differ, too: as long as it is.
 
-    Such a word is told from a decimal number by bytes that no ASCII line holds.
+    Such a word is told from a decimal number in the same way.
     """
     return _WORD.sub(lambda found: b"\xff" * len(found[0]), shape)
 

@@ -111,6 +111,8 @@ def test_texts_that_differ_in_digits_alone_have_one_shape(text: str, dice: rando
         ("Ch 00ab12cd", "Ch deadbeef", False),  # may be a word
         ("Ch 00ab12cd", "Ch 00AB12CD", False),
         ("Ch 1ab", "Ch 1cd", False),
+        ("at 0x7f3a", "at 0xbeef", True),
+        ("at 0x7f3a", "at 5x1234", False),
         ("node00ab12cd", "node00ab12ce", False),
         ("in lib.so[7f3a5c+1000000]", "in lib.so[7fffff+1000000]", True),
     ],
