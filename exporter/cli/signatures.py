@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -14,7 +15,7 @@ from exporter.core.model import Layer, Severity, SourceKind, Vendor
 
 if TYPE_CHECKING:
     from exporter.core.catalogue import Loaded
-    from exporter.core.knowledge import RootCause, Signature
+    from exporter.core.knowledge import Identified, RootCause, Signature
     from exporter.core.problems import Problem
 
 DESCRIPTION = "Lists, shows, checks, tests and describes signatures. docs/writing-signatures.md says how to write one."
@@ -29,7 +30,9 @@ PACKS = "packs of your own, which are taken beside the built-in ones"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="verb", metavar="list|show|new|check|test|schema|docs", required=True)
+    verbs = parser.add_subparsers(
+        dest="verb", metavar="list|show|new|explain|check|test|diff|schema|docs", required=True
+    )
     listing = verbs.add_parser("list", help="every signature in force")
     listing.add_argument("--vendor", choices=get_args(Vendor), help="only this vendor's")
     listing.add_argument("--layer", choices=get_args(Layer), help="only this layer's")
@@ -43,6 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     new.add_argument("line", metavar="LINE")
     new.add_argument("--source", default="auto", choices=("job", "kernel", "auto"), help="default: auto")
     flags.add_catalogue(new)
+    explaining = verbs.add_parser("explain", help="which signatures a line matches, and why it does not match others")
+    explaining.add_argument("line", metavar="LINE")
+    explaining.add_argument("--source", default="auto", choices=("job", "kernel", "auto"), help="default: auto")
+    flags.add_catalogue(explaining)
     checking = verbs.add_parser("check", help="what is wrong with packs, all at once, with file:line:col")
     checking.add_argument("packs", nargs="*", metavar="PATH", help=f"{PACKS}; without any, those are checked")
     checking.add_argument("--strict", action="store_true", help="warnings are errors")
@@ -51,6 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     testing = verbs.add_parser("test", help="run every example and near miss with both engines")
     testing.add_argument("packs", nargs="*", metavar="PATH", help=PACKS)
+    comparing = verbs.add_parser("diff", help="what packs add, leave out and change, against others")
+    comparing.add_argument("old", metavar="OLD", help="packs, or `builtin`")
+    comparing.add_argument("new", metavar="NEW", help="packs, or `builtin`")
     verbs.add_parser("schema", help="the JSON schema of a pack, for editors")
     writing = verbs.add_parser("docs", help="write one page a signature, and an index")
     writing.add_argument("--out", metavar="DIR", default="docs/signatures", help="default: docs/signatures")
@@ -62,8 +72,10 @@ def run(options: argparse.Namespace) -> int:
         "list": _list,
         "show": _show,
         "new": _new,
+        "explain": _explain,
         "check": _check,
         "test": _test,
+        "diff": _diff,
         "schema": _schema,
         "docs": _docs,
     }
@@ -149,6 +161,13 @@ def _new(options: argparse.Namespace) -> int:
     return 0
 
 
+def _explain(options: argparse.Namespace) -> int:
+    from exporter.cli import explain
+
+    options.facts, options.details = "none", True
+    return explain.run(options)
+
+
 def _defined_in(loaded: Loaded, item: Signature | RootCause) -> str:
     """Where an item stands, and what it replaces."""
     places = [
@@ -232,6 +251,35 @@ def _test(options: argparse.Namespace) -> int:
         + (f"{len(broken)} do not hold" if broken else "all hold")
     )
     return 1 if broken else 0
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from exporter.core.knowledge import as_written
+
+    old, new = ({(kind, item.id): item for kind, item in _items(name)} for name in (options.old, options.new))
+    for key in sorted(old.keys() | new.keys()):
+        kind, name = key
+        if key in old and key in new:
+            before, after = as_written(old[key]), as_written(new[key])
+            changed = [field for field in {**before, **after} if before.get(field) != after.get(field)]
+            told = f"changed  {kind} {name}: {', '.join(changed)}" if changed else ""
+        else:
+            title = as_written(new.get(key) or old[key]).get("title", "")
+            told = f"{'added  ' if key in new else 'removed'}  {kind} {name}: {title}"
+        if told:
+            print(told)
+    return int(old != new)
+
+
+def _items(name: str) -> Iterator[tuple[str, Identified]]:
+    """What packs hold: their kinds, and the items."""
+    from exporter import packs
+
+    builtin = name == "builtin"
+    loaded = packs.load_texts([] if builtin else packs.existing([name]))
+    for file in loaded.builtin if builtin else loaded.own:
+        for (kind, _), item in file.items():
+            yield str(kind).removesuffix("s").replace("_", " "), item
 
 
 def _schema(_options: argparse.Namespace) -> int:

@@ -466,6 +466,30 @@ def test_check_ends_with_0_for_warnings_and_with_1_where_it_is_strict(
     assert main(["signatures", "check", "--strict", str(own_pack)]) == 1
 
 
+def test_diff_tells_what_packs_add_change_and_leave_out(own_pack: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = own_pack.with_name("other.yaml")
+    other.write_text(OWN_PACK.replace("my_step", "my_other_step"))
+    assert main(["signatures", "diff", str(own_pack), str(own_pack)]) == 0
+    assert capsys.readouterr().out == ""
+    assert main(["signatures", "diff", str(own_pack), str(other)]) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in told] == [
+        "added    signature my_other_step",
+        "removed  signature my_step",
+    ]
+    other.write_text(OWN_PACK.replace("severity: info", "severity: critical"))
+    assert main(["signatures", "diff", str(own_pack), str(other)]) == 1
+    assert capsys.readouterr().out == "changed  signature my_step: severity\n"
+    assert main(["signatures", "diff", "builtin", "builtin"]) == 0
+
+
+def test_signatures_explain_tells_how_a_line_was_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["signatures", "explain", f"[  812.114093] {XID}"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("line 1: GPU has fallen off the bus")
+    assert "read as a kernel log" in told
+
+
 def test_check_of_a_path_that_is_not_there_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["signatures", "check", str(tmp_path / "none.yaml")]) == 1
     assert capsys.readouterr().err == f"{tmp_path}/none.yaml:1:1: no such file or folder; correct the path\n"
