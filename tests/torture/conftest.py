@@ -7,6 +7,7 @@ in ten digits, and each digit has a signature of its own, so that a line that is
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -70,6 +71,14 @@ class Torture:
         with path.open("ab") as log:
             log.write(self.lines(count))
         return path
+
+    def logrotate(self, log: Path, how: str) -> None:
+        """The program itself, once, with these options."""
+        self.logs.chmod(0o755)
+        config, state = self.node.folder / "logrotate.conf", self.node.folder / "logrotate.state"
+        config.write_text(f"{log} {{\nrotate 30\nsize 1\n{how}\n}}\n")
+        config.chmod(0o600)
+        subprocess.run(["logrotate", "--force", "--state", state, config], check=True)
 
     def start(self) -> Torture:
         self.node.start()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -199,16 +198,12 @@ def test_compressed_28(followed: Followed, delay: bool) -> None:
 )
 def test_logrotate_itself(followed: Followed, how: str) -> None:
     torture, log = followed
-    torture.logs.chmod(0o755)
-    config, state = torture.node.folder / "logrotate.conf", torture.node.folder / "logrotate.state"
-    config.write_text(f"{log} {{\nrotate 30\nsize 1\n{how}\ndateformat -%Y%m%d-%s\n}}\n")
-    config.chmod(0o600)
     for round_ in range(6):
         torture.write(log, 30)
         if round_ % 3 == 2:
             torture.node.kill()
         if how != "dateext" or round_ < 1:  # two rotations in one second would have one name
-            subprocess.run(["logrotate", "--force", "--state", state, config], check=True)
+            torture.logrotate(log, f"{how}\ndateformat -%Y%m%d-%s")
         torture.write(log, 20)
         if round_ % 3 == 2:
             torture.start()

@@ -62,17 +62,13 @@ def test_logrotate_in_more_of_its_modes(begin: Begin, how: str) -> None:
     torture.start()
     log = torture.write(torture.logs / "job.log", 100)
     torture.all_counted()
-    torture.logs.chmod(0o755)
-    config, state = torture.node.folder / "logrotate.conf", torture.node.folder / "logrotate.state"
-    config.write_text(f"{log} {{\nrotate 30\nsize 1\n{how.format(old=old)}\n}}\n")
-    config.chmod(0o600)
     for round_ in range(6):
         torture.write(log, 30)
         if round_ % 3 == 2 and "shred" not in how:
             torture.node.kill()
         if "shred" in how:
             torture.all_counted()
-        subprocess.run(["logrotate", "--force", "--state", state, config], check=True)
+        torture.logrotate(log, how.format(old=old))
         torture.write(log, 20)
         if round_ % 3 == 2 and "shred" not in how:
             torture.start()
@@ -87,13 +83,9 @@ def test_logrotate_copies_and_nobody_truncates(begin: Begin) -> None:
     log = torture.logs / "job.log"
     log.write_bytes(BANNER + torture.lines(50))
     torture.all_counted()
-    torture.logs.chmod(0o755)
-    config, state = torture.node.folder / "logrotate.conf", torture.node.folder / "logrotate.state"
-    config.write_text(f"{log} {{\nrotate 30\nsize 1\ncopy\n}}\n")
-    config.chmod(0o600)
     for _ in range(4):
         torture.write(log, 30)
-        subprocess.run(["logrotate", "--force", "--state", state, config], check=True)
+        torture.logrotate(log, "copy")
         torture.write(log, 20)
     torture.exact()
 
