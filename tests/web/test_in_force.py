@@ -42,7 +42,10 @@ class Site:
         (self.folder / "server.crt").write_bytes(b"".join(pem.bytes() for pem in certificate.cert_chain_pems))
 
     def write(self, text: str) -> None:
-        self.path.write_text(text)
+        """All at once: a server that looks at any time must not find half a file."""
+        new = self.path.with_suffix(".new")
+        new.write_text(text)
+        new.replace(self.path)
 
     def client(self, name: str | None = None, **versions: ssl.TLSVersion) -> ssl.SSLContext:
         """A client that trusts the authority, and has a certificate for `name`."""
