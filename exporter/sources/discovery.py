@@ -44,7 +44,10 @@ class Globs:
         globs = [_parse(pattern) for pattern in patterns]
         self.roots = tuple(root for root, _ in globs)
         self._parts = tuple(parts for _, parts in globs)
-        self._excluded = re.compile("|".join(map(fnmatch.translate, exclude)) or r"(?!)")
+        self._excluded_paths = _any_of(exclude)
+        self._excluded_names = _any_of(
+            glob for glob in exclude if not glob.startswith("*")
+        )  # it stands for folders too
         self._earlier = tuple(earlier)
         self._last: dict[frozenset[_State], re.Pattern[str]] = {}  # what names logs have in a folder with these states
 
@@ -62,8 +65,7 @@ class Globs:
 
     def excludes(self, path: str) -> bool:
         """Whether a path is not to be read, whatever leads there."""
-        by_name = self._excluded.match(os.path.basename(path)) or self._excluded.match(path)
-        return bool(by_name) or any(globs.match(path) for globs in self._earlier)
+        return self._is_excluded(os.path.basename(path), path)
 
     def walk(self, allowed: Roots, trouble: Trouble, below: str | None = None) -> Iterator[Entry | None]:
         """All logs, or those in the folder `below` and deeper. None comes in between, where the walk may be paused."""
@@ -125,7 +127,12 @@ class Globs:
         if last is None:
             parts = [self._parts[glob][at] for glob, at in states if at == len(self._parts[glob]) - 1]
             last = self._last[states] = re.compile("|".join(map(_regex, parts)) or r"(?!)")
-        return bool(last.match(name)) and not self.excludes(path)
+        return bool(last.match(name)) and not self._is_excluded(name, path)
+
+    def _is_excluded(self, name: str, path: str) -> bool:
+        if self._excluded_paths.match(path) or self._excluded_names.match(name):
+            return True
+        return bool(self._earlier) and any(globs.match(path) for globs in self._earlier)
 
     def _below(self, states: Iterable[_State], name: str) -> frozenset[_State]:
         """The states in the folder `name` of a folder with `states`."""
@@ -157,6 +164,10 @@ class Globs:
                 at += 1
                 closed.add((glob, at))
         return frozenset(closed)
+
+
+def _any_of(globs: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(fnmatch.translate, globs)) or r"(?!)")
 
 
 def _parse(pattern: str) -> tuple[str, tuple[_Part, ...]]:

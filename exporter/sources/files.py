@@ -181,10 +181,12 @@ class FilesSource:
             if not self._register.knows(log):
                 self._active.pop(log, None)
                 continue
-            with self._access.survived(log.position.path):
+            try:
                 self._follower.visit(log, time)
                 if log.left is not None and log.base not in self._register.by_path and self._globs.match(log.base):
                     self._finder.found(log.base, time)
+            except OSError as error:
+                self._access.failed(log.position.path, error)
             if log.active(time):
                 self._active[log] = None
 

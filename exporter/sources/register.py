@@ -111,7 +111,7 @@ class Register:
     def unname(self, path: str) -> None:
         log = self.by_path.pop(path, None)
         if log is not None:
-            log.names.discard(path)
+            log.names = tuple(name for name in log.names if name != path)
 
     def place(self, log: Log, change: Callable[[], None]) -> None:
         """Let `change` give a log another file."""
@@ -172,7 +172,7 @@ class Register:
 
     def drop(self, log: Log) -> None:
         """Forget a log as if it had not been one."""
-        for path in list(log.names):
+        for path in log.names:
             self.unname(path)
         self._uncall(log.origin, log.position)
         self.release(log)

@@ -85,7 +85,7 @@ class Log:
     position: Position
     job: Job | None = None
     reader: Reader | None = None
-    names: set[str] = field(default_factory=set)  # paths of the globs that lead to it
+    names: tuple[str, ...] = ()  # paths of the globs that lead to it
     size: int = 0  # when last looked at
     size_before: int = 0  # its last change
     modified: int = 0
@@ -123,7 +123,8 @@ class Log:
 
     def name(self, path: str) -> None:
         """A path of the globs leads to it."""
-        self.names.add(path)
+        if path not in self.names:
+            self.names = (*self.names, path)
         self.left = None
         called = self.position.called
         if path != self.position.path and path not in called and len(called) < MAX_CALLED:
