@@ -55,4 +55,4 @@ Glob = Annotated[str, AfterValidator(_absolute), _WRITTEN_PATH]
 class Section(BaseModel):
     """A mapping of known keys; any other is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)

@@ -43,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from exporter import memory
+
+    memory.hold_little()
     load = _loader(options)
     config, catalogue = load()
     web = _web(options)
@@ -59,14 +62,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load: Any, web: InForce) -> int:
-    from exporter import memory
     from exporter.cli.logs import start_logging
     from exporter.daemon import Daemon
     from exporter.service import Service
     from exporter.state import State
     from exporter.web.serving import serve
 
-    memory.few_arenas()
     log = start_logging(options.log_level, options.log_format)
     state = State(config.state_dir)
     try:

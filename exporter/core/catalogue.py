@@ -11,7 +11,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from exporter.core import gates
@@ -207,9 +207,14 @@ def load_compiled(text: str) -> Compiled:
     data = json.loads(text)
     all_gates = [gates.Gate(literal.encode(), blind) for literal, blind in data["all_gates"]]
     literals = data["sets"]
+
+    @cache
+    def at_places(*places: int) -> frozenset[gates.Gate]:
+        return frozenset(all_gates[at] for at in places)
+
     return Compiled(
         packs=tuple(from_written(Pack, pack) for pack in data["packs"]),
-        gates={pattern: frozenset(all_gates[at] for at in of) for pattern, of in data["gates"].items()},
+        gates={pattern: at_places(*of) for pattern, of in data["gates"].items()},
         needs={
             pattern: Needs(tuple(literals[at] for at in sets), blind, tuple(literals[at] for at in first), one_line)
             for pattern, (sets, blind, first, one_line) in data["needs"].items()

@@ -76,7 +76,7 @@ class Rule:
 
     id: str
     kind: Kind
-    sources: frozenset[SourceKind]
+    sources: tuple[SourceKind, ...]
     lines: int
     patterns: tuple[Expression, ...]
     unless: tuple[Expression, ...]
@@ -180,17 +180,18 @@ def gpu_of(found: Found, text: str, device: str | None) -> str | None:
 
 
 def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
+    yields_to = item.yields_to if isinstance(item, Signature) else ()
     return Rule(
         id=item.id,
         kind=kind,
-        sources=frozenset(item.sources),
+        sources=item.sources,
         lines=item.lines,
         patterns=catalogue.expressions(item.patterns),
         unless=catalogue.expressions(item.unless),
         of_gpu_driver=isinstance(item, Signature) and item.vendor != "any" and item.layer == "kernel",
         is_context=isinstance(item, Signature) and item.role == "context",
         forgeable=isinstance(item, Signature) and item.trust == "anyone",
-        yields_to=catalogue.matching(item.yields_to) - {item.id} if isinstance(item, Signature) else frozenset(),
+        yields_to=catalogue.matching(yields_to) - {item.id} if yields_to else frozenset(),
         set=item.set if isinstance(item, LogFact) else {},
     )
 

@@ -98,7 +98,7 @@ Hash = Annotated[str, BeforeValidator(_hash)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class TlsConfig(_Section):
