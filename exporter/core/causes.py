@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import regex
 
 from exporter.core.catalogue import Catalogue
-from exporter.core.expression import TIMEOUT_SECONDS
+from exporter.core.expression import search_in_time
 from exporter.core.knowledge import FLAGS, Condition, RootCause
 from exporter.core.model import Incident, Mark, Match, Truth
 from exporter.core.versions import VersionRange
@@ -296,7 +296,7 @@ def _any(truths: Sequence[Truth]) -> Truth:
 
 def _search(pattern: str, text: str) -> bool:
     try:
-        return bool(regex.search(pattern, text, FLAGS, timeout=TIMEOUT_SECONDS))
+        return bool(search_in_time(regex.compile(pattern, FLAGS), text))
     except TimeoutError:
         return False
 

@@ -12,7 +12,7 @@ from typing import Literal
 import regex
 
 from exporter.core import patterns
-from exporter.core.expression import TIMEOUT_SECONDS
+from exporter.core.expression import search_in_time
 from exporter.core.model import Job
 
 JobOf = Callable[[str], Job | None]
@@ -92,7 +92,7 @@ def by_pattern(pattern: str) -> JobOf:
 
     def find(path: str) -> Job | None:
         try:
-            found = compiled.search(path, timeout=TIMEOUT_SECONDS)
+            found = search_in_time(compiled, path)
         except TimeoutError:
             return None
         if not found or not found["job"]:

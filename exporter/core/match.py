@@ -20,7 +20,7 @@ from exporter.core.gates import Gate
 from exporter.core.knowledge import LogFact, Patterned, Signature
 from exporter.core.model import SourceKind
 
-MAX_TIMEOUTS = 3  # then the pattern is off: tried twice each time, a bad one costs 0.3 s of a block's time at most
+MAX_TIMEOUTS = 3  # then the pattern is off: with four tries each, a bad one costs 0.6 s of a block's time at most
 MAX_TEXT = 16384  # characters of a line that a regex sees; longer lines are seen around their gate
 MAX_CAPTURE = 512  # characters of a capture: an API call with its arguments fits, a tensor dump does not
 
