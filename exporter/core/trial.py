@@ -188,7 +188,10 @@ class Trial:
             at = held(self._asked_for(), text, at)
         at = looked_at(self._echoes, lines[0], at)
         at = read_from_start(LEAD.pattern, text, at) if self._source == "kernel" else at
-        return at, to_keep(self._judged_so_far(lines, at)[0] if isinstance(known, Behind) else known)
+        if isinstance(known, Behind):
+            better, in_time = self._judged_so_far(lines, at)
+            known = better if in_time else Behind()
+        return at, to_keep(known)
 
     def _judged_so_far(self, lines: Sequence[str], known: int | None) -> tuple[Shown | Behind, bool]:
         """What lines show that others stand behind, and whether nothing ran out of time.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+from unittest.mock import Mock
+
 import pytest
 import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter import packs
-from exporter.core.expression import Expression
+from exporter.core.expression import TRIES, Expression
 from exporter.core.knowledge import FLAGS
 from exporter.core.match import Found, Matcher
 from exporter.core.model import SourceKind
@@ -130,6 +134,33 @@ def test_a_flood_of_each_built_in_example_shows_what_one_does(source: SourceKind
             for _ in range(2):  # as it comes first, and as it is remembered
                 shown = trial.shown(text, lambda behind=behind: behind)  # type: ignore[misc]
                 assert told(shown, text) == expected
+
+
+@pytest.mark.parametrize("search", range(4))
+def test_what_ran_out_of_time_is_not_remembered(search: int) -> None:
+    """The last line before it is known which digits matter is judged twice, and the second time for all that follow."""
+    matcher = Matcher(
+        catalogue_of("signatures: [{id: gpu_fault, lines: 2, patterns: ['GPU fault'], unless: ['a test']}]")
+    )
+    (rule,) = matcher.rules
+    trial = Trial([rule], Trials(matcher), "job")
+    for number in range(100, 100 + WORTH_LOOKING - 1):
+        assert trial.shown(f"GPU fault {number}", lambda: ["and on"]).found
+    (pattern,) = rule.patterns
+    compiled = pattern._compiled
+    assert compiled
+    tries = itertools.count()
+
+    def run_out_once(text: str, **how: Any) -> regex.Match[str] | None:
+        if search <= next(tries) < search + TRIES:
+            raise TimeoutError
+        return compiled.search(text, **how)
+
+    pattern._compiled = Mock(search=run_out_once)
+    trial.shown("GPU fault 228", lambda: ["and on"])
+    pattern._compiled = compiled
+    for number in range(229, 999):
+        assert trial.shown(f"GPU fault {number}", lambda: ["and on"]).found
 
 
 def test_no_built_in_pattern_is_ruled_out_of_a_text_that_it_is_found_in() -> None:
