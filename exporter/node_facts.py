@@ -19,7 +19,7 @@ from exporter.core.facts.gpus import Gpu
 from exporter.core.facts.values import joined
 from exporter.core.model import Vendor
 from exporter.core.records import facts_record, serials
-from exporter.probes import Gathered, gather
+from exporter.probes import PROBES, Gathered, gather
 
 KEPT_CHANGES = 64  # facts change with a reboot or an upgrade: years of them
 COMMAND_TIMEOUT_SECONDS = 5.0
@@ -113,8 +113,8 @@ class NodeFacts:
         self.vendors = frozenset(v for g in gathered.gpus if (v := _vendor(g.vendor)))
         self._addresses |= {g.pci for g in gathered.gpus}  # one that has fallen off the bus was there
         facts = dict(gathered.facts)
-        if self.failed:  # what only a failed probe could tell is as it was
-            facts = {**self.facts, **facts}
+        if self.failed:
+            facts = {**{name: value for name, value in self.facts.items() if not self._was_asked(name)}, **facts}
         if facts == self.facts and self._history:
             return moved
         past = [
@@ -125,6 +125,11 @@ class NodeFacts:
         self._unsaved |= {repr(since): json.dumps(then) for since, then in kept}
         self._history = kept
         return True
+
+    def _was_asked(self, fact: str) -> bool:
+        """Whether every probe that tells a fact has answered. What follows from several facts is told by none."""
+        tellers = [name for name, probe in PROBES.items() if fact in probe.facts]
+        return bool(tellers) and not any(name in self.failed for name in tellers)
 
 
 def _change(time: str, text: str) -> tuple[float, dict[str, str]] | None:

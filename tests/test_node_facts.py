@@ -72,16 +72,24 @@ def test_nothing_is_known_before_anything_was_gathered() -> None:
     assert node(gathered(os="Debian")).at(5.0) == {}
 
 
+def test_what_has_gone_is_gone_though_another_probe_fails_for_ever() -> None:
+    failed = {"home": "hung"}
+    facts = node(gathered(failed, bios_version="1.2", home_fs_type="nfs"), gathered(failed), interval="1s")
+    facts.refresh(0.0, wait=True)
+    assert facts.refresh(1.0, wait=True)
+    assert facts.facts == {"home_fs_type": "nfs"}
+
+
 def test_what_a_failed_probe_could_have_told_is_as_it_was() -> None:
     facts = node(
         gathered(os="Debian", gpu_model="MI300X"),
-        gathered({"gpus": "hung"}, os="Ubuntu"),
+        gathered({"pci": "hung"}, os="Ubuntu"),
         gathered(os="Ubuntu"),
         interval="1s",
     )
     facts.refresh(1.0, wait=True)
     facts.refresh(2.0, wait=True)
-    assert (facts.facts, facts.failed) == ({"os": "Ubuntu", "gpu_model": "MI300X"}, {"gpus": "hung"})
+    assert (facts.facts, facts.failed) == ({"os": "Ubuntu", "gpu_model": "MI300X"}, {"pci": "hung"})
     facts.refresh(3.0, wait=True)  # now it says that there is none
     assert (facts.facts, facts.failed) == ({"os": "Ubuntu"}, {})
 
