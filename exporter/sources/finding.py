@@ -256,7 +256,7 @@ class Finder:
             folder, name = os.path.split(path)
             siblings = self._follower.folder(folder, listed).siblings(name)
             for sibling, status in reversed(rotation.newest_first(siblings, self._access)):
-                ours = not self._globs.match(sibling.removesuffix(".gz"))  # else the walks find it, or have found it
+                ours = sibling.endswith(".gz") or not self._globs.match(sibling)  # else the walks find it
                 ours = ours and (modified is not None or self._is_rotated(sibling, path))
                 if ours and status.st_mtime_ns >= since and stat.S_ISREG(status.st_mode):
                     if sibling.endswith(rotation.COMPRESSED):
@@ -328,7 +328,8 @@ class Finder:
         inode = inode_of(unpacked.status)
         if (inode, unpacked.status.st_mtime_ns) in self._packed:
             return True
-        for other in {*self._register.logs_of(base), *([log] if log is not None else [])}:
+        kin = self._register.kin_of(base) if self._globs.match(unpacked.path.removesuffix(".gz")) else ()
+        for other in {*self._register.logs_of(base), *kin, *([log] if log is not None else [])}:
             reader, mark = other.reader, other.position.mark
             if isinstance(reader, OpenFile):
                 taken = rotation.is_packed_copy(unpacked, reader)
@@ -339,6 +340,8 @@ class Finder:
             if taken:
                 return True
         marks = [self._register.done_position(origin).mark for origin in self._register.done_of(base)]
+        folder = os.path.dirname(base)  # in which it may have been read under another name, and moved on since
+        marks += [at.mark for at in self._register.read_to(unpacked.trailer()[1]) if os.path.dirname(at.path) == folder]
         return any(rotation.is_packed_whole(unpacked, mark) for mark in marks)
 
     def _begun_as(self, base: str, unpacked: Unpacked) -> str | None:
