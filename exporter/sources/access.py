@@ -180,6 +180,10 @@ class Access:
                 self.cannot(log, error, now)
                 raise
 
+    def is_written_to(self, log: Log) -> bool:
+        """Whether somebody still writes to a log whose file was deleted."""
+        return log.unlinked and isinstance(log.reader, OpenFile) and log.reader.is_written_to()
+
     def cannot(self, log: Log, error: OSError, now: float) -> None:
         """A log's file does not let itself be read: a server that has forgotten it (ESTALE), a bad disk. Who meets that
         raises the error.

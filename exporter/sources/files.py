@@ -124,6 +124,8 @@ class FilesSource:
         final = known.handed is not None and known.handed.end == "final"
         known.consume(consumed, lines)
         if final:
+            with self._access.survived(known.position.path):
+                self._follower.settle_where_it_is(known)
             self._register.finish(known)
         elif consumed:
             self._register.save(known)
@@ -199,6 +201,7 @@ class FilesSource:
             self._walked, self._walking = time, True
             self._walks.append(self._globs.walk(self._access.roots, self._trouble))
             self._look_at_roots(time)
+            self._finder.resume(time)
         self._finder.skipping = self._register.first
         steps = 0
         while self._walks and (first or steps < WALK_STEPS):
@@ -243,7 +246,9 @@ class FilesSource:
         backfill: list[tuple[Log, End]] = []
         for log in list(self._active):
             end = log.due(time, self._settings.grace_seconds)
-            if end is not None:
+            if end == "final" and self._access.is_written_to(log):
+                log.grew = time  # its next line may come in an hour
+            elif end is not None:
                 (running if now - log.modified / 1e9 < RUNNING_SECONDS else backfill).append((log, end))
             elif not log.active(time):
                 del self._active[log]

@@ -101,6 +101,16 @@ class Finder:
 
         self._copies.settle(start, now)
 
+    def resume(self, now: float) -> None:
+        """Logs that rotation has moved out of the globs, and that were quiet for so long that they were done with, may be
+        written to all the same: by a job that opened its log once.
+        """
+        for origin in list(self._register.lingering):
+            position = self._register.done_position(origin)
+            with self._access.survived(position.path):
+                if not self._is_quiet(origin, position, now):
+                    self._register.lingering.pop(origin, None)
+
     def refuse_binary(self, log: Log) -> None:
         """A log's first bytes are no text."""
         log.drop_reader()
@@ -225,6 +235,25 @@ class Finder:
             if told and (copied or self._access.is_file_of(file, position)):
                 self._take(register.revive(origin, position, now), path, file, where, now)
                 return True
+        return False
+
+    def _is_quiet(self, origin: str, position: Position, now: float) -> bool:
+        """Whether the file of a log that is done with is there, and nothing was added to it. What was added is read."""
+        place = position.place or position.path
+        if self._access.file_at(place) != position.file:
+            names = self._follower.folder(os.path.dirname(place)).with_inode(position.inode)
+            place = next((name for name in names if self._access.file_at(name) == position.file), "")
+        if not place or position.file in self._register.by_file:
+            return False
+        if self._access.tells(place, lambda: os.stat(place).st_size, 0) <= position.offset:
+            return True
+        file = self._access.try_open(place)
+        if file is not None:
+            with closed_on_error(file):
+                if self._access.is_file_of(file, position):
+                    self._take(self._register.revive(origin, position, now), place, file, Whereabouts.of(file), now)
+                else:
+                    file.close()
         return False
 
     def _is_copy_with_its_time(self, file: OpenFile) -> bool:

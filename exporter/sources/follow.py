@@ -342,6 +342,11 @@ class Follower:
         if self._globs.match(path):
             self._register.name(log, path)
 
+    def settle_where_it_is(self, log: Log) -> None:
+        """A log that has left its path may have been moved on since, anywhere."""
+        if log.left is not None and not log.unlinked and isinstance(log.reader, OpenFile):
+            self._settle_at(log, log.reader.location())
+
     def _settle_at(self, log: Log, path: str) -> None:
         """A log's file is called differently now."""
         position = log.position

@@ -18,6 +18,7 @@ from exporter.sources.tail import Log, Position
 
 MAX_DONE = 8192  # a node that sees 100,000 job logs a day remembers two hours of them, in 5 MB
 
+MAX_LINGERING = 256  # 1 ms every ten seconds, a few more on a network
 MAX_LOOKED_BACK = 32  # logs of one path; logrotate keeps fewer files
 
 Index = dict[int, list[Position]]
@@ -55,6 +56,7 @@ class Register:
         self._job_of = job_of
         self._called: dict[str, dict[str, None]] = {}  # path to origins of logs, done with or not, that were called so
         self._done: dict[str, Position] = {}  # by origin, the longest done first
+        self.lingering: dict[str, None] = {}  # origins of those to whose files somebody may write on
         self._done_by_file: dict[Inode, list[str]] = {}  # several, where the number was used again
         self._indexes: tuple[Index, Index] | None = None  # in this poll, if somebody has asked
         self._kin: dict[str, list[Log]] | None = None  # by what their names may have been before rotation; as well
@@ -303,6 +305,9 @@ class Register:
         self._call(origin, position)
         self._numbers[base] = max(self._numbers.get(base, 0), number)
         if position.file != NOWHERE:
+            self.lingering[origin] = None
+            if len(self.lingering) > MAX_LINGERING:
+                del self.lingering[next(iter(self.lingering))]
             self._done_by_file.setdefault(position.file, []).append(origin)
         while len(self._done) > MAX_DONE:
             oldest = next(iter(self._done))
@@ -312,6 +317,7 @@ class Register:
     def _forget_done(self, origin: str) -> None:
         position = self._done.pop(origin)
         self._uncall(origin, position)
+        self.lingering.pop(origin, None)
         same_file = self._done_by_file.get(position.file, [])
         if origin in same_file:
             same_file.remove(origin)

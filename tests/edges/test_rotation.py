@@ -398,6 +398,40 @@ def test_a_deleted_log_that_is_still_written_to_15(followed: Node, log: Path) ->
     assert followed.stats.open_files == 0  # the disk space of a deleted file is not held
 
 
+def test_a_deleted_log_whose_writer_rests_for_hours(followed: Node, log: Path) -> None:
+    with log.open("ab", buffering=0) as writer:
+        log.unlink()
+        for number in range(3, 6):
+            followed.settle().poll(7200.0).settle()
+            writer.write(lines(number))
+            followed.poll(1.0)
+        assert followed.seen == [1, 2, 3, 4, 5]
+    followed.settle()
+    assert followed.stats.open_files == 0
+
+
+@pytest.mark.parametrize("moves", [["job.log.1"], ["job.log.1", "job.log.2"], ["old/job.out"], ["old/a", "old/b"]])
+@pytest.mark.parametrize("down", [False, True])
+def test_a_log_was_moved_and_its_writer_rests_for_hours(
+    followed: Node, log: Path, moves: list[str], *, down: bool
+) -> None:
+    (log.parent / "old").mkdir()
+    with log.open("ab", buffering=0) as writer:
+        for number, (path, name) in enumerate(zip(["job.log", *moves], moves, strict=False)):
+            (log.parent / path).rename(log.parent / name)
+            if number == 0:
+                write(log, lines(10))
+            followed.settle()
+        for number in range(100, 103):
+            followed.settle().poll(7200.0).settle().commit()
+            writer.write(lines(number))
+            if down:
+                followed.crash()
+            followed.settle()
+    assert followed.seen == [1, 2, 10, 100, 101, 102]
+    assert followed.commit().crash().settle().twice == []
+
+
 @pytest.fixture
 def settled_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if all that a test has written had been written a while ago."""
