@@ -13,6 +13,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from exporter.sources import rotation
@@ -53,11 +54,13 @@ class Follower:
         self._access = access
         self._stats = stats
         self._folders: dict[str, Folder] = {}
+        self._near: dict[str, list[str]] = {}
         self._steps = SEARCH_STEPS
 
     def begin(self) -> None:
         """A poll begins."""
         self._folders.clear()
+        self._near.clear()
         self._steps = SEARCH_STEPS
 
     # -- looking
@@ -229,7 +232,7 @@ class Follower:
         """A log's bytes may be under another name, in a copy, or compressed. If they stay nowhere, the log is over."""
         assert log.left is not None
         position, missed = log.position, now - log.left
-        found = self._find_by_inode(log, now)
+        found = self._find_by_inode(log, now, far=not missed)
         siblings = [] if found else rotation.newest_first(self._siblings_of(log), self._access)
         if found or self._find_by_content(log, siblings, now):
             if missed:
@@ -241,8 +244,12 @@ class Follower:
             log.search = None if search.over else search
             log.rest_until = now + missed
 
-    def _find_by_inode(self, log: Log, now: float) -> bool:
-        paths = self.folder_of(log).with_inode(log.position.inode)
+    def _find_by_inode(self, log: Log, now: float, *, far: bool) -> bool:
+        inode = log.position.inode
+        paths = self.folder_of(log).with_inode(inode)
+        if far and not paths and log.position.file != NOWHERE:
+            moved = [path for folder in self._near_to(log) for path in self.folder(folder).with_inode(inode)]
+            paths = [path for path in moved if not self._globs.excludes(path)]  # else it may be another source's
         for path in sorted(paths, key=self._globs.match, reverse=True):
             file = self._same_file(log, path)
             if file is not None:
@@ -364,6 +371,14 @@ class Follower:
 
     def folder_of(self, log: Log) -> Folder:
         return self.folder(os.path.dirname(log.position.place or log.position.path))
+
+    def _near_to(self, log: Log) -> list[str]:
+        """The folders to which a log's may have been moved while nobody had it open: in its folder, and beside that."""
+        folder = os.path.dirname(log.position.place or log.position.path)
+        for path in (folder, os.path.dirname(folder)):
+            if path not in self._near:
+                self._near[path] = self._access.tells(path, partial(rotation.folders_in, path), [])
+        return [*self._near[folder], *self._near[os.path.dirname(folder)]]
 
     def folder(self, path: str, since: float = math.inf) -> Folder:
         """What stands in a folder now, or stood there at some time `since` (of the monotonic clock).

@@ -24,6 +24,7 @@ from exporter.sources.unpacked import Unpacked
 
 LISTINGS = 3  # of a folder that changes all the time
 COMPARED_BYTES = 64 << 20  # 0.4 s to unpack; of what is longer, only beginning and length are compared
+MAX_FOLDERS = 32  # a stat each for a log that went while nobody looked
 MAX_SIBLINGS = 64  # the newest; logrotate keeps fewer, and a thousand ranks named job-N are no rotation
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".zip")
 _NO_LOG = (".swp", ".tmp", ".lock", ".pid", ".state", "~")  # what editors, rsync and daemons put beside a log
@@ -98,6 +99,13 @@ def _stamp(path: str) -> int:
         return os.stat(path).st_mtime_ns
     except OSError:
         return -1
+
+
+def folders_in(path: str) -> list[str]:
+    """The folders in a folder, some of them where there are many. Raises OSError."""
+    with os.scandir(path) as entries:
+        folders = (entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+        return list(islice(folders, MAX_FOLDERS))
 
 
 def originals(path: str) -> Iterator[str]:

@@ -586,16 +586,35 @@ def run_logrotate(node: Node, log: Path, how: str) -> None:
     assert node.settle().seen == [*range(8), *range(101, 108)]
 
 
+@pytest.mark.parametrize("to", ["old/job.log", "old/job-1.out", "../old/job.log"])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_log_was_moved_to_a_folder_nearby_while_the_node_was_down(tmp_path: Path, to: str, *, again: bool) -> None:
+    log = tmp_path / "run" / "job.log"
+    for folder in (log.parent / "old", tmp_path / "old"):
+        folder.mkdir(parents=True)
+    write(log, lines(1))
+    node = Node(tmp_path / "*/*.log").settle().commit()
+    node.close()
+    write(log, lines(2))
+    log.rename(log.parent / to)
+    if again:
+        write(log, lines(3))
+    node.crash().settle()
+    write(log.parent / to, lines(4))
+    assert node.settle().commit().crash().settle().seen == [1, 2, 3, 4] if again else [1, 2, 4]
+    assert node.stats.dropped == {}
+
+
 def test_a_log_that_went_while_nobody_looked_is_counted(tmp_path: Path) -> None:
     """Whether more was written to it nobody can tell; what it told is kept."""
-    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "else/where").mkdir(parents=True)
     logs = [tmp_path / f"{name}.log" for name in "ab"]
     for number, log in enumerate(logs):
         write(log, lines(number))
     node = Node(tmp_path / "*.log").settle()
     node.commit().close()
     write(logs[0], lines(2))
-    logs[0].rename(tmp_path / "elsewhere/a.log")
+    logs[0].rename(tmp_path / "else/where/a.log")
     assert node.restart().settle().seen == [0, 1]
     assert node.stats.dropped == {"gone_while_down": 1}
     logs[1].unlink()
