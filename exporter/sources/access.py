@@ -118,9 +118,15 @@ class Access:
         return self.tells(file.path, lambda: file.begins_with(mark), False)
 
     def is_file_of(self, file: OpenFile, position: Position) -> bool:
-        """Whether a file with a log's inode number is the log's file."""
-        same = self.tells(file.path, lambda: _same_generation(position, file), False)
-        return same and self.holds(file, position.mark)
+        """Whether a file with a log's inode number is the log's file. Where the generation tells that it is, only the bytes
+        before the offset tell whether it was truncated: writers keep a counter in its first line.
+        """
+        mark = position.mark
+        if not self.tells(file.path, lambda: _same_generation(position, file), False):
+            return False
+        if position.generation is None:
+            return self.holds(file, mark)
+        return self.tells(file.path, lambda: mark.holds(file.read(mark.length - mark.window, mark.window)), False)
 
     # -- the files of logs
 
@@ -145,11 +151,12 @@ class Access:
             raise
         return True
 
-    def read(self, log: Log, count: int, now: float) -> tuple[bytes, int] | None:
+    def read(self, log: Log, count: int, now: float, is_copied: Callable[[Log], bool]) -> tuple[bytes, int] | None:
         """Bytes of a log up to `count` behind its offset, and where they start: at or before what its mark tells of.
 
         None: not now. Raises OtherBytes, and OSError. The bytes before the offset come with the same read, so no
-        truncation slips in between.
+        truncation slips in between. `is_copied` tells whether what was read of it stands elsewhere, too: then it was
+        truncated, and begins as it did before.
         """
         if log.reader is None and not self.reopen(log, now):
             return None
@@ -159,14 +166,14 @@ class Access:
         try:
             block = log.reader.read(max(position.offset + count, mark.length) - start, start)
             same = mark.holds(block[mark.window - start : mark.length - start])
-            gone_back = not same and log.go_back()
+            gone_back = not same and not is_copied(log) and log.go_back()
         except OSError as error:
             self.cannot(log, error, now)
             raise
         self.open_logs.use(log, now)
         self.refusals.forget(position.path)
         if gone_back:
-            return self.read(log, count, now)
+            return self.read(log, count, now, is_copied)
         if not same or log.is_hole_now(block, start):
             raise OtherBytes(reused=False)
         return block, start

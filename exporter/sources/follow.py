@@ -92,7 +92,7 @@ class Follower:
 
     def read(self, log: Log, count: int, now: float) -> tuple[bytes, int] | None:
         """Bytes of a log, as `Access.read` gives them. None, too, if they have just been found to be elsewhere."""
-        return self._try(log, now, lambda: self._access.read(log, count, now))
+        return self._try(log, now, lambda: self._access.read(log, count, now, self._is_copied))
 
     def claim(self, log: Log, path: str, now: float) -> bool:
         """A path leads to the inode of a known log. False if only the number is the same."""
@@ -396,6 +396,18 @@ class Follower:
         names = {os.path.basename(path) for path in known if path}
         folder = self.folder_of(log)
         return list(dict.fromkeys(path for name in sorted(names) for path in folder.siblings(name)))
+
+    def _is_copied(self, log: Log) -> bool:
+        """Whether a file beside a log's holds what was read of it."""
+        siblings = rotation.newest_first(self._siblings_of(log), self._access)
+        copy = (
+            next(rotation.copies_of(log.position.mark, siblings, self._access), None)
+            if log.position.mark.length
+            else None
+        )
+        if copy is not None:
+            copy[1].close()
+        return copy is not None
 
     def _same_file(self, log: Log, path: str) -> OpenFile | None:
         """A path's file, open, if it is a log's file, by its inode and by what was read of it."""

@@ -256,6 +256,36 @@ def test_a_copy_of_a_log_that_is_never_truncated_counts_nothing_again(followed: 
     assert followed.settle().seen == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("looks", [1, 2])
+def test_a_log_that_is_copied_and_truncated_begins_with_its_banner_again(followed: Node, log: Path, looks: int) -> None:
+    """So that what is there now looks like a log of which the last lines have been cut off."""
+    for number in range(10, 40, 10):
+        write(log, lines(number))
+        copytruncate(log, Path(f"{log}.{number}"))
+        write(log, BANNER + lines(number + 1))
+        followed.poll(times=looks).settle()
+    assert followed.commit().crash().settle().seen == [1, 2, 10, 11, 20, 21, 30, 31]
+    assert followed.stats.dropped == {}
+
+
+@pytest.mark.parametrize("how", ["renamed", "stays"])
+@pytest.mark.parametrize("down", [False, True])
+def test_a_counter_in_the_first_line_is_written_over(tmp_path: Path, log: Path, how: str, *, down: bool) -> None:
+    write(log, b"step 0000 of 9999\n" + BANNER + lines(1))
+    node = Node(log).settle().commit()
+    if down:
+        node.close()
+    with log.open("r+b") as file:
+        file.write(b"step 0077")
+    write(log, lines(2))
+    if how == "renamed":
+        log.rename(f"{log}.1")
+        write(log, lines(3))
+    if down:
+        node.crash()
+    assert node.settle().commit().crash().settle().seen == [1, 2, 3][: 2 + (how == "renamed")]
+
+
 def test_a_line_without_its_newline_when_the_log_is_copied_and_truncated(followed: Node, log: Path) -> None:
     write(log, b"CRASH seq=3")
     followed.poll(2.0, times=3)
