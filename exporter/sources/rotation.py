@@ -30,7 +30,8 @@ COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".zip")
 _NO_LOG = (".swp", ".tmp", ".lock", ".pid", ".state", "~")  # what editors, rsync and daemons put beside a log
 _DATED = r"[.-]\d[\d_.:T-]*"  # logrotate's `extension` and log4j number or date the name before its extension
 _PACKED = rf"(?:{'|'.join(map(re.escape, COMPRESSED))})?"
-_ROTATED = re.compile(rf"(?:{_DATED}|[.-]old)(?:\.gz)?")
+_BACKUP = re.compile(r"\.~\d+~")  # what `mv --backup=numbered` makes of what it writes over
+_ROTATED = re.compile(rf"(?:{_DATED}|[.-]old(?:{_DATED})?|{_BACKUP.pattern})(?:\.gz)?")  # RocksDB: LOG.old.1690000000
 _TAI64N = re.compile(r"@[0-9a-f]{24}\.[a-z]")  # what multilog, svlogd and s6-log make of `current`
 _CURRENT = "current"
 _DATED_NAME = re.compile(rf"(?P<stem>.+?){_DATED}(?P<extension>\.[A-Za-z]+)")
@@ -78,7 +79,12 @@ class Folder:
         """Paths that rotation may have given to what was called `name`, compressed ones too, and their inodes."""
         stem, extension = os.path.splitext(name)
         dated = re.compile(re.escape(stem) + _DATED + re.escape(extension) + _PACKED) if extension else None
-        found = {n: i for end in ".-" for n, i in self._beginning_with(name + end) if not n.endswith(_NO_LOG)}
+        found = {
+            n: i
+            for end in ".-"
+            for n, i in self._beginning_with(name + end)
+            if not n.endswith(_NO_LOG) or _BACKUP.fullmatch(n.removeprefix(name))
+        }
         if dated is not None:
             found |= {n: i for end in ".-" for n, i in self._beginning_with(stem + end) if dated.fullmatch(n)}
         if name == _CURRENT:

@@ -75,6 +75,23 @@ def test_rotated_as_multilog_does_before_it_was_seen(tmp_path: Path, *, known: b
     assert node.stats.dropped == {}
 
 
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize(
+    "name", ["job.log.old.169000000{}", "job.log.~{}~", "job.log.{}", "job-{}.log", "job.log-2026080{}"]
+)
+def test_rotated_to_names_of_many_kinds_before_it_was_seen(node: Node, log: Path, name: str, *, known: bool) -> None:
+    if known:
+        write(log, lines(0))
+        node.rescan().commit()
+    node.close()
+    for number in range(1, 4):
+        write(log, lines(number))
+        log.rename(log.with_name(name.format(number)))
+    write(log, lines(4))
+    assert node.crash().settle().seen == [0, 1, 2, 3, 4][not known :]
+    assert node.stats.dropped == {}
+
+
 def test_a_thousand_new_logs_in_a_folder_that_never_rests_cost_one_look_at_it(
     node: Node, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
