@@ -279,7 +279,7 @@ class Finder:
         Where it had no log, other programs' files may have names that begin alike, and only a number or a date tells of
         rotation. `log` is, or has been, called `path`. What its folder held at some time since `listed` tells all.
         """
-        since = self._register.since if modified is None else modified
+        since = self._register.time_after(self._register.since if modified is None else modified)
         try:
             self._look_at(path, now)
             folder, name = os.path.split(path)

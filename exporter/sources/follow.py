@@ -240,7 +240,8 @@ class Follower:
         elif missed >= MISSING_SECONDS or (position.file == NOWHERE and not position.mark.length):
             self._lose(log)
         else:
-            search = Search(position.mark, rotation.packed(position.mark, siblings, position.modified, self._access))
+            since = self._register.time_after(position.modified)
+            search = Search(position.mark, rotation.packed(position.mark, siblings, since, self._access))
             log.search = None if search.over else search
             log.rest_until = now + missed
 

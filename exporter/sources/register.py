@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from exporter.core.model import Job
 from exporter.sources import rotation
+from exporter.sources.clock import SetBack
 from exporter.sources.identity import NOWHERE, Inode
 from exporter.sources.tail import Log, Position
 
@@ -61,6 +62,7 @@ class Register:
         self._indexes: tuple[Index, Index] | None = None  # in this poll, if somebody has asked
         self._kin: dict[str, list[Log]] | None = None  # by what their names may have been before rotation; as well
         self._numbers: dict[str, int] = {}
+        self._set_back: SetBack | None = None
         self._changed: set[str] = set()
         self._told: set[str] = set()
         self.first = self._prefix + _FIRST in stored
@@ -91,8 +93,15 @@ class Register:
 
         Who forgets a log forgets that up to its time.
         """
-        self._know_since(self.since or int(now * 1e9))
+        now_ns = int(now * 1e9)
+        self._set_back = self._set_back or SetBack(now_ns)
+        self._set_back.look(now_ns)
+        self._know_since(self.since or now_ns)
         self._indexes = self._kin = None
+
+    def time_after(self, stamp: int) -> int:
+        """The earliest time of files that were written after one with that time."""
+        return self._set_back.since(stamp) if self._set_back else stamp
 
     def _know_since(self, since: int) -> None:
         if since != self.since:

@@ -55,6 +55,36 @@ def test_rotated_before_its_path_was_ever_seen(node: Node, log: Path, banner: by
     assert node.stats.dropped == {}
 
 
+@pytest.mark.parametrize("down", [False, True])
+@pytest.mark.parametrize("pack", [False, True])
+def test_rotated_after_the_clock_was_set_back(node: Node, log: Path, *, pack: bool, down: bool) -> None:
+    write(log, BANNER + lines(0))
+    node.rescan().commit()
+    an_hour_ago = time.time() - 3600.0
+    node.now -= 3600.0
+    if down:
+        node.crash()
+    else:
+        node.poll()
+    for number in (1, 2):
+        write(log, BANNER + lines(number))
+        rotate(log, pack=pack)
+        os.utime(f"{log}.1.gz" if pack else f"{log}.1", (an_hour_ago, an_hour_ago))
+    write(log, BANNER + lines(3))
+    assert node.settle().seen == [0, 1, 2, 3]
+
+
+def test_compressed_with_lines_that_were_written_after_the_clock_was_set_back(node: Node, log: Path) -> None:
+    write(log, BANNER + lines(0))
+    node.rescan().commit()
+    write(log, lines(1))
+    rotate(log, pack=True)
+    an_hour_ago = time.time() - 3600.0
+    os.utime(f"{log}.1.gz", (an_hour_ago, an_hour_ago))
+    node.now -= 3600.0
+    assert node.crash().settle().seen == [0, 1]
+
+
 @pytest.mark.parametrize("known", [False, True])
 def test_rotated_as_multilog_does_before_it_was_seen(tmp_path: Path, *, known: bool) -> None:
     """svlogd and s6-log do the same."""
