@@ -166,7 +166,7 @@ class Access:
         try:
             block = log.reader.read(max(position.offset + count, mark.length) - start, start)
             same = mark.holds(block[mark.window - start : mark.length - start])
-            gone_back = not same and not is_copied(log) and log.go_back()
+            gone_back = not same and not is_copied(log) and (log.go_back() or log.fall_back())
         except OSError as error:
             self.cannot(log, error, now)
             raise

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from exporter.core.model import Job, LogFormat
 from exporter.sources.clock import may_stay
-from exporter.sources.identity import NOWHERE, TAIL_BYTES, Fingerprint, Inode
+from exporter.sources.identity import HEAD_BYTES, NOWHERE, TAIL_BYTES, Fingerprint, Inode
 from exporter.sources.opening import Reader
 from exporter.sources.unpacked import Search
 
@@ -275,6 +275,23 @@ class Log:
             return False
         self.position = replace(position, offset=offset, line=position.line - kept.count(b"\n", stay), mark=mark)
         self.kept, self.looked_to, self.changed, self.quiet_at = kept[:stay], offset, True, -1
+        return True
+
+    def fall_back(self) -> bool:
+        """Go on at the end of a file that is an earlier state of itself: a loss of power or a restore took back what was
+        written last. All that is there has been consumed. Nobody truncates a file without giving it a later time.
+
+        How many lines it has is not known; the number goes on. False if it is not so, or too short to tell.
+        """
+        position = self.position
+        older = HEAD_BYTES <= self.size < position.offset and self.modified <= position.modified
+        if not older or self.reader is None or not position.mark.begins_like(self.reader.read):
+            return False
+        mark = Fingerprint.taken(self.reader.read, self.size)
+        if mark.length < self.size:
+            return False
+        self.position = replace(position, offset=mark.length, mark=mark)
+        self.kept, self.looked_to, self.changed, self.quiet_at = b"", mark.length, True, -1
         return True
 
     def is_hole_now(self, block: bytes, start: int) -> bool:

@@ -119,6 +119,28 @@ def test_after_a_reboot_the_device_has_another_number(node: Node, log: Path) -> 
     assert node.settle().seen == [1, 2]
 
 
+@pytest.mark.parametrize("kept", [len(lines(*range(1, 101))), len(lines(*range(1, 101))) + 7])
+def test_a_loss_of_power_takes_back_what_was_counted(node: Node, log: Path, kept: int) -> None:
+    write(log, lines(*range(1, 101)))
+    on_disk = log.stat()
+    node.rescan()
+    write(log, lines(*range(101, 201)))
+    node.poll().restart()
+    os.truncate(log, kept)
+    os.utime(log, ns=(on_disk.st_atime_ns, on_disk.st_mtime_ns))
+    node.settle()
+    write(log, b"\n" + lines(201))
+    assert node.settle().seen == list(range(1, 202))
+    assert node.stats.truncations == 0
+
+
+def test_a_log_that_is_written_anew_is_no_loss_of_power(node: Node, log: Path) -> None:
+    write(log, b"banner\n" * 200 + lines(1, 2))
+    node.rescan().restart()
+    log.write_bytes(b"banner\n" * 200 + lines(3))
+    assert node.settle().seen == [1, 2, 3]
+
+
 # -- lines
 
 
