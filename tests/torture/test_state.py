@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -9,7 +10,7 @@ import shutil
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -163,4 +164,64 @@ def test_power_fails_amid_a_commit(torture: Torture, tail: str) -> None:
             file.write(bytes(100))
         torture.write(log, 10)
         torture.start().all_counted()
+    torture.exact()
+
+
+class Disk:
+    """An ext4 of its own, whose power can fail: what was not synced is gone (EXT4_IOC_SHUTDOWN without a flush)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "disk"
+        self._image = folder / "image"
+        self.folder.mkdir()
+        with self._image.open("wb") as image:
+            image.truncate(64 << 20)
+        subprocess.run(["mkfs.ext4", "-q", self._image], check=True)
+        self.mount()
+
+    def mount(self) -> None:
+        subprocess.run(["mount", "-o", "loop", self._image, self.folder], check=True, capture_output=True)
+
+    def fail(self) -> None:
+        folder = os.open(self.folder, os.O_RDONLY)
+        fcntl.ioctl(folder, 0x8004587D, (2).to_bytes(4, "little"))
+        os.close(folder)
+
+    def unmount(self, *how: str) -> None:
+        subprocess.run(["umount", *how, self.folder], check=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    try:
+        one = Disk(tmp_path)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no file system of one's own: {error}")
+    yield one
+    one.unmount("--lazy")
+
+
+@needs_root
+def test_power_fails_under_the_disk(make_node: Callable[..., Node], tmp_path: Path, disk: Disk) -> None:
+    """What was shown stays; what is left of the log counts once, and so does what is written after that."""
+    (tmp_path / "state").symlink_to(disk.folder / "state")
+    for name in ("state", "jobs"):
+        (disk.folder / name).mkdir()
+    torture = Torture(make_node([{"kind": "files", "paths": [f"{disk.folder}/jobs/*.log"]}]))
+    torture.logs = disk.folder / "jobs"
+    torture.start()
+    log = torture.logs / "job.log"
+    for _ in range(2):
+        with torture.write(log, 60).open("rb") as synced:
+            os.fsync(synced.fileno())
+        size = log.stat().st_size
+        torture.write(log, 40)
+        torture.all_counted()
+        disk.fail()
+        torture.node.kill()
+        disk.unmount()
+        disk.mount()
+        assert log.stat().st_size == size, "the disk lost nothing"
+        torture.start()
+        assert torture.counted() == torture.written
     torture.exact()
