@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from exporter.cli import options as flags
-
-if TYPE_CHECKING:
-    import ssl
 
 
 class Unusable(Exception):
@@ -32,6 +28,7 @@ def ask(url: str, options: argparse.Namespace, *, timeout: float, most: int) -> 
     """Up to `most` bytes of the answer. Raises Unusable; HTTPError, OSError for what came of asking."""
     import urllib.request
 
+    from exporter.client_tls import client_context
     from exporter.redirects import NoRedirects
 
     if not url.startswith(("http://", "https://")):
@@ -41,8 +38,11 @@ def ask(url: str, options: argparse.Namespace, *, timeout: float, most: int) -> 
         no_proxy = urllib.request.ProxyHandler({})  # a job's is not for us
         handlers: list[urllib.request.BaseHandler] = [no_proxy, NoRedirects()]
         if url.startswith("https://"):
-            handlers.append(urllib.request.HTTPSHandler(context=_tls(options)))
-    except (OSError, ValueError) as error:
+            context = client_context(options.ca_file, options.cert_file, options.key_file)
+            handlers.append(urllib.request.HTTPSHandler(context=context))
+    except OSError as error:
+        raise Unusable(f"{error.filename}: {error.strerror}") from error
+    except ValueError as error:
         raise Unusable(str(error)) from error
     with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as answer:
         return bytes(answer.read(most))
@@ -55,12 +55,3 @@ def _headers(options: argparse.Namespace) -> dict[str, str]:
         return {}
     password = Path(options.password_file).read_text(encoding="utf-8").strip() if options.password_file else ""
     return {"Authorization": "Basic " + base64.b64encode(f"{options.user}:{password}".encode()).decode()}
-
-
-def _tls(options: argparse.Namespace) -> ssl.SSLContext:
-    import ssl
-
-    context = ssl.create_default_context(cafile=options.ca_file)
-    if options.cert_file:
-        context.load_cert_chain(options.cert_file, options.key_file)
-    return context

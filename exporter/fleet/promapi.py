@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from exporter.client_tls import client_context
 from exporter.redirects import NoRedirects
 
 TIMEOUT_SECONDS = 120.0  # Prometheus' own --query.timeout
@@ -87,9 +88,7 @@ def connect(
         headers["Authorization"] = f"Bearer {token}"
     if tenant is not None:
         headers["X-Scope-OrgID"] = tenant
-    context = ssl.create_default_context(cafile=ca_file) if scheme == "https" else None
-    if context is not None and certificate is not None:
-        context.load_cert_chain(*certificate)
+    context = client_context(ca_file, *(certificate or (None, None))) if scheme == "https" else None
     return Api(url, headers, context)
 
 
