@@ -38,6 +38,6 @@ def test_sound_files(site: Path) -> None:
     ],
 )
 def test_the_file_that_is_wrong_is_named(site: Path, names: tuple[str, ...], wrong: str) -> None:
-    with pytest.raises(OSError) as error:
+    with pytest.raises(OSError, match=wrong) as error:
         client_context(*(str(site / name) for name in names))
     assert (error.value.filename, bool(error.value.strerror)) == (str(site / wrong), True)
