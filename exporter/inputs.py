@@ -41,6 +41,9 @@ def build(
                 sources.append(KmsgSource(item.mode, item.path, stored.get(space_of(name), {})))
             case JournaldConfig():
                 sources.append(JournaldSource(item.units, stored.get(space_of("journald"), {})))
+    files = [source for source in sources if isinstance(source, FilesSource)]
+    for source in files:
+        source.share_with(files)
     return sources
 
 

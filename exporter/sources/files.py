@@ -96,6 +96,10 @@ class FilesSource:
         if first_start and settings.start == "end":
             self._register.begin_first()
 
+    def share_with(self, others: Iterable[FilesSource]) -> None:
+        """A log that moves to the folders of another source goes on there."""
+        self._finder.others = [other._finder for other in others if other is not self]
+
     @property
     def watch_mode(self) -> str:
         """How changes are noticed: `inotify`, `poll`, or `mixed` where only some folders can be watched."""
@@ -260,7 +264,7 @@ class FilesSource:
         try:
             while turns and budget > 0:
                 what, log, end = turns.popleft()
-                chunk = self._chunk(log, end, time, now)
+                chunk = self._chunk(log, end, time, now) if self._register.knows(log) else None
                 if chunk is not None:
                     self._active[log] = self._active.pop(log)
                     self._backfilled = time if what == "backfill" else self._backfilled

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import stat
+from dataclasses import replace
 
 from exporter.sources import rotation
 from exporter.sources.access import Access
@@ -43,6 +44,7 @@ class Finder:
         line_bytes: int,
     ) -> None:
         self.skipping = False  # whether files that are found now were there before us
+        self.others: list[Finder] = []  # those of other sources, whose logs may move to this one's folders
         self._register = register
         self._globs = globs
         self._follower = follower
@@ -170,7 +172,7 @@ class Finder:
             if self._follower.owner_of(file, now) is not None or self._copies.wait_for(inode):
                 file.close()
                 return
-            if self._known(path, path, file, now):
+            if self._known(path, path, file, now) or self._is_anothers(path, path, file, now):
                 return
             if self.skipping:
                 self._start(path, path, file, None, now)
@@ -236,6 +238,34 @@ class Finder:
                 self._take(register.revive(origin, position, now), path, file, where, now)
                 return True
         return False
+
+    def _is_anothers(self, base: str, path: str, file: OpenFile, now: float) -> bool:
+        """Whether another source has a file's log. If it was moved out of that one's folders, it goes on in this one."""
+        for other in self.others:
+            log = other.log_of(file)
+            if log is None:
+                continue
+            if self._globs.match(path) and not other.leads_to(log):
+                position = replace(log.position, called=())
+                log.close()
+                other._register.drop(log)
+                late = self._register.new(base, position, now)
+                late.judged = position.offset > 0
+                self._take(late, path, file, Whereabouts.of(file), now)
+            else:
+                file.close()
+            return True
+        return False
+
+    def log_of(self, file: OpenFile) -> Log | None:
+        """The log of this source that a file is, if any."""
+        log = self._register.by_file.get(inode_of(file.status()))
+        return log if log is not None and self._follower.has(log, file) else None
+
+    def leads_to(self, log: Log) -> bool:
+        """Whether a path of this source's globs leads to a log still."""
+        paths = {log.position.path, *log.position.called, *log.names}
+        return any(self._globs.match(path) and self._access.file_at(path) == log.position.file for path in paths)
 
     def _is_quiet(self, origin: str, position: Position, now: float) -> bool:
         """Whether the file of a log that is done with is there, and nothing was added to it. What was added is read."""
@@ -316,7 +346,7 @@ class Finder:
             if owner is not None:
                 file.close()
                 return
-            if self._known(base, path, file, now):
+            if self._known(base, path, file, now) or self._is_anothers(base, path, file, now):
                 return
             inode = inode_of(file.status())
             if self._copies.wait_for(inode):

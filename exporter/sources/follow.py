@@ -119,13 +119,13 @@ class Follower:
         """The log whose file this is. A log that only has its inode's number, from before, loses that."""
         inode = inode_of(file.status())
         while (log := self._register.by_file.get(inode)) is not None:
-            if self._has(log, file):
+            if self.has(log, file):
                 break
             self._part(log, now)
             self._register.give_back(inode)
         return log
 
-    def _has(self, log: Log, file: OpenFile) -> bool:
+    def has(self, log: Log, file: OpenFile) -> bool:
         """Whether a file with the inode's number of a log is the log's."""
         return isinstance(log.reader, OpenFile) or self._access.is_file_of(file, log.position)
 
@@ -321,7 +321,7 @@ class Follower:
     def _is_anothers(self, file: OpenFile, log: Log) -> bool:
         """Whether a log other than this one has a file."""
         other = self._register.by_file.get(inode_of(file.status()))
-        return other is not None and other is not log and self._has(other, file)
+        return other is not None and other is not log and self.has(other, file)
 
     def _is_all_in(self, log: Log, copy: OpenFile) -> bool:
         """Whether a log's file is gone, and whatever it held, as far as we can still see, is in a copy of it."""
