@@ -96,9 +96,9 @@ class FilesSource:
         if first_start and settings.start == "end":
             self._register.begin_first()
 
-    def share_with(self, others: Iterable[FilesSource]) -> None:
+    def share_with(self, sources: Iterable[FilesSource]) -> None:
         """A log that moves to the folders of another source goes on there."""
-        self._finder.others = [other._finder for other in others if other is not self]
+        self._finder.others = [source._finder for source in sources if source is not self]
 
     @property
     def watch_mode(self) -> str:

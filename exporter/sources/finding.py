@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from exporter.sources import rotation
 from exporter.sources.access import Access
+from exporter.sources.archives import Archives
 from exporter.sources.carriers import format_of
 from exporter.sources.clock import TICK_NS
 from exporter.sources.copies import Copies, Suspect
@@ -24,9 +25,7 @@ from exporter.sources.opening import KINDS, OpenFile, Whereabouts, closed_on_err
 from exporter.sources.register import Register
 from exporter.sources.skipping import line_at, start_of_last_line
 from exporter.sources.tail import Log, Position
-from exporter.sources.unpacked import Unpacked
 
-MAX_PACKED = 1024
 MAX_BINARIES = 10_000  # beyond that, some are opened again in every walk
 MAX_FILES = 50_000  # 250 MB; a job that writes a million files named *.log must not take the node's memory
 
@@ -50,7 +49,7 @@ class Finder:
         self._follower = follower
         self._access = access
         self._line_bytes = line_bytes
-        self._packed: dict[tuple[Inode, int], None] = {}  # compressed files that were taken, and their times
+        self._archives = Archives(register, globs, follower, access)
         self._copies = Copies(register, follower, access)
         self._binaries: dict[str, tuple[Inode, int]] = {}
 
@@ -115,8 +114,7 @@ class Finder:
 
     def refuse_binary(self, log: Log) -> None:
         """A log's first bytes are no text."""
-        log.drop_reader()
-        self._register.drop(log)
+        self.give_up(log)
         self._refuse_binary(log.position.path, log.position.file, log.size)
 
     def close(self) -> None:
@@ -247,8 +245,7 @@ class Finder:
                 continue
             if self._globs.match(path) and not other.leads_to(log):
                 position = replace(log.position, called=())
-                log.close()
-                other._register.drop(log)
+                other.give_up(log)
                 late = self._register.new(base, position, now)
                 late.judged = position.offset > 0
                 self._take(late, path, file, Whereabouts.of(file), now)
@@ -267,11 +264,16 @@ class Finder:
         paths = {log.position.path, *log.position.called, *log.names}
         return any(self._globs.match(path) and self._access.file_at(path) == log.position.file for path in paths)
 
+    def give_up(self, log: Log) -> None:
+        """A log goes on in another source."""
+        log.close()
+        self._register.drop(log)
+
     def _is_quiet(self, origin: str, position: Position, now: float) -> bool:
         """Whether the file of a log that is done with is there, and nothing was added to it. What was added is read."""
         place = position.place or position.path
         if self._access.file_at(place) != position.file:
-            names = self._follower.folder(os.path.dirname(place)).with_inode(position.inode)
+            names = self._follower.folders.at(os.path.dirname(place)).with_inode(position.inode)
             place = next((name for name in names if self._access.file_at(name) == position.file), "")
         if not place or position.file in self._register.by_file:
             return False
@@ -313,17 +315,17 @@ class Finder:
         try:
             self._look_at(path, now)
             folder, name = os.path.split(path)
-            siblings = self._follower.folder(folder, listed).siblings(name)
+            siblings = self._follower.folders.at(folder, listed).siblings(name)
             for sibling, status in reversed(rotation.newest_first(siblings, self._access)):
                 ours = sibling.endswith(".gz") or not self._globs.match(sibling)  # else the walks find it
                 ours = ours and (modified is not None or self._is_rotated(sibling, path))
                 if ours and status.st_mtime_ns >= since and stat.S_ISREG(status.st_mode):
                     if sibling.endswith(rotation.COMPRESSED):
-                        self._take_packed(path, sibling, now, log)
+                        self._archives.take(path, sibling, now, log)
                     else:
                         self._take_sibling(path, sibling, now)
             alone = modified is None and not siblings
-            rested = alone or self._follower.folder(folder).siblings(name) == siblings
+            rested = alone or self._follower.folders.at(folder).siblings(name) == siblings
         except OSError:
             if log is not None:
                 self._follower.look_again(path, log, modified)
@@ -353,64 +355,6 @@ class Finder:
                 file.close()
             elif not self._copies.suspect(base, path, file, self._beside(base), now):
                 self._start(base, path, file, self._follower.short_copies.get(inode, 0), now)
-
-    def _take_packed(self, base: str, path: str, now: float, log: Log | None) -> None:
-        """A sibling was compressed: before it was seen, or after it was read."""
-        if not path.endswith(".gz"):
-            self._access.refusals.note(path, "rotated_compressed")
-            return
-        if self._access.file_at(path.removesuffix(".gz")) is not None:
-            return  # compressing it has not ended, and may never end; it is read as it is
-        file = self._access.try_open(path)
-        if file is None:
-            return
-        unpacked = Unpacked(file)
-        with closed_on_error(unpacked):
-            taken = self._is_taken(base, unpacked, log)
-            origin = None if taken else self._begun_as(base, unpacked)
-        if taken:
-            unpacked.close()
-            return
-        inode, modified = inode_of(unpacked.status), unpacked.status.st_mtime_ns
-        self._packed[inode, modified] = None
-        if len(self._packed) > MAX_PACKED:
-            del self._packed[next(iter(self._packed))]
-        if origin is None:
-            late = self._register.new(base, Position(path=path, modified=modified), now)
-        else:
-            late = self._register.revive(origin, self._register.done_position(origin), now)
-            self._register.place(late, late.lose_file)
-        late.reader, late.left = unpacked, now
-
-    def _is_taken(self, base: str, unpacked: Unpacked, log: Log | None) -> bool:
-        """Whether what was compressed is what a log of a path has in another form, or was read to its end."""
-        inode = inode_of(unpacked.status)
-        if (inode, unpacked.status.st_mtime_ns) in self._packed:
-            return True
-        kin = self._register.kin_of(base) if self._globs.match(unpacked.path.removesuffix(".gz")) else ()
-        for other in {*self._register.logs_of(base), *kin, *([log] if log is not None else [])}:
-            reader, mark = other.reader, other.position.mark
-            if isinstance(reader, OpenFile):
-                taken = rotation.is_packed_copy(unpacked, reader)
-            elif isinstance(reader, Unpacked):
-                taken = inode_of(reader.status) == inode
-            elif taken := rotation.same_head(unpacked, mark):  # it is looked for, and perhaps found here
-                self._follower.look_again(base, other, other.position.modified)
-            if taken:
-                return True
-        marks = [self._register.done_position(origin).mark for origin in self._register.done_of(base)]
-        folder = os.path.dirname(base)  # in which it may have been read under another name, and moved on since
-        marks += [at.mark for at in self._register.read_to(unpacked.trailer()[1]) if os.path.dirname(at.path) == folder]
-        return any(rotation.is_packed_whole(unpacked, mark) for mark in marks)
-
-    def _begun_as(self, base: str, unpacked: Unpacked) -> str | None:
-        """The log of a path that was done with too early: more of it is here."""
-        for origin in self._register.done_of(base):
-            mark = self._register.done_position(origin).mark
-            alike = mark.length <= rotation.COMPARED_BYTES and rotation.same_head(unpacked, mark)
-            if alike and mark.found_in(unpacked.read):
-                return origin
-        return None
 
     def _beside(self, path: str) -> list[Log]:
         """The log that a path leads to, and those that have left it and may be on their way into a copy."""

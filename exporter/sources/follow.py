@@ -9,21 +9,20 @@ Raises OSError where a disk or a server gives no answer. Then nothing was conclu
 from __future__ import annotations
 
 import errno
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 from exporter.sources import rotation
 from exporter.sources.access import GONE, Access, OtherBytes
 from exporter.sources.base import SourceStats
 from exporter.sources.discovery import Globs
+from exporter.sources.folders import Folders
 from exporter.sources.identity import HEAD_BYTES, NOWHERE, Inode, inode_of
 from exporter.sources.opening import OpenFile, Whereabouts, closed_on_error
 from exporter.sources.register import Register
-from exporter.sources.rotation import Folder, Siblings
+from exporter.sources.rotation import Siblings
 from exporter.sources.tail import Log
 from exporter.sources.unpacked import Search
 
@@ -52,15 +51,13 @@ class Follower:
         self._register = register
         self._globs = globs
         self._access = access
+        self.folders = Folders(access)
         self._stats = stats
-        self._folders: dict[str, Folder] = {}
-        self._near: dict[str, list[str]] = {}
         self._steps = SEARCH_STEPS
 
     def begin(self) -> None:
         """A poll begins."""
-        self._folders.clear()
-        self._near.clear()
+        self.folders.begin()
         self._steps = SEARCH_STEPS
 
     # -- looking
@@ -233,7 +230,7 @@ class Follower:
         assert log.left is not None
         position, missed = log.position, now - log.left
         found = self._find_by_inode(log, now, far=not missed)
-        siblings = [] if found else rotation.newest_first(self._siblings_of(log), self._access)
+        siblings = [] if found else rotation.newest_first(self.folders.siblings_of(log), self._access)
         if found or self._find_by_content(log, siblings, now):
             if missed:
                 self.vacate(log.base, log)  # what came to its path meanwhile was not to be seen either
@@ -247,9 +244,9 @@ class Follower:
 
     def _find_by_inode(self, log: Log, now: float, *, far: bool) -> bool:
         inode = log.position.inode
-        paths = self.folder_of(log).with_inode(inode)
+        paths = self.folders.of(log).with_inode(inode)
         if far and not paths and log.position.file != NOWHERE:
-            moved = [path for folder in self._near_to(log) for path in self.folder(folder).with_inode(inode)]
+            moved = [path for folder in self.folders.near_to(log) for path in self.folders.at(folder).with_inode(inode)]
             paths = [path for path in moved if not self._globs.excludes(path)]  # else it may be another source's
         for path in sorted(paths, key=self._globs.match, reverse=True):
             file = self._same_file(log, path)
@@ -326,7 +323,7 @@ class Follower:
     def _is_all_in(self, log: Log, copy: OpenFile) -> bool:
         """Whether a log's file is gone, and whatever it held, as far as we can still see, is in a copy of it."""
         reader = log.reader
-        for path in self.folder_of(log).with_inode(log.position.inode):
+        for path in self.folders.of(log).with_inode(log.position.inode):
             found = self._same_file(log, path)
             if found is not None:
                 found.close()
@@ -370,45 +367,14 @@ class Follower:
 
     # -- files
 
-    def folder_of(self, log: Log) -> Folder:
-        return self.folder(os.path.dirname(log.position.place or log.position.path))
-
-    def _near_to(self, log: Log) -> list[str]:
-        """The folders to which a log's may have been moved while nobody had it open: in its folder, and beside that."""
-        folder = os.path.dirname(log.position.place or log.position.path)
-        for path in (folder, os.path.dirname(folder)):
-            if path not in self._near:
-                self._near[path] = self._access.tells(path, partial(rotation.folders_in, path), [])
-        return [*self._near[folder], *self._near[os.path.dirname(folder)]]
-
-    def folder(self, path: str, since: float = math.inf) -> Folder:
-        """What stands in a folder now, or stood there at some time `since` (of the monotonic clock).
-
-        Read again only if that is not known: logrotate moves a thousand logs at once, and a thousand ranks make theirs.
-        """
-        known = self._folders.get(path)
-        if known is None or not (known.begun >= since or known.is_current()):
-            known = self._access.tells(path, lambda: Folder(path), None) or Folder(path, listings=0)
-            self._folders[path] = known
-        return known
-
-    def _siblings_of(self, log: Log) -> list[str]:
-        known = (log.base, log.position.path, log.position.place, *log.position.called)
-        names = {os.path.basename(path) for path in known if path}
-        folder = self.folder_of(log)
-        return list(dict.fromkeys(path for name in sorted(names) for path in folder.siblings(name)))
-
     def _is_copied(self, log: Log) -> bool:
         """Whether a file beside a log's holds what was read of it."""
-        siblings = rotation.newest_first(self._siblings_of(log), self._access)
-        copy = (
-            next(rotation.copies_of(log.position.mark, siblings, self._access), None)
-            if log.position.mark.length
-            else None
-        )
-        if copy is not None:
-            copy[1].close()
-        return copy is not None
+        mark = log.position.mark
+        siblings = rotation.newest_first(self.folders.siblings_of(log), self._access) if mark.length else []
+        for _, copy in rotation.copies_of(mark, siblings, self._access):
+            copy.close()
+            return True
+        return False
 
     def _same_file(self, log: Log, path: str) -> OpenFile | None:
         """A path's file, open, if it is a log's file, by its inode and by what was read of it."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.sources import follow, rotation
+from exporter.sources import folders, rotation
 from tests.tailing import Node, copytruncate, lines, write
 
 BANNER = b"launcher: an option is at its default value\n" * 60
@@ -140,7 +140,7 @@ def test_a_thousand_new_logs_in_a_folder_that_never_rests_cost_one_look_at_it(
         def is_current(self) -> bool:
             return False
 
-    monkeypatch.setattr(follow, "Folder", Restless)
+    monkeypatch.setattr(folders, "Folder", Restless)
     assert sorted(node.settle().seen) == [0, 1, *range(100, 1100)]
     assert len(looks) < 10
 
