@@ -142,7 +142,7 @@ def test_no_daemon_is_unknown_and_said_so_in_two_seconds_at_most() -> None:
     [
         ("--since=yesterday", "command line:1:1: --since: 'yesterday' is no time; write 2026-06-01T00:00:00Z or Unix seconds"),
         ("--url=ftp://node", "--url: 'ftp://node' is no http:// or https:// address"),
-        ("--ca-file=/nowhere.pem", "[Errno 2] No such file or directory"),
+        ("--ca-file=/nowhere.pem", "/nowhere.pem: No such file or directory"),
     ],
 )  # fmt: skip
 def test_a_wrong_flag_is_no_problem_of_the_node(argument: str, why: str) -> None:
