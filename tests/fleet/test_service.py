@@ -176,7 +176,7 @@ def test_while_a_refresh_works_or_hangs_everything_is_answered(fleet: Callable[.
     refresh = service.child()
     os.kill(refresh, signal.SIGSTOP)
 
-    assert service.metric("refresh_running") == 1
+    service.reaches("refresh_running", 1)
     assert service.ask("/-/healthy")[0] == 200
     assert service.ask("/-/ready")[0] == 503
     assert service.ask("/")[0] == 200
