@@ -228,9 +228,8 @@ def _belongs(pid: int, folder: Path) -> bool:
     try:
         if f"SLURM_CONF={folder}/".encode() in Path(f"/proc/{pid}/environ").read_bytes():
             return True
-        return any(
-            os.readlink(descriptor.path).startswith(f"{folder}/") for descriptor in os.scandir(f"/proc/{pid}/fd")
-        )
+        with os.scandir(f"/proc/{pid}/fd") as descriptors:
+            return any(os.readlink(descriptor.path).startswith(f"{folder}/") for descriptor in descriptors)
     except OSError:  # it has ended
         return False
 
