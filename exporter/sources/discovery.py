@@ -45,9 +45,8 @@ class Globs:
         self.roots = tuple(root for root, _ in globs)
         self._parts = tuple(parts for _, parts in globs)
         self._excluded_paths = _any_of(exclude)
-        self._excluded_names = _any_of(
-            glob for glob in exclude if not glob.startswith("*")
-        )  # it stands for folders too
+        # A `*` in front stands for folders, too: who begins with it need not be tried on the name as well.
+        self._excluded_names = _any_of(glob for glob in exclude if not glob.startswith("*"))
         self._earlier = tuple(earlier)
         self._last: dict[frozenset[_State], re.Pattern[str]] = {}  # what names logs have in a folder with these states
 

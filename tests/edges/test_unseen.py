@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,17 @@ def test_compressed_with_lines_that_were_written_after_the_clock_was_set_back(no
     assert node.crash().settle().seen == [0, 1]
 
 
+def rotations_unseen(node: Node, log: Path, *, known: bool) -> Iterator[int]:
+    """Three logs of a path, each to be moved on before the next, while the node is down; it may have seen one before."""
+    if known:
+        write(log, lines(0))
+        node.rescan().commit()
+    node.close()
+    for number in range(1, 4):
+        write(log, lines(number))
+        yield number
+
+
 @pytest.mark.parametrize("known", [False, True])
 def test_rotated_as_multilog_does_before_it_was_seen(tmp_path: Path, *, known: bool) -> None:
     """svlogd and s6-log do the same."""
@@ -92,12 +104,7 @@ def test_rotated_as_multilog_does_before_it_was_seen(tmp_path: Path, *, known: b
     node = Node(log)
     node.now = time.time() - 60.0
     node.rescan().commit()
-    if known:
-        write(log, lines(0))
-        node.rescan().commit()
-    node.close()
-    for number in range(1, 4):
-        write(log, lines(number))
+    for number in rotations_unseen(node, log, known=known):
         log.rename(tmp_path / f"@4000000069{number:014x}.s")
     write(log, lines(4))
     write(tmp_path / "@me", lines(5))
@@ -110,12 +117,7 @@ def test_rotated_as_multilog_does_before_it_was_seen(tmp_path: Path, *, known: b
     "name", ["job.log.old.169000000{}", "job.log.~{}~", "job.log.{}", "job-{}.log", "job.log-2026080{}"]
 )
 def test_rotated_to_names_of_many_kinds_before_it_was_seen(node: Node, log: Path, name: str, *, known: bool) -> None:
-    if known:
-        write(log, lines(0))
-        node.rescan().commit()
-    node.close()
-    for number in range(1, 4):
-        write(log, lines(number))
+    for number in rotations_unseen(node, log, known=known):
         log.rename(log.with_name(name.format(number)))
     write(log, lines(4))
     assert node.crash().settle().seen == [0, 1, 2, 3, 4][not known :]
