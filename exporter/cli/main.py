@@ -85,7 +85,7 @@ def _said(error: OSError | StateUnusable) -> str:
     name = getattr(error, "filename", None)
     if isinstance(error, OSError) and isinstance(name, str | os.PathLike) and error.strerror:
         return printable(f"{os.fspath(name)}: {error.strerror}")
-    return str(error)
+    return printable(str(error))
 
 
 def _parser(command: str | None = None) -> argparse.ArgumentParser:

@@ -22,6 +22,9 @@ NODES_A_QUERY = (
 )
 SERIES_A_QUERY = 50_000  # facts of nodes in one answer: some 15 MB of JSON
 MAX_POINTS = 11_000  # of a series in one answer (Prometheus' limit)
+MAX_RISE = (
+    1000  # crashes between two scrapes of a node: more are a flood, one job here, or a number that somebody made up
+)
 
 
 def load(
@@ -107,6 +110,7 @@ def _facts(
         sizes = {
             s.labels["fact"]: int(s.samples[0][1])
             for s in api.at(f"count by (fact) (gpufault_node_fact{{{selector}}} == 1)", at)
+            if "fact" in s.labels
         }
         facts.update(sizes)
         offset = f"{round(at - edges[i - 1])}s" if i else None
@@ -142,7 +146,7 @@ def _difference(
         )
         for told, query in asked:
             for series in api.at(query, at):
-                if node in series.labels:
+                if {node, "fact"} <= series.labels.keys():
                     told.setdefault(series.labels[node], {})[series.labels["fact"]] = series.labels.get("value", "")
     return come, gone
 
@@ -204,7 +208,7 @@ def _rises(series: Series) -> Iterator[float]:
     comes after one is.
     """
     for (time, before), (_, after) in itertools.pairwise(series.samples):
-        yield from [time] * round(after - before if after >= before else after)
+        yield from [time] * min(round(after - before if after >= before else after), MAX_RISE)
 
 
 def _fact_rows(changes: Sequence[tuple[str, float, Mapping[str, str]]], number: Mapping[str, int]) -> FactRows:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from typing import Any
 
 from exporter.client_tls import client_context
+from exporter.core.records import writable
 from exporter.redirects import NoRedirects
 
 TIMEOUT_SECONDS = 120.0  # Prometheus' own --query.timeout
@@ -25,7 +28,7 @@ class NoAnswer(OSError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One series: its labels and its samples as (time, value)."""
+    """One series: its labels and its samples as (time, value), at least one, of finite numbers."""
 
     labels: Mapping[str, str]
     samples: list[tuple[float, float]]
@@ -65,12 +68,21 @@ class Api:
         except OSError as error:
             reason = getattr(error, "reason", error)
             raise NoAnswer(f"{self.url}: {getattr(reason, 'strerror', None) or reason}") from error
-        if not isinstance(data, dict) or data.get("status") != "success":
-            raise NoAnswer(f"{self.url}: no answer of a Prometheus API; the query was {form['query']}")
+        except HTTPException as error:
+            raise NoAnswer(f"{self.url}: no HTTP, or half an answer: {str(error) or repr(error)}") from error
+        try:
+            return self._result(data)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise NoAnswer(f"{self.url}: no answer of a Prometheus API; the query was {form['query']}") from error
+
+    def _result(self, data: Any) -> list[Series]:
+        """Raises whatever comes of what is no answer."""
+        if data["status"] != "success":
+            raise ValueError(data["status"])
         if data.get("isPartial"):  # VictoriaMetrics
             self.warnings["the answer is partial"] = None
         self.warnings.update(dict.fromkeys(str(each) for each in data.get("warnings") or ()))
-        return [_series(each) for each in data["data"]["result"]]
+        return [series for each in data["data"]["result"] if (series := _series(each)).samples]
 
 
 def connect(
@@ -93,8 +105,9 @@ def connect(
 
 
 def _series(data: Mapping[str, Any]) -> Series:
-    samples = data["values"] if "values" in data else [data["value"]]
-    return Series(labels=data["metric"], samples=[(float(time), float(value)) for time, value in samples])
+    samples = [(float(time), float(value)) for time, value in data.get("values") or [data["value"]]]
+    labels = {name: writable(value) for name, value in data["metric"].items()}
+    return Series(labels=labels, samples=[sample for sample in samples if math.isfinite(sum(sample))])
 
 
 def _reason(error: urllib.error.HTTPError) -> str:

@@ -21,7 +21,7 @@ import pytest
 from exporter.cli.main import main
 from exporter.fleet.correlate import correlate
 from exporter.fleet.founding import CASES
-from exporter.fleet.history import load
+from exporter.fleet.history import MAX_RISE, load
 from exporter.fleet.journals import write_openmetrics
 from exporter.fleet.promapi import NoAnswer, connect
 from exporter.fleet.simulate import Fleet, simulate
@@ -102,6 +102,11 @@ def test_a_selector_that_meets_nobody_is_no_all_clear(answering: Callable[..., t
         ("<html>log in</html>", 200, "no JSON, so no Prometheus API"),
         ('{"status": "error"}', 200, "no answer of a Prometheus API"),
         ("gone", 503, "503"),
+        ('{"status": "success"}', 200, "no answer of a Prometheus API"),
+        ('{"status": "success", "data": {"result": null}}', 200, "no answer of a Prometheus API"),
+        (success([{"metric": {"instance": 5}, "value": [1.0, "2"]}]), 200, "no answer of a Prometheus API"),
+        (success([{"metric": {"instance": "a"}, "value": [1.0]}]), 200, "no answer of a Prometheus API"),
+        (success([{"metric": {"instance": "a"}}]), 200, "no answer of a Prometheus API"),
     ],
 )
 def test_a_refusal_is_told_with_its_reason(
@@ -111,6 +116,38 @@ def test_a_refusal_is_told_with_its_reason(
 
     with pytest.raises(NoAnswer, match=told):
         connect(url).at("up", 5)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n{}"],
+    ids=["no HTTP", "half"],
+)
+def test_what_speaks_no_http_is_no_answer(said: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            with listening.accept()[0] as one:
+                one.sendall(said)
+                one.shutdown(socket.SHUT_WR)
+                while one.recv(65536):
+                    pass
+
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(NoAnswer, match="no HTTP, or half an answer"):
+            connect(f"http://127.0.0.1:{listening.getsockname()[1]}").at("up", 5)
+
+
+def test_what_one_node_makes_up_stops_the_reading_of_none(answering: Callable[..., tuple[str, Asked]]) -> None:
+    """Its /metrics may hold any number, and a fact without a name. This server answers everything to everything."""
+    rises = [[WEEK.start + 300 * n, value] for n, value in enumerate(("0", "1", "1e300", "NaN", "+Inf"))]
+    made_up = {"metric": {"instance": "a", "signature": "s"}, "value": [WEEK.end, "1"], "values": rises}
+    empty = {"metric": {"instance": "b", "signature": "s"}, "value": [WEEK.end, "NaN"]}
+    url, _ = answering(success([made_up, empty]))
+    observed = load(connect(url), WEEK).observed
+
+    assert observed.nodes == ("a",)
+    assert len(observed.incidents.time) == 1 + MAX_RISE
 
 
 def test_an_api_that_is_not_there_is_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
