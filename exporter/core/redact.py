@@ -10,7 +10,8 @@ import re
 
 HIDDEN = "[redacted]"
 
-_IS = r"\\?[\"']?\s{0,8}(?:=>|[=:])\s{0,8}"  # between a name and its value, in JSON within JSON too
+_IS = r"\\{0,3}[\"']?\s{0,8}(?:=>|[=:])\s{0,8}"  # between a name and its value, in JSON within JSON too
+_SET = r"(?:=[\"']?|\\{0,3}[\"']: ?\\{0,3}[\"'])"  # in a shell's environment, or in Python's and JSON's
 # What names of secrets hold: HF_TOKEN, client_secret, PGPASSWORD, x-api-key, AWS_SECRET_ACCESS_KEY, DB_PASS. Counts are
 # none: max_tokens=4096, "tokens": 12.5, tokens_per_second: 8
 _SECRET = (
@@ -37,8 +38,16 @@ _TOKENS = (
     r"pypi-[\w-]{16,300}",
     r"dckr_pat_[\w-]{16,64}",
     r"dapi[0-9a-f]{32}",  # Databricks
-    r"hvs\.[\w-]{16,300}",  # HashiCorp Vault
-    r"glsa_\w{16,64}",  # Grafana
+    r"hv[sbr]\.[\w-]{16,300}",  # HashiCorp Vault
+    r"gl(?:sa|c)_[\w=+/]{16,300}",  # Grafana
+    r"gsk_[A-Za-z0-9]{16,64}",  # Groq
+    r"xai-[A-Za-z0-9]{16,255}",  # xAI
+    r"pplx-[A-Za-z0-9]{16,64}",  # Perplexity
+    r"rpa_[A-Za-z0-9]{16,64}",  # RunPod
+    r"lsv2_[a-z]{2}_\w{16,64}",  # LangSmith
+    r"tskey-[\w-]{16,255}",  # Tailscale
+    r"do[opr]_v1_[0-9a-f]{16,64}",  # DigitalOcean
+    r"AGE-SECRET-KEY-1[0-9A-Z]{16,64}",
     r"SG\.[\w-]{16,32}\.[\w-]{16,64}",  # SendGrid
     r"[0-9]{8,10}:AA[\w-]{33}",  # Telegram
     r"eyJ[\w-]{8,4096}\.[\w-]{8,4096}(?:\.[\w-]{0,4096})?",  # JSON Web Token
@@ -58,25 +67,29 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(?i)\b((?:bearer|basic|token)\s{1,8})(?=[\w.~+/-]{0,4096}[0-9=])[\w.~+/=-]{16,4096}", rf"\1{HIDDEN}"),
         (r"(?i)((?<![a-z])(?:set-)?cookie:\s{0,8})[^\n\"']{1,4096}", rf"\1{HIDDEN}"),
         # NAME=value, "name": "value", --name value, whose name says that it is a secret; quotes may hold spaces
-        (rf"(?i)({_KEY}\\[\"'])[^\"'\\\n]{{1,4096}}", rf"\1{HIDDEN}"),
+        (rf"(?i)({_KEY}\\{{1,3}}[\"'])[^\"'\\\n]{{1,4096}}", rf"\1{HIDDEN}"),
         (rf"(?i)({_KEY}\")(?:[^\"\\\n]|\\.){{1,4096}}", rf"\1{HIDDEN}"),
         (rf"(?i)({_KEY}')(?:[^'\\\n]|\\.){{1,4096}}", rf"\1{HIDDEN}"),
-        (rf"(?i)({_KEY})(?!\s)[^\s\"',;&]{{3,4096}}", rf"\1{HIDDEN}"),
+        (rf"(?i)({_KEY})(?!\s|\\{{1,3}}[\"'])[^\s\"',;&]{{3,4096}}", rf"\1{HIDDEN}"),
         (rf"(?i)((?<![\w-])--?[\w-]{{0,64}}?{_SECRET}[\w-]{{0,32}}\s{{1,8}})[^\s-]\S{{1,4096}}", rf"\1{HIDDEN}"),
         (r"(\bsshpass\s{1,8}-p\s{0,8})\S{1,256}", rf"\1{HIDDEN}"),
         # curl -u ada:secret, but not docker run -u 1000:1000 or root:video or $UID:$GID
         (rf"((?<![\w-])(?:-u|--(?:proxy-)?user)[ =]\s{{0,8}}[\"']?)(?!{_OWNER})[^\s:\"']{{1,64}}:[^\s\"']{{1,256}}",
          rf"\1{HIDDEN}"),
         (r"(\b[A-Z][A-Z0-9_]{1,64}_KEY=)(?=[A-Za-z_-]{0,256}[0-9])[\w+/=-]{16,256}", rf"\1{HIDDEN}"),
-        (r"(?i)([?&;](?:sig|signature|x-amz-\w{1,32}|key)=)[^\s\"'&;]{8,4096}", rf"\1{HIDDEN}"),
+        (rf"(?i)(<[\w.:-]{{0,64}}{_SECRET}[\w.:-]{{0,32}}>)[^<]{{1,4096}}(?=</)", rf"\1{HIDDEN}"),  # XML
+        (r"(?i)([?&;](?:sig|signature|x-(?:amz|goog)-\w{1,32}|key)=)[^\s\"'&;]{8,4096}", rf"\1{HIDDEN}"),
         (r"(://)[^\s/@\"'<>\[]{1,256}@", rf"\1{HIDDEN}@"),
-        (r"(://)[^\s/:@\"'<>\[]{1,64}:(?![0-9]{1,5}(?:[/?#]|\b))[^\s@\"'<>]{1,256}@", rf"\1{HIDDEN}@"),  # a slash in it
+        # a slash in it, or the text was cut off before the @
+        (r"(://)[^\s/:@\"'<>\[]{0,64}:(?![0-9]{1,5}(?:[/?#]|\b))[^\s@\"'<>]{1,256}(?:@|\Z)", rf"\1{HIDDEN}@"),
         (r"(hooks\.slack\.com/(?:services|workflows)/)[\w/]{8,255}", rf"\1{HIDDEN}"),
+        (r"(discord(?:app)?\.com/api/webhooks/)[\w/-]{8,255}", rf"\1{HIDDEN}"),
         (r"(?i)(wandb[^\n]{0,64}?\b)[0-9a-f]{40}\b", rf"\1{HIDDEN}"),
         *((rf"(?<![A-Za-z0-9]){token}", HIDDEN) for token in _TOKENS),
         (r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[A-Za-z][\w-]{0,62}", "[e-mail]"),
-        (r"((?:/(?:home[0-9]{0,2}|homes|[Uu]sers?|u)|\\Users\\?)[/\\])(?!\[user\])[^/\\\s\"':,;)\]]{1,255}", r"\1[user]"),
-        (r"\b((?:USER|LOGNAME|USERNAME|SUDO_USER|SLURM_JOB_USER)=)(?!\[user\])[\w.-]{1,64}", r"\1[user]"),
+        (r"((?:/(?:homes?|home[0-9_-]\w{0,32}|[Uu]sers?|u)|\\Users\\?)(?:/\.?){0,3}[/\\])(?!\[user\])[^/\\\s\"':,;)\]]{1,255}",
+         r"\1[user]"),
+        (rf"\b((?:USER|LOGNAME|USERNAME|SUDO_USER|SLURM_JOB_USER){_SET})(?!\[user\])[\w.-]{{1,64}}", r"\1[user]"),
     )
 )  # fmt: skip
 
