@@ -7,6 +7,7 @@ import sys
 from collections.abc import MutableMapping
 from typing import Any
 
+from exporter.core.printable import printable
 from exporter.core.redact import redact
 
 
@@ -36,6 +37,7 @@ def start_logging(level: str, form: str) -> Any:
             structlog.processors.format_exc_info,
             _without_secrets,
             render,
+            _in_letters,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         cache_logger_on_first_use=True,
@@ -45,3 +47,8 @@ def start_logging(level: str, form: str) -> Any:
 def _without_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Whatever is said of a file, a line or a setting may hold some."""
     return {name: redact(value) if isinstance(value, str) else value for name, value in event.items()}
+
+
+def _in_letters(_logger: Any, _method: str, line: Any) -> str:
+    """Names of files are in it: one may hold what moves the cursor of whoever reads it."""
+    return printable(line)

@@ -119,8 +119,9 @@ def heartbeat_record(node: str, now: float, seconds: float, busy_hours: float | 
 
 
 def line(record: Mapping[str, Any]) -> str:
-    """A record as the journal has it, without its newline."""
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+    """A record as the journal has it, without its newline. It may go to a terminal too, and some take U+2028 for a newline."""
+    text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+    return text if text.isprintable() else json.dumps(record, separators=(",", ":"))
 
 
 def writable(text: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 from exporter.core.diagnose import diagnose
 from exporter.core.facts.gpus import Gpu
 from exporter.core.model import Job, Match
-from exporter.core.records import MAX_TEXT, facts_record, heartbeat_record, incident_record, rfc3339
+from exporter.core.records import MAX_TEXT, facts_record, heartbeat_record, incident_record, line, rfc3339
 from tests.helpers import NOW, catalogue_of, entries, match
 
 CATALOGUE = catalogue_of("""
@@ -109,6 +109,13 @@ def test_whatever_a_file_is_called_its_record_can_be_written() -> None:
     told = record(match("gpu_fault", path=name, job=Job(id=name, kind="path", user=name), captures={"path": name}))
     assert json.dumps(told, ensure_ascii=False).encode()
     assert told["path"] == told["job"]["id"] == "/jobs/\\udcff\\udcfe/job_77777/x.log"
+
+
+def test_a_record_in_the_journal_is_one_line_to_everybody_and_moves_no_cursor() -> None:
+    text = "fault\x9b31m \u202e \u2028 “ü”"
+    told = line(record(match("gpu_fault", text=text)))
+    assert told.isprintable()
+    assert json.loads(told)["text"] == text
 
 
 @pytest.mark.parametrize(
