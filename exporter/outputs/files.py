@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
+from exporter.client_tls import client_context
 from exporter.core.problems import Loc
 from exporter.outputs.config import (
     OutputsConfig,
@@ -52,25 +53,19 @@ def headers_of(settings: ReceiverSettings, environ: Mapping[str, str] = os.envir
 
 
 def context_of(tls: TlsSettings) -> ssl.SSLContext:
-    """Certificates are always checked. Raises OSError, ssl.SSLError among them, and ValueError."""
-    context = ssl.create_default_context(cadata=read_secret(tls.ca_file) if tls.ca_file else None)
-    if tls.cert_file and tls.key_file:
-        for path in (tls.cert_file, tls.key_file):
-            path.open("rb").close()  # ssl's own error does not say which of them is not there
-        # Without a password of ours, OpenSSL would ask on the terminal for that of an encrypted key.
-        context.load_cert_chain(tls.cert_file, tls.key_file, password="")
-    return context
+    """How to check a receiver. Raises OSError, ValueError."""
+    return client_context(tls.ca_file, tls.cert_file, tls.key_file)
 
 
 class Contexts:
-    """The context of `context_of`, made anew when a file has changed: reading the system's authorities takes 20 ms."""
+    """The context of an output's requests, made anew when a file has changed: the system's authorities take 20 ms to read."""
 
     def __init__(self, tls: TlsSettings) -> None:
         self._tls = tls
         self._made: tuple[object, ssl.SSLContext] | None = None
 
     def now(self) -> ssl.SSLContext:
-        """Raises what `context_of` raises."""
+        """Raises OSError, ValueError."""
         stats = [os.stat(path) for path in (self._tls.ca_file, self._tls.cert_file, self._tls.key_file) if path]
         seen = [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats]
         if self._made is None or self._made[0] != seen:
@@ -145,9 +140,6 @@ def problems(outputs: OutputsConfig, environ: Mapping[str, str] = os.environ) ->
 def _wrong(look: Callable[[], object]) -> str:
     try:
         look()
-    except ssl.SSLError as error:
-        reason = (error.reason or "no PEM").replace("_", " ").lower()
-        return f"{reason}; give PEM that belongs together: a certificate and its key, which is not encrypted"
     except OSError as error:
         file = f"{error.filename}: " if error.filename else ""
         return f"{file}{error.strerror}; give a file that gpufault may read"
