@@ -6,13 +6,14 @@ import os
 import stat
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from exporter.core.printable import printable
 from exporter.scan.unpack import is_archive
 
 if TYPE_CHECKING:
     from exporter.scan.plan import Unread
+    from exporter.scan.stitch import Place
 
 
 PACKED = 8  # bytes of a log that one of its archive stands for until its end, when all of it counts: 5 to 15 are usual
@@ -21,11 +22,15 @@ WIDE = 80  # columns that all of the bar takes; with fewer, rich would cut words
 
 
 class Progress:
-    """Counts what is read, in bytes on disk. How much there will be is known only where nothing comes from a pipe."""
+    """Counts what is read, in bytes on disk. How much there will be is known only where nothing comes from a pipe.
 
-    def __init__(self, paths: Sequence[str], wanted: bool | None) -> None:
+    `read`: up to where an earlier scan of the same paths has read.
+    """
+
+    def __init__(self, paths: Sequence[str], wanted: bool | None, read: Place | None = None) -> None:
         self._bar: Any = None
         self._paths = paths
+        self._read = read
         self._files = 0
         self._archive, self._left = "", 0  # which is being read, and what is left of it on disk
         if wanted if wanted is not None else sys.stderr.isatty():
@@ -53,9 +58,11 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self._bar:
-            files, size = _extent(self._paths)
-            self._total_files = files
-            self._task = self._bar.add_task("scanning", total=size or None, files=self._of_files())
+            extent = _extent(self._paths, self._read)
+            self._total_files, self._files = extent.files, extent.files_done
+            self._task = self._bar.add_task(
+                "scanning", total=extent.size or None, completed=extent.done, files=self._of_files()
+            )
             self._bar.start()
         return self
 
@@ -90,18 +97,31 @@ class Progress:
             print(line, file=sys.stderr)
 
 
-def _extent(paths: Sequence[str]) -> tuple[int, int]:
-    """How many files there are, and how many bytes of the disk they take; 0 where that is not known."""
+class _Extent(NamedTuple):
+    """Files and bytes of the disk: all of them, 0 bytes where that is not known; and those that have been read."""
+
+    files: int
+    size: int
+    files_done: int
+    done: int
+
+
+def _extent(paths: Sequence[str], read: Place | None) -> _Extent:
     from exporter.scan.plan import expand
 
     files, total, known = 0, 0, True
+    done = (0, 0)
     for path in expand(paths):
         if isinstance(path, str):
+            if read and path == read.path and read.offset is not None:
+                done = files, total + read.offset
             files += 1
             size = _size(path)
             known = known and size is not None
             total += size or 0
-    return files, total if known else 0
+            if read and path == read.path and read.offset is None:
+                done = files, total
+    return _Extent(files, total if known else 0, *done)
 
 
 def _size(path: str) -> int | None:

@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
     )
     resumed = Stopped.read_from(Path(options.resume)) if options.resume else None
     workers = _workers(options)
-    with Progress(options.paths, options.progress) as progress:
+    with Progress(options.paths, options.progress, resumed.read if resumed else None) as progress:
         summary = scan(
             logs,
             catalogue,
