@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -20,7 +21,7 @@ import duckdb
 import numpy as np
 
 from exporter.core.printable import printable
-from exporter.fleet.observed import Beats, FactRows, Floats, Gap, Incidents, Ints, Loaded, Observed, Window
+from exporter.fleet.observed import NOT_KNOWN, Beats, FactRows, Floats, Gap, Incidents, Ints, Loaded, Observed, Window
 from exporter.scan.unpack import Unpacked, unpacker_of
 
 LINES = tuple(f"*.{form}{packed}" for form in ("jsonl", "ndjson") for packed in ("", ".gz", ".zst"))
@@ -30,6 +31,7 @@ MAX_LINE_BYTES = 64 << 20
 NAMED_LINES = 20  # bad lines named; all are counted
 AHEAD_SECONDS = 3600.0  # a clock may be wrong by
 MAX_BEAT_HOURS = 31 * 24.0
+MAX_FACTS = 1024  # names: a node states 155 and its cards, and a site a few; 200,000 of one node would take gigabytes
 _FIELDS = (
     "kind", "time", "node", "id", "signature", "vendor", "role", "root_cause", "gpu", "job", "facts", "hours",
     "gpu_busy_hours",
@@ -71,7 +73,7 @@ def load(
     now: the reader's clock. start, end: the window; without `end` it ends with the newest record, without `start` it
     begins `span` seconds before. Raises NothingToRead, OSError.
     """
-    lines, tables = _files(folder)
+    lines, tables, others = _files(folder)
     if not lines and not tables:
         raise NothingToRead(
             f"{folder}: no journal here; gather *.jsonl of the nodes' journal folders in it, or *.parquet"
@@ -79,7 +81,7 @@ def load(
     with duckdb.connect() as db:
         db.execute(f"SET threads = {os.cpu_count() or 1}; SET memory_limit = '{MEMORY}'; SET TimeZone = 'UTC'")
         db.execute("SET enable_progress_bar = false; SET preserve_insertion_order = false")
-        gaps = [*_read(db, lines, tables), *_drop_ahead(db, now if end is None else max(now, end))]
+        gaps = [*_no_files(others), *_read(db, lines, tables), *_drop_ahead(db, now if end is None else max(now, end))]
         newest = _one(db, "SELECT max(moment) FROM records")
         if newest is None:
             raise NothingToRead(
@@ -96,13 +98,23 @@ def load(
     return Loaded(observed=observed, window=window, before=earlier if reaches else None)
 
 
-def _files(folder: Path) -> tuple[list[str], list[str]]:
+def _files(folder: Path) -> tuple[list[str], list[str], list[str]]:
+    """The files of lines, those of tables, and what has such a name and is none: to open a FIFO would wait for ever."""
     if folder.is_file():
-        return ([], [str(folder)]) if folder.suffix == ".parquet" else ([str(folder)], [])
+        return ([], [str(folder)], []) if folder.suffix == ".parquet" else ([str(folder)], [], [])
     if not folder.is_dir():
         raise NothingToRead(f"{folder}: no such folder")
-    lines, tables = (sorted({str(p) for form in forms for p in folder.rglob(form)}) for forms in (LINES, TABLES))
-    return lines, tables
+    lines, tables = ({p for form in forms for p in folder.rglob(form)} for forms in (LINES, TABLES))
+    others = {p for p in lines | tables if p.exists() and not p.is_file() and not p.is_dir()}
+    return sorted(map(str, lines - others)), sorted(map(str, tables - others)), sorted(map(str, others))
+
+
+def _no_files(paths: Sequence[str]) -> list[Gap]:
+    if not paths:
+        return []
+    more = f" and {len(paths) - NAMED_LINES} more" if len(paths) > NAMED_LINES else ""
+    what = f"{len(paths)} are FIFOs, sockets or devices and were not opened: {'; '.join(paths[:NAMED_LINES])}{more}"
+    return [Gap(kind="damaged_files", count=len(paths), what=what)]
 
 
 def _read(db: duckdb.DuckDBPyConnection, lines: Sequence[str], tables: Sequence[str]) -> list[Gap]:
@@ -301,10 +313,11 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
     known = db.execute(
         "SELECT number, moment, facts FROM known JOIN nodes USING (node) ORDER BY number, moment"
     ).fetchall()
+    facts, left_out = _facts(known)
     return Observed(
         nodes=tuple(map(printable, nodes)),
         signatures=tuple(map(printable, signatures)),
-        facts=_facts(known),
+        facts=facts,
         beats=Beats(
             node=beats["number"].astype(np.int64), end=_floats(beats["moment"]), hours=_floats(beats["watched"]),
             busy=_floats(beats["busy"]),
@@ -315,11 +328,11 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
             gpu=np.array([row[6] or "" for row in rows], dtype=object),
         ),
         vendors={row[2]: row[7] for row in rows if row[7]},
-        gaps=tuple(gaps),
+        gaps=(*gaps, *left_out),
     )  # fmt: skip
 
 
-def _facts(rows: Sequence[tuple[int, float, str]]) -> FactRows:
+def _facts(rows: Sequence[tuple[int, float, str]]) -> tuple[FactRows, list[Gap]]:
     """The facts as codes. A value that is no text counts by its JSON; null and "" are "not known"."""
     names: dict[str, int] = {}
     values: list[dict[str, int]] = []
@@ -340,13 +353,33 @@ def _facts(rows: Sequence[tuple[int, float, str]]) -> FactRows:
                 code.append(of.setdefault(value if isinstance(value, str) else json.dumps(value), len(of)))
             found = seen[text] = np.array(fact, dtype=np.int64), np.array(code, dtype=np.int64)
         cells.append(found)
-    codes = np.full((len(rows), len(names)), -1, dtype=np.int32)
+    nodes = np.array([row[0] for row in rows], dtype=np.int64)
+    columns, cells, gaps = _most_stated(tuple(names), nodes, cells)
+    codes = np.full((len(rows), len(columns)), NOT_KNOWN, dtype=np.int32)
     for row, (facts, own) in enumerate(cells):
         codes[row, facts] = own
+    of_name = dict(zip(names, values, strict=True))
     return FactRows(
-        names=tuple(map(printable, names)), values=tuple(tuple(map(printable, of)) for of in values), codes=codes,
-        node=np.array([row[0] for row in rows], dtype=np.int64), since=np.array([row[1] for row in rows], dtype=float),
-    )  # fmt: skip
+        names=tuple(map(printable, columns)), values=tuple(tuple(map(printable, of_name[name])) for name in columns),
+        codes=codes, node=nodes, since=np.array([row[1] for row in rows], dtype=float),
+    ), gaps  # fmt: skip
+
+
+def _most_stated(
+    names: Sequence[str], nodes: Ints, cells: list[tuple[Ints, Ints]]
+) -> tuple[Sequence[str], list[tuple[Ints, Ints]], list[Gap]]:
+    """Of too many facts those that most nodes state, and their cells."""
+    if len(names) <= MAX_FACTS:
+        return names, cells, []
+    by = Counter(
+        fact for _, fact in {(node, fact) for node, cell in zip(nodes, cells, strict=True) for fact in cell[0]}
+    )
+    most = sorted(by, key=lambda fact: (-by[fact], names[fact]))[:MAX_FACTS]
+    place = np.full(len(names), NOT_KNOWN)
+    place[most] = np.arange(len(most))
+    kept = [(place[facts][left], codes[left]) for facts, codes in cells for left in [place[facts] != NOT_KNOWN]]
+    what = f"of {len(names)} facts only the {MAX_FACTS} that most nodes state are looked at"
+    return [names[fact] for fact in most], kept, [Gap(kind="facts_left_out", count=len(names) - MAX_FACTS, what=what)]
 
 
 def _readable(text: str) -> dict[str, Any]:

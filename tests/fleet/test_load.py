@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from exporter.fleet.load import Loaded, NothingToRead, load
+from exporter.fleet.load import MAX_FACTS, Loaded, NothingToRead, load
 from exporter.fleet.prepare import prepare
 
 from .small import DAY, START
@@ -178,6 +179,25 @@ def test_facts_of_one_node_that_cannot_be_read_leave_those_of_the_others(tmp_pat
     written(tmp_path / "1.jsonl", FACTS, BEAT, CRASH, unread)
 
     assert read(tmp_path).observed.facts.names == ("driver",)
+
+
+def test_facts_that_one_node_makes_up_do_not_crowd_out_those_of_the_others(tmp_path: Path) -> None:
+    made_up = {**FACTS, "node": "z", "facts": {f"a{number}": "x" for number in range(2 * MAX_FACTS)}}
+    written(tmp_path / "journal-000001.jsonl", made_up, FACTS, {**FACTS, "node": "b"}, BEAT, CRASH)
+    facts = read(tmp_path).observed.facts
+
+    assert len(facts.names) == MAX_FACTS
+    assert facts.names[0] == "driver"
+    assert (facts.codes[:, 0] + 1).tolist() == [1, 1, 0]
+    assert kinds(read(tmp_path)) == {"facts_left_out": MAX_FACTS + 1}
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.parquet"])
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    written(tmp_path / "journal-000001.jsonl", FACTS, BEAT, CRASH)
+    os.mkfifo(tmp_path / name)
+
+    assert kinds(read(tmp_path)) == {"damaged_files": 1}
 
 
 def test_bytes_that_are_no_text_do_not_stop_the_reading(tmp_path: Path) -> None:
