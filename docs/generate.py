@@ -91,8 +91,8 @@ default `/etc/gpufault/fleet.yaml` if it is there.
 example is `deploy/web-config.yaml`. Without it the endpoint is plain HTTP for everybody, `POST /-/reload` too. Files are
 named relative to it. All of them are looked at each second: certificates, users and headers take force without a restart,
 for connections and requests that begin then. A file that is broken changes nothing, and is told in the log, at `/-/ready`
-and by `gpufault_web_config_last_reload_successful`. Nor does one that would open the endpoint (no TLS, no users, or no
-client certificates where there were some): that takes a restart.
+and by `gpufault_web_config_last_reload_successful`. Nor does one that would open the endpoint (no TLS, no users, no
+client certificates or no allowed names where there were some): that takes a restart.
 
 | key | default | meaning |
 | --- | --- | --- |

@@ -18,8 +18,10 @@ from exporter.core.validation import LocatedError
 from exporter.core.yamltext import MAX_CHARS, parse
 from exporter.web import config as web_config
 from exporter.web.config import TlsConfig, WebConfig
-from exporter.web.tls import context_of
+from exporter.web.tls import context_of, start_of
 from exporter.web.users import Users
+
+MAX_BYTES = MAX_CHARS + 1  # of a file: of a larger one so many that parsing it says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +93,14 @@ class InForce:
         digest = hashlib.blake2b()
         for path in (self._path, *(self._path.parent / name for name in names if name)):
             try:
-                digest.update(hashlib.blake2b(_start_of(path)).digest())
+                digest.update(hashlib.blake2b(start_of(path, MAX_BYTES)).digest())
             except OSError as error:
                 digest.update(repr(error.errno).encode())
         return digest.digest()
 
 
 def _read(path: Path, before: Settings | None) -> Settings:
-    document = parse(_start_of(path).decode("utf-8", "backslashreplace"), str(path))
+    document = parse(start_of(path, MAX_BYTES).decode("utf-8", "backslashreplace"), str(path))
     config = web_config.load(document)
     tls = config.tls_server_config
     try:
@@ -121,13 +123,15 @@ def _opens_nothing(before: WebConfig, now: WebConfig) -> None:
         raise LocatedError(
             ("tls_server_config", "client_auth_type"), f"clients without a certificate would be let in; {then}"
         )
+    if _allowed_names(before.tls_server_config) and not _allowed_names(now.tls_server_config):
+        raise LocatedError(
+            ("tls_server_config",), f"certificates of any name would be let in, without client_allowed_sans; {then}"
+        )
 
 
 def _asks_for_certificates(tls: TlsConfig | None) -> bool:
     return tls is not None and tls.client_auth_type == "RequireAndVerifyClientCert"
 
 
-def _start_of(path: Path) -> bytes:
-    """A file's bytes, of a large one so many that parsing it says so."""
-    with path.open("rb") as file:
-        return file.read(MAX_CHARS + 1)
+def _allowed_names(tls: TlsConfig | None) -> list[str]:
+    return tls.client_allowed_sans if tls else []

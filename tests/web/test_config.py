@@ -127,7 +127,7 @@ CERTIFICATE = "tls_server_config:\n  cert_file: a\n  key_file: b\n"
             "web.yaml:1:20: basic_auth_users.a:b: a user's name holds no colon (RFC 7617); give another name",
         ),
         (
-            "basic_auth_users: {ada: $2y$31$" + "a" * 53 + "}",
+            "basic_auth_users: {ada: $2y$31$" + "." * 53 + "}",
             "web.yaml:1:20: basic_auth_users.ada: has cost 31; take one from 4 to 14, such as 10",
         ),
     ],
@@ -148,7 +148,19 @@ def test_no_other_cipher_suite_reaches_openssl(name: str) -> None:
 
 @pytest.mark.parametrize(
     "written",
-    ["hunter2", "123456", "1.5", "true", "[hunter2]", "{hunter2: hunter2}", "!hunter2 x", "'%hunter2'", "null"],
+    # the last is a hash but for bits of its salt that do not count: with it, a password would be an error
+    [
+        "hunter2",
+        "123456",
+        "1.5",
+        "true",
+        "[hunter2]",
+        "{hunter2: hunter2}",
+        "!hunter2 x",
+        "'%hunter2'",
+        "null",
+        f"$2y$10${'a' * 53}",
+    ],
 )
 def test_a_password_in_the_place_of_its_hash_is_refused_and_not_repeated(written: str) -> None:
     (told,) = problems(f"basic_auth_users:\n  ada: {written}\n")

@@ -182,14 +182,40 @@ def test_a_file_that_is_gone_leaves_the_old_one_in_force(site: Site) -> None:
     assert not in_force.look()
 
 
+@pytest.mark.parametrize("name", ["web.yaml", "server.key"])
+def test_a_file_that_becomes_a_fifo_holds_up_no_look(site: Site, name: str) -> None:
+    site.write(TLS % "")
+    in_force = InForce(site.path)
+    held = in_force.settings
+    was = (site.folder / name).read_bytes()
+    (site.folder / name).unlink()
+    os.mkfifo(site.folder / name)
+    looks: list[bool] = []
+    looking = threading.Thread(target=lambda: looks.append(in_force.look()), daemon=True)
+    looking.start()
+    looking.join(TIMEOUT)
+    assert looks == [True]
+    assert "is no regular file; give a file that gpufault may read" in problems(in_force)[0]
+    assert in_force.settings is held
+    (site.folder / name).unlink()
+    (site.folder / name).write_bytes(was)
+    assert in_force.look()
+    assert problems(in_force) == []
+
+
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
         (USERS, "", "basic_auth_users: everybody would be let in without a password; restart gpufault"),
         (TLS % "", "", "tls_server_config: TLS would be switched off; restart gpufault"),
         (VERIFIED % "", TLS % "", "client_auth_type: clients without a certificate would be let in; restart"),
+        (
+            VERIFIED % ", client_allowed_sans: [a]",
+            VERIFIED % "",
+            "certificates of any name would be let in, without cl",
+        ),
     ],
-    ids=["users", "TLS", "certificates"],
+    ids=["users", "TLS", "certificates", "names"],
 )
 def test_a_file_that_is_empty_for_a_moment_opens_nothing(site: Site, before: str, after: str, told: str) -> None:
     site.write(before)
