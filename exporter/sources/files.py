@@ -294,7 +294,7 @@ class FilesSource:
         return Chunk(
             log=log.key,
             origin=log.origin,
-            path=position.path,
+            path=position.path.encode("utf-8", "backslashreplace").decode(),  # rotation may have given it any name
             source="job",
             format=self._format(log, data),
             offset=position.offset,

@@ -6,8 +6,10 @@ log of its path gets a number of its own. Touches no file.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -27,6 +29,7 @@ _DONE = "done:"
 _SECOND_NS = 10**9
 _FIRST = "first"
 _SINCE = "since"
+_BYTES = "bytes:"  # no stored path begins so: all are absolute
 
 
 def origin_of(base: str, number: int) -> str:
@@ -251,8 +254,8 @@ class Register:
         if not key.startswith(self._prefix) or key in (self._prefix + _FIRST, self._prefix + _SINCE):
             return None
         try:
-            return _POSITION.validate_json(text)
-        except ValidationError:
+            return _with_paths(_POSITION.validate_json(text), _restored)
+        except (ValidationError, UnicodeEncodeError):
             self.unreadable_rows.append(key)
             self._changed.add(key)
             return None
@@ -311,4 +314,22 @@ class Register:
 
 
 def _to_json(position: Position) -> str:
-    return _POSITION.dump_json(position, exclude_defaults=True).decode()
+    return _POSITION.dump_json(_with_paths(position, _storable), exclude_defaults=True).decode()
+
+
+def _with_paths(position: Position, change: Callable[[str], str]) -> Position:
+    called = tuple(change(path) for path in position.called)
+    return replace(position, path=change(position.path), place=change(position.place), called=called)
+
+
+def _storable(path: str) -> str:
+    """A path as text. A log may be moved to, or be a link to, a name that is not UTF-8."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return _BYTES + os.fsencode(path).decode("latin-1")
+    return path
+
+
+def _restored(path: str) -> str:
+    return os.fsdecode(path.removeprefix(_BYTES).encode("latin-1")) if path.startswith(_BYTES) else path

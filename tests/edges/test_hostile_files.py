@@ -114,6 +114,32 @@ def test_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
     assert node.stats.dropped == {"name_not_utf8": 1}
 
 
+@pytest.mark.parametrize("glob", ["*.log", "*"])
+@pytest.mark.parametrize("what", ["log", "folder", "link"])
+def test_a_log_is_given_a_name_that_is_not_utf_8(tmp_path: Path, what: str, glob: str) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    log, odd = run / "job.log", os.fsdecode(b"caf\xe9")
+    write(log, lines(1))
+    node = Node(tmp_path / "**" / glob).rescan().commit()
+    with log.open("ab", buffering=0) as writer:
+        if what == "log":
+            log.rename(run / odd)
+        elif what == "folder":
+            run.rename(tmp_path / odd)
+        else:
+            log.rename(run / odd)
+            log.symlink_to(odd)
+        writer.write(lines(2))
+        node.rescan().commit()
+        writer.write(lines(3))
+        node.crash().rescan().commit()
+        writer.write(lines(4))
+    node.settle().commit()
+    assert node.crash().settle().seen == [1, 2, 3, 4]
+    assert all(match.path.isprintable() for match in node.matches)
+
+
 def test_a_link_leads_only_where_it_is_allowed(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "data").mkdir()
