@@ -28,13 +28,15 @@ MAX_FOLDERS = 32  # a stat each for a log that went while nobody looked
 MAX_SIBLINGS = 64  # the newest; logrotate keeps fewer, and a thousand ranks named job-N are no rotation
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".zip")
 _NO_LOG = (".swp", ".tmp", ".lock", ".pid", ".state", "~")  # what editors, rsync and daemons put beside a log
-_DATED = r"[.-]\d[\d_.:T-]*"  # logrotate's `extension` and log4j number or date the name before its extension
+_DATE = r"__?\d{4}-?\d\d-?\d\d"  # pm2-logrotate and many a script; `job_1` is a rank's
+_DATED = rf"(?:[.-]\d|{_DATE})[\d_.:T-]*"  # logrotate's `extension` and log4j put it before a name's extension
 _PACKED = rf"(?:{'|'.join(map(re.escape, COMPRESSED))})?"
 _BACKUP = re.compile(r"\.~\d+~")  # what `mv --backup=numbered` makes of what it writes over
 _ROTATED = re.compile(rf"(?:{_DATED}|[.-]old(?:{_DATED})?|{_BACKUP.pattern})(?:\.gz)?")  # RocksDB: LOG.old.1690000000
 _TAI64N = re.compile(r"@[0-9a-f]{24}\.[a-z]")  # what multilog, svlogd and s6-log make of `current`
 _CURRENT = "current"
 _DATED_NAME = re.compile(rf"(?P<stem>.+?){_DATED}(?P<extension>\.[A-Za-z]+)")
+_DATED_END = re.compile(rf"(?P<name>.+?){_DATE}[\d_.:T-]*")
 
 
 Siblings = Sequence[tuple[str, os.stat_result]]  # paths and what a stat told of them, the newest first
@@ -78,15 +80,15 @@ class Folder:
     def siblings(self, name: str) -> dict[str, int]:
         """Paths that rotation may have given to what was called `name`, compressed ones too, and their inodes."""
         stem, extension = os.path.splitext(name)
-        dated = re.compile(re.escape(stem) + _DATED + re.escape(extension) + _PACKED) if extension else None
+        before, behind = f"{re.escape(stem)}{_DATED}{re.escape(extension)}", f"{re.escape(name)}{_DATED}"
+        dated = re.compile(f"(?:{before}|{behind}){_PACKED}")
         found = {
             n: i
             for end in ".-"
             for n, i in self._beginning_with(name + end)
             if not n.endswith(_NO_LOG) or _BACKUP.fullmatch(n.removeprefix(name))
         }
-        if dated is not None:
-            found |= {n: i for end in ".-" for n, i in self._beginning_with(stem + end) if dated.fullmatch(n)}
+        found |= {n: i for end in ".-_" for n, i in self._beginning_with(stem + end) if dated.fullmatch(n)}
         if name == _CURRENT:
             found |= {n: i for n, i in self._beginning_with("@") if _TAI64N.fullmatch(n)}
         return {self._path(name): inode for name, inode in found.items()}
@@ -120,6 +122,8 @@ def originals(path: str) -> Iterator[str]:
     names = [_CURRENT] if _TAI64N.fullmatch(name) else []
     if dated := _DATED_NAME.fullmatch(name):
         names.append(dated["stem"] + dated["extension"])
+    if dated := _DATED_END.fullmatch(name):
+        names.append(dated["name"])
     names += [name[:index] for index in range(len(name) - 1, 0, -1) if name[index] in ".-"]
     for original in names:
         yield os.path.join(folder, original)

@@ -256,6 +256,26 @@ def test_a_copy_of_a_log_that_is_never_truncated_counts_nothing_again(followed: 
     assert followed.settle().seen == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    "name", ["job__2026-08-0{}_10-00-00.log", "job_2026080{}.log", "job.log_2026-08-0{}", "job.log-2026080{}"]
+)
+@pytest.mark.parametrize("down", [False, True])
+def test_a_copy_with_a_date_in_its_name_is_no_other_log(tmp_path: Path, name: str, *, down: bool) -> None:
+    log = tmp_path / "job.log"
+    write(log, lines(0))
+    node = Node(tmp_path / "*.log*").rescan().commit()
+    for number in range(1, 4):
+        write(log, lines(2 * number))
+        if down:
+            node.crash()
+        else:
+            node.poll().commit()
+        copytruncate(log, tmp_path / name.format(number))
+        write(log, lines(2 * number + 1))
+        node.settle().commit()
+    assert node.crash().settle().seen == [0, *range(2, 8)]
+
+
 @pytest.mark.parametrize("looks", [1, 2])
 def test_a_log_that_is_copied_and_truncated_begins_with_its_banner_again(followed: Node, log: Path, looks: int) -> None:
     """So that what is there now looks like a log of which the last lines have been cut off."""
