@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
 PACKED_BYTES = 1 << 16  # read at a time
+XZ_BYTES = 256 << 20  # `xz -9` takes 65 MiB; an archive of 200 kB may ask for 4 GiB. zstd has such a bound by itself
 
 
 class _Decompressor(Protocol):
@@ -170,7 +171,10 @@ def _bzip2() -> Unpacker:
 def _xz() -> Unpacker:
     import lzma
 
-    return Unpacker(lzma.LZMADecompressor, lzma.LZMADecompressor, (lzma.LZMAError,))
+    def new() -> _Decompressor:
+        return lzma.LZMADecompressor(memlimit=XZ_BYTES)
+
+    return Unpacker(new, new, (lzma.LZMAError,))
 
 
 def _zstd() -> Unpacker:

@@ -7,11 +7,13 @@ import gzip
 import io
 import lzma
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
 
 from exporter.scan.plan import Task, Unread, plan
+from exporter.scan.unpack import Unpacked, unpacker_of
 
 LOG = b"RuntimeError: HIP error: unspecified launch failure\n"
 
@@ -48,3 +50,16 @@ def test_an_archive_is_known_by_its_name_and_read(tmp_path: Path) -> None:
     path = tmp_path / "slurm-1.out.gz"
     path.write_bytes(gzip.compress(LOG))
     assert plan(str(path), "job") == Task(str(path), "job", "plain")
+
+
+def test_a_small_archive_that_asks_for_gigabytes_is_refused(tmp_path: Path) -> None:
+    data = bytearray(lzma.compress(LOG))
+    size = (data[12] + 1) * 4  # of the block's header, whose last four bytes are its CRC-32
+    data[data.index(b"\x21\x01", 12) + 2] = 40  # LZMA2 with a dictionary of 4 GiB
+    data[12 + size - 4 : 12 + size] = zlib.crc32(data[12 : 12 + size - 4]).to_bytes(4, "little")
+    path = tmp_path / "slurm-1.out.xz"
+    path.write_bytes(data)
+    unpacker = unpacker_of(str(path))
+    assert unpacker is not None
+    with path.open("rb") as packed, pytest.raises(OSError, match="Memory usage limit exceeded"):
+        Unpacked(packed, unpacker).read(1)
