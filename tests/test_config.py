@@ -16,6 +16,11 @@ def problems(text: str) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
+def test_no_file_that_is_checked_moves_a_cursor() -> None:
+    (told,) = problems('"k\\e[2J\\u202e\\u009b": 1')
+    assert told == r"c.yaml:1:1: k\x1b[2J\u202e\x9b: no such key here; check its spelling, or remove it"
+
+
 @pytest.mark.parametrize("text", ["", "# nothing\n", "{}", "null"])
 def test_an_empty_file_is_the_defaults(text: str) -> None:
     config = load(text, "c.yaml")

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from exporter.core.printable import printable
+
 Loc = tuple[str | int, ...]
 
 
@@ -21,7 +23,7 @@ class Problem:
 
     def __str__(self) -> str:
         key = f" {self.key}:" if self.key else ""
-        return f"{self.file}:{self.line}:{self.col}:{key} {self.what}"
+        return printable(f"{self.file}:{self.line}:{self.col}:{key} {self.what}")
 
 
 class InvalidInput(Exception):
