@@ -13,7 +13,7 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -52,6 +52,7 @@ class Position:
     place: Place = field(default_factory=Place)
     offset: int = 0
     line: int = 1
+    taken: str = ""  # off a FIFO and not consumed yet, as Latin-1: it can be read nowhere else
 
 
 _POSITION = TypeAdapter(Position)
@@ -93,6 +94,8 @@ class KmsgSource:
         self._told = self._saved = dict(stored)
         self._consumed = _newest(stored.values())
         self._read_to = self._consumed.place
+        self._taken = self._consumed.taken.encode("latin-1", "replace")  # to be given to the way that is opened next
+        self._takes = False  # whether what the way reads is gone from where it was
         self._boots: deque[_Boot] = deque()
         self._open: Way | None = None
         self._rested: float | None = None
@@ -112,14 +115,16 @@ class KmsgSource:
         boot = self._boots[0]
         if log != self._log(boot.boot_id):
             raise ValueError(f"{log} was not handed out")
-        for place in boot.backlog.advance(consumed, lines)[-1:]:
+        for place in boot.backlog.advance(consumed, lines):
+            self.stats.lost_records += self._consumed.place.gap_to(place)
             self._consumed = Position(place=place, offset=boot.backlog.offset, line=boot.backlog.line)
         self._measure()
 
     def unsaved(self) -> Mapping[str, str | None]:
-        if self._consumed != Position():
-            key = self._log(self._consumed.place.boot_id)
-            self._told = {key: _POSITION.dump_json(self._consumed).decode()}
+        position = replace(self._consumed, taken=self._held().decode("latin-1"))
+        if position != Position():
+            key = self._log(position.place.boot_id)
+            self._told = {key: _POSITION.dump_json(position).decode()}
         return changes(self._told, self._saved)
 
     def saved(self) -> None:
@@ -130,6 +135,7 @@ class KmsgSource:
 
     def close(self) -> None:
         if self._open:
+            self._taken = self._open.rest
             self._open.close()
         self._open, self.way, self.stats.up = None, None, False
 
@@ -156,8 +162,10 @@ class KmsgSource:
         if mode == "journal":
             return KernelJournal(place, self._boot_id, self.stats, self._open_journal(KERNEL, self._path))
         if self._path and not stat.S_ISCHR(os.stat(path).st_mode):
-            return Followed(path, place, self.stats)
-        return Device.open(path, place.of_boot(self._boot_id), self.stats)
+            followed = Followed(path, place, self.stats, self._taken)
+            self._taken, self._takes = b"", followed.takes
+            return followed
+        return Device.open(path, place.of_boot(self._boot_id))
 
     def _read(self, way: Way, now: float) -> None:
         if self._boots and len(self._boots[-1].backlog) >= BACKLOG_BYTES:
@@ -175,6 +183,16 @@ class KmsgSource:
             self.stats.why_down = f"{self.way}: {error.strerror or error}; it is opened again at the same place"
             self.close()
             self._rested = None
+
+    def _held(self) -> bytes:
+        """What was taken from where nobody can read it again, and is not consumed."""
+        rest = self._taken
+        if (
+            self._open
+        ):  # after a kill another record may follow: one whose number is not all there would get a wrong one
+            whole, newline, begun = self._open.rest.rpartition(b"\n")
+            rest = whole + newline + (begun if b";" in begun else b"")
+        return b"".join(boot.backlog.data for boot in self._boots) + rest if self._takes else rest
 
     def _backlog_of(self, line: Line) -> Backlog[Place]:
         boot_id = line.place.boot_id

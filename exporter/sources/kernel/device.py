@@ -8,8 +8,7 @@ import stat
 from collections.abc import Iterator
 
 from exporter.core import kmsg
-from exporter.sources.base import SourceStats
-from exporter.sources.kernel.way import Line, Place
+from exporter.sources.kernel.way import Kept, Line, Place
 
 PATH = "/dev/kmsg"
 READS_A_POLL = 1 << 16  # skipping what is known takes a microsecond a record; a ring of 2 MiB holds at most this many
@@ -18,22 +17,21 @@ _NUMBER = (1, 11)  # Documentation/admin-guide/devices.txt
 _SURVIVED = (errno.EPIPE, errno.ECONNRESET, errno.EINVAL)
 
 
-class Device:
+class Device(Kept):
     """The ring through an open descriptor, which begins at the oldest record that the ring has (dev-kmsg)."""
 
-    def __init__(self, descriptor: int, place: Place, stats: SourceStats) -> None:
+    def __init__(self, descriptor: int, place: Place) -> None:
         self._fd = descriptor
         self._place = place
-        self._stats = stats
 
     @classmethod
-    def open(cls, path: str, place: Place, stats: SourceStats) -> Device:
+    def open(cls, path: str, place: Place) -> Device:
         status = os.stat(path)
         number = os.major(status.st_rdev), os.minor(status.st_rdev)
         if not stat.S_ISCHR(status.st_mode) or number != _NUMBER:
             # LXC and kind link it to a console: that would look idle for ever, and lose the console's input to us
             raise OSError(errno.ENODEV, f"{path} is not the kernel's log device (1:11)")
-        return cls(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), place, stats)
+        return cls(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), place)
 
     def read(self, now: float) -> Iterator[Line]:  # noqa: ARG002 (some ways need the time)
         for _ in range(READS_A_POLL):
@@ -51,7 +49,6 @@ class Device:
             if header:
                 if self._is_known(header):
                     continue
-                self._stats.lost_records += self._place.gap_before(header)
                 us = self._place.us if header.us is None else header.us
                 self._place = Place(boot_id=self._place.boot_id, us=us, seq=header.seq)
             yield Line(data=kmsg.fold(record), place=self._place)

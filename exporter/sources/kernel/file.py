@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from exporter.core import kmsg
 from exporter.sources.base import SourceStats
+from exporter.sources.kernel import rotated
 from exporter.sources.kernel.libc import Alarm
 from exporter.sources.kernel.way import Line, Place
 
@@ -20,29 +21,50 @@ READS_A_POLL = 64  # of READ_BYTES: 1 MiB
 READ_BYTES = 16384
 RECORD_BYTES = 64 << 10  # no kernel writes one of more than 8 KiB; what never ends is cut here
 SETTLE_SECONDS = 0.05  # a record's properties come in the same write, or in the next one at once
+LINGER_SECONDS = 1.0  # a writer opens its log anew a moment after rotation has renamed it
+LONGEST_LINGER_SECONDS = 10.0
 _RECORD = re.compile(rb"[^\n]*\n(?: [^\n]*\n)*")  # a line, and the ` KEY=value` lines that belong to it
 
 
 class Followed:
-    """Its records, each as soon as another one follows or nothing has followed for SETTLE_SECONDS."""
+    """Its records, each as soon as another one follows or nothing has followed for SETTLE_SECONDS.
 
-    def __init__(self, path: str, place: Place, stats: SourceStats) -> None:
+    A file is known by the bytes before the place: what rotation renamed or copied is read to its end, then what rotation
+    has made since, then what stands at the path.
+    """
+
+    def __init__(self, path: str, place: Place, stats: SourceStats, taken: bytes = b"") -> None:
+        """taken: records that were taken off the FIFO earlier and are not done with."""
         self._path = path
         self._stats = stats
-        self._tail = bytearray()  # a record that may not be all there yet
+        self._tail = bytearray(taken)  # a record that may not be all there yet
         self._written = 0.0  # when the tail last grew
-        self._news = select.epoll()
-        self._open(place)
+        self._left: float | None = None  # since when another file has been at the path
+        self._place = replace(place, boot_id="")
+        self._fd = -1
         self._alarm = Alarm()
-        self._news.register(self._alarm.fd, select.EPOLLIN)
+        self._news = select.epoll()
+        try:
+            self._news.register(self._alarm.fd, select.EPOLLIN)
+            self._go_on()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def takes(self) -> bool:
+        return self._is_fifo
+
+    @property
+    def rest(self) -> bytes:
+        return bytes(self._tail) if self._is_fifo else b""
 
     def read(self, now: float) -> Iterator[Line]:
         replaced = self._is_replaced()  # asked before reading: what was written to the old file until now is read
-        if self._is_cut():
-            self._stats.truncations += 1
+        if not self._is_fifo and not rotated.holds(self._fd, self._place, len(self._tail)):
             rest = self._cut_off(len(self._tail))
-            self._go_to(0)
             yield from self._lines_of(rest)
+            self._go_on()
         for _ in range(READS_A_POLL):
             yield from self._complete()
             more = self._more()
@@ -54,12 +76,11 @@ class Followed:
             return
         waits = self._tail.endswith(b"\n") and 0 <= now - self._written < SETTLE_SECONDS
         self._alarm.set(1.1 * SETTLE_SECONDS if waits else 0)  # not a moment too early for the line above
-        if replaced or (self._tail.endswith(b"\n") and not waits):
+        leaves = replaced and self._is_over(now)
+        if leaves or (self._tail.endswith(b"\n") and not waits):
             yield from self._lines_of(self._cut_off(len(self._tail)))
-        if replaced:
-            self._stats.rotations += 1
-            os.close(self._fd)
-            self._open(replace(self._place, file="", at=0))
+        if leaves:
+            self._leave()
 
     def fileno(self) -> int | None:
         return self._news.fileno()
@@ -67,43 +88,82 @@ class Followed:
     def close(self) -> None:
         self._news.close()
         os.close(self._alarm.fd)
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
 
-    def _open(self, goes_on: Place) -> None:
-        # A FIFO is opened for writing too (fifo(7): Linux never waits then). With a writer always there, us, it does
-        # not end, nor wake the daemon again and again with POLLHUP, when its last other writer leaves.
-        mode = os.stat(self._path).st_mode
-        self._is_fifo = stat.S_ISFIFO(mode)
-        if not self._is_fifo and not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, f"{self._path} is neither a file nor a FIFO")
-        access = os.O_RDWR if self._is_fifo else os.O_RDONLY
-        self._fd = os.open(self._path, access | os.O_NONBLOCK | os.O_CLOEXEC)
-        if self._is_fifo:
-            self._news.register(self._fd, select.EPOLLIN)
-            self._place = replace(goes_on, boot_id="", file="", at=0)
+    def _go_on(self) -> None:
+        """Open the file that holds what was read, at the place; else what stands at the path, from its beginning."""
+        self._open(self._path)
+        place = self._place
+        if self._is_fifo or not place.file or rotated.holds(self._fd, place):
+            self._go_to(place.at if place.file else 0)
             return
         status = os.fstat(self._fd)
-        self._place = replace(goes_on, boot_id="", file=_name_of(status))
-        if goes_on.file not in ("", self._place.file):
-            self._stats.rotations += 1
-            self._go_to(0)
-        elif goes_on.at > status.st_size:
+        if older := rotated.holder(self._path, place):
+            self._open(older)
+            self._go_to(place.at)
+        elif rotated.has_fallen_back(self._fd, place):
+            self._go_to(status.st_size)
+        elif place.file == rotated.name_of(status):
             self._stats.truncations += 1
-            self._go_to(0)
+            self._begin()
         else:
-            self._go_to(goes_on.at)
+            self._stats.rotations += 1
+            self._begin()
+
+    def _leave(self) -> None:
+        """The file has been read to its end, and is no longer the one at the path."""
+        next_one = None if self._is_fifo else rotated.next_after(self._path, os.fstat(self._fd), self._place)
+        self._open(next_one or self._path)
+        self._left = self._left if next_one else None
+        if not self._is_fifo and rotated.holds(self._fd, self._place):
+            self._go_to(self._place.at)  # a copy that has taken the place
+        else:
+            self._stats.rotations += 1
+            self._begin()
+
+    def _begin(self) -> None:
+        self._place = replace(self._place, at=0, last="", head="")
+        self._go_to(0)
+
+    def _open(self, path: str) -> None:
+        """Take this file instead of the one that is open. Raises OSError, and leaves that one open."""
+        # A FIFO is opened for writing too (fifo(7): Linux never waits then). With a writer always there, us, it does
+        # not end, nor wake the daemon again and again with POLLHUP, when its last other writer leaves.
+        mode = os.stat(path).st_mode
+        is_fifo = stat.S_ISFIFO(mode)
+        if not is_fifo and not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, f"{path} is neither a file nor a FIFO")
+        descriptor = os.open(path, (os.O_RDWR if is_fifo else os.O_RDONLY) | os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._is_fifo = descriptor, is_fifo
+        self._name = rotated.name_of(os.fstat(descriptor))
+        if is_fifo:
+            self._news.register(descriptor, select.EPOLLIN)
 
     def _go_to(self, at: int) -> None:
+        if self._is_fifo:
+            self._place = replace(self._place, file="", at=0, head="", last="", modified=0)
+            return
         os.lseek(self._fd, at, os.SEEK_SET)
-        self._place = replace(self._place, at=at)
+        last = self._place.last if at == self._place.at else rotated.before(self._fd, at)
+        self._place = replace(self._place, file=self._name, at=at, last=last)
 
     def _is_replaced(self) -> bool:
         with contextlib.suppress(FileNotFoundError):  # between a rotation's rename and its create
-            return not self._is_fifo and _name_of(os.stat(self._path)) != self._place.file
+            return rotated.name_of(os.stat(self._path)) != self._name
         return False
 
-    def _is_cut(self) -> bool:
-        return not self._is_fifo and os.fstat(self._fd).st_size < self._place.at + len(self._tail)
+    def _is_over(self, now: float) -> bool:
+        """Whether a file that has been moved away, and read to its end, is written to no more."""
+        if self._is_fifo:
+            return True
+        self._left = now if self._left is None else self._left
+        waited, rested = now - self._left, now - os.fstat(self._fd).st_mtime
+        if 0 <= waited < LINGER_SECONDS:
+            return False
+        return not 0 <= rested < LINGER_SECONDS or not 0 <= waited < LONGEST_LINGER_SECONDS
 
     def _more(self) -> bytes:
         with contextlib.suppress(BlockingIOError):
@@ -118,19 +178,27 @@ class Followed:
     def _cut_off(self, size: int) -> bytes:
         record = bytes(self._tail[:size])
         del self._tail[:size]
-        if not self._is_fifo:
-            self._place = replace(self._place, at=self._place.at + size)
+        if record and not self._is_fifo:
+            place = self._place
+            self._place = replace(
+                place,
+                at=place.at + size,
+                head=place.head if place.at else rotated.digits(record[: rotated.KNOWN_BYTES]),
+                last=rotated.digits(record[-rotated.KNOWN_BYTES :]),
+            )
         return record
 
     def _lines_of(self, record: bytes) -> Iterator[Line]:
         """The one line of a record; none of what is blank or has lost its record."""
+        record = record.lstrip(b"\0")  # what a loss of power leaves of writes that it cut short
         if record.startswith(b" "):
             self._stats.drop("orphan_property")
         elif record.strip():
             header = kmsg.parse_header(record)
             if header:
-                self._stats.lost_records += self._place.gap_before(header)
                 self._place = replace(self._place, seq=header.seq)
+            if not self._is_fifo:
+                self._place = replace(self._place, modified=os.fstat(self._fd).st_mtime_ns)
             yield Line(data=kmsg.fold(record), place=self._place)
 
 
@@ -139,7 +207,3 @@ def _first_end(tail: bytearray) -> int | None:
     found = _RECORD.match(tail)
     end = found.end() if found else len(tail)
     return end if end < len(tail) and tail[end] != ord(" ") else None
-
-
-def _name_of(status: os.stat_result) -> str:
-    return f"{status.st_dev}:{status.st_ino}"

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from exporter.core import kmsg
 from exporter.sources.base import SourceStats
-from exporter.sources.kernel.way import Line, Place
+from exporter.sources.kernel.way import Kept, Line, Place
 from exporter.sources.systemd import Entry, Journal
 
 ENTRIES_A_POLL = 1000  # an entry costs 50 to 100 microseconds of libsystemd and Python
 KERNEL = ("_TRANSPORT", "kernel")  # journald sets it: a user may log with any identifier, but not by this transport
 
 
-class KernelJournal:
+class KernelJournal(Kept):
     """Goes on behind the place's cursor; without one it begins with the running boot, as the ring does.
 
     `journal` holds KERNEL entries only. Boots that have ended since the cursor are read too: the last words before a

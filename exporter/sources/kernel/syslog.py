@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from exporter.core import kmsg
 from exporter.sources.base import SourceStats
 from exporter.sources.kernel.libc import SYSLOG_ACTION_READ_ALL, SYSLOG_ACTION_SIZE_BUFFER, klogctl
-from exporter.sources.kernel.way import Line, Place
+from exporter.sources.kernel.way import Kept, Line, Place
 
 LOOK_SECONDS = 2.0  # a look costs the kernel a walk over the whole ring
 LOOK_BYTES = 4 << 20  # of a larger ring only the newest: a storm of 19,000 records a second (NPD#1168) fills 2 s of it
 
 
-class SyslogRing:
+class SyslogRing(Kept):
     """What is new since the last look: the lines behind the last one seen, which is found by its time and text."""
 
     def __init__(self, place: Place, stats: SourceStats) -> None:

@@ -9,15 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from exporter.core.kmsg import Header
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """How far the kernel's log has been read. One value for every way, so that a node which changes its way goes on.
 
     Each way sets what it knows: `us` all of them, `seq` the device, `same` syslog(2), `cursor` the journal,
-    `file` and `at` a file. `boot_id` is empty for a file, which may hold several boots.
+    what stands below `cursor` a file. `boot_id` is empty for a file, which may hold several boots.
     """
 
     boot_id: str = ""
@@ -27,16 +25,19 @@ class Place:
     cursor: str = ""
     file: str = ""  # device and inode
     at: int = 0  # bytes
+    head: str = ""  # the file's first bytes, in hexadecimal digits
+    last: str = ""  # those before `at`: by them the file is known again, whatever it is called and wherever it lies
+    modified: int = 0  # when the file was last written to, nanoseconds
 
     def of_boot(self, boot_id: str) -> Place:
         """This place, or the beginning if it lies in another boot: there everything is new."""
         return self if self.boot_id == boot_id else Place(boot_id=boot_id)
 
-    def gap_before(self, header: Header) -> int:
-        """How many records lie between this place and the next one seen. Numbers that start again are a new boot's."""
-        if self.seq is None or header.seq is None:
+    def gap_to(self, later: Place) -> int:
+        """How many records lie between two places. Numbers that start again are a new boot's."""
+        if self.seq is None or later.seq is None or self.boot_id != later.boot_id:
             return 0
-        return max(0, header.seq - self.seq - 1)
+        return max(0, later.seq - self.seq - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +52,24 @@ class Line:
     boot_time: float | None = None
 
 
+class Kept:
+    """A way that leaves what it reads where it is, so that it can be read again."""
+
+    takes = False
+    rest = b""
+
+
 class Way(Protocol):
-    """One way to the kernel's records, open. Anything may raise OSError: open it again."""
+    """One way to the kernel's records, open. Anything may raise OSError: open it again.
+
+    `takes`: what was read is no longer where it was. `rest` is what was read and is no line yet; empty elsewhere.
+    """
+
+    @property
+    def takes(self) -> bool: ...
+
+    @property
+    def rest(self) -> bytes: ...
 
     def read(self, now: float) -> Iterator[Line]:
         """What is there now. May be left at any line: the next call goes on behind it."""

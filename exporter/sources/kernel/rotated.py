@@ -1,0 +1,122 @@
+"""Where a kernel log in a file goes on, when what stands at its path is not what was read: siblings that rotation has made.
+
+Archives that are compressed are not read: the numbers of the records tell how many were in them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+from exporter.sources.kernel.way import Place
+from exporter.sources.rotation import COMPRESSED, Folder, is_numbered
+
+KNOWN_BYTES = 64  # of a file's beginning, and before a place: each record has a number and a time of its own
+_NUMBER = re.compile(r"\.(\d{1,5})\Z")
+
+
+def name_of(status: os.stat_result) -> str:
+    return f"{status.st_dev}:{status.st_ino}"
+
+
+def digits(data: bytes) -> str:
+    return data.hex()
+
+
+def before(descriptor: int, at: int) -> str:
+    """What a place behind these bytes is known by."""
+    size = min(at, KNOWN_BYTES)
+    return digits(os.pread(descriptor, size, at - size))
+
+
+def holds(descriptor: int, place: Place, more: int = 0) -> bool:
+    """Whether a file holds what was read up to the place, and `more` bytes behind it."""
+    status = os.fstat(descriptor)
+    if status.st_size < place.at + more:
+        return False
+    if not place.last:  # nothing was read yet, or by a version that did not remember it
+        return name_of(status) == place.file
+    known = len(place.last) // 2
+    return digits(os.pread(descriptor, known, place.at - known)) == place.last
+
+
+def has_fallen_back(descriptor: int, place: Place) -> bool:
+    """Whether a file is an earlier state of what was read: a loss of power or a restore took back what was written last.
+    Nobody truncates a file without giving it a later time.
+    """
+    status = os.fstat(descriptor)
+    if not place.head or not len(place.head) // 2 <= status.st_size < place.at or status.st_mtime_ns > place.modified:
+        return False
+    return _begins_alike(descriptor, place)
+
+
+def holder(path: str, place: Place) -> str | None:
+    """The sibling that holds what was read up to the place: the file itself, else a copy of it."""
+    found = [sibling for sibling, status in _siblings(path) if _tells(sibling, status, place)]
+    same = [sibling for sibling in found if name_of(os.stat(sibling)) == place.file]
+    return next(iter(same or found), None)
+
+
+def next_after(path: str, read: os.stat_result, place: Place) -> str | None:
+    """The oldest sibling that was written to after the file that was read; None if only the path's own is."""
+    at_path, was = name_of(os.stat(path)), name_of(read)
+    found = list(_siblings(path))
+    age = next((_age(sibling, status) for sibling, status in found if name_of(status) == was), (read.st_mtime_ns, 0))
+    later = [
+        (_age(sibling, status), sibling)
+        for sibling, status in found
+        if _age(sibling, status) > age and name_of(status) not in (at_path, was)
+    ]
+    return next((sibling for _, sibling in sorted(later) if not _is_copy(sibling, place)), None)
+
+
+def _siblings(path: str) -> Iterator[tuple[str, os.stat_result]]:
+    folder, name = os.path.split(path)
+    for sibling in Folder(folder or ".").siblings(name):
+        if is_numbered(sibling, os.path.join(folder or ".", name)) and not sibling.endswith(COMPRESSED):
+            try:
+                status = os.stat(sibling)
+            except FileNotFoundError:
+                continue  # renamed on meanwhile
+            yield sibling, status
+
+
+def _age(sibling: str, status: os.stat_result) -> tuple[int, int]:
+    """Sorts siblings from the oldest on; of those of one moment, the one with the larger number is older."""
+    found = _NUMBER.search(sibling)
+    return status.st_mtime_ns, -int(found[1]) if found else 0
+
+
+def _tells(sibling: str, status: os.stat_result, place: Place) -> bool:
+    if status.st_size < place.at:
+        return False
+    descriptor = _opened(sibling)
+    if descriptor is None:
+        return False
+    try:
+        return holds(descriptor, place)
+    finally:
+        os.close(descriptor)
+
+
+def _is_copy(sibling: str, place: Place) -> bool:
+    """Whether a file begins as the one that was read does."""
+    descriptor = _opened(sibling)
+    if descriptor is None:
+        return True
+    try:
+        return _begins_alike(descriptor, place)
+    finally:
+        os.close(descriptor)
+
+
+def _begins_alike(descriptor: int, place: Place) -> bool:
+    return bool(place.head) and digits(os.pread(descriptor, len(place.head) // 2, 0)) == place.head
+
+
+def _opened(path: str) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, PermissionError):
+        return None
