@@ -43,8 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from exporter import memory
+    from exporter import memory, signals
 
+    if not (options.once or options.config_check):
+        signals.hold_reloads()
     memory.hold_little()
     load = _loader(options)
     config, catalogue = load()
