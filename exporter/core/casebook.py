@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +37,10 @@ class Casebook:
         self._catalogue = catalogue
         self._node = node
         self._settle = settle
-        entries, self._unreadable = _load(stored or {}, catalogue)
+        entries, dropped = _load(stored or {}, catalogue)
+        self._unreadable = list(dropped)
+        # What was waiting, and can be diagnosed no more, since the catalogue has lost its signature.
+        self.undiagnosed = [entry.incident for entry in dropped.values() if entry and not entry.told]
         self._open = OpenIncidents(window, entries, live=live)
 
     def add(self, matches: Iterable[Match]) -> None:
@@ -51,7 +54,13 @@ class Casebook:
 
     def settle(self, now: float, facts_at: FactsAt, *, everything: bool = False) -> list[Diagnosis]:
         """The diagnoses that are due: each incident is told of once. `everything`: no more matches will come."""
-        due = self._open.due(now, float("-inf") if everything else self._settle)
+        return self._told(self._open.due(now, float("-inf") if everything else self._settle), facts_at)
+
+    def settle_without(self, known: Container[str], facts_at: FactsAt) -> list[Diagnosis]:
+        """The diagnoses that cannot wait, since only the signatures that are `known` will be left."""
+        return self._told(self._open.due_without(known), facts_at)
+
+    def _told(self, due: list[Entry], facts_at: FactsAt) -> list[Diagnosis]:
         diagnosed = self._diagnosed(due, facts_at)
         for entry in due:
             lines = entry.incident.lines
@@ -176,21 +185,21 @@ def _as_of_root(cascade: Diagnosis, root: Entry, diagnosed: Diagnosis | None) ->
     )
 
 
-def _load(stored: Mapping[str, str], catalogue: Catalogue) -> tuple[list[Entry], list[str]]:
-    """Stored entries, and the numbers of those to be dropped: what another version wrote in a form that this one cannot
-    read, and those of a signature that a changed catalogue no longer has.
+def _load(stored: Mapping[str, str], catalogue: Catalogue) -> tuple[list[Entry], dict[str, Entry | None]]:
+    """Stored entries, and by their numbers those to be dropped: what another version wrote in a form that this one cannot
+    read (None), and those of a signature that a changed catalogue no longer has.
     """
-    entries, dropped = [], []
+    entries, dropped = list[Entry](), dict[str, Entry | None]()
     for number, text in stored.items():
         try:
             entry = load_entry(int(number), text)
         except ValueError:
-            dropped.append(number)
+            dropped[number] = None
             continue
         if entry.incident.signature in catalogue.signatures:
             entries.append(entry)
         else:
-            dropped.append(number)
+            dropped[number] = entry
     return entries, dropped
 
 

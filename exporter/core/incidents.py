@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -241,7 +241,16 @@ class OpenIncidents:
             return []
         waiting = self.waiting
         self._first_waiting = min(e.incident.first_read for e in waiting)
-        found = waiting[:too_many] + [e for e in waiting[too_many:] if abs(now - e.incident.first_read) >= settle]
+        return self._with_near(
+            waiting[:too_many] + [e for e in waiting[too_many:] if abs(now - e.incident.first_read) >= settle]
+        )
+
+    def due_without(self, known: Container[str]) -> list[Entry]:
+        """Incidents to settle before only the signatures that are `known` are left, with all that they are near to."""
+        return self._with_near([e for e in self.waiting if e.incident.signature not in known])
+
+    def _with_near(self, found: list[Entry]) -> list[Entry]:
+        """These and all that are near to them, or to one that is."""
         due = {e.number: e for e in found}
         for entry in found:  # grows while it is walked: neighbours of neighbours settle together
             drawn = [e for e in self.near(entry) if e.told is None and e.number not in due]
