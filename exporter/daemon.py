@@ -19,7 +19,7 @@ from exporter.core import records
 from exporter.core.casebook import Casebook
 from exporter.core.catalogue import Catalogue
 from exporter.core.faults import Faults
-from exporter.core.model import Chunk, Diagnosis, SourceKind
+from exporter.core.model import UNKNOWN, Chunk, Diagnosis, SourceKind
 from exporter.core.pipeline import Pipeline
 from exporter.exposition import MetricsSnapshot
 from exporter.gpu_processes import GpuProcesses
@@ -154,8 +154,7 @@ class Daemon:
                 quiet_since = self._clock()
             else:
                 self.waker.wait(self._descriptors(), DRAIN_SECONDS / 10)
-        now = self._clock()
-        for diagnosis in self.casebook.settle(now, self.facts.at, everything=True):
+        for diagnosis in self.casebook.settle(now := self._clock(), self.facts.at, everything=True):
             self._tell(diagnosis, now)
         self.commit(now)
 
@@ -166,9 +165,9 @@ class Daemon:
         self.commit(now)
         self._deliver()
         self.outputs.stop()
-        self.commit(now)
         for source in self.sources:
             source.close()
+        self.commit(now)
         self.journal.close()
 
     # -- one transaction
@@ -178,6 +177,7 @@ class Daemon:
         self.faults.show(self.casebook, self.facts.at, self.catalogue, now)  # stored or not: the disk may be one
         rows = [*self._moved]
         for source in self.sources:
+            self.ledger.lose(source.name, source.stats)
             for key, value in source.unsaved().items():
                 rows.append((handover.space_of(source.name), key, value))
                 if value is None:
@@ -238,13 +238,17 @@ class Daemon:
 
     def assemble_again(self, config: Config, catalogue: Catalogue) -> None:
         """Take a new configuration in force: commit, then build everything anew from the state."""
-        self.commit(self._clock())
+        now = self._clock()
+        for diagnosis in self.casebook.settle_without(catalogue.signatures, self.facts.at):
+            self._tell(diagnosis, now)
+        self.commit(now)
         if not self._outcome.state_up:
             raise OSError("state cannot be written, so nothing may be rebuilt from it; free space or mend the disk")
         self.watching = False
+        self._stats |= {source.name: source.stats for source in self.sources}
         for source in self.sources:
-            self._stats[source.name] = source.stats
             source.close()
+        self.commit(now)  # what a source holds of a line that has begun
         self.journal.close()
         self.facts.use(config.facts)
         self._assemble(config, catalogue, first_start=False)
@@ -281,6 +285,11 @@ class Daemon:
         self.casebook = Casebook(
             catalogue, self.node, window=incidents.window, settle=incidents.settle, stored=spaces.get("incidents", {})
         )
+        for incident in self.casebook.undiagnosed:
+            self.ledger.add("gpufault_incidents_total", incident.signature, UNKNOWN)
+            self._say(
+                f"an incident of {incident.signature} is counted without a diagnosis: no pack has that signature now"
+            )
         self.sources: list[Source] = inputs.build(
             config, spaces, first_start=first_start, say=self._say, wake=self.waker.wake
         )
@@ -314,16 +323,8 @@ class Daemon:
         done = self.pipeline.process(chunk)
         source.advance(chunk.log, done.consumed, done.newlines)
         self._matched = self._matched or bool(done.matches)
-        for match in done.matches:
-            self.ledger.add("gpufault_lines_matched_total", match.signature, chunk.source, by=match.lines)
+        self.ledger.read(done, chunk.source)
         self.casebook.add(self.processes.attached(done.matches))
-        for name, count in (
-            ("gpufault_unmatched_error_lines_total", done.unmatched),
-            ("gpufault_echo_lines_total", done.echoes),
-            ("gpufault_oversize_lines_total", done.oversize),
-        ):
-            if count:
-                self.ledger.add(name, chunk.source, by=count)
         return done.consumed > 0
 
     def _tell(self, diagnosis: Diagnosis, now: float) -> None:

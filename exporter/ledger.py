@@ -10,10 +10,13 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from exporter.core.model import UNKNOWN, Diagnosis
+from exporter.core.model import UNKNOWN, Diagnosis, SourceKind
+from exporter.core.pipeline import Processed
+from exporter.sources.base import SourceStats
 
 Labels = tuple[str, ...]
 OTHER = "other"
+_LOST, _DROPPED = "gpufault_source_lost_records_total", "gpufault_source_dropped_total"
 
 
 class Metric(NamedTuple):
@@ -84,12 +87,14 @@ METRICS: dict[str, Metric] = {
     "gpufault_source_open_files": Metric("gauge", ("source",), "Files held open."),
     "gpufault_source_rotations_total": Metric("counter", ("source",), "Rotations by rename seen."),
     "gpufault_source_truncations_total": Metric("counter", ("source",), "Truncations seen, copytruncate included."),
-    "gpufault_source_dropped_total": Metric("counter", ("source", "reason"), "Files or lines that were passed over."),
+    "gpufault_source_dropped_total": Metric("counter", ("source", "reason"), "Files or lines that were passed over.", True),
     "gpufault_source_deferred_total": Metric(
         "counter", ("source", "what"), "Polls in which something had to wait: job logs for the kernel's (`jobs`), logs of "
         "`running` jobs for each other, `backfill` for running jobs."
     ),
-    "gpufault_source_lost_records_total": Metric("counter", ("source",), "Kernel records overwritten before they were read."),
+    "gpufault_source_lost_records_total": Metric(
+        "counter", ("source",), "Kernel records overwritten before they were read.", True
+    ),
     "gpufault_source_last_read_timestamp_seconds": Metric("gauge", ("source",), "When something was last read."),
     "gpufault_source_errors_total": Metric("counter", ("source",), "Errors of a source that were survived."),
     "gpufault_journal_records_total": Metric("counter", ("kind",), "Records written to the journal.", True),
@@ -129,6 +134,7 @@ class Ledger:
         self._unsaved: set[tuple[str, Labels]] = set()
         self._gpus: set[str] = set()
         self._label_values = label_values
+        self._losses: dict[tuple[str, ...], int] = {}  # of sources, as they told them last, by name and labels
         for (name, labels), value in stored.items():
             key = (name, _labels(labels))
             if name in METRICS and METRICS[name].stored and len(key[1]) == len(METRICS[name].labels):
@@ -139,6 +145,28 @@ class Ledger:
     def add(self, name: str, *labels: str, by: float = 1.0) -> None:
         """Count."""
         self._put(name, labels, self._values.get((name, labels), 0.0) + by)
+
+    def read(self, done: Processed, source: SourceKind) -> None:
+        """Count what came of a chunk."""
+        for match in done.matches:
+            self.add("gpufault_lines_matched_total", match.signature, source, by=match.lines)
+        for name, count in (
+            ("gpufault_unmatched_error_lines_total", done.unmatched),
+            ("gpufault_echo_lines_total", done.echoes),
+            ("gpufault_oversize_lines_total", done.oversize),
+        ):
+            if count:
+                self.add(name, source, by=count)
+
+    def lose(self, source: str, stats: SourceStats) -> None:
+        """Count what a source has lost since this was last called."""
+        self.start_at_zero([(_LOST, (source,))])
+        counts: dict[tuple[str, ...], int] = {(_LOST, source): stats.lost_records}
+        counts |= {(_DROPPED, source, reason): count for reason, count in stats.dropped.items()}
+        for (name, *labels), count in counts.items():
+            if more := count - self._losses.get((name, *labels), 0):
+                self.add(name, *labels, by=more)
+        self._losses |= counts
 
     def tell(self, diagnosis: Diagnosis, now: float, *, late: bool, gpu: str | None, gpu_there: bool) -> None:
         """Count an incident that settled, once. gpu_there: see `gpu_label`."""

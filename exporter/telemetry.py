@@ -147,7 +147,6 @@ def _of_sources(values: Values, sources: Sequence[Source], outcome: Gauges) -> N
         put("lag_seconds", (name,), stats.lag_seconds)
         put("rotations_total", (name,), stats.rotations)
         put("truncations_total", (name,), stats.truncations)
-        put("lost_records_total", (name,), stats.lost_records)
         put("files", (name,), stats.files)
         put("open_files", (name,), stats.open_files)
         put("errors_total", (name,), outcome.source_errors.get(name, 0))
@@ -155,5 +154,3 @@ def _of_sources(values: Values, sources: Sequence[Source], outcome: Gauges) -> N
             put("last_read_timestamp_seconds", (name,), stats.last_read)
         for what, count in stats.deferred.items():
             put("deferred_total", (name, what), count)
-        for reason, count in stats.dropped.items():
-            put("dropped_total", (name, reason), count)

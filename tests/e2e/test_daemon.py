@@ -160,6 +160,56 @@ def test_when_a_reload_answers_its_sources_have_been_looked_at(make_node: MakeNo
         assert node.value(f'gpufault_source_up{{source="{source}"}}') == 1
 
 
+def test_what_was_lost_is_still_told_after_a_kill(make_node: MakeNode, tmp_path: Path) -> None:
+    fifo = tmp_path / "kmsg"
+    os.mkfifo(fifo)
+    node = make_node([{"kind": "kmsg", "path": str(fifo)}])
+    lost = f'gpufault_source_lost_records_total{{source="kmsg:{fifo}"}}'
+    node.start()
+    assert node.value(lost) == 0
+    for number in (7, 10, 20):
+        fifo.write_bytes(b"4,%d,%d,-;e2e crash seq=1 of kernel\n" % (number, number))
+    eventually(lambda: equals(node, lost, 2 + 9))
+    node.kill()
+    node.start()
+    assert node.value(lost) == 2 + 9
+    fifo.write_bytes(b"4,22,22,-;e2e crash seq=1 of kernel\n")
+    eventually(lambda: equals(node, lost, 2 + 9 + 1))
+
+
+def test_a_reload_that_is_asked_for_while_it_starts_does_not_end_it(make_node: MakeNode) -> None:
+    node = make_node()
+    process = node.spawn()
+    eventually(lambda: (node.folder / "state" / "lock").exists() or None)
+    process.send_signal(signal.SIGHUP)
+    eventually(lambda: b"configuration taken in force" in node.log.read_bytes() or None)
+    assert process.poll() is None
+
+
+@pytest.mark.parametrize("how", ["reloads", "is killed"])
+def test_an_incident_whose_signature_a_pack_has_lost_is_counted(make_node: MakeNode, how: str) -> None:
+    node = make_node(incidents={"settle": "1h", "window": "1h"})
+    pack = node.folder / "packs" / "other.yaml"
+    pack.write_text(
+        "pack: other\nsignatures:\n  - {id: other_crash, title: Other, vendor: any, layer: host, severity: error,"
+        " sources: [job], patterns: ['another crash of number \\d+']}\n"
+    )
+    node.start()
+    (node.logs / "a.log").write_text("another crash of number 1\n")
+    eventually(lambda: equals(node, 'gpufault_incidents_open{signature="other_crash"}', 1))
+    pack.unlink()
+    if how == "reloads":
+        with urllib.request.urlopen(
+            urllib.request.Request(f"http://{node.address}/-/reload", method="POST"), timeout=30
+        ):
+            pass
+        eventually(lambda: [record["signature"] for record in node.records()] == ["other_crash"] or None)
+    for _ in range(2):
+        node.kill()
+        node.start()
+        assert node.value('gpufault_incidents_total{root_cause="unknown",signature="other_crash"}') == 1
+
+
 @pytest.mark.parametrize("asked", ["POST", "SIGHUP"])
 def test_a_pack_that_fails_its_check_is_refused_whole_and_the_one_before_stays(make_node: MakeNode, asked: str) -> None:
     node = make_node()
