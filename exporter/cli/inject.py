@@ -70,7 +70,8 @@ def _target(options: argparse.Namespace, config: Config) -> Iterator[tuple[str, 
     append = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     if options.kmsg or options.file:
         path = "/dev/kmsg" if options.kmsg else options.file
-        yield path, os.open(path, append, 0o644)
+        # Its folder may be a user's, too, who may have put a link or a FIFO there.
+        yield path, os.open(path, append | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
     else:
         own = _own_file(config)
         descriptor = os.open(own, append | os.O_EXCL, 0o644)  # the folder may be a user's, and hold a link of this name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,25 @@ def test_a_test_line_is_not_written_through_a_link_in_a_users_folder(
     assert main(["inject", "--config.file", str(node.config), "--timeout=0"]) == 3
     assert "File exists" in capsys.readouterr().err
     assert not (tmp_path / "victim").exists()
+
+
+@pytest.mark.parametrize(("make", "told"), [("link", "Too many levels of symbolic links"), ("fifo", "No such device")])
+def test_a_file_that_is_named_is_no_link_and_waits_for_no_reader(
+    make_node: Callable[..., Node],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    make: str,
+    told: str,
+) -> None:
+    node = make_node()
+    monkeypatch.setattr(inject, "_count", lambda *_: 0.0)
+    (tmp_path / "victim").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "victim")
+    os.mkfifo(tmp_path / "fifo")
+    assert main(["inject", "--config.file", str(node.config), "--timeout=0", f"--file={tmp_path / make}"]) == 3
+    assert told in capsys.readouterr().err
+    assert (tmp_path / "victim").read_text() == ""
 
 
 def test_a_test_line_is_seen_through_tls_and_with_a_password(make_node: Callable[..., Node], guarded: Guarded) -> None:
