@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from exporter.core.printable import printable
+from exporter.core.redact import redact
 from exporter.scan.unpack import is_archive
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Progress:
 
     def tell(self, unread: Unread) -> None:
         """Name a file that could not be read, above the bar."""
-        line = printable(f"{unread.path}: not read: {unread.why}")
+        line = printable(redact(f"{unread.path}: not read: {unread.why}"))
         if self._bar:
             self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:

@@ -125,6 +125,16 @@ def test_a_file_that_cannot_be_read_is_named_first(crashed: Path, capsys: pytest
     assert capsys.readouterr().err == "gpufault: /no/facts\\x1b.yaml: No such file or directory\n"
 
 
+def test_a_file_that_cannot_be_read_is_named_without_its_secrets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run-hf_CANARYabcdefghijklmnop.gz").write_text("no archive")
+    main(["scan", str(tmp_path)])
+    told = capsys.readouterr().err
+    assert "run-[redacted].gz: not read: " in told
+    assert "CANARY" not in told
+
+
 def test_no_log_becomes_a_formula_of_a_spreadsheet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, sign in enumerate(
         "=@"
