@@ -96,10 +96,7 @@ class Follower:
         if not isinstance(log.reader, OpenFile):
             file = self._same_file(log, path)
             if file is None:
-                inode = log.position.file
-                self._register.name(log, path)  # its bytes may be in a copy beside this name, too
-                self._part(log, now)
-                self._register.give_back(inode)
+                self._give_up_number(log, path, now)
                 return False
             self._access.open_logs.hold(log, file, now)
         old = log.position.path
@@ -118,13 +115,21 @@ class Follower:
         while (log := self._register.by_file.get(inode)) is not None:
             if self.has(log, file):
                 break
-            self._part(log, now)
-            self._register.give_back(inode)
+            self._give_up_number(log, None, now)
         return log
 
     def has(self, log: Log, file: OpenFile) -> bool:
         """Whether a file with the inode's number of a log is the log's."""
         return isinstance(log.reader, OpenFile) or self._access.is_file_of(file, log.position)
+
+    def _give_up_number(self, log: Log, path: str | None, now: float) -> None:
+        """The inode's number of a log is another file's, which may be at a path of the globs."""
+        inode = log.position.file
+        if log.left is not None or not self._goes_on_at_its_path(log, now):
+            if path is not None:
+                self._register.name(log, path)  # its bytes may be in a copy beside this name, too
+            self._part(log, now)
+        self._register.give_back(inode)
 
     def vacate(self, path: str, log: Log) -> None:
         """A path led to a log as it is known; other files may have had the path since, or have it now."""

@@ -714,6 +714,25 @@ def test_replaced_by_a_copy_again_and_again_while_the_node_was_down(tmp_path: Pa
     assert node.stats.dropped == {}
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_replaced_by_a_copy_while_another_log_got_its_inode(tmp_path: Path, order: int) -> None:
+    """As a file system gives a freed number to the very next file."""
+    other, log = tmp_path / "a.log", tmp_path / "b.log"
+    write(other, lines(0))
+    write(log, BANNER + lines(1))
+    for path, age in ((other, order), (log, 0)):
+        os.utime(path, (1e9 + age, 1e9 + age))  # the order in which they are looked at
+    node = Node(tmp_path / "*.log").rescan().commit()
+    for number in (2, 4):
+        copy = log.read_bytes()
+        log.rename(tmp_path / "tmp")
+        (tmp_path / "tmp").write_bytes(lines(number))
+        (tmp_path / "tmp").rename(other)
+        write(log, copy + lines(number + 1))
+        node.crash().poll(times=3).commit()
+    assert node.settle().seen == [0, 1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("parts", [10**9, 10**7], ids=["whole seconds", "the kernel's tick"])
 def test_rewritten_to_the_same_size_and_all_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
     """As ext3, ramfs and older kernels stamp what is written within one second, or within one tick."""
