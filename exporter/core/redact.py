@@ -87,7 +87,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(?i)(wandb[^\n]{0,64}?\b)[0-9a-f]{40}\b", rf"\1{HIDDEN}"),
         *((rf"(?<![A-Za-z0-9]){token}", HIDDEN) for token in _TOKENS),
         (r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[A-Za-z][\w-]{0,62}", "[e-mail]"),
-        (r"((?:/(?:homes?|home[0-9_-]\w{0,32}|[Uu]sers?|u)|\\Users\\?)(?:/\.?){0,3}[/\\])(?!\[user\])[^/\\\s\"':,;)\]]{1,255}",
+        (r"((?:/(?:homes?|home[0-9_-]\w{0,32}|[Uu]sers?|u)|\\Users\\?)(?:/\.?){0,3}[/\\])(?!\[user\]|\.\.?[/\\])[^/\\\s\"':,;)\]]{1,255}",
          r"\1[user]"),
         (rf"\b((?:USER|LOGNAME|USERNAME|SUDO_USER|SLURM_JOB_USER){_SET})(?!\[user\])[\w.-]{{1,64}}", r"\1[user]"),
     )
