@@ -97,6 +97,13 @@ def test_a_heartbeat_says_the_hours_and_the_busy_hours(root: Path) -> None:
     assert heartbeat.look(359.0, settings, (), GpuProcesses(root))  # the clock was set back
 
 
+def test_a_clock_that_is_set_years_ahead_was_no_watching(root: Path) -> None:
+    settings = FactsConfig(interval="300s", rootfs=root)
+    heartbeat = Heartbeat(settings, 0.0)
+    assert heartbeat.look(3e8, settings, (), GpuProcesses(root))
+    assert heartbeat.record("n1", 3e8, ())["hours"] <= 0.2
+
+
 @pytest.fixture
 def proc(tmp_path: Path) -> Proc:
     made = Proc(tmp_path)
