@@ -276,7 +276,7 @@ class Daemon:
         self.pipeline = Pipeline(
             catalogue,
             engine=config.signatures.engine,
-            utc_offset=-time.timezone,
+            utc_offset=time.localtime().tm_gmtoff,
             line_bytes=config.limits.line_bytes,
             window=config.incidents.window,
         )

@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,19 @@ def test_when_a_reload_answers_its_sources_have_been_looked_at(make_node: MakeNo
         assert ready.read() == b"gpufault is ready.\n"
     for source in ("files", f"kmsg:{records}"):
         assert node.value(f'gpufault_source_up{{source="{source}"}}') == 1
+
+
+def test_a_local_time_is_that_of_the_season(make_node: MakeNode) -> None:
+    """In a zone whose summer began yesterday and ends in a month."""
+    today = time.gmtime().tm_yday - 1
+    node = make_node()
+    node.wrap = ("env", f"TZ=AAA0BBB,J{(today - 1) % 365 + 1}/0,J{(today + 30) % 365 + 1}/0")
+    node.start()
+    there = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time.time() + 3600))
+    (node.logs / "a.log").write_text(f"{there},000 ERROR e2e crash seq=1 of a\n")
+    record = eventually(lambda: next(iter(node.records()), None))
+    assert record["time_source"] == "log"
+    assert datetime.fromisoformat(record["time"]).timestamp() == pytest.approx(time.time(), abs=60)
 
 
 def test_what_was_lost_is_still_told_after_a_kill(make_node: MakeNode, tmp_path: Path) -> None:
