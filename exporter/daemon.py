@@ -259,7 +259,7 @@ class Daemon:
         """Remember how a reload went."""
         self._outcome.reload_ok = not problems
         self._say_taken("configuration", problems)
-        self._publish()
+        self._snapshot = self._snapshot.but("gpufault_config_last_reload_successful", float(not problems))
 
     def web_config_read(self, problems: Sequence[str], in_force_since: float) -> None:
         """Remember how reading the web configuration went. From any thread: the next commit shows it."""

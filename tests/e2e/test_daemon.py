@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import time
 import urllib.error
 import urllib.request
@@ -172,6 +174,22 @@ def test_a_local_time_is_that_of_the_season(make_node: MakeNode) -> None:
     record = eventually(lambda: next(iter(node.records()), None))
     assert record["time_source"] == "log"
     assert datetime.fromisoformat(record["time"]).timestamp() == pytest.approx(time.time(), abs=60)
+
+
+def test_a_reload_that_the_state_refuses_shows_nothing_that_is_not_stored(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start()
+    request = urllib.request.Request(f"http://{node.address}/-/reload", method="POST")
+    with contextlib.closing(sqlite3.connect(node.folder / "state/state.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        (node.logs / "a.log").write_text("e2e crash seq=1 of a\n")
+        eventually(lambda: node.value("gpufault_state_up") == 0 or None)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=30)
+        refused.value.close()
+        assert node.value("gpufault_config_last_reload_successful") == 0
+        assert node.value(LINES) == 0
+    eventually(lambda: equals(node, LINES, 1))
 
 
 def test_what_was_lost_is_still_told_after_a_kill(make_node: MakeNode, tmp_path: Path) -> None:
