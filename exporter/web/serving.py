@@ -205,8 +205,7 @@ class _Places:
     async def one(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> _Place:
         """A place, as soon as there is one: of those that wait for their client, the longest held is taken back."""
         while len(self.taken) >= MAX_CONNECTIONS:
-            old = itertools.takewhile(lambda place: loop.time() - place.since >= YIELD_SECONDS, self.taken)
-            ended = next((place for place in old if not place.has_spoken() and place.taken_back()), None)
+            ended = self.take_back(loop.time())
             self.free.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if ended else YIELD_SECONDS / 10):
@@ -214,6 +213,11 @@ class _Places:
         place = _Place(sock, loop.time())
         self.taken[place] = None
         return place
+
+    def take_back(self, now: float) -> bool:
+        """End the longest held of those that wait for their client, if one has had its time."""
+        old = itertools.takewhile(lambda place: now - place.since >= YIELD_SECONDS, self.taken)
+        return any(not place.has_spoken() and place.taken_back() for place in old)
 
     def give_back(self, place: _Place) -> None:
         self.taken.pop(place, None)
@@ -253,6 +257,7 @@ class _Server(uvicorn.Server):
             try:
                 sock, _ = await loop.sock_accept(listening)
             except OSError:  # no descriptor is left, or the client has gone already
+                self._places.take_back(loop.time())
                 await asyncio.sleep(NO_DESCRIPTOR_SECONDS)
                 continue
             with contextlib.ExitStack() as on_error:

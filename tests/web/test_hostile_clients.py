@@ -228,6 +228,30 @@ def test_when_no_descriptor_is_left_the_next_scrape_waits_and_is_answered(
         assert ask(server, "/metrics").status == 200
 
 
+def test_where_descriptors_end_before_the_places_the_longest_idle_connection_makes_room(
+    monkeypatch: pytest.MonkeyPatch, node: Node
+) -> None:
+    import asyncio
+
+    monkeypatch.setattr(web, "YIELD_SECONDS", 0.01)
+    accept: Callable[..., object] = asyncio.SelectorEventLoop.sock_accept
+    servers: list[RunningServer] = []
+
+    async def of_three(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> object:
+        while not servers:
+            await asyncio.sleep(0)
+        if _held(servers[0]) >= 3:
+            raise OSError(24, "Too many open files")
+        return await accept(loop, sock)
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_accept", of_three)
+    with serving(node) as server, ExitStack() as stack:
+        servers.append(server)
+        for _ in range(6):
+            stack.enter_context(connect(server))
+        assert ask(server, "/metrics").status == 200
+
+
 def test_one_client_at_the_bound_of_its_passwords_holds_up_nobody_else(node: Node, tmp_path: Path) -> None:
     import base64
 
