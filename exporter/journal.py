@@ -81,8 +81,8 @@ class Journal:
 
     def _writable(self, more: int) -> int:
         """The segment to write to, with room for `more` bytes unless it is empty."""
-        if self._descriptor is not None and not os.fstat(self._descriptor).st_nlink:
-            self.close()  # someone has removed the file
+        if self._descriptor is not None and not self._is_in_place(self._descriptor):
+            self.close()  # someone has removed the file, or moved it away
         segments = segments_in(self.folder)
         number = segments[-1][0] if segments else 1
         descriptor = self._descriptor if self._descriptor is not None else self._start(number)
@@ -90,6 +90,12 @@ class Journal:
             self.close()
             descriptor = self._start(number + 1)
         return descriptor
+
+    def _is_in_place(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.stat(segment_path(self.folder, self._number)), os.fstat(descriptor))
+        except FileNotFoundError:
+            return False
 
     def _start(self, number: int) -> int:
         private.make_folder(self.folder)

@@ -138,6 +138,15 @@ def test_a_journal_that_someone_removed_is_begun_again(folder: Path) -> None:
     journal.close()
 
 
+def test_a_segment_that_someone_moved_away_is_begun_again(folder: Path) -> None:
+    journal = Journal(folder, 1 << 20)
+    journal.append(["one"])
+    (folder / "journal-000001.jsonl").rename(folder / "journal-000001.jsonl.1")
+    journal.append(["two"])
+    assert (folder / "journal-000001.jsonl").read_text() == "two\n"
+    assert journal.end == (1, 4)
+
+
 def test_a_folder_that_cannot_be_made_is_an_error_each_time(tmp_path: Path) -> None:
     (tmp_path / "journal").touch()
     journal = Journal(tmp_path / "journal", 1 << 20)
