@@ -214,6 +214,14 @@ class _Places:
         self.taken[place] = None
         return place
 
+    async def after_one(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        """Wait until a place was given back, for which one is taken back if that can be, or until so much time is over."""
+        self.take_back(loop.time())
+        self.free.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.free.wait()
+
     def take_back(self, now: float) -> bool:
         """End the longest held of those that wait for their client, if one has had its time."""
         old = itertools.takewhile(lambda place: now - place.since >= YIELD_SECONDS, self.taken)
@@ -257,8 +265,7 @@ class _Server(uvicorn.Server):
             try:
                 sock, _ = await loop.sock_accept(listening)
             except OSError:  # no descriptor is left, or the client has gone already
-                self._places.take_back(loop.time())
-                await asyncio.sleep(NO_DESCRIPTOR_SECONDS)
+                await self._places.after_one(loop, NO_DESCRIPTOR_SECONDS)
                 continue
             with contextlib.ExitStack() as on_error:
                 on_error.enter_context(sock)
