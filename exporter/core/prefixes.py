@@ -93,6 +93,8 @@ _QUOTED = (
     rf"(?:[ \t]{{1,32}}|[\w./-]{{1,255}}:(?:\d{{1,9}}:)?[ \t]?)(?={_STAMPED})"
     r"|[\w.-]{1,64} (?=\[ *\d{1,10}\.\d{6}\])"  # a console server's
 )
+# Whoever shows a log to others may have blotted it out: `<host>`, `****`, nothing.
+_HOST = r"(?:(?:(?P<host>[\w.:-]+)|[\w.<>\[\]{}()*#$-]*) )?"
 # journalctl -o short-full
 _FULL = rf"[^\W\d]{{2,4}}\.? {_DATE_TIME} (?:(?P<zone>UTC|GMT)|[A-Z]{{2,5}}|[+-]\d{{2,4}})"
 _KERNEL_PREFIXES = Prefixes(
@@ -104,14 +106,14 @@ _KERNEL_PREFIXES = Prefixes(
         r"\[(?P<mon>[A-Z][a-z]{2}) ?(?P<day>\d{1,2}) (?P<hour>\d\d):(?P<minute>\d\d)\] ?",
     ),  # dmesg --human: its minute,
     ("[", r"\[ *\+\d{1,10}\.\d{6}\] ?"),  # and the seconds since the line before
-    ("<" + _LETTERS, rf"(?:<\d+>)?{_SYSLOG_TIME} (?:(?P<host>[\w.:-]+) )?{_TAG} ?"),
+    ("<" + _LETTERS, rf"(?:<\d+>)?{_SYSLOG_TIME} {_HOST}{_TAG} ?"),
     (
         _LETTERS,
-        rf"[^\W\d]{{3,6}}\.? +\d{{1,2}} \d\d:\d\d:\d\d(?:\.\d+)? (?:(?P<host>[\w.:-]+) )?{_TAG} ?",
+        rf"[^\W\d]{{3,6}}\.? +\d{{1,2}} \d\d:\d\d:\d\d(?:\.\d+)? {_HOST}{_TAG} ?",
     ),  # in another language
-    (_DIGITS, rf"{_ISO} (?:(?P<host>[\w.:-]+) )?{_TAG} ?"),
-    (_DIGITS + "k", rf"(?:\d\d:\d\d:\d\d(?:\.\d+)? (?:(?P<host>[\w.:-]+) )?)?{_TAG} "),
-    (_LETTERS, rf"{_FULL} (?:(?P<host>[\w.:-]+) )?{_TAG} ?"),
+    (_DIGITS, rf"{_ISO} {_HOST}{_TAG} ?"),
+    (_DIGITS + "k", rf"(?:\d\d:\d\d:\d\d(?:\.\d+)? {_HOST})?{_TAG} "),
+    (_LETTERS, rf"{_FULL} {_HOST}{_TAG} ?"),
     (_DIGITS, rf"\d {_ISO} (?P<host>\S+) kernel \S+ \S+ (?:-|(?:\[[^]]*\])+) ?"),  # RFC 5424, behind its priority
     ("k", rf"kern *:{_LEVEL} *: "),
     (_DIGITS, _UNMARKED),

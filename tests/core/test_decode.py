@@ -198,6 +198,11 @@ XID = "NVRM: Xid (PCI:0000:c1:00): 79, GPU has fallen off the bus."
         ("Nov  2 03:41:00 gpu-7 kernel[0]: ", {"time": utc("2025-11-02 03:41:00"), "host": "gpu-7"}),
         ("Nov 20 23:41:00.250000 gpu-7 kernel: ", {"time": utc("2025-11-20 23:41:00") + 0.25, "host": "gpu-7"}),
         ("Nov 20 23:41:00 kernel: ", {"time": utc("2025-11-20 23:41:00")}),  # journalctl --no-hostname
+        *(  # blotted out by who shows the log
+            (f"{stamp} {host} kernel: ", {"time": utc("2025-11-20 23:41:00")})
+            for stamp in ("Nov 20 23:41:00", "2025-11-20T23:41:00Z")
+            for host in ("", "<host>", "****", "[hostname]")
+        ),
         ("kvě 20 23:41:00 gpu-7 kernel: ", {"host": "gpu-7"}),  # journalctl in Czech, and in Russian
         ("авг. 20 23:41:00 gpu-7 kernel: ", {"host": "gpu-7"}),
         ("2025-11-20T23:41:00+0000 kernel: ", {"time": utc("2025-11-20 23:41:00")}),
@@ -241,6 +246,7 @@ def test_what_readers_of_the_kernel_log_put_in_front_is_taken_off_and_kept(
         "Nov 20 23:41:00 gpu-7 mallory[12]: ",
         "Nov 20 23:41:00 gpu-7 ~any+tag%at=all: ",  # logger -t
         "Nov 20 23:41:00.250000 gpu-7 mallory[12]: ",
+        "Nov 20 23:41:00 <host> mallory[12]: kernel: ",
         "nov 20 23:41:00 gpu-7 mallory[12]: ",  # journalctl in other languages
         "kvě 20 23:41:00 gpu-7 mallory[12]: ",
         "<13>Nov 20 23:41:00 gpu-7 mallory: ",
