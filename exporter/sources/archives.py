@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 from exporter.sources import rotation
 from exporter.sources.access import Access
+from exporter.sources.discovery import Globs
 from exporter.sources.follow import Follower
 from exporter.sources.identity import Inode, inode_of
 from exporter.sources.opening import OpenFile, closed_on_error
@@ -17,8 +20,9 @@ MAX_TAKEN = 1024
 class Archives:
     """Takes those that no log was read from."""
 
-    def __init__(self, register: Register, follower: Follower, access: Access) -> None:
+    def __init__(self, register: Register, globs: Globs, follower: Follower, access: Access) -> None:
         self._register = register
+        self._globs = globs
         self._follower = follower
         self._access = access
         self._taken: dict[tuple[Inode, int], None] = {}  # and their times
@@ -58,7 +62,8 @@ class Archives:
         inode = inode_of(unpacked.status)
         if (inode, unpacked.status.st_mtime_ns) in self._taken:
             return True
-        for other in {*self._register.logs_of(base), *([log] if log is not None else [])}:
+        kin = self._register.kin_of(base) if self._globs.match(unpacked.path.removesuffix(".gz")) else ()
+        for other in {*self._register.logs_of(base), *kin, *([log] if log is not None else [])}:
             reader, mark = other.reader, other.position.mark
             if isinstance(reader, OpenFile):
                 taken = rotation.is_packed_copy(unpacked, reader)
@@ -69,6 +74,8 @@ class Archives:
             if taken:
                 return True
         marks = [self._register.done_position(origin).mark for origin in self._register.done_of(base)]
+        folder = os.path.dirname(base)  # in which it may have been read under another name, and moved on since
+        marks += [at.mark for at in self._register.read_to(unpacked.trailer()[1]) if os.path.dirname(at.path) == folder]
         return any(rotation.is_packed_whole(unpacked, mark) for mark in marks)
 
     def _begun_as(self, base: str, unpacked: Unpacked) -> str | None:

@@ -49,7 +49,7 @@ class Finder:
         self._follower = follower
         self._access = access
         self._line_bytes = line_bytes
-        self._archives = Archives(register, follower, access)
+        self._archives = Archives(register, globs, follower, access)
         self._copies = Copies(register, follower, access)
         self._binaries: dict[str, tuple[Inode, int]] = {}
 
@@ -317,7 +317,7 @@ class Finder:
             folder, name = os.path.split(path)
             siblings = self._follower.folders.at(folder, listed).siblings(name)
             for sibling, status in reversed(rotation.newest_first(siblings, self._access)):
-                ours = not self._globs.match(sibling.removesuffix(".gz"))  # else the walks find it, or have found it
+                ours = sibling.endswith(".gz") or not self._globs.match(sibling)  # else the walks find it
                 ours = ours and (modified is not None or self._is_rotated(sibling, path))
                 if ours and status.st_mtime_ns >= since and stat.S_ISREG(status.st_mode):
                     if sibling.endswith(rotation.COMPRESSED):

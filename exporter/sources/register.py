@@ -14,6 +14,7 @@ from dataclasses import replace
 from pydantic import TypeAdapter, ValidationError
 
 from exporter.core.model import Job
+from exporter.sources import rotation
 from exporter.sources.clock import SetBack
 from exporter.sources.identity import NOWHERE, Inode
 from exporter.sources.tail import Log, Position
@@ -22,6 +23,8 @@ MAX_DONE = 8192  # a node that sees 100,000 job logs a day remembers two hours o
 
 MAX_LINGERING = 256  # 1 ms every ten seconds, a few more on a network
 MAX_LOOKED_BACK = 32  # logs of one path; logrotate keeps fewer files
+
+Index = dict[int, list[Position]]
 
 _POSITION = TypeAdapter(Position)
 _NUMBERED = re.compile(r"(?P<base>.*)#(?P<number>\d+)", re.DOTALL)
@@ -59,7 +62,8 @@ class Register:
         self._done: dict[str, Position] = {}  # by origin, the longest done first
         self.lingering: dict[str, None] = {}  # origins of those to whose files somebody may write on
         self._done_by_file: dict[Inode, list[str]] = {}  # several, where the number was used again
-        self._by_time: dict[int, list[Position]] | None = None  # in this poll, if somebody has asked
+        self._indexes: tuple[Index, Index] | None = None  # in this poll, if somebody has asked
+        self._kin: dict[str, list[Log]] | None = None  # by what their names may have been before rotation; as well
         self._numbers: dict[str, int] = {}
         self._set_back: SetBack | None = None
         self._changed: set[str] = set()
@@ -96,7 +100,7 @@ class Register:
         self._set_back = self._set_back or SetBack(now_ns)
         self._set_back.look(now_ns)
         self._know_since(self.since or now_ns)
-        self._by_time = None
+        self._indexes = self._kin = None
 
     def time_after(self, stamp: int) -> int:
         """The earliest time of files that were written after one with that time."""
@@ -177,6 +181,15 @@ class Register:
         origins = [origin_of(base, number) for number in range(last, max(-1, last - MAX_LOOKED_BACK), -1)]
         return origins + [origin for origin in self._called.get(base, ()) if origin not in origins]
 
+    def kin_of(self, base: str) -> Iterator[Log]:
+        """The logs that are followed, of those whose names rotation may have made of a path, or of what that was made of."""
+        if self._kin is None:
+            self._kin = {}
+            for log in self.logs.values():
+                self._add_kin(log)
+        for name in {base, *(name for name in rotation.originals(base) if name in self._numbers)}:
+            yield from (log for log in self._kin.get(name, ()) if self.knows(log))
+
     def finish(self, log: Log) -> None:
         """A log is done with."""
         log.drop_reader()
@@ -213,15 +226,23 @@ class Register:
         """Where logs were read to, done with or not, that were last written to at a time; one in whole seconds is that of
         all within the second, as an archive keeps it.
         """
-        if self._by_time is None:
-            self._by_time = {}
+        yield from self._index()[0].get(modified, ())
+
+    def read_to(self, length: int) -> Iterator[Position]:
+        """Where logs were read to, done with or not, if that is so far (modulo 2**32, as gzip tells it)."""
+        yield from self._index()[1].get(length, ())
+
+    def _index(self) -> tuple[Index, Index]:
+        if self._indexes is None:
+            by_time, by_length = self._indexes = {}, {}
             for time, position in [
                 *((log.modified, log.position) for log in self.logs.values()),
                 *((position.modified, position) for position in self._done.values()),
             ]:
                 for key in {time, time // _SECOND_NS * _SECOND_NS}:
-                    self._by_time.setdefault(key, []).append(position)
-        yield from self._by_time.get(modified, ())
+                    by_time.setdefault(key, []).append(position)
+                by_length.setdefault(position.offset % 2**32, []).append(position)
+        return self._indexes
 
     def revive(self, origin: str, position: Position, now: float) -> Log:
         """A log that was done with goes on."""
@@ -265,12 +286,19 @@ class Register:
         log = Log(self._prefix + origin, origin, base, number, position, job=self._job_of(base))
         self.logs[log.key] = log
         self._call(origin, position)
+        if self._kin is not None:
+            self._add_kin(log)
         self.born.append(log)
         self.stirred[log] = None
         if position.file != NOWHERE:
             self.by_file[position.file] = log
         self._numbers[base] = max(self._numbers.get(base, 0), number)
         return log
+
+    def _add_kin(self, log: Log) -> None:
+        assert self._kin is not None
+        for name in {log.base, *rotation.originals(log.base)}:
+            self._kin.setdefault(name, []).append(log)
 
     def _call(self, origin: str, position: Position) -> None:
         for path in position.called:

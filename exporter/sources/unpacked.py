@@ -28,6 +28,7 @@ class Unpacked:
     def __init__(self, file: OpenFile) -> None:
         with closed_on_error(file):
             self.status = file.status()
+        self.path = file.path
         self._raw = os.fdopen(file.descriptor, "rb")
         self._gzip = gzip.GzipFile(fileobj=self._raw)
         self._kept = b""

@@ -254,3 +254,35 @@ def test_a_folder_was_renamed_and_its_log_rotated_while_the_node_was_down(tmp_pa
     write(run / "job.log", lines(4))
     assert node.restart().settle().seen == [1, 2, 3, 4]
     assert node.stats.dropped == {}
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize("banner", [b"", BANNER])
+@pytest.mark.parametrize("names", ["job.log.{}", "job.{}.log"])
+def test_compressed_under_names_of_the_globs_before_they_were_seen(
+    tmp_path: Path, log: Path, names: str, banner: bytes, *, seen: bool, known: bool
+) -> None:
+    """As logrotate does with copytruncate and compress, twice between two looks."""
+    node = Node(tmp_path / "*.log", tmp_path / "*.log.*", exclude=("*.gz",))
+    node.now = time.time() - 60.0
+    node.rescan().commit()
+    if known:
+        write(log, banner + lines(0))
+        node.rescan().commit()
+    for number in range(1, 5):
+        write(log, lines(number) if known and number == 1 else banner + lines(number))
+        for old in range(number - 1, 0, -1):
+            (tmp_path / f"{names.format(old)}.gz").rename(tmp_path / f"{names.format(old + 1)}.gz")
+        copy = tmp_path / names.format(1)
+        copytruncate(log, copy)
+        if seen:
+            node.rescan().commit()
+        copy.with_name(f"{copy.name}.gz").write_bytes(gzip.compress(copy.read_bytes()))
+        copy.unlink()
+    write(log, lines(5))
+    expected = [0, 1, 2, 3, 4, 5][not known :]
+    if names == "job.{}.log" and not (known or seen):
+        expected = [5]  # they may be those of other jobs
+    assert node.settle().seen == expected
+    assert node.commit().crash().settle().seen == expected
