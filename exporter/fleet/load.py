@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -21,7 +20,8 @@ import duckdb
 import numpy as np
 
 from exporter.core.printable import printable
-from exporter.fleet.observed import NOT_KNOWN, Beats, FactRows, Floats, Gap, Incidents, Ints, Loaded, Observed, Window
+from exporter.fleet.observed import Beats, Floats, Gap, Incidents, Ints, Loaded, Observed, Window
+from exporter.fleet.stated import rows_of_facts
 from exporter.scan.unpack import Unpacked, unpacker_of
 
 LINES = tuple(f"*.{form}{packed}" for form in ("jsonl", "ndjson") for packed in ("", ".gz", ".zst"))
@@ -31,7 +31,6 @@ MAX_LINE_BYTES = 64 << 20
 NAMED_LINES = 20  # bad lines named; all are counted
 AHEAD_SECONDS = 3600.0  # a clock may be wrong by
 MAX_BEAT_HOURS = 31 * 24.0
-MAX_FACTS = 1024  # names: a node states 155 and its cards, and a site a few; 200,000 of one node would take gigabytes
 _FIELDS = (
     "kind", "time", "node", "id", "signature", "vendor", "role", "root_cause", "gpu", "job", "facts", "hours",
     "gpu_busy_hours",
@@ -313,7 +312,7 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
     known = db.execute(
         "SELECT number, moment, facts FROM known JOIN nodes USING (node) ORDER BY number, moment"
     ).fetchall()
-    facts, left_out = _facts(known)
+    facts, left_out = rows_of_facts(known)
     return Observed(
         nodes=tuple(map(printable, nodes)),
         signatures=tuple(map(printable, signatures)),
@@ -330,64 +329,6 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
         vendors={row[2]: row[7] for row in rows if row[7]},
         gaps=(*gaps, *left_out),
     )  # fmt: skip
-
-
-def _facts(rows: Sequence[tuple[int, float, str]]) -> tuple[FactRows, list[Gap]]:
-    """The facts as codes. A value that is no text counts by its JSON; null and "" are "not known"."""
-    names: dict[str, int] = {}
-    values: list[dict[str, int]] = []
-    cells: list[tuple[Ints, Ints]] = []
-    seen: dict[str, tuple[Ints, Ints]] = {}
-    for _, _, text in rows:
-        found = seen.get(text)
-        if found is None:
-            fact, code = [], []
-            for name, value in _readable(text).items():
-                if value is None or value == "":
-                    continue
-                index = names.setdefault(name, len(names))
-                if index == len(values):
-                    values.append({})
-                of = values[index]
-                fact.append(index)
-                code.append(of.setdefault(value if isinstance(value, str) else json.dumps(value), len(of)))
-            found = seen[text] = np.array(fact, dtype=np.int64), np.array(code, dtype=np.int64)
-        cells.append(found)
-    nodes = np.array([row[0] for row in rows], dtype=np.int64)
-    columns, cells, gaps = _most_stated(tuple(names), nodes, cells)
-    codes = np.full((len(rows), len(columns)), NOT_KNOWN, dtype=np.int32)
-    for row, (facts, own) in enumerate(cells):
-        codes[row, facts] = own
-    of_name = dict(zip(names, values, strict=True))
-    return FactRows(
-        names=tuple(map(printable, columns)), values=tuple(tuple(map(printable, of_name[name])) for name in columns),
-        codes=codes, node=nodes, since=np.array([row[1] for row in rows], dtype=float),
-    ), gaps  # fmt: skip
-
-
-def _most_stated(
-    names: Sequence[str], nodes: Ints, cells: list[tuple[Ints, Ints]]
-) -> tuple[Sequence[str], list[tuple[Ints, Ints]], list[Gap]]:
-    """Of too many facts those that most nodes state, and their cells."""
-    if len(names) <= MAX_FACTS:
-        return names, cells, []
-    by = Counter(
-        fact for _, fact in {(node, fact) for node, cell in zip(nodes, cells, strict=True) for fact in cell[0]}
-    )
-    most = sorted(by, key=lambda fact: (-by[fact], names[fact]))[:MAX_FACTS]
-    place = np.full(len(names), NOT_KNOWN)
-    place[most] = np.arange(len(most))
-    kept = [(place[facts][left], codes[left]) for facts, codes in cells for left in [place[facts] != NOT_KNOWN]]
-    what = f"of {len(names)} facts only the {MAX_FACTS} that most nodes state are looked at"
-    return [names[fact] for fact in most], kept, [Gap(kind="facts_left_out", count=len(names) - MAX_FACTS, what=what)]
-
-
-def _readable(text: str) -> dict[str, Any]:
-    """A record's facts; none where DuckDB reads what Python does not: lists in lists, numbers of 5,000 digits."""
-    try:
-        return dict(json.loads(text))
-    except (ValueError, RecursionError):
-        return {}
 
 
 def _numbered(texts: Sequence[str | None]) -> tuple[tuple[str, ...], Ints]:

@@ -12,8 +12,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from exporter.fleet.load import MAX_FACTS, Loaded, NothingToRead, load
+from exporter.fleet.load import Loaded, NothingToRead, load
 from exporter.fleet.prepare import prepare
+from exporter.fleet.stated import MAX_FACTS
 
 from .small import DAY, START
 
