@@ -191,6 +191,13 @@ class Access:
         """Whether somebody still writes to a log whose file was deleted."""
         return log.unlinked and isinstance(log.reader, OpenFile) and log.reader.is_written_to()
 
+    def is_linked(self, log: Log) -> bool:
+        """Whether a log's file, as far as it is open, has a name in some folder still."""
+        try:
+            return isinstance(log.reader, OpenFile) and log.reader.status().st_nlink > 0
+        except OSError:
+            return False
+
     def cannot(self, log: Log, error: OSError, now: float) -> None:
         """A log's file does not let itself be read: a server that has forgotten it (ESTALE), a bad disk. Who meets that
         raises the error.

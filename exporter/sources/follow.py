@@ -180,7 +180,7 @@ class Follower:
         try:
             self._visit_left(log, now)
         finally:
-            if status is not None or _linked(log):
+            if status is not None or self._access.is_linked(log):
                 self._stats().rotations += 1
                 self.vacate(path, log)
 
@@ -392,11 +392,3 @@ class Follower:
             return file
         file.close()
         return None
-
-
-def _linked(log: Log) -> bool:
-    """Whether a log's file, as far as it is open, has a name in some folder still."""
-    try:
-        return isinstance(log.reader, OpenFile) and log.reader.status().st_nlink > 0
-    except OSError:
-        return False
