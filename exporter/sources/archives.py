@@ -31,7 +31,7 @@ class Archives:
         """Read a compressed file at `path`, which was the log or one of the logs of `base`, unless it has been read; `log` is,
         or has been, called `base`.
         """
-        if not path.endswith(".gz"):
+        if not path.endswith(".gz") or path.endswith(".tar.gz"):
             self._access.refusals.note(path, "rotated_compressed")
             return
         if self._access.file_at(path.removesuffix(".gz")) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -286,3 +287,14 @@ def test_compressed_under_names_of_the_globs_before_they_were_seen(
         expected = [5]  # they may be those of other jobs
     assert node.settle().seen == expected
     assert node.commit().crash().settle().seen == expected
+
+
+def test_an_archive_of_files_is_no_log(node: Node, log: Path) -> None:
+    write(log, BANNER + lines(0))
+    node.rescan().commit()
+    with tarfile.open(f"{log}.1.tar.gz", "w:gz") as archive:
+        archive.add(log, "job.log")
+    log.unlink()
+    write(log, BANNER + lines(1))
+    assert node.settle().seen == [0, 1]
+    assert node.stats.dropped == {"rotated_compressed": 1}
