@@ -82,7 +82,7 @@ class FilesSource:
         self._settings = settings
         self._globs = settings.globs()
         self._register = Register(name, stored, job_of)
-        self._access = Access(OpenLogs(settings.open_files), Refusals(lambda: self.stats, log))
+        self._access = Access(OpenLogs(settings.open_files), Refusals(lambda: self.stats, log, self._register.refused))
         self._follower = Follower(self._register, self._globs, self._access, lambda: self.stats)
         self._finder = Finder(self._register, self._globs, self._follower, self._access, line_bytes=settings.line_bytes)
         self._watch = Watch(wake) if settings.watch else None

@@ -1,8 +1,9 @@
-"""What is passed over, and why: counted once a file, said once a reason. Nothing is dropped unseen."""
+"""What is passed over, and why: counted once a file, over restarts too, said once a reason. Nothing is dropped unseen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import UserDict
+from collections.abc import Callable, Mapping
 
 from exporter.sources.base import SourceStats
 
@@ -34,30 +35,61 @@ _WHY = {
 }
 
 
-class Refusals:
-    """Counts into the statistics of the moment, which the daemon may exchange."""
+class Counted(UserDict[str, str]):
+    """Reasons by path, of what was counted; `changed` is told of each path whose row has to be stored."""
 
-    def __init__(self, stats: Callable[[], SourceStats], say: Callable[[str], None]) -> None:
+    def __init__(self, stored: Mapping[str, str], changed: Callable[[str], object]) -> None:
+        self._changed: Callable[[str], object] = str
+        super().__init__(stored)
+        self._changed = changed
+
+    def __setitem__(self, path: str, reason: str) -> None:
+        super().__setitem__(path, reason)
+        self._changed(path)
+
+    def __delitem__(self, path: str) -> None:
+        super().__delitem__(path)
+        self._changed(path)
+
+
+class Refusals:
+    """Counts into the statistics of the moment, which the daemon may exchange.
+
+    What was counted is stored with the counters, so a restart counts nothing again; each process says it again.
+    """
+
+    def __init__(self, stats: Callable[[], SourceStats], say: Callable[[str], None], counted: Counted) -> None:
         self._stats = stats
         self._say = say
-        self._reasons: dict[str, str] = {}
+        self._counted = counted
+        self._reasons: dict[str, str] = {}  # that were noted since the start
         self._said: dict[str, int] = {}
 
     def note(self, path: str, reason: str) -> None:
         """A path is passed over. The same again costs nothing."""
-        if self._reasons.get(path) != reason:
-            self._reasons[path] = reason
-            self.count(path, reason)
-            if len(self._reasons) > MAX_REMEMBERED:
-                del self._reasons[next(iter(self._reasons))]
+        if self._reasons.get(path) == reason:
+            return
+        self._reasons[path] = reason
+        if len(self._reasons) > MAX_REMEMBERED:
+            del self._reasons[next(iter(self._reasons))]
+        if self._counted.get(path) != reason:
+            self._counted[path] = reason
+            self._stats().drop(reason)
+            if len(self._counted) > MAX_REMEMBERED:
+                del self._counted[next(iter(self._counted))]
+        self._tell(path, reason)
 
     def count(self, path: str, reason: str) -> None:
         """Something of a log is lost."""
         self._stats().drop(reason)
-        self._said[reason] = self._said.get(reason, 0) + 1
-        if self._said[reason] <= SAID_PATHS:
-            self._say(f"{path!r} {_WHY.get(reason, f'cannot be read: {reason}')}")
+        self._tell(path, reason)
 
     def forget(self, path: str) -> None:
         """A path is read after all."""
         self._reasons.pop(path, None)
+        self._counted.pop(path, None)
+
+    def _tell(self, path: str, reason: str) -> None:
+        self._said[reason] = self._said.get(reason, 0) + 1
+        if self._said[reason] <= SAID_PATHS:
+            self._say(f"{path!r} {_WHY.get(reason, f'cannot be read: {reason}')}")

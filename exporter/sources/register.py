@@ -6,7 +6,6 @@ log of its path gets a number of its own. Touches no file.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -17,6 +16,8 @@ from exporter.core.model import Job
 from exporter.sources import rotation
 from exporter.sources.clock import SetBack
 from exporter.sources.identity import NOWHERE, Inode
+from exporter.sources.refusals import Counted
+from exporter.sources.stored_paths import restored, storable
 from exporter.sources.tail import Log, Position
 
 MAX_DONE = 8192  # a node that sees 100,000 job logs a day remembers two hours of them, in 5 MB
@@ -29,10 +30,10 @@ Index = dict[int, list[Position]]
 _POSITION = TypeAdapter(Position)
 _NUMBERED = re.compile(r"(?P<base>.*)#(?P<number>\d+)", re.DOTALL)
 _DONE = "done:"
+_REFUSED = "refused:"
 _SECOND_NS = 10**9
 _FIRST = "first"
 _SINCE = "since"
-_BYTES = "bytes:"  # no stored path begins so: all are absolute
 
 
 def origin_of(base: str, number: int) -> str:
@@ -71,10 +72,15 @@ class Register:
         self.first = self._prefix + _FIRST in stored
         since = stored.get(self._prefix + _SINCE, "")
         self.since = int(since) if since.isdecimal() else 0
-        restored = [
+        refused = self._prefix + _REFUSED
+        self.refused = Counted(
+            {restored(key.removeprefix(refused)): why for key, why in stored.items() if key.startswith(refused)},
+            lambda path: self._changed.add(refused + storable(path)),
+        )
+        positions = [
             (key, position) for key, text in stored.items() if (position := self._parsed(key, text)) is not None
         ]
-        for key, position in sorted(restored, key=lambda item: item[1].modified):
+        for key, position in sorted(positions, key=lambda item: item[1].modified):
             rest = key.removeprefix(self._prefix)
             if rest.startswith(_DONE):
                 self._remember(rest.removeprefix(_DONE), position)
@@ -268,15 +274,18 @@ class Register:
             return "{}" if self.first else None
         if rest == _SINCE:
             return str(self.since)
+        if rest.startswith(_REFUSED):
+            return self.refused.get(restored(rest.removeprefix(_REFUSED)))
         done = self._done.get(rest.removeprefix(_DONE)) if rest.startswith(_DONE) else None
         return _to_json(done) if done else None
 
     def _parsed(self, key: str, text: str) -> Position | None:
-        if not key.startswith(self._prefix) or key in (self._prefix + _FIRST, self._prefix + _SINCE):
+        rest = key.removeprefix(self._prefix)
+        if rest == key or rest in (_FIRST, _SINCE) or rest.startswith(_REFUSED):
             return None
         try:
-            return _with_paths(_POSITION.validate_json(text), _restored)
-        except (ValidationError, UnicodeEncodeError):
+            return _with_paths(_POSITION.validate_json(text), restored)
+        except ValidationError:
             self.unreadable_rows.append(key)
             self._changed.add(key)
             return None
@@ -342,22 +351,9 @@ class Register:
 
 
 def _to_json(position: Position) -> str:
-    return _POSITION.dump_json(_with_paths(position, _storable), exclude_defaults=True).decode()
+    return _POSITION.dump_json(_with_paths(position, storable), exclude_defaults=True).decode()
 
 
 def _with_paths(position: Position, change: Callable[[str], str]) -> Position:
     called = tuple(change(path) for path in position.called)
     return replace(position, path=change(position.path), place=change(position.place), called=called)
-
-
-def _storable(path: str) -> str:
-    """A path as text. A log may be moved to, or be a link to, a name that is not UTF-8."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return _BYTES + os.fsencode(path).decode("latin-1")
-    return path
-
-
-def _restored(path: str) -> str:
-    return os.fsdecode(path.removeprefix(_BYTES).encode("latin-1")) if path.startswith(_BYTES) else path

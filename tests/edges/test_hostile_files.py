@@ -94,6 +94,20 @@ def test_what_is_no_log_is_counted_once_and_stops_nothing(
     node.close()
 
 
+@pytest.mark.parametrize("name", ["bad.log", "b\udcffd.log"])
+def test_a_restart_counts_no_file_again_and_says_it_again(tmp_path: Path, name: str) -> None:
+    program(tmp_path / name)
+    node = Node(tmp_path / "*.log").rescan()
+    assert sum(node.stats.dropped.values()) == 1
+    assert sum(node.crash().rescan().stats.dropped.values()) == 1  # the count was lost with what it is stored with
+    said = len(node.said)
+    assert node.restart().rescan().stats.dropped == {}
+    assert len(node.said) == said + 1
+    (tmp_path / name).unlink()
+    program(tmp_path / "another.log")
+    assert node.rescan().stats.dropped == {"binary": 1}
+
+
 def test_it_is_read_once_it_is_a_log(tmp_path: Path) -> None:
     for make in (fifo, loop, program, secret, Path.mkdir):
         path = tmp_path / f"{make.__name__}.log"
