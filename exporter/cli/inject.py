@@ -25,6 +25,7 @@ DESCRIPTION = (
 )
 POLL_SECONDS = 0.05
 NAME = "gpufault-inject-test"
+_DESCRIPTOR = re.compile(r"/proc/(?:self|[0-9]+)/fd/[0-9]+")  # links of the kernel's own; a pod's output is one
 MAX_ANSWER = 16 << 20  # bytes; 1,830 series are 0.3 MB
 
 
@@ -71,7 +72,8 @@ def _target(options: argparse.Namespace, config: Config) -> Iterator[tuple[str, 
     if options.kmsg or options.file:
         path = "/dev/kmsg" if options.kmsg else options.file
         # Its folder may be a user's, too, who may have put a link or a FIFO there.
-        yield path, os.open(path, append | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        follow = 0 if _DESCRIPTOR.fullmatch(path) else os.O_NOFOLLOW
+        yield path, os.open(path, append | follow | os.O_NONBLOCK, 0o644)
     else:
         own = _own_file(config)
         descriptor = os.open(own, append | os.O_EXCL, 0o644)  # the folder may be a user's, and hold a link of this name

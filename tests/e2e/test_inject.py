@@ -46,6 +46,17 @@ def test_a_file_that_is_named_is_no_link_and_waits_for_no_reader(
     assert (tmp_path / "victim").read_text() == ""
 
 
+def test_a_test_line_is_written_to_what_a_process_has_open(
+    make_node: Callable[..., Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As to a pod's own output, which is `/proc/1/fd/1`."""
+    node = make_node()
+    monkeypatch.setattr(inject, "_count", lambda *_: 0.0)
+    with (tmp_path / "output").open("w") as output:
+        main(["inject", "--config.file", str(node.config), "--timeout=0", f"--file=/proc/self/fd/{output.fileno()}"])
+    assert "gpufault inject: test line" in (tmp_path / "output").read_text()
+
+
 def test_a_test_line_is_seen_through_tls_and_with_a_password(make_node: Callable[..., Node], guarded: Guarded) -> None:
     node = make_node()
     node.wrap = guarded.environment
