@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from exporter.sources.kernel.way import Place
 from exporter.sources.rotation import COMPRESSED, Folder, is_numbered
@@ -89,34 +89,25 @@ def _age(sibling: str, status: os.stat_result) -> tuple[int, int]:
 
 
 def _tells(sibling: str, status: os.stat_result, place: Place) -> bool:
-    if status.st_size < place.at:
-        return False
-    descriptor = _opened(sibling)
-    if descriptor is None:
-        return False
-    try:
-        return holds(descriptor, place)
-    finally:
-        os.close(descriptor)
+    return status.st_size >= place.at and _asked(sibling, lambda descriptor: holds(descriptor, place), gone=False)
 
 
 def _is_copy(sibling: str, place: Place) -> bool:
     """Whether a file begins as the one that was read does."""
-    descriptor = _opened(sibling)
-    if descriptor is None:
-        return True
-    try:
-        return _begins_alike(descriptor, place)
-    finally:
-        os.close(descriptor)
+    return _asked(sibling, lambda descriptor: _begins_alike(descriptor, place), gone=True)
 
 
 def _begins_alike(descriptor: int, place: Place) -> bool:
     return bool(place.head) and digits(os.pread(descriptor, len(place.head) // 2, 0)) == place.head
 
 
-def _opened(path: str) -> int | None:
+def _asked(path: str, question: Callable[[int], bool], *, gone: bool) -> bool:
+    """What a file answers, by its descriptor; `gone` if it cannot be opened."""
     try:
-        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, PermissionError):
-        return None
+        return gone
+    try:
+        return question(descriptor)
+    finally:
+        os.close(descriptor)
