@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import ssl
-import stat
 from pathlib import Path
+
+from exporter.regular import start_of
 
 Named = str | Path
 
@@ -16,7 +16,7 @@ def client_context(ca_file: Named | None, cert_file: Named | None, key_file: Nam
     """
     for path in (ca_file, cert_file, key_file):
         if path:
-            _can_be_read(path)
+            start_of(path, 0)
     try:
         context = ssl.create_default_context(cafile=ca_file)
     except ssl.SSLError as error:
@@ -29,12 +29,3 @@ def client_context(ca_file: Named | None, cert_file: Named | None, key_file: Nam
             what = f"{cert_file}: {reason}; give a certificate and its key, which is not encrypted, in PEM form"
             raise ValueError(what) from error
     return context
-
-
-def _can_be_read(path: Named) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would wait for its writer
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError(f"{path}: no regular file; give one in PEM form")
-    finally:
-        os.close(descriptor)

@@ -6,7 +6,6 @@ import base64
 import binascii
 import os
 import ssl
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from exporter.outputs.config import (
     header_value,
 )
 from exporter.outputs.url import Url, parse_url
+from exporter.regular import start_of
 
 MAX_SECRET = 64 << 10  # bytes of a file of headers, of a URL or a key
 _KEY_BYTES = range(24, 65)  # of a Standard Webhooks secret
@@ -87,15 +87,7 @@ def key_of(path: Path) -> bytes:
 def read_secret(path: Path | None) -> str:
     """The text of a regular file. Raises OSError, ValueError."""
     assert path is not None
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would wait for its writer
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError(f"{path}: no regular file")
-        data = b""
-        while len(data) <= MAX_SECRET and (more := os.read(descriptor, MAX_SECRET + 1 - len(data))):
-            data += more
-    finally:
-        os.close(descriptor)
+    data = start_of(path, MAX_SECRET + 1)
     if len(data) > MAX_SECRET:
         raise ValueError(f"{path}: longer than {MAX_SECRET} bytes")
     try:

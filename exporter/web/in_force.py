@@ -16,9 +16,10 @@ from pathlib import Path
 from exporter.core.problems import InvalidInput, Problem
 from exporter.core.validation import LocatedError
 from exporter.core.yamltext import MAX_CHARS, parse
+from exporter.regular import start_of
 from exporter.web import config as web_config
 from exporter.web.config import TlsConfig, WebConfig
-from exporter.web.tls import context_of, start_of
+from exporter.web.tls import context_of
 from exporter.web.users import Users
 
 MAX_BYTES = MAX_CHARS + 1  # of a file: of a larger one so many that parsing it says so

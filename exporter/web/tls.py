@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import ipaddress
-import os
 import ssl
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
 from exporter.core.validation import LocatedError
+from exporter.regular import start_of
 from exporter.web.config import CIPHER_SUITES, CURVES, TlsConfig
 
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
@@ -55,14 +53,6 @@ def _can_be_read(key: str, path: Path) -> None:
     except OSError as error:
         what = f"{path}: {error.strerror}; give a file that gpufault may read"
         raise LocatedError(("tls_server_config", key), what) from None
-
-
-def start_of(path: Path, most: int) -> bytes:
-    """The first bytes of a regular file: a FIFO would wait for its writer, and no look at the files would come any more."""
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "is no regular file", str(path))
-        return file.read(most)
 
 
 def _load(key: str, path: Path, load: Callable[[], None]) -> None:

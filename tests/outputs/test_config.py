@@ -108,7 +108,7 @@ CHECKED: dict[str, tuple[str, str]] = {
         r"missing: No such file or directory; give a file that gpufault may read",
     ),
     "url_file: {there}/empty": ("url_file", "is no URL; write https://HOST:PORT/PATH"),
-    "url: 'http://h/', headers_file: {there}/empty.d": ("headers_file", "no regular file"),
+    "url: 'http://h/', headers_file: {there}/empty.d": ("headers_file", "Is a directory; give a file"),
     "url: 'http://h/', headers_file: {there}/fifo": ("headers_file", "no regular file"),
     "url: 'http://h/', headers_file: {there}/key": ("headers_file", "line 1 is not `Name: value`"),
     "url: 'http://h/', headers_env: NOT_SET_HERE": ("headers_env", "the environment has no NOT_SET_HERE"),
