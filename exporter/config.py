@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
+from exporter.accounts import SERVICE_ACCOUNTS
 from exporter.core import jobs
 from exporter.core.problems import InvalidInput
 from exporter.core.validation import LocatedError, validation_problems
@@ -54,6 +55,10 @@ class FilesConfig(Section):
         default="auto", description="auto: inotify wakes the loop where the file system is local; poll: never"
     )
     job: Literal["auto", "none"] | JobPattern = "auto"
+    service_accounts: list[str] = Field(
+        default=list(SERVICE_ACCOUNTS),
+        description="users (names or numbers) that write the logs of others; logs of anyone else are their owner's jobs",
+    )
 
 
 class KmsgConfig(Section):

@@ -21,7 +21,7 @@ from pathlib import Path
 from exporter.core.facts import process as parse
 from exporter.core.facts.amd import rocm_release
 from exporter.core.facts.linux import memory_bytes
-from exporter.core.jobs import job_of_cgroup, process_job
+from exporter.core.jobs import job_of_cgroup, owner_uid, process_job
 from exporter.core.model import Job, Match
 
 LOOKS = 2  # of each process; torch opens the GPU in the middle of its imports
@@ -51,6 +51,7 @@ class GpuProcess:
     pid: int
     started: float  # seconds since boot
     job: str | None
+    uid: int | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     looks: int = 0
     cards: frozenset[str] = frozenset()  # device files of single GPUs that it holds open; of a monitor none
@@ -84,28 +85,37 @@ class GpuProcesses:
             self._worker.join()
 
     def attached(self, matches: Sequence[Match]) -> list[Match]:
-        """The matches with what is known of the processes that they are about."""
+        """The matches with what is known of the processes that they are about, and a kernel line's with their job."""
         if not self._known:
             return list(matches)
-        asked: dict[tuple[Job | None, str | None], Mapping[str, str]] = {}
+        asked: dict[tuple[Job | None, str | None], tuple[Mapping[str, str], str | None]] = {}
         out = []
         for match in matches:  # of one log: a thousand matches ask for one job
             key = (match.job, match.captures.get("pid") if match.source == "kernel" else None)
             if key not in asked:
-                asked[key] = self.facts_of(match)
-            out.append(replace(match, process=asked[key]) if asked[key] else match)
+                asked[key] = self._facts_and_job(match)
+            facts, named_job = asked[key]
+            out.append(replace(match, process=facts, named_job=named_job) if facts or named_job else match)
         return out
 
     def facts_of(self, match: Match) -> Mapping[str, str]:
         """The facts of the process that a kernel line names, else of the job that the match is of."""
+        return self._facts_and_job(match)[0]
+
+    def _facts_and_job(self, match: Match) -> tuple[Mapping[str, str], str | None]:
         if match.source == "kernel":
             process = self._named(match)
-            if process is None or process.facts:
-                return process.facts if process else {}
-            job = process.job
-        else:
-            job = process_job(match.job, match.path)
-        return parse.told_together(p.facts for p in self._known.values() if p.job == job) if job else {}
+            if process is None:
+                return {}, None
+            return process.facts or self._facts_of_job(process.job, None), process.job
+        return self._facts_of_job(process_job(match.job, match.path), owner_uid(match.job)), None
+
+    def _facts_of_job(self, job: str | None, uid: int | None) -> Mapping[str, str]:
+        """What the processes of a job tell; of user `uid`, where that is known: anyone may name a log after a job."""
+        if not job:
+            return {}
+        processes = [p for p in self._known.values() if p.job == job and (uid is None or p.uid in (None, uid))]
+        return parse.told_together(p.facts for p in processes)
 
     def _named(self, match: Match) -> GpuProcess | None:
         pid = match.captures.get("pid", "")
@@ -184,7 +194,8 @@ class GpuProcesses:
                 return GpuProcess(pid, started, None, looks=LOOKS)  # another process under an old number
         job = job_of_cgroup(_text(folder / "cgroup"))
         looks = before.looks if before and before.started == started else 0
-        process = GpuProcess(pid, started, job, looks=looks + 1, cards=_cards(status, devices))
+        uid = folder.stat().st_uid
+        process = GpuProcess(pid, started, job, uid, looks=looks + 1, cards=_cards(status, devices))
         fellows = [p for p in known.values() if job and p.job == job and p.facts and p.pid != pid]
         if len(fellows) >= MAX_PER_JOB:
             return replace(process, looks=LOOKS)

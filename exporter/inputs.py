@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from exporter.accounts import uids_of
 from exporter.config import Config, FilesConfig, JournaldConfig, KmsgConfig
 from exporter.core import jobs
 from exporter.handover import Row, Stored, handed_over, space_of
@@ -12,6 +13,7 @@ from exporter.sources.base import Source
 from exporter.sources.files import FilesSettings, FilesSource
 from exporter.sources.journald import JournaldSource
 from exporter.sources.kmsg import KmsgSource
+from exporter.sources.node_jobs import NodeJobs
 
 
 def build(
@@ -19,6 +21,7 @@ def build(
 ) -> list[Source]:
     """The sources in the configuration's order, each with the positions that are stored under its name."""
     sources: list[Source] = []
+    node_jobs = NodeJobs()
     of_files = _settings_of_all(config)
     for item in config.sources:
         match item:
@@ -34,6 +37,7 @@ def build(
                         job_of=job_of,
                         log=say,
                         wake=wake,
+                        node_jobs=node_jobs,
                     )
                 )
             case KmsgConfig():
@@ -69,6 +73,7 @@ def _settings(item: FilesConfig, config: Config) -> FilesSettings:
         line_bytes=config.limits.line_bytes,
         open_files=config.limits.open_files,
         watch=item.watch == "auto",
+        service_accounts=uids_of(item.service_accounts),
     )
 
 

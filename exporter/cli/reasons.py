@@ -16,6 +16,7 @@ from exporter.core.model import UNKNOWN, Diagnosis
 
 SHOWN_CANDIDATES = 4  # of those that a missing fact leaves open, the best: more is no help at 3 a.m.
 SHOWN_REFERENCES = 2
+SHOWN_SAME_TIME = 2
 MARKS = {"held": "+", "failed": "-", "undetermined": "?"}
 
 
@@ -57,6 +58,9 @@ def explanation(
             yield from text.field("because", _told(leaf, incident.first.line, places), breaks=True)
         for leaf in evidence_of(chosen.against):
             yield from text.field("although", _told(leaf, incident.first.line, places), breaks=True)
+    for other in diagnosis.same_time[:SHOWN_SAME_TIME]:
+        told = text.same_time(other.signature, other.first.text)
+        yield from text.field("meanwhile", told, breaks=True)
     yield from _open_questions(diagnosis, chosen)
     if diagnosis.remediation:
         yield from _emphasised(text.field("do", diagnosis.remediation), color=color)

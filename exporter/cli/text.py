@@ -61,6 +61,8 @@ def incident_text(
     cause = catalogue.root_causes.get(record["root_cause"])
     lines += field("cause", cause_text(cause, record["verdict"])) if cause else _without_cause(record)
     lines += [line for e in record["evidence"] for line in field("because", _because(e), breaks=True)]
+    for other in record["same_time"]:
+        lines += field("meanwhile", same_time(other["signature"], other["text"]), breaks=True)
     lines += field("do", record["remediation"]) if record["remediation"] else []
     if cascades:
         names = ", ".join(f"{c['signature']} ({place(c, record)})" for c in cascades[:6])
@@ -111,6 +113,11 @@ VERDICTS = {
     "workload": "a fault of the job",
     "unclear": "whose fault is unclear",
 }
+
+
+def same_time(signature: str, text: str) -> str:
+    """A kernel line of the same minute that may be about another job."""
+    return f"{signature} on this node at the same time; nothing links it to this job: {clipped(text, 120)}"
 
 
 def place(record: Mapping[str, Any], beside: Mapping[str, Any]) -> str:

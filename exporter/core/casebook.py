@@ -15,10 +15,12 @@ from exporter.core.catalogue import Catalogue
 from exporter.core.diagnose import diagnose, incident_id, ultimate_root
 from exporter.core.incidents import Entry, OpenIncidents, Told, condense
 from exporter.core.knowledge import Signature
+from exporter.core.links import Near, split
 from exporter.core.model import UNKNOWN, Diagnosis, Incident, Match, Role, Severity
 from exporter.core.stored import dump_entry, load_entry
 
 FactsAt = Callable[[float], Mapping[str, str]]
+NearOf = Callable[[Entry], Near]
 
 
 class Casebook:
@@ -42,6 +44,7 @@ class Casebook:
         # What was waiting, and can be diagnosed no more, since the catalogue has lost its signature.
         self.undiagnosed = [entry.incident for entry in dropped.values() if entry and not entry.told]
         self._open = OpenIncidents(window, entries, live=live)
+        self.shares_node = False  # whether its incidents are of several jobs, whatever each match says of that
 
     def add(self, matches: Iterable[Match]) -> None:
         """Let matches join their incidents."""
@@ -78,9 +81,9 @@ class Casebook:
 
     def _diagnosed(self, entries: Iterable[Entry], facts_at: FactsAt) -> dict[int, Diagnosis]:
         """The diagnoses of incidents by their numbers, of all that are no mere context."""
-        near_of = _remembered(self._open.near)
+        near_of = self._remembered_near()
         diagnosed: dict[int, Diagnosis] = {}
-        with_roots = [(entry, ultimate_root(entry, near_of, self._catalogue)) for entry in entries]
+        with_roots = [(entry, self._root(entry, near_of)) for entry in entries]
         for entry, root in sorted(
             with_roots, key=lambda pair: pair[1] is not pair[0]
         ):  # roots first: cascades ask them
@@ -96,20 +99,36 @@ class Casebook:
         """The diagnoses of all incidents that are no mere context, sorted by `order` of an incident and its id, each made
         when it is asked for: it is several times as large as its incident.
         """
-        near_of = _remembered(self._open.near)
+        near_of = self._remembered_near()
         crashes = [entry for entry in self._open if self._role(entry.incident) != "context"]
         for entry in sorted(crashes, key=lambda e: order(e.incident, incident_id(e.incident, self._node))):
-            root = ultimate_root(entry, near_of, self._catalogue)
+            root = self._root(entry, near_of)
             diagnosis = self._of(entry, root, near_of, facts_at)
             yield diagnosis if root is entry else _as_of_root(diagnosis, root, self._of(root, root, near_of, facts_at))
 
-    def _of(self, entry: Entry, root: Entry, near_of: Callable[[Entry], list[Entry]], facts_at: FactsAt) -> Diagnosis:
-        facts = facts_at(entry.incident.first.happened)
-        return diagnose(entry, near_of(entry), root, facts, self._catalogue, self._node)
+    def _root(self, entry: Entry, near_of: NearOf) -> Entry:
+        return ultimate_root(entry, lambda each: near_of(each).linked, self._catalogue)
+
+    def _of(self, entry: Entry, root: Entry, near_of: NearOf, facts_at: FactsAt) -> Diagnosis:
+        facts, near = facts_at(entry.incident.first.happened), near_of(entry)
+        return diagnose(entry, near.linked, root, facts, self._catalogue, self._node, same_time=near.same_time)
+
+    def _remembered_near(self) -> NearOf:
+        """What is near an incident, with the answers kept: one round asks for the same neighbours again and again."""
+        answers: dict[int, Near] = {}
+
+        def ask(entry: Entry) -> Near:
+            if entry.number not in answers:
+                answers[entry.number] = split(
+                    entry, self._open.near(entry), self._catalogue, shares_node=self.shares_node
+                )
+            return answers[entry.number]
+
+        return ask
 
     def let_go(self, now: float, facts_at: FactsAt) -> list[Diagnosis]:
         """Close what nothing can join any more. What grew after it was told of comes back, to be journalled again."""
-        near_of = _remembered(self._open.near)
+        near_of = self._remembered_near()
         leaving = self._open.leaving(now)
         grown = [  # while all are still there, to be near each other
             self._of(entry, entry, near_of, facts_at)
@@ -201,15 +220,3 @@ def _load(stored: Mapping[str, str], catalogue: Catalogue) -> tuple[list[Entry],
         else:
             dropped[number] = entry
     return entries, dropped
-
-
-def _remembered(near: Callable[[Entry], list[Entry]]) -> Callable[[Entry], list[Entry]]:
-    """`near` with its answers kept: one round asks for the same neighbours again and again."""
-    answers: dict[int, list[Entry]] = {}
-
-    def ask(entry: Entry) -> list[Entry]:
-        if entry.number not in answers:
-            answers[entry.number] = near(entry)
-        return answers[entry.number]
-
-    return ask

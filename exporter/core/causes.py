@@ -15,6 +15,7 @@ import regex
 
 from exporter.core.catalogue import Catalogue
 from exporter.core.expression import search_in_time
+from exporter.core.incidents import device_of
 from exporter.core.knowledge import FLAGS, Condition, RootCause
 from exporter.core.model import Incident, Mark, Match, Truth
 from exporter.core.versions import VersionRange
@@ -42,6 +43,7 @@ class View:
     captures: Mapping[str, Known]
     job: Mapping[str, str]
     near: Mapping[str, Sequence[Incident | Mark]]  # by signature: what is near, or was told of earlier in the log
+    device: str | None = None  # the PCI address that the incident names: what is said of another device is no evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def view_of(incident: Incident, near: Iterable[Incident], node_facts: Mapping[st
     job = incident.first.job
     described = {"id": job.id, "kind": job.kind, **({"user": job.user} if job.user else {})} if job else {}
     captures = {name: _said(m, value) for m in reversed(incident.matches) for name, value in m.captures.items()}
-    return View(facts, captures, described, seen)
+    return View(facts, captures, described, seen, device_of(incident))
 
 
 def _known_facts(own: Sequence[Incident], node_facts: Mapping[str, str]) -> dict[str, Known]:
@@ -262,11 +264,17 @@ def _match_leaf(condition: Condition, glob: str, view: View) -> Leaf:
     for signature, lines in view.near.items():
         if not fnmatch.fnmatchcase(signature, glob):
             continue
-        for captures, line in map(_told_by, lines):
+        for captures, line in (_told_by(one) for one in lines if not _is_about_another(one, view.device)):
             if all(_search(pattern, captures.get(name, "")) for name, pattern in condition.where.items()):
                 said = line.value[:300]
                 return Leaf(Truth.HELD, f"line of {signature}", asked, said, condition.why, line.origin, line.line)
     return Leaf(Truth.FAILED, f"line of {glob}", asked, "none near", condition.why)
+
+
+def _is_about_another(one: Incident | Mark, device: str | None) -> bool:
+    """Whether something near names another device."""
+    other = device_of(one) if isinstance(one, Incident) else None
+    return device is not None and other is not None and other != device
 
 
 def _told_by(one: Incident | Mark) -> tuple[Mapping[str, str], Known]:

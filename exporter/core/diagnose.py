@@ -69,13 +69,23 @@ def _is_consequence(entry: Entry, other: Entry, catalogue: Catalogue) -> bool:
     if entry.number == other.number:  # `cuda_*` is what several of these follow
         return False
     a, b = entry.incident.signature, other.incident.signature
-    return catalogue.follows(a, b) and not (catalogue.follows(b, a) and entry.order < other.order)
+    if not catalogue.follows(a, b):
+        return False
+    both_may_follow = entry.incident.first.source == other.incident.first.source  # the kernel's never follows a job's
+    return not (both_may_follow and catalogue.follows(b, a) and entry.order < other.order)
 
 
 def diagnose(
-    entry: Entry, near: Sequence[Entry], root: Entry, node_facts: Mapping[str, str], catalogue: Catalogue, node: str
+    entry: Entry,
+    near: Sequence[Entry],
+    root: Entry,
+    node_facts: Mapping[str, str],
+    catalogue: Catalogue,
+    node: str,
+    *,
+    same_time: Sequence[Entry] = (),
 ) -> Diagnosis:
-    """The diagnosis of an incident whose root is `root` (itself, if it is one)."""
+    """The diagnosis of an incident whose root is `root` (itself, if it is one). `near` may explain it, `same_time` may not."""
     incident, told = entry.incident, entry.told
     signature = catalogue.signatures[incident.signature]
     assessments = assess(incident.signature, view_of(incident, [e.incident for e in near], node_facts), catalogue)
@@ -98,6 +108,7 @@ def diagnose(
         remediation=best.cause.remediation if best else signature.remediation,
         references=tuple(best.cause.references if best else signature.references),
         considered=tuple(assessments),
+        same_time=tuple(e.incident for e in same_time if catalogue.signatures[e.incident.signature].role != "context"),
     )
 
 
@@ -106,10 +117,16 @@ def _evidence(leaves: Iterable[Leaf]) -> tuple[Evidence, ...]:
 
 
 def _verdict(incident: Incident, best: Assessment | None) -> Verdict:
-    """A job's log can lie: only what the kernel said or what we read on the node blames the infrastructure."""
+    """The verdict of a cause, trusted as far as the conditions that decided it.
+
+    A job's log can lie, and a job chooses what its processes load. To blame the infrastructure for what a job printed
+    takes a condition that the kernel or the node answered; for what the kernel printed, a job may have answered none.
+    What merely supports a cause decides nothing.
+    """
     if best is None:
         return "unclear"
-    if best.cause.verdict != "infrastructure" or incident.first.source == "kernel":
+    if best.cause.verdict != "infrastructure":
         return best.cause.verdict
-    trusted = any(leaf.origin in ("node", "kernel") for leaf in (*best.held, *best.supports))
-    return "infrastructure" if trusted else "unclear"
+    answered = [leaf.origin in ("node", "kernel") for leaf in best.held if leaf.origin]
+    is_trusted = all(answered) if incident.first.source == "kernel" else any(answered)
+    return "infrastructure" if is_trusted else "unclear"

@@ -53,6 +53,8 @@ def fault_of(diagnosis: Diagnosis, catalogue: Catalogue, now: float, *, settled:
         return None
     if diagnosis.role != "root" or diagnosis.verdict != "infrastructure":
         return None
+    if incident.first.source != "kernel":  # a job's word drains no node; what it saw of a fault, the kernel saw too
+        return None
     happened = min(incident.first.happened, now)  # a job's log may claim a time to come, and would be reported for ever
     return Fault(
         time=happened,

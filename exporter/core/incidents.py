@@ -12,6 +12,8 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from exporter.core.facts.pci import normalise_pci
+from exporter.core.jobs import name_of
 from exporter.core.model import KEPT_MATCHES, Incident, Match
 
 Key = tuple[str, str, str | None]  # scope, signature, GPU
@@ -30,7 +32,7 @@ def scope_of(match: Match) -> str:
     """Whose episode a match belongs to: one boot of a kernel, a job, or a log where the job is not known."""
     if match.source == "kernel":
         return f"kernel {match.origin}"
-    return f"job {match.job.id}" if match.job else f"log {match.path}"
+    return name_of(match.job, match.path) if match.job else f"log {match.path}"
 
 
 def condense(matches: Iterable[Match], window: float) -> list[Incident]:
@@ -116,6 +118,12 @@ def near(a: Incident, b: Incident, window: float, *, live: bool = True) -> bool:
 def gpu_of(incident: Incident) -> str | None:
     """The GPU that an incident names: the kernel's by its key, a job's by the first match that knows one."""
     return incident.gpu or next((m.gpu for m in incident.matches if m.gpu), None)
+
+
+def device_of(incident: Incident) -> str | None:
+    """The PCI address that an incident names: of a GPU, or of another device."""
+    devices = (normalise_pci(m.captures["device"]) for m in incident.matches if "device" in m.captures)
+    return gpu_of(incident) or next((device for device in devices if device), None)
 
 
 def group(matches: Iterable[Match], window: float) -> list[Incident]:

@@ -47,6 +47,7 @@ class Chunk:
     may be looked at (but may still grow); `final`: nothing will ever come, and all of it is to be consumed.
     `boot_time` is the wall time of the kernel clock's zero, for records that carry only that clock.
     `written_at` is when the last of it was written, where that is known and it was all there before it was looked at.
+    `shares_node`: other jobs run on the node too, so a kernel line that names no job may be about one of those.
     """
 
     log: str
@@ -62,6 +63,7 @@ class Chunk:
     job: Job | None = None
     boot_time: float | None = None
     written_at: float | None = None
+    shares_node: bool = False
 
     @property
     def latest(self) -> float:
@@ -85,9 +87,14 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Whose log it is. `confidence` says how we know: `pattern` of the config, `slurm`, `kubernetes` or only the `path`."""
+    """Whose log it is. `confidence` says how we know: `pattern` of the config, `slurm`, `kubernetes` or only the `path`.
+
+    `owner` tells two jobs of one id apart: the user that owns the log, or, where a service account writes the logs of
+    all, the folder that holds them. See `jobs.owned`.
+    """
 
     id: str
+    owner: str = ""
     kind: Literal["slurm", "kubernetes", "path"]
     user: str | None = None
     rank: str | None = None
@@ -146,6 +153,8 @@ class Match:
     until: float | None = None
     ranks: frozenset[str] = frozenset()
     written_at: float | None = None  # as its chunk's
+    shares_node: bool = False  # as its chunk's
+    named_job: str | None = None  # of a kernel line: the job of the process that it names, as `jobs.process_job` has it
 
     @property
     def latest(self) -> float:
@@ -228,3 +237,4 @@ class Diagnosis:
     remediation: str = ""
     references: tuple[str, ...] = ()
     considered: tuple[Assessment, ...] = ()  # every cause that can explain the incident, the best first
+    same_time: tuple[Incident, ...] = ()  # kernel incidents of the same minute that nothing links to this job

@@ -308,6 +308,7 @@ class _Work:
             gpu=told_apart or gpu_of(found, text, record.device),
             rank=rank,
             job=chunk.job,
+            shares_node=chunk.shares_node,
             context=self.context,
         )
         self.flood.add(match, told_apart)

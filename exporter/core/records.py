@@ -16,7 +16,8 @@ from exporter.core.incidents import gpu_of
 from exporter.core.model import Diagnosis, Incident
 from exporter.core.redact import redact
 
-_QUOTED = frozenset({"path", "text", "captures", "evidence", "excerpt"})  # what holds words of a log
+_QUOTED = frozenset({"path", "text", "captures", "evidence", "same_time", "excerpt"})  # what holds words of a log
+MAX_SAME_TIME = 4  # kernel lines told beside a crash; a node that has more at once shows them by themselves
 MAX_TEXT = 2048  # characters of the first line; a torch exception with its arguments fits
 
 
@@ -67,6 +68,10 @@ def incident_record(
         "evidence": [{"what": e.what, "value": hide(e.value), "why": e.why} for e in diagnosis.evidence],
         "remediation": diagnosis.remediation,
         "references": list(diagnosis.references),
+        "same_time": [
+            {"signature": other.signature, "gpu": gpu_of(other), "text": hide(other.first.text[:MAX_TEXT])}
+            for other in diagnosis.same_time[:MAX_SAME_TIME]
+        ],
         "excerpt": [hide(match.text) for match in incident.matches[:excerpt_lines]],
     }
 

@@ -32,6 +32,7 @@ class Stopped:
     now: float
     counts: Mapping[str, int]
     incidents: tuple[Incident, ...]
+    jobs: frozenset[str] = frozenset()  # whose logs were read: two names at most
 
     def write(self, path: Path) -> None:
         """Raises OSError."""
@@ -48,6 +49,7 @@ class Stopped:
             "read": place,
             "now": self.now,
             "counts": dict(self.counts),
+            "jobs": sorted(self.jobs),
             "incidents": [dump_entry(Entry(0, incident, None)) for incident in self.incidents],
         }
         unfinished = path.with_name(path.name + ".part")
@@ -71,7 +73,7 @@ class Stopped:
                 load_context(stored["context"]),
             )
             counts = {name: int(data["counts"][name]) for name in COUNTS}
-            stopped = cls(read, data["now"], counts, incidents)
+            stopped = cls(read, data["now"], counts, incidents, frozenset(data["jobs"]))
             before = stored and stored["before"]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             told = "give the one that the stopped scan told of"

@@ -97,14 +97,16 @@ def scan(
     summary = Summary()
     read = resumed.read if resumed else None
     casebook = Casebook(catalogue, node, window=WINDOW_SECONDS, settle=0.0, live=False)
+    jobs = set[str]()  # whose logs were read; what matters is whether there are several
     if resumed:
         casebook.join(resumed.incidents)
+        jobs |= resumed.jobs
         for name in COUNTS:
             setattr(summary, name, resumed.counts[name])
     now = resumed.now if resumed else time.time()
 
     def left() -> Stopped:
-        return Stopped(read, now, summary.counts, tuple(casebook.incidents()))
+        return Stopped(read, now, summary.counts, tuple(casebook.incidents()), frozenset(jobs))
 
     with Stop() as stop:
         items = _items(_found(logs, stop), read)
@@ -124,6 +126,8 @@ def scan(
                     if one.scanned.unread:
                         tell(one.scanned.unread)
                     casebook.join(one.scanned.incidents)
+                    if one.scanned.job and len(jobs) < 2:
+                        jobs.add(one.scanned.job)
                     read = one.read or read
                     if one.scanned.stopped:
                         raise KeyboardInterrupt
@@ -135,6 +139,7 @@ def scan(
                 summary.left = None
             elif summary.left is None:
                 summary.left = left()
+    casebook.shares_node = len(jobs) > 1
     summary.diagnoses = Diagnoses(casebook, facts)
     summary.notes = sorted(casebook.notes(), key=reading_order)
     return summary

@@ -19,10 +19,11 @@ from dataclasses import dataclass, field, replace
 from typing import IO, Literal
 
 import exporter
+from exporter.accounts import SERVICE_ACCOUNTS, uids_of
 from exporter.core import jobs
 from exporter.core.catalogue import Catalogue
 from exporter.core.incidents import OpenIncidents, condense
-from exporter.core.model import NO_CONTEXT, Chunk, Incident, LogContext
+from exporter.core.model import NO_CONTEXT, Chunk, Incident, Job, LogContext
 from exporter.core.pipeline import Pipeline, Processed
 from exporter.core.stored import dump_context
 from exporter.scan.plan import Task, Unread, Wanted, plan
@@ -64,6 +65,7 @@ class Scanned:
     unread: Unread | None = None
     stopped: bool = False  # by the user, before its end
     cut: int | None = None  # where it was stopped, if one can go on there
+    job: str | None = None  # the name of its job; None for a kernel log
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,14 @@ def scan_one(
     return reading.scanned(context, unread, stopped=stopped)
 
 
+def _job_of(path: str) -> Job | None:
+    try:
+        uid = os.stat(path).st_uid
+    except OSError:  # stdin, or gone
+        uid = None
+    return jobs.owned(jobs.job_of(path), uid, uids_of(SERVICE_ACCOUNTS))
+
+
 class _Reading:
     """One item while it is read."""
 
@@ -180,7 +190,7 @@ class _Reading:
         self._told = item.context
         self._pipeline = pipeline
         self._now = now
-        self._job = jobs.job_of(task.path) if task.source == "job" else None
+        self._job = _job_of(task.path) if task.source == "job" else None
         self._found = OpenIncidents(WINDOW_SECONDS)
         self._matched = self._unmatched = self._newlines = 0
         self._offset = self._span.read_from
@@ -291,5 +301,6 @@ class _Reading:
             context=context,
             unread=unread,
             stopped=stopped,
+            job=jobs.name_of(self._job, self._task.path) if self._task.source == "job" else None,
             cut=self._cut if stopped and self._offset == self._cut else None,
         )

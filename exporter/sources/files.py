@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from exporter.core.jobs import name_of, owned
 from exporter.core.model import Chunk, Job, LogFormat
 from exporter.sources.access import Access
 from exporter.sources.base import SourceStats
@@ -23,6 +24,7 @@ from exporter.sources.clock import Clock
 from exporter.sources.discovery import Entry, Globs
 from exporter.sources.finding import Finder
 from exporter.sources.follow import Follower
+from exporter.sources.node_jobs import COUNTED_EVERY_SECONDS, LATELY_SECONDS, NodeJobs
 from exporter.sources.open_logs import OpenLogs
 from exporter.sources.opening import Roots, looks_binary, reason_of
 from exporter.sources.refusals import Refusals
@@ -57,6 +59,7 @@ class FilesSettings:
     open_files: int = 1024
     grace_seconds: float = 30.0  # how long a rotated or deleted file must be quiet: its writers still have it open
     watch: bool = True
+    service_accounts: frozenset[int] = frozenset({0})  # users that write logs for others: their files tell no owner
 
     def globs(self) -> Globs:
         return Globs(self.paths, self.exclude, [source.globs() for source in self.earlier])
@@ -75,6 +78,7 @@ class FilesSource:
         job_of: Callable[[str], Job | None],
         log: Callable[[str], None],
         wake: Callable[[], None],
+        node_jobs: NodeJobs | None = None,
     ) -> None:
         self.name = name
         self.stats = SourceStats(deferred={"running": 0, "backfill": 0})
@@ -87,6 +91,8 @@ class FilesSource:
         self._finder = Finder(self._register, self._globs, self._follower, self._access, line_bytes=settings.line_bytes)
         self._watch = Watch(wake) if settings.watch else None
         self._clock = Clock()
+        self._node_jobs = node_jobs or NodeJobs()
+        self._jobs_counted = -math.inf
         self._round: deque[Log] = deque()
         self._active: dict[Log, None] = {}  # looked at in every poll; the longest not served first
         self._backfilled = -math.inf  # when back-fill last had a turn
@@ -116,6 +122,7 @@ class FilesSource:
         self._discover(hints.folders, time)
         self._finder.settle_copies(time)
         self._stir(time, now)
+        self._count_jobs(time, now)
         try:
             yield from self._offer(time, now)
             self._stir(time, now)  # what was moved on from a log that was read is committed with it
@@ -290,7 +297,9 @@ class FilesSource:
         if not data and end != "final":
             return None
         self.stats.last_read = now if data else self.stats.last_read
-        position = log.position
+        position, job = log.position, self._job_of(log)
+        name = name_of(job, position.path)
+        self._node_jobs.add(self.name, name)
         return Chunk(
             log=log.key,
             origin=log.origin,
@@ -302,9 +311,22 @@ class FilesSource:
             data=data,
             read_at=now,
             end=end,
-            job=log.job,
+            job=job,
             written_at=written_at,
+            shares_node=self._node_jobs.others_than(name),
         )
+
+    def _job_of(self, log: Log) -> Job | None:
+        return owned(log.job, log.uid, self._settings.service_accounts)
+
+    def _count_jobs(self, time: float, now: float) -> None:
+        """Count the jobs that have written to a log lately. A log's ctime says when: its user cannot set it."""
+        if time - self._jobs_counted < COUNTED_EVERY_SECONDS:
+            return
+        self._jobs_counted = time
+        since = (now - LATELY_SECONDS) * 1e9
+        running = (log for log in self._register.logs.values() if max(log.touched, log.position.modified) >= since)
+        self._node_jobs.count(self.name, {name_of(self._job_of(log), log.position.path) for log in running})
 
     def _read(self, log: Log, time: float) -> tuple[bytes, int] | None:
         """The next bytes of a log and where they start, holes and NULs before the next line left out."""

@@ -90,6 +90,7 @@ class Log:
     size_before: int = 0  # its last change
     modified: int = 0
     touched: int = 0  # its ctime, which nobody can set
+    uid: int | None = None  # who owns its file
     looked_to: int = 0  # bytes up to here have been read, if not consumed
     looked_at: float = -1.0
     next_byte: int | None = None  # the one at the offset, when it was last looked at
@@ -168,7 +169,7 @@ class Log:
 
     def see(self, status: os.stat_result, now: float) -> None:
         """Take in what a stat tells."""
-        self.unlinked = status.st_nlink == 0
+        self.unlinked, self.uid = status.st_nlink == 0, status.st_uid
         first, self.touched, before = self.touched == 0, status.st_ctime_ns, self.touched
         self.changed = self.changed or (not first and self.touched != before)
         if (status.st_size, status.st_mtime_ns) == (self.size, self.modified):

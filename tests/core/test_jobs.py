@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -36,7 +37,7 @@ def test_slurm_and_those_who_write_like_it_put_the_job_into_the_name(path: str, 
 
 def test_kubernetes_puts_the_pod_into_the_path() -> None:
     path = "/var/log/pods/ml_llama-0_0a1b2c3d-0000-4000-8000-0123456789ab/trainer/0.log"
-    assert jobs.job_of(path) == Job(id="ml/llama-0", kind="kubernetes", confidence="high")
+    assert jobs.job_of(path) == Job(id="ml/llama-0", owner="/var/log/pods", kind="kubernetes", confidence="high")
 
 
 @pytest.mark.parametrize(
@@ -65,11 +66,46 @@ def test_a_path_may_name_the_rank(path: str, rank: str | None) -> None:
 
 def test_a_pattern_of_the_configuration_finds_job_user_and_rank() -> None:
     find = jobs.by_pattern(r"/scratch/(?P<user>\w+)/(?P<job>[\w-]+)/(?:r(?P<rank>\d+))?")
-    assert find("/scratch/ada/exp-7/r3.log") == Job(id="exp-7", kind="slurm", user="ada", rank="3", confidence="high")
-    assert find("/scratch/ada/exp-7/rank_5.log") == Job(
-        id="exp-7", kind="slurm", user="ada", rank="5", confidence="high"
-    )
+    job = Job(id="exp-7", owner="/scratch/ada", kind="slurm", user="ada", rank="3", confidence="high")
+    assert find("/scratch/ada/exp-7/r3.log") == job
+    assert find("/scratch/ada/exp-7/rank_5.log") == replace(job, rank="5")
     assert find("/tmp/x.log") is None
+
+
+ROOT = frozenset({0})
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (("/home/ada/slurm-42.out", 1001), ("/home/ada/slurm-42.out", 1002)),  # two users
+        (("/home/ada/slurm-42.out", 1001), ("/home/ada/slurm-42.out", 0)),
+        (("/home/ada/slurm-42.out", 0), ("/home/eve/slurm-42.out", 0)),  # written by a service for two users
+        (("/home/ada/slurm-42.out", None), ("/home/eve/slurm-42.out", None)),  # collected elsewhere
+    ],
+)
+def test_logs_that_name_one_job_are_two_jobs_where_owner_or_folder_says_so(
+    a: tuple[str, int | None], b: tuple[str, int | None]
+) -> None:
+    first, second = (jobs.owned(jobs.job_of(path), uid, ROOT) for path, uid in (a, b))
+    assert first is not None
+    assert second is not None
+    assert first.id == second.id
+    assert first.owner != second.owner
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (("/home/ada/slurm-42.out", 1001), ("/scratch/ada/job_42/rank0.log", 1001)),
+        (("/logs/slurm-42.out", 0), ("/logs/job_42/deep/rank0.log", 0)),
+    ],
+)
+def test_logs_of_one_owner_that_name_one_job_are_one_job(a: tuple[str, int], b: tuple[str, int]) -> None:
+    first, second = (jobs.owned(jobs.job_of(path), uid, ROOT) for path, uid in (a, b))
+    assert first is not None
+    assert second is not None
+    assert first.owner == second.owner
 
 
 def test_a_pattern_that_names_no_job_is_refused() -> None:

@@ -1,0 +1,27 @@
+"""Which jobs run on this node, as far as their logs tell: whether a kernel line can be about one job only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+LATELY_SECONDS = 3600.0  # a job that has written nothing for so long has ended, or hangs; collectives time out sooner
+COUNTED_EVERY_SECONDS = 10.0
+
+
+class NodeJobs:
+    """The jobs of all sources of a node, by name. One for all sources of a daemon."""
+
+    def __init__(self) -> None:
+        self._by_source: dict[str, set[str]] = {}
+
+    def count(self, source: str, jobs: Iterable[str]) -> None:
+        """The jobs of one source that have written to a log lately."""
+        self._by_source[source] = set(jobs)
+
+    def add(self, source: str, job: str) -> None:
+        """A job that writes now."""
+        self._by_source.setdefault(source, set()).add(job)
+
+    def others_than(self, job: str) -> bool:
+        """Whether another job runs on the node."""
+        return any(not jobs <= {job} for jobs in self._by_source.values())
