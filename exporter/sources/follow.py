@@ -200,6 +200,7 @@ class Follower:
 
     def _part(self, log: Log, now: float) -> None:
         """A log has lost its file, which stays where it is, for the next one to take."""
+        log.left_closed = log.reader is None
         for path in {*log.names, *log.position.called, log.base}:
             self.vacate(path, log)
             if path in log.names:
@@ -345,7 +346,7 @@ class Follower:
 
     def take_file(self, log: Log, path: str, file: OpenFile, where: Whereabouts, now: float) -> None:
         """A log's bytes are in `file` now, which is open."""
-        log.rest_until, log.left_closed = 0.0, False
+        log.rest_until, log.left_closed, log.unconfirmed = 0.0, False, False
         self._access.open_logs.hold(log, file, now)
         self._register.place(log, lambda: log.move_to(inode_of(where.status), where.generation, path, where.place))
         log.see(where.status, now)

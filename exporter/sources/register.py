@@ -85,7 +85,9 @@ class Register:
             if rest.startswith(_DONE):
                 self._remember(rest.removeprefix(_DONE), position)
             else:
-                self._add(rest, position).take_up()
+                log = self._add(rest, position)
+                log.take_up()
+                log.unconfirmed = True
 
     def begin_first(self) -> None:
         """Remember, over a crash too, that files which are already there are being passed over."""

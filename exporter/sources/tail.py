@@ -109,6 +109,7 @@ class Log:
     search: Search | None = None  # for its bytes among compressed files
     unlinked: bool = False  # its file has no name any more: closed, it is gone
     left_closed: bool = False  # when it left its path: nobody can tell what was written to it just before
+    unconfirmed: bool = False  # stored by an earlier process; its file may have changed since
     over: bool = False  # its bytes are out of reach
     rest_until: float = 0.0  # it could not be opened or read
     judged: bool = False  # whether it is text
@@ -157,8 +158,8 @@ class Log:
 
     @property
     def never_seen(self) -> bool:
-        """Whether nobody can tell if all of it was seen: this process has not looked at its file."""
-        return self.touched == 0 and not self.position.whole
+        """Whether nobody can tell if all of it was seen: it went while no process looked."""
+        return self.unconfirmed and not self.position.whole
 
     @property
     def lag(self) -> int:
@@ -173,6 +174,7 @@ class Log:
         first, self.touched, before = self.touched == 0, status.st_ctime_ns, self.touched
         self.changed = self.changed or (not first and self.touched != before)
         if (status.st_size, status.st_mtime_ns) == (self.size, self.modified):
+            self.unconfirmed = False
             return
         self.moves = not first
         self.size_before, self.size, self.modified = self.size, status.st_size, status.st_mtime_ns
@@ -195,9 +197,9 @@ class Log:
     def lose_file(self) -> None:
         """Its bytes are not in its file any more: what was last seen there may be another log's."""
         self.close()
-        if not self.kept and self.looked_at < 0:
+        if self.unconfirmed:
             self.touched = 0
-        self.size, whole = self.size_before, self.touched != 0
+        self.size, whole = self.size_before, not self.unconfirmed
         self.kept, self.zeros_to, self.reserved = b"", 0, False
         self.position = replace(
             self.position, device=NOWHERE[0], inode=NOWHERE[1], generation=None, whole=whole and not self.unseen
@@ -238,6 +240,7 @@ class Log:
         """Up to `count` bytes behind the offset have been read, in a block from `start`. How many are new?"""
         stop = start + len(block)
         self.looked_at, self.reserved = now, block.endswith(b"\0")
+        self.unconfirmed = False
         self.just_written = may_stay(self.touched)
         self.kept = self.kept or block[: self.position.offset - start]
         new = max(0, stop - max(self.looked_to, self.position.offset))

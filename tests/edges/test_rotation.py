@@ -839,3 +839,25 @@ def test_a_log_that_goes_on_in_a_copy_is_not_found_there_again_after_a_restart(t
     before = node.seen
     write(log, lines(400))
     assert node.restart().settle().seen == [*before, 400]
+
+
+@pytest.mark.parametrize("first_start", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_log_that_goes_while_the_node_runs_did_not_go_while_it_was_down(
+    tmp_path: Path, *, first_start: bool, restarted: bool
+) -> None:
+    """ext4 gives the numbers of deleted files to new ones. The node has more logs than it may keep open."""
+    for number in range(40):
+        write(tmp_path / f"{number}.log", lines(number))
+    start = "end" if first_start else "beginning"
+    node = Node(tmp_path / "*.log", open_files=8, first_start=first_start, start=start).settle().commit()
+    if restarted:
+        node.restart().settle()
+    for number in range(40):
+        (tmp_path / f"{number}.log").unlink()
+        write(tmp_path / f"{number + 100}.log", lines(number + 100))
+        if number % 4 == 0:
+            node.rescan().commit()
+    node.settle()
+    assert node.seen == [*([] if first_start else range(40)), *range(100, 140)]
+    assert set(node.stats.dropped) == {"gone_while_closed"}
