@@ -200,8 +200,9 @@ class Follower:
 
     def _part(self, log: Log, now: float) -> None:
         """A log has lost its file, which stays where it is, for the next one to take."""
+        self.settle_where_it_is(log)  # a copy of it is beside its last name
         log.left_closed = log.reader is None
-        for path in {*log.names, *log.position.called, log.base}:
+        for path in {*log.names, *log.position.called, log.position.path, log.base}:
             self.vacate(path, log)
             if path in log.names:
                 self._register.unname(path)
@@ -224,9 +225,14 @@ class Follower:
     # -- finding the bytes again
 
     def recover(self, path: str, file: OpenFile, logs: Iterable[Log], now: float) -> bool:
-        """Whether a file that nobody has holds the bytes of one of some logs, which are looked for."""
+        """Whether a file that nobody has holds the bytes of one of some logs: of one that is looked for, or of one whose file
+        was deleted when a copy took its place.
+        """
         for log in logs:
-            if log.missing and log.position.mark.length and self._access.holds(file, log.position.mark):
+            mark = log.position.mark
+            replaced = log.reader is not None and log.left is not None and log.unlinked and mark.length >= HEAD_BYTES
+            found = mark.length > 0 and (log.missing or replaced) and self._access.holds(file, mark)
+            if found and (log.missing or self._is_all_in(log, file)):
                 self.take_file(log, path, file, Whereabouts.of(file), now)
                 return True
         return False

@@ -861,3 +861,28 @@ def test_a_log_that_goes_while_the_node_runs_did_not_go_while_it_was_down(
     node.settle()
     assert node.seen == [*([] if first_start else range(40)), *range(100, 140)]
     assert set(node.stats.dropped) == {"gone_while_closed"}
+
+
+@pytest.mark.parametrize("glob", ["*.log", "*.log*"])
+def test_two_logs_are_swapped_and_one_is_copied_and_truncated_between_two_looks(tmp_path: Path, glob: str) -> None:
+    one, other = tmp_path / "a.log", tmp_path / "b.log"
+    write(one, lines(1))
+    write(other, lines(2))
+    node = Node(tmp_path / glob).rescan()
+    one.rename(tmp_path / "c")
+    other.rename(one)
+    (tmp_path / "c").rename(other)
+    write(one, lines(3))
+    copytruncate(one, tmp_path / "a.log.1")
+    assert node.settle().seen == [1, 2, 3]
+
+
+def test_a_log_is_replaced_by_a_copy_that_is_copied_and_truncated_between_two_looks(tmp_path: Path) -> None:
+    log, copy = tmp_path / "job.log", tmp_path / "copy"
+    write(log, BANNER + lines(1))
+    node = Node(log).rescan()
+    shutil.copyfile(log, copy)
+    write(copy, lines(2))
+    copy.rename(log)
+    copytruncate(log, tmp_path / "job.log.1")
+    assert node.settle().seen == [1, 2]
