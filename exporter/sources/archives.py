@@ -41,7 +41,7 @@ class Archives:
             return
         unpacked = Unpacked(file)
         with closed_on_error(unpacked):
-            taken = self._is_taken(base, unpacked, log)
+            taken = self._is_taken(base, unpacked, log, now)
             origin = None if taken else self._begun_as(base, unpacked)
         if taken:
             unpacked.close()
@@ -57,19 +57,21 @@ class Archives:
             self._register.place(late, late.lose_file)
         late.reader, late.left = unpacked, now
 
-    def _is_taken(self, base: str, unpacked: Unpacked, log: Log | None) -> bool:
+    def _is_taken(self, base: str, unpacked: Unpacked, log: Log | None, now: float) -> bool:
         """Whether what was compressed is what a log of a path has in another form, or was read to its end."""
         inode = inode_of(unpacked.status)
         if (inode, unpacked.status.st_mtime_ns) in self._taken:
             return True
         kin = self._register.kin_of(base) if self._globs.match(unpacked.path.removesuffix(".gz")) else ()
         for other in {*self._register.logs_of(base), *kin, *([log] if log is not None else [])}:
+            if other.reader is None and other.left is None:
+                self._follower.read(other, 0, now)  # opens its file
             reader, mark = other.reader, other.position.mark
             if isinstance(reader, OpenFile):
                 taken = rotation.is_packed_copy(unpacked, reader)
             elif isinstance(reader, Unpacked):
                 taken = inode_of(reader.status) == inode
-            elif taken := rotation.same_head(unpacked, mark):  # it is looked for, and perhaps found here
+            elif taken := not other.over and rotation.may_hold(unpacked, mark):  # it is looked for, and found here
                 self._follower.look_again(base, other, other.position.modified)
             if taken:
                 return True
@@ -82,7 +84,6 @@ class Archives:
         """The log of a path that was done with too early: more of it is here."""
         for origin in self._register.done_of(base):
             mark = self._register.done_position(origin).mark
-            alike = mark.length <= rotation.COMPARED_BYTES and rotation.same_head(unpacked, mark)
-            if alike and mark.found_in(unpacked.read):
+            if mark.length <= rotation.COMPARED_BYTES and rotation.may_hold(unpacked, mark):
                 return origin
         return None

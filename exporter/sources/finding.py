@@ -180,7 +180,7 @@ class Finder:
                 return
             if self._copies.suspect(path, path, file, beside, now):
                 return
-            self._start(path, path, file, self._follower.short_copies.get(inode, 0), now)
+            self._start(path, path, file, self._follower.short_copies.read_of(file), now)
         log = self._register.by_path.get(path)
         if log is not None and modified is None:
             self._follower.look_again(path, log, None)  # with others that are new, for one look at their folder
@@ -205,7 +205,6 @@ class Finder:
             mark=Fingerprint.taken(file.read, offset),
             format=format_of(base, head) if offset else None,
         )
-        self._follower.short_copies.pop(inode_of(status), None)
         if looks_binary(head):
             file.close()
             self._refuse_binary(path, inode_of(status), status.st_size)
@@ -354,7 +353,7 @@ class Finder:
             if self._copies.wait_for(inode):
                 file.close()
             elif not self._copies.suspect(base, path, file, self._beside(base), now):
-                self._start(base, path, file, self._follower.short_copies.get(inode, 0), now)
+                self._start(base, path, file, self._follower.short_copies.read_of(file), now)
 
     def _beside(self, path: str) -> list[Log]:
         """The log that a path leads to, and those that have left it and may be on their way into a copy."""

@@ -19,10 +19,10 @@ from exporter.sources.access import GONE, Access, OtherBytes
 from exporter.sources.base import SourceStats
 from exporter.sources.discovery import Globs
 from exporter.sources.folders import Folders
-from exporter.sources.identity import HEAD_BYTES, NOWHERE, Inode, inode_of
+from exporter.sources.identity import HEAD_BYTES, NOWHERE, inode_of
 from exporter.sources.opening import OpenFile, Whereabouts, closed_on_error
 from exporter.sources.register import Register
-from exporter.sources.rotation import Siblings
+from exporter.sources.rotation import ShortCopies, Siblings
 from exporter.sources.tail import Log
 from exporter.sources.unpacked import Search
 
@@ -47,7 +47,7 @@ class Follower:
 
     def __init__(self, register: Register, globs: Globs, access: Access, stats: Callable[[], SourceStats]) -> None:
         self.vacated: dict[str, Vacated] = {}  # by path, see `look_again`
-        self.short_copies: dict[Inode, int] = {}  # files that hold only what was read before, and how much of it
+        self.short_copies = ShortCopies(access)
         self._register = register
         self._globs = globs
         self._access = access
@@ -278,9 +278,8 @@ class Follower:
                     self.take_file(log, path, file, Whereabouts.of(file), now)
                     return True
             file.close()
-        short = rotation.short_copy_of(mark, siblings, self._access)
-        if short is not None:
-            self.short_copies[short[0]] = short[1]
+        nobodys = [(path, status) for path, status in siblings if inode_of(status) not in self._register.by_file]
+        self.short_copies.look(mark, log.kept, nobodys)
         return False
 
     def _search(self, log: Log, now: float) -> None:

@@ -18,6 +18,7 @@ TAIL_BYTES = 256  # fluent-bit takes 32 (its 22f8800ff); a repeated progress lin
 
 Read = Callable[[int, int], bytes]  # (how many bytes, from which offset)
 Inode = tuple[int, int]  # device, inode
+Version = tuple[Inode, int]  # and when it was last written to: a number is used again
 NOWHERE: Inode = (0, 0)  # no inode has the number 0
 
 # What a disk, a server or the kernel says when it has no answer just now. Nothing follows from it.
@@ -93,6 +94,10 @@ def generation(descriptor: int) -> int | None:
 
 def inode_of(status: os.stat_result) -> Inode:
     return status.st_dev, status.st_ino
+
+
+def version_of(status: os.stat_result) -> Version:
+    return inode_of(status), status.st_mtime_ns
 
 
 def _digest(data: bytes) -> str:

@@ -18,13 +18,14 @@ from itertools import islice, takewhile
 
 from exporter.sources.access import Access
 from exporter.sources.clock import TICK_NS
-from exporter.sources.identity import HEAD_BYTES, NO_ANSWER, Fingerprint, Inode, inode_of
+from exporter.sources.identity import HEAD_BYTES, NO_ANSWER, TAIL_BYTES, Fingerprint, Version, version_of
 from exporter.sources.opening import OpenFile, Reader, closed_on_error
 from exporter.sources.unpacked import Unpacked
 
 LISTINGS = 3  # of a folder that changes all the time
 COMPARED_BYTES = 64 << 20  # 0.4 s to unpack; of what is longer, only beginning and length are compared
 MAX_FOLDERS = 32  # a stat each for a log that went while nobody looked
+MAX_SHORT_COPIES = 1024
 MAX_SIBLINGS = 64  # the newest; logrotate keeps fewer, and a thousand ranks named job-N are no rotation
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".zip")
 _NO_LOG = (".swp", ".tmp", ".lock", ".pid", ".state", "~")  # what editors, rsync and daemons put beside a log
@@ -162,24 +163,6 @@ def copies_of(mark: Fingerprint, siblings: Siblings, access: Access) -> Iterator
             file.close()
 
 
-def short_copy_of(mark: Fingerprint, siblings: Siblings, access: Access) -> tuple[Inode, int] | None:
-    """The sibling that was copied before all was written that `mark` tells, by its head and name; and its size.
-
-    Between the end of a copy and the truncation a writer may add to the log, and we may read it.
-    """
-    for path, status in siblings:
-        if not HEAD_BYTES <= status.st_size < mark.length or path.endswith(COMPRESSED):
-            continue
-        file = access.try_open(path)
-        if file is not None:
-            with closed_on_error(file):
-                alike = access.tells(path, partial(same_head, file, mark), False)
-            file.close()
-            if alike:
-                return inode_of(status), status.st_size
-    return None
-
-
 def packed(mark: Fingerprint, siblings: Siblings, modified: int, access: Access) -> list[Unpacked]:
     """The gzip files among siblings that begin like `mark` and may hold what was written at `modified` or later: gzip
     keeps the time.
@@ -223,11 +206,14 @@ def is_packed_copy(packed: Unpacked, original: OpenFile) -> bool:
     return original.begins_with(begun) and not packed.read(1, size)
 
 
+def may_hold(packed: Unpacked, mark: Fingerprint) -> bool:
+    """Whether a compressed file begins with what `mark` tells; of one that is too long to unpack, only its head tells."""
+    return same_head(packed, mark) and (mark.length > COMPARED_BYTES or mark.found_in(packed.read))
+
+
 def is_packed_whole(packed: Unpacked, mark: Fingerprint) -> bool:
     """Whether a compressed file holds what `mark` tells, and nothing else."""
-    if not same_head(packed, mark) or packed.trailer()[1] != mark.length % 2**32:
-        return False
-    return mark.length > COMPARED_BYTES or mark.found_in(packed.read)
+    return packed.trailer()[1] == mark.length % 2**32 and may_hold(packed, mark)
 
 
 def same_head(one: Reader, other: Reader | Fingerprint) -> bool:
@@ -236,3 +222,43 @@ def same_head(one: Reader, other: Reader | Fingerprint) -> bool:
         return other.length > 0 and other.begins_like(one.read)
     head = other.read(HEAD_BYTES, 0)
     return bool(head) and one.read(len(head), 0) == head
+
+
+class ShortCopies:
+    """Siblings of logs whose bytes are gone, that were perhaps copied before all was written that had been read.
+
+    Between the end of a copy and the truncation a writer may add to a log, and we may read it. Logs share banners, so the
+    end of the copy is compared with the last bytes that were read, as far as they are kept. Where that is not far enough,
+    nobody can tell: the copy is read, since a crash that is counted twice is better than one that is missed.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._read: dict[Version, int] = {}  # how much of each file; 0 where nobody can tell
+
+    def look(self, mark: Fingerprint, kept: bytes, siblings: Siblings) -> None:
+        """Look at files that nobody has, after a log was lost of which `mark` tells, with `kept` as its last bytes."""
+        start = mark.length - len(kept)
+        for path, status in siblings:
+            size = status.st_size
+            if not HEAD_BYTES <= size < mark.length or path.endswith(COMPRESSED):
+                continue
+            file = self._access.try_open(path)
+            if file is None:
+                continue
+            with closed_on_error(file):
+                alike = self._access.tells(path, partial(same_head, file, mark), False)
+                known = size - start >= TAIL_BYTES
+                end = self._access.tells(path, partial(file.read, size - start, start), b"") if known else b""
+            file.close()
+            if alike and (not known or end == kept[: size - start]):
+                self._read[version_of(status)] = size if known else 0
+                if len(self._read) > MAX_SHORT_COPIES:
+                    del self._read[next(iter(self._read))]
+
+    def read_of(self, file: OpenFile) -> int:
+        """How much of a new file was read before. Where nobody can tell, that is counted."""
+        read = self._read.pop(version_of(file.status()), None)
+        if read == 0:
+            self._access.refusals.count(file.path, "perhaps_read_twice")
+        return read or 0

@@ -200,7 +200,7 @@ class Log:
         if self.unconfirmed:
             self.touched = 0
         self.size, whole = self.size_before, not self.unconfirmed
-        self.kept, self.zeros_to, self.reserved = b"", 0, False
+        self.zeros_to, self.reserved = 0, False
         self.position = replace(
             self.position, device=NOWHERE[0], inode=NOWHERE[1], generation=None, whole=whole and not self.unseen
         )

@@ -192,6 +192,29 @@ def test_compressed_28(followed: Followed, delay: bool) -> None:
     torture.start().exact()
 
 
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "compressed"])
+@pytest.mark.parametrize("how", ["rename", "copytruncate"])
+def test_begun_anew_with_the_same_banner_and_rotated_while_down(begin: Begin, how: str, *, packed: bool) -> None:
+    banner = b"launcher: this option is at its default value\n" * 40
+    torture = begin().start()
+    log, rotated = torture.logs / "job.log", torture.logs / "job.log.1"
+    log.write_bytes(banner + torture.lines(100))
+    torture.all_counted()
+    torture.node.kill()
+    log.unlink()
+    log.write_bytes(banner + torture.lines(30))
+    if how == "rename":
+        log.rename(rotated)
+    else:
+        shutil.copyfile(log, rotated)
+        os.truncate(log, 0)
+    if packed:
+        Path(f"{rotated}.gz").write_bytes(gzip.compress(rotated.read_bytes()))
+        rotated.unlink()
+    torture.write(log, 10)
+    torture.start().exact()
+
+
 @pytest.mark.skipif(shutil.which("logrotate") is None, reason="logrotate is not installed")
 @pytest.mark.parametrize(
     "how", ["create", "nocreate", "copytruncate", "create\ncompress", "create\ncompress\ndelaycompress", "dateext"]

@@ -1,0 +1,59 @@
+"""Logs that begin alike: runs of one job share a banner, so the same beginning does not make a file a copy."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.tailing import Node, copytruncate, lines, write
+
+from .test_rotation import BANNER, pack
+
+NEW_RUN = lines(*range(100, 130))
+
+
+@pytest.mark.parametrize("stopped", ["before", "amid a poll"])
+@pytest.mark.parametrize("first_run", [5, 60], ids=["shorter", "longer"])
+@pytest.mark.parametrize("glob", ["job.log", "*.log*"])
+@pytest.mark.parametrize("name", ["job.log.1", "job-20260801.log"])
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "compressed"])
+@pytest.mark.parametrize("how", ["rename", "copytruncate"])
+def test_a_log_is_begun_anew_with_the_same_banner_and_rotated_while_the_node_is_down(
+    tmp_path: Path, how: str, name: str, glob: str, first_run: int, stopped: str, *, packed: bool
+) -> None:
+    log, rotated = tmp_path / "job.log", tmp_path / name
+    write(log, BANNER + lines(*range(first_run)))
+    node = Node(tmp_path / glob, exclude=("*.gz",)).settle().commit()
+    if stopped == "before":
+        node.close()
+    log.unlink()
+    write(log, BANNER + NEW_RUN)
+    if how == "rename":
+        log.rename(rotated)
+    else:
+        copytruncate(log, rotated)
+    if packed:
+        pack(rotated)
+    write(log, lines(999))
+    if stopped == "amid a poll":
+        node.poll()
+    node.crash().settle().settle()
+    assert node.seen == [*range(first_run), *range(100, 130), 999]
+    assert node.stats.dropped["gone_while_down"] == 1  # more may have been written to the first run's log
+    assert node.commit().crash().settle().twice == []
+
+
+def test_whether_a_short_copy_was_read_is_counted_where_nobody_can_tell(tmp_path: Path) -> None:
+    """More was read between the copy and the truncation than is remembered of a log."""
+    log = tmp_path / "job.log"
+    write(log, BANNER + lines(1))
+    node = Node(log).rescan()
+    shutil.copyfile(log, f"{log}.1")
+    write(log, lines(*range(100, 300)))
+    node.poll()
+    os.truncate(log, 0)
+    assert node.settle().twice == [1]
+    assert node.stats.dropped == {"perhaps_read_twice": 1}
