@@ -19,6 +19,7 @@ from exporter.sources.tail import Log
 
 COPY_SECONDS = 5.0  # a copy that grows no more is truncated within milliseconds, or was no copytruncate
 MAX_WAITING = 64  # open files; a file beyond them is found again by the next walk
+COMPARED_BYTES = 8 << 20  # a poll, of each of two files: 10 ms, and about five minutes for a log of 10 GB
 
 
 @dataclass(slots=True)
@@ -32,6 +33,7 @@ class Suspect:
     log_file: Inode
     size: int
     since: float
+    compared: int = 0  # so many bytes are the same in both
 
 
 class Copies:
@@ -42,6 +44,7 @@ class Copies:
         self._follower = follower
         self._access = access
         self._waiting: dict[Inode, Suspect] = {}
+        self._unspent = 0  # bytes that may still be compared in this poll
 
     def wait_for(self, file: Inode) -> bool:
         """Whether a file waits already, or would have to and cannot."""
@@ -59,6 +62,7 @@ class Copies:
 
     def settle(self, start: Callable[[Suspect, int], None], now: float) -> None:
         """Give the files that need not wait any longer to `start`, each with where it is to be read from."""
+        self._unspent = COMPARED_BYTES
         for inode, suspect in list(self._waiting.items()):
             with self._access.survived(suspect.path):
                 offset = self._judge(suspect, now)
@@ -77,22 +81,40 @@ class Copies:
     def _judge(self, suspect: Suspect, now: float) -> int | None:
         """From where on to read a file; None while that cannot be told."""
         log, size = suspect.log, suspect.file.status().st_size
-        if not self._register.knows(log):
-            return min(size, log.position.offset) if self._access.holds(suspect.file, log.position.mark) else 0
-        is_copy = self._is_copy(suspect.file, log, size, now)
-        if log.position.file != suspect.log_file:
-            return min(size, log.position.offset)  # the log was truncated, and more of it had been read than was copied
+        is_copy = self._register.knows(log) and self._is_copy(suspect.file, log, size, now)
+        is_copy = is_copy and self._is_same(suspect, size, now)
+        if not self._register.knows(log) or log.position.file != suspect.log_file:
+            return self._read_to(suspect, size)
         if not is_copy:
             return 0
         if size != suspect.size:
             suspect.size, suspect.since = size, now
-        if now - suspect.since < COPY_SECONDS:
+        if now - suspect.since < COPY_SECONDS or suspect.compared < size:
             return None
         may_be_chance = size < HEAD_BYTES and not log.unlinked
         return 0 if may_be_chance else size  # and costs little
 
+    def _is_same(self, suspect: Suspect, size: int, now: float) -> bool:
+        """Whether what can be compared of a file in this poll is what the log has in the same place."""
+        log, start = suspect.log, min(suspect.compared, size)
+        suspect.compared = min(size, start + self._unspent)
+        self._unspent -= suspect.compared - start
+        same = isinstance(log.reader, OpenFile) and rotation.same_bytes(
+            suspect.file, log.reader, start, suspect.compared
+        )
+        if not same:
+            suspect.compared = 0
+            self._follower.read(log, 0, now)  # truncated just now, perhaps
+        return same
+
+    def _read_to(self, suspect: Suspect, size: int) -> int:
+        """How much of a file was read in a log whose bytes are gone: of what could not be compared, its mark tells."""
+        log = suspect.log
+        known = suspect.compared >= size or self._access.holds(suspect.file, log.position.mark)
+        return min(size, log.position.offset) if known else self._follower.short_copies.read_of(suspect.file)
+
     def _is_copy(self, file: OpenFile, log: Log, size: int, now: float) -> bool:
-        """Whether a log's file still begins with all that is in another one."""
+        """Whether a log's file still begins with all that is in another one, as far as the first look tells."""
         its_file = log.position.file
         self._follower.read(log, 0, now)  # finds out whether the log was truncated
         same = isinstance(log.reader, OpenFile) and rotation.same_beginning(file, log.reader, size)

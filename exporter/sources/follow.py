@@ -343,7 +343,7 @@ class Follower:
             return True
         try:
             status = reader.status()
-            return status.st_nlink == 0 and rotation.same_beginning(copy, reader, status.st_size)
+            return status.st_nlink == 0 and rotation.holds_all_of(copy, reader, status.st_size)
         except OSError as error:
             if error.errno == errno.ESTALE:
                 return True

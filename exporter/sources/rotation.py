@@ -20,7 +20,7 @@ from exporter.sources.access import Access
 from exporter.sources.clock import TICK_NS
 from exporter.sources.identity import HEAD_BYTES, NO_ANSWER, TAIL_BYTES, Fingerprint, Version, version_of
 from exporter.sources.opening import OpenFile, Reader, closed_on_error
-from exporter.sources.unpacked import Unpacked
+from exporter.sources.unpacked import BLOCK_BYTES, Unpacked
 
 LISTINGS = 3  # of a folder that changes all the time
 COMPARED_BYTES = 64 << 20  # 0.4 s to unpack; of what is longer, only beginning and length are compared
@@ -185,9 +185,24 @@ def packed(mark: Fingerprint, siblings: Siblings, modified: int, access: Access)
     return found
 
 
+def same_bytes(copy: Reader, original: Reader, start: int, stop: int) -> bool:
+    """Whether two files hold the same bytes from `start` up to `stop`."""
+    for at in range(start, stop, BLOCK_BYTES):
+        block = copy.read(min(BLOCK_BYTES, stop - at), at)
+        if len(block) < min(BLOCK_BYTES, stop - at) or block != original.read(len(block), at):
+            return False
+    return True
+
+
 def same_beginning(copy: OpenFile, original: OpenFile, length: int) -> bool:
-    """Whether two files begin with the same `length` bytes, as far as both digests of the copy's tell."""
+    """Whether two files begin with the same `length` bytes, as far as both digests of the copy's tell: a first look."""
     return original.begins_with(Fingerprint.taken(copy.read, length))
+
+
+def holds_all_of(copy: OpenFile, original: OpenFile, length: int) -> bool:
+    """Whether two files begin with the same `length` bytes; of more than are compared at once, as the first look tells."""
+    alike = same_beginning(copy, original, length)
+    return alike and (length > COMPARED_BYTES or same_bytes(copy, original, 0, length))
 
 
 def is_packed_copy(packed: Unpacked, original: OpenFile) -> bool:
@@ -198,12 +213,21 @@ def is_packed_copy(packed: Unpacked, original: OpenFile) -> bool:
         return False
     size = original.status().st_size
     checksum, length = packed.trailer()
-    if length == size % 2**32:
-        return size > COMPARED_BYTES or checksum == zlib.crc32(original.read(size, 0))
     if size > COMPARED_BYTES:
-        return False
-    begun = Fingerprint.taken(packed.read, size)
-    return original.begins_with(begun) and not packed.read(1, size)
+        return length == size % 2**32
+    if length == size and checksum == zlib.crc32(original.read(size, 0)):
+        return True
+    return _is_begun_in(packed, original, size)
+
+
+def _is_begun_in(packed: Unpacked, original: OpenFile, size: int) -> bool:
+    """Whether all that has been compressed so far is what the first `size` bytes of another file begin with."""
+    at = 0
+    while block := packed.read(BLOCK_BYTES, at):
+        if at + len(block) > size or block != original.read(len(block), at):
+            return False
+        at += len(block)
+    return True
 
 
 def may_hold(packed: Unpacked, mark: Fingerprint) -> bool:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from exporter.sources import copies
 from tests.tailing import Node, copytruncate, lines, write
 
 from .test_rotation import BANNER, pack
 
 NEW_RUN = lines(*range(100, 130))
+END = b"launcher: all ranks have ended, see the documentation of the launcher for what their exit codes mean\n" * 4
 
 
 @pytest.mark.parametrize("stopped", ["before", "amid a poll"])
@@ -57,3 +59,40 @@ def test_whether_a_short_copy_was_read_is_counted_where_nobody_can_tell(tmp_path
     os.truncate(log, 0)
     assert node.settle().twice == [1]
     assert node.stats.dropped == {"perhaps_read_twice": 1}
+
+
+def test_logs_that_begin_and_end_alike_are_told_apart(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    write(log, BANNER + lines(1) + END)
+    node = Node(tmp_path / "*.log*").rescan()
+    write(tmp_path / "job.log.1", BANNER + lines(2) + END)
+    write(log, lines(3))
+    assert node.settle().seen == [1, 2, 3]
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_log_that_begins_and_ends_like_a_deleted_one_is_not_its_copy(tmp_path: Path, *, deleted: bool) -> None:
+    log = tmp_path / "job.log"
+    write(log, BANNER + lines(1) + END)
+    node = Node(log).rescan()
+    log.unlink()
+    if deleted:
+        node.poll()
+    write(log, BANNER + lines(2) + END)
+    assert node.settle().seen == [1, 2]
+
+
+@pytest.mark.parametrize("what", ["a copy", "another log", "truncated meanwhile"])
+def test_long_files_are_compared_a_part_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    monkeypatch.setattr(copies, "COMPARED_BYTES", 4096)
+    log, other = tmp_path / "job.log", tmp_path / "job.log.1"
+    text = BANNER * 100 + lines(1) + END
+    write(log, text)
+    node = Node(tmp_path / "*.log*").rescan()
+    write(other, BANNER * 100 + lines(2) + END if what == "another log" else text)
+    node.rescan()
+    if what == "truncated meanwhile":
+        os.truncate(log, 0)
+    node.poll(times=2 * len(text) // 4096).poll(6.0).settle()
+    write(other, lines(3))
+    assert node.settle().seen == ([1, 2, 3] if what == "another log" else [1, 3])
