@@ -87,7 +87,8 @@ METRICS: dict[str, Metric] = {
     "gpufault_source_open_files": Metric("gauge", ("source",), "Files held open."),
     "gpufault_source_rotations_total": Metric("counter", ("source",), "Rotations by rename seen."),
     "gpufault_source_truncations_total": Metric("counter", ("source",), "Truncations seen, copytruncate included."),
-    "gpufault_source_dropped_total": Metric("counter", ("source", "reason"), "Files or lines that were passed over.", True),
+    "gpufault_source_dropped_total": Metric("counter", ("source", "reason"), "Files or lines that were skipped, and logs whose "
+     "lines may be lost or counted twice.", True),
     "gpufault_source_deferred_total": Metric(
         "counter", ("source", "what"), "Polls in which something had to wait: job logs for the kernel's (`jobs`), logs of "
         "`running` jobs for each other, `backfill` for running jobs."
