@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from exporter.sources import rotation
 from exporter.sources.access import Access
@@ -64,8 +65,9 @@ class Archives:
             return True
         kin = self._register.kin_of(base) if self._globs.match(unpacked.path.removesuffix(".gz")) else ()
         for other in {*self._register.logs_of(base), *kin, *([log] if log is not None else [])}:
-            if other.reader is None and other.left is None:
-                self._follower.read(other, 0, now)  # opens its file
+            if other.reader is None and other.left is None and rotation.same_head(unpacked, other.position.mark):
+                look = partial(self._follower.read, other, 0, now)  # opens its file
+                self._access.tells(other.position.path, look, None)
             reader, mark = other.reader, other.position.mark
             if isinstance(reader, OpenFile):
                 taken = rotation.is_packed_copy(unpacked, reader)
