@@ -18,7 +18,7 @@ from exporter.fleet.telemetry import METRICS as FLEET_METRICS
 from exporter.ledger import METRICS, Metric
 from exporter.probes import FACTS, PROBES
 from exporter.web.config import MAX_BCRYPT_COST, WebConfig
-from exporter.web.serving import IDLE_SECONDS, MAX_CONNECTIONS
+from exporter.web.connections import IDLE_SECONDS, MAX_CONNECTIONS
 
 FOLDER = Path(__file__).parent
 ROOTS = FOLDER.parent / "tests/fixtures/roots"

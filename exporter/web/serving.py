@@ -8,34 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import re
-import select
 import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from exporter.core.problems import InvalidInput, Problem
+from exporter.web.connections import HEADER_BYTES, MAX_CONNECTIONS, Connection, Places
 from exporter.web.guard import Guard
 from exporter.web.in_force import InForce
 from exporter.web.routes import router
-from exporter.web.tls import names_of
+from exporter.web.tls import allows
+from exporter.web.tls_connection import TlsConnection
 from exporter.web.view import WebView
 
-# Each is a descriptor that log files then lack; one with TLS whose client does not read its answer holds 1 MiB, buffers
-# of OpenSSL and asyncio and the text of /metrics. A scraper or a probe needs one.
-MAX_CONNECTIONS = 128
-IDLE_SECONDS = 10  # a whole request must have come by then; a scrape takes milliseconds, its usual timeout is 10 s
-YIELD_SECONDS = 0.25  # at the bound: for so long a client may have its place before it has to give it to the next
 KEEP_ALIVE_SECONDS = 5  # scrapes are 15 s apart and more: keeping a connection from one to the next wins nothing
-HEADER_BYTES = 16 * 1024  # Prometheus sends 0.5 kB; a browser's cookies for a host can come to 8 kB
 LOOK_SECONDS = 1  # between two looks at the web configuration's files
 BACKLOG = 1024  # connections that wait in the kernel; it drops more, and the client comes again only after a second
 # A thread that waits for the interpreter's lock may demand it only once nobody took it for so long. Python's 5 ms never pass
@@ -91,7 +83,7 @@ def serve_app(
     sockets = _listen(addresses)
     config = uvicorn.Config(
         Guard(app, in_force),
-        http=_Connection,
+        http=Connection,
         loop="asyncio",
         lifespan="off",
         ws="none",
@@ -171,67 +163,6 @@ def _written(sock: socket.socket) -> str:
 # keep the certificate that they began with.
 
 
-@dataclass(eq=False)
-class _Place:
-    """One accepted connection. `task` ends with the TLS handshake; from then on `protocol` has it."""
-
-    sock: socket.socket
-    since: float
-    task: asyncio.Task[None] | None = None
-    protocol: _Connection | None = None
-
-    def has_spoken(self) -> bool:
-        """Whether its client has sent what we have not come to read: on a busy machine that takes us longer than it."""
-        if self.sock.fileno() < 0 or (self.protocol and self.protocol.flow.write_paused):
-            return False
-        readable = select.poll()
-        readable.register(self.sock, select.POLLIN)
-        return bool(readable.poll(0))
-
-    def taken_back(self) -> bool:
-        """End the connection if what is waited for is its client."""
-        if self.protocol is None:
-            return self.task is not None and self.task.cancel()
-        return self.protocol.end_if_idle()
-
-
-@dataclass(eq=False)
-class _Places:
-    """The places that clients may take up, the longest held first. Lives in one event loop."""
-
-    free: asyncio.Event = field(default_factory=asyncio.Event)
-    taken: dict[_Place, None] = field(default_factory=dict)
-
-    async def one(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> _Place:
-        """A place, as soon as there is one: of those that wait for their client, the longest held is taken back."""
-        while len(self.taken) >= MAX_CONNECTIONS:
-            ended = self.take_back(loop.time())
-            self.free.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if ended else YIELD_SECONDS / 10):
-                    await self.free.wait()
-        place = _Place(sock, loop.time())
-        self.taken[place] = None
-        return place
-
-    async def after_one(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        """Wait until a place was given back, for which one is taken back if that can be, or until so much time is over."""
-        self.take_back(loop.time())
-        self.free.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.free.wait()
-
-    def take_back(self, now: float) -> bool:
-        """End the longest held of those that wait for their client, if one has had its time."""
-        old = itertools.takewhile(lambda place: now - place.since >= YIELD_SECONDS, self.taken)
-        return any(not place.has_spoken() and place.taken_back() for place in old)
-
-    def give_back(self, place: _Place) -> None:
-        self.taken.pop(place, None)
-        self.free.set()
-
-
 class _Server(uvicorn.Server):
     """uvicorn's server, with sockets that are accepted from here."""
 
@@ -239,7 +170,7 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._listening = sockets
         self._in_force = in_force
-        self._places = _Places()
+        self._places = Places()
         self._accepting: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -252,9 +183,6 @@ class _Server(uvicorn.Server):
         await asyncio.gather(*self._accepting, return_exceptions=True)
         for sock in self._listening:
             sock.close()
-        for place in list(self._places.taken):
-            if place.protocol is None:
-                place.taken_back()
         await super().shutdown(sockets)
 
     async def _accept(self, listening: socket.socket) -> None:
@@ -267,80 +195,19 @@ class _Server(uvicorn.Server):
             except OSError:  # no descriptor is left, or the client has gone already
                 await self._places.after_one(loop, NO_DESCRIPTOR_SECONDS)
                 continue
-            with contextlib.ExitStack() as on_error:
+            with contextlib.suppress(OSError), contextlib.ExitStack() as on_error:  # the client has gone already
                 on_error.enter_context(sock)
-                place = await self._places.one(loop, sock)  # meanwhile further ones wait in the kernel's queue
+                await self._places.one(loop)  # meanwhile further ones wait in the kernel's queue
+                connection = Connection(self.config, self.server_state, {}, loop, sock=sock, places=self._places)
+                on_error.callback(self._places.give_back, connection)
+                protocol = self._secured(connection)
+                await loop.connect_accepted_socket(lambda: protocol, sock)  # noqa: B023  # called before the next round
                 on_error.pop_all()
-            place.task = asyncio.create_task(self._begin(place, sock))
 
-    async def _begin(self, place: _Place, sock: socket.socket) -> None:
-        """Shake hands, and leave the connection to its protocol."""
-        loop = asyncio.get_running_loop()
+    def _secured(self, connection: Connection) -> asyncio.Protocol:
+        """The connection behind TLS, if that is asked for now."""
         settings = self._in_force.settings
+        if settings.context is None:
+            return connection
         tls = settings.config.tls_server_config
-        allowed = frozenset(tls.client_allowed_sans) if tls else frozenset()
-
-        def protocol() -> _Connection:
-            return _Connection(
-                self.config, self.server_state, {}, loop, place=place, places=self._places, allowed=allowed
-            )
-
-        timeouts: dict[str, Any] = {}
-        if settings.context:
-            timeouts = {"ssl_handshake_timeout": IDLE_SECONDS, "ssl_shutdown_timeout": YIELD_SECONDS}
-        try:
-            await loop.connect_accepted_socket(protocol, sock, ssl=settings.context, **timeouts)
-        except OSError:  # ssl.SSLError is one: no TLS, no certificate, gone, or too slow
-            pass
-        finally:
-            if place.protocol is None:
-                sock.close()
-                self._places.give_back(place)
-
-
-class _Connection(H11Protocol):
-    """uvicorn's HTTP/1.1, with a bound on how long it may stay without a whole request, or with an answer unread.
-
-    By itself uvicorn times only the pause after an answer, so a silent, half-sent or unread request stays for ever.
-    """
-
-    def __init__(self, *uvicorns: Any, place: _Place, places: _Places, allowed: frozenset[str]) -> None:
-        super().__init__(*uvicorns)
-        self._place = place
-        self._places = places
-        self._allowed = allowed
-        self._deadline: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        super().connection_made(transport)
-        self._place.protocol = self
-        self._wait_for_client()
-        if self._allowed and not self._allowed & names_of(transport.get_extra_info("peercert")):
-            transport.abort()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._wait_for_client()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._deadline:
-            self._deadline.cancel()
-        super().connection_lost(exc)
-        self._places.give_back(self._place)
-
-    def end_if_idle(self) -> bool:
-        """End the connection, unless we are the ones who are waited for."""
-        no_request_yet = self.cycle is None
-        idle = no_request_yet or self.cycle.response_complete or self.flow.write_paused
-        if idle:
-            self.transport.abort()  # close() would wait for a client that reads nothing
-        return bool(idle)
-
-    def _wait_for_client(self) -> None:
-        if self._deadline:
-            self._deadline.cancel()
-        self._deadline = self.loop.call_later(IDLE_SECONDS, self._time_is_up)
-
-    def _time_is_up(self) -> None:
-        if not self.end_if_idle():
-            self._wait_for_client()
+        return TlsConnection(settings.context, connection, allows(tls.client_allowed_sans if tls else []))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from exporter.core.validation import LocatedError
@@ -62,6 +62,12 @@ def _load(key: str, path: Path, load: Callable[[], None]) -> None:
         reason = (getattr(error, "reason", None) or "no PEM").replace("_", " ").lower()
         what = f"{path}: {reason}; give PEM that belongs together: a certificate and its key, which is not encrypted"
         raise LocatedError(("tls_server_config", key), what) from None
+
+
+def allows(names: Sequence[str]) -> Callable[[object], bool]:
+    """Whether a peer's certificate carries one of `names`; without names, any does, and none at all."""
+    allowed = frozenset(names)
+    return lambda certificate: not allowed or bool(allowed & names_of(certificate))
 
 
 def names_of(certificate: object) -> frozenset[str]:

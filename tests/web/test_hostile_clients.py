@@ -18,7 +18,7 @@ import pytest
 import trustme
 
 from exporter.exposition import Family, MetricsSnapshot
-from exporter.web import serving as web
+from exporter.web import connections as web
 from exporter.web.in_force import InForce
 from exporter.web.serving import RunningServer
 from tests.web.serving import TIMEOUT, Node, ask, connect, received, serving
