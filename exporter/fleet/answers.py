@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from email.utils import formatdate, parsedate_to_datetime
@@ -12,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route, Router
 
-from exporter.core.records import rfc3339
+from exporter.core.records import line, rfc3339
 from exporter.fleet.page import page
 from exporter.fleet.standing import Standing
 from exporter.web.routes import service_router
@@ -72,8 +71,7 @@ def _answer(request: Request, standing: Standing, keys: Sequence[str] | None) ->
     found = standing.result
     chosen = found if keys is None else {key: found[key] for key in (*ALWAYS, *keys)}
     age = {"age_seconds": round(max(time.time() - standing.result_time, 0.0), 3)}
-    body = json.dumps({**age, **told, **chosen}, ensure_ascii=False).encode(errors="backslashreplace")
-    return Response(body, headers=headers, media_type="application/json")
+    return Response(line({**age, **told, **chosen}), headers=headers, media_type="application/json")
 
 
 def _refreshed(standing: Standing) -> dict[str, Any]:

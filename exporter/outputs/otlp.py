@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from exporter import __version__
+from exporter.core.records import line
 from exporter.outputs.http import Answer
 from exporter.outputs.webhook import uid_of
 
@@ -22,7 +23,7 @@ MAX_ATTRIBUTES = 64  # a record has thirty, and a signature few captures
 SEVERITIES = {"info": 9, "warning": 13, "error": 17, "critical": 21}  # INFO, WARN, ERROR, FATAL
 _NO_ATTRIBUTES = frozenset({"kind", "time", "recorded_time", "node", "severity", "text"})  # have fields of their own
 
-_LONE = "backslashreplace"  # half of a surrogate pair becomes \udc80: JSON's own way to write it
+_LONE = "backslashreplace"  # half of a surrogate pair becomes \udc80, as JSON writes it
 
 Json = dict[str, Any]
 
@@ -75,8 +76,7 @@ class OtlpForm:
         logs = {"scope": scope, "logRecords": [_log_record(record, now) for record in records]}
         message = {"resourceLogs": [{"resource": {"attributes": self._resource}, "scopeLogs": [logs]}]}
         if self._encoding == "json":
-            body = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors=_LONE)
-            return body, {"Content-Type": "application/json"}
+            return line(message).encode(), {"Content-Type": "application/json"}
         return b"".join(_message(message, "request")), {"Content-Type": "application/x-protobuf"}
 
     def rejected(self, answer: Answer) -> tuple[int, str]:

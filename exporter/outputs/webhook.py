@@ -8,12 +8,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from exporter import __version__
-from exporter.core.records import rfc3339
+from exporter.core.records import line, rfc3339
 from exporter.outputs.http import Answer
 
 SHAPE_VERSION = 1
@@ -33,7 +32,7 @@ class WebhookForm:
             "sent": rfc3339(now),
             "incidents": list(records),
         }
-        body = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="backslashreplace")
+        body = line(message).encode()
         key = _key_of(records)
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         if self._key is not None:

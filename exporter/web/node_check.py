@@ -10,10 +10,10 @@ import time
 from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 
 from exporter.core.faults import concerning, plain
-from exporter.core.records import rfc3339
+from exporter.core.records import line, rfc3339
 from exporter.core.redact import redact
 from exporter.web.view import WebView
 
@@ -32,13 +32,16 @@ def node_check(view: WebView) -> Callable[[Request], Awaitable[Response]]:
             return PlainTextResponse("since: is no time; give Unix seconds such as 1767225600\n", 400)
         now = view.node_faults()
         faults = concerning(now.faults, since=since, jobs=request.query_params.getlist("job"))
-        return JSONResponse(
-            {
-                "node": now.node,
-                "since": told,
-                "blind": [redact(reason).encode(errors="backslashreplace").decode() for reason in now.blind],
-                "faults": [plain(fault) for fault in faults],
-            }
+        return Response(
+            line(
+                {
+                    "node": now.node,
+                    "since": told,
+                    "blind": [redact(reason).encode(errors="backslashreplace").decode() for reason in now.blind],
+                    "faults": [plain(fault) for fault in faults],
+                }
+            ),
+            media_type="application/json",
         )
 
     return answer

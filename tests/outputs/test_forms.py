@@ -186,6 +186,21 @@ def test_a_webhook_carries_the_record_as_the_journal_has_it() -> None:
     assert headers == {"Content-Type": "application/json", "Idempotency-Key": "5f1c.3"}
 
 
+@pytest.mark.parametrize("form", [WebhookForm(), OtlpForm("gpu-07", {}, encoding="json")], ids=["webhook", "otlp"])
+def test_what_would_hide_or_turn_text_leaves_as_an_escape(form: WebhookForm | OtlpForm) -> None:
+    text = "fault\x9b31m \u202e \u2066 \u2028 \x85 “ü”"
+    body, _ = form.request([RECORD | {"text": text, "job": {"id": text}}], NOW)
+    assert body.decode().isprintable()
+    assert text in leaves(json.loads(body))
+
+
+def leaves(value: Any) -> list[Any]:
+    """All that a JSON document holds, one by one."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [found for item in value for found in leaves(item)] if isinstance(value, list) else [value]
+
+
 def test_the_key_of_a_request_is_that_of_its_incidents_and_of_how_far_they_have_grown() -> None:
     def key(*records: dict[str, Any], now: float = NOW) -> str:
         return WebhookForm().request(records, now)[1]["Idempotency-Key"]
