@@ -16,14 +16,16 @@ import secrets
 import weakref
 from collections.abc import Mapping
 from enum import Enum
+from typing import NamedTuple
 
 from exporter.web.config import bcrypt_cost
 
 BCRYPT_BYTES = 72  # bcrypt reads no further; htpasswd and Go's package cut longer ones off too
 
-# One address may have so many checks waiting: at cost 10 that is a second's work. Two Prometheus behind one address,
-# each with a few paths, stay below it.
-MAX_WAITING = 16
+# Checks that may wait, of all addresses. Each takes 60 ms at cost 10 and holds a connection's place, so that half of the
+# places are left for whoever has proved his password.
+MAX_WAITING = 64
+MAX_FOLLOWING = 32  # requests that wait for a check of the same name and password
 
 
 class Answer(Enum):
@@ -69,12 +71,18 @@ class Users:
 
 
 class Door:
-    """Lets checks through one at a time, addresses in turn: a flood from one delays the others by one check each."""
+    """Lets checks through one at a time, addresses in turn: a flood from one delays the others by one check each.
+
+    What one address asks again and again is checked once for all who wait for it. Of different passwords an address may
+    have one waiting, and three times as many as there is room left: 48 when it is alone. So a right password gets
+    through a flood from its own address, after at most 48 checks, unless the flood keeps more different ones waiting.
+    """
 
     def __init__(self) -> None:
         self._one_at_a_time = asyncio.Lock()  # asyncio's locks are first come, first served
         self._of_address: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
-        self._waiting: dict[str, int] = {}
+        self._checks: dict[_Asked, asyncio.Task[bool]] = {}
+        self._following = 0
 
     async def ask(self, users: Users, address: str, authorization: str | None) -> Answer:
         """Whether a request with this Authorization header may pass."""
@@ -83,19 +91,41 @@ class Door:
             return Answer.NO
         if users.knows(*credentials):
             return Answer.YES
-        whence = network_of(address)
-        if self._waiting.get(whence, 0) >= MAX_WAITING:
+        asked = _Asked(users, network_of(address), *credentials)
+        check = self._checks.get(asked)
+        if check is not None:
+            return await self._follow(check)
+        waiting = sum(other.whence == asked.whence for other in self._checks)
+        if waiting and waiting >= 3 * (MAX_WAITING - len(self._checks)):
             return Answer.LATER
-        self._waiting[whence] = self._waiting.get(whence, 0) + 1
-        turn = self._of_address.setdefault(whence, asyncio.Lock())
+        check = self._checks[asked] = asyncio.create_task(self._check(asked))
+        check.add_done_callback(lambda _: self._checks.pop(asked))
+        return await _answer_of(check)
+
+    async def _follow(self, check: asyncio.Task[bool]) -> Answer:
+        if self._following >= MAX_FOLLOWING:
+            return Answer.LATER
+        self._following += 1
         try:
-            async with turn, self._one_at_a_time:
-                right = users.knows(*credentials) or await asyncio.to_thread(users.check, *credentials)
+            return await _answer_of(check)
         finally:
-            self._waiting[whence] -= 1
-            if not self._waiting[whence]:
-                del self._waiting[whence]
-        return Answer.YES if right else Answer.NO
+            self._following -= 1
+
+    async def _check(self, asked: _Asked) -> bool:
+        credentials = asked.name, asked.password
+        async with self._of_address.setdefault(asked.whence, asyncio.Lock()), self._one_at_a_time:
+            return asked.users.knows(*credentials) or await asyncio.to_thread(asked.users.check, *credentials)
+
+
+class _Asked(NamedTuple):
+    users: Users
+    whence: str
+    name: str
+    password: bytes
+
+
+async def _answer_of(check: asyncio.Task[bool]) -> Answer:
+    return Answer.YES if await asyncio.shield(check) else Answer.NO
 
 
 def credentials_of(authorization: str | None) -> tuple[str, bytes] | None:
