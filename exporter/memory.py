@@ -29,8 +29,13 @@ def give_back() -> None:
     After a reload, too: what an earlier call kept may be garbage by now.
     """
     gc.unfreeze()
-    gc.collect()
+    give_back_garbage()
     gc.freeze()
+
+
+def give_back_garbage() -> None:
+    """Hand back the memory of objects that have come and gone: cheap, what was there at the last `give_back` is not walked."""
+    gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim:
         trim(0)

@@ -17,12 +17,18 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from exporter import memory
+
 # Each is a descriptor that log files then lack; one with TLS whose client does not read its answer holds 1 MiB, buffers
 # of OpenSSL and asyncio and the text of /metrics. A scraper or a probe needs one.
 MAX_CONNECTIONS = 128
 IDLE_SECONDS = 10  # a whole request must have come by then; a scrape takes milliseconds, its usual timeout is 10 s
 YIELD_SECONDS = 0.25  # at the bound: for so long a client may have its place before it has to give it to the next
 HEADER_BYTES = 16 * 1024  # Prometheus sends 0.5 kB; a browser's cookies for a host can come to 8 kB
+SOME, MANY = (
+    64,
+    1000,
+)  # ended connections: a scrape or two a minute come to 64 in half an hour, a flood to 1000 in seconds
 
 _END_OF_HEADER = re.compile(b"\n\r?\n")  # h11's own
 
@@ -33,6 +39,7 @@ class Places:
 
     free: asyncio.Event = field(default_factory=asyncio.Event)
     taken: dict[Connection, None] = field(default_factory=dict)
+    ended: int = 0  # since their memory was handed back
 
     async def one(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wait until a place is free: of those that wait for their client, the oldest connection is ended for it."""
@@ -57,8 +64,15 @@ class Places:
         return any(not connection.has_spoken() and connection.end_if_idle() for connection in old)
 
     def give_back(self, connection: Connection) -> None:
+        """Also hands back the memory of connections that have ended: asyncio leaves cycles of 2 kB for each, which live so
+        long that the garbage collector looks for them only after ten thousands.
+        """
         self.taken.pop(connection, None)
         self.free.set()
+        self.ended += 1
+        if self.ended >= (MANY if self.taken else SOME):
+            self.ended = 0
+            memory.give_back_garbage()
 
 
 class Connection(H11Protocol):

@@ -77,8 +77,9 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
-        self._session = None  # at once: the carried protocol and its transport are a cycle
+        self._session = None
         self._carried.connection_lost(exc)
+        self._carried = asyncio.Protocol()  # whose transport this is: a cycle would wait for the garbage collector
 
     # The transport of the carried protocol
 
