@@ -80,7 +80,9 @@ def run(options: argparse.Namespace) -> int:
     log = start_logging(options.log_level, options.log_format)
     service = FleetService(config, load, web, log)
     app = router(service, options.web_telemetry_path)
-    server = serve_app(options.web_listen_address or [ADDRESS], app, web, after_look=service.web_config_read)
+    server = serve_app(
+        options.web_listen_address or [ADDRESS], app, web, say=log.warning, after_look=service.web_config_read
+    )
     log.info("listening", addresses=list(server.addresses), source=service.source)
     service.run()
     server.close(timeout=5.0)

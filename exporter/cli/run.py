@@ -81,7 +81,9 @@ def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load
             return 0
         service = Service(daemon, load, web)
         addresses = options.web_listen_address or [":9873"]
-        server = serve(addresses, service, options.web_telemetry_path, web, after_look=service.web_config_read)
+        server = serve(
+            addresses, service, options.web_telemetry_path, web, say=log.warning, after_look=service.web_config_read
+        )
         log.info("listening", addresses=list(server.addresses), signatures=len(catalogue.signatures), node=daemon.node)
         service.run()
         server.close(timeout=5.0)

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 
 from exporter.core.problems import InvalidInput, Problem
 from exporter.web.connections import HEADER_BYTES, MAX_CONNECTIONS, Connection, Places
+from exporter.web.errors import limit_errors
 from exporter.web.guard import Guard
 from exporter.web.in_force import InForce
 from exporter.web.routes import router
@@ -50,16 +51,21 @@ class RunningServer:
         self._thread.join(timeout)
 
 
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
 def serve(
     addresses: Sequence[str],
     view: WebView,
     telemetry_path: str,
     in_force: InForce | None = None,
     *,
+    say: Callable[[str], None] = _say,
     after_look: Callable[[], None] = lambda: None,
 ) -> RunningServer:
     """Answer what the node daemon does; see `serve_app`. Raises InvalidInput for a path that cannot be meant, too."""
-    return serve_app(addresses, router(view, telemetry_path), in_force, after_look=after_look)
+    return serve_app(addresses, router(view, telemetry_path), in_force, say=say, after_look=after_look)
 
 
 def serve_app(
@@ -67,10 +73,12 @@ def serve_app(
     app: ASGIApp,
     in_force: InForce | None = None,
     *,
+    say: Callable[[str], None] = _say,
     after_look: Callable[[], None] = lambda: None,
 ) -> RunningServer:
     """Answer at each of `addresses` from now on, in a thread of its own. Port 0 takes any that is free.
 
+    `say` is called, from another thread, with what an operator should know of the server: its own errors, a line each.
     `after_look` is called, from another thread, when the web configuration's files have changed and were read again.
     Raises InvalidInput for an address that cannot be meant, OSError for one that cannot be had.
     """
@@ -100,6 +108,7 @@ def serve_app(
         callback_notify=look if in_force.is_file else None,
     )
     config.load()
+    limit_errors(say)
     server = _Server(config, sockets, in_force)
     thread = threading.Thread(target=_run, args=(server, sockets), name="web", daemon=True)
     bound = tuple(_written(sock) for sock in sockets)
