@@ -107,3 +107,13 @@ def received(sock: socket.socket) -> bytes:
     except ConnectionResetError:
         pass
     return data
+
+
+def ends(step: Callable[[], None]) -> bool:
+    """Whether the server ends the connection while a client does something again and again."""
+    try:
+        for _ in range(100_000):
+            step()
+    except (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError):
+        return True
+    return False

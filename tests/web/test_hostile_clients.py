@@ -21,7 +21,7 @@ from exporter.exposition import Family, MetricsSnapshot
 from exporter.web import connections as web
 from exporter.web.in_force import InForce
 from exporter.web.serving import RunningServer
-from tests.web.serving import TIMEOUT, Node, ask, connect, received, serving
+from tests.web.serving import TIMEOUT, Node, ask, connect, ends, received, serving
 
 HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # the beginning of a TLS hello
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -133,7 +133,7 @@ def test_a_client_that_sends_on_without_reading_is_ended(monkeypatch: pytest.Mon
     large = Family("gpufault_large", "gauge", "x" * 1_000_000, (), {(): 1.0})
     node.metrics = MetricsSnapshot((large,))  # no kernel holds many of these for a client
     with serving(node) as server, connect(server) as sock:
-        assert _ends(lambda: sock.sendall(REQUEST))
+        assert ends(lambda: sock.sendall(REQUEST))
         assert ask(server, "/-/healthy").status == 200
 
 
@@ -147,17 +147,7 @@ def test_a_header_sent_byte_by_byte_buys_no_time(monkeypatch: pytest.MonkeyPatch
             sock.sendall(b"a")
             answer.poll(10)
 
-        assert _ends(drip)
-
-
-def _ends(step: Callable[[], None]) -> bool:
-    """Whether the server ends the connection while a client does something again and again."""
-    try:
-        for _ in range(100_000):
-            step()
-    except (ConnectionResetError, BrokenPipeError):
-        return True
-    return False
+        assert ends(drip)
 
 
 def test_a_request_that_takes_long_is_not_idle(monkeypatch: pytest.MonkeyPatch, node: Node) -> None:

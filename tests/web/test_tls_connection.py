@@ -1,0 +1,104 @@
+"""TLS carries what plain HTTP carries, however it is cut, and ends in good order."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+
+from exporter.exposition import Family, MetricsSnapshot
+from exporter.web import connections
+from exporter.web.in_force import InForce
+from exporter.web.serving import RunningServer
+from tests.web.serving import Node, connect, ends, received, serving
+
+GET = b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n"
+LAST = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+POST = b"POST /-/reload HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+@pytest.fixture
+def in_force(tmp_path: Path) -> InForce:
+    authority = trustme.CA()
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    (tmp_path / "web.yaml").write_text("tls_server_config: {cert_file: server.pem, key_file: server.pem}")
+    return InForce(tmp_path / "web.yaml")
+
+
+@pytest.fixture
+def trust(in_force: InForce, tmp_path: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+
+
+def secured(server: RunningServer, trust: ssl.SSLContext) -> ssl.SSLSocket:
+    return trust.wrap_socket(connect(server), server_hostname="localhost", suppress_ragged_eofs=False)
+
+
+def sent_in_pieces(sock: socket.socket, data: bytes, size: int) -> None:
+    for start in range(0, len(data), size):
+        sock.sendall(data[start : start + size])
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("size", [1, 1000, 40_000])
+def test_requests_are_answered_in_order_however_they_are_cut(
+    node: Node, in_force: InForce, trust: ssl.SSLContext, size: int, version: ssl.TLSVersion
+) -> None:
+    trust.maximum_version = version
+    with serving(node, in_force=in_force) as server, secured(server, trust) as sock:
+        sent_in_pieces(sock, GET + POST % (5, b"12345") + GET + LAST, size)
+        answers = received(sock)
+    assert answers.count(b"HTTP/1.1 200 ") == 4
+    assert answers.index(b"is ready") < answers.index(b"reloaded") < answers.index(b"gpufault_incidents_total")
+
+
+def test_a_body_that_nobody_reads_does_not_hold_up_the_next_request(
+    node: Node, in_force: InForce, trust: ssl.SSLContext
+) -> None:
+    with serving(node, in_force=in_force) as server, secured(server, trust) as sock:
+        sock.sendall(POST % (1 << 20, b"x" * (1 << 20)) + LAST)
+        answers = received(sock)
+    assert answers.count(b"HTTP/1.1 200 ") == 2
+
+
+def test_a_large_answer_arrives_whole_and_the_end_is_told(node: Node, in_force: InForce, trust: ssl.SSLContext) -> None:
+    text = "x" * 5_000_000  # no kernel holds as much for a client
+    node.metrics = MetricsSnapshot((Family("gpufault_large", "gauge", text, (), {(): 1.0}),))
+    with serving(node, in_force=in_force) as server, secured(server, trust) as sock:
+        sock.sendall(LAST)
+        answer = received(sock)  # raises SSLEOFError if the end is not told
+    assert text.encode() in answer
+
+
+def test_a_client_that_sends_on_without_reading_is_ended(
+    monkeypatch: pytest.MonkeyPatch, node: Node, in_force: InForce, trust: ssl.SSLContext
+) -> None:
+    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.2)
+    node.metrics = MetricsSnapshot((Family("gpufault_large", "gauge", "x" * 1_000_000, (), {(): 1.0}),))
+    with serving(node, in_force=in_force) as server, secured(server, trust) as sock:
+        assert ends(lambda: sock.sendall(LAST.replace(b"close", b"keep-alive")))
+
+
+@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05" + b"\xff" * 5, b"\x00" * 100])
+def test_what_is_no_tls_is_ended_at_once_without_a_line_in_the_log(
+    node: Node, in_force: InForce, capfd: pytest.CaptureFixture[str], sent: bytes
+) -> None:
+    with serving(node, in_force=in_force) as server, connect(server, sent) as sock:
+        assert received(sock)[:1] in (b"\x15", b"")  # an alert, unless OpenSSL has none for it
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_hello_without_end_is_ended(node: Node, in_force: InForce) -> None:
+    record = b"\x16\x03\x01\x40\x00"
+    first = record + b"\x01\x01\xff\xfc\x03\x03" + b"\0" * (0x4000 - 6)  # 128 KiB, as much as OpenSSL would hold
+    with serving(node, in_force=in_force) as server, connect(server, first) as sock:
+        assert ends(lambda: sock.sendall(record + b"\0" * 0x4000))
