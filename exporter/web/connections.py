@@ -25,10 +25,9 @@ MAX_CONNECTIONS = 128
 IDLE_SECONDS = 10  # a whole request must have come by then; a scrape takes milliseconds, its usual timeout is 10 s
 YIELD_SECONDS = 0.25  # at the bound: for so long a client may have its place before it has to give it to the next
 HEADER_BYTES = 16 * 1024  # Prometheus sends 0.5 kB; a browser's cookies for a host can come to 8 kB
-SOME, MANY = (
-    64,
-    1000,
-)  # ended connections: a scrape or two a minute come to 64 in half an hour, a flood to 1000 in seconds
+# Ended connections after which their memory is handed back, where none is open and where some are: scrapes come to 64 in
+# a quarter of an hour, a flood to 1000 in 10 s.
+ENDED_WHEN_IDLE, ENDED_WHEN_BUSY = 64, 1000
 
 _END_OF_HEADER = re.compile(b"\n\r?\n")  # h11's own
 
@@ -70,7 +69,7 @@ class Places:
         self.taken.pop(connection, None)
         self.free.set()
         self.ended += 1
-        if self.ended >= (MANY if self.taken else SOME):
+        if self.ended >= (ENDED_WHEN_BUSY if self.taken else ENDED_WHEN_IDLE):
             self.ended = 0
             memory.give_back_garbage()
 

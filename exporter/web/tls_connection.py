@@ -13,9 +13,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-HANDSHAKE_BYTES = (
-    64 * 1024
-)  # from a client; Go has the same bound. A hello has 2 kB, a chain of certificates up to 20 kB
+HANDSHAKE_BYTES = 64 * 1024  # from a client: a hello has 2 kB, a chain of certificates up to 20 kB
 PIECE_BYTES = 16 * 1024  # passed to OpenSSL at once: a record of TLS holds no more, and its buffers never shrink
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import re
 import socket
 import threading
@@ -304,6 +305,14 @@ def test_what_is_shown_is_shown_without_its_secrets(server: RunningServer, node:
         assert "redacted" in answer.text or "[user]" in answer.text
         assert "ada" not in answer.text
         assert "hunter2" not in answer.text
+
+
+def test_what_would_hide_or_turn_text_is_an_escape_in_json(server: RunningServer, node: Node) -> None:
+    node.reasons = ["a.log\x9b31m\u202e\udc80"]
+    answer = ask(server, "/api/v1/node-check")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.text.isprintable()
+    assert json.loads(answer.text)["blind"] == ["a.log\x9b31m\u202e\\udc80"]
 
 
 def test_the_policy_allows_the_pages_own_style_and_nothing_else(server: RunningServer) -> None:
