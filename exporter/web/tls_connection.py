@@ -84,13 +84,15 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._closing or self._session is None or not self._handshake_done:
             return
-        pieces = memoryview(data)
+        plain, sealed = memoryview(data), []
         try:
-            for start in range(0, len(pieces), PIECE_BYTES):
-                self._session.tls.write(pieces[start : start + PIECE_BYTES])
-                self._send(self._session)
+            for start in range(0, len(plain), PIECE_BYTES):
+                self._session.tls.write(plain[start : start + PIECE_BYTES])
+                sealed.append(self._session.to_send.read())
         except ssl.SSLError:
             self.abort()
+            return
+        self._transport.write(b"".join(sealed))
 
     def pause_reading(self) -> None:
         self._reading = False
