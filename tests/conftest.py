@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.leftovers import left_behind, running
 from tests.slurm import slurm
 from tests.tailing import close_nodes
 
@@ -44,7 +45,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _nodes_are_closed() -> Iterator[None]:
+def _nothing_runs_on() -> Iterator[None]:
+    """Fail a test that leaves a thread or a child process behind. Fixtures of a wider scope keep theirs."""
+    before = running()
+    yield
+    assert left_behind(before) == []
+
+
+@pytest.fixture(autouse=True)
+def _nodes_are_closed(_nothing_runs_on: None) -> Iterator[None]:
     yield
     close_nodes()
 

@@ -89,6 +89,7 @@ class Shipment:
         self._tally = Tally()
         self._waits_since: float | None = None
         self._contexts = files.Contexts(settings.tls)
+        self._dice = random.Random()  # noqa: S311 (spreads retries, hides nothing; others may seed the global one)
         self._failures = 0
         self._said = ""
         self._stopped = False
@@ -256,7 +257,7 @@ class Shipment:
     def _pause(self, verdict: Verdict) -> float:
         retry = self._settings.retry
         failures = 64 if verdict == "held" else max(self._failures, 1)
-        return pause(failures, retry.first, retry.most, random.random())  # noqa: S311 (spreads, hides nothing)
+        return pause(failures, retry.first, retry.most, self._dice.random())
 
     def _rest(self, seconds: float) -> None:
         """Wait, but no longer than what failed is still what is next."""

@@ -23,24 +23,16 @@ from exporter.web.view import Overview, RecentIncident, SourceState
 from tests.web.serving import TIMEOUT, Node, ask, connect, received, serving
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[tuple[RunningServer, Node]]:
-    """One server for all tests that need no bounds of their own: to end one takes uvicorn 0.2 s."""
-    node = Node()
+@pytest.fixture
+def node() -> Node:
+    """The node behind `server`."""
+    return Node()
+
+
+@pytest.fixture
+def server(node: Node) -> Iterator[RunningServer]:
     with serving(node) as running:
-        yield running, node
-
-
-@pytest.fixture
-def node(shared: tuple[RunningServer, Node]) -> Node:
-    """The node behind `server`, as new."""
-    vars(shared[1]).update(vars(Node()))
-    return shared[1]
-
-
-@pytest.fixture
-def server(shared: tuple[RunningServer, Node], node: Node) -> RunningServer:
-    return shared[0]
+        yield running
 
 
 # Metrics.
