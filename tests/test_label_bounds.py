@@ -31,7 +31,7 @@ REAL = "0000:c1:00.0"
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
     """Daemons over `tmp_path/jobs` and `tmp_path/kmsg`, on a node with one GPU, or with those that are given."""
-    states: list[State] = []
+    daemons: list[Daemon] = []
     (tmp_path / "jobs").mkdir()
     (tmp_path / "kmsg").touch()
 
@@ -48,21 +48,23 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
             }
         )
         gathered = Gathered(facts={}, failed={}, gpus=tuple(Gpu(pci=gpu) for gpu in gpus))
-        states.append(State(config.state_dir))
-        return Daemon(
+        daemon = Daemon(
             config,
             catalogue_of(PACK),
-            states[-1],
+            State(config.state_dir),
             node="n",
             log=structlog.wrap_logger(
                 structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
             ),
             facts=NodeFacts(config.facts, {}, lambda: gathered),
         )
+        daemons.append(daemon)
+        return daemon
 
     yield start
-    for state in states:
-        state.close()
+    for daemon in daemons:
+        daemon.finish()
+        daemon.state.close()
 
 
 def series(daemon: Daemon, name: str) -> dict[tuple[str, ...], float]:
