@@ -33,6 +33,7 @@ from exporter.rounds import Rounds
 from exporter.said import Said
 from exporter.series import possible
 from exporter.sources.base import Source
+from exporter.sources.boot import moment
 from exporter.state import State
 from exporter.telemetry import Exposures, Gauges, snapshot_of
 from exporter.wake import Waker
@@ -174,7 +175,9 @@ class Daemon:
 
     def commit(self, now: float) -> None:
         """Store positions, counters, open incidents and records at once, then show what was stored."""
-        self.faults.show(self.casebook, self.facts.at, self.catalogue, now)  # stored or not: the disk may be one
+        self.faults.show(
+            self.casebook, self.facts.at, self.catalogue, moment(now)
+        )  # stored or not: the disk may be one
         rows = [*self._moved]
         for source in self.sources:
             self.ledger.lose(source.name, source.stats)
@@ -191,8 +194,7 @@ class Daemon:
         )
         for space, keeper in keepers:
             rows += [(space, key, value) for key, value in keeper.unsaved().items()]
-        counters = self.ledger.unsaved()
-        waiting = self.outbox.waiting
+        counters, waiting = self.ledger.unsaved(), self.outbox.waiting
         in_place = self.state.in_place
         if rows or counters or waiting or not in_place:
             if not in_place:
@@ -334,7 +336,7 @@ class Daemon:
         late, gpu = record["late"], record["gpu"]
         there = first.source == "kernel" or self.facts.has(gpu or "")
         self.ledger.tell(diagnosis, now, late=late, gpu=gpu, gpu_there=there)
-        self.faults.told(diagnosis, self.catalogue, now)
+        self.faults.told(diagnosis, self.catalogue, moment(now))
         self.outbox.add(record)
         self._log.info(
             "incident",

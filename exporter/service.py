@@ -18,6 +18,7 @@ from exporter.exposition import MetricsSnapshot
 from exporter.reloads import Reloads
 from exporter.sdnotify import notify
 from exporter.signals import obey
+from exporter.sources.boot import moment
 from exporter.web.in_force import InForce
 from exporter.web.view import NodeFaults, Overview, SourceState
 
@@ -81,7 +82,12 @@ class Service:
 
     def node_faults(self) -> NodeFaults:
         daemon = self._daemon
-        return NodeFaults(node=daemon.node, faults=daemon.faults.shown, blind=tuple(daemon.not_seeing()))
+        return NodeFaults(
+            node=daemon.node,
+            now=moment(time.time()),
+            faults=daemon.faults.shown,
+            blind=tuple(daemon.not_seeing()),
+        )
 
     def web_config_read(self) -> None:
         """Tell how reading the web configuration went: in the log now, in the metrics from the next commit on."""

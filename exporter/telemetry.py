@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,7 +19,7 @@ from exporter.node_facts import NodeFacts
 from exporter.outputs.npd import problem_counter, problem_gauge
 from exporter.outputs.running import OutputState
 from exporter.sources.base import Source
-from exporter.sources.kmsg import boot_time_now
+from exporter.sources.boot import moment
 
 Values = dict[str, dict[Labels, float]]
 
@@ -102,7 +103,7 @@ def snapshot_of(
     if npd is not None:
         incidents = values.get("gpufault_incidents_total", {})
         values["problem_counter"] = problem_counter(incidents)
-        values["problem_gauge"] = problem_gauge(incidents, npd, catalogue, boot_time_now())
+        values["problem_gauge"] = problem_gauge(incidents, npd, catalogue, moment(time.time()))
     for output in outputs:
         values.setdefault("gpufault_output_up", {})[output.name,] = float(output.up)
         if output.lag is not None:

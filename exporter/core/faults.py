@@ -6,6 +6,7 @@ A fault is what critical incidents of one cause, signature, GPU and job have in 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from exporter.core.casebook import Casebook, FactsAt
 from exporter.core.catalogue import Catalogue
 from exporter.core.incidents import gpu_of
-from exporter.core.model import Diagnosis, Severity
+from exporter.core.model import Diagnosis, Match, Moment, Severity
 from exporter.core.records import rfc3339, writable
 
 SEVERITY: Severity = "critical"
@@ -25,7 +26,8 @@ FORESEEN = 16  # in a storm some tell enough: who asks wants to know whether the
 class Fault:
     """One fault. `time` is when it was seen first, `last_time` when last; `incident` is the id of the last one.
 
-    `settled` is False as long as evidence may still change the diagnosis.
+    `settled` is False as long as evidence may still change the diagnosis. `boot` and `boot_seconds` are when it was seen
+    last by the kernel's clock, which nobody sets; `boot` is empty where only the wall time is known.
     """
 
     time: float
@@ -39,13 +41,33 @@ class Fault:
     remediation: str
     incident: str
     settled: bool = True
+    boot: str = ""
+    boot_seconds: float = 0.0
 
     @property
     def key(self) -> str:
         return json.dumps([self.root_cause, self.signature, self.gpu, self.job])
 
+    def is_of_this_boot(self, now: Moment) -> bool:
+        return bool(now.boot) and self.boot == now.boot
 
-def fault_of(diagnosis: Diagnosis, catalogue: Catalogue, now: float, *, settled: bool) -> Fault | None:
+    def recency(self, now: Moment) -> tuple[bool, float]:
+        """Sorts faults by when they were seen last. A wall time in the future is wrong and sorts first."""
+        if self.is_of_this_boot(now):
+            return True, self.boot_seconds
+        return False, self.last_time if self.last_time <= now.time else -math.inf
+
+    def seen_since(self, since: float | None, now: Moment) -> bool:
+        """Whether it was seen since a wall time of now's clock; None: since the boot."""
+        if self.is_of_this_boot(now):
+            return since is None or now.booted + self.boot_seconds >= since
+        since = now.booted if since is None else since
+        if self.boot and since >= now.booted:
+            return False  # before this boot, whatever its wall time says
+        return since <= self.last_time <= now.time
+
+
+def fault_of(diagnosis: Diagnosis, catalogue: Catalogue, now: Moment, *, settled: bool) -> Fault | None:
     """The fault that an incident shows, or None: most incidents ask nothing of the node."""
     incident = diagnosis.incident
     signature, cause = catalogue.signatures[incident.signature], catalogue.root_causes.get(diagnosis.root_cause)
@@ -55,7 +77,8 @@ def fault_of(diagnosis: Diagnosis, catalogue: Catalogue, now: float, *, settled:
         return None
     if incident.first.source != "kernel":  # a job's word drains no node; what it saw of a fault, the kernel saw too
         return None
-    happened = min(incident.first.happened, now)  # a job's log may claim a time to come, and would be reported for ever
+    happened = min(incident.first.happened, now.time)  # the clock may have been ahead
+    boot, boot_seconds = _by_the_kernels_clock(incident.first, happened, now)
     return Fault(
         time=happened,
         last_time=happened,
@@ -68,7 +91,17 @@ def fault_of(diagnosis: Diagnosis, catalogue: Catalogue, now: float, *, settled:
         remediation=cause.remediation,
         incident=diagnosis.id,
         settled=settled,
+        boot=boot,
+        boot_seconds=boot_seconds,
     )
+
+
+def _by_the_kernels_clock(first: Match, happened: float, now: Moment) -> tuple[str, float]:
+    """The boot in which a match happened, and the seconds since that boot; no boot if it was before this one."""
+    if first.boot_seconds is not None:
+        return first.origin, first.boot_seconds
+    seconds = happened - now.booted
+    return (now.boot, seconds) if seconds >= 0 else ("", 0.0)
 
 
 class Faults:
@@ -87,24 +120,24 @@ class Faults:
     def __iter__(self) -> Iterator[Fault]:
         return iter(self._faults.values())
 
-    def add(self, fault: Fault) -> None:
+    def add(self, fault: Fault, now: Moment) -> None:
         """Take in a fault, or that it was seen again."""
         if old := self._faults.get(fault.key):
-            last = max(old, fault, key=lambda f: f.last_time)
+            last = max(old, fault, key=lambda f: f.recency(now))
             fault = replace(last, time=min(old.time, fault.time), count=old.count + fault.count)
         self._faults[fault.key] = fault
         self._unsaved[fault.key] = json.dumps(asdict(fault))
         if len(self._faults) > KEPT:
-            gone = min(self._faults, key=lambda key: self._faults[key].last_time)
+            gone = min(self._faults, key=lambda key: self._faults[key].recency(now))
             del self._faults[gone]
             self._unsaved[gone] = None
 
-    def told(self, diagnosis: Diagnosis, catalogue: Catalogue, now: float) -> None:
+    def told(self, diagnosis: Diagnosis, catalogue: Catalogue, now: Moment) -> None:
         """Take in the fault that a settled incident shows, if it shows one."""
         if fault := fault_of(diagnosis, catalogue, now, settled=True):
-            self.add(fault)
+            self.add(fault, now)
 
-    def show(self, casebook: Casebook, facts_at: FactsAt, catalogue: Catalogue, now: float) -> None:
+    def show(self, casebook: Casebook, facts_at: FactsAt, catalogue: Catalogue, now: Moment) -> None:
         """Have `shown` be the faults that are known, and those that unsettled incidents point to."""
         foreseen = casebook.foreseen(facts_at, severity=SEVERITY, at_most=FORESEEN)
         likely = (fault_of(diagnosis, catalogue, now, settled=False) for diagnosis in foreseen)
@@ -117,12 +150,19 @@ class Faults:
         self._unsaved = {}
 
 
-def concerning(faults: Iterable[Fault], *, since: float, jobs: Collection[str] = ()) -> list[Fault]:
-    """The faults seen since a time, the last one first; with `jobs`, those of the node and of these jobs only."""
-    found = [f for f in faults if f.last_time >= since and (not jobs or f.job is None or f.job in jobs)]
-    return sorted(found, key=lambda f: (-f.last_time, f.key))
+def concerning(faults: Iterable[Fault], now: Moment, *, since: float | None, jobs: Collection[str] = ()) -> list[Fault]:
+    """The faults seen since a wall time (None: since the boot), the last one first; with `jobs`, those of the node and of
+    these jobs only.
+    """
+    found = [f for f in faults if f.seen_since(since, now) and (not jobs or f.job is None or f.job in jobs)]
+    return sorted(sorted(found, key=lambda f: f.key), key=lambda f: f.recency(now), reverse=True)
 
 
-def plain(fault: Fault) -> dict[str, Any]:
-    """A fault as JSON has it."""
-    return {**asdict(fault), "time": rfc3339(fault.time), "last_time": rfc3339(fault.last_time)}
+def plain(fault: Fault, now: Moment) -> dict[str, Any]:
+    """A fault as JSON has it, dated by the clock of now where it is of this boot: the clock may have been set since."""
+    last = fault.last_time
+    if fault.is_of_this_boot(now):
+        last = min(now.booted + fault.boot_seconds, now.time)
+    out = {**asdict(fault), "time": rfc3339(min(fault.time, last)), "last_time": rfc3339(last)}
+    del out["boot"], out["boot_seconds"]
+    return out

@@ -37,6 +37,20 @@ class Truth(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A moment by two clocks: the wall clock, which may be wrong and may be set, and the kernel's clock of one boot."""
+
+    time: float
+    boot: str  # the kernel's id of the boot; empty if it is not known
+    boot_seconds: float  # since that boot
+
+    @property
+    def booted(self) -> float:
+        """When the boot began, by the wall clock of this moment."""
+        return self.time - self.boot_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
     """Bytes of one log, as a source hands them to the pipeline. They begin where the last consumed byte ended.
 
@@ -155,6 +169,7 @@ class Match:
     written_at: float | None = None  # as its chunk's
     shares_node: bool = False  # as its chunk's
     named_job: str | None = None  # of a kernel line: the job of the process that it names, as `jobs.process_job` has it
+    boot_seconds: float | None = None  # a kernel record's own stamp; its boot is `origin`
 
     @property
     def latest(self) -> float:

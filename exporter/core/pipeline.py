@@ -303,6 +303,7 @@ class _Work:
             time_source=time_source,
             read_at=chunk.read_at,
             written_at=chunk.written_at,
+            boot_seconds=record.mono if chunk.source == "kernel" else None,
             text=record.text[: MAX_TEXT // 8],
             captures=captures,
             gpu=told_apart or gpu_of(found, text, record.device),

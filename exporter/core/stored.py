@@ -13,7 +13,7 @@ from typing import Any
 from exporter.core.incidents import Entry, Told
 from exporter.core.model import NO_CONTEXT, Incident, Job, LogContext, Mark, Match
 
-_LATER = ("written_at", "shares_node", "named_job")  # fields that came with later versions
+_LATER = ("written_at", "shares_node", "named_job", "boot_seconds")  # fields that came with later versions
 _OF_A_FLOOD = {"lines", "until", "ranks"}  # what a match stands for besides itself, which its incident has taken over
 
 
@@ -26,7 +26,7 @@ def dump_entry(entry: Entry) -> str:
             contexts.append(match.context)
         plain = {f.name: getattr(match, f.name) for f in fields(Match) if f.name not in _OF_A_FLOOD}
         for name in _LATER:  # left out where they say nothing, so that an earlier version reads it, too
-            if not plain[name]:
+            if plain[name] in (None, False):
                 del plain[name]
         plain["captures"] = dict(match.captures)
         plain["process"] = dict(match.process)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from exporter.core.catalogue import Catalogue
 from exporter.core.faults import Fault
+from exporter.core.model import Moment
 
 CONDITION = "GPUFault"  # of the node in Kubernetes, too: deploy/npd
 Labels = tuple[str, ...]
@@ -25,12 +26,12 @@ def problem_counter(incidents: Mapping[Labels, float]) -> dict[Labels, float]:
 
 
 def problem_gauge(
-    incidents: Mapping[Labels, float], faults: Iterable[Fault], catalogue: Catalogue, booted: float
+    incidents: Mapping[Labels, float], faults: Iterable[Fault], catalogue: Catalogue, now: Moment
 ) -> dict[Labels, float]:
     """1 for each root cause of a fault since the boot that an operator has to mend, as `gpufault node-check` tells."""
-    now = {fault.root_cause for fault in faults if fault.last_time >= booted}
+    there = {fault.root_cause for fault in faults if fault.seen_since(None, now)}
     known = {cause for _, cause in incidents if (c := catalogue.root_causes.get(cause)) and c.needs_operator}
-    return {(CONDITION, camel_case(cause)): float(cause in now) for cause in sorted(known | now)}
+    return {(CONDITION, camel_case(cause)): float(cause in there) for cause in sorted(known | there)}
 
 
 def camel_case(name: str) -> str:

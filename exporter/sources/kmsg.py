@@ -10,11 +10,9 @@ import contextlib
 import itertools
 import os
 import stat
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
@@ -22,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from exporter.core.model import Chunk
 from exporter.sources.backlog import Backlog, changes
 from exporter.sources.base import SourceStats
+from exporter.sources.boot import boot_time_now, this_boot
 from exporter.sources.kernel import device
 from exporter.sources.kernel.device import Device
 from exporter.sources.kernel.file import Followed
@@ -88,7 +87,7 @@ class KmsgSource:
         self.way: Mode | None = None  # the one that is open
         self._mode: Mode = "file" if mode == "auto" and path else mode
         self._path = path
-        self._boot_id = boot_id or Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        self._boot_id = boot_id or this_boot()
         self._boot_time = boot_time or boot_time_now
         self._open_journal = open_journal
         self._told = self._saved = dict(stored)
@@ -234,17 +233,6 @@ class KmsgSource:
 
     def _log(self, boot_id: str) -> str:
         return f"kmsg:{boot_id or self._path}"
-
-
-def boot_time_now() -> float:
-    """The wall time of the kernel clock's zero, by the wall clock of this moment.
-
-    printk stamps with local_clock(), which counts from boot, stands still in suspend and is not steered by NTP. The
-    clock of user space with these properties is CLOCK_MONOTONIC_RAW; its zero lies some 0.1 s off (0.104 s, measured on
-    6.18). CLOCK_MONOTONIC is steered: 20 ppm make 1.7 s a day, three minutes after 100 days. Asked at each poll, so
-    that a step of the wall clock is forgotten at the next one; only records from before a suspend look too young.
-    """
-    return time.time() - time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
 
 
 def _newest(stored: Iterable[str]) -> Position:

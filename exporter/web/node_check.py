@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
@@ -22,31 +21,27 @@ def node_check(view: WebView) -> Callable[[Request], Awaitable[Response]]:
     """What answers there."""
 
     async def answer(request: Request) -> Response:
+        known = view.node_faults()
         asked = request.query_params.get("since")
         try:
-            since = booted() if asked is None else float(asked)
-            told = rfc3339(since) if math.isfinite(since) else ""
+            since = None if asked is None else float(asked)
+            begin = known.now.booted if since is None else since
+            told = rfc3339(begin) if math.isfinite(begin) else ""
         except (ValueError, OverflowError, OSError):
             told = ""
         if not told:
             return PlainTextResponse("since: is no time; give Unix seconds such as 1767225600\n", 400)
-        now = view.node_faults()
-        faults = concerning(now.faults, since=since, jobs=request.query_params.getlist("job"))
+        faults = concerning(known.faults, known.now, since=since, jobs=request.query_params.getlist("job"))
         return Response(
             line(
                 {
-                    "node": now.node,
+                    "node": known.node,
                     "since": told,
-                    "blind": [redact(reason).encode(errors="backslashreplace").decode() for reason in now.blind],
-                    "faults": [plain(fault) for fault in faults],
+                    "blind": [redact(reason).encode(errors="backslashreplace").decode() for reason in known.blind],
+                    "faults": [plain(fault, known.now) for fault in faults],
                 }
             ),
             media_type="application/json",
         )
 
     return answer
-
-
-def booted() -> float:
-    """When this machine started, in Unix seconds by the clock of now."""
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from exporter.core.faults import Fault
-from exporter.core.model import Diagnosis
+from exporter.core.model import Diagnosis, Moment
 from exporter.exposition import MetricsSnapshot
 
 
@@ -63,6 +63,7 @@ class NodeFaults:
     """What an operator has to mend here, as far as is known; `blind` says why something may not be known, if so."""
 
     node: str
+    now: Moment
     faults: tuple[Fault, ...]
     blind: tuple[str, ...]
 

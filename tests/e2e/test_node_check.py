@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+
+from tests.wall import WallClock
 
 from .conftest import Guarded, Node, eventually, gpufault
 
@@ -17,9 +21,9 @@ LOST = "NVRM: Xid (PCI:0000:c1:00): 79, pid=4242, name=python3, GPU has fallen o
 REASON = "[node_problem] gpufault: gpu_lost_from_pcie nv_xid_79_fallen_off_bus "
 
 
-def node_check(*arguments: str) -> tuple[int, str]:
+def node_check(*arguments: str, wrap: Sequence[str] = ()) -> tuple[int, str]:
     """Exit code, and the line that is printed; nothing else may be said."""
-    command = [gpufault(), "node-check", *arguments]
+    command = [*wrap, gpufault(), "node-check", *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
     assert done.stderr == ""
     assert done.stdout.count("\n") == 1
@@ -85,6 +89,37 @@ def test_a_fault_is_remembered_over_a_kill_and_left_behind_by_time(
         assert code == 1, said
         assert said.startswith(REASON)
     assert node_check(url, "--since=2100-01-01T00:00:00Z") == (0, "gpufault: healthy since 2100-01-01T00:00:00.000Z")
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root and unshare")
+def test_a_fault_seen_while_the_clock_was_400_days_ahead_ages_all_the_same(
+    make_node: Callable[..., Node], kernel: Kernel, tmp_path: Path
+) -> None:
+    clock = WallClock(tmp_path)
+    clock.set_ahead(400 * 86400.0)
+    node = make_node([{"kind": "kmsg", "path": str(kernel.path)}])
+    node.wrap = clock.wrap
+    node.start()
+    kernel.say(LOST)
+    eventually(lambda: node.records() or None)
+    seen = time.monotonic()
+
+    def check(since: str) -> int:
+        url = f"http://{node.address}"
+        return node_check(f"--url={url}", f"--since={since}", "--timeout=20", wrap=clock.wrap)[0]
+
+    assert (check("boot"), check("1h")) == (1, 1)
+    clock.set_ahead(0.0)
+    eventually(lambda: time.monotonic() - seen > 1.5 or None)
+    assert (check("1s"), check("boot"), check("1h")) == (0, 1, 1)
+    node.kill()
+    node.start()
+    assert (check("1s"), check("boot"), check("1h")) == (0, 1, 1)
+    node.kill()
+    kernel.path.write_text("")  # as the kernel's ring of another boot
+    node.wrap = clock.another_boot()
+    node.start()
+    assert (check("1s"), check("boot"), check("365d")) == (0, 0, 0)
 
 
 def test_what_the_infrastructure_is_not_to_blame_for_is_no_problem_of_the_node(node: Node, kernel: Kernel) -> None:

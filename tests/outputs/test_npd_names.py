@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from exporter import packs
 from exporter.core.faults import Fault
+from exporter.core.model import Moment
 from exporter.outputs.npd import camel_case, problem_counter, problem_gauge
 from tests.e2e.conftest import Node, eventually, make_node
 
@@ -16,8 +17,9 @@ CATALOGUE = packs.load()
 CAUSE = next(cause.id for cause in CATALOGUE.root_causes.values() if cause.needs_operator)
 FAULT = Fault(
     time=50.0, last_time=100.0, count=1, signature="s", root_cause=CAUSE, title="t", gpu=None, job=None, remediation="r",
-    incident="i",
+    incident="i", boot="this", boot_seconds=1.0,
 )  # fmt: skip
+NOW = Moment(time=100.0, boot="this", boot_seconds=1.0)
 
 
 def test_a_reason_is_spelled_as_kubernetes_spells_them() -> None:
@@ -32,9 +34,9 @@ def test_a_counter_adds_up_the_root_causes_of_a_signature() -> None:
 def test_a_gauge_is_one_for_what_an_operator_has_to_mend_until_the_node_boots() -> None:
     incidents = {("s", CAUSE): 0.0, ("s", "unknown"): 4.0}
     series = ("GPUFault", camel_case(CAUSE))
-    assert problem_gauge(incidents, [], CATALOGUE, 99.0) == {series: 0.0}
-    assert problem_gauge(incidents, [FAULT], CATALOGUE, 99.0) == {series: 1.0}
-    assert problem_gauge(incidents, [replace(FAULT, last_time=98.0)], CATALOGUE, 99.0) == {series: 0.0}
+    assert problem_gauge(incidents, [], CATALOGUE, NOW) == {series: 0.0}
+    assert problem_gauge(incidents, [FAULT], CATALOGUE, NOW) == {series: 1.0}
+    assert problem_gauge(incidents, [replace(FAULT, boot="earlier")], CATALOGUE, NOW) == {series: 0.0}
 
 
 def test_the_daemon_shows_them_where_they_are_asked_for(make_node: Callable[..., Node]) -> None:

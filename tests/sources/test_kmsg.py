@@ -22,10 +22,11 @@ from hypothesis import strategies as st
 
 from exporter.core.kmsg import escape, fold, parse_header, unescape
 from exporter.core.model import Chunk
+from exporter.sources.boot import boot_time_now
 from exporter.sources.kernel.device import Device
 from exporter.sources.kernel.libc import SYSLOG_ACTION_READ_ALL, SYSLOG_ACTION_SIZE_BUFFER, klogctl
 from exporter.sources.kernel.way import Line, Place
-from exporter.sources.kmsg import KmsgSource, Mode, boot_time_now
+from exporter.sources.kmsg import KmsgSource, Mode
 
 NOW = 1_800_000_000.0
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from http.client import HTTPConnection, HTTPSConnection
 
 from exporter.core.faults import Fault
 from exporter.exposition import Family, MetricsSnapshot
+from exporter.sources.boot import moment
 from exporter.web.in_force import InForce
 from exporter.web.serving import RunningServer, serve
 from exporter.web.view import NodeFaults, Overview, RecentIncident, SourceState
@@ -44,7 +46,7 @@ class Node:
         return self.on_reload()
 
     def node_faults(self) -> NodeFaults:
-        return NodeFaults(node="gpu-07", faults=self.faults, blind=tuple(self.reasons))
+        return NodeFaults(node="gpu-07", now=moment(time.time()), faults=self.faults, blind=tuple(self.reasons))
 
     def overview(self) -> Overview:
         return Overview(version="1.2.3", node="gpu-07", sources=self.sources, incidents=self.incidents)
