@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from exporter.config import Config
     from exporter.core.problems import Loc
@@ -20,8 +20,30 @@ def add(parser: argparse._ActionsContainer, flag: str, **settings: Any) -> None:
     settings["help"] = f"{settings['help']} [{name}]"
     settings.setdefault("default", None)
     if name in os.environ:
-        settings["default"] = [os.environ[name]] if settings.get("action") == "append" else os.environ[name]
+        value = os.environ[name]
+        settings["default"] = [value] if settings.get("action") == "append" else _Setting(value)
+        settings["type"] = _typed(name, settings.get("type", str), settings.get("choices"))
     parser.add_argument(flag, dest=flag.strip("-").replace(".", "_").replace("-", "_"), **settings)
+
+
+class _Setting(str):
+    """The value of an environment variable."""
+
+
+def _typed(name: str, type_: Callable[[str], Any], choices: Collection[str] | None) -> Callable[[str], Any]:
+    """A flag's type that checks the variable's value as argparse checks the flag's own, and names the variable."""
+
+    def typed(value: str) -> Any:
+        if not isinstance(value, _Setting):
+            return type_(value)
+        if choices and value not in choices:  # argparse does not compare a default with them
+            raise argparse.ArgumentTypeError(f"{name}: invalid choice: {value!r} (choose from {', '.join(choices)})")
+        try:
+            return type_(value)
+        except (argparse.ArgumentTypeError, ValueError) as error:
+            raise argparse.ArgumentTypeError(f"{name}: {error}") from None
+
+    return typed
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:

@@ -648,3 +648,39 @@ def test_a_wrong_command_ends_with_2_and_no_traceback(capsys: pytest.CaptureFixt
         main(["frobnicate"])
     assert ended.value.code == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "command", "why"),
+    [
+        ("GPUFAULT_LOG_LEVEL", "verbose", ["run"], "invalid choice: 'verbose' (choose from debug, info, warning, error)"),
+        ("GPUFAULT_LOG_FORMAT", "xml", ["run"], "invalid choice: 'xml' (choose from logfmt, json)"),
+        ("GPUFAULT_LOG_FORMAT", "", ["fleet"], "invalid choice: '' (choose from logfmt, json)"),
+        ("GPUFAULT_DASK_ADDRESS", "zz", ["scan", "-"], "'zz' is no address of a scheduler, such as tcp://HOST:8786"),
+    ],
+)  # fmt: skip
+def test_a_wrong_environment_variable_is_refused_as_a_wrong_flag_is(
+    variable: str,
+    value: str,
+    command: list[str],
+    why: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SystemExit) as ended:
+        main(command)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith(f"{variable}: {why}\n")
+
+
+def test_a_flag_overrides_a_wrong_environment_variable_and_is_named_where_it_is_wrong_itself(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GPUFAULT_LOG_LEVEL", "verbose")
+    config = tmp_path / "config.yaml"
+    config.write_text("sources: []\n")
+    assert main(["run", "--config.check", "--config.file", str(config), "--log.level=info"]) == 0
+    with pytest.raises(SystemExit):
+        main(["run", "--log.level=bad"])
+    assert "GPUFAULT_LOG_LEVEL" not in capsys.readouterr().err.splitlines()[-1]
