@@ -175,9 +175,7 @@ class Daemon:
 
     def commit(self, now: float) -> None:
         """Store positions, counters, open incidents and records at once, then show what was stored."""
-        self.faults.show(
-            self.casebook, self.facts.at, self.catalogue, moment(now)
-        )  # stored or not: the disk may be one
+        self.faults.show(self.casebook, self.facts.at, self.catalogue, moment(now))  # also if the disk is the fault
         rows = [*self._moved]
         for source in self.sources:
             self.ledger.lose(source.name, source.stats)
@@ -345,7 +343,7 @@ class Daemon:
             role=diagnosis.role,
             verdict=diagnosis.verdict,
             path=record["path"],
-            line=first.line,
+            line=record["line"],
             id=diagnosis.id,
             late=late,
         )

@@ -91,7 +91,7 @@ def explain(
         kind, told = kinds[0], []
         form = form_of(encoded, kind)
     readings = list(read(lines, kind, form, pipeline))
-    places = Places({}, "record") if form == "kmsg" else Places(_lines_of_facts(readings))
+    places = Places({} if form == "kmsg" else _lines_of_facts(readings))
     parts = [NOT_AS_IT_LOOKS[kind]] if kind != kinds[0] else []
     for root in (diagnosis for diagnosis in told if diagnosis.role == "root"):
         cascades = [diagnosis for diagnosis in told if diagnosis.caused_by == root.id]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from exporter.cli import text
 from exporter.cli.finding_out import command_for
@@ -22,14 +21,12 @@ MARKS = {"held": "+", "failed": "-", "undetermined": "?"}
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where things stand in the log that is explained: the lines that told each fact, and what a line is called."""
+    """Where things stand in the log that is explained: the lines that told each fact."""
 
     facts: Mapping[str, Sequence[int]]
-    unit: Literal["line", "record"] = "line"  # records of /dev/kmsg are known by the kernel's own numbers
 
     def name(self, line: int) -> str:
-        """`line 7`, or `record 901`: a match of a record has its number and one as its line."""
-        return f"line {line}" if self.unit == "line" else f"record {line - 1}"
+        return f"line {line}"
 
     def of_fact(self, fact: str, before: int) -> str:
         """Where the log told a fact for the last time up to a line; "" where that is not known."""

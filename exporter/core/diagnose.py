@@ -20,7 +20,8 @@ def incident_id(incident: Incident, node: str) -> str:
     first = incident.first
     # A kernel record has its boot and number; its wall time is an estimate that differs from start to start.
     stamp = f"{first.time:.6f}" if first.time_source == "log" and first.source == "job" else ""
-    parts = (node, first.origin, str(first.offset), first.signature, stamp, first.text)
+    place = first.offset if first.seq is None else first.seq
+    parts = (node, first.origin, str(place), first.signature, stamp, first.text)
     return hashlib.sha256("\x1f".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
 
 

@@ -56,7 +56,8 @@ class Chunk:
 
     `log` names the log for as long as it lives (it survives a rename and a restart); `origin` goes into incident ids
     and is the same in a replay: the path of a file, the boot id of a kernel ring.
-    `line` is the 1-based number of the line that `offset` lies in.
+    `line` is the 1-based number of the line that `offset` lies in. `numbers` are those of all its lines, where they do
+    not simply count up from it: of records whose further lines are left out, and 0 for those that are in no file.
     `end` says what follows: `more` may come at once; `quiet`: nothing came for a while, so a last line without newline
     may be looked at (but may still grow); `final`: nothing will ever come, and all of it is to be consumed.
     `boot_time` is the wall time of the kernel clock's zero, for records that carry only that clock.
@@ -78,6 +79,7 @@ class Chunk:
     boot_time: float | None = None
     written_at: float | None = None
     shares_node: bool = False
+    numbers: tuple[int, ...] | None = None
 
     @property
     def latest(self) -> float:
@@ -144,7 +146,8 @@ class Match:
     """One line (or a few adjoining ones) that shows a signature.
 
     In a flood it stands for the lines behind it as well: `lines` in all, the last of them at `until`, of `ranks`. They
-    belong to its incident, in which enough earlier ones are kept whole.
+    belong to its incident, in which enough earlier ones are kept whole. `line` is 0 for a record that is in no file: it
+    has the kernel's number alone (`seq`).
     """
 
     signature: str
@@ -170,6 +173,7 @@ class Match:
     shares_node: bool = False  # as its chunk's
     named_job: str | None = None  # of a kernel line: the job of the process that it names, as `jobs.process_job` has it
     boot_seconds: float | None = None  # a kernel record's own stamp; its boot is `origin`
+    seq: int | None = None  # the kernel's own number of the record
 
     @property
     def latest(self) -> float:

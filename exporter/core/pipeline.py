@@ -287,7 +287,7 @@ class _Work:
         told_apart = gpu_of(found, text, record.device) if chunk.source == "kernel" else None
         if once and not is_context and self.flood.takes([(signature, told_apart, rank)], time):
             return
-        line, captures = chunk.line + self.newlines_before(candidate.start), found.captures(text)
+        line, captures = self._line_at(candidate.start), found.captures(text)
         marks = self.context.marks
         if is_context and (signature in marks or len(marks) < MAX_MARKS):
             mark = Mark(path=chunk.path, line=line, text=record.text[: MAX_TEXT // 16], captures=captures)
@@ -297,13 +297,14 @@ class _Work:
             source=chunk.source,
             origin=chunk.origin,
             path=chunk.path,
-            line=line if record.seq is None else record.seq + 1,
-            offset=offset if record.seq is None else record.seq,
+            line=line,
+            offset=offset,
             time=time,
             time_source=time_source,
             read_at=chunk.read_at,
             written_at=chunk.written_at,
             boot_seconds=record.mono if chunk.source == "kernel" else None,
+            seq=record.seq,
             text=record.text[: MAX_TEXT // 8],
             captures=captures,
             gpu=told_apart or gpu_of(found, text, record.device),
@@ -363,6 +364,11 @@ class _Work:
 
     def _offset_of(self, start: int) -> int:
         return self.part_offset if start == 0 else self.chunk.offset + start
+
+    def _line_at(self, at: int) -> int:
+        """The number of the line that chunk[at] is in."""
+        before, numbers = self.newlines_before(at), self.chunk.numbers
+        return self.chunk.line + before if numbers is None else numbers[before]
 
     def newlines_before(self, at: int) -> int:
         """The newlines of chunk[:at]. To be asked for ever later places: each is counted once."""

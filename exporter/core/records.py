@@ -45,8 +45,9 @@ def incident_record(
         "layer": signature.layer,
         "source": first.source,
         "path": hide(first.path),
-        "line": first.line,
-        "offset": first.offset,
+        "line": first.line or None,
+        "offset": first.offset if first.line else None,
+        **({} if first.seq is None else {"record": first.seq}),
         "lines": incident.lines,
         "last_time": rfc3339(incident.last_time if first.time_source == "log" else _last_seen(incident)),
         "text": hide(first.text[:MAX_TEXT]),
@@ -74,6 +75,13 @@ def incident_record(
         ],
         "excerpt": [hide(match.text) for match in incident.matches[:excerpt_lines]],
     }
+
+
+def place_of(record: Mapping[str, Any]) -> str:
+    """Where the first line of an incident is, for people: `PATH:LINE`, or the kernel's number of what is in no file."""
+    if record["line"]:
+        return f"{record['path']}:{record['line']}"
+    return f"{record['path']} record {record['record']}" if "record" in record else str(record["path"])
 
 
 def as_told(diagnosis: Diagnosis, now: float, *, late_after: float) -> dict[str, Any]:

@@ -21,7 +21,8 @@ class Backlog(Generic[Place]):
         self.offset = offset  # of the first unconsumed byte, counted over the whole life of the log
         self.line = line
         self._data = bytearray()
-        self._ends: deque[tuple[int, float, Place]] = deque()  # offset behind the line, when it was read, its place
+        # Of each line: the offset behind it, when it was read, the place, and the number.
+        self._ends: deque[tuple[int, float, Place, int]] = deque()
         self._grown = False
         self._offered = 0.0
 
@@ -32,9 +33,14 @@ class Backlog(Generic[Place]):
     def data(self) -> bytes:
         return bytes(self._data)
 
-    def add(self, line: bytes, place: Place, now: float) -> None:
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The number of each line in its file."""
+        return tuple(number for *_, number in self._ends)
+
+    def add(self, line: bytes, place: Place, now: float, number: int = 0) -> None:
         self._data += line
-        self._ends.append((self.offset + len(self._data), now, place))
+        self._ends.append((self.offset + len(self._data), now, place, number))
         self._grown = True
 
     def advance(self, consumed: int, lines: int) -> list[Place]:

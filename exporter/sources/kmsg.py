@@ -172,7 +172,7 @@ class KmsgSource:
         try:
             for line in itertools.islice(way.read(now), LINES_A_POLL):
                 backlog = self._backlog_of(line)
-                backlog.add(line.data, line.place, now)
+                backlog.add(line.data, line.place, now, line.number)
                 self._read_to = line.place
                 self.stats.bytes_read += len(line.data)
                 self.stats.last_read = now
@@ -223,6 +223,7 @@ class KmsgSource:
                 data=boot.backlog.data,
                 read_at=now,
                 end=end,
+                numbers=boot.backlog.numbers,
                 boot_time=self._boot_time() if boot.boot_time is None else boot.boot_time,
             )
         ]

@@ -8,6 +8,7 @@ from typing import Any, Protocol, Self
 
 from exporter.core.faults import Fault
 from exporter.core.model import Diagnosis, Moment
+from exporter.core.records import place_of
 from exporter.exposition import MetricsSnapshot
 
 
@@ -22,7 +23,7 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentIncident:
-    """One incident on the landing page. `job` and `gpu` are empty where none is known, `log` is `path:line`."""
+    """One incident on the landing page. `job` and `gpu` are empty where none is known, `log` is where its line is."""
 
     time: float
     signature: str
@@ -44,7 +45,7 @@ class RecentIncident:
             remediation=record["remediation"],
             job=record["job"]["id"] if record["job"] else "",
             gpu=record["gpu"] or "",
-            log=f"{record['path']}:{record['line']}" if record["line"] else record["path"],
+            log=place_of(record),
         )
 
 

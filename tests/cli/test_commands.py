@@ -79,6 +79,18 @@ def test_scan_json_is_one_record_a_line(crashed: Path, capsys: pytest.CaptureFix
     assert (record["role"], record["caused_by"], record["root_cause"]) == ("root", None, "unknown")
 
 
+def test_scan_tells_the_line_of_a_kernel_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "367.log"
+    xid = "NVRM: Xid (PCI:0000:c1:00): 79, pid=4242, name=python3, GPU has fallen off the bus."
+    log.write_text(f"3,3970,1000000,-;fine\n SUBSYSTEM=pci\n3,3973,2000000,-;{xid}\n")
+    assert main(["scan", str(log)]) == 1
+    assert f"{log}:3:" in capsys.readouterr().out
+    with log.open() as stdin, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", stdin)
+        main(["explain"])
+    assert capsys.readouterr().out.startswith("line 3: GPU has fallen off the bus")
+
+
 OOM = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 HOSTILE = "\x1bc\x1b(0\x9b31m\x08\x7f\u202e"  # each makes a terminal do something, after colours are taken off too
 

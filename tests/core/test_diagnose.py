@@ -457,6 +457,9 @@ def test_an_id_is_the_same_in_a_replay_and_another_for_another_place() -> None:
     )
     assert told(time_source="observed") == told(time_source="observed", time=NOW + 1)
     assert told(source="kernel") == told(source="kernel", time=NOW + 1)  # an estimate, other at each start
+    by_number = told(source="kernel", seq=7)
+    assert by_number == told(source="kernel", seq=7, offset=99, line=9)  # wherever a reading of the ring begins
+    assert by_number == told(source="kernel", offset=7)  # as an earlier version stored it
 
 
 def test_the_same_line_on_another_node_has_another_id() -> None:

@@ -387,9 +387,16 @@ def kmsg(*records: str, **what: object) -> Chunk:
     )
 
 
-def test_a_kernel_record_is_placed_by_its_number(pipeline: Pipeline) -> None:
+def test_a_kernel_record_has_its_line_and_the_kernels_number(pipeline: Pipeline) -> None:
     match = only(pipeline.process(kmsg("3,41,1500000,-;fine", "3,42,2500000,-;GPU fault", boot_time=NOW)).matches)
-    assert (match.line, match.offset, match.time, match.time_source) == (43, 42, NOW + 2.5, "log")
+    assert (match.line, match.offset, match.seq) == (2, len("3,41,1500000,-;fine\n"), 42)
+    assert (match.boot_seconds, match.time, match.time_source) == (2.5, NOW + 2.5, "log")
+
+
+def test_a_kernel_record_in_no_file_has_no_line(pipeline: Pipeline) -> None:
+    ring = kmsg("3,41,1500000,-;fine", "3,42,2500000,-;GPU fault", numbers=(0, 0))
+    match = only(pipeline.process(ring).matches)
+    assert (match.line, match.seq) == (0, 42)
 
 
 def test_without_a_boot_time_the_kernels_clock_is_an_axis_of_its_own(pipeline: Pipeline) -> None:

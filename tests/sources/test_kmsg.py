@@ -375,6 +375,39 @@ def test_a_file_is_read_from_its_beginning_and_followed(tmp_path: Path) -> None:
     source.close()
 
 
+def test_a_record_has_the_number_of_its_line_in_the_file(tmp_path: Path) -> None:
+    log = tmp_path / "kernel.log"
+    append(log, b"".join(RECORDS))
+    source = KmsgSource("auto", str(log), {}, boot_id=BOOT)
+    [chunk] = source.poll(NOW + 1)
+    assert chunk.numbers == (1, 4, 5)
+    take_all(source, [chunk])
+    stored = {key: text for key, text in source.unsaved().items() if text is not None}
+    source.close()
+
+    append(log, b"6,4,1000003,-;after a restart\n", NOW + 2)
+    source = KmsgSource("auto", str(log), stored, boot_id=BOOT)
+    [chunk] = source.poll(NOW + 3)
+    assert chunk.numbers == (7,)
+    take_all(source, [chunk])
+    log.rename(tmp_path / "kernel.log.1")
+    append(log, b"6,5,1000004,-;after a rotation\n", NOW + 4)
+    chunks = [chunk for second in range(20) for chunk in source.poll(NOW + 5 + second)]
+    assert chunks[0].numbers == (1,)
+    source.close()
+
+
+def test_a_record_of_a_fifo_has_no_line_number(tmp_path: Path) -> None:
+    fifo = tmp_path / "kernel.fifo"
+    os.mkfifo(fifo)
+    source = KmsgSource("auto", str(fifo), {}, boot_id=BOOT)
+    source.poll(NOW)
+    fifo.write_bytes(b"".join(RECORDS[1:]))
+    [chunk] = source.poll(NOW + 0.1)
+    assert chunk.numbers == (0,)
+    source.close()
+
+
 def test_a_record_waits_for_its_properties_but_not_for_long(tmp_path: Path) -> None:
     log = tmp_path / "kernel.log"
     append(log, b"3,1,1000000,-;amdgpu: page fault\n")

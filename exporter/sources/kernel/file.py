@@ -123,7 +123,7 @@ class Followed:
             self._begin()
 
     def _begin(self) -> None:
-        self._place = replace(self._place, at=0, last="", head="")
+        self._place = replace(self._place, at=0, line=1, last="", head="")
         self._go_to(0)
 
     def _open(self, path: str) -> None:
@@ -144,11 +144,13 @@ class Followed:
 
     def _go_to(self, at: int) -> None:
         if self._is_fifo:
-            self._place = replace(self._place, file="", at=0, head="", last="", modified=0)
+            self._place = replace(self._place, file="", at=0, line=0, head="", last="", modified=0)
             return
         os.lseek(self._fd, at, os.SEEK_SET)
-        last = self._place.last if at == self._place.at else rotated.before(self._fd, at)
-        self._place = replace(self._place, file=self._name, at=at, last=last)
+        last, line = self._place.last, self._place.line
+        if at != self._place.at:
+            last, line = rotated.before(self._fd, at), 0
+        self._place = replace(self._place, file=self._name, at=at, line=line if at else 1, last=last)
 
     def _is_replaced(self) -> bool:
         with contextlib.suppress(FileNotFoundError):  # between a rotation's rename and its create
@@ -183,6 +185,7 @@ class Followed:
             self._place = replace(
                 place,
                 at=place.at + size,
+                line=place.line + record.count(b"\n") if place.line else 0,
                 head=place.head if place.at else rotated.digits(record[: rotated.KNOWN_BYTES]),
                 last=rotated.digits(record[-rotated.KNOWN_BYTES :]),
             )
@@ -190,6 +193,7 @@ class Followed:
 
     def _lines_of(self, record: bytes) -> Iterator[Line]:
         """The one line of a record; none of what is blank or has lost its record."""
+        number = self._place.line - record.count(b"\n") if self._place.line else 0
         record = record.lstrip(b"\0")  # what a loss of power leaves of writes that it cut short
         if record.startswith(b" "):
             self._stats.drop("orphan_property")
@@ -199,7 +203,7 @@ class Followed:
                 self._place = replace(self._place, seq=header.seq)
             if not self._is_fifo:
                 self._place = replace(self._place, modified=os.fstat(self._fd).st_mtime_ns)
-            yield Line(data=kmsg.fold(record), place=self._place)
+            yield Line(data=kmsg.fold(record), place=self._place, number=number)
 
 
 def _first_end(tail: bytearray) -> int | None:

@@ -28,6 +28,7 @@ class Place:
     head: str = ""  # the file's first bytes, in hexadecimal digits
     last: str = ""  # those before `at`: by them the file is known again, whatever it is called and wherever it lies
     modified: int = 0  # when the file was last written to, nanoseconds
+    line: int = 0  # the number of the line at `at`; 0: not known
 
     def of_boot(self, boot_id: str) -> Place:
         """This place, or the beginning if it lies in another boot: there everything is new."""
@@ -44,12 +45,14 @@ class Place:
 class Line:
     """One line in the canonical form of `core.kmsg`, and the place behind it.
 
-    `boot_time` is told only of a boot that is over: the wall time of its clock's zero.
+    `boot_time` is told only of a boot that is over: the wall time of its clock's zero. `number` is that of the line in its
+    file; 0 where there is no file, or it is not known.
     """
 
     data: bytes
     place: Place
     boot_time: float | None = None
+    number: int = 0
 
 
 class Kept:
