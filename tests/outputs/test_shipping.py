@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -346,6 +347,14 @@ def test_a_shipment_that_waits_ends_at_once(tmp_path: Path) -> None:
     ship.shipment.stop(30.0)
     assert time.monotonic() - before < 5.0
     assert "output-webhook" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_retries_leave_the_random_numbers_of_others_alone(tmp_path: Path) -> None:
+    before = random.getstate()
+    with shipping(tmp_path, "http://127.0.0.1:1/") as ship:
+        ship.write(incident(1))
+        eventually(lambda: ship.taken().failed["connect"] >= 3 or None)
+    assert random.getstate() == before
 
 
 def test_an_empty_journal_has_a_beginning_and_an_end(tmp_path: Path) -> None:
