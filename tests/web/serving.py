@@ -18,7 +18,7 @@ from exporter.web.serving import RunningServer, serve
 from exporter.web.view import NodeFaults, Overview, RecentIncident, SourceState
 
 SNAPSHOT = MetricsSnapshot((Family("gpufault_incidents_total", "counter", "Incidents.", ("signature",), {("x",): 2}),))
-TIMEOUT = 5.0  # far above what loopback takes, so that a hang is a failure and not a wait
+TIMEOUT = 30.0  # far above what loopback takes on a loaded machine: a hang is a failure and not a wait
 
 
 @dataclass
