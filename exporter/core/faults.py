@@ -99,7 +99,8 @@ def fault_of(diagnosis: Diagnosis, catalogue: Catalogue, now: Moment, *, settled
 def _by_the_kernels_clock(first: Match, happened: float, now: Moment) -> tuple[str, float]:
     """The boot in which a match happened, and the seconds since that boot; no boot if it was before this one."""
     if first.boot_seconds is not None:
-        return first.origin, first.boot_seconds
+        latest = now.boot_seconds if first.origin == now.boot else math.inf  # a file may hold stamps of another boot
+        return first.origin, min(first.boot_seconds, latest)
     seconds = happened - now.booted
     return (now.boot, seconds) if seconds >= 0 else ("", 0.0)
 

@@ -143,6 +143,13 @@ def test_a_fault_seen_while_the_clock_was_behind_is_of_this_boot() -> None:
     assert seen.seen_since(NOW - 1, at(60))
 
 
+def test_a_kernel_stamp_of_a_time_to_come_is_believed_up_to_now() -> None:
+    seen = fault_of(diagnosis(stamped=9e6), CATALOGUE, at(60), settled=True)
+    assert seen is not None
+    assert not seen.seen_since(at(120).time - 1, at(120))
+    assert seen.seen_since(None, at(120))
+
+
 def test_a_fault_of_an_earlier_boot_goes_by_its_wall_time_unless_that_is_in_the_future() -> None:
     earlier = replace(FAULT, boot="earlier", boot_seconds=9e9, last_time=NOW - 2000)
     assert not earlier.seen_since(None, at(0))
