@@ -286,7 +286,7 @@ class Daemon:
             catalogue, self.node, window=incidents.window, settle=incidents.settle, stored=spaces.get("incidents", {})
         )
         for incident in self.casebook.undiagnosed:
-            self.ledger.add("gpufault_incidents_total", incident.signature, UNKNOWN)
+            self.ledger.count_root(incident, UNKNOWN, "unclear")
             self._say(
                 f"an incident of {incident.signature} is counted without a diagnosis: no pack has that signature now"
             )

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from exporter.core.model import UNKNOWN, Diagnosis, SourceKind
+from exporter.core.model import UNKNOWN, Diagnosis, Incident, SourceKind, Verdict
 from exporter.core.pipeline import Processed
 from exporter.sources.base import SourceStats
 
@@ -31,6 +31,13 @@ class Metric(NamedTuple):
 METRICS: dict[str, Metric] = {
     "gpufault_incidents_total": Metric(
         "counter", ("signature", "root_cause"), "Incidents, each counted once, when its diagnosis settles.", True
+    ),
+    "gpufault_incident_verdicts_total": Metric(
+        "counter",
+        ("signature", "root_cause", "verdict", "source"),
+        "Root incidents by verdict and by the log that reported them; a series appears with its first incident. Use it "
+        "for alerts that page.",
+        True,
     ),
     "gpufault_incidents_late_total": Metric(
         "counter", ("signature", "root_cause"), "Incidents that were old when they were read: a back-fill.", True
@@ -177,10 +184,15 @@ class Ledger:
         elif diagnosis.role == "cascade":
             self.add("gpufault_cascades_total", signature)
         else:
-            self.add("gpufault_incidents_total", signature, cause)
+            self.count_root(diagnosis.incident, cause, diagnosis.verdict)
             self.put("gpufault_last_incident_timestamp_seconds", signature, value=now)
         if gpu and not late:
             self.add("gpufault_gpu_incidents_total", self.gpu_label(gpu, there=gpu_there), signature)
+
+    def count_root(self, incident: Incident, cause: str, verdict: Verdict) -> None:
+        """Count a root incident that is not late."""
+        self.add("gpufault_incidents_total", incident.signature, cause)
+        self.add("gpufault_incident_verdicts_total", incident.signature, cause, verdict, incident.first.source)
 
     def put(self, name: str, *labels: str, value: float) -> None:
         """Set a stored gauge."""

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from exporter.core.model import Diagnosis, SourceKind
 from exporter.ledger import METRICS, OTHER, Ledger, join_labels
+from tests.helpers import NOW, entries, match
 
 INCIDENTS, LINES, GPUS = "gpufault_incidents_total", "gpufault_lines_matched_total", "gpufault_gpu_incidents_total"
+VERDICTS = "gpufault_incident_verdicts_total"
+
+
+def diagnosed(source: SourceKind = "kernel", **what: Any) -> Diagnosis:
+    """The diagnosis of an incident that one line shows."""
+    (entry,) = entries(match("gpu_fault", source=source))
+    rest = {"id": "1", "role": "root", "root_cause": "bad_gpu", "caused_by": None, "verdict": "infrastructure"}
+    return Diagnosis(incident=entry.incident, **{**rest, **what})
 
 
 def test_counts_add_up() -> None:
@@ -15,6 +27,24 @@ def test_counts_add_up() -> None:
     ledger.add(LINES, "gpu_fault", "job", by=3)
     ledger.add(LINES, "gpu_fault", "kernel")
     assert ledger.families() == {LINES: {("gpu_fault", "job"): 4.0, ("gpu_fault", "kernel"): 1.0}}
+
+
+def test_a_root_incident_is_counted_by_verdict_and_by_who_reported_it() -> None:
+    ledger = Ledger({})
+    for diagnosis in (diagnosed(), diagnosed(), diagnosed("job", verdict="unclear", root_cause="unknown")):
+        ledger.tell(diagnosis, NOW, late=False, gpu=None, gpu_there=True)
+    assert ledger.families()[VERDICTS] == {
+        ("gpu_fault", "bad_gpu", "infrastructure", "kernel"): 2.0,
+        ("gpu_fault", "unknown", "unclear", "job"): 1.0,
+    }
+    assert ledger.families()[INCIDENTS] == {("gpu_fault", "bad_gpu"): 2.0, ("gpu_fault", "unknown"): 1.0}
+
+
+def test_neither_a_consequence_nor_a_late_incident_counts_for_alerts() -> None:
+    ledger = Ledger({})
+    ledger.tell(diagnosed(role="cascade", caused_by="2"), NOW, late=False, gpu=None, gpu_there=True)
+    ledger.tell(diagnosed(), NOW, late=True, gpu=None, gpu_there=True)
+    assert not ledger.families().keys() & {VERDICTS, INCIDENTS}
 
 
 def test_a_series_exists_before_its_first_event_and_is_not_set_back() -> None:
