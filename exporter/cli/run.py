@@ -64,6 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load: Any, web: InForce) -> int:
+    from exporter import seccomp
     from exporter.cli.logs import start_logging
     from exporter.daemon import Daemon
     from exporter.service import Service
@@ -71,6 +72,10 @@ def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load
     from exporter.web.serving import serve
 
     log = start_logging(options.log_level, options.log_format)
+    try:
+        seccomp.deny_open_by_handle()
+    except OSError as error:
+        log.warning("no seccomp filter; the process may open any file by its handle", error=str(error))
     state = State(config.state_dir)
     try:
         daemon = Daemon(config, catalogue, state, node=flags.node_name(config.node), log=log)

@@ -80,6 +80,28 @@ def test_the_unit_gives_away_little(path: Path) -> None:
     assert code == 0, said
 
 
+@needs_systemd
+@each_unit
+def test_the_unit_refuses_files_by_handle_and_lets_the_daemon_filter_itself(path: Path) -> None:
+    listed = re.findall(r"^SystemCallFilter=(~?)(.*)$", path.read_text(), re.MULTILINE)
+    allowed: set[str] = set()
+    for refuses, names in listed:
+        calls = {call for name in names.split() for call in calls_of(name)}
+        allowed = allowed - calls if refuses else allowed | calls
+    assert "open_by_handle_at" not in allowed
+    assert {"prctl", "openat", "read"} <= allowed
+
+
+def calls_of(name: str) -> set[str]:
+    """The system calls that a word of SystemCallFilter= stands for; systemd's groups contain each other."""
+    if not name.startswith("@"):
+        return {name}
+    code, said = run("systemd-analyze", "syscall-filter", name)
+    assert code == 0, said
+    words = [line.strip() for line in said.splitlines() if line.startswith("    ") and "#" not in line]
+    return {call for word in words for call in calls_of(word)}
+
+
 @needs_promtool
 def test_prometheus_understands_the_scrape_job() -> None:
     code, said = run("promtool", "check", "config", DEPLOY / "prometheus/scrape.yaml")

@@ -1,0 +1,34 @@
+"""What code that has taken the daemon over can reach: the real daemon, as root, with a program of its own as the intruder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.handles import handle_of, read
+
+from .conftest import Node
+
+HANDLES = Path(__file__).parents[1] / "handles.py"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="opening a file by its handle takes CAP_DAC_READ_SEARCH")
+def test_the_daemon_and_what_it_starts_cannot_open_a_file_by_its_handle(
+    make_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    folders = [tmp_path / "secrets", tmp_path / "logs"]
+    for folder in folders:
+        folder.mkdir()
+    (folders[0] / "shadow").write_text("root:$6$hash")
+    attack = [handle_of(folders[0] / "shadow"), str(folders[1])]
+    assert read(*attack) == "root:$6$hash"  # by way of another folder of the same disk
+    node = make_node(facts={"commands": {"stolen": [sys.executable, str(HANDLES), *attack]}})
+    node.start()
+    assert node.value('gpufault_node_fact{fact="stolen",value="EPERM"}') == 1.0
+    assert node.process
+    status = Path(f"/proc/{node.process.pid}/status").read_text()
+    assert "Seccomp:\t2\n" in status
