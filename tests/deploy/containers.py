@@ -17,9 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from tests.deploy.kubernetes import Object
+from tests.deploy.kubernetes import ROOT, Object
 
 SECCOMP = Path("/usr/share/containers/seccomp.json")  # of containers-common, what Podman and CRI-O call the default
+LOCALHOST = ROOT / "deploy/seccomp"  # what a node would have in /var/lib/kubelet/seccomp
 ARCHITECTURE = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 SHORT = {"x86_64": "amd64", "aarch64": "arm64"}
 MASKED = (
@@ -115,8 +116,11 @@ def specification(root: Path, image: Object, pod: Object, container: Object, vol
             {"allow": True, "type": "c", "major": major, "minor": minor, "access": "rwm"} for _, major, minor in DEVICES
         ]
         linux |= {"maskedPaths": list(MASKED), "readonlyPaths": list(READ_ONLY)}
-    if security.get("seccompProfile", {}).get("type") == "RuntimeDefault":
+    profile = security.get("seccompProfile", {})
+    if profile.get("type") == "RuntimeDefault":
         linux["seccomp"] = seccomp(allowed)
+    elif profile.get("type") == "Localhost":
+        linux["seccomp"] = json.loads((LOCALHOST / profile["localhostProfile"]).read_text())
     mounts = [
         {"destination": "/proc", "type": "proc", "source": "proc"},
         {

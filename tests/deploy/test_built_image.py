@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 import trustme
+import yaml
 
 from exporter import __version__
+from tests import handles
 from tests.deploy import containers
 from tests.deploy.containers import Container, running
 from tests.deploy.image import COMMITTED, Builder, Image
@@ -34,7 +36,9 @@ pytestmark = [
 needs_kernel_log = pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK | os.W_OK), reason="no /dev/kmsg")
 
 HOST = {"proc": Path("/proc"), "sys": Path("/sys"), "usr": Path("/usr"), "opt": Path("/opt")}
-ASK = ("/opt/gpufault/bin/python", "-I", "/opt/gpufault/ask.py")
+DAC_READ_SEARCH, SYSLOG = 1 << 2, 1 << 34  # capability.h
+PYTHON = "/opt/gpufault/bin/python"
+ASK = (PYTHON, "-I", "/opt/gpufault/ask.py")
 NOBODY: Object = {
     "readOnlyRootFilesystem": True,
     "allowPrivilegeEscalation": False,
@@ -151,23 +155,7 @@ def test_the_probe_finds_a_daemon_alive_behind_tls_and_a_password(image: Image, 
 @needs_kernel_log
 @pytest.mark.parametrize("profile", ["restricted-root", "nonroot-filecaps", "privileged"])
 def test_a_profile_gives_what_the_daemon_needs_and_no_more(profile: str, image: Image, tmp_path: Path) -> None:
-    code, text, error = template("--set", f"securityProfile={profile}")
-    assert code == 0, error
-    pod = only(text, "DaemonSet")["spec"]["template"]["spec"]
-    (container_spec,) = pod["containers"]
-    container_spec["args"] = [arg.replace("address=:9873", "address=127.0.0.1:0") for arg in container_spec["args"]]
-    config = folder(tmp_path / "config")
-    (config / "config.yaml").write_text(only(text, "ConfigMap")["data"]["config.yaml"])
-    volumes = {
-        "config": config,
-        "state": folder(tmp_path / "state"),
-        "tmp": folder(tmp_path / "tmp"),
-        "var-log": folder(tmp_path / "log"),
-    }
-    volumes["tmp"].chmod(0o1777)
-    volumes |= {
-        v["name"]: HOST[v["hostPath"]["path"].strip("/")] for v in pod["volumes"] if v["name"].startswith("facts-")
-    }
+    pod, container_spec, volumes = of_the_chart(tmp_path, f"securityProfile={profile}")
     private = folder(tmp_path / "log/pods/job_train-0_4567/train")
     (private / "0.log").touch(mode=0o600)
     for init in pod.get("initContainers", []):
@@ -191,7 +179,7 @@ def test_a_profile_gives_what_the_daemon_needs_and_no_more(profile: str, image: 
         if profile == "privileged":
             assert "kmsg" in container.execute("ls", "-l", "/proc/1/fd").stdout
         else:
-            assert int(allowed[1], 16) == 1 << 2 | 1 << 34  # CAP_DAC_READ_SEARCH, CAP_SYSLOG
+            assert int(allowed[1], 16) == SYSLOG | (DAC_READ_SEARCH if profile == "nonroot-filecaps" else 0)
             assert container.execute("ls", "/dev/kmsg").returncode != 0
         if profile != "nonroot-filecaps":  # there, nobody may look into the daemon: see NOTES.txt
             asked = ("gpufault", "inject", "--file", "/proc/1/fd/1", "--url", f"http://{address}/metrics")
@@ -200,6 +188,70 @@ def test_a_profile_gives_what_the_daemon_needs_and_no_more(profile: str, image: 
     assert container.process.returncode == 0
     owner = 65534 if profile == "nonroot-filecaps" else 0
     assert {path.stat().st_uid for path in (tmp_path / "state").rglob("*")} == {owner}
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("options", "reads_users_logs", "others_read"),
+    [
+        ((), False, "EPERM"),
+        (("userLogs.enabled=true",), True, "root:$6$hash"),
+        (
+            ("userLogs.enabled=true", "seccompProfile.type=Localhost", "seccompProfile.localhostProfile=gpufault.json"),
+            True,
+            "EPERM",
+        ),
+    ],
+    ids=["default", "user logs", "user logs and the shipped profile"],
+)
+def test_the_daemon_reads_no_file_of_the_node_by_its_handle(
+    options: tuple[str, ...], reads_users_logs: bool, others_read: str, image: Image, tmp_path: Path
+) -> None:
+    """others_read: what a program gets that did not come from the daemon, such as one of `kubectl exec`."""
+    pod, container_spec, volumes = of_the_chart(tmp_path, *options)
+    secret = folder(tmp_path / "etc") / "shadow"  # on the disk of /var/log, and in no mount
+    secret.write_text("root:$6$hash")
+    shutil.copy(handles.__file__, volumes["var-log"] / "handles.py")
+    attack = [PYTHON, "-I", "/var/log/handles.py", handles.handle_of(secret), "/var/log"]
+    file = volumes["config"] / "config.yaml"
+    config = yaml.safe_load(file.read_text())
+    config["facts"]["commands"] = {"stolen": attack}
+    file.write_text(json.dumps(config))
+    log = folder(tmp_path / "log/pods/job_train-0_4567/train") / "0.log"
+    log.touch(mode=0o600)
+    os.chown(log, 1000, 1000)
+    with running(tmp_path, image.root, image.config, pod, container_spec, volumes) as container:
+        address = listening(container)
+        assert 'gpufault_node_fact{fact="stolen",value="EPERM"} 1.0' in get(f"http://{address}/metrics")
+        assert container.execute(*attack).stdout == others_read + "\n"
+        say(log, f"gpufault inject: test line {secrets.token_hex(8)}")
+        if reads_users_logs:
+            eventually(lambda: counted(address, "job") == 1.0)
+        else:
+            unread = 'gpufault_source_dropped_total{reason="unreadable",source="pods"} 1.0'
+            eventually(lambda: unread in get(f"http://{address}/metrics"))
+
+
+def of_the_chart(tmp_path: Path, *options: str) -> tuple[Object, Object, dict[str, Path]]:
+    """The daemon's pod and container as the chart has them with some values, and the volumes that it asks for."""
+    code, text, error = template(*(part for option in options for part in ("--set", option)))
+    assert code == 0, error
+    pod = only(text, "DaemonSet")["spec"]["template"]["spec"]
+    (container_spec,) = pod["containers"]
+    container_spec["args"] = [arg.replace("address=:9873", "address=127.0.0.1:0") for arg in container_spec["args"]]
+    config = folder(tmp_path / "config")
+    (config / "config.yaml").write_text(only(text, "ConfigMap")["data"]["config.yaml"])
+    volumes = {
+        "config": config,
+        "state": folder(tmp_path / "state"),
+        "tmp": folder(tmp_path / "tmp"),
+        "var-log": folder(tmp_path / "log"),
+    }
+    volumes["tmp"].chmod(0o1777)
+    volumes |= {
+        v["name"]: HOST[v["hostPath"]["path"].strip("/")] for v in pod["volumes"] if v["name"].startswith("facts-")
+    }
+    return pod, container_spec, volumes
 
 
 def normal(name: str) -> str:

@@ -152,6 +152,8 @@ def test_a_cluster_that_is_too_old_is_told_so() -> None:
         ("config: {journal: {max_bytes: 268435456}}", "'/config/journal/max_bytes': got number, want string"),
         ("image: {registry: registry.example.org/}", "'/image/registry'"),
         ("image: {digest: sha256:0123}", "'/image/digest': 'sha256:0123' does not match pattern"),
+        ("seccompProfile: {type: Localhost}", "'/seccompProfile/localhostProfile': minLength: got 0, want 1"),
+        ("seccompProfile: {type: Unconfined}", "'/seccompProfile/type'"),
         ("extraHostPaths: [scratch]", "'/extraHostPaths/0': 'scratch' does not match pattern"),
         ("signatures: {packs: {site: ''}}", "invalid propertyName 'site'"),
         ("port: 98730", "'/port': maximum: got 98,730, want 65,535"),

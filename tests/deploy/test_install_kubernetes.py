@@ -58,7 +58,7 @@ def test_prometheus_takes_the_scrape_job(tmp_path: Path) -> None:
 
 def test_what_it_points_to_is_there() -> None:
     assert "values.schema.json" in {path.name for path in CHART.iterdir()}
-    for path in re.findall(r"\bdeploy/[\w/-]+|`ci/[\w-]+\.yaml`", PAGE):
+    for path in re.findall(r"\bdeploy/[\w/-]+(?:\.\w+)*|`ci/[\w-]+\.yaml`", PAGE):
         file = CHART / path.strip("`") if path.startswith("`") else ROOT / path
         assert file.exists(), path
     for overlay in re.findall(r"`(overlays/[\w-]+)`", PAGE):

@@ -35,9 +35,8 @@ FIRST = "1.31"  # that knows recursiveReadOnly without a gate
 
 
 def test_every_overlay_that_is_promised_is_there() -> None:
-    assert {
-        f"overlays/{name}" for name in ("journald", "kmsg-privileged", "plain-annotations", "prometheus-operator")
-    } < {*FOLDERS}
+    promised = ("journald", "kmsg-privileged", "plain-annotations", "prometheus-operator", "user-logs")
+    assert {f"overlays/{name}" for name in promised} < {*FOLDERS}
 
 
 @pytest.mark.parametrize("version", [FIRST, NEWEST])

@@ -78,7 +78,10 @@ recursiveReadOnly: IfPossible
 {{- end }}
 
 {{- define "gpufault.securityContext" -}}
-{{- $capabilities := list "DAC_READ_SEARCH" "SYSLOG" }}
+{{- $capabilities := list "SYSLOG" }}
+{{- if or .Values.userLogs.enabled .Values.jobProcesses.enabled (eq .Values.securityProfile "nonroot-filecaps") }}
+{{- $capabilities = prepend $capabilities "DAC_READ_SEARCH" }}
+{{- end }}
 {{- if .Values.jobProcesses.enabled }}
 {{- $capabilities = append $capabilities "SYS_PTRACE" }}
 {{- end -}}
