@@ -34,7 +34,7 @@ def give_back() -> None:
 
 
 def give_back_garbage() -> None:
-    """Hand back the memory of objects that have come and gone: cheap, what was there at the last `give_back` is not walked."""
+    """Hand back the memory of short-lived objects. Cheap: skips objects that existed at the last `give_back`."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim:

@@ -132,8 +132,8 @@ def heartbeat_record(node: str, now: float, seconds: float, busy_hours: float | 
 
 
 def line(record: Mapping[str, Any]) -> str:
-    """A record as the journal, outputs and answers have it, without its newline. A terminal or a person may see it: what a
-    log holds of control characters, of those that turn the direction of text, and U+2028 is written as JSON's escapes.
+    """A record as one line of JSON, without its newline. Control characters, bidirectional controls and U+2028 are escaped:
+    a terminal or a person may see them.
     """
     text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
     return text if text.isprintable() else json.dumps(record, separators=(",", ":"))

@@ -1,6 +1,6 @@
-"""What one client may take up: a place among a bounded number, for a bounded time, with requests of a bounded size.
+"""HTTP connections with bounds: on their number, their time and the size of a request.
 
-HTTP/1.1 is h11's and uvicorn's; here is what they leave open. Listening is in `exporter.web.serving`.
+uvicorn and h11 speak HTTP/1.1; this module adds the bounds that they lack. Listening is in `exporter.web.serving`.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Places:
         return any(not connection.has_spoken() and connection.end_if_idle() for connection in old)
 
     def give_back(self, connection: Connection) -> None:
-        """Also hands back the memory of connections that have ended: asyncio leaves cycles of 2 kB for each, which live so
-        long that the garbage collector looks for them only after ten thousands.
+        """Free the place, and from time to time the memory of ended connections: asyncio leaves a reference cycle of 2 kB for
+        each, old enough for the garbage collector to look at it only after ten thousands.
         """
         self.taken.pop(connection, None)
         self.free.set()
@@ -105,8 +105,8 @@ class Connection(H11Protocol):
         self._places.give_back(self)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP, where it can still be: uvicorn answers a request that was answered already, too, and
-        lets the application answer after this. Either one raises an error in h11.
+        """Answer invalid HTTP with 400, or end the connection if an answer has begun. uvicorn would answer twice, and would let
+        the application answer after this: each raises an error in h11, which it logs with a traceback.
         """
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.close()
@@ -144,7 +144,7 @@ class Connection(H11Protocol):
 
 
 class _Requests(h11.Connection):
-    """h11's reader, with its bound on a header that is incomplete for a complete one, too."""
+    """h11's connection; it bounds complete headers, too, where h11 bounds only incomplete ones."""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         if self.their_state is h11.IDLE:

@@ -1,4 +1,4 @@
-"""Errors of the web server, a bounded line each: asyncio and uvicorn log a traceback of 3 kB, as often as a client likes."""
+"""Log errors of asyncio and uvicorn as one short line each, rate limited: a client may be able to cause them at will."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOGGERS = ("asyncio", "uvicorn.error")
 
 
 def limit_errors(say: Callable[[str], None]) -> None:
-    """Have errors of the libraries below said by `say`, a line each, no more than `Said` lets pass; nothing else of theirs."""
+    """Pass errors of these libraries to `say`, one line each, rate limited by `Said`; discard their other messages."""
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers = [_OneLine(Said(say, time.monotonic))]

@@ -1,7 +1,7 @@
-"""Listening, connections and their bounds: uvicorn's HTTP/1.1 behind sockets of our own, in one thread.
+"""Listening and accepting: sockets of our own in front of uvicorn's HTTP/1.1, in one thread.
 
-What is answered is `exporter.web.routes`, who may ask `exporter.web.guard`. Here is what a client may take up: a place
-among a bounded number, for a bounded time.
+What is answered is in `exporter.web.routes`, who may ask in `exporter.web.guard`, and the bounds of a connection in
+`exporter.web.connections`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def serve_app(
 ) -> RunningServer:
     """Answer at each of `addresses` from now on, in a thread of its own. Port 0 takes any that is free.
 
-    `say` is called, from another thread, with what an operator should know of the server: its own errors, a line each.
+    `say` is called, from another thread, with each internal error of the server, one line each.
     `after_look` is called, from another thread, when the web configuration's files have changed and were read again.
     Raises InvalidInput for an address that cannot be meant, OSError for one that cannot be had.
     """

@@ -22,8 +22,8 @@ from exporter.web.config import bcrypt_cost
 
 BCRYPT_BYTES = 72  # bcrypt reads no further; htpasswd and Go's package cut longer ones off too
 
-# Checks that may wait, of all addresses. Each takes 60 ms at cost 10 and holds a connection's place, so that half of the
-# places are left for whoever has proved his password.
+# Checks that may wait, of all addresses. Each takes 60 ms at cost 10 and holds a connection; the other half of the
+# connections is left for clients whose password is known.
 MAX_WAITING = 64
 MAX_FOLLOWING = 32  # requests that wait for a check of the same name and password
 
@@ -71,11 +71,11 @@ class Users:
 
 
 class Door:
-    """Lets checks through one at a time, addresses in turn: a flood from one delays the others by one check each.
+    """Checks passwords one at a time, addresses in turn: a flood from one delays the others by one check each.
 
-    What one address asks again and again is checked once for all who wait for it. Of different passwords an address may
-    have one waiting, and three times as many as there is room left: 48 when it is alone. So a right password gets
-    through a flood from its own address, after at most 48 checks, unless the flood keeps more different ones waiting.
+    Requests of one address with the same name and password share a check. An address may always have one check waiting,
+    and up to three times the room that is left: 48 when no other address waits. So a right password passes within 48
+    checks during a flood from its own address, as long as the flood keeps fewer than 48 different passwords waiting.
     """
 
     def __init__(self) -> None:

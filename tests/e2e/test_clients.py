@@ -1,4 +1,4 @@
-"""What clients that may only connect can do to the real daemon: it takes them little, and others are answered."""
+"""Attacks on the real daemon by clients that can do nothing but connect."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHUNKED = b"Host: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """One for all tests that ask for no certificate and no password."""
+    """A daemon without TLS and users, shared by the tests of this module."""
     node = Node(tmp_path_factory.mktemp("node"), [])
     node.start()
     yield node
@@ -53,9 +53,7 @@ def answers(sock: socket.socket, *parts: bytes) -> bytes:
 
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("request_line", [b"POST /-/healthy HTTP/1.1\r\n", b"GET /metrics HTTP/1.1\r\n"])
-def test_a_chunk_that_is_none_is_refused_without_a_line_in_the_log(
-    node: Node, request_line: bytes, at_once: bool
-) -> None:
+def test_an_invalid_chunk_is_refused_without_a_line_in_the_log(node: Node, request_line: bytes, at_once: bool) -> None:
     logged = node.log.stat().st_size
     request, chunk = request_line + CHUNKED, b"-1\r\n"
     for _ in range(20):
@@ -73,7 +71,7 @@ def test_a_chunk_that_is_none_is_refused_without_a_line_in_the_log(
     ids=["one", "blanks", "many"],
 )
 @pytest.mark.parametrize("before", [b"", b"GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\n"], ids=["first", "second"])
-def test_a_complete_header_has_the_bound_of_an_incomplete_one(node: Node, header: bytes, before: bytes) -> None:
+def test_a_header_over_16_kib_is_refused_even_if_it_is_complete(node: Node, header: bytes, before: bytes) -> None:
     with connect(node) as sock:
         received = answers(sock, before + REQUEST + header + b"\r\n\r\n")
     assert received.count(b"HTTP/1.1 200 ") == (1 if before else 0)
@@ -93,7 +91,7 @@ def as_ada(password: str) -> bytes:
 def test_a_right_password_gets_through_a_flood_of_wrong_ones_from_its_own_address(
     make_node: Callable[..., Node], tmp_path: Path, different: int
 ) -> None:
-    """40 clients ask again and again, for as long as the right one, which was never proved before, waits."""
+    """40 clients send wrong passwords without a pause until the right one, which the daemon has never seen, is answered."""
     hashed = bcrypt.hashpw(b"open sesame", bcrypt.gensalt(8)).decode()
     (tmp_path / "web.yaml").write_text(f"basic_auth_users: {{ada: {hashed}}}")
     node = make_node()
@@ -148,7 +146,7 @@ def mib(node: Node, what: str) -> float:
         pytest.param(hello()[:7], 5000, 100, id="for a minute", marks=pytest.mark.heavy),
     ],
 )
-def test_half_open_tls_takes_a_bounded_memory_and_gives_it_back(
+def test_memory_of_half_open_tls_connections_is_bounded_and_freed(
     make_node: Callable[..., Node], guarded: Guarded, tmp_path: Path, sent: bytes, count: int, a_second: int
 ) -> None:
     node = make_node()

@@ -187,7 +187,7 @@ def test_a_webhook_carries_the_record_as_the_journal_has_it() -> None:
 
 
 @pytest.mark.parametrize("form", [WebhookForm(), OtlpForm("gpu-07", {}, encoding="json")], ids=["webhook", "otlp"])
-def test_what_would_hide_or_turn_text_leaves_as_an_escape(form: WebhookForm | OtlpForm) -> None:
+def test_control_and_bidi_characters_are_escaped_in_json(form: WebhookForm | OtlpForm) -> None:
     text = "fault\x9b31m \u202e \u2066 \u2028 \x85 “ü”"
     body, _ = form.request([RECORD | {"text": text, "job": {"id": text}}], NOW)
     assert body.decode().isprintable()
@@ -195,7 +195,7 @@ def test_what_would_hide_or_turn_text_leaves_as_an_escape(form: WebhookForm | Ot
 
 
 def leaves(value: Any) -> list[Any]:
-    """All that a JSON document holds, one by one."""
+    """All values of a JSON document."""
     if isinstance(value, dict):
         value = list(value.values())
     return [found for item in value for found in leaves(item)] if isinstance(value, list) else [value]

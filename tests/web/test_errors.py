@@ -1,4 +1,4 @@
-"""What the web server's libraries have to say of errors: one bounded line each, and not too many."""
+"""Errors that the web server's libraries log become one short line each, rate limited."""
 
 from __future__ import annotations
 
@@ -39,18 +39,20 @@ def test_an_error_is_one_line_that_says_where_it_was_raised(said: list[str]) -> 
     assert said[0].endswith(": ValueError('x'); please report it")
 
 
-def test_what_a_client_sent_makes_no_long_line_and_moves_no_cursor(said: list[str]) -> None:
+def test_a_line_is_short_and_printable_whatever_the_client_sent(said: list[str]) -> None:
     fail("\x1b[2J\u202e" + "y" * 100_000)
     assert all(line.isprintable() and len(line) < MAX_CHARS + 50 for line in said)
 
 
-def test_a_flood_of_errors_is_not_said(said: list[str]) -> None:
+def test_a_flood_of_errors_is_rate_limited(said: list[str]) -> None:
     for number in range(10_000):
         fail(f"{number}")
     assert len(said) <= 2 * A_MINUTE
 
 
-def test_an_error_of_our_own_ends_one_answer_with_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_error_in_our_own_code_is_answered_with_500_and_logged_in_one_line(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     node = Node()
     node.on_reload = lambda: 1 / 0  # type: ignore[assignment, return-value]
     with serving(node) as server:

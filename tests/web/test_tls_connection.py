@@ -1,4 +1,4 @@
-"""TLS carries what plain HTTP carries, however it is cut, and ends in good order."""
+"""HTTP over TLS works like plain HTTP, however the bytes are split, and bad clients are disconnected."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def sent_in_pieces(sock: socket.socket, data: bytes, size: int) -> None:
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("size", [1, 1000, 40_000])
-def test_requests_are_answered_in_order_however_they_are_cut(
+def test_requests_are_answered_in_order_however_they_are_split(
     node: Node, in_force: InForce, trust: ssl.SSLContext, size: int, version: ssl.TLSVersion
 ) -> None:
     trust.maximum_version = version
@@ -61,21 +61,21 @@ def test_requests_are_answered_in_order_however_they_are_cut(
     assert answers.index(b"is ready") < answers.index(b"reloaded") < answers.index(b"gpufault_incidents_total")
 
 
-def test_a_body_that_nobody_reads_does_not_hold_up_the_next_request(
-    node: Node, in_force: InForce, trust: ssl.SSLContext
-) -> None:
+def test_an_unread_body_does_not_block_the_next_request(node: Node, in_force: InForce, trust: ssl.SSLContext) -> None:
     with serving(node, in_force=in_force) as server, secured(server, trust) as sock:
         sock.sendall(POST % (1 << 20, b"x" * (1 << 20)) + LAST)
         answers = received(sock)
     assert answers.count(b"HTTP/1.1 200 ") == 2
 
 
-def test_a_large_answer_arrives_whole_and_the_end_is_told(node: Node, in_force: InForce, trust: ssl.SSLContext) -> None:
-    text = "x" * 5_000_000  # no kernel holds as much for a client
+def test_a_large_answer_arrives_whole_and_ends_with_close_notify(
+    node: Node, in_force: InForce, trust: ssl.SSLContext
+) -> None:
+    text = "x" * 5_000_000  # more than the kernel buffers
     node.metrics = MetricsSnapshot((Family("gpufault_large", "gauge", text, (), {(): 1.0}),))
     with serving(node, in_force=in_force) as server, secured(server, trust) as sock:
         sock.sendall(LAST)
-        answer = received(sock)  # raises SSLEOFError if the end is not told
+        answer = received(sock)  # raises SSLEOFError without a close_notify
     assert text.encode() in answer
 
 
@@ -89,7 +89,7 @@ def test_a_client_that_sends_on_without_reading_is_ended(
 
 
 @pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05" + b"\xff" * 5, b"\x00" * 100])
-def test_what_is_no_tls_is_ended_at_once_without_a_line_in_the_log(
+def test_garbage_instead_of_tls_ends_the_connection_without_a_line_in_the_log(
     node: Node, in_force: InForce, capfd: pytest.CaptureFixture[str], sent: bytes
 ) -> None:
     with serving(node, in_force=in_force) as server, connect(server, sent) as sock:
@@ -97,7 +97,7 @@ def test_what_is_no_tls_is_ended_at_once_without_a_line_in_the_log(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_hello_without_end_is_ended(node: Node, in_force: InForce) -> None:
+def test_an_endless_client_hello_ends_the_connection(node: Node, in_force: InForce) -> None:
     record = b"\x16\x03\x01\x40\x00"
     first = record + b"\x01\x01\xff\xfc\x03\x03" + b"\0" * (0x4000 - 6)  # 128 KiB, as much as OpenSSL would hold
     with serving(node, in_force=in_force) as server, connect(server, first) as sock:

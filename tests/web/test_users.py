@@ -125,7 +125,7 @@ def test_a_flood_of_wrong_passwords_delays_a_right_one_by_one_check(order: list[
 
 @pytest.mark.parametrize("different", [1, 47])
 def test_a_right_password_gets_through_a_flood_from_its_own_address(order: list[bytes], different: int) -> None:
-    """Though it was not proved before. 47 different wrong ones are as many as an address may have waiting before it."""
+    """A password the daemon has never seen. 47 wrong ones are as many as can wait before it."""
     users = Users({"ada": hash_of(b"secret")})
 
     async def flood() -> Answer:
@@ -143,7 +143,7 @@ def test_a_right_password_gets_through_a_flood_from_its_own_address(order: list[
     assert order.index(b"secret") == different
 
 
-def test_addresses_share_what_may_wait_and_a_further_one_gets_in() -> None:
+def test_addresses_share_the_queue_and_a_new_one_always_gets_in() -> None:
     users = Users({"ada": hash_of(b"secret")})
 
     async def flood() -> tuple[list[int], Answer]:

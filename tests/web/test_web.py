@@ -299,7 +299,7 @@ def test_what_is_shown_is_shown_without_its_secrets(server: RunningServer, node:
         assert "hunter2" not in answer.text
 
 
-def test_what_would_hide_or_turn_text_is_an_escape_in_json(server: RunningServer, node: Node) -> None:
+def test_control_and_bidi_characters_are_escaped_in_json(server: RunningServer, node: Node) -> None:
     node.reasons = ["a.log\x9b31m\u202e\udc80"]
     answer = ask(server, "/api/v1/node-check")
     assert answer.headers["content-type"] == "application/json"
