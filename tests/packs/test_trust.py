@@ -12,11 +12,12 @@ from exporter.core.casebook import Casebook
 from exporter.core.faults import fault_of
 from exporter.core.knowledge import Signature
 from exporter.core.links import split
-from exporter.core.model import Diagnosis, Job, Match, SourceKind
+from exporter.core.model import Diagnosis, Job, Match, Moment, SourceKind
 from tests.helpers import NOW, WINDOW, entries, match
 
 GPU, OTHER_DEVICE = "0000:3b:00.0", "0000:81:00.0"
 CATALOGUE = packs.load(whole=True)
+MOMENT = Moment(time=NOW, boot="boot", boot_seconds=1000.0)
 
 
 def signatures(source: SourceKind) -> list[Signature]:
@@ -64,7 +65,7 @@ def test_no_line_of_a_job_drains_a_node_whatever_the_kernel_says_of_another_devi
         replace(of(job, "job", 5.0), job=Job(id=str(number), kind="slurm"))
         for number, job in enumerate(signatures("job"))
     ]
-    drained = [d for d in diagnosed(*jobs, *beside) if fault_of(d, CATALOGUE, NOW, settled=True)]
+    drained = [d for d in diagnosed(*jobs, *beside) if fault_of(d, CATALOGUE, MOMENT, settled=True)]
     assert drained
     assert [d.incident.signature for d in drained if d.incident.first.source != "kernel"] == []
 
