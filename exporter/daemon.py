@@ -21,6 +21,7 @@ from exporter.core.catalogue import Catalogue
 from exporter.core.faults import Faults
 from exporter.core.model import UNKNOWN, Chunk, Diagnosis, SourceKind
 from exporter.core.pipeline import Pipeline
+from exporter.core.repeats import Repeats
 from exporter.exposition import MetricsSnapshot
 from exporter.gpu_processes import GpuProcesses
 from exporter.heartbeat import Heartbeat
@@ -86,6 +87,7 @@ class Daemon:
             log.error("damaged state file set aside; counting starts afresh", kept_as=str(loaded.set_aside))
         self.outbox = Outbox(state, self.ledger)
         self.faults = Faults(loaded.spaces.get("faults", {}))
+        self.repeats = Repeats(loaded.spaces.get("repeats", {}))
         self.facts = facts or NodeFacts(config.facts, loaded.spaces.get("facts", {}))
         self.facts.refresh(clock(), wait=True)
         self.processes = GpuProcesses()
@@ -188,6 +190,7 @@ class Daemon:
             ("incidents", self.casebook),
             ("facts", self.facts),
             ("faults", self.faults),
+            ("repeats", self.repeats),
             ("outputs", self.outputs),
         )
         for space, keeper in keepers:
@@ -324,7 +327,7 @@ class Daemon:
         source.advance(chunk.log, done.consumed, done.newlines)
         self._matched = self._matched or bool(done.matches)
         self.ledger.read(done, chunk.source)
-        self.casebook.add(self.processes.attached(done.matches))
+        self.casebook.add(self.repeats.attached(self.processes.attached(done.matches), self.processes.job_of))
         return done.consumed > 0
 
     def _tell(self, diagnosis: Diagnosis, now: float) -> None:

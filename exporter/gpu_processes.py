@@ -117,6 +117,11 @@ class GpuProcesses:
         processes = [p for p in self._known.values() if p.job == job and (uid is None or p.uid in (None, uid))]
         return parse.told_together(p.facts for p in processes)
 
+    def job_of(self, match: Match) -> str | None:
+        """The job of the process that a kernel line names, by its control group."""
+        process = self._named(match)
+        return process.job if process else None
+
     def _named(self, match: Match) -> GpuProcess | None:
         pid = match.captures.get("pid", "")
         process = self._known.get(int(pid)) if re.fullmatch("[0-9]{1,9}", pid) else None

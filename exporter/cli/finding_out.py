@@ -22,6 +22,7 @@ ON_THE_NODE = {
     "rocm_mix": "gpufault facts | grep rocm",
     "rocm_version": "cat /opt/rocm/.info/version",
     "rocm_versions": "ls -d /opt/rocm-*",
+    "xid_13_jobs_on_sm": "journalctl -k | grep -E 'Xid .*: 13, .* on .GPC'",
 }
 
 # In the job: as its user, in its container, with its environment.

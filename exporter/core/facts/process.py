@@ -179,6 +179,7 @@ FACTS = {  # what each means, and by what it is told
     "home_mount_options": "options of that mount, on NFS",
     "home_cache_writable": "`false` where that mount is read-only",
     "shm_size": "how large its /dev/shm may grow",
+    "xid_13_jobs_on_sm": "jobs of the last 7 days in which Xid 13 came from this SM of the GPU alone; known from 3 on",
     "container_image": "the image that Apptainer or Singularity was started with",
     "env.NAME": "variables that GPUs, their libraries and launchers read; none whose name speaks of a secret",
 }

@@ -1,0 +1,78 @@
+"""Xid 13 that repeats on one streaming multiprocessor (SM) of a GPU over several jobs: suspected hardware.
+
+A program that accesses what it must not fails on many SMs, or only in its own job; a broken SM fails in everyone's. NVIDIA's
+workflow for Xid 13 says so: https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. Only the kernel's lines
+count. Knows no files and no clocks; outlives the process as rows, one for each GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from exporter.core.model import Match
+
+SIGNATURE = "nv_xid_13_graphics_exception"
+FACT = "xid_13_jobs_on_sm"
+JOBS = 3  # two can be one user who tries again
+SECONDS = 7 * 86400.0
+MAX_JOBS = 32  # remembered of a GPU, the latest
+MAX_GPUS = 64
+_PLACE = re.compile(r"\bon \(GPC (\d{1,3}), TPC (\d{1,3}), SM (\d{1,3})\)")
+_SEVERAL = ""  # the place of a job that failed on more than one SM
+
+Jobs = dict[str, tuple[float, str]]  # by job, when it failed last, and on which SM
+
+
+class Repeats:
+    """Which jobs failed on which SM of which GPU."""
+
+    def __init__(self, stored: Mapping[str, str]) -> None:
+        self._gpus: dict[str, Jobs] = {}
+        self._changed: set[str] = set()
+        for gpu, text in stored.items():
+            try:
+                self._gpus[gpu] = {job: (float(time), str(place)) for job, (time, place) in json.loads(text).items()}
+            except (ValueError, TypeError, AttributeError):  # another version wrote it
+                self._changed.add(gpu)
+
+    def attached(self, matches: Sequence[Match], job_of: Callable[[Match], str | None]) -> list[Match]:
+        """The matches, those of an SM that failed in several jobs with their number as a fact."""
+        places = {index: found for index, match in enumerate(matches) if (found := _place(match, job_of))}
+        for index, (gpu, place, job) in places.items():
+            self._note(gpu, place, job, matches[index].read_at)
+        out = list(matches)
+        for index, (gpu, place, _) in places.items():
+            failed = sum(place == other for _, other in self._gpus.get(gpu, {}).values())
+            if failed >= JOBS:
+                out[index] = replace(out[index], process={**out[index].process, FACT: str(failed)})
+        return out
+
+    def _note(self, gpu: str, place: str, job: str, now: float) -> None:
+        jobs = {name: seen for name, seen in self._gpus.get(gpu, {}).items() if abs(now - seen[0]) <= SECONDS}
+        before = jobs.pop(job, None)
+        jobs[job] = (now, place if before is None or before[1] == place else _SEVERAL)
+        self._gpus[gpu] = dict(list(jobs.items())[-MAX_JOBS:])
+        self._changed.add(gpu)
+        while len(self._gpus) > MAX_GPUS:
+            oldest = min(self._gpus, key=lambda name: max(time for time, _ in self._gpus[name].values()))
+            del self._gpus[oldest]
+            self._changed.add(oldest)
+
+    def unsaved(self) -> Mapping[str, str | None]:
+        """What changed since `saved`, by GPU: JSON, or None where it is gone."""
+        return {gpu: json.dumps(self._gpus[gpu]) if gpu in self._gpus else None for gpu in self._changed}
+
+    def saved(self) -> None:
+        self._changed.clear()
+
+
+def _place(match: Match, job_of: Callable[[Match], str | None]) -> tuple[str, str, str] | None:
+    """The GPU, the SM and the job of an Xid 13 that names all three. Without a job's name a process stands for it."""
+    if match.signature != SIGNATURE or match.source != "kernel" or not match.gpu:
+        return None
+    found, pid = _PLACE.search(match.captures.get("message", "")), match.captures.get("pid")
+    job = job_of(match) or (pid and f"pid {pid} of boot {match.origin}")
+    return (match.gpu, " ".join(found.groups()), job) if found and job else None
