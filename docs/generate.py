@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from exporter import packs
 from exporter.config import Config, FilesConfig, JournaldConfig, KmsgConfig
+from exporter.core import pages
 from exporter.core.facts import process
 from exporter.core.knowledge import leaves
 from exporter.fleet.config import FleetConfig
@@ -219,6 +220,24 @@ Of the environment, causes ask for:
 {logs}"""
 
 
+def vendor_tables() -> str:
+    """docs/vendor-tables.md."""
+    return f"""{NOTE}
+# Vendors' tables
+
+What the vendors' public tables say of a line: how bad it is, what it affects, and what to do. The first row that covers a
+line counts; of the lines of one incident, the row that asks for most. The severity of a record is that of its row. `gpufault
+node-check` exits with 1 where the action is an operator's: run diagnostics, reset the GPU, reboot the node, replace the part. A
+line that the table says to ignore never has the verdict `infrastructure`, so that no alert pages for it. Without a row, the
+signature says how bad a line is, and the root cause what to do.
+
+Only the kernel's lines call an operator by a row; a job's need a verdict that other evidence supports. A site can replace
+a table by one of the same id with `override: true`, or add one for its own signatures
+([writing signatures](writing-signatures.md)).
+
+{pages.vendor_tables(packs.load())}"""
+
+
 CHART = "../deploy/helm/gpufault/values.schema.json"
 CONFIGURATIONS = (Config, FleetConfig)  # what a key of the chart holds whole
 
@@ -259,7 +278,13 @@ def _plain(schema: Any) -> Any:
     return plain
 
 
-GENERATED = {"metrics.md": metrics, "configuration.md": configuration, "facts.md": facts, CHART: chart_schema}
+GENERATED = {
+    "metrics.md": metrics,
+    "configuration.md": configuration,
+    "facts.md": facts,
+    "vendor-tables.md": vendor_tables,
+    CHART: chart_schema,
+}
 
 if __name__ == "__main__":
     for name, text in GENERATED.items():

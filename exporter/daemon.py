@@ -1,7 +1,6 @@
 """The node daemon: sources → pipeline → casebook → one commit → /metrics and the journal, in one loop and one thread.
 
-What may fail is survived here: a source, the disk, a probe. Each failure is a metric. The web server and the fact
-probes have threads of their own and see only finished values.
+A source, the disk or a probe may fail: each failure is a metric. Other threads see only finished values.
 """
 
 from __future__ import annotations
@@ -86,8 +85,7 @@ class Daemon:
             self.ledger.add("gpufault_state_set_aside_total")
             log.error("damaged state file set aside; counting starts afresh", kept_as=str(loaded.set_aside))
         self.outbox = Outbox(state, self.ledger)
-        self.faults = Faults(loaded.spaces.get("faults", {}))
-        self.repeats = Repeats(loaded.spaces.get("repeats", {}))
+        self.faults, self.repeats = Faults(loaded.spaces.get("faults", {})), Repeats(loaded.spaces.get("repeats", {}))
         self.facts = facts or NodeFacts(config.facts, loaded.spaces.get("facts", {}))
         self.facts.refresh(clock(), wait=True)
         self.processes = GpuProcesses()
@@ -334,9 +332,8 @@ class Daemon:
         """Count an incident that settled, once, and put it into the journal."""
         incident, first = diagnosis.incident, diagnosis.incident.first
         record = self._incident_record(diagnosis, now)
-        late, gpu = record["late"], record["gpu"]
-        there = first.source == "kernel" or self.facts.has(gpu or "")
-        self.ledger.tell(diagnosis, now, late=late, gpu=gpu, gpu_there=there)
+        is_there = first.source == "kernel" or self.facts.has(record["gpu"] or "")
+        self.ledger.tell(diagnosis, now, late=record["late"], gpu=record["gpu"], gpu_there=is_there)
         self.faults.told(diagnosis, self.catalogue, moment(now))
         self.outbox.add(record)
         self._log.info(
@@ -348,7 +345,7 @@ class Daemon:
             path=record["path"],
             line=record["line"],
             id=diagnosis.id,
-            late=late,
+            late=record["late"],
         )
         if diagnosis.role != "cascade":
             self.recent.appendleft(RecentIncident.of(diagnosis, record))

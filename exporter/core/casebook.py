@@ -16,7 +16,7 @@ from exporter.core.diagnose import diagnose, incident_id, ultimate_root
 from exporter.core.incidents import Entry, OpenIncidents, Told, condense
 from exporter.core.knowledge import Signature
 from exporter.core.links import Near, split
-from exporter.core.model import UNKNOWN, Diagnosis, Incident, Match, Role, Severity
+from exporter.core.model import ACTIONS, UNKNOWN, Diagnosis, Incident, Match, Role, Severity
 from exporter.core.stored import dump_entry, load_entry
 
 FactsAt = Callable[[float], Mapping[str, str]]
@@ -76,7 +76,7 @@ class Casebook:
 
     def foreseen(self, facts_at: FactsAt, *, severity: Severity, at_most: int) -> list[Diagnosis]:
         """What would be told if the incidents of a severity settled now: evidence may still come, and change it."""
-        waiting = (e for e in self._open.waiting if self._signature(e.incident).severity == severity)
+        waiting = (e for e in self._open.waiting if self._catalogue.severity_of(e.incident) == severity)
         return list(self._diagnosed(list(itertools.islice(waiting, at_most)), facts_at).values())
 
     def _diagnosed(self, entries: Iterable[Entry], facts_at: FactsAt) -> dict[int, Diagnosis]:
@@ -168,6 +168,7 @@ class Casebook:
                         root_cause=UNKNOWN,
                         caused_by=None,
                         verdict="unclear",
+                        severity=signature.severity,
                         remediation=signature.remediation,
                         references=tuple(signature.references),
                     )
@@ -201,7 +202,14 @@ def _as_of_root(cascade: Diagnosis, root: Entry, diagnosed: Diagnosis | None) ->
         remediation=diagnosed.remediation,
         references=diagnosed.references,
         evidence=(),
+        action=cascade.action if _asks_for_more(cascade, diagnosed) else None,
     )
+
+
+def _asks_for_more(cascade: Diagnosis, root: Diagnosis) -> bool:
+    """Whether a consequence needs a graver action than its root, which asks for its own."""
+    asked = [ACTIONS.index(d.action) if d.action else -1 for d in (cascade, root)]
+    return asked[0] > asked[1]
 
 
 def _load(stored: Mapping[str, str], catalogue: Catalogue) -> tuple[list[Entry], dict[str, Entry | None]]:

@@ -25,11 +25,14 @@ from exporter.core.knowledge import (
     Pack,
     Patterned,
     RootCause,
+    Row,
     Signature,
+    Table,
     as_written,
     from_written,
     leaves,
 )
+from exporter.core.model import ACTIONS, Incident, Severity
 from exporter.core.problems import Document, InvalidInput, Loc, Problem
 
 
@@ -45,6 +48,7 @@ class Catalogue:
     pack_of: Mapping[str, str]
     gates: Mapping[str, frozenset[gates.Gate]]  # of every pattern that a line is tried for
     needs: Mapping[str, Needs] = field(default_factory=dict)  # of any pattern, as far as they are known
+    tables: tuple[Table, ...] = ()
 
     def expressions(self, patterns: Iterable[str]) -> tuple[Expression, ...]:
         """Patterns as they are searched for."""
@@ -57,6 +61,20 @@ class Catalogue:
     def causes_of(self, signature: str) -> list[RootCause]:
         """The root causes that can explain a signature."""
         return self._causes.get(signature, [])
+
+    def row_of(self, incident: Incident) -> Row | None:
+        """What the vendors' tables say of an incident: of the rows for its lines, the one that asks for most."""
+        rows = self._rows.get(incident.signature)
+        if not rows:
+            return None
+        lines = ({**m.process, **m.captures, "signature": incident.signature} for m in incident.matches)
+        found = [row for line in lines if (row := next((r for r in rows if r.covers(line)), None))]
+        return max(found, key=lambda row: ACTIONS.index(row.action), default=None)
+
+    def severity_of(self, incident: Incident) -> Severity:
+        """How bad an incident is: by the vendor's table, else by its signature."""
+        row = self.row_of(incident)
+        return row.severity if row else self.signatures[incident.signature].severity
 
     def follows(self, signature: str, other: str) -> bool:
         """Whether a signature is declared a consequence of another."""
@@ -90,6 +108,14 @@ class Catalogue:
             for signature in self.matching(cause.signatures):
                 causes.setdefault(signature, []).append(cause)
         return causes
+
+    @cached_property
+    def _rows(self) -> dict[str, tuple[Row, ...]]:
+        rows: dict[str, tuple[Row, ...]] = {}
+        for table in self.tables:
+            for signature in self.matching(table.signatures):
+                rows[signature] = rows.get(signature, ()) + table.rows
+        return rows
 
     @cached_property
     def _followed(self) -> dict[str, frozenset[str]]:
@@ -241,7 +267,7 @@ def _without_examples(pack: Pack) -> Pack:
 
 Text = tuple[str, str]  # the name of a file, and what is in it
 _PATTERNED = ("signatures", "log_facts", "echoes", "crash_shapes")
-KINDS = (*_PATTERNED, "root_causes")
+KINDS = (*_PATTERNED, "root_causes", "tables")
 
 
 def _join(packs: Sequence[Pack], known: Compiled) -> Catalogue:
@@ -260,6 +286,7 @@ def _join(packs: Sequence[Pack], known: Compiled) -> Catalogue:
         log_facts=tuple(log_facts.values()),
         echoes=tuple(echoes.values()),
         crash_shapes=tuple(crash_shapes.values()),
+        tables=tuple({t.id: t for p in packs for t in p.tables}.values()),
         pack_of={item.id: p.pack for p in packs for items in (p.signatures, p.root_causes) for item in items},
     )
 
@@ -296,6 +323,8 @@ def _dangling(file: PackFile, catalogue: Catalogue) -> Iterator[Problem]:
     for i, cause in enumerate(file.pack.root_causes):
         named += [(("root_causes", i, "signatures", n), glob) for n, glob in enumerate(cause.signatures)]
         named += [(("root_causes", i, *loc, "match"), leaf.match) for loc, leaf in leaves(cause) if leaf.match]
+    for i, table in enumerate(file.pack.tables):
+        named += [(("tables", i, "signatures", n), glob) for n, glob in enumerate(table.signatures)]
     for loc, glob in named:
         if not catalogue.matching([glob]):
             yield file.document.problem(loc, f"{glob!r} names no signature of any pack; see `gpufault signatures list`")

@@ -11,6 +11,7 @@ import regex
 
 from exporter.core.backtracking import ambiguous_loop
 from exporter.core.catalogue import Catalogue, Loaded, PackFile
+from exporter.core.facts import process
 from exporter.core.knowledge import FLAGS, LogFact, Patterned, leaves
 from exporter.core.match import slots
 from exporter.core.problems import Loc, Problem
@@ -80,6 +81,13 @@ def _unknown_captures(file: PackFile, catalogue: Catalogue) -> Iterator[Problem]
                 theirs = _captures_of([leaf.match or ""], catalogue)
                 if name not in theirs:
                     yield file.document.problem((*here, "where", name), _no_capture(name, [leaf.match or ""], theirs))
+    for number, table in enumerate(file.pack.tables):
+        known = _captures_of(table.signatures, catalogue) | {"signature", *process.FACTS}
+        for index, row in enumerate(table.rows):
+            for name in row.where:
+                if name not in known:
+                    place: Loc = ("tables", number, "rows", index, "where", name)
+                    yield file.document.problem(place, _no_capture(name, table.signatures, known))
     for number, fact in enumerate(file.pack.log_facts):
         groups = _groups(fact.patterns)
         for key, value in fact.set.items():

@@ -12,7 +12,18 @@ from typing import Literal
 from exporter.core.catalogue import Catalogue
 from exporter.core.causes import Assessment, Leaf, assess, best_cause, evidence_of, view_of
 from exporter.core.incidents import Entry
-from exporter.core.model import PEER_FAILURE, UNKNOWN, Diagnosis, Evidence, Incident, Verdict
+from exporter.core.knowledge import Row
+from exporter.core.model import (
+    OPERATOR_ACTIONS,
+    PEER_FAILURE,
+    UNKNOWN,
+    Action,
+    Diagnosis,
+    Evidence,
+    Incident,
+    Severity,
+    Verdict,
+)
 
 
 def incident_id(incident: Incident, node: str) -> str:
@@ -94,6 +105,8 @@ def diagnose(
         assessments = [a for a in assessments if a.cause.id == told.root_cause]
     best = best_cause(assessments)
     role: Literal["root", "cascade"] = "root" if root.number == entry.number else "cascade"
+    row = catalogue.row_of(incident)
+    verdict = _verdict(incident, best, row)
     caused_by = told.root_id if told and told.role == "cascade" else None
     if role == "cascade":
         caused_by = root.told.root_id if root.told else incident_id(root.incident, node)
@@ -104,20 +117,31 @@ def diagnose(
         role=told.role if told else role,
         root_cause=told.root_cause if told else cause,
         caused_by=caused_by,
-        verdict=_verdict(incident, best),
+        verdict=verdict,
         evidence=_evidence((*best.held, *best.supports)) if best else (),
         remediation=best.cause.remediation if best else signature.remediation,
         references=tuple(best.cause.references if best else signature.references),
+        severity=row.severity if row else signature.severity,
+        action=_action(incident, best if role == "root" else None, row, verdict, signature.severity),
         considered=tuple(assessments),
         same_time=tuple(e.incident for e in same_time if catalogue.signatures[e.incident.signature].role != "context"),
     )
+
+
+def _action(
+    incident: Incident, best: Assessment | None, row: Row | None, verdict: Verdict, severity: Severity
+) -> Action | None:
+    """What the vendor's table asks for; else the cause, of a critical incident. A job's words call no operator."""
+    action = row.action if row else best.cause.action if best and severity == "critical" else None
+    trusted = verdict == "infrastructure" or (row is not None and incident.first.source == "kernel")
+    return action if trusted or action not in OPERATOR_ACTIONS else None
 
 
 def _evidence(leaves: Iterable[Leaf]) -> tuple[Evidence, ...]:
     return tuple(Evidence(what=leaf.what, value=leaf.value, why=leaf.why) for leaf in evidence_of(leaves))
 
 
-def _verdict(incident: Incident, best: Assessment | None) -> Verdict:
+def _verdict(incident: Incident, best: Assessment | None, row: Row | None) -> Verdict:
     """The verdict of a cause, trusted as far as the conditions that decided it.
 
     A job's log can lie, and a job chooses what its processes load. To blame the infrastructure for what a job printed
@@ -126,6 +150,8 @@ def _verdict(incident: Incident, best: Assessment | None) -> Verdict:
     """
     if best is None:
         return "unclear"
+    if best.cause.verdict == "infrastructure" and row and row.action == "ignore":
+        return "unclear"  # nobody is to be called for what the vendor says to ignore
     if best.cause.verdict != "infrastructure":
         return best.cause.verdict
     answered = [leaf.origin in ("node", "kernel") for leaf in best.held if leaf.origin]

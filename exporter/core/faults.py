@@ -14,10 +14,9 @@ from typing import Any
 from exporter.core.casebook import Casebook, FactsAt
 from exporter.core.catalogue import Catalogue
 from exporter.core.incidents import gpu_of
-from exporter.core.model import Diagnosis, Match, Moment, Severity
+from exporter.core.model import OPERATOR_ACTIONS, Action, Diagnosis, Match, Moment
 from exporter.core.records import rfc3339, writable
 
-SEVERITY: Severity = "critical"
 KEPT = 64  # a node of 8 GPUs with 8 faults each
 FORESEEN = 16  # in a storm some tell enough: who asks wants to know whether the node is fit for jobs
 
@@ -43,6 +42,7 @@ class Fault:
     settled: bool = True
     boot: str = ""
     boot_seconds: float = 0.0
+    action: Action = "run_diagnostics"  # the mildest, for a fault that a version without actions stored
 
     @property
     def key(self) -> str:
@@ -68,15 +68,15 @@ class Fault:
 
 
 def fault_of(diagnosis: Diagnosis, catalogue: Catalogue, now: Moment, *, settled: bool) -> Fault | None:
-    """The fault that an incident shows, or None: most incidents ask nothing of the node."""
+    """The fault that an incident shows, or None: most incidents ask nothing of an operator."""
+    if diagnosis.action not in OPERATOR_ACTIONS:
+        return None
     incident = diagnosis.incident
-    signature, cause = catalogue.signatures[incident.signature], catalogue.root_causes.get(diagnosis.root_cause)
-    if not cause or not cause.needs_operator or signature.severity != SEVERITY:
-        return None
-    if diagnosis.role != "root" or diagnosis.verdict != "infrastructure":
-        return None
     if incident.first.source != "kernel":  # a job's word drains no node; what it saw of a fault, the kernel saw too
         return None
+    signature, cause = catalogue.signatures[incident.signature], catalogue.root_causes.get(diagnosis.root_cause)
+    if diagnosis.verdict != "infrastructure":
+        cause = None  # the vendor asks for it, whatever brought the GPU there
     happened = min(incident.first.happened, now.time)  # the clock may have been ahead
     boot, boot_seconds = _by_the_kernels_clock(incident.first, happened, now)
     return Fault(
@@ -84,15 +84,16 @@ def fault_of(diagnosis: Diagnosis, catalogue: Catalogue, now: Moment, *, settled
         last_time=happened,
         count=1,
         signature=incident.signature,
-        root_cause=cause.id,
-        title=cause.title,
+        root_cause=diagnosis.root_cause,
+        title=cause.title if cause else signature.title,
         gpu=gpu_of(incident),
         job=writable(incident.first.job.id) if incident.first.job else None,
-        remediation=cause.remediation,
+        remediation=cause.remediation if cause else signature.remediation,
         incident=diagnosis.id,
         settled=settled,
         boot=boot,
         boot_seconds=boot_seconds,
+        action=diagnosis.action,
     )
 
 
@@ -140,7 +141,7 @@ class Faults:
 
     def show(self, casebook: Casebook, facts_at: FactsAt, catalogue: Catalogue, now: Moment) -> None:
         """Have `shown` be the faults that are known, and those that unsettled incidents point to."""
-        foreseen = casebook.foreseen(facts_at, severity=SEVERITY, at_most=FORESEEN)
+        foreseen = casebook.foreseen(facts_at, severity="critical", at_most=FORESEEN)
         likely = (fault_of(diagnosis, catalogue, now, settled=False) for diagnosis in foreseen)
         self.shown = (*self, *filter(None, likely))
 

@@ -5,13 +5,15 @@ Plain values that load in milliseconds; what they may hold, and what it means, i
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import cache
 from typing import Any, Literal
 
 import regex
 
-from exporter.core.model import Layer, Role, Severity, SourceKind, Vendor, Verdict
+from exporter.core.model import OPERATOR_ACTIONS, Action, Layer, Reach, Role, Severity, SourceKind, Vendor, Verdict
 from exporter.core.problems import Loc
 
 FLAGS = regex.VERSION0 | regex.MULTILINE  # re's own syntax, so that gates can be read off with re's parser
@@ -120,10 +122,55 @@ class RootCause(Identified):
     supported_by: tuple[Condition, ...] = ()
     against: tuple[Condition, ...] = ()
     verdict: Verdict
-    needs_operator: bool = False
+    action: Action | None = None
     strength: Literal["A", "B", "C", "D", "E"]
     remediation: str
     references: tuple[str, ...] = ()
+
+    @property
+    def needs_operator(self) -> bool:
+        """Whether a critical incident of this cause leaves the node unfit for jobs."""
+        return self.action in OPERATOR_ACTIONS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One row of a vendor's table: which lines it is about, how bad they are, and what to do."""
+
+    where: Mapping[str, str] = field(default_factory=dict)
+    severity: Severity
+    scope: Reach
+    action: Action
+    note: str = ""
+
+    def covers(self, captures: Mapping[str, str]) -> bool:
+        """Whether each capture is one of the values that the row names; a capture that is missing is "" here."""
+        return all(_is_one_of(captures.get(name, ""), values) for name, values in self.where.items())
+
+
+def _is_one_of(value: str, values: str) -> bool:
+    exact, globs = _alternatives(values)
+    return value in exact or any(fnmatch.fnmatchcase(value, glob) for glob in globs)
+
+
+@cache
+def _alternatives(values: str) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The values that `a|b*` names, those that are globs apart."""
+    alternatives = values.split("|")
+    globs = tuple(one for one in alternatives if set("*?[") & set(one))
+    return frozenset(alternatives) - set(globs), globs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(Identified):
+    """What a vendor's public table says of the lines of some signatures. The first row that covers a line counts."""
+
+    title: str
+    signatures: tuple[str, ...]
+    references: tuple[str, ...]
+    read: str
+    note: str = ""
+    rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +180,7 @@ class Pack:
     pack: str
     signatures: tuple[Signature, ...] = ()
     root_causes: tuple[RootCause, ...] = ()
+    tables: tuple[Table, ...] = ()
     log_facts: tuple[LogFact, ...] = ()
     echoes: tuple[Echo, ...] = ()
     crash_shapes: tuple[CrashShape, ...] = ()
@@ -177,6 +225,8 @@ _PARTS: Mapping[str, type[Any]] = {
     "packs": Pack,
     "signatures": Signature,
     "root_causes": RootCause,
+    "tables": Table,
+    "rows": Row,
     "log_facts": LogFact,
     "echoes": Echo,
     "crash_shapes": CrashShape,

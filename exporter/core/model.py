@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 if TYPE_CHECKING:
     from exporter.core.causes import Assessment
@@ -19,10 +19,14 @@ Layer = Literal["kernel", "runtime", "library", "framework", "fabric", "host"]
 Severity = Literal["info", "warning", "error", "critical"]
 Role = Literal["root", "confirmation", "cascade", "context"]
 Verdict = Literal["infrastructure", "workload", "unclear"]
+Reach = Literal["job", "gpu", "node", "fabric"]
+Action = Literal["ignore", "restart_job", "run_diagnostics", "reset_gpu", "reboot", "replace"]  # the mildest first
 SourceKind = Literal["job", "kernel"]
 TimeSource = Literal["log", "observed"]
 LogFormat = Literal["plain", "cri", "docker", "kmsg"]
 
+ACTIONS: tuple[Action, ...] = get_args(Action)
+OPERATOR_ACTIONS: frozenset[Action] = frozenset({"run_diagnostics", "reset_gpu", "reboot", "replace"})
 KEPT_MATCHES = 10  # of an incident, the earliest; an amdgpu page-fault block has 11 lines, its first ten tell all
 UNKNOWN = "unknown"
 PEER_FAILURE = "peer_failure"
@@ -255,5 +259,7 @@ class Diagnosis:
     evidence: tuple[Evidence, ...] = ()
     remediation: str = ""
     references: tuple[str, ...] = ()
+    severity: Severity = "error"  # of this incident: a vendor's table may say another than the signature
+    action: Action | None = None  # what the vendor's table or the cause asks for, where it can be trusted
     considered: tuple[Assessment, ...] = ()  # every cause that can explain the incident, the best first
     same_time: tuple[Incident, ...] = ()  # kernel incidents of the same minute that nothing links to this job

@@ -40,7 +40,7 @@ def incident_record(
         "node": node,
         "signature": incident.signature,
         "root_cause": diagnosis.root_cause,
-        "severity": signature.severity,
+        "severity": diagnosis.severity,
         "vendor": signature.vendor,
         "layer": signature.layer,
         "source": first.source,

@@ -21,7 +21,7 @@ from pydantic import (
 
 from exporter.core import gates, knowledge, patterns
 from exporter.core.knowledge import FLAGS, MAX_LINES
-from exporter.core.model import Layer, Role, Severity, SourceKind, Vendor, Verdict
+from exporter.core.model import OPERATOR_ACTIONS, Action, Layer, Reach, Role, Severity, SourceKind, Vendor, Verdict
 from exporter.core.versions import VersionRange
 
 OPERATORS = ("equals", "in_", "matches", "exists", "version")
@@ -220,9 +220,10 @@ class RootCause(Identified):
     supported_by: list[Condition] = Field(default_factory=list, description="not needed; each that holds adds evidence")
     against: list[Condition] = Field(default_factory=list, description="each that holds takes evidence away")
     verdict: Verdict = Field(description="whose to mend: the infrastructure's, the workload's, or not to be told")
-    needs_operator: bool = Field(
-        default=False,
-        description="a critical incident leaves the node unfit for jobs until someone has mended it: node-check reports it",
+    action: Action | None = Field(
+        default=None,
+        description="what a critical incident needs, where no vendor's table covers it; node-check reports run_diagnostics, "
+        "reset_gpu, reboot and replace",
     )
     strength: Literal["A", "B", "C", "D", "E"] = Field(
         description="A confirmed and fixed upstream, B a maintainer's diagnosis, C several reports, D one report, E inferred"
@@ -230,11 +231,55 @@ class RootCause(Identified):
     remediation: str = Field(min_length=3, description="what the administrator on call does first")
     references: list[str] = Field(default_factory=list, description="where the cause was confirmed or reported")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_the_former_key(cls, data: Any) -> Any:
+        """`needs_operator: true` was the key before there were actions."""
+        if not isinstance(data, dict) or not isinstance(data.get("needs_operator"), bool):
+            return data
+        rest = {name: value for name, value in data.items() if name != "needs_operator"}
+        return {"action": "run_diagnostics", **rest} if data["needs_operator"] else rest
+
     @model_validator(mode="after")
-    def _operators_mend_the_infrastructure(self) -> Self:
-        if self.needs_operator and self.verdict != "infrastructure":
-            raise ValueError("needs_operator needs verdict: infrastructure beside it")
+    def _operators_repair_the_infrastructure(self) -> Self:
+        if self.action in OPERATOR_ACTIONS and self.verdict != "infrastructure":
+            raise ValueError(f"action: {self.action} needs verdict: infrastructure beside it")
         return self
+
+
+class Row(PackModel):
+    """One row of a vendor's table."""
+
+    where: dict[str, str] = Field(
+        default_factory=dict,
+        description="captures, or `signature`, and the values that the row is about: alternatives separated by |, "
+        "each a glob; without it, every line",
+    )
+    severity: Severity = Field(description="critical exactly where the action is an operator's")
+    scope: Reach = Field(description="what is affected: the job, the GPU, the node, or the fabric between GPUs")
+    action: Action = Field(
+        description="what to do first; node-check reports run_diagnostics, reset_gpu, reboot and replace"
+    )
+    note: str = Field(default="", description="what the row means, in one sentence")
+
+    @model_validator(mode="after")
+    def _critical_is_what_needs_an_operator(self) -> Self:
+        if (self.severity == "critical") != (self.action in OPERATOR_ACTIONS):
+            raise ValueError(
+                "severity is critical exactly where the action is run_diagnostics, reset_gpu, reboot or replace"
+            )
+        return self
+
+
+class Table(Identified):
+    """What a vendor's public table says of the lines of some signatures. The first row that covers a line counts."""
+
+    title: str = Field(min_length=3, max_length=120, description="what the table is about, without a full stop")
+    signatures: list[IdGlob] = Field(min_length=1, description="whose lines it is about")
+    references: list[str] = Field(min_length=1, description="where the rows were read")
+    read: str = Field(pattern=r"^\d{4}-\d\d-\d\d$", description="the date on which they were read")
+    note: str = Field(default="", description="how the vendor's words became these actions")
+    rows: list[Row] = Field(min_length=1, description="the first row that covers a line counts")
 
 
 class Pack(PackModel):
@@ -243,6 +288,7 @@ class Pack(PackModel):
     pack: str = Field(pattern=r"^[a-z][a-z0-9_.-]{1,59}$", description="its name, which files may share")
     signatures: list[Signature] = Field(default_factory=list, description="how crashes show themselves in a log")
     root_causes: list[RootCause] = Field(default_factory=list, description="why crashes happen")
+    tables: list[Table] = Field(default_factory=list, description="what vendors' tables say of severity and action")
     log_facts: list[LogFact] = Field(default_factory=list, description="what a job's own log tells about its stack")
     echoes: list[Echo] = Field(default_factory=list, description="lines that quote an error instead of raising it")
     crash_shapes: list[CrashShape] = Field(

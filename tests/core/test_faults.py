@@ -49,8 +49,9 @@ def diagnosis(
         last_time=shown.time, first_read=shown.time, last_read=shown.time,
     )  # fmt: skip
     told = Diagnosis(
-        incident=incident, id="1", role="root", root_cause="power", caused_by=None, verdict="infrastructure"
-    )
+        incident=incident, id="1", role="root", root_cause="power", caused_by=None, verdict="infrastructure",
+        severity="critical", action="run_diagnostics",
+    )  # fmt: skip
     return replace(told, **changed)
 
 
@@ -65,18 +66,25 @@ def fault(told: Diagnosis, catalogue: Catalogue = CATALOGUE) -> Fault | None:
 
 def test_a_critical_incident_whose_cause_needs_an_operator_is_a_fault() -> None:
     assert fault(diagnosis()) == replace(FAULT, gpu="0000:c1:00.0", boot="this", boot_seconds=1000.0)
+    assert fault(diagnosis(action="reboot")) == replace(
+        FAULT, gpu="0000:c1:00.0", boot="this", boot_seconds=1000.0, action="reboot"
+    )
+
+
+def test_what_a_vendor_asks_for_is_a_fault_whatever_brought_the_gpu_there() -> None:
+    found = fault(diagnosis(role="cascade", verdict="workload", root_cause="unknown", action="reset_gpu"))
+    assert found is not None
+    assert (found.title, found.root_cause, found.action) == ("a crash", "unknown", "reset_gpu")
 
 
 @pytest.mark.parametrize(
     "harmless",
     [
-        diagnosis("gpu_slow"),
-        diagnosis(root_cause="setting"),
-        diagnosis(root_cause="unknown"),
-        diagnosis(verdict="unclear"),
-        diagnosis(role="cascade"),
+        diagnosis(action=None),
+        diagnosis(action="ignore"),
+        diagnosis(action="restart_job"),
     ],
-    ids=["not critical", "no operator needed", "cause unknown", "only a job says so", "a consequence"],
+    ids=["nothing asked", "to be ignored", "the job alone"],
 )
 def test_any_other_incident_is_none(harmless: Diagnosis) -> None:
     assert fault(harmless) is None

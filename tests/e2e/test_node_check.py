@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.wall import WallClock
 
@@ -196,3 +197,48 @@ def test_it_speaks_tls_and_gives_its_password(node: Node, kernel: Kernel, guarde
     code, said = node_check(url, *guarded.login)
     assert code == 3
     assert "certificate verify failed" in said.lower()
+
+
+LINES = yaml.safe_load((Path(__file__).parent / "node_check.yaml").read_text())
+
+
+def test_a_node_is_unfit_where_the_vendor_asks_for_an_operator_and_not_else(node: Node, kernel: Kernel) -> None:
+    node.start()
+    url = f"--url=http://{node.address}"
+    for line in LINES["ignored"]:
+        kernel.say(line)
+    for number in range(40):
+        kernel.say(LINES["flood"].format(link=number % 18))
+        kernel.say(LINES["xid_13"].format(gpu="0a", pid=4242))
+    seen = 'gpufault_lines_matched_total{signature="nv_xid_13_graphics_exception",source="kernel"}'
+    eventually(lambda: node.value(seen) == 40.0 or None)
+    code, said = node_check(url)
+    assert (code, said.partition(" since")[0]) == (0, "gpufault: healthy"), said
+    for line in LINES["operator"].values():
+        kernel.say(line.partition(": ")[2])
+    for pid in (101, 102, 103):
+        kernel.say(LINES["xid_13"].format(gpu="16", pid=pid))
+    expected = {gpu: line.partition(": ")[0] for gpu, line in LINES["operator"].items()}
+    expected["0000:16:00.0"] = "run_diagnostics"
+
+    def all_of_them() -> dict[str, str] | None:
+        faults = json.loads(node_check(url, "--format=json")[1])["faults"]
+        return found if len(found := {f["gpu"]: f["action"] for f in faults}) >= len(expected) else None
+
+    assert eventually(all_of_them) == expected
+    assert node_check(url)[0] == 1
+
+
+def test_one_sm_that_fails_in_three_jobs_is_suspect_over_a_kill(make_node: Callable[..., Node], kernel: Kernel) -> None:
+    node = make_node([{"kind": "kmsg", "path": str(kernel.path)}])
+    node.start()
+    for pid in (101, 102):
+        kernel.say(LINES["xid_13"].format(gpu="16", pid=pid))
+    eventually(lambda: node.records() or None)
+    node.kill()
+    node.start()
+    url = f"--url=http://{node.address}"
+    assert node_check(url)[0] == 0
+    kernel.say(LINES["xid_13"].format(gpu="16", pid=103))
+    said = eventually(lambda: found[1] if (found := node_check(url))[0] == 1 else None)
+    assert said.startswith("[node_problem] gpufault: suspect_streaming_multiprocessor nv_xid_13_graphics_exception ")
