@@ -70,6 +70,7 @@ class Daemon:
         self.last_round = self._started = clock()
         self._snapshot = MetricsSnapshot(())
         self.watching = False  # whether every source has been looked at
+        self.impaired: list[str] = []  # what a job's log is to blame for
         self._log = log
         self._clock = clock
         self._say = Said(log.warning, clock)
@@ -228,12 +229,7 @@ class Daemon:
         return [f"source {s.name}: {s.stats.why_down}" for s in self.sources if not s.stats.up]
 
     def not_ready(self) -> list[str]:
-        reasons = self.not_seeing()
-        if not self._outcome.state_up:
-            reasons.append("state cannot be written; see the log")
-        if not self._outcome.reload_ok:
-            reasons.append("the configuration in the file is not in force; POST /-/reload tells why")
-        return reasons
+        return self.not_seeing() + self._outcome.reasons()
 
     # -- parts
 
@@ -325,6 +321,8 @@ class Daemon:
         source.advance(chunk.log, done.consumed, done.newlines)
         self._matched = self._matched or bool(done.matches)
         self.ledger.read(done, chunk.source)
+        for one in done.quarantined:
+            self._say(str(one))
         self.casebook.add(self.repeats.attached(self.processes.attached(done.matches), self.processes.job_of))
         return done.consumed > 0
 
@@ -376,6 +374,8 @@ class Daemon:
 
     def _publish(self) -> None:
         self._outcome.journal_segments_dropped = self.journal.dropped_segments
+        self._outcome.quarantined = self.pipeline.matcher.quarantine.at(self._clock())
+        self.impaired = [str(one) for one in self._outcome.quarantined]
         self._snapshot = snapshot_of(
             self.ledger,
             self.catalogue,

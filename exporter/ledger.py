@@ -79,7 +79,9 @@ METRICS: dict[str, Metric] = {
     ),
     "gpufault_signature_pack_info": Metric("gauge", ("pack", "signatures"), "1 for each pack in force."),
     "gpufault_signature_timeouts_total": Metric("counter", ("signature",), "Regex calls, of echoes too, that ran out of time."),
-    "gpufault_signature_off": Metric("gauge", ("signature",), "1 where a signature or an echo was switched off after those."),
+    "gpufault_signature_off": Metric(
+        "gauge", ("signature",), "1 while a signature or an echo is not searched for in some log, after timeouts there."
+    ),
     "gpufault_match_engine_info": Metric("gauge", ("engine", "version"), "1 for the match engine in use."),
     "gpufault_build_info": Metric("gauge", ("version", "python"), "1."),
     "gpufault_config_last_reload_successful": Metric("gauge", (), "1 if the configuration in the file is in force."),

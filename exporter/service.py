@@ -63,6 +63,9 @@ class Service:
             reasons.append("the web configuration in the file is not in force; the log tells why")
         return reasons
 
+    def impaired(self) -> list[str]:
+        return self._daemon.impaired
+
     def healthy(self) -> bool:
         return time.time() - self._daemon.last_round < ROUND_SECONDS
 

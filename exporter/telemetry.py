@@ -13,6 +13,7 @@ from exporter.core.causes import exposed
 from exporter.core.faults import Fault
 from exporter.core.model import UNKNOWN
 from exporter.core.pipeline import Pipeline
+from exporter.core.quarantine import Quarantined
 from exporter.exposition import Family, MetricsSnapshot
 from exporter.ledger import METRICS, Labels, Ledger, join_labels
 from exporter.node_facts import NodeFacts
@@ -37,6 +38,16 @@ class Gauges:
     web_config_time: float = 0.0
     journal_segments_dropped: int = 0
     source_errors: dict[str, int] = field(default_factory=dict)
+    quarantined: tuple[Quarantined, ...] = ()
+
+    def reasons(self) -> list[str]:
+        """Why a daemon that sees its sources is not ready."""
+        reasons = []
+        if not self.state_up:
+            reasons.append("state cannot be written; see the log")
+        if not self.reload_ok:
+            reasons.append("the configuration in the file is not in force; POST /-/reload tells why")
+        return reasons
 
 
 class Exposures:
@@ -98,7 +109,7 @@ def snapshot_of(
     values["gpufault_last_commit_timestamp_seconds"] = {(): outcome.commit_time}
     values["gpufault_journal_up"] = {(): float(outcome.journal_up)}
     values["gpufault_journal_segments_dropped_total"] = {(): float(outcome.journal_segments_dropped)}
-    _of_signatures(values, catalogue, pipeline, shown)
+    _of_signatures(values, catalogue, pipeline, outcome, shown)
     _of_sources(values, sources, outcome)
     if npd is not None:
         incidents = values.get("gpufault_incidents_total", {})
@@ -119,7 +130,9 @@ def snapshot_of(
     )
 
 
-def _of_signatures(values: Values, catalogue: Catalogue, pipeline: Pipeline, shown: Collection[str]) -> None:
+def _of_signatures(
+    values: Values, catalogue: Catalogue, pipeline: Pipeline, outcome: Gauges, shown: Collection[str]
+) -> None:
     packs: dict[str, int] = {}
     infos: dict[Labels, float] = {}
     for signature in catalogue.signatures.values():
@@ -129,11 +142,10 @@ def _of_signatures(values: Values, catalogue: Catalogue, pipeline: Pipeline, sho
             infos[signature.id, signature.vendor, signature.layer, signature.severity, signature.title, pack] = 1.0
     values["gpufault_signature_info"] = infos
     values["gpufault_signature_pack_info"] = {(pack, str(count)): 1.0 for pack, count in packs.items()}
-    matcher = pipeline.matcher
-    slow = {rule.id: (rule.timeouts, rule.off) for rule in matcher.rules if rule.timeouts}
-    slow |= {echo: (count, echo in matcher.echoes_off) for echo, count in matcher.echo_timeouts.items()}
-    values["gpufault_signature_timeouts_total"] = {(name,): float(count) for name, (count, _) in slow.items()}
-    values["gpufault_signature_off"] = {(name,): float(off) for name, (_, off) in slow.items()}
+    timeouts = pipeline.matcher.quarantine.timeouts
+    off = {one.id for one in outcome.quarantined}
+    values["gpufault_signature_timeouts_total"] = {(name,): float(count) for name, count in timeouts.items()}
+    values["gpufault_signature_off"] = {(name,): float(name in off) for name in timeouts}
 
 
 def _of_sources(values: Values, sources: Sequence[Source], outcome: Gauges) -> None:

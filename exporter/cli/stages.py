@@ -92,7 +92,7 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
         "echo": f"matches, but the line only quotes it (echo {verdict.by})",
         "yields": f"matches, but yields to {verdict.by}",
         "timeout": "ran out of time",
-        "off": "is switched off after time-outs",
+        "off": "is off for this log after timeouts",
     }
     yield f"  {'+' if verdict.outcome == 'matched' else '-'}        {rule.id}: {told[verdict.outcome]}"
     if verdict.outcome == "matched" and verdict.found:

@@ -1,12 +1,12 @@
 """Which signatures, log facts and crash shapes a decoded text shows. Compiled from a catalogue; knows no blocks or files.
 
-Every regex call has a time budget; a pattern that runs out of it again and again is switched off and said so.
+Every regex call has a time budget. A rule that runs out of it again and again on one log is not tried there for a while.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
@@ -19,8 +19,8 @@ from exporter.core.facts.pci import normalise_pci
 from exporter.core.gates import Gate
 from exporter.core.knowledge import LogFact, Patterned, Signature
 from exporter.core.model import SourceKind
+from exporter.core.quarantine import Quarantine
 
-MAX_TIMEOUTS = 3  # then the pattern is off: with four tries each, a bad one costs 0.6 s of a block's time at most
 MAX_TEXT = 16384  # characters of a line that a regex sees; longer lines are seen around their gate
 MAX_CAPTURE = 512  # characters of a capture: an API call with its arguments fits, a tensor dump does not
 
@@ -70,9 +70,9 @@ class Verdict:
     text: str = ""  # in which it was found
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Rule:
-    """A compiled signature, log fact or crash shape. `timeouts` is its only state; equal is only what is the same."""
+    """A compiled signature, log fact or crash shape. Equal is only what is the same."""
 
     id: str
     kind: Kind
@@ -85,11 +85,6 @@ class Rule:
     forgeable: bool = False  # also where a user wrote the line into the kernel log
     yields_to: frozenset[str] = frozenset()
     set: Mapping[str, str] = field(default_factory=dict)
-    timeouts: int = 0
-
-    @property
-    def off(self) -> bool:
-        return self.timeouts >= MAX_TIMEOUTS
 
 
 class Matcher:
@@ -104,10 +99,8 @@ class Matcher:
         self._echoes = tuple(
             (echo.id, expression) for echo in catalogue.echoes for expression in catalogue.expressions(echo.patterns)
         )
-        self._all_echoes = [(name, expression.pattern) for name, expression in self._echoes]
         self.echo_expressions = [expression for _, expression in self._echoes]
-        self.echo_timeouts: Counter[str] = Counter()  # by the echo's id
-        self._slow_echoes: Counter[str] = Counter()  # by pattern
+        self.quarantine = Quarantine()
         under: dict[SourceKind, defaultdict[Gate, list[Rule]]] = {"job": defaultdict(list), "kernel": defaultdict(list)}
         for rule in self.rules:
             for gate in {gate for one in rule.patterns for gate in catalogue.gates[one.pattern]}:
@@ -127,7 +120,7 @@ class Matcher:
 
     def judge(self, text: str, rules: Iterable[Rule], source: SourceKind, first: int | None = None) -> list[Verdict]:
         """What each of `rules` says to `text`, of which the first `first` characters are the line that is looked at."""
-        verdicts = [Verdict(rule, *search(rule, text, source, first), text) for rule in rules]
+        verdicts = [Verdict(rule, *search(rule, text, source, self.quarantine, first), text) for rule in rules]
         shown = {v.rule.id for v in verdicts if v.outcome == "matched"}
         if shown and source == "job" and (echo := self.echo(text.partition("\n")[0])):  # a block is what it begins with
             return [
@@ -139,20 +132,14 @@ class Matcher:
     def echo(self, text: str) -> str:
         """The echo that a line is, or ""."""
         for name, expression in self._echoes:
+            if self.quarantine.off and self.quarantine.is_off(expression.pattern):
+                continue
             try:
                 if expression.find(text):
                     return name
             except TimeoutError:
-                self.echo_timeouts[name] += 1
-                self._slow_echoes[expression.pattern] += 1
-                if self._slow_echoes[expression.pattern] >= MAX_TIMEOUTS:
-                    self._echoes = tuple(echo for echo in self._echoes if echo[1] is not expression)
+                self.quarantine.ran_out(expression.pattern, name)
         return ""
-
-    @property
-    def echoes_off(self) -> frozenset[str]:
-        """The echoes of which a pattern was switched off, since it ran out of time again and again."""
-        return frozenset(name for name, pattern in self._all_echoes if self._slow_echoes[pattern] >= MAX_TIMEOUTS)
 
 
 def slots(template: str) -> set[str]:
@@ -197,14 +184,14 @@ def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
 
 
 def search(
-    rule: Rule, text: str, source: SourceKind, first: int | None = None, *, alone: bool = False
+    rule: Rule, text: str, source: SourceKind, quarantine: Quarantine, first: int | None = None, *, alone: bool = False
 ) -> tuple[Outcome, str, Found | None]:
     """What a rule says to a text; which of its patterns and excuses decided; what was found.
 
     A match begins in the first `first` characters, a line with others behind it. `alone`: of those nothing is known yet,
     and the outcome is "behind" where they decide.
     """
-    if rule.off:
+    if quarantine.off and quarantine.is_off(rule.id):
         return "off", "", None
     line = text if first is None else text[:first]
     anywhere, amid = source != "kernel" or rule.forgeable or rule.kind == "shape", ""
@@ -227,7 +214,7 @@ def search(
                     return "unless", excuse.pattern, None
             return "matched", pattern.pattern, Found(rule, found.start(), tuple(_groups(found)))
     except TimeoutError:
-        rule.timeouts += 1
+        quarantine.ran_out(rule.id, rule.id)
         return "timeout", "", None
     return ("amid", amid, None) if amid else ("no pattern", "", None)
 

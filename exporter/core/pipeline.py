@@ -23,6 +23,7 @@ from exporter.core.logstate import LogState, OpenLine, dump_log_state, load_log_
 from exporter.core.match import MAX_TEXT, Found, Matcher, facts_of, gpu_of
 from exporter.core.model import Chunk, LogContext, LogFormat, Mark, Match, Record, SourceKind
 from exporter.core.prefixes import Clock
+from exporter.core.quarantine import Quarantined
 from exporter.core.stamps import LOOK_BACK, Stamps
 from exporter.core.trial import Trial, Trials
 
@@ -48,6 +49,7 @@ class Processed:
     unmatched: int = 0  # lines that look like a crash and match nothing
     echoes: int = 0  # lines that only quoted an error
     oversize: int = 0  # windows of lines longer than the limit
+    quarantined: tuple[Quarantined, ...] = ()  # rules that ran out of time on this log again and again, as of now
 
 
 class _LinesToCome(Exception):
@@ -87,6 +89,7 @@ class Pipeline:
     def process(self, chunk: Chunk, until: int | None = None) -> Processed:
         """Match one chunk, or only its lines before `until`. What is not consumed must be offered again, with what follows."""
         state = self._logs.get(chunk.log, LogState())
+        self.matcher.quarantine.begin(chunk.log, chunk.path, chunk.read_at)
         data = chunk.data
         complete = data.rfind(b"\n") + 1
         full = len(data) >= self._line_bytes  # no source holds back more: to wait for more would be to wait for ever
@@ -112,6 +115,7 @@ class Pipeline:
             unmatched=work.counts[_UNMATCHED],
             echoes=work.counts[_ECHO],
             oversize=int(oversize),
+            quarantined=self.matcher.quarantine.begun(),
         )
 
     @property
@@ -153,6 +157,7 @@ class Pipeline:
     def forget(self, log: str) -> None:
         """A log is gone for good."""
         self._heads.pop(log, None)
+        self.matcher.quarantine.forget(log)
         if self._logs.pop(log, None) is not None:
             self._changed.add(log)
 

@@ -13,6 +13,7 @@ from exporter.core.gates import Needs
 from exporter.core.looks import goes_on, held, looked_at, places_of, read_from_start, shape_of, widened
 from exporter.core.match import LEAD, Found, Matcher, Rule, search
 from exporter.core.model import SourceKind
+from exporter.core.quarantine import Quarantine
 from exporter.core.shown import Behind, Shown, kept, to_keep
 
 MAX_TRIALS = 512  # sets of gates that occur together in a line; a log of all built-in examples has 400
@@ -130,10 +131,11 @@ class Trial:
         self._trials = trials
         self._source: SourceKind = source
         self._echo = trials.matcher.echo if source == "job" else None
+        self._quarantine = trials.matcher.quarantine
         outranking = frozenset(winner for rule in rules for winner in rule.yields_to)
         self._known, self._shapes = (
             [
-                (lines, _Rules([r for r in of_kind if r.lines == lines], outranking, source))
+                (lines, _Rules([r for r in of_kind if r.lines == lines], outranking, source, trials.matcher.quarantine))
                 for lines in sorted({r.lines for r in of_kind})
             ]
             for of_kind in ([r for r in rules if r.kind != "shape"], [r for r in rules if r.kind == "shape"])
@@ -194,15 +196,15 @@ class Trial:
         return at, to_keep(known)
 
     def _judged_so_far(self, lines: Sequence[str], known: int | None) -> tuple[Shown | Behind, bool]:
-        """What lines show that others stand behind, and whether nothing ran out of time.
+        """What lines show that others stand behind, and whether all rules had a say and their time.
 
         `known`: the digits that are looked at, to find out better which patterns may go on, which takes some ms.
         """
         if len(lines) == 1:
-            before = self._timeouts()
+            before = self._quarantine.unsure
             shown = self._shown(lines[0], (), None)
             if shown is not None:
-                return shown, before == self._timeouts()
+                return shown, before == self._quarantine.unsure
         signs = self._signs(lines, known)
         if signs is None:
             return Behind(), True
@@ -243,11 +245,11 @@ class Trial:
         self._seen.clear()
 
     def _judged(self, lines: Sequence[str]) -> tuple[Shown, bool]:
-        """What lines show behind which there are none, and whether nothing ran out of time."""
-        before = self._timeouts()
+        """What lines show behind which there are none, and whether all rules had a say and their time."""
+        before = self._quarantine.unsure
         shown = self._shown(lines[0], lines, "\n".join(lines))
         assert shown is not None, "all of it was given"
-        return shown, before == self._timeouts()
+        return shown, before == self._quarantine.unsure
 
     def _shown(self, text: str, lines: Sequence[str], block: str | None) -> Shown | None:
         before = self._amid()
@@ -268,11 +270,6 @@ class Trial:
 
     def _amid(self) -> int:
         return sum(rules.amid for _, rules in self._known)
-
-    def _timeouts(self) -> int:
-        return self._trials.matcher.echo_timeouts.total() + sum(
-            rules.timeouts for _, rules in (*self._known, *self._shapes)
-        )
 
 
 def _sign(needs: Needs, text: str) -> list[str]:
@@ -322,10 +319,12 @@ def _unyielding(found: tuple[Found, ...]) -> tuple[Found, ...]:
 class _Rules:
     """Rules that look at equally many lines."""
 
-    def __init__(self, rules: Sequence[Rule], outranking: frozenset[str], source: SourceKind) -> None:
-        self.timeouts = 0
+    def __init__(
+        self, rules: Sequence[Rule], outranking: frozenset[str], source: SourceKind, quarantine: Quarantine
+    ) -> None:
         self.amid = 0  # what was found amid the kernel's own words
         self._source = source
+        self._quarantine = quarantine
         self._position = {rule: number for number, rule in enumerate(rules)}
         # Those that no rule yields to are left out where they would yield themselves, so they come last.
         self._last = frozenset(rule for rule in rules if rule.yields_to and rule.id not in outranking)
@@ -348,10 +347,9 @@ class _Rules:
         for rule in self._rules:
             if rule in self._last and rule.yields_to & there:
                 continue
-            outcome, _, one = search(rule, text, self._source, first, alone=alone)
+            outcome, _, one = search(rule, text, self._source, self._quarantine, first, alone=alone)
             if outcome == "behind":
                 return None
-            self.timeouts += outcome == "timeout"
             self.amid += outcome == "amid" and rule.lines == 1  # the other lines of a block are looked at by themselves
             if one is not None:
                 found.append(one)

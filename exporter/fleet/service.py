@@ -108,6 +108,9 @@ class FleetService:
             reasons.append("the web configuration in the file is not in force; the log tells why")
         return reasons
 
+    def impaired(self) -> list[str]:
+        return []
+
     def healthy(self) -> bool:
         return time.monotonic() - self._last_round < ROUND_SECONDS
 

@@ -40,10 +40,20 @@ POLICY = "default-src 'none'; style-src 'sha256-{}'; {}".format(
 )
 
 
-def landing_page(overview: Overview, not_ready: Sequence[str], telemetry_path: str) -> str:
+MAX_IMPAIRED = 20  # told on the landing page; /-/ready tells all
+
+
+def landing_page(
+    overview: Overview, not_ready: Sequence[str], telemetry_path: str, impaired: Sequence[str] = ()
+) -> str:
     """The page, as text that UTF-8 can hold."""
     reasons = "".join(f"<li>{shown(reason)}" for reason in not_ready)
     state = f"<p>Not ready:\n<ul>{reasons}</ul>" if reasons else "<p>Ready."
+    if impaired:
+        off = [shown(one) for one in impaired[:MAX_IMPAIRED]]
+        if more := len(impaired) - len(off):
+            off.append(f"and {more:,} more: see /-/ready")
+        state += f"\n<p>Temporarily off:\n<ul>{''.join(f'<li>{one}' for one in off)}</ul>"
     body = f"""<h1>gpufault on {shown(overview.node)}</h1>
 <p>Version {shown(overview.version)}.
 {state}

@@ -21,7 +21,7 @@ def router(view: WebView, telemetry_path: str) -> Router:
     """The node daemon's application. Raises InvalidInput for a path that cannot be meant."""
 
     async def landing(_: Request) -> Response:
-        return HTMLResponse(landing_page(view.overview(), view.not_ready(), telemetry_path))
+        return HTMLResponse(landing_page(view.overview(), view.not_ready(), telemetry_path, view.impaired()))
 
     return service_router(view, telemetry_path, [Route("/", landing), Route("/api/v1/node-check", node_check(view))])
 
@@ -45,8 +45,9 @@ def service_router(view: ServiceView, telemetry_path: str, pages: Sequence[Route
         return _text(["the main loop does not answer"], 503)
 
     async def ready(_: Request) -> Response:
-        reasons = view.not_ready()
-        return _text(reasons, 503) if reasons else PlainTextResponse("gpufault is ready.\n")
+        reasons, impaired = view.not_ready(), view.impaired()
+        # What a job's log is to blame for is said with 200: no job may have a node taken for one that is not monitored.
+        return _text([*reasons, *impaired], 503) if reasons else _text(["gpufault is ready.", *impaired], 200)
 
     def reload(request: Request) -> Response:  # not async: it waits, so starlette gives it a thread of its own
         if _asked_by_a_page(request):

@@ -78,6 +78,9 @@ class ServiceView(Protocol):
     def not_ready(self) -> list[str]:
         """Why the service is not doing all of its work yet, a sentence each; empty when it is."""
 
+    def impaired(self) -> list[str]:
+        """What a ready service leaves out at the moment, a sentence each."""
+
     def healthy(self) -> bool:
         """Whether the main loop is alive."""
 

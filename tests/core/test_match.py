@@ -7,8 +7,9 @@ import time
 import pytest
 
 from exporter.core.gates import Gate
-from exporter.core.match import MAX_CAPTURE, MAX_TIMEOUTS, Found, Matcher, facts_of, gpu_of
+from exporter.core.match import MAX_CAPTURE, Found, Matcher, facts_of, gpu_of
 from exporter.core.model import SourceKind
+from exporter.core.quarantine import MAX_TIMEOUTS
 from tests.helpers import catalogue_of
 
 
@@ -185,6 +186,8 @@ def test_a_pattern_that_runs_out_of_time_again_and_again_is_switched_off() -> No
     for _ in range(MAX_TIMEOUTS):
         assert outcomes(slow, "x" * 5000 + "z GPU fault")["slow_one"] == ("timeout", "")
     assert outcomes(slow, "xxy GPU fault") == {"slow_one": ("off", ""), "gpu_fault": ("matched", "GPU fault")}
+    slow.quarantine.begin("another log", "/another.log", 0.0)
+    assert outcomes(slow, "xxy GPU fault")["slow_one"] == ("matched", "(x+x+)+[yw] GPU fault")
 
 
 def test_an_excuse_that_runs_out_of_time_counts_against_its_rule() -> None:
@@ -207,11 +210,11 @@ signatures: [{id: gpu_fault, patterns: ['GPU fault']}]
 echoes: [{id: slow_one, patterns: ['(x+x+)+[yw]', '^quoted: ']}, {id: search, patterns: ['^grep: ']}]
 """)
     for _ in range(MAX_TIMEOUTS):
-        assert slow.echoes_off == frozenset()
+        assert slow.quarantine.off == frozenset()
         outcomes(slow, "GPU fault " + "x" * 5000)
-    assert (slow.echoes_off, slow.echo_timeouts) == ({"slow_one"}, {"slow_one": MAX_TIMEOUTS})
+    assert (slow.quarantine.off, slow.quarantine.timeouts) == ({"(x+x+)+[yw]"}, {"slow_one": MAX_TIMEOUTS})
     outcomes(slow, "GPU fault " + "x" * 5000)
-    assert slow.echo_timeouts == {"slow_one": MAX_TIMEOUTS}, "it is not tried any more"
+    assert slow.quarantine.timeouts == {"slow_one": MAX_TIMEOUTS}, "it is not tried any more"
     assert outcomes(slow, "quoted: GPU fault") == {"gpu_fault": ("echo", "slow_one")}
     assert outcomes(slow, "grep: GPU fault") == {"gpu_fault": ("echo", "search")}
 

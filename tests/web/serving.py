@@ -28,6 +28,7 @@ class Node:
     metrics: MetricsSnapshot = SNAPSHOT
     alive: bool = True
     reasons: list[str] = field(default_factory=list)
+    off: list[str] = field(default_factory=list)
     on_reload: Callable[[], list[str]] = list
     sources: tuple[SourceState, ...] = ()
     incidents: tuple[RecentIncident, ...] = ()
@@ -38,6 +39,9 @@ class Node:
 
     def not_ready(self) -> list[str]:
         return self.reasons
+
+    def impaired(self) -> list[str]:
+        return self.off
 
     def healthy(self) -> bool:
         return self.alive

@@ -75,6 +75,17 @@ def test_healthy_while_the_main_loop_lives(server: RunningServer, node: Node) ->
     assert ask(server, "/-/healthy").status == 503
 
 
+def test_what_a_job_is_to_blame_for_is_told_and_the_node_stays_ready(server: RunningServer, node: Node) -> None:
+    node.off = [f"slow takes too long on /<{number}>.log" for number in range(30)]
+    answer, page = ask(server, "/-/ready"), ask(server, "/").text
+    assert answer.status == 200
+    assert answer.text.splitlines() == ["gpufault is ready.", *node.off]
+    assert "<li>slow takes too long on /&lt;0&gt;.log" in page
+    assert "and 10 more: see /-/ready" in page
+    node.reasons = ["source files: gone"]
+    assert ask(server, "/-/ready").status == 503
+
+
 def test_ready_or_one_reason_a_line(server: RunningServer, node: Node) -> None:
     assert ask(server, "/-/ready").status == 200
     node.reasons = ["kernel: /dev/kmsg: permission denied; add CAP_SYSLOG", "files: first scan is under way"]

@@ -1,0 +1,105 @@
+"""Quarantine: which rules are not tried on which logs for a while, since they ran out of time there.
+
+A rule that is slow on the texts of one log stays in force for all others: whoever writes a log can stop a rule only for
+his own. Knows no patterns and reads no clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+MAX_TIMEOUTS = 3  # of a rule on a log: with four tries each, a bad one costs 0.6 s of a block's time at most
+SECONDS = 600.0  # then it is tried again: a slow pattern takes a thousandth of the time at most
+MAX_LOGS = 1024  # that a rule has run out of time on; the one that was read longest ago is forgotten
+
+_NONE: frozenset[str] = frozenset()
+
+
+class Quarantined(NamedTuple):
+    """A rule that is not tried on a log until a time."""
+
+    id: str
+    path: str
+    until: float
+
+    def __str__(self) -> str:
+        until = datetime.fromtimestamp(self.until, UTC)
+        return f"{self.id} takes too long on {self.path}: not searched for in this log until {until:%H:%M:%S}Z"
+
+
+class _Entry(NamedTuple):
+    id: str
+    timeouts: int
+    until: float
+
+
+class Quarantine:
+    """The rules and logs in question. Lines are read for one log at a time: `begin` says for which.
+
+    A key stands for what is tried: the id of a rule, or one pattern of an echo.
+    """
+
+    def __init__(self) -> None:
+        self.timeouts: Counter[str] = Counter()  # by id
+        self.unsure = 0  # verdicts that a timeout or a quarantine has a part in: none of them is to be remembered
+        self.off = _NONE  # keys that are not to be tried on the log that is read
+        self._log = self._path = ""
+        self._now = 0.0
+        self._logs: dict[str, tuple[str, dict[str, _Entry]]] = {}  # by log: its path, and its entries by key
+        self._begun: list[Quarantined] = []
+
+    def begin(self, log: str, path: str, now: float) -> None:
+        """The lines that come next are those of a log."""
+        self._log, self._path, self._now = log, path, now
+        if log not in self._logs:
+            self.off = _NONE
+            return
+        _, entries = self._logs.pop(log)
+        entries = {key: entry for key, entry in entries.items() if _holds(entry, now)}
+        if entries:
+            self._logs[log] = path, entries
+        self.off = frozenset(key for key, entry in entries.items() if entry.timeouts >= MAX_TIMEOUTS)
+
+    def is_off(self, key: str) -> bool:
+        """Whether something is not to be tried; to ask says that it would have been."""
+        if key not in self.off:
+            return False
+        self.unsure += 1
+        return True
+
+    def ran_out(self, key: str, id: str) -> None:  # noqa: A002 (the field's word)
+        """A search ran out of time in the log that is read."""
+        self.timeouts[id] += 1
+        self.unsure += 1
+        path, entries = self._logs.setdefault(self._log, (self._path, {}))
+        before = entries[key].timeouts if key in entries else 0
+        entry = entries[key] = _Entry(id, before + 1, self._now + SECONDS)
+        if entry.timeouts == MAX_TIMEOUTS:
+            self.off |= {key}
+            self._begun.append(Quarantined(id, path, entry.until))
+        if len(self._logs) > MAX_LOGS:
+            del self._logs[next(iter(self._logs))]
+
+    def begun(self) -> tuple[Quarantined, ...]:
+        """What was quarantined since this was last asked."""
+        begun, self._begun = tuple(self._begun), []
+        return begun
+
+    def at(self, now: float) -> tuple[Quarantined, ...]:
+        """What is quarantined."""
+        return tuple(
+            Quarantined(entry.id, path, entry.until)
+            for path, entries in self._logs.values()
+            for entry in entries.values()
+            if entry.timeouts >= MAX_TIMEOUTS and _holds(entry, now)
+        )
+
+    def forget(self, log: str) -> None:
+        """A log is gone."""
+        self._logs.pop(log, None)
+
+
+def _holds(entry: _Entry, now: float) -> bool:
+    return entry.until - SECONDS <= now < entry.until  # a clock that was set back holds nothing back for longer
