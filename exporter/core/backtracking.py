@@ -17,7 +17,8 @@ from exporter.core.patterns import REPEATS, inside, parse, sre
 
 MANY = 8  # a repeat counts as a loop above this, and as so many copies below: 2^8 ways are soon tried
 MAX_POSITIONS = 256  # of a loop that is looked at; the largest of the built-in packs has a quarter of that
-_CHARACTERS = [*map(chr, range(128)), "é"]  # a letter stands for all that is not ASCII
+CHARACTERS = (*map(chr, range(128)), *"é“\u2003٣")  # a letter, a sign, a space and a digit for all beyond ASCII
+_BEYOND = frozenset(CHARACTERS[128:])
 _CATEGORIES = {
     sre.CATEGORY_DIGIT: r"\d", sre.CATEGORY_SPACE: r"\s", sre.CATEGORY_WORD: r"\w",
     sre.CATEGORY_NOT_DIGIT: r"\D", sre.CATEGORY_NOT_SPACE: r"\S", sre.CATEGORY_NOT_WORD: r"\W",
@@ -30,7 +31,7 @@ def ambiguous_loop(pattern: str) -> str | None:
     """A text that some loop of a pattern can read in two ways: "aa" for `(?:a+)+`. None if no loop can."""
     parsed = parse(pattern)
     for body, flags in _loops(list(parsed), parsed.state.flags):
-        loop = _Loop()
+        loop = Loop()
         whole = loop.sequence(body, flags)
         loop.join(whole.last, whole.first)
         if len(loop.classes) <= MAX_POSITIONS and (text := loop.read_in_two_ways()):
@@ -45,10 +46,10 @@ def _loops(nodes: Sequence[Any], flags: int) -> Iterator[tuple[Any, int]]:
             yield list(arg[2]), flags
         elif op is not sre.ATOMIC_GROUP:
             for sequence in inside(op, arg):
-                yield from _loops(list(sequence), _flags_within(op, arg, flags))
+                yield from _loops(list(sequence), flags_within(op, arg, flags))
 
 
-def _flags_within(op: Any, arg: Any, flags: int) -> int:
+def flags_within(op: Any, arg: Any, flags: int) -> int:
     return (flags | arg[1]) & ~arg[2] if op is sre.SUBPATTERN else flags
 
 
@@ -64,7 +65,7 @@ class _Part:
         return _Part(self.first, self.last, empty=True)
 
 
-class _Loop:
+class Loop:
     """The positions of a loop's body (Glushkov's automaton): what each reads, and which may follow it, each as often as
     there are ways to come there.
     """
@@ -88,24 +89,24 @@ class _Loop:
         queue: list[tuple[int, int, str]] = []
         seen: set[tuple[int, int]] = set()
         for position, following in enumerate(self.follow):
-            start = _sample(self.classes[position])
+            start = sample(self.classes[position])
             for index, a in enumerate(following):
                 for b in following[index + 1 :]:
                     if common := self.classes[a] & self.classes[b]:
                         if a == b:
-                            return start + _sample(common)
+                            return start + sample(common)
                         if (a, b) not in seen:
                             seen.add((a, b))
-                            queue.append((a, b, start + _sample(common)))
+                            queue.append((a, b, start + sample(common)))
         for a, b, text in queue:
             for c in self.follow[a]:
                 for d in self.follow[b]:
                     if common := self.classes[c] & self.classes[d]:
                         if c == d:
-                            return text + _sample(common)
+                            return text + sample(common)
                         if (c, d) not in seen:
                             seen.add((c, d))
-                            queue.append((c, d, text + _sample(common)))
+                            queue.append((c, d, text + sample(common)))
         return None
 
     def _then(self, left: _Part, right: _Part) -> _Part:
@@ -121,7 +122,7 @@ class _Loop:
             return self._repeated(arg, flags, atomic=atomic or op is sre.POSSESSIVE_REPEAT)
         if op in (sre.SUBPATTERN, sre.ATOMIC_GROUP):
             (body,) = inside(op, arg)
-            return self.sequence(list(body), _flags_within(op, arg, flags), atomic=atomic or op is sre.ATOMIC_GROUP)
+            return self.sequence(list(body), flags_within(op, arg, flags), atomic=atomic or op is sre.ATOMIC_GROUP)
         if op in (sre.BRANCH, sre.GROUPREF_EXISTS):
             parts = [self.sequence(list(branch), flags, atomic=atomic) for branch in inside(op, arg)]
             first = tuple(position for part in parts for position in part.first)
@@ -162,29 +163,39 @@ def _characters(op: Any, arg: Any, flags: int) -> Class:
         members = frozenset[str]().union(
             *(characters(kind, what, flags) for kind, what in arg if kind is not sre.NEGATE)
         )
-        return frozenset(_CHARACTERS) - members if negated else members
+        return frozenset(CHARACTERS) - members | _other_than(arg) if negated else members
     if op is sre.NOT_LITERAL:
-        return frozenset(_CHARACTERS) - characters(sre.LITERAL, arg, flags)
+        return frozenset(CHARACTERS) - characters(sre.LITERAL, arg, flags) | _BEYOND
     if op is sre.CATEGORY:
         return _of_category(arg)
     if op is sre.LITERAL:
-        return _either_case(frozenset([chr(arg) if arg < 128 else "é"]), flags)
+        return _either_case(frozenset([chr(arg)]) if arg < 128 else _BEYOND, flags)
     if op is sre.RANGE:
         low, high = arg
-        return _either_case(frozenset(c for c in _CHARACTERS if low <= ord(c) <= high), flags)
+        beyond = _BEYOND if high > 127 else frozenset[str]()
+        return _either_case(frozenset(c for c in CHARACTERS if low <= ord(c) <= high) | beyond, flags)
     newline = frozenset() if flags & re.DOTALL else frozenset("\n")
-    return frozenset(_CHARACTERS) - newline  # any character, or what a group has read before
+    return frozenset(CHARACTERS) - newline  # any character, or what a group has read before
+
+
+def _other_than(members: Any) -> Class:
+    """What a negated class reads beyond ASCII: all but its categories, for it names single characters of many."""
+    excluded = frozenset[str]().union(*(_of_category(what) for kind, what in members if kind is sre.CATEGORY))
+    return _BEYOND - excluded
 
 
 @lru_cache
 def _of_category(category: Any) -> Class:
-    return frozenset(c for c in _CHARACTERS if re.match(_CATEGORIES[category], c))
+    return frozenset(c for c in CHARACTERS if re.match(_CATEGORIES[category], c))
 
 
 def _either_case(characters: Class, flags: int) -> Class:
-    return characters | {c.swapcase() for c in characters if c.isascii()} if flags & re.IGNORECASE else characters
+    if not flags & re.IGNORECASE:
+        return characters
+    equals = _BEYOND if characters & frozenset("KSks") else frozenset[str]()  # the Kelvin sign is a k, the long s an s
+    return characters | {c.swapcase() for c in characters if c.isascii()} | equals
 
 
-def _sample(characters: Class) -> str:
+def sample(characters: Class) -> str:
     """One of some characters, the one that reads best."""
     return min(characters, key=lambda c: (not c.islower(), not c.isalnum(), not c.isprintable(), c), default="")

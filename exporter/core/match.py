@@ -20,8 +20,12 @@ from exporter.core.gates import Gate
 from exporter.core.knowledge import LogFact, Patterned, Signature
 from exporter.core.model import SourceKind
 from exporter.core.quarantine import Quarantine
+from exporter.core.steps import Size
 
-MAX_TEXT = 16384  # characters of a line that a regex sees; longer lines are seen around their gate
+MAX_TEXT = (
+    2048  # characters of a line that a regex sees, five times the longest example; longer lines are seen around a gate
+)
+MAX_BEHIND = 512  # of each line behind it; of the examples, none is longer than 389
 MAX_CAPTURE = 512  # characters of a capture: an API call with its arguments fits, a tensor dump does not
 
 Kind = Literal["signature", "fact", "shape"]
@@ -140,6 +144,11 @@ class Matcher:
             except TimeoutError:
                 self.quarantine.ran_out(expression.pattern, name)
         return ""
+
+
+def longest_text(lines: int) -> Size:
+    """The texts that a rule of so many lines is searched for in."""
+    return Size(MAX_TEXT + (lines - 1) * (MAX_BEHIND + 1), MAX_TEXT)
 
 
 def slots(template: str) -> set[str]:

@@ -20,7 +20,7 @@ from exporter.core.folding import Folding, Ways
 from exporter.core.gates import Gate
 from exporter.core.lines import Candidate, candidates, following, newlines, pieces
 from exporter.core.logstate import LogState, OpenLine, dump_log_state, load_log_state
-from exporter.core.match import MAX_TEXT, Found, Matcher, facts_of, gpu_of
+from exporter.core.match import MAX_BEHIND, MAX_TEXT, Found, Matcher, facts_of, gpu_of
 from exporter.core.model import Chunk, LogContext, LogFormat, Mark, Match, Record, SourceKind
 from exporter.core.prefixes import Clock
 from exporter.core.quarantine import Quarantined
@@ -29,6 +29,7 @@ from exporter.core.trial import Trial, Trials
 
 MAX_FACTS = 128  # facts kept a log: three times what the chattiest (collect_env and a Slurm prolog together) tells
 MAX_FACT_CHARS = 256
+MAX_MARK_CHARS = 1024
 MAX_MARKS = 32  # context signatures are fewer
 MAX_JOINED = 1 << 20  # bytes of a line that a carrier split up
 MAX_BETWEEN = 16  # lines of the other stream between two parts of one write; behind more, it is an unfinished line
@@ -246,7 +247,7 @@ class _Work:
         if may_wait and not complete:
             raise _LinesToCome
         records = [self._record(start, stop) for start, stop in ranges]
-        return [record.text if self._is_trusted(record) else "" for record in records]
+        return [record.text[:MAX_BEHIND] if self._is_trusted(record) else "" for record in records]
 
     def _record(self, start: int, stop: int) -> Record:
         raw = self.chunk.data[start : min(stop, start + MAX_TEXT)]
@@ -267,12 +268,13 @@ class _Work:
         if not self._is_trusted(record):
             self._count(offset, _ECHO, once=once)
             trial = self.pipeline.trials.under(gates, self.chunk.source, trusted=False)
-        shown = trial.shown(record.text, behind)
+        text = record.text[:MAX_TEXT]  # a byte that is no UTF-8 is four characters
+        shown = trial.shown(text, behind)
         if shown.echo:
             self._count(offset, _ECHO, once=once)
         if shown.unknown_crash:
             self._count(offset, _UNMATCHED, once=once)
-        text = shown.block or record.text
+        text = shown.block or text
         for one in shown.found:
             if one.rule.kind == "fact":
                 self._learn(one, text)
@@ -295,7 +297,7 @@ class _Work:
         line, captures = self._line_at(candidate.start), found.captures(text)
         marks = self.context.marks
         if is_context and (signature in marks or len(marks) < MAX_MARKS):
-            mark = Mark(path=chunk.path, line=line, text=record.text[: MAX_TEXT // 16], captures=captures)
+            mark = Mark(path=chunk.path, line=line, text=record.text[:MAX_MARK_CHARS], captures=captures)
             self.context = replace(self.context, marks={**marks, signature: mark})
         match = Match(
             signature=signature,
@@ -310,7 +312,7 @@ class _Work:
             written_at=chunk.written_at,
             boot_seconds=record.mono if chunk.source == "kernel" else None,
             seq=record.seq,
-            text=record.text[: MAX_TEXT // 8],
+            text=record.text[:MAX_TEXT],
             captures=captures,
             gpu=told_apart or gpu_of(found, text, record.device),
             rank=rank,
