@@ -12,10 +12,14 @@ import regex
 from exporter.core.backtracking import ambiguous_loop
 from exporter.core.catalogue import Catalogue, Loaded, PackFile
 from exporter.core.facts import process
+from exporter.core.gates import needs
 from exporter.core.knowledge import FLAGS, LogFact, Patterned, leaves
-from exporter.core.match import slots
+from exporter.core.match import longest_text, slots
+from exporter.core.patterns import OF_REGEX_ALONE
+from exporter.core.plain_search import MOST_STEPS, Backtracker, TooManySteps
 from exporter.core.problems import Loc, Problem
 from exporter.core.promises import broken_promises
+from exporter.core.steps import cost, with_needs
 
 
 def errors(loaded: Loaded) -> list[Problem]:
@@ -35,6 +39,8 @@ def warnings(loaded: Loaded, told: Iterable[str]) -> list[Problem]:
     for file in files:
         for kind in (_unproven(file), _exponential(file), _unknown_facts(file, facts)):
             found += kind
+    for file in loaded.own:  # the built-in ones are held to it by a test, with more texts
+        found += _slow(file)
     return sorted(found, key=lambda problem: (problem.file, problem.line, problem.col))
 
 
@@ -55,6 +61,37 @@ def _exponential(file: PackFile) -> Iterator[Problem]:
                 "with different characters, or write the inner loop as *+ or ++"
             )
             yield file.document.problem(loc, what)
+
+
+def _slow(file: PackFile) -> Iterator[Problem]:
+    """Patterns that take many steps on a text that repeats what their loops can read."""
+    for loc, item in file.items():
+        if not isinstance(item, Patterned):
+            continue
+        for key in ("patterns", "unless"):
+            for number, pattern in enumerate(getattr(item, key)):
+                if shown := _slow_on(pattern, item.lines):
+                    what = (
+                        f"takes over {MOST_STEPS:,} steps on a text that repeats {shown}; bound the loops, as in .{{0,100}}, "
+                        "or let them exclude what stands before them; where it runs out of time, the log is not searched for it"
+                    )
+                    yield file.document.problem((*loc, key, number), what)
+
+
+def _slow_on(pattern: str, lines: int) -> str:
+    """What a text repeats that a pattern is slow on; "" if none was found. Exponential loops have a warning of their own."""
+    if OF_REGEX_ALONE.search(pattern) or ambiguous_loop(pattern):
+        return ""
+    known = needs(pattern)
+    size = longest_text(1 if known.one_line else lines)
+    dearest = cost(pattern, size)
+    try:
+        Backtracker(pattern).search(with_needs(dearest.text(size.text), known, size.text), MOST_STEPS)
+    except TooManySteps:
+        return ", then ".join(map(repr, dearest.repeated))
+    except NotImplementedError:  # a condition on a group
+        return ""
+    return ""
 
 
 def _patterns(file: PackFile) -> Iterator[tuple[Loc, str]]:

@@ -203,6 +203,13 @@ def test_a_loop_that_takes_exponential_time_is_a_warning_wherever_a_pattern_may_
     assert "a loop reads '00' in two ways" in told_warnings(text)[0]
 
 
+def test_a_pattern_that_takes_many_steps_is_a_warning_with_what_shows_it() -> None:
+    slow = OWN.replace("own fault ", "own fault .*a.*b.*", 1)
+    assert slow != OWN
+    (told,) = [one for one in told_warnings(slow) if "steps" in one]
+    assert "takes over 1,000,000 steps on a text that repeats 'own fault ', then 'a', then 'b'; bound the loops" in told
+
+
 def test_both_engines_are_asked_and_named() -> None:
     packs = loaded(OWN.replace("own fault 7", "own fault"))
     (broken,) = broken_promises(packs.own, packs.catalogue)
