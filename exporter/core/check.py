@@ -86,7 +86,7 @@ def _slow_on(pattern: str, lines: int) -> str:
     size = longest_text(1 if known.one_line else lines)
     dearest = cost(pattern, size)
     try:
-        Backtracker(pattern).search(with_needs(dearest.text(size.text), known, size.text), MOST_STEPS)
+        Backtracker(pattern).find(with_needs(dearest.text(size.text), known, size.text), MOST_STEPS)
     except TooManySteps:
         return ", then ".join(map(repr, dearest.repeated))
     except NotImplementedError:  # a condition on a group

@@ -40,7 +40,7 @@ class Backtracker:
         self._compile(self._program, list(parsed), parsed.state.flags | re.MULTILINE)
         self._program.append(("end",))
 
-    def search(self, text: str, most: int) -> tuple[tuple[int, int] | None, int]:
+    def find(self, text: str, most: int) -> tuple[tuple[int, int] | None, int]:
         """Where the pattern is first found, and how many steps that took. Raises TooManySteps."""
         self._text, self._steps, self._most = text, 0, most
         self._at = {
