@@ -117,10 +117,10 @@ class GpuProcesses:
         processes = [p for p in self._known.values() if p.job == job and (uid is None or p.uid in (None, uid))]
         return parse.told_together(p.facts for p in processes)
 
-    def job_of(self, match: Match) -> str | None:
-        """The job of the process that a kernel line names, by its control group."""
+    def job_of(self, match: Match) -> tuple[str | None, int | None]:
+        """The job of the process that a kernel line names, by its control group, and its user."""
         process = self._named(match)
-        return process.job if process else None
+        return (process.job, process.uid) if process else (None, None)
 
     def _named(self, match: Match) -> GpuProcess | None:
         pid = match.captures.get("pid", "")

@@ -17,7 +17,7 @@ from exporter.core.catalogue import Catalogue
 from exporter.core.expression import search_in_time
 from exporter.core.incidents import device_of
 from exporter.core.knowledge import FLAGS, Condition, RootCause
-from exporter.core.model import Incident, Mark, Match, Truth
+from exporter.core.model import JOBS_ON_SM, Incident, Mark, Match, Truth
 from exporter.core.versions import VersionRange
 
 _STRENGTHS = "ABCDE"
@@ -123,7 +123,7 @@ def _known_facts(own: Sequence[Incident], node_facts: Mapping[str, str]) -> dict
     facts.update({name: Known(value, "log") for name, value in log.items()})
     for name, value in process.items():
         if not name.startswith("env.") and not log.get(name, "").startswith(f"{value}."):
-            facts[name] = Known(value, "process")
+            facts[name] = Known(value, "kernel" if name == JOBS_ON_SM else "process")
     return facts
 
 

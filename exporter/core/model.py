@@ -30,6 +30,7 @@ OPERATOR_ACTIONS: frozenset[Action] = frozenset({"run_diagnostics", "reset_gpu",
 KEPT_MATCHES = 10  # of an incident, the earliest; an amdgpu page-fault block has 11 lines, its first ten tell all
 UNKNOWN = "unknown"
 PEER_FAILURE = "peer_failure"
+JOBS_ON_SM = "xid_13_jobs_on_sm"  # the one fact beside a match that was counted from kernel lines: see `repeats`
 
 
 class Truth(StrEnum):

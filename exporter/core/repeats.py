@@ -12,17 +12,19 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from exporter.core.model import Match
+from exporter.core.model import JOBS_ON_SM, Match
 
 SIGNATURE = "nv_xid_13_graphics_exception"
-FACT = "xid_13_jobs_on_sm"
 JOBS = 3  # two can be one user who tries again
+USERS = 2  # where they are known: a user can make a program fail on one SM, as often as they like
 SECONDS = 7 * 86400.0
 MAX_JOBS = 32  # remembered of a GPU, the latest
 MAX_GPUS = 64
 _PLACE = re.compile(r"\bon \(GPC (\d{1,3}), TPC (\d{1,3}), SM (\d{1,3})\)")
 _SEVERAL = ""  # the place of a job that failed on more than one SM
 
+_OF_USER = " of uid "
+JobOf = Callable[[Match], tuple[str | None, int | None]]  # the job and the user of the process that a line names
 Jobs = dict[str, tuple[float, str]]  # by job, when it failed last, and on which SM
 
 
@@ -38,16 +40,17 @@ class Repeats:
             except (ValueError, TypeError, AttributeError):  # another version wrote it
                 self._changed.add(gpu)
 
-    def attached(self, matches: Sequence[Match], job_of: Callable[[Match], str | None]) -> list[Match]:
+    def attached(self, matches: Sequence[Match], job_of: JobOf) -> list[Match]:
         """The matches, those of an SM that failed in several jobs with their number as a fact."""
         places = {index: found for index, match in enumerate(matches) if (found := _place(match, job_of))}
         for index, (gpu, place, job) in places.items():
             self._note(gpu, place, job, matches[index].read_at)
         out = list(matches)
         for index, (gpu, place, _) in places.items():
-            failed = sum(place == other for _, other in self._gpus.get(gpu, {}).values())
-            if failed >= JOBS:
-                out[index] = replace(out[index], process={**out[index].process, FACT: str(failed)})
+            failed = [job for job, (_, other) in self._gpus.get(gpu, {}).items() if place == other]
+            users = {job.rpartition(_OF_USER)[2] for job in failed}  # without a user, each job stands for one
+            if len(failed) >= JOBS and len(users) >= USERS:
+                out[index] = replace(out[index], process={**out[index].process, JOBS_ON_SM: str(len(failed))})
         return out
 
     def _note(self, gpu: str, place: str, job: str, now: float) -> None:
@@ -69,10 +72,12 @@ class Repeats:
         self._changed.clear()
 
 
-def _place(match: Match, job_of: Callable[[Match], str | None]) -> tuple[str, str, str] | None:
+def _place(match: Match, job_of: JobOf) -> tuple[str, str, str] | None:
     """The GPU, the SM and the job of an Xid 13 that names all three. Without a job's name a process stands for it."""
     if match.signature != SIGNATURE or match.source != "kernel" or not match.gpu:
         return None
     found, pid = _PLACE.search(match.captures.get("message", "")), match.captures.get("pid")
-    job = job_of(match) or (pid and f"pid {pid} of boot {match.origin}")
+    name, uid = job_of(match)
+    job = name or (pid and f"pid {pid} of boot {match.origin}")
+    job = f"{job}{_OF_USER}{uid}" if job and uid is not None else job
     return (match.gpu, " ".join(found.groups()), job) if found and job else None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from exporter.core.model import Match
-from exporter.core.repeats import FACT, JOBS, MAX_GPUS, MAX_JOBS, SECONDS, SIGNATURE, Repeats
+from exporter.core.model import JOBS_ON_SM, Match
+from exporter.core.repeats import JOBS, MAX_GPUS, MAX_JOBS, SECONDS, SIGNATURE, Repeats
 from tests.helpers import NOW, match
 
 SM, OTHER_SM = "GPC 2, TPC 3, SM 1", "GPC 2, TPC 3, SM 0"
@@ -19,9 +19,11 @@ def xid_13(pid: int | None, at: float = 0.0, *, sm: str = SM, gpu: str = GPU, **
     return match(SIGNATURE, at, job=None, **{**rest, **what})
 
 
-def told(repeats: Repeats, matches: Iterable[Match], job: str | None = None) -> list[str | None]:
+def told(
+    repeats: Repeats, matches: Iterable[Match], job: str | None = None, uid: int | None = None
+) -> list[str | None]:
     """The fact that each match gets, read one by one."""
-    return [repeats.attached([m], lambda _: job)[0].process.get(FACT) for m in matches]
+    return [repeats.attached([m], lambda _: (job, uid))[0].process.get(JOBS_ON_SM) for m in matches]
 
 
 def test_the_third_job_on_one_sm_makes_it_suspect() -> None:
@@ -34,6 +36,12 @@ def test_a_flood_of_one_process_or_of_one_job_never_does() -> None:
     assert set(told(Repeats({}), [xid_13(n, n) for n in range(50)], job="slurm 4242")) == {None}
 
 
+def test_jobs_of_one_user_never_do_and_those_of_two_users_do() -> None:
+    repeats = Repeats({})
+    assert set(told(repeats, [xid_13(n, n) for n in range(20)], uid=1001)) == {None}
+    assert told(repeats, [xid_13(99, 99)], uid=1002) == ["21"]
+
+
 def test_jobs_on_different_sms_or_gpus_are_the_programs_own() -> None:
     repeats = Repeats({})
     elsewhere = [xid_13(1), xid_13(2, sm=OTHER_SM), xid_13(3, gpu=OTHER_GPU), xid_13(4, sm="GPC 0, TPC 0, SM 0")]
@@ -43,7 +51,7 @@ def test_jobs_on_different_sms_or_gpus_are_the_programs_own() -> None:
 def test_a_job_that_fails_on_several_sms_does_not_count() -> None:
     repeats = Repeats({})
     lines = [xid_13(pid, pid, sm=sm) for pid in (1, 2, 3) for sm in (OTHER_SM, SM)]
-    assert {m.process.get(FACT) for m in repeats.attached(lines, lambda _: None)} == {None}
+    assert {m.process.get(JOBS_ON_SM) for m in repeats.attached(lines, lambda _: (None, None))} == {None}
     assert told(repeats, [xid_13(9, 9)]) == [None]
 
 
