@@ -16,10 +16,11 @@ X86_64, I386, AARCH64, ARM, OTHER = 0xC000003E, 0x40000003, 0xC00000B7, 0x400000
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="opening a file by its handle takes CAP_DAC_READ_SEARCH")
 DENIED_FIRST = """
 import sys
+sys.path.append(sys.argv[3])
 from exporter import seccomp
 from tests.handles import read
 seccomp.deny_open_by_handle()
-print(read(*sys.argv[1:]))
+print(read(*sys.argv[1:3]))
 print(open(sys.argv[2] + "/secret").read())
 """
 
@@ -68,10 +69,10 @@ def test_a_process_can_open_a_file_by_its_handle_until_the_filter_is_set(capabil
     (tmp_path / "secret").write_text("secret")
     handle = handle_of(tmp_path / "secret")
     assert read(handle, str(tmp_path)) == "secret"
-    command = [sys.executable, "-c", DENIED_FIRST, handle, str(tmp_path)]
+    command = [sys.executable, "-c", DENIED_FIRST, handle, str(tmp_path), str(Path(__file__).parents[1])]
     if capabilities != "all":
         command = ["setpriv", f"--bounding-set={capabilities}", *command]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("EPERM\nsecret\n", "")
 
 

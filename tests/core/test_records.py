@@ -79,6 +79,7 @@ def test_an_incident_has_every_field_of_the_contract() -> None:
         ],
         "remediation": "Mount it.",
         "references": ["ref"],
+        "same_time": [],
         "excerpt": ["fault of /home/[user]", "more"],
     }
 

@@ -740,7 +740,7 @@ def test_rewritten_to_the_same_size_and_all_times(tmp_path: Path, monkeypatch: p
 
     def see_in_whole_parts(log: Log, status: os.stat_result, now: float) -> None:
         times = {name: getattr(status, name) // parts * parts for name in ("st_mtime_ns", "st_ctime_ns")}
-        see(log, cast("os.stat_result", SimpleNamespace(st_size=status.st_size, st_nlink=1, **times)), now)
+        see(log, cast("os.stat_result", SimpleNamespace(st_size=status.st_size, st_nlink=1, st_uid=0, **times)), now)
 
     monkeypatch.setattr(Log, "see", see_in_whole_parts)
     log = tmp_path / "job.log"
