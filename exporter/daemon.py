@@ -276,6 +276,7 @@ class Daemon:
             utc_offset=time.localtime().tm_gmtoff,
             line_bytes=config.limits.line_bytes,
             window=config.incidents.window,
+            clock=time.monotonic,
         )
         self.pipeline.restore(spaces.get("logs", {}))
         incidents = config.incidents
@@ -301,8 +302,6 @@ class Daemon:
         """Every pair that can occur on this node, so that `increase()` sees a first crash."""
         kinds: set[SourceKind] = {"kernel" if item.kind == "kmsg" else "job" for item in self.config.sources}
         self.ledger.start_at_zero(possible(self.catalogue, kinds, self.facts.vendors))
-
-    # -- small steps
 
     def _failed(self, source: Source, error: Exception) -> None:
         self._outcome.source_errors[source.name] = self._outcome.source_errors.get(source.name, 0) + 1

@@ -28,10 +28,12 @@ class _Run:
 class Flood:
     """The runs of one chunk, whose whole matches are appended to `matches`.
 
-    `window` is the silence that ends an episode in seconds; None leaves every match whole.
+    `window` is the silence that ends an episode in seconds; None leaves every match whole. So do the signatures in `whole`,
+    of which one line may be graver than another.
     """
 
-    def __init__(self, matches: list[Match], window: float | None) -> None:
+    def __init__(self, matches: list[Match], window: float | None, whole: frozenset[str] = frozenset()) -> None:
+        self._whole = whole
         self._matches = matches
         self._window = -1.0 if window is None else window
         self._runs: dict[tuple[str, str | None], _Run] = {}
@@ -43,6 +45,7 @@ class Flood:
             run = self._runs.get((signature, gpu))
             if (
                 run is None
+                or signature in self._whole
                 or self._window < 0
                 or len(run.earliest) < KEPT_MATCHES
                 or not run.earliest[-1] <= time <= run.last + self._window

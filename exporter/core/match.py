@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -25,6 +25,7 @@ from exporter.core.steps import Size
 MAX_TEXT = (
     2048  # characters of a line that a regex sees, five times the longest example; longer lines are seen around a gate
 )
+LONG_TEXT = 256  # characters: no built-in pattern takes over a tenth of a millisecond on less, so less is not timed
 MAX_BEHIND = 512  # of each line behind it; of the examples, none is longer than 389
 MAX_CAPTURE = 512  # characters of a capture: an API call with its arguments fits, a tensor dump does not
 
@@ -38,6 +39,13 @@ LEAD = re.compile(
     r"(?x)[^\w\n]{0,16}"  # `---[ `, or what a serial line made of bytes
     r"(?:Kernel\ panic\ -\ not\ syncing:\ | [\w.-]+\ (?:[\w.-]+\ (?=[\w.-]+:))?)?"
     r"(?:[\w.()-]+:\ ? | (?:\{\d+\})?\[[^]]{1,64}\]{1,2}:?\ | \*ERROR\*\ )*"
+)
+
+# A record that begins with the name of a process, which its user chose: up to 15 characters of anything (`TASK_COMM_LEN`).
+# Such a record speaks of that process and of nothing else: arch/x86/kernel/traps.c, mm/page_alloc.c, kernel/signal.c.
+PROCESS = re.compile(
+    r"(?s)(?:traps: )?(?P<comm>.{1,15}?)"
+    r"(?:\[\d{1,10}\]:? |/\d{1,10}: | \(\d{1,10}\): |: page allocation failure| invoked oom-killer)"
 )
 
 
@@ -94,7 +102,7 @@ class Rule:
 class Matcher:
     """All rules of a catalogue, and the gates under which each is to be tried."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    def __init__(self, catalogue: Catalogue, clock: Callable[[], float] = lambda: 0.0) -> None:
         self.rules: tuple[Rule, ...] = (
             *(_rule(s, "signature", catalogue) for s in catalogue.signatures.values()),
             *(_rule(f, "fact", catalogue) for f in catalogue.log_facts),
@@ -104,7 +112,7 @@ class Matcher:
             (echo.id, expression) for echo in catalogue.echoes for expression in catalogue.expressions(echo.patterns)
         )
         self.echo_expressions = [expression for _, expression in self._echoes]
-        self.quarantine = Quarantine()
+        self.quarantine = Quarantine(clock)
         under: dict[SourceKind, defaultdict[Gate, list[Rule]]] = {"job": defaultdict(list), "kernel": defaultdict(list)}
         for rule in self.rules:
             for gate in {gate for one in rule.patterns for gate in catalogue.gates[one.pattern]}:
@@ -138,11 +146,15 @@ class Matcher:
         for name, expression in self._echoes:
             if self.quarantine.off and self.quarantine.is_off(expression.pattern):
                 continue
+            started = self.quarantine.clock() if len(text) >= LONG_TEXT else 0.0
             try:
                 if expression.find(text):
                     return name
             except TimeoutError:
                 self.quarantine.ran_out(expression.pattern, name)
+            finally:
+                if started:
+                    self.quarantine.took(expression.pattern, name, self.quarantine.clock() - started)
         return ""
 
 
@@ -202,6 +214,18 @@ def search(
     """
     if quarantine.off and quarantine.is_off(rule.id):
         return "off", "", None
+    if len(text) < LONG_TEXT:
+        return _search(rule, text, source, quarantine, first, alone=alone)
+    started = quarantine.clock()
+    try:
+        return _search(rule, text, source, quarantine, first, alone=alone)
+    finally:
+        quarantine.took(rule.id, rule.id, quarantine.clock() - started)
+
+
+def _search(
+    rule: Rule, text: str, source: SourceKind, quarantine: Quarantine, first: int | None, *, alone: bool
+) -> tuple[Outcome, str, Found | None]:
     line = text if first is None else text[:first]
     anywhere, amid = source != "kernel" or rule.forgeable or rule.kind == "shape", ""
     try:
@@ -213,7 +237,7 @@ def search(
             found = pattern.find(line if pattern.needs.one_line else text)
             if not found or found.start() > len(line):
                 continue
-            if not anywhere and not LEAD.fullmatch(text, 0, found.start()):
+            if not anywhere and (not LEAD.fullmatch(text, 0, found.start()) or _is_of_another_process(found, text)):
                 amid = pattern.pattern
                 continue
             if alone and rule.unless:
@@ -226,6 +250,14 @@ def search(
         quarantine.ran_out(rule.id, rule.id)
         return "timeout", "", None
     return ("amid", amid, None) if amid else ("no pattern", "", None)
+
+
+def _is_of_another_process(found: regex.Match[str], text: str) -> bool:
+    """Whether a record begins with a process's name, and what was found in it is not about that process."""
+    begun = PROCESS.match(text)
+    if begun is None:
+        return False
+    return "process" not in found.re.groupindex or found.start("process") != begun.start("comm")
 
 
 def _groups(found: regex.Match[str]) -> Iterator[tuple[str, str, int, int]]:

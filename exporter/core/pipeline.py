@@ -33,10 +33,12 @@ MAX_MARK_CHARS = 1024
 MAX_MARKS = 32  # context signatures are fewer
 MAX_JOINED = 1 << 20  # bytes of a line that a carrier split up
 MAX_BETWEEN = 16  # lines of the other stream between two parts of one write; behind more, it is an unfinished line
+CHUNK_SECONDS = 0.25  # of work on a chunk: then the kernel's log, a commit and other logs have their turn
+LINE_SECONDS = 1.0  # of work on one line: what is left of a line of a megabyte that costs more is passed over
 _OVERLAP = 4096  # bytes that two windows of an oversize line share: no signature's line is longer where it matters
 # What a line may have shown besides signatures, whose ids have no brackets: that it was joined to an earlier one, that
 # it quotes an error, that it looks like a crash.
-_JOINED, _ECHO, _UNMATCHED = "(joined)", "(echo)", "(unmatched)"
+_JOINED, _ECHO, _UNMATCHED, _CUT = "(joined)", "(echo)", "(unmatched)", "(cut)"
 _JOINERS = (Gate(b" stdout P"), Gate(b" stderr P"))  # a CRI line that goes on in the next one
 
 
@@ -69,13 +71,17 @@ class Pipeline:
         line_bytes: int = 1 << 20,
         window: float | None = None,
         look_back: int = LOOK_BACK,
+        clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`window`: the silence in seconds that ends an episode, where matches may be folded in a flood. `look_back`: how
-        many lines before one without a stamp may tell its time.
+        many lines before one without a stamp may tell its time. `clock` tells seconds, from anywhere: with one, a chunk of a
+        job's log is done with in parts, and lines that cost too much stop only their own log.
         """
         self.window = window
         self.look_back = look_back
-        self.matcher = Matcher(catalogue)
+        self.catalogue = catalogue
+        self.clock = clock
+        self.matcher = Matcher(catalogue, clock)
         self.trials = Trials(self.matcher)
         self._choice = engine
         self._engines: dict[SourceKind, Engine] = {}
@@ -100,12 +106,16 @@ class Pipeline:
         clock = Clock(chunk.read_at, self._utc_offset, chunk.boot_time)
         work = _Work(self, chunk, clock, state, self._heads.get(chunk.log, b""))
         consumed = min(complete, limit) if chunk.end == "quiet" else limit
+        began, is_partly_done = self.clock(), False
         for candidate in candidates(data, self.engine_for(chunk.source).scan(data), limit):
+            if candidate.start and chunk.source == "job" and self.clock() - began > CHUNK_SECONDS:
+                consumed, is_partly_done = candidate.start, True
+                break
             may_wait = chunk.end == "more" and not (full and candidate.start == 0)
             if not work.look_at(candidate, may_wait=may_wait):
                 consumed = candidate.start
                 break
-        if oversize and chunk.end == "more":
+        if oversize and chunk.end == "more" and not is_partly_done:
             consumed = len(data) - self._overlap
         work.flood.end()
         self._keep(chunk, work, consumed)
@@ -115,7 +125,7 @@ class Pipeline:
             matches=tuple(work.matches),
             unmatched=work.counts[_UNMATCHED],
             echoes=work.counts[_ECHO],
-            oversize=int(oversize),
+            oversize=int(oversize) + work.counts[_CUT],
             quarantined=self.matcher.quarantine.begun(),
         )
 
@@ -184,7 +194,7 @@ class _Work:
         self.clock = clock
         self.context = state.context
         self.matches: list[Match] = []
-        self.flood = Flood(self.matches, pipeline.window)
+        self.flood = Flood(self.matches, pipeline.window, pipeline.catalogue.graded)
         self.counts: Counter[str] = Counter()
         self.shown: set[tuple[int, str]] = set()
         self.part_offset = chunk.offset
@@ -227,7 +237,11 @@ class _Work:
         def behind() -> list[str]:
             return self._texts(line_stop, trial.lines - 1, may_wait=may_wait)
 
-        for part, start, stop in parts:
+        began = self.pipeline.clock()
+        for number, (part, start, stop) in enumerate(parts):
+            if number and self.pipeline.clock() - began > LINE_SECONDS:
+                self._count(self._offset_of(candidate.start), _CUT, once=once)
+                break
             if carried:
                 text = block[start:stop].decode("utf-8", "backslashreplace")
                 part, record = candidate.start, decode.decode_job_text(text, time, self.clock)
@@ -318,6 +332,7 @@ class _Work:
             rank=rank,
             job=chunk.job,
             shares_node=chunk.shares_node,
+            grave=chunk.source == "kernel" and self.pipeline.catalogue.is_grave(signature, captures),
             context=self.context,
         )
         self.flood.add(match, told_apart)

@@ -1,17 +1,20 @@
-"""Quarantine: which rules are not tried on which logs for a while, since they ran out of time there.
+"""Quarantine: which rules are not tried on which logs for a while, since they took too much time there.
 
 A rule that is slow on the texts of one log stays in force for all others: whoever writes a log can stop a rule only for
-his own. Knows no patterns and reads no clock.
+their own log. Knows no patterns; the clock that times searches is an argument.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 MAX_TIMEOUTS = 3  # of a rule on a log: with four tries each, a bad one costs 0.6 s of a block's time at most
 SECONDS = 600.0  # then it is tried again: a slow pattern takes a thousandth of the time at most
+SLOW_SECONDS = 0.0005  # of one search: of ordinary long lines, one takes a tenth of that
+LOG_SECONDS = 3.0  # of slow searches in one log: 6,000 of them at least. Then those rules are not tried there
 MAX_LOGS = 1024  # that a rule has run out of time on; the one that was read longest ago is forgotten
 
 _NONE: frozenset[str] = frozenset()
@@ -41,7 +44,12 @@ class Quarantine:
     A key stands for what is tried: the id of a rule, or one pattern of an echo.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
+        """`clock` tells seconds, from anywhere; without one, no search is timed."""
+        self.clock = clock
+        self._spent: dict[
+            str, tuple[float, dict[str, tuple[str, float]]]
+        ] = {}  # by log: since when; id, seconds by key
         self.timeouts: Counter[str] = Counter()  # by id
         self.unsure = 0  # verdicts that a timeout or a quarantine has a part in: none of them is to be remembered
         self.off = _NONE  # keys that are not to be tried on the log that is read
@@ -75,12 +83,32 @@ class Quarantine:
         self.unsure += 1
         path, entries = self._logs.setdefault(self._log, (self._path, {}))
         before = entries[key].timeouts if key in entries else 0
-        entry = entries[key] = _Entry(id, before + 1, self._now + SECONDS)
-        if entry.timeouts == MAX_TIMEOUTS:
-            self.off |= {key}
-            self._begun.append(Quarantined(id, path, entry.until))
-        if len(self._logs) > MAX_LOGS:
-            del self._logs[next(iter(self._logs))]
+        entries[key] = _Entry(id, before + 1, self._now + SECONDS)
+        if before + 1 == MAX_TIMEOUTS:
+            self._begin(key, entries[key], path)
+        _drop_oldest(self._logs)
+
+    def took(self, key: str, id: str, seconds: float) -> None:  # noqa: A002 (the field's word)
+        """A search in the log that is read took so long, and came to its end."""
+        if seconds < SLOW_SECONDS:
+            return
+        since, spent = self._spent.get(self._log, (self._now, {}))
+        if not since <= self._now < since + SECONDS:
+            since, spent = self._now, {}
+        spent[key] = id, seconds + (spent[key][1] if key in spent else 0.0)
+        self._spent[self._log] = since, spent
+        _drop_oldest(self._spent)
+        if sum(each for _, each in spent.values()) > LOG_SECONDS:
+            del self._spent[self._log]
+            path, entries = self._logs.setdefault(self._log, (self._path, {}))
+            for slow, (name, _) in spent.items():
+                entries[slow] = _Entry(name, MAX_TIMEOUTS, self._now + SECONDS)
+                self._begin(slow, entries[slow], path)
+            _drop_oldest(self._logs)
+
+    def _begin(self, key: str, entry: _Entry, path: str) -> None:
+        self.off |= {key}
+        self._begun.append(Quarantined(entry.id, path, entry.until))
 
     def begun(self) -> tuple[Quarantined, ...]:
         """What was quarantined since this was last asked."""
@@ -99,6 +127,12 @@ class Quarantine:
     def forget(self, log: str) -> None:
         """A log is gone."""
         self._logs.pop(log, None)
+        self._spent.pop(log, None)
+
+
+def _drop_oldest(logs: dict[str, Any]) -> None:
+    if len(logs) > MAX_LOGS:
+        del logs[next(iter(logs))]
 
 
 def _holds(entry: _Entry, now: float) -> bool:

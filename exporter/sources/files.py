@@ -132,7 +132,8 @@ class FilesSource:
 
     def advance(self, log: str, consumed: int, lines: int) -> None:
         known = self._register.logs[log]
-        final = known.handed is not None and known.handed.end == "final"
+        handed = known.handed
+        final = handed is not None and handed.end == "final" and consumed == len(handed.data)
         known.consume(consumed, lines)
         if final:
             with self._access.survived(known.position.path):
@@ -298,7 +299,7 @@ class FilesSource:
             return None
         self.stats.last_read = now if data else self.stats.last_read
         position, job = log.position, self._job_of(log)
-        name = name_of(job, position.path)
+        name = self._name_of(log, job)
         self._node_jobs.add(self.name, name)
         return Chunk(
             log=log.key,
@@ -319,6 +320,11 @@ class FilesSource:
     def _job_of(self, log: Log) -> Job | None:
         return owned(log.job, log.uid, self._settings.service_accounts)
 
+    def _name_of(self, log: Log, job: Job | None) -> str:
+        """What tells a log's job from the others of the node. Of two users' logs that name none, each is a job's."""
+        of_user = "" if job or log.uid in self._settings.service_accounts else f" of uid {log.uid}"
+        return name_of(job, log.position.path) + of_user
+
     def _count_jobs(self, time: float, now: float) -> None:
         """Count the jobs that have written to a log lately. A log's ctime says when: its user cannot set it."""
         if time - self._jobs_counted < COUNTED_EVERY_SECONDS:
@@ -326,7 +332,7 @@ class FilesSource:
         self._jobs_counted = time
         since = (now - LATELY_SECONDS) * 1e9
         running = (log for log in self._register.logs.values() if max(log.touched, log.position.modified) >= since)
-        self._node_jobs.count(self.name, {name_of(self._job_of(log), log.position.path) for log in running})
+        self._node_jobs.count(self.name, {self._name_of(log, self._job_of(log)) for log in running})
 
     def _read(self, log: Log, time: float) -> tuple[bytes, int] | None:
         """The next bytes of a log and where they start, holes and NULs before the next line left out."""

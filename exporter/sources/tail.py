@@ -25,6 +25,7 @@ RELOOK_SECONDS = (
 KEPT_BYTES = (
     1024  # of what was consumed, to see how much of it stays when a writer goes back: 1 MiB for 1024 open files
 )
+MOST_WAITING = 64  # lines that the pipeline may hold back for those behind them; a signature spans 12
 MAX_CALLED = 8  # a log has one name at a time, but for links and rotation into the glob
 
 End = Literal["more", "quiet", "final"]
@@ -361,6 +362,10 @@ class Log:
         self.stuck = handed.end == "more" and consumed == 0 and self.more
         if consumed == 0:
             return
+        # Lines that are left for lack of time are offered again at once; a line that waits for those behind it is not.
+        left = handed.data.count(b"\n", consumed)
+        self.changed = self.changed or left > MOST_WAITING or (handed.end == "quiet" and left > 0)
+        self.quiet_at = -1 if left else self.quiet_at
         offset = position.offset + consumed
         block = handed.before + handed.data[:consumed]
         self.kept = (self.kept + handed.data[:consumed] if len(block) < KEPT_BYTES else block)[-KEPT_BYTES:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -542,3 +543,24 @@ def test_a_log_that_begins_anew_is_no_open_line_of_the_old_one(pipeline: Pipelin
     again = Tail(pipeline, offset=0)
     again.offer(b"GPU fault\n")
     assert again.places == [("gpu_fault", 1, 0)]
+
+
+@pytest.mark.parametrize("end", ["more", "final"])
+def test_a_chunk_that_costs_much_is_done_with_in_parts_and_counts_the_same(end: str) -> None:
+    """So that no log delays the kernel's, a commit or the watchdog: each look at the clock is 0.2 s later here."""
+    text = b"".join(b"GPU fault at 0x%d\nan ordinary line\n" % number for number in range(20)) + b"GPU fault at 0x20"
+    whole, parts = Tail(Pipeline(CATALOGUE)), Tail(Pipeline(CATALOGUE, clock=itertools.count(step=0.2).__next__))
+    whole.offer(text, end=end)
+    parts.offer(text, end=end)
+    rounds = 1
+    while len(parts.waiting) > len(whole.waiting):
+        assert parts.offer(end=end).consumed > 0
+        rounds += 1
+    assert rounds > 5
+    assert parts.places == whole.places
+
+
+def test_only_jobs_wait() -> None:
+    tail = Tail(Pipeline(CATALOGUE, clock=itertools.count(step=9.0).__next__), source="kernel")
+    text = b"".join(b"<3>[ 1.%06d] GPU fault\n" % number for number in range(20))
+    assert tail.offer(text).consumed == len(text)

@@ -87,3 +87,29 @@ def test_what_a_line_shows_while_a_rule_is_off_is_not_remembered_for_other_logs(
     assert set(signatures(process(pipeline, "mallory.log", flood))) == {"gpu_fault"}
     assert sorted(set(signatures(process(pipeline, "alice.log", flood)))) == ["gpu_fault", "slow_one"]
     assert sorted(set(signatures(process(pipeline, "mallory.log", flood, NOW + SECONDS)))) == ["gpu_fault", "slow_one"]
+
+
+def test_searches_that_are_slow_without_running_out_of_time_are_charged_to_their_log() -> None:
+    """A line can lead to a hundred rules, none of which takes 50 ms."""
+    quarantine = Quarantine()
+    quarantine.begin("a", "/a.log", 0.0)
+    for number in range(100):
+        quarantine.took(f"rule {number}", f"rule {number}", 0.029)
+    assert quarantine.off == frozenset()
+    quarantine.took("quick", "quick", 0.0001)
+    for number in range(10):
+        quarantine.took(f"rule {number}", f"rule {number}", 0.029)
+    assert "rule 0" in quarantine.off
+    assert "quick" not in quarantine.off
+    assert quarantine.at(599.0)
+    assert quarantine.at(601.0) == ()
+    quarantine.begin("b", "/b.log", 1.0)
+    assert quarantine.off == frozenset()
+
+
+def test_ten_minutes_later_a_log_has_its_time_anew() -> None:
+    quarantine = Quarantine()
+    for minute in range(30):
+        quarantine.begin("a", "/a.log", minute * 60.0)
+        quarantine.took("rule", "rule", 0.25)
+        assert quarantine.off == frozenset()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from exporter import packs
 from tests.e2e.conftest import Node, eventually
 
 MakeNode = Callable[..., Node]
+NAMES = re.compile(r"cudaError[A-Z]\w+")
 SLOW_PACK = r"""
 pack: site
 signatures:
@@ -115,3 +119,37 @@ def test_a_slow_pattern_of_a_site_is_off_for_one_log_and_comes_back(make_node: M
     write(mallory, "site fault: xy at 4\n")
     eventually(lambda: node.value(MATCHED) == 2.0)
     assert node.value(TIMEOUTS) == 3.0
+
+
+def dear_lines(count: int) -> str:
+    """Lines that lead to a hundred rules each, none of which runs out of its time: 0.1 s a line."""
+    names = sorted(
+        {name for s in packs.load().signatures.values() for p in s.patterns for name in NAMES.findall(p)}, key=len
+    )
+    end = " ".join(names)[:1300]
+    return "".join(f"{(f'{number} ' + 'error:' * 200)[:700]} {end}\n" for number in range(count))
+
+
+def test_dear_lines_of_one_job_delay_neither_the_kernels_log_nor_another_jobs(
+    make_node: MakeNode, tmp_path: Path
+) -> None:
+    kernel = tmp_path / "kmsg"
+    kernel.write_text("")
+    node = make_node(
+        [
+            {"kind": "files", "paths": [f"{tmp_path}/jobs/*.log"]},
+            {"kind": "kmsg", "path": str(kernel)},
+        ]
+    )
+    node.start()
+    write(node.logs / "mallory.log", dear_lines(300))
+    eventually(lambda: (node.value('gpufault_source_bytes_read_total{source="files"}') or 0) > 0)
+    began = time.monotonic()
+    write(kernel, "3,900,100000000,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.\n")
+    write(node.logs / "alice.log", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+    for signature, source in (("nv_xid_79_fallen_off_bus", "kernel"), ("torch_oom", "job")):
+        series = f'gpufault_lines_matched_total{{signature="{signature}",source="{source}"}}'
+        eventually(lambda series=series: node.value(series))
+    assert time.monotonic() - began < 15.0  # a second here; it was a minute
+    assert node.get("/-/healthy")
+    assert node.stop() == 0

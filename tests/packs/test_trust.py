@@ -13,7 +13,8 @@ from exporter.core.faults import fault_of
 from exporter.core.knowledge import Signature
 from exporter.core.links import split
 from exporter.core.model import Diagnosis, Job, Match, Moment, SourceKind
-from tests.helpers import NOW, WINDOW, entries, match
+from exporter.core.pipeline import Pipeline
+from tests.helpers import NOW, WINDOW, chunk, entries, match
 
 GPU, OTHER_DEVICE = "0000:3b:00.0", "0000:81:00.0"
 CATALOGUE = packs.load(whole=True)
@@ -77,3 +78,44 @@ def test_a_signature_of_the_kernel_alone_follows_none_of_jobs_alone() -> None:
             for glob in kernel.follows:
                 followed = [CATALOGUE.signatures[name] for name in CATALOGUE.matching([glob])]
                 assert any("kernel" in s.sources for s in followed), f"{kernel.id} follows {glob}"
+
+
+FORMS = (
+    "{name}[4242]: segfault at 0 ip 0000000000401136 sp 00007ffd1c2b3a40 error 4 in {file}[1136,401000+1000] likely on CPU 3",
+    "traps: {name}[4242] trap int3 ip:401136 sp:7ffd1c2b3a40 error:0 in {file}[1136,401000+1000]",
+    "{name} (4242): Using mlock ulimits for SHM_HUGETLB is deprecated",
+    "{name}: page allocation failure: order:5, mode:0x40dc0(GFP_KERNEL|__GFP_COMP|__GFP_ZERO), nodemask=(null)",
+    "{name} invoked oom-killer: gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE|__GFP_COMP), order=0, oom_score_adj=0",
+)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("form", FORMS)
+def test_a_process_named_like_a_fault_of_the_node_is_none(form: str) -> None:
+    """A user chooses 15 characters of a process's name, and the name of the file that it crashed in."""
+    pipeline = Pipeline(CATALOGUE, window=WINDOW)
+    of_processes = {"segfault_user", "gpf_user", "page_alloc_failure", "oom_kill_invoked", "process_segfault"}
+    for signature in signatures("kernel"):
+        for example in signature.examples:
+            first = example.text.partition("\n")[0]
+            begins = {0, *(at + 1 for at, character in enumerate(first[:60]) if character in " :")}
+            for text in (first[at:] for at in sorted(begins)):
+                for name in {text[:15], text.partition(": ")[0][:13] + ": ", text[: text.find(")") + 3][:15]} - {""}:
+                    line = form.format(name=name, file=text[len(name) :].rpartition("/")[2] or "x")
+                    record = chunk(f"3,1,1,-;{line}\n".encode(), source="kernel", format="kmsg", boot_time=NOW)
+                    shown = {match.signature for match in pipeline.process(record).matches} - of_processes
+                    trusted = {s for s in shown if CATALOGUE.signatures[s].trust == "kernel"}
+                    assert trusted == set(), line
+
+
+def test_a_harmless_line_before_a_fatal_one_does_not_hide_it() -> None:
+    """A user can provoke a page fault on a GPU; what fails within a minute behind it still asks for an operator."""
+    for fatal in signatures("kernel"):
+        lone = of(fatal, "kernel", 10)
+        asked = [fault_of(d, CATALOGUE, MOMENT, settled=True) for d in diagnosed(lone)]
+        if not any(asked):
+            continue
+        for harmless in signatures("kernel"):
+            if CATALOGUE.follows(fatal.id, harmless.id) and harmless.id != fatal.id:
+                told = diagnosed(of(harmless, "kernel", 0), lone)
+                assert any(fault_of(d, CATALOGUE, MOMENT, settled=True) for d in told), (fatal.id, harmless.id)
