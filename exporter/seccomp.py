@@ -24,6 +24,11 @@ _CALLS: dict[str, dict[int, tuple[int, ...]]] = {
     "aarch64": {0xC00000B7: (265,), 0x40000028: (371,)},
 }
 
+_PERSONALITIES = {
+    **dict.fromkeys(("i386", "i486", "i586", "i686"), "x86_64"),
+    **dict.fromkeys(("armv7l", "armv8l"), "aarch64"),
+}  # what uname(2) says of such a kernel to a process with a 32-bit personality (setarch)
+
 Instruction = tuple[int, int, int, int]  # code, steps to skip if true, if false, operand
 
 
@@ -35,7 +40,8 @@ def deny_open_by_handle() -> None:
     """
     if not _has_capability():
         return  # the kernel refuses the call itself
-    machine = os.uname().machine
+    named = os.uname().machine
+    machine = _PERSONALITIES.get(named, named)
     if machine not in _CALLS:
         raise OSError(errno.ENOSYS, f"no filter for {machine}")
     try:

@@ -40,7 +40,13 @@ POLICY = "default-src 'none'; style-src 'sha256-{}'; {}".format(
 )
 
 
-MAX_IMPAIRED = 20  # told on the landing page; /-/ready tells all
+MAX_IMPAIRED = 20  # named here and by /-/ready: a job may have a thousand logs, and metrics have the ids of all
+
+
+def first_few(impaired: Sequence[str]) -> list[str]:
+    """What is temporarily off, as far as it is named, and how much more there is."""
+    more = len(impaired) - MAX_IMPAIRED
+    return [*impaired[:MAX_IMPAIRED], *([f"and {more:,} more"] if more > 0 else [])]
 
 
 def landing_page(
@@ -50,10 +56,7 @@ def landing_page(
     reasons = "".join(f"<li>{shown(reason)}" for reason in not_ready)
     state = f"<p>Not ready:\n<ul>{reasons}</ul>" if reasons else "<p>Ready."
     if impaired:
-        off = [shown(one) for one in impaired[:MAX_IMPAIRED]]
-        if more := len(impaired) - len(off):
-            off.append(f"and {more:,} more: see /-/ready")
-        state += f"\n<p>Temporarily off:\n<ul>{''.join(f'<li>{one}' for one in off)}</ul>"
+        state += f"\n<p>Temporarily off:\n<ul>{''.join(f'<li>{shown(one)}' for one in first_few(impaired))}</ul>"
     body = f"""<h1>gpufault on {shown(overview.node)}</h1>
 <p>Version {shown(overview.version)}.
 {state}

@@ -9,11 +9,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route, Router
 
+from exporter.core.printable import printable
 from exporter.core.problems import InvalidInput, Problem
 from exporter.core.redact import redact
 from exporter.exposition import Exposition
 from exporter.web.node_check import node_check
-from exporter.web.page import landing_page
+from exporter.web.page import first_few, landing_page
 from exporter.web.view import ServiceView, WebView
 
 
@@ -45,7 +46,7 @@ def service_router(view: ServiceView, telemetry_path: str, pages: Sequence[Route
         return _text(["the main loop does not answer"], 503)
 
     async def ready(_: Request) -> Response:
-        reasons, impaired = view.not_ready(), view.impaired()
+        reasons, impaired = view.not_ready(), first_few(view.impaired())
         # What a job's log is to blame for is said with 200: no job may have a node taken for one that is not monitored.
         return _text([*reasons, *impaired], 503) if reasons else _text(["gpufault is ready.", *impaired], 200)
 
@@ -75,5 +76,5 @@ def _asked_by_a_page(request: Request) -> bool:
 
 
 def _text(lines: Iterable[str], status: int) -> Response:
-    text = "".join(f"{redact(line)}\n" for line in lines)
+    text = "".join(f"{printable(redact(line))}\n" for line in lines)
     return PlainTextResponse(text.encode(errors="backslashreplace"), status)

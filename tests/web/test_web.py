@@ -79,11 +79,17 @@ def test_what_a_job_is_to_blame_for_is_told_and_the_node_stays_ready(server: Run
     node.off = [f"slow takes too long on /<{number}>.log" for number in range(30)]
     answer, page = ask(server, "/-/ready"), ask(server, "/").text
     assert answer.status == 200
-    assert answer.text.splitlines() == ["gpufault is ready.", *node.off]
+    assert answer.text.splitlines() == ["gpufault is ready.", *node.off[:20], "and 10 more"]
     assert "<li>slow takes too long on /&lt;0&gt;.log" in page
-    assert "and 10 more: see /-/ready" in page
+    assert "and 10 more" in page
     node.reasons = ["source files: gone"]
     assert ask(server, "/-/ready").status == 503
+
+
+def test_no_name_of_a_log_begins_a_line_of_ready_or_moves_a_cursor(server: RunningServer, node: Node) -> None:
+    node.off = ["slow takes too long on /m\nsource jobs: cannot be read\n\u202e\x1b[31m.log"]
+    assert len(ask(server, "/-/ready").text.splitlines()) == 2
+    assert ask(server, "/-/ready").text.replace("\n", "").isprintable()
 
 
 def test_ready_or_one_reason_a_line(server: RunningServer, node: Node) -> None:
