@@ -44,7 +44,7 @@ def build(
                 name = "kmsg" if item.path is None else f"kmsg:{item.path}"
                 sources.append(KmsgSource(item.mode, item.path, stored.get(space_of(name), {})))
             case JournaldConfig():
-                sources.append(JournaldSource(item.units, stored.get(space_of("journald"), {})))
+                sources.append(JournaldSource(item.units, stored.get(space_of("journald"), {}), node_jobs=node_jobs))
     files = [source for source in sources if isinstance(source, FilesSource)]
     for source in files:
         source.share_with(files)

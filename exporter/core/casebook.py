@@ -13,10 +13,10 @@ from typing import Any
 
 from exporter.core.catalogue import Catalogue
 from exporter.core.diagnose import diagnose, incident_id, ultimate_root
-from exporter.core.incidents import Entry, OpenIncidents, Told, condense
+from exporter.core.incidents import Entry, OpenIncidents, Told, condense, device_of
 from exporter.core.knowledge import Signature
 from exporter.core.links import Near, split
-from exporter.core.model import ACTIONS, UNKNOWN, Diagnosis, Incident, Match, Role, Severity
+from exporter.core.model import ACTIONS, UNKNOWN, Action, Diagnosis, Incident, Match, Role, Severity
 from exporter.core.stored import dump_entry, load_entry
 
 FactsAt = Callable[[float], Mapping[str, str]]
@@ -70,13 +70,22 @@ class Casebook:
             told = Told("", "", "context", "", lines)
             if diagnosis := diagnosed.get(entry.number):
                 root_id = diagnosis.caused_by or diagnosis.id
-                told = Told(diagnosis.id, root_id, diagnosis.role, diagnosis.root_cause, lines)
+                told = Told(
+                    diagnosis.id,
+                    root_id,
+                    diagnosis.role,
+                    diagnosis.root_cause,
+                    lines,
+                    verdict=diagnosis.verdict,
+                    action=diagnosis.action,
+                )
             self._open.tell(entry, told)
         return [diagnosed[entry.number] for entry in due if entry.number in diagnosed]
 
     def foreseen(self, facts_at: FactsAt, *, severity: Severity, at_most: int) -> list[Diagnosis]:
-        """What would be told if the incidents of a severity settled now: evidence may still come, and change it."""
-        waiting = (e for e in self._open.waiting if self._catalogue.severity_of(e.incident) == severity)
+        """What would be told if the kernel's incidents of a severity settled now: evidence may still come, and change it."""
+        kernels = (e for e in self._open.waiting if e.incident.first.source == "kernel")
+        waiting = (e for e in kernels if self._catalogue.severity_of(e.incident) == severity)
         return list(self._diagnosed(list(itertools.islice(waiting, at_most)), facts_at).values())
 
     def _diagnosed(self, entries: Iterable[Entry], facts_at: FactsAt) -> dict[int, Diagnosis]:
@@ -91,7 +100,8 @@ class Casebook:
                 continue
             diagnosis = self._of(entry, root, near_of, facts_at)
             if root is not entry:
-                diagnosis = _as_of_root(diagnosis, root, diagnosed.get(root.number))
+                of_root = diagnosed.get(root.number) or (None if root.told else self._of(root, root, near_of, facts_at))
+                diagnosis = _as_of_root(diagnosis, root, of_root)
             diagnosed[entry.number] = diagnosis
         return diagnosed
 
@@ -138,6 +148,12 @@ class Casebook:
         for entry in leaving:
             self._open.take(entry)
         return grown
+
+    def going_on(self) -> Iterator[tuple[str, float]]:
+        """The kernel's incidents that were told of and may still grow: id, and when their last line was written."""
+        for entry in self._open:
+            if entry.told and entry.incident.first.source == "kernel":
+                yield entry.told.id, entry.incident.last_time
 
     def open_by_signature(self) -> Counter[str]:
         """How many incidents have not settled yet."""
@@ -192,9 +208,12 @@ class Casebook:
 
 
 def _as_of_root(cascade: Diagnosis, root: Entry, diagnosed: Diagnosis | None) -> Diagnosis:
-    """A consequence has its root's cause: what is to be done is to be done there."""
+    """A consequence has its root's cause: what is to be done is to be done there, unless it asks for more."""
     if diagnosed is None:  # the root was told of in an earlier round
-        return replace(cascade, root_cause=root.told.root_cause if root.told else UNKNOWN, evidence=())
+        told = root.told
+        cause, done = (told.root_cause, told.action) if told else (UNKNOWN, None)
+        action = cascade.action if _asks_for_more(cascade, root, done) else None
+        return replace(cascade, root_cause=cause, evidence=(), action=action)
     return replace(
         cascade,
         root_cause=diagnosed.root_cause,
@@ -202,14 +221,16 @@ def _as_of_root(cascade: Diagnosis, root: Entry, diagnosed: Diagnosis | None) ->
         remediation=diagnosed.remediation,
         references=diagnosed.references,
         evidence=(),
-        action=cascade.action if _asks_for_more(cascade, diagnosed) else None,
+        action=cascade.action if _asks_for_more(cascade, root, diagnosed.action) else None,
     )
 
 
-def _asks_for_more(cascade: Diagnosis, root: Diagnosis) -> bool:
-    """Whether a consequence needs a graver action than its root, which asks for its own."""
-    asked = [ACTIONS.index(d.action) if d.action else -1 for d in (cascade, root)]
-    return asked[0] > asked[1]
+def _asks_for_more(cascade: Diagnosis, root: Entry, done: Action | None) -> bool:
+    """Whether a consequence needs a graver action than what its root asks for, or one on another device."""
+    if done is None or cascade.action is None:
+        return cascade.action is not None
+    device, of_root = device_of(cascade.incident), device_of(root.incident)
+    return ACTIONS.index(cascade.action) > ACTIONS.index(done) or (device is not None and device != of_root)
 
 
 def _load(stored: Mapping[str, str], catalogue: Catalogue) -> tuple[list[Entry], dict[str, Entry | None]]:

@@ -71,6 +71,19 @@ class Catalogue:
         found = [row for line in lines if (row := next((r for r in rows if r.covers(line)), None))]
         return max(found, key=lambda row: ACTIONS.index(row.action), default=None)
 
+    @cached_property
+    def graded(self) -> frozenset[str]:
+        """The signatures of which a vendor's table calls some lines critical and others not."""
+        return frozenset(s for s, rows in self._rows.items() if len({row.severity == "critical" for row in rows}) > 1)
+
+    def is_grave(self, signature: str, captures: Mapping[str, str]) -> bool:
+        """Whether a line is one of the critical ones of such a signature."""
+        if signature not in self.graded:
+            return False
+        line = {**captures, "signature": signature}
+        row = next((r for r in self._rows[signature] if r.covers(line)), None)
+        return row is not None and row.severity == "critical"
+
     def severity_of(self, incident: Incident) -> Severity:
         """How bad an incident is: by the vendor's table, else by its signature."""
         row = self.row_of(incident)

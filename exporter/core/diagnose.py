@@ -14,6 +14,7 @@ from exporter.core.causes import Assessment, Leaf, assess, best_cause, evidence_
 from exporter.core.incidents import Entry
 from exporter.core.knowledge import Row
 from exporter.core.model import (
+    ACTIONS,
     OPERATOR_ACTIONS,
     PEER_FAILURE,
     UNKNOWN,
@@ -22,6 +23,7 @@ from exporter.core.model import (
     Evidence,
     Incident,
     Severity,
+    Truth,
     Verdict,
 )
 
@@ -107,6 +109,7 @@ def diagnose(
     role: Literal["root", "cascade"] = "root" if root.number == entry.number else "cascade"
     row = catalogue.row_of(incident)
     verdict = _verdict(incident, best, row)
+    severity = row.severity if row else signature.severity
     caused_by = told.root_id if told and told.role == "cascade" else None
     if role == "cascade":
         caused_by = root.told.root_id if root.told else incident_id(root.incident, node)
@@ -117,24 +120,37 @@ def diagnose(
         role=told.role if told else role,
         root_cause=told.root_cause if told else cause,
         caused_by=caused_by,
-        verdict=verdict,
+        verdict=told.verdict if told else verdict,
         evidence=_evidence((*best.held, *best.supports)) if best else (),
         remediation=best.cause.remediation if best else signature.remediation,
         references=tuple(best.cause.references if best else signature.references),
-        severity=row.severity if row else signature.severity,
-        action=_action(incident, best if role == "root" else None, row, verdict, signature.severity),
+        severity=severity,
+        action=told.action if told else _action(incident, assessments, row, severity),
         considered=tuple(assessments),
         same_time=tuple(e.incident for e in same_time if catalogue.signatures[e.incident.signature].role != "context"),
     )
 
 
 def _action(
-    incident: Incident, best: Assessment | None, row: Row | None, verdict: Verdict, severity: Severity
+    incident: Incident, assessments: Iterable[Assessment], row: Row | None, severity: Severity
 ) -> Action | None:
-    """What the vendor's table asks for; else the cause, of a critical incident. A job's words call no operator."""
-    action = row.action if row else best.cause.action if best and severity == "critical" else None
-    trusted = verdict == "infrastructure" or (row is not None and incident.first.source == "kernel")
-    return action if trusted or action not in OPERATOR_ACTIONS else None
+    """What the vendor's table asks for; else the gravest that a cause asks for, of a critical incident.
+
+    A job's words call no operator.
+    """
+    if row:
+        is_trusted = incident.first.source == "kernel" or row.action not in OPERATOR_ACTIONS
+        return row.action if is_trusted else None
+    if severity != "critical":
+        return None
+    holding = [a for a in assessments if a.truth is Truth.HELD]
+    asked = [
+        a.cause.action
+        for a in holding
+        if a.cause.action
+        and (a.cause.action not in OPERATOR_ACTIONS or _verdict(incident, a, None) == "infrastructure")
+    ]
+    return max(asked, key=ACTIONS.index, default=None)
 
 
 def _evidence(leaves: Iterable[Leaf]) -> tuple[Evidence, ...]:

@@ -141,9 +141,21 @@ class Faults:
 
     def show(self, casebook: Casebook, facts_at: FactsAt, catalogue: Catalogue, now: Moment) -> None:
         """Have `shown` be the faults that are known, and those that unsettled incidents point to."""
+        for incident, last_time in casebook.going_on():
+            self._seen_again(incident, last_time, now)
         foreseen = casebook.foreseen(facts_at, severity="critical", at_most=FORESEEN)
         likely = (fault_of(diagnosis, catalogue, now, settled=False) for diagnosis in foreseen)
         self.shown = (*self, *filter(None, likely))
+
+    def _seen_again(self, incident: str, last_time: float, now: Moment) -> None:
+        """A fault goes on for as long as lines join its incident."""
+        last_time = min(last_time, now.time)
+        for key, fault in self._faults.items():
+            if fault.incident == incident and last_time >= fault.last_time + 1.0:
+                seconds = max(fault.boot_seconds, last_time - now.booted)
+                boot_seconds = seconds if fault.is_of_this_boot(now) else fault.boot_seconds
+                self._faults[key] = later = replace(fault, last_time=last_time, boot_seconds=boot_seconds)
+                self._unsaved[key] = json.dumps(asdict(later))
 
     def unsaved(self) -> Mapping[str, str | None]:
         return self._unsaved

@@ -14,9 +14,9 @@ from typing import Literal, NamedTuple
 
 from exporter.core.facts.pci import normalise_pci
 from exporter.core.jobs import name_of
-from exporter.core.model import KEPT_MATCHES, Incident, Match
+from exporter.core.model import KEPT_MATCHES, Action, Incident, Match, Verdict
 
-Key = tuple[str, str, str | None]  # scope, signature, GPU
+Key = tuple[str, str, str | None, bool]  # scope, signature, GPU, whether the vendor's table calls it critical
 # Where an incident is found: its scope or its source (a scope's name has a space), and what GPU it names: an address,
 # NO_GPU, or ANY_GPU for all that are there.
 Place = tuple[str, str]
@@ -40,7 +40,7 @@ def condense(matches: Iterable[Match], window: float) -> list[Incident]:
     by_key: dict[Key, list[Match]] = {}
     for match in matches:
         gpu = match.gpu if match.source == "kernel" else None
-        by_key.setdefault((scope_of(match), match.signature, gpu), []).append(match)
+        by_key.setdefault((scope_of(match), match.signature, gpu, match.grave), []).append(match)
     incidents = []
     for key, found in by_key.items():
         found.sort(key=lambda m: (m.order, m.origin))
@@ -66,6 +66,7 @@ def _of(key: Key, matches: Sequence[Match], last_time: float) -> Incident:
         first_read=min(m.read_at for m in matches),
         last_read=max(m.read_at for m in matches),
         ranks=_bounded(frozenset(m.rank for m in matches if m.rank).union(*(m.ranks for m in matches))),
+        grave=key[3],
     )
 
 
@@ -143,6 +144,8 @@ class Told:
     role: Literal["root", "cascade", "context"]
     root_cause: str
     lines: int
+    verdict: Verdict = "unclear"  # this and what follows: of later versions
+    action: Action | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,21 +250,28 @@ class OpenIncidents:
         too_many = max(0, len(self._waiting) - MAX_OPEN)
         if not self._waiting or not (too_many or abs(now - self._first_waiting) >= settle):
             return []
-        waiting = self.waiting
+        waiting = sorted(self.waiting, key=_is_of_kernel)  # in a storm of jobs' crashes the kernel's go last
         self._first_waiting = min(e.incident.first_read for e in waiting)
-        return self._with_near(
-            waiting[:too_many] + [e for e in waiting[too_many:] if abs(now - e.incident.first_read) >= settle]
-        )
+        ripe = [e for e in waiting[too_many:] if abs(now - e.incident.first_read) >= settle]
+        return self._with_near(waiting[:too_many] + [e for e in ripe if not self._awaits_the_kernel(e, now, settle)])
+
+    def _awaits_the_kernel(self, entry: Entry, now: float, settle: float) -> bool:
+        """Whether a job's incident is better settled with a kernel's that is near and not ripe: it is, for so long again."""
+        if _is_of_kernel(entry) or abs(now - entry.incident.first_read) >= 2 * settle:
+            return False
+        near = (e for e in self.near(entry) if e.told is None and _is_of_kernel(e))
+        return any(abs(now - e.incident.first_read) < settle for e in near)
 
     def due_without(self, known: Container[str]) -> list[Entry]:
         """Incidents to settle before only the signatures that are `known` are left, with all that they are near to."""
         return self._with_near([e for e in self.waiting if e.incident.signature not in known])
 
     def _with_near(self, found: list[Entry]) -> list[Entry]:
-        """These and all that are near to them, or to one that is."""
+        """These and all that are near to them, or to one that is. A job's line never hurries the kernel's."""
         due = {e.number: e for e in found}
         for entry in found:  # grows while it is walked: neighbours of neighbours settle together
-            drawn = [e for e in self.near(entry) if e.told is None and e.number not in due]
+            near = (e for e in self.near(entry) if e.told is None and e.number not in due)
+            drawn = [e for e in near if _is_of_kernel(entry) or not _is_of_kernel(e)]
             due.update((e.number, e) for e in drawn)
             found += drawn
         return sorted(found, key=lambda e: e.order)
@@ -278,6 +288,7 @@ class OpenIncidents:
         self._first_settled = settled[0].incident.last_read if settled else math.inf
         gone = [e for e in settled if abs(now - e.incident.last_read) > self.window]
         kept = [e for e in settled if abs(now - e.incident.last_read) <= self.window]
+        kept.sort(key=_is_of_kernel)
         return gone + kept[: max(0, len(self) - len(gone) - MAX_OPEN)]
 
     def take(self, entry: Entry) -> None:
@@ -359,6 +370,10 @@ class OpenIncidents:
 def _row(entry: Entry) -> Row:
     i = entry.incident
     return Row(entry.order, entry.number, entry, i.first.time, i.last_time, i.first.time_source != "observed")
+
+
+def _is_of_kernel(entry: Entry) -> bool:
+    return entry.incident.first.source == "kernel"
 
 
 def _places(incident: Incident) -> list[Place]:

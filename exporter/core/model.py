@@ -176,6 +176,7 @@ class Match:
     ranks: frozenset[str] = frozenset()
     written_at: float | None = None  # as its chunk's
     shares_node: bool = False  # as its chunk's
+    grave: bool = False  # of a kernel line that the vendor's table calls critical: an incident of its own
     named_job: str | None = None  # of a kernel line: the job of the process that it names, as `jobs.process_job` has it
     boot_seconds: float | None = None  # a kernel record's own stamp; its boot is `origin`
     seq: int | None = None  # the kernel's own number of the record
@@ -229,14 +230,15 @@ class Incident:
     first_read: float
     last_read: float
     ranks: frozenset[str] = frozenset()
+    grave: bool = False  # as its matches
 
     @property
     def first(self) -> Match:
         return self.matches[0]
 
     @property
-    def key(self) -> tuple[str, str, str | None]:
-        return (self.scope, self.signature, self.gpu)
+    def key(self) -> tuple[str, str, str | None, bool]:
+        return (self.scope, self.signature, self.gpu, self.grave)
 
     @property
     def order(self) -> tuple[float, str, int, str]:

@@ -1,6 +1,7 @@
 """Xid 13 that repeats on one streaming multiprocessor (SM) of a GPU over several jobs: suspected hardware.
 
-A program that accesses what it must not fails on many SMs, or only in its own job; a broken SM fails in everyone's. NVIDIA's
+A program that accesses what it must not fails on many SMs, on the same SM of many GPUs, or only in its own job; a broken SM
+fails in everyone's, on its own GPU alone. NVIDIA's
 workflow for Xid 13 says so: https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. Only the kernel's lines
 count. Knows no files and no clocks; outlives the process as rows, one for each GPU.
 """
@@ -49,8 +50,11 @@ class Repeats:
         for index, (gpu, place, _) in places.items():
             failed = [job for job, (_, other) in self._gpus.get(gpu, {}).items() if place == other]
             users = {job.rpartition(_OF_USER)[2] for job in failed}  # without a user, each job stands for one
-            if len(failed) >= JOBS and len(users) >= USERS:
-                out[index] = replace(out[index], process={**out[index].process, JOBS_ON_SM: str(len(failed))})
+            others = (jobs for other, jobs in self._gpus.items() if other != gpu)
+            elsewhere = any(place == other for jobs in others for _, other in jobs.values())  # then it is the program
+            if len(failed) >= JOBS and len(users) >= USERS and not elsewhere:
+                counted = {**out[index].process, JOBS_ON_SM: str(len(failed))}
+                out[index] = replace(out[index], process=counted, grave=True)
         return out
 
     def _note(self, gpu: str, place: str, job: str, now: float) -> None:

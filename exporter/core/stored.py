@@ -13,7 +13,14 @@ from typing import Any
 from exporter.core.incidents import Entry, Told
 from exporter.core.model import NO_CONTEXT, Incident, Job, LogContext, Mark, Match
 
-_LATER = ("written_at", "shares_node", "named_job", "boot_seconds", "seq")  # fields that came with later versions
+_LATER = (
+    "written_at",
+    "shares_node",
+    "named_job",
+    "boot_seconds",
+    "seq",
+    "grave",
+)  # fields that came with later versions
 _OF_A_FLOOD = {"lines", "until", "ranks"}  # what a match stands for besides itself, which its incident has taken over
 
 

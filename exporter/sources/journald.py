@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from exporter.core.model import Chunk
 from exporter.sources.backlog import Backlog, changes
 from exporter.sources.base import SourceStats
+from exporter.sources.node_jobs import NodeJobs
 from exporter.sources.systemd import Entry, Journal, OpenJournal, SystemdJournal
 
 ENTRIES_A_POLL = 1000  # an entry costs 50 to 100 microseconds of libsystemd and Python
@@ -52,7 +53,9 @@ class JournaldSource:
         stored: Mapping[str, str],
         *,
         open_journal: OpenJournal = SystemdJournal,
+        node_jobs: NodeJobs | None = None,
     ) -> None:
+        self._node_jobs = node_jobs or NodeJobs()
         self.name = "journald"
         self.stats = SourceStats()
         self.overwritten = False
@@ -79,7 +82,9 @@ class JournaldSource:
             self._rested = None if was_open else now  # "Bad message" comes and goes with rotation (systemd#36247)
         self._polled = now
         self._measure()
-        return [chunk for log, unit in self._units.items() if (chunk := _chunk(log, unit.backlog, now))]
+        shares = self._node_jobs.several()
+        units = self._units.items()
+        return [chunk for log, unit in units if (chunk := _chunk(log, unit.backlog, now, shares_node=shares))]
 
     def advance(self, log: str, consumed: int, lines: int) -> None:
         for held in self._units[log].backlog.advance(consumed, lines):
@@ -182,7 +187,7 @@ def cri_lines(entry: Entry) -> list[bytes]:
     return [f"{stamp} stdout F {text}\n".encode("utf-8", "backslashreplace") for text in texts]
 
 
-def _chunk(log: str, backlog: Backlog[_Held], now: float) -> Chunk | None:
+def _chunk(log: str, backlog: Backlog[_Held], now: float, *, shares_node: bool) -> Chunk | None:
     end = backlog.due(now)
     if end is None:
         return None
@@ -197,6 +202,7 @@ def _chunk(log: str, backlog: Backlog[_Held], now: float) -> Chunk | None:
         data=backlog.data,
         read_at=now,
         end=end,
+        shares_node=shares_node,
     )
 
 

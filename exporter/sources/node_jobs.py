@@ -22,6 +22,10 @@ class NodeJobs:
         """A job that writes now."""
         self._by_source.setdefault(source, set()).add(job)
 
+    def several(self) -> bool:
+        """Whether several jobs run on the node."""
+        return len(set().union(*self._by_source.values())) > 1
+
     def others_than(self, job: str) -> bool:
         """Whether another job runs on the node."""
         return any(not jobs <= {job} for jobs in self._by_source.values())

@@ -50,7 +50,8 @@ def test_a_kernel_line_two_seconds_later_decides_the_cause() -> None:
     book = casebook()
     book.add([match("gpu_fault", 0), match("nccl_abort", 1)])
     book.add([match("xid_79", 2, source="kernel")])
-    diagnoses = book.settle(NOW + 15, facts_at)
+    assert book.settle(NOW + 15, facts_at) == []  # the job's wait for the kernel's, which may not have said all
+    diagnoses = book.settle(NOW + 17, facts_at)
     assert told(diagnoses) == [
         ("gpu_fault", "cascade", "bad_cable"),
         ("nccl_abort", "cascade", "bad_cable"),
@@ -59,6 +60,27 @@ def test_a_kernel_line_two_seconds_later_decides_the_cause() -> None:
     root = diagnoses[2]
     assert [d.caused_by for d in diagnoses] == [root.id, root.id, None]
     assert {d.verdict for d in diagnoses} == {"infrastructure"}  # a consequence is judged by its root
+
+
+def test_a_jobs_line_never_hurries_the_kernels() -> None:
+    """Lines that keep coming from a job would else choose when the kernel's incidents are told of, and so of what."""
+    book = casebook()
+    book.add([match("gpu_fault", 0)])
+    book.add([match("xid_79", 14.5, source="kernel")])
+    assert book.settle(NOW + 15, facts_at) == []
+    assert told(book.settle(NOW + 29.5, facts_at)) == [
+        ("gpu_fault", "cascade", "bad_cable"),
+        ("xid_79", "root", "bad_cable"),
+    ]
+
+
+def test_a_job_waits_for_the_kernel_no_longer_than_twice_the_time() -> None:
+    book = casebook()
+    book.add([match("gpu_fault", 0)])
+    book.add([match("xid_79", 20, source="kernel")])
+    assert book.settle(NOW + 29, facts_at) == []
+    assert told(book.settle(NOW + 30, facts_at)) == [("gpu_fault", "cascade", "bad_cable")]
+    assert told(book.settle(NOW + 35, facts_at)) == [("xid_79", "root", "bad_cable")]
 
 
 def test_the_facts_as_of_the_first_line_decide() -> None:

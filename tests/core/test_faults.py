@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from exporter import packs
+from exporter.core.casebook import Casebook
 from exporter.core.catalogue import Catalogue
 from exporter.core.faults import KEPT, Fault, Faults, concerning, fault_of, plain
 from exporter.core.model import Diagnosis, Incident, Job, Moment
@@ -191,3 +192,18 @@ def test_every_cause_that_needs_an_operator_can_explain_something_critical() -> 
     of_critical = {cause.id for signature in critical for cause in catalogue.causes_of(signature)}
     assert needy
     assert needy <= of_critical
+
+
+def test_a_fault_goes_on_for_as_long_as_lines_join_its_incident() -> None:
+    book = Casebook(CATALOGUE, "node", window=60.0, settle=15.0)
+    faults = Faults({})
+    book.add([match("gpu_lost", 0, source="kernel", gpu="0000:c1:00.0")])
+    for diagnosis in book.settle(NOW + 15, lambda _: {}):
+        faults.told(diagnosis, CATALOGUE, at(15))
+    for seconds in range(30, 1800, 30):
+        book.add([match("gpu_lost", seconds, source="kernel", gpu="0000:c1:00.0")])
+        assert book.settle(NOW + seconds, lambda _: {}) == []
+        faults.show(book, lambda _: {}, CATALOGUE, at(seconds))
+    (fault,) = faults
+    assert (fault.count, fault.last_time) == (1, NOW + 1770)
+    assert concerning(faults, at(1800), since=NOW + 1200) == [fault]

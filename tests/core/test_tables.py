@@ -10,13 +10,14 @@ import pytest
 import yaml
 
 from exporter import packs
+from exporter.core.casebook import Casebook
 from exporter.core.catalogue import Catalogue, compile_packs, load_compiled, load_packs
 from exporter.core.knowledge import Row, Table
 from exporter.core.model import OPERATOR_ACTIONS, Diagnosis
 from exporter.core.problems import InvalidInput
 from exporter.scan.plan import Task
 from exporter.scan.run import scan
-from tests.helpers import catalogue_of
+from tests.helpers import NOW, WINDOW, catalogue_of, match
 
 CASES = Path(__file__).parent / "vendor_rows.yaml"
 
@@ -237,3 +238,19 @@ root_causes:
     remediation: Look at it.
 """
     assert load_packs([("site.yaml", text)]).root_causes["power"].needs_operator
+
+
+def test_a_fatal_line_behind_harmless_ones_is_an_incident_of_its_own(catalogue: Catalogue) -> None:
+    """It would else join what has been told of, and be told of to nobody."""
+    gpu = "0000:3b:00.0"
+    harmless = {"xid": "154", "message": "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"}
+    fatal = {"xid": "154", "message": "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"}
+    name = "nv_xid_154_recovery_action"
+    assert not catalogue.is_grave(name, harmless)
+    assert catalogue.is_grave(name, fatal)
+    book = Casebook(catalogue, "node", window=WINDOW, settle=15.0)
+    book.add([match(name, 0, source="kernel", gpu=gpu, captures=harmless)])
+    (first,) = book.settle(NOW + 15, lambda _: {})
+    book.add([match(name, 30, source="kernel", gpu=gpu, captures=fatal, grave=True)])
+    (second,) = book.settle(NOW + 45, lambda _: {})
+    assert (first.action, second.action) == ("ignore", "reboot")
