@@ -1,7 +1,8 @@
 """New files that are so far the same as a log beside them: perhaps copies, to be followed by a truncation of the log.
 
 Reading one at once would count its lines twice; not reading it would lose those of a rank whose banner is the same. So
-they wait until they differ, or until the log has been truncated, or until nothing has happened for a while.
+they wait until they differ, or until the log has been truncated, or until nothing has happened for a while. One that
+grows along with the log for too long, or is one too many, is read: a crash counted twice is better than one missed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from exporter.sources.register import Register
 from exporter.sources.tail import Log
 
 COPY_SECONDS = 5.0  # a copy that grows no more is truncated within milliseconds, or was no copytruncate
-MAX_WAITING = 64  # open files; a file beyond them is found again by the next walk
+WAIT_SECONDS = 60.0  # in all, and a second for each COMPARED_BYTES of the log: a copy of 10 GB takes minutes to make
+MAX_WAITING = 64  # open files; a copy beyond them is read at once
 COMPARED_BYTES = 8 << 20  # a poll, of each of two files: 10 ms, and about five minutes for a log of 10 GB
 
 
@@ -33,6 +35,7 @@ class Suspect:
     log_file: Inode
     size: int
     since: float
+    until: float  # whoever writes to both a log and its copy must not keep this one unread
     compared: int = 0  # so many bytes are the same in both
 
 
@@ -47,15 +50,19 @@ class Copies:
         self._unspent = 0  # bytes that may still be compared in this poll
 
     def wait_for(self, file: Inode) -> bool:
-        """Whether a file waits already, or would have to and cannot."""
-        return file in self._waiting or len(self._waiting) >= MAX_WAITING
+        """Whether a file waits already."""
+        return file in self._waiting
 
     def suspect(self, base: str, path: str, file: OpenFile, beside: Sequence[Log], now: float) -> bool:
         """Whether a new file has to wait, since all of it may be a copy of one of the logs `beside` it."""
         status = file.status()
         for log in beside:
             if self._is_copy(file, log, status.st_size, now):
-                suspect = Suspect(base, path, file, log, log.position.file, status.st_size, now)
+                if len(self._waiting) >= MAX_WAITING:
+                    self._access.refusals.count(path, "perhaps_read_twice")
+                    return False
+                until = now + WAIT_SECONDS + log.size / COMPARED_BYTES
+                suspect = Suspect(base, path, file, log, log.position.file, status.st_size, now, until)
                 self._waiting[inode_of(status)] = suspect
                 return True
         return False
@@ -70,6 +77,9 @@ class Copies:
                     suspect.file.close()
                 elif offset is not None:
                     start(suspect, offset)
+                elif now >= suspect.until:
+                    start(suspect, 0)
+                    self._access.refusals.count(suspect.path, "perhaps_read_twice")
                 else:
                     continue
                 del self._waiting[inode]

@@ -24,7 +24,7 @@ _WHY = {
     "link_loop": "is a symbolic link that leads in a circle",
     "name_not_utf8": "has a name that is not UTF-8; rename it",
     "outside_roots": "leads outside the folders of paths; add the folder to allow_roots if that is meant",
-    "perhaps_read_twice": "begins like a log that is gone and has no more of it; its lines are read, perhaps again",
+    "perhaps_read_twice": "may be a copy of a log, and nobody can tell; its lines are read, perhaps again",
     "position_unreadable": "has a stored position that cannot be read; it is taken for a new file",
     "rotated_compressed": "was compressed before it was seen, and not by gzip; rotate with delaycompress",
     "socket": "is a socket",

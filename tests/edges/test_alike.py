@@ -96,3 +96,46 @@ def test_long_files_are_compared_a_part_at_a_time(tmp_path: Path, monkeypatch: p
     node.poll(times=2 * len(text) // 4096).poll(6.0).settle()
     write(other, lines(3))
     assert node.settle().seen == ([1, 2, 3] if what == "another log" else [1, 3])
+
+
+def test_copies_that_grow_for_ever_hold_up_no_other_log_and_are_read_in_the_end(tmp_path: Path) -> None:
+    pairs = [(tmp_path / f"m{n}.log", tmp_path / f"m{n}.log.b.log", lines(n)) for n in range(copies.MAX_WAITING + 6)]
+    numbers = list(range(len(pairs)))
+    for log, _, crash in pairs:
+        write(log, BANNER + crash)
+    node = Node(tmp_path / "*.log").rescan()
+    for _, copy, crash in pairs:
+        write(copy, BANNER + crash)
+    node.rescan()
+    assert len(node.twice) == 6  # those that there is no room for
+    assert node.stats.dropped == {"perhaps_read_twice": 6}
+
+    write(tmp_path / "other.log", lines(1000))
+    for second in range(int(copies.WAIT_SECONDS) + 2):
+        for log, copy, _ in pairs:
+            write(log, b"step %d\n" % second)
+            write(copy, b"step %d\n" % second)
+        node.poll(1.0)
+        if second == 11:  # the next walk finds it
+            assert 1000 in node.seen
+            assert len(node.twice) == 6
+    assert node.seen == sorted([*numbers, *numbers, 1000])
+    assert node.stats.dropped == {"perhaps_read_twice": len(pairs)}
+
+
+def test_a_copy_that_takes_longer_than_others_wait_is_no_log_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "COMPARED_BYTES", 512)
+    log, copy = tmp_path / "job.log", tmp_path / "job.log.1"
+    text = lines(1) + BANNER * 40
+    write(log, text)
+    node = Node(tmp_path / "*.log*").rescan()
+    for start in range(0, len(text), 512):
+        write(copy, text[start : start + 512])
+        node.poll(1.0)
+    assert len(text) // 512 > copies.WAIT_SECONDS
+    os.truncate(log, 0)
+    write(log, lines(2))
+    assert node.settle().seen == [1, 2]
+    assert node.stats.dropped == {}
