@@ -58,6 +58,9 @@ class Copies:
         status = file.status()
         for log in beside:
             if self._is_copy(file, log, status.st_size, now):
+                if len(self._waiting) >= MAX_WAITING and not status.st_size:
+                    file.close()  # the next walk finds it again, with something to read
+                    return True
                 if len(self._waiting) >= MAX_WAITING:
                     self._access.refusals.count(path, "perhaps_read_twice")
                     return False
