@@ -160,7 +160,7 @@ def test_a_restart_before_an_incident_settled_loses_nothing() -> None:
     book.add([match("gpu_fault", 0)])
     book = restarted(book, {})
     book.add([match("gpu_fault", 5), match("xid_79", 2, source="kernel")])
-    diagnoses = book.settle(NOW + 15, facts_at)
+    diagnoses = book.settle(NOW + 17, facts_at)
     assert told(diagnoses) == [("gpu_fault", "cascade", "bad_cable"), ("xid_79", "root", "bad_cable")]
     assert diagnoses[0].incident.lines == 2
 

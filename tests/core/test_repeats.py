@@ -89,3 +89,10 @@ def test_it_is_bounded_in_jobs_and_gpus() -> None:
     rows = {gpu: text for gpu, text in repeats.unsaved().items() if text is not None}
     assert len(rows) == MAX_GPUS
     assert max(text.count('"pid ') for text in rows.values()) <= MAX_JOBS
+
+
+def test_an_sm_that_fails_on_another_gpu_too_is_the_programs_choice() -> None:
+    """A kernel of one block runs on the same SM of each GPU."""
+    repeats = Repeats({})
+    assert told(repeats, [xid_13(9, gpu=OTHER_GPU)]) == [None]
+    assert set(told(repeats, [xid_13(pid, pid) for pid in (1, 2, 3, 4)])) == {None}

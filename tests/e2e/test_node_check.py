@@ -209,7 +209,7 @@ def test_a_node_is_unfit_where_the_vendor_asks_for_an_operator_and_not_else(node
         kernel.say(line)
     for number in range(40):
         kernel.say(LINES["flood"].format(link=number % 18))
-        kernel.say(LINES["xid_13"].format(gpu="0a", pid=4242))
+        kernel.say(LINES["xid_13"].format(gpu="0a", pid=4242).replace("GPC 2", "GPC 5"))
     seen = 'gpufault_lines_matched_total{signature="nv_xid_13_graphics_exception",source="kernel"}'
     eventually(lambda: node.value(seen) == 40.0 or None)
     code, said = node_check(url)
