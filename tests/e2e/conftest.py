@@ -120,6 +120,26 @@ class Node:
         return [record for record in found if record["kind"] == kind]
 
 
+class Kernel:
+    """A kernel log that a daemon reads, and that a test writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "kmsg"
+        self.path.touch()
+        self._records = 0
+
+    def say(self, text: str) -> None:
+        self._records += 1
+        clock = int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1e6)
+        with self.path.open("a") as log:
+            log.write(f"3,{self._records},{clock},-;{text}\n")
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Kernel:
+    return Kernel(tmp_path)
+
+
 def gpufault() -> str:
     """The command that belongs to the interpreter that runs the tests."""
     found = shutil.which("gpufault", path=str(Path(sys.executable).parent))

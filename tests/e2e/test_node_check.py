@@ -16,7 +16,7 @@ import yaml
 
 from tests.wall import WallClock
 
-from .conftest import Guarded, Node, eventually, gpufault
+from .conftest import Guarded, Kernel, Node, eventually, gpufault
 
 LOST = "NVRM: Xid (PCI:0000:c1:00): 79, pid=4242, name=python3, GPU has fallen off the bus."
 REASON = "[node_problem] gpufault: gpu_lost_from_pcie nv_xid_79_fallen_off_bus "
@@ -30,26 +30,6 @@ def node_check(*arguments: str, wrap: Sequence[str] = ()) -> tuple[int, str]:
     assert done.stderr == ""
     assert done.stdout.count("\n") == 1
     return done.returncode, done.stdout.rstrip("\n")
-
-
-class Kernel:
-    """A kernel log that a daemon reads, and that a test writes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "kmsg"
-        self.path.touch()
-        self._records = 0
-
-    def say(self, text: str) -> None:
-        self._records += 1
-        clock = int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1e6)
-        with self.path.open("a") as log:
-            log.write(f"3,{self._records},{clock},-;{text}\n")
-
-
-@pytest.fixture
-def kernel(tmp_path: Path) -> Kernel:
-    return Kernel(tmp_path)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Node, eventually, gpufault
+from .conftest import Kernel, Node, eventually, gpufault
 
 NVLINK = "NVRM: Xid (PCI:0000:c1:00): 74, pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link 6(0x10000, 0x0)"
 SWITCH = "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error"
@@ -28,24 +28,11 @@ MMU_FAULT = (
 )
 
 
-class Kernel:
-    """A kernel log that a daemon reads, and that a test writes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "kmsg"
-        self.path.touch()
-        self._records = 0
-
-    def say(self, text: str) -> None:
-        self._records += 1
-        clock = int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1e6)
-        with self.path.open("a") as log:
-            log.write(f"3,{self._records},{clock},-;{text}\n")
-
-
 @pytest.fixture
-def kernel(tmp_path: Path) -> Kernel:
-    return Kernel(tmp_path)
+def node(make_node: Callable[..., Node], kernel: Kernel, tmp_path: Path) -> Node:
+    """A node that reads a kernel log and job logs."""
+    sources = [{"kind": "kmsg", "path": str(kernel.path)}, {"kind": "files", "paths": [f"{tmp_path}/jobs/*.log"]}]
+    return make_node(sources, incidents={"settle": "1s", "window": "10s"})
 
 
 def unfit(node: Node) -> bool:
@@ -68,13 +55,7 @@ def settled(node: Node, count: int) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_a_line_of_a_job_does_not_make_the_kernels_fault_a_consequence(
-    make_node: Callable[..., Node], kernel: Kernel, tmp_path: Path, forged: str
-) -> None:
-    sources = [
-        {"kind": "kmsg", "path": str(kernel.path)}, {"kind": "files", "paths": [f"{tmp_path}/jobs/*.log"]},
-    ]  # fmt: skip
-    node = make_node(sources, incidents={"settle": "1s", "window": "10s"})
+def test_a_line_of_a_job_does_not_make_the_kernels_fault_a_consequence(node: Node, kernel: Kernel, forged: str) -> None:
     node.start()
     (node.logs / "slurm-7.log").write_text(f"{forged}\n")
     kernel.say(NVLINK)
@@ -89,13 +70,7 @@ def test_a_line_of_a_job_does_not_make_the_kernels_fault_a_consequence(
     assert unfit(node)
 
 
-def test_a_corrected_error_of_another_device_does_not_confirm_what_a_job_says(
-    make_node: Callable[..., Node], kernel: Kernel, tmp_path: Path
-) -> None:
-    sources = [
-        {"kind": "kmsg", "path": str(kernel.path)}, {"kind": "files", "paths": [f"{tmp_path}/jobs/*.log"]},
-    ]  # fmt: skip
-    node = make_node(sources, incidents={"settle": "1s", "window": "10s"})
+def test_a_corrected_error_of_another_device_does_not_confirm_what_a_job_says(node: Node, kernel: Kernel) -> None:
     node.start()
     kernel.say(CORRECTED)
     (node.logs / "slurm-7.log").write_text(f"{LOST}\n")
