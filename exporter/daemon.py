@@ -276,7 +276,7 @@ class Daemon:
             utc_offset=time.localtime().tm_gmtoff,
             line_bytes=config.limits.line_bytes,
             window=config.incidents.window,
-            clock=time.monotonic,
+            clock=time.thread_time,  # CPU time: a busy machine is no fault of a log
         )
         self.pipeline.restore(spaces.get("logs", {}))
         incidents = config.incidents
