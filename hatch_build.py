@@ -18,8 +18,8 @@ class CompilePacks(BuildHookInterface):
             return
         sys.path.insert(0, self.root)
         try:
-            from exporter import packs
-            from exporter.core.catalogue import compile_packs
+            from exporter.config import packs
+            from exporter.core.catalogue.loader import compile_packs
         finally:
             sys.path.remove(self.root)
         target = Path(tempfile.mkdtemp(prefix="gpufault-packs-")) / packs.COMPILED

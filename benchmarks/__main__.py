@@ -29,8 +29,9 @@ from benchmarks import daemon, floods, instructions, large, programs  # noqa: E4
 from benchmarks.chart import chart  # noqa: E402
 from benchmarks.logs import FOLDER, Log  # noqa: E402
 from benchmarks.programs import GPUFAULT, Run, run  # noqa: E402
-from exporter import __version__, packs  # noqa: E402
-from exporter.core.pipeline import Pipeline  # noqa: E402
+from exporter import __version__  # noqa: E402
+from exporter.config import packs  # noqa: E402
+from exporter.core.matching.pipeline import Pipeline  # noqa: E402
 
 PATTERNS = 100
 LARGE = 8  # times as large as the others is the first log, beside which the start matters less

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from exporter.fleet.correlate import correlate, remember
-from exporter.fleet.finding import Finding
-from exporter.fleet.founding import CASES
-from exporter.fleet.observed import Observed, Window
-from exporter.fleet.simulate import Fleet, Plan, Planted, random_causes, simulate
+from exporter.demo.founding_cases import CASES
+from exporter.demo.simulator import Fleet, Plan, Planted, random_causes, simulate
+from exporter.fleet.observations import Observed, Window
+from exporter.fleet.statistics.correlate import correlate, remember
+from exporter.fleet.statistics.findings import Finding
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "correlator.md"
 MARK = "<!-- What follows is printed by `python benchmarks/correlator.py --write`. -->\n"

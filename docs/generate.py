@@ -9,14 +9,14 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from exporter import packs
-from exporter.config import Config, FilesConfig, JournaldConfig, KmsgConfig
-from exporter.core import pages
+from exporter.config import packs
+from exporter.config.fleet import FleetConfig
+from exporter.config.node import Config, FilesConfig, JournaldConfig, KmsgConfig
+from exporter.core.authoring import docs_pages
+from exporter.core.catalogue.pack_types import leaves
 from exporter.core.facts import process
-from exporter.core.knowledge import leaves
-from exporter.fleet.config import FleetConfig
-from exporter.fleet.telemetry import METRICS as FLEET_METRICS
-from exporter.ledger import METRICS, Metric
+from exporter.fleet.service.metrics import METRICS as FLEET_METRICS
+from exporter.metrics.counters import METRICS, Metric
 from exporter.probes import FACTS, PROBES
 from exporter.web.config import MAX_BCRYPT_COST, WebConfig
 from exporter.web.connections import IDLE_SECONDS, MAX_CONNECTIONS
@@ -235,7 +235,7 @@ Only the kernel's lines call an operator by a row; a job's need a verdict that o
 a table by one of the same id with `override: true`, or add one for its own signatures
 ([writing signatures](writing-signatures.md)).
 
-{pages.vendor_tables(packs.load())}"""
+{docs_pages.vendor_tables(packs.load())}"""
 
 
 CHART = "../deploy/helm/gpufault/values.schema.json"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.leftovers import left_behind, running
-from tests.slurm import slurm
-from tests.tailing import close_nodes
+from tests.support.leftovers import left_behind, running
+from tests.support.slurm import slurm
+from tests.support.tailing import close_nodes
 
 __all__ = ["slurm"]  # a fixture for whoever asks for it
 

@@ -1,7 +1,7 @@
 """The shape of the source: what may import what, and how long a file may be. Parses the checkout, runs none of it."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -14,6 +14,21 @@ CORE = [path for path in MODULES if path.is_relative_to(ROOT / "exporter/core")]
 # What would let core wait, look at the world or speak to it. calendar, re, json and the like are welcome.
 IMPURE = {"os", "pathlib", "time", "socket", "threading", "logging", "subprocess", "sqlite3"}
 LONGEST_FILE_LINES = 400
+
+# The rooms of the package, lowest first: each imports only itself and rooms before it. docs/decisions.md gives reasons.
+ROOMS = (
+    "core", "process", "probes", "sources", "metrics", "store", "net", "web", "config", "node", "outputs", "scan",
+    "daemon", "fleet", "demo", "cli",
+)  # fmt: skip
+CORE_ROOMS = (
+    "core.model", "core.text", "core.facts", "core.patterns", "core.decoding", "core.catalogue", "core.matching",
+    "core.diagnosis", "core.authoring",
+)  # fmt: skip
+FLEET_ROOMS = ("fleet.observations", "fleet.statistics", "fleet.input", "fleet.results", "fleet.service")
+SOURCE_ROOMS = (
+    "sources.base", "sources.backlog", "sources.boot", "sources.node_jobs", "sources.files", "sources.systemd",
+    "sources.kernel",
+)  # fmt: skip
 
 
 def imports(source: str, package: str) -> Iterator[str]:
@@ -32,12 +47,20 @@ def imports_of(path: Path) -> set[str]:
     return set(imports(path.read_text(), ".".join(path.relative_to(ROOT).parent.parts)))
 
 
-def part_of(module: str) -> str:
-    """The part of exporter that a dotted name lies in (a folder or file right below it); of other names, nothing."""
-    first, _, rest = module.partition(".")
-    part = rest.partition(".")[0]
-    below = ROOT / "exporter" / part
-    return part if first == "exporter" and part and (below.is_dir() or below.with_suffix(".py").is_file()) else ""
+def room_of(module: str, rooms: Sequence[str]) -> str:
+    """The room that a dotted name lies in: the first of `rooms` (dotted, below exporter) that it is in; of others nothing."""
+    below = module.removeprefix("exporter.") if module.startswith("exporter.") else ""
+    return next((room for room in rooms if below == room or below.startswith(f"{room}.")), "")
+
+
+def imports_upwards(rooms: Sequence[str]) -> list[str]:
+    """Each import of a room by one before it in the given order."""
+    found = []
+    for path in MODULES:
+        room = room_of(".".join(path.relative_to(ROOT).with_suffix("").parts), rooms)
+        above = rooms[rooms.index(room) + 1 :] if room else ()
+        found += [f"{path.relative_to(ROOT)} imports {name}" for name in imports_of(path) if room_of(name, above)]
+    return found
 
 
 @pytest.mark.parametrize(
@@ -46,8 +69,8 @@ def part_of(module: str) -> str:
         ("import os.path", {"os.path"}),
         ("def f():\n    from time import sleep", {"time", "time.sleep"}),
         ("from exporter import daemon", {"exporter", "exporter.daemon"}),
-        ("from .lines import pieces", {"exporter.core.lines", "exporter.core.lines.pieces"}),
-        ("from ..daemon import Daemon", {"exporter.daemon", "exporter.daemon.Daemon"}),
+        ("from .model import Match", {"exporter.core.model", "exporter.core.model.Match"}),
+        ("from ..daemon import service", {"exporter.daemon", "exporter.daemon.service"}),
         ("from .. import daemon", {"exporter", "exporter.daemon"}),
     ],
 )
@@ -60,23 +83,37 @@ def test_core_takes_values_and_gives_values(path: Path) -> None:
     assert {name for name in imports_of(path) if name.partition(".")[0] in IMPURE} == set()
 
 
-@pytest.mark.parametrize("path", CORE, ids=lambda path: path.name)
-def test_core_knows_nothing_of_the_rest(path: Path) -> None:
-    assert {part_of(name) for name in imports_of(path)} <= {"", "core"}
+def test_nothing_lies_loose_in_the_package() -> None:
+    loose = {path.name for path in (ROOT / "exporter").glob("*.py")}
+    assert loose == {"__init__.py"}
+    folders = {path.relative_to(ROOT / "exporter").parts[0] for path in MODULES if path.parent != ROOT / "exporter"}
+    assert folders == set(ROOMS)
+    assert len(ROOMS) < 20
 
 
-def test_sources_know_only_core() -> None:
-    sources = [path for path in MODULES if path.is_relative_to(ROOT / "exporter/sources")]
-    assert {part_of(name) for path in sources for name in imports_of(path)} <= {"", "core", "sources"}
+@pytest.mark.parametrize(
+    ("folder", "rooms"),
+    [("exporter/core", CORE_ROOMS), ("exporter/fleet", FLEET_ROOMS), ("exporter/sources", SOURCE_ROOMS)],
+)
+def test_every_room_has_a_place_in_the_order(folder: str, rooms: Sequence[str]) -> None:
+    here = {f"{path.parent.name}.{path.stem}" for path in (ROOT / folder).glob("*.py") if path.stem != "__init__"}
+    here |= {f"{path.parent.name}.{path.name}" for path in (ROOT / folder).iterdir() if (path / "__init__.py").exists()}
+    assert here == set(rooms)
 
 
-def test_parts_stand_in_one_order_and_nothing_imports_leftwards() -> None:
-    needs: dict[str, set[str]] = {}
-    for path in MODULES:
-        part = part_of(".".join(path.relative_to(ROOT).with_suffix("").parts))
-        needs.setdefault(part, set()).update({part_of(name) for name in imports_of(path)} - {"", part})
-    TopologicalSorter(needs).prepare()  # raises CycleError, which names the cycle
-    assert [part for part, needed in needs.items() if "cli" in needed] == []
+@pytest.mark.parametrize("rooms", [ROOMS, CORE_ROOMS, FLEET_ROOMS, SOURCE_ROOMS], ids=lambda rooms: rooms[0])
+def test_no_room_imports_one_above_it(rooms: Sequence[str]) -> None:
+    assert imports_upwards(rooms) == []
+
+
+def test_no_module_is_in_a_circle() -> None:
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in MODULES
+    }
+    needs = {name: (imports_of(path) & modules.keys()) - {name} for name, path in modules.items()}
+    for name in needs:  # a package is needed with its modules, and its own __init__ may import them
+        needs[name] -= {above for above in needs[name] if name.startswith(f"{above}.")}
+    TopologicalSorter(needs).prepare()  # raises CycleError, which names the circle
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))

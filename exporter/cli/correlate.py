@@ -10,10 +10,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from exporter.cli import fleet_sources
 from exporter.cli import options as flags
-from exporter.cli import sources
-from exporter.cli.spans import moment, seconds
-from exporter.core.problems import InvalidInput, Problem
+from exporter.cli.time_arguments import moment, seconds
+from exporter.core.text.problems import InvalidInput, Problem
 
 DESCRIPTION = (
     "Reads node journals (JSONL, also .gz and .zst, or Parquet, in any depth below DIR), or what a Prometheus has scraped "
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--prometheus", metavar="URL", help="Prometheus, Thanos, Mimir or VictoriaMetrics that scrapes the node daemons"
     )
-    sources.add_prometheus(parser)
+    fleet_sources.add_prometheus(parser)
     parser.add_argument("--window", metavar="7d", help=f"how long; it ends at --end; default: {WINDOW}")
     parser.add_argument("--start", metavar="TIME", help="RFC 3339 or Unix seconds")
     parser.add_argument("--end", metavar="TIME", help="RFC 3339 or Unix seconds; default: the newest record, or now")
@@ -50,25 +50,25 @@ def run(options: argparse.Namespace) -> int:
         print("gpufault correlate: --start and --window both say where it begins; give one", file=sys.stderr)
         return 2
     try:
-        from exporter.fleet import store
-        from exporter.fleet.catalogued import catalogued
-        from exporter.fleet.correlate import correlate, remember
-        from exporter.fleet.load import load
-        from exporter.fleet.observed import Window
-        from exporter.fleet.plain import plain
-        from exporter.fleet.text import text
+        from exporter.fleet.input.catalogue_conditions import catalogued
+        from exporter.fleet.input.load import load
+        from exporter.fleet.observations import Window
+        from exporter.fleet.results import stored_findings
+        from exporter.fleet.results.text import text
+        from exporter.fleet.results.to_json import plain
+        from exporter.fleet.statistics.correlate import correlate, remember
     except ModuleNotFoundError as error:
         print(f"gpufault: {error.name} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
         return 3
-    from exporter import packs
-    from exporter.core.records import rfc3339
+    from exporter.config import packs
+    from exporter.core.diagnosis.records import rfc3339
 
     now = time.time()
     start, end = moment("--start", options.start), moment("--end", options.end)
     span = seconds("--window", options.window or WINDOW)
     if options.prometheus:
         stop = end if end is not None else now
-        loaded = sources.history(options, Window(start=start if start is not None else stop - span, end=stop))
+        loaded = fleet_sources.history(options, Window(start=start if start is not None else stop - span, end=stop))
     else:
         loaded = load(Path(options.journal), now=now, start=start, end=end, span=span)
     if loaded.window.end <= loaded.window.start:
@@ -79,13 +79,13 @@ def run(options: argparse.Namespace) -> int:
     vendors = {signature.id: signature.vendor for signature in catalogue.signatures.values()}
     observed = replace(loaded.observed, vendors={**vendors, **loaded.observed.vendors})
     kept = Path(options.findings_file) if options.findings_file else None
-    remembered = store.read(kept) if kept else ()
+    remembered = stored_findings.read(kept) if kept else ()
     if loaded.before is not None:
         earlier = remember(correlate(observed, loaded.before), remembered)
         remembered = tuple({(r.signature, r.direction, r.facts): r for r in (*earlier, *remembered)}.values())
     found = correlate(observed, loaded.window, remembered, catalogued(observed, catalogue))
     if kept:
-        store.write(kept, remember(found, remembered))
+        stored_findings.write(kept, remember(found, remembered))
     color = not options.output and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     told = json.dumps(plain(found), indent=1) + "\n" if options.format == "json" else text(found, color=color)
     if options.output:

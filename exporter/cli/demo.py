@@ -33,12 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     import tempfile
 
-    from exporter import packs
-    from exporter.cli.logs import start_logging
-    from exporter.config import Config, FactsConfig, FilesConfig, IncidentsConfig, KmsgConfig
-    from exporter.daemon import Daemon
-    from exporter.service import Service
-    from exporter.state import State
+    from exporter.cli.own_log import start_logging
+    from exporter.config import packs
+    from exporter.config.node import Config, FactsConfig, FilesConfig, IncidentsConfig, KmsgConfig
+    from exporter.daemon.daemon import Daemon
+    from exporter.daemon.service import Service
+    from exporter.store.state import State
     from exporter.web.serving import serve
 
     host = options.web_listen_address.rpartition(":")[0]
@@ -94,7 +94,7 @@ def _replay(jobs: Path, kernel: Path, url: str, stopped: threading.Event) -> Non
     """Write each bundled log line by line, then show what was counted, unless the demo ends before."""
     from importlib.resources import files
 
-    bundled = sorted((f for f in files("exporter.demo").iterdir()), key=lambda f: f.name)
+    bundled = sorted((f for f in (files("exporter.demo") / "logs").iterdir()), key=lambda f: f.name)
     for log in bundled:
         if log.name.endswith(".out"):
             with open(jobs / log.name, "a", buffering=1, encoding="utf-8") as target:
@@ -104,7 +104,7 @@ def _replay(jobs: Path, kernel: Path, url: str, stopped: threading.Event) -> Non
                         return
     now = time.clock_gettime(time.CLOCK_MONOTONIC)
     with open(kernel, "a", encoding="utf-8") as target:
-        records = (files("exporter.demo") / "kernel.kmsg").read_text(encoding="utf-8")
+        records = (files("exporter.demo") / "logs" / "kernel.kmsg").read_text(encoding="utf-8")
         for line in records.splitlines():
             head, text = line.split(";", 1)
             pri, seq, us, flags_ = head.split(",", 3)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from exporter.cli import options as flags
 
 if TYPE_CHECKING:
-    from exporter.config import Config
+    from exporter.config.node import Config
 
 DESCRIPTION = "Checks each thing that the daemon needs. Exit code 1 if something does not work."
 WATCHES_WANTED = 8192
@@ -46,8 +46,8 @@ class Finding:
 
 
 def run(options: argparse.Namespace) -> int:
-    from exporter.core.printable import printable
-    from exporter.core.redact import redact
+    from exporter.core.text.printable import printable
+    from exporter.core.text.redact import redact
 
     config = flags.load_config(options)
     findings = [finding for check in CHECKS.values() for finding in _safely(check, config)]
@@ -75,9 +75,9 @@ def _python(_config: Config) -> Iterator[Finding]:
 
 
 def _signatures(config: Config) -> Iterator[Finding]:
-    from exporter import packs
-    from exporter.core.pipeline import Pipeline
-    from exporter.core.problems import InvalidInput, key_path
+    from exporter.config import packs
+    from exporter.core.matching.pipeline import Pipeline
+    from exporter.core.text.problems import InvalidInput, key_path
 
     started = time.perf_counter()
     try:
@@ -139,7 +139,7 @@ def _files_of(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 def _schema(path: Path) -> Iterator[Finding]:
     """Whether this version can go on with the state that is there. Looks at the header: the daemon may be writing."""
-    from exporter.state import MIGRATIONS, SCHEMA_VERSION
+    from exporter.store.state import MIGRATIONS, SCHEMA_VERSION
 
     try:
         with path.open("rb") as file:
@@ -157,11 +157,11 @@ def _schema(path: Path) -> Iterator[Finding]:
 
 
 def _sources(config: Config) -> Iterator[Finding]:
-    from exporter import inputs
-    from exporter.sources.files import RESCAN_SECONDS, FilesSource
+    from exporter.daemon import source_factory
+    from exporter.sources.files.source import RESCAN_SECONDS, FilesSource
 
     said: list[str] = []
-    for source in inputs.build(config, {}, first_start=True, say=said.append, wake=lambda: None):
+    for source in source_factory.build(config, {}, first_start=True, say=said.append, wake=lambda: None):
         try:
             next(iter(source.poll(time.time())), None)
             stats = source.stats
@@ -201,7 +201,7 @@ def _watching(config: Config) -> Iterator[Finding]:
 
 
 def _facts(config: Config) -> Iterator[Finding]:
-    from exporter.gpu_processes import may_look
+    from exporter.node.gpu_processes import may_look
     from exporter.probes import gather
 
     started = time.perf_counter()
@@ -218,7 +218,7 @@ def _facts(config: Config) -> Iterator[Finding]:
 
 
 def _outputs(config: Config) -> Iterator[Finding]:
-    from exporter.outputs.reaching import look
+    from exporter.outputs.reachability import look
 
     for seen in look(config.outputs, flags.node_name(config.node)):
         yield Finding(seen.state, f"output {seen.name}", seen.told)
@@ -238,8 +238,8 @@ def _clock(_config: Config) -> Iterator[Finding]:
 
 def _web(file: str | None) -> Iterator[Finding]:
     """Whether the daemon would take its web configuration in force, and what that asks of clients."""
-    from exporter.core.problems import InvalidInput
-    from exporter.web.in_force import InForce
+    from exporter.core.text.problems import InvalidInput
+    from exporter.web.config_files import InForce
 
     if file is None:
         yield Finding("note", "web", "no --web.config.file: whoever reaches the port can read and ask for a reload")

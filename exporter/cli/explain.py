@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Literal
 from exporter.cli import options as flags
 
 if TYPE_CHECKING:
-    from exporter.cli.stages import Reading
-    from exporter.core.catalogue import Catalogue
-    from exporter.core.model import Diagnosis, LogFormat, SourceKind
-    from exporter.core.pipeline import Pipeline
+    from exporter.cli.line_trace import Reading
+    from exporter.core.catalogue.loader import Catalogue
+    from exporter.core.diagnosis.assessment import Diagnosis
+    from exporter.core.matching.pipeline import Pipeline
+    from exporter.core.model import LogFormat, SourceKind
 
 DESCRIPTION = (
     "Takes one line, or a log on stdin. Tells of each incident its cause, the evidence, what would change the answer and "
@@ -36,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from exporter import packs
     from exporter.cli.scan import facts_named
-    from exporter.core.redact import redact
+    from exporter.config import packs
+    from exporter.core.text.redact import redact
 
     if options.line == "-":
         options.line = None
@@ -72,10 +73,10 @@ def explain(
     color: bool = False,
 ) -> str:
     """What there is to say of a text: its incidents; on demand every candidate cause, and how each line was read."""
-    from exporter.cli.reasons import Places, every_candidate, explanation
-    from exporter.cli.stages import read, stages_of
-    from exporter.core.pipeline import Pipeline
-    from exporter.core.printable import printable
+    from exporter.cli.explanation_text import Places, every_candidate, explanation
+    from exporter.cli.line_trace import read, stages_of
+    from exporter.core.matching.pipeline import Pipeline
+    from exporter.core.text.printable import printable
     from exporter.scan.plan import form_of
 
     pipeline = Pipeline(catalogue, utc_offset=-time.timezone)
@@ -137,7 +138,7 @@ def _refuse(why: str) -> int:
 
 def _likely_kinds(lines: Sequence[bytes]) -> tuple[SourceKind, SourceKind]:
     """What a text is, and what it may be after all: whoever copies a line leaves its stamp out."""
-    from exporter.core.decode import looks_like_kernel
+    from exporter.core.decoding.formats import looks_like_kernel
 
     return ("kernel", "job") if looks_like_kernel(lines[0]) else ("job", "kernel")
 
@@ -146,8 +147,8 @@ def _diagnosed(
     text: str, source: SourceKind, form: LogFormat, pipeline: Pipeline, catalogue: Catalogue, facts: Mapping[str, str]
 ) -> list[Diagnosis]:
     """The diagnoses of a text, as a scan comes to them."""
-    from exporter.core.casebook import Casebook
-    from exporter.core.promises import run_text
+    from exporter.core.authoring.example_checks import run_text
+    from exporter.core.diagnosis.incident_tracker import Casebook
     from exporter.scan.work import WINDOW_SECONDS
 
     processed = run_text(pipeline, text, source, form)

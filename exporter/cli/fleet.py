@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from exporter.cli import fleet_sources
 from exporter.cli import options as flags
-from exporter.cli import sources
-from exporter.cli.spans import seconds
+from exporter.cli.time_arguments import seconds
 
 if TYPE_CHECKING:
-    from exporter.fleet.config import FleetConfig
+    from exporter.config.fleet import FleetConfig
 
 DESCRIPTION = (
     "Runs `gpufault correlate` again and again, and serves its last result: a page at /, JSON below /api/v1, /metrics. A "
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group()
     flags.add(source, "--journal", metavar="DIR", help="a folder that node journals are gathered in")
     flags.add(source, "--prometheus", metavar="URL", help="Prometheus, Thanos, Mimir or VictoriaMetrics")
-    sources.add_prometheus(parser)
+    fleet_sources.add_prometheus(parser)
     flags.add(parser, "--window", metavar="7d", help="how long; it ends at the newest record, or now; default: 7d")
     flags.add(parser, "--refresh.interval", metavar="1h", help="from one refresh to the next; default: 1h")
     flags.add(parser, "--refresh.timeout", metavar="30m", help="a refresh that takes longer is ended; default: 30m")
@@ -59,10 +59,10 @@ def run(options: argparse.Namespace) -> int:
     if missing:
         print(f"gpufault: {missing[0]} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
         return 3
-    from exporter.cli.logs import start_logging
-    from exporter.fleet.answers import router
-    from exporter.fleet.service import FleetService
-    from exporter.web.in_force import InForce
+    from exporter.cli.own_log import start_logging
+    from exporter.fleet.service.answers import router
+    from exporter.fleet.service.service import FleetService
+    from exporter.web.config_files import InForce
     from exporter.web.serving import serve_app
 
     load = _loader(options)
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _file(options: argparse.Namespace) -> str | None:
     """The file that --config.file names, or the default one; None if neither is there."""
-    from exporter.fleet.config import DEFAULT_FILE
+    from exporter.config.fleet import DEFAULT_FILE
 
     return options.config_file or (str(DEFAULT_FILE) if DEFAULT_FILE.exists() else None)
 
@@ -100,21 +100,21 @@ def _loader(options: argparse.Namespace) -> Callable[[], FleetConfig]:
     """Reads the file, and lays the flags over it. What it returns raises InvalidInput, OSError."""
 
     def load() -> FleetConfig:
-        from exporter.fleet import config
+        from exporter.config import fleet
 
         name = _file(options)
-        loaded = config.FleetConfig()
+        loaded = fleet.FleetConfig()
         if name is not None:
             with open(name, encoding="utf-8", errors="backslashreplace") as file:
-                loaded = config.load(file.read(), name)
+                loaded = fleet.load(file.read(), name)
         return _with_flags(loaded, options)
 
     return load
 
 
 def _with_flags(config: FleetConfig, options: argparse.Namespace) -> FleetConfig:
-    from exporter.core.problems import InvalidInput, Problem
-    from exporter.fleet.config import PrometheusConfig
+    from exporter.config.fleet import PrometheusConfig
+    from exporter.core.text.problems import InvalidInput, Problem
 
     given: dict[str, Any] = {}
     asked: dict[str, Any] = {

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.cli import asking
+from exporter.cli import daemon_client
 from exporter.cli import options as flags
 
 if TYPE_CHECKING:
-    from exporter.config import Config
+    from exporter.config.node import Config
 
 DESCRIPTION = (
     "Writes a test line where the running daemon must see it and waits until /metrics counts it. "
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url", default="http://127.0.0.1:9873/metrics", help="the daemon's metrics; default: %(default)s"
     )
-    asking.add_arguments(parser)
+    daemon_client.add_arguments(parser)
     parser.add_argument("--timeout", type=float, default=15.0, metavar="SECONDS", help="default: %(default)s")
 
 
@@ -84,7 +84,7 @@ def _target(options: argparse.Namespace, config: Config) -> Iterator[tuple[str, 
 
 
 def _own_file(config: Config) -> Path:
-    from exporter.config import FilesConfig
+    from exporter.config.node import FilesConfig
 
     for source in config.sources:
         if isinstance(source, FilesConfig):
@@ -100,11 +100,11 @@ def _count(options: argparse.Namespace, source: str) -> float:
 
     url = options.url
     try:
-        text = asking.ask(url, options, timeout=5.0, most=MAX_ANSWER).decode()
+        text = daemon_client.ask(url, options, timeout=5.0, most=MAX_ANSWER).decode()
     except urllib.error.HTTPError as error:
         advice = "; give --user and --password-file" if error.code == 401 else ""
         raise OSError(f"{url}: {error.code} {error.reason}{advice}") from error
-    except asking.Unusable as error:
+    except daemon_client.Unusable as error:
         raise OSError(str(error)) from error
     except OSError as error:
         reason = getattr(error, "reason", error)

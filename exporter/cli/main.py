@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from exporter import __version__
 
 if TYPE_CHECKING:
-    from exporter.state import StateUnusable
+    from exporter.store.state import StateUnusable
 
 FINE, FINDINGS, USAGE, COULD_NOT_RUN = 0, 1, 2, 3
 COMMANDS = {  # each is a module of exporter.cli
@@ -59,8 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explained(error: Exception) -> int:
-    from exporter.core.problems import InvalidInput
-    from exporter.state import StateUnusable
+    from exporter.core.text.problems import InvalidInput
+    from exporter.store.state import StateUnusable
 
     if isinstance(error, InvalidInput):
         for problem in error.problems:
@@ -80,7 +80,7 @@ def _explained(error: Exception) -> int:
 
 def _said(error: OSError | StateUnusable) -> str:
     """What went wrong, beginning with the file's name where there is one, as the errors of configurations do."""
-    from exporter.core.printable import printable
+    from exporter.core.text.printable import printable
 
     name = getattr(error, "filename", None)
     if isinstance(error, OSError) and isinstance(name, str | os.PathLike) and error.strerror:

@@ -7,7 +7,7 @@ import json
 import time
 from typing import Any
 
-from exporter.cli import asking
+from exporter.cli import daemon_client
 from exporter.cli import options as flags
 
 DESCRIPTION = (
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=float, default=2.0, metavar="SECONDS", help="for all of it; default: %(default)s"
     )
-    asking.add_arguments(parser)
+    daemon_client.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -123,7 +123,7 @@ def _ask(options: argparse.Namespace) -> dict[str, Any]:
         raise Unknown(f"--url: {options.url!r} is no http:// or https:// address")
     where = f"{options.url.rstrip('/')}/api/v1/node-check?{urllib.parse.urlencode(asked)}"
     try:
-        told = json.loads(asking.ask(where, options, timeout=options.timeout, most=MAX_ANSWER))
+        told = json.loads(daemon_client.ask(where, options, timeout=options.timeout, most=MAX_ANSWER))
     except urllib.error.HTTPError as error:
         raise Unknown(f"{options.url}: {error.code} {error.reason}{_ADVICE.get(error.code, '')}") from error
     except OSError as error:
@@ -141,7 +141,7 @@ _ADVICE = {401: "; give --user and --password-file", 404: "; is it the node daem
 
 def _since(text: str) -> float | None:
     """Unix seconds; None for the boot."""
-    from exporter.cli.spans import moment, seconds
+    from exporter.cli.time_arguments import moment, seconds
 
     if text == "boot":
         return None

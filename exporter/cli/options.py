@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from exporter.config import Config
-    from exporter.core.problems import Loc
+    from exporter.config.node import Config
+    from exporter.core.text.problems import Loc
 
 
 def add(parser: argparse._ActionsContainer, flag: str, **settings: Any) -> None:
@@ -55,25 +55,25 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 def config_file(options: argparse.Namespace) -> str | None:
     """The file that --config.file names, or the default one; None if neither is there, so that the defaults hold."""
-    from exporter import config
+    from exporter.config.node import DEFAULT_FILE
 
-    return options.config_file or (str(config.DEFAULT_FILE) if config.DEFAULT_FILE.exists() else None)
+    return options.config_file or (str(DEFAULT_FILE) if DEFAULT_FILE.exists() else None)
 
 
 def load_config(options: argparse.Namespace) -> Config:
     """The configuration that --config.file names, or the default file's, or the defaults. Raises InvalidInput, OSError."""
-    from exporter import config
+    from exporter.config.node import Config, load
 
     name = config_file(options)
     if name is None:
-        return config.Config()
-    return config.load(_text(name), name)
+        return Config()
+    return load(_text(name), name)
 
 
 def refuse(options: argparse.Namespace, problems: Iterable[tuple[Loc, str]]) -> None:
     """Raises InvalidInput, at their places in the configuration, where there are problems with what it names."""
-    from exporter.core.problems import InvalidInput
-    from exporter.core.yamltext import parse
+    from exporter.core.text.problems import InvalidInput
+    from exporter.core.text.yaml_text import parse
 
     name = config_file(options)
     if (found := list(problems)) and name is not None:
@@ -104,6 +104,6 @@ def add_catalogue(parser: argparse.ArgumentParser) -> None:
 
 def pack_folders(options: argparse.Namespace) -> list[Path]:
     """What --signatures.dir names. Raises InvalidInput for what is not there: whoever types a path means it."""
-    from exporter.packs import existing
+    from exporter.config.packs import existing
 
     return existing(options.signatures_dir or ())

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from exporter.core.printable import printable
-from exporter.core.redact import redact
-from exporter.scan.unpack import is_archive
+from exporter.core.text.printable import printable
+from exporter.core.text.redact import redact
+from exporter.scan.decompress import is_archive
 
 if TYPE_CHECKING:
     from exporter.scan.plan import Unread

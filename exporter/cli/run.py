@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from exporter.cli import options as flags
 
 if TYPE_CHECKING:
-    from exporter.config import Config
-    from exporter.core.catalogue import Catalogue
-    from exporter.web.in_force import InForce
+    from exporter.config.node import Config
+    from exporter.core.catalogue.loader import Catalogue
+    from exporter.web.config_files import InForce
 
 DESCRIPTION = "Tails job logs and the kernel log, decides what explains each crash, and serves Prometheus counters."
 
@@ -43,11 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from exporter import memory, signals
+    from exporter.process import malloc_tuning, signals
 
     if not (options.once or options.config_check):
         signals.hold_reloads()
-    memory.hold_little()
+    malloc_tuning.hold_little()
     load = _loader(options)
     config, catalogue = load()
     web = _web(options)
@@ -64,11 +64,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load: Any, web: InForce) -> int:
-    from exporter import seccomp
-    from exporter.cli.logs import start_logging
-    from exporter.daemon import Daemon
-    from exporter.service import Service
-    from exporter.state import State
+    from exporter.cli.own_log import start_logging
+    from exporter.daemon.daemon import Daemon
+    from exporter.daemon.service import Service
+    from exporter.process import seccomp
+    from exporter.store.state import State
     from exporter.web.serving import serve
 
     log = start_logging(options.log_level, options.log_format)
@@ -99,7 +99,7 @@ def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load
 
 def _web(options: argparse.Namespace) -> InForce:
     """The web configuration that --web.config.file names. Raises InvalidInput, OSError."""
-    from exporter.web.in_force import InForce
+    from exporter.web.config_files import InForce
 
     return InForce(Path(options.web_config_file).absolute() if options.web_config_file else None)
 
@@ -118,7 +118,7 @@ def _dry(folder: Path, loaded: tuple[Config, Catalogue]) -> tuple[Config, Catalo
 
 def _loader(options: argparse.Namespace) -> Any:
     def load() -> tuple[Config, Catalogue]:
-        from exporter import packs
+        from exporter.config import packs
         from exporter.outputs import files
 
         config = flags.load_config(options)
@@ -133,6 +133,6 @@ def _loader(options: argparse.Namespace) -> Any:
 
 
 def _text(daemon: Any) -> str:
-    from exporter.exposition import Exposition
+    from exporter.metrics.exposition import Exposition
 
     return Exposition(daemon.snapshot).render(None, None).body.decode()

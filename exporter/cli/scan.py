@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from exporter.cli import options as flags
-from exporter.core.printable import printable
-from exporter.private import make_folder
+from exporter.core.text.printable import printable
+from exporter.store.private_files import make_folder
 
 if TYPE_CHECKING:
-    from exporter.core.catalogue import Catalogue
+    from exporter.core.catalogue.loader import Catalogue
     from exporter.scan.engines.base import Engine
     from exporter.scan.resume import Stopped
     from exporter.scan.run import Summary
@@ -96,9 +96,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from exporter import packs
+    from exporter.cli.incident_text import unread_text
     from exporter.cli.progress import Progress
-    from exporter.cli.text import unread_text
+    from exporter.config import packs
     from exporter.scan.plan import Unread, Wanted, expand
     from exporter.scan.resume import Stopped
     from exporter.scan.run import scan
@@ -195,7 +195,7 @@ def _number(text: str) -> int:
 
 
 def _size(text: str) -> int:
-    from exporter.settings import size
+    from exporter.config.types import size
 
     try:
         return size(text)
@@ -229,8 +229,8 @@ def facts_named(which: str) -> Mapping[str, str]:
 
 def read_facts(path: str) -> Mapping[str, str]:
     """Facts from a JSON or YAML mapping. Raises InvalidInput with the place of what is no text."""
-    from exporter.core.problems import InvalidInput
-    from exporter.core.yamltext import parse
+    from exporter.core.text.problems import InvalidInput
+    from exporter.core.text.yaml_text import parse
 
     with open(path, encoding="utf-8", errors="backslashreplace") as file:
         document = parse(file.read(), path)
@@ -252,8 +252,8 @@ def _text_of(value: Any) -> str:
 
 
 def _write(out: IO[str], form: str, summary: Summary, catalogue: Catalogue, node: str, *, facts_known: bool) -> None:
-    from exporter.cli.text import scan_text
-    from exporter.core.records import incident_record
+    from exporter.cli.incident_text import scan_text
+    from exporter.core.diagnosis.records import incident_record
     from exporter.scan.run import reading_order
 
     told = heapq.merge(summary.diagnoses, summary.notes, key=reading_order)

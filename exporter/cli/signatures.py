@@ -14,9 +14,9 @@ from exporter.cli import options as flags
 from exporter.core.model import Layer, Severity, SourceKind, Vendor
 
 if TYPE_CHECKING:
-    from exporter.core.catalogue import Loaded
-    from exporter.core.knowledge import Identified, RootCause, Signature
-    from exporter.core.problems import Problem
+    from exporter.core.catalogue.loader import Loaded
+    from exporter.core.catalogue.pack_types import Identified, RootCause, Signature
+    from exporter.core.text.problems import Problem
 
 DESCRIPTION = "Lists, shows, checks, tests and describes signatures. docs/writing-signatures.md says how to write one."
 WITHOUT_CAUSE = {  # what stands in a record in the place of a cause
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from exporter import packs
+    from exporter.config import packs
 
     catalogue = packs.load(flags.pack_folders(options))
     found = [
@@ -110,8 +110,8 @@ def _list(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace) -> int:
     import yaml
 
-    from exporter import packs
-    from exporter.core.knowledge import as_written
+    from exporter.config import packs
+    from exporter.core.catalogue.pack_types import as_written
 
     loaded = packs.load_texts(flags.pack_folders(options))
     catalogue = loaded.catalogue
@@ -139,12 +139,12 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _new(options: argparse.Namespace) -> int:
-    from exporter import packs
-    from exporter.core.decode import decode, looks_like_kernel
-    from exporter.core.draft import draft
-    from exporter.core.pipeline import Pipeline
-    from exporter.core.prefixes import Clock
-    from exporter.core.promises import run_text
+    from exporter.config import packs
+    from exporter.core.authoring.draft import draft
+    from exporter.core.authoring.example_checks import run_text
+    from exporter.core.decoding.formats import decode, looks_like_kernel
+    from exporter.core.decoding.prefixes import Clock
+    from exporter.core.matching.pipeline import Pipeline
 
     line = options.line.strip().encode("utf-8", "backslashreplace")
     if not line or b"\n" in line:
@@ -181,13 +181,13 @@ def _defined_in(loaded: Loaded, item: Signature | RootCause) -> str:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from exporter import packs
-    from exporter.core import check
+    from exporter.config import packs
+    from exporter.core.authoring import lint
     from exporter.core.facts import process
     from exporter.probes import FACTS
 
     loaded = packs.load_texts(packs.existing(options.packs))
-    errors, warnings = check.errors(loaded), list(check.warnings(loaded, {*FACTS, *process.FACTS}))
+    errors, warnings = lint.errors(loaded), list(lint.warnings(loaded, {*FACTS, *process.FACTS}))
     if options.profile and not errors:
         warnings += _profile(loaded)
     for problem in errors:
@@ -200,8 +200,8 @@ def _check(options: argparse.Namespace) -> int:
 
 def _profile(loaded: Loaded) -> list[Problem]:
     """Print what each pattern of the packs costs; those that are slow, with their places."""
-    from exporter import pattern_costs
-    from exporter.core.knowledge import Patterned
+    from exporter.cli import pattern_costs
+    from exporter.core.catalogue.pack_types import Patterned
 
     files = loaded.own or loaded.builtin
     patterned = [(file, loc, item) for file in files for loc, item in file.items() if isinstance(item, Patterned)]
@@ -229,8 +229,8 @@ def _profile(loaded: Loaded) -> list[Problem]:
 
 
 def _test(options: argparse.Namespace) -> int:
-    from exporter import packs
-    from exporter.core.promises import BOTH, broken_promises, promises
+    from exporter.config import packs
+    from exporter.core.authoring.example_checks import BOTH, broken_promises, promises
 
     loaded = packs.load_texts(packs.existing(options.packs))
     files = [*loaded.own, *loaded.builtin]
@@ -254,7 +254,7 @@ def _test(options: argparse.Namespace) -> int:
 
 
 def _diff(options: argparse.Namespace) -> int:
-    from exporter.core.knowledge import as_written
+    from exporter.core.catalogue.pack_types import as_written
 
     old, new = ({(kind, item.id): item for kind, item in _items(name)} for name in (options.old, options.new))
     for key in sorted(old.keys() | new.keys()):
@@ -273,7 +273,7 @@ def _diff(options: argparse.Namespace) -> int:
 
 def _items(name: str) -> Iterator[tuple[str, Identified]]:
     """What packs hold: their kinds, and the items."""
-    from exporter import packs
+    from exporter.config import packs
 
     builtin = name == "builtin"
     loaded = packs.load_texts([] if builtin else packs.existing([name]))
@@ -283,7 +283,7 @@ def _items(name: str) -> Iterator[tuple[str, Identified]]:
 
 
 def _schema(_options: argparse.Namespace) -> int:
-    from exporter.core.signatures import Pack
+    from exporter.core.catalogue.pack_schema import Pack
 
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Pack.model_json_schema(by_alias=True)}
     print(json.dumps(schema, indent=2))
@@ -291,8 +291,8 @@ def _schema(_options: argparse.Namespace) -> int:
 
 
 def _docs(options: argparse.Namespace) -> int:
-    from exporter import packs
-    from exporter.core.pages import pages
+    from exporter.config import packs
+    from exporter.core.authoring.docs_pages import pages
 
     loaded = packs.load_texts(flags.pack_folders(options))
     out = Path(options.out)

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from exporter.cli.spans import seconds
+from exporter.cli.time_arguments import seconds
 
 DESCRIPTION = (
     "Writes the journals of a simulated fleet into a new or empty folder, for `gpufault correlate --journal`, or what a "
@@ -43,9 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     try:
-        from exporter.fleet.founding import CASES
-        from exporter.fleet.journals import write_journals, write_openmetrics
-        from exporter.fleet.simulate import Plan, random_causes, simulate
+        from exporter.demo.founding_cases import CASES
+        from exporter.demo.simulated_journals import write_journals, write_openmetrics
+        from exporter.demo.simulator import Plan, random_causes, simulate
     except ModuleNotFoundError as error:
         print(f"gpufault: {error.name} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
         return 3

@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
-
-if TYPE_CHECKING:
-    from exporter.core.causes import Assessment
+from typing import Literal, NamedTuple, get_args
 
 Vendor = Literal["amd", "intel", "nvidia", "any"]
 Layer = Literal["kernel", "runtime", "library", "framework", "fabric", "host"]
@@ -204,15 +201,6 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """One reason for a diagnosis, in words an SRE can check: what was looked at, its value, why it matters."""
-
-    what: str
-    value: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
     """All matches of one signature in one episode: one fault, however many ranks print it.
 
@@ -247,22 +235,3 @@ class Incident:
     def captures(self) -> dict[str, str]:
         """Each capture as the earliest match that has it tells it."""
         return {name: value for match in reversed(self.matches) for name, value in match.captures.items()}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """What an incident is: root or cascade, and the cause that its evidence supports."""
-
-    incident: Incident
-    id: str
-    role: Literal["root", "cascade", "context"]
-    root_cause: str
-    caused_by: str | None  # the id of the root incident
-    verdict: Verdict
-    evidence: tuple[Evidence, ...] = ()
-    remediation: str = ""
-    references: tuple[str, ...] = ()
-    severity: Severity = "error"  # of this incident: a vendor's table may say another than the signature
-    action: Action | None = None  # what the vendor's table or the cause asks for, where it can be trusted
-    considered: tuple[Assessment, ...] = ()  # every cause that can explain the incident, the best first
-    same_time: tuple[Incident, ...] = ()  # kernel incidents of the same minute that nothing links to this job

@@ -11,9 +11,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
-from exporter.client_tls import client_context
-from exporter.core.problems import Loc
-from exporter.outputs.config import (
+from exporter.config.outputs import (
     OutputsConfig,
     ReceiverSettings,
     TlsSettings,
@@ -21,8 +19,10 @@ from exporter.outputs.config import (
     header_name,
     header_value,
 )
-from exporter.outputs.url import Url, parse_url
-from exporter.regular import start_of
+from exporter.core.text.problems import Loc
+from exporter.net.client_tls import client_context
+from exporter.net.url import Url, parse_url
+from exporter.store.safe_open import start_of
 
 MAX_SECRET = 64 << 10  # bytes of a file of headers, of a URL or a key
 _KEY_BYTES = range(24, 65)  # of a Standard Webhooks secret

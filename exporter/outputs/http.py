@@ -17,7 +17,7 @@ from typing import Literal
 import h11
 
 from exporter import __version__
-from exporter.outputs.url import Url
+from exporter.net.url import Url
 
 MAX_ANSWER = 64 << 10  # bytes of an answer that are looked at: a partial success and its message fit
 _PIECE = 64 << 10

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from exporter.core.catalogue import Catalogue
-from exporter.core.faults import Fault
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.diagnosis.node_faults import Fault
 from exporter.core.model import Moment
 
 CONDITION = "GPUFault"  # of the node in Kubernetes, too: deploy/npd

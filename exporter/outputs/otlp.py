@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from exporter import __version__
-from exporter.core.records import line
+from exporter.core.diagnosis.records import line
 from exporter.outputs.http import Answer
 from exporter.outputs.webhook import uid_of
 

@@ -13,9 +13,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from exporter.exposition import Exposition, MetricsSnapshot
-from exporter.outputs.config import TextfileConfig
-from exporter.outputs.shipping import Say, Tally
+from exporter.config.outputs import TextfileConfig
+from exporter.metrics.exposition import Exposition, MetricsSnapshot
+from exporter.outputs.delivery import Say, Tally
 
 
 class Textfile:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from exporter import __version__
-from exporter.core.records import line, rfc3339
+from exporter.core.diagnosis.records import line, rfc3339
 from exporter.outputs.http import Answer
 
 SHAPE_VERSION = 1

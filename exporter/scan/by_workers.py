@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator
 
-from exporter.core.catalogue import Catalogue
+from exporter.core.catalogue.loader import Catalogue
 from exporter.scan.batches import Pace, batched, items_of
 from exporter.scan.dispatch import Dispatch
 from exporter.scan.engines.base import Engine

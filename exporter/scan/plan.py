@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from exporter.core import decode
+from exporter.core.decoding import formats
+from exporter.core.decoding.prefixes import Clock
 from exporter.core.model import LogFormat, SourceKind
-from exporter.core.prefixes import Clock
 from exporter.scan.documents import document_of
 from exporter.scan.reader import STDIN, head
 from exporter.scan.walk import files_below, is_below
-from exporter.sources.depth import allow_the_deepest_folders
+from exporter.sources.files.recursion_limit import allow_the_deepest_folders
 
 SAMPLE_BYTES = 64 * 1024
 SAMPLE_LINES = 60
@@ -97,17 +97,17 @@ def form_of(lines: Sequence[bytes], source: SourceKind) -> LogFormat:
     """The carrier that the first lines show."""
     clock = Clock(0.0)
     sample = lines[:10]
-    if sample and all(decode.cri_part(line, clock).stream for line in sample):
+    if sample and all(formats.cri_part(line, clock).stream for line in sample):
         return "cri"
-    if sample and all(decode.docker_part(line, clock).stream for line in sample):
+    if sample and all(formats.docker_part(line, clock).stream for line in sample):
         return "docker"
-    if source == "kernel" and sample and any(decode.is_kmsg(line) for line in sample):
+    if source == "kernel" and sample and any(formats.is_kmsg(line) for line in sample):
         return "kmsg"
     return "plain"
 
 
 def _is_kernel(path: str, lines: Sequence[bytes]) -> bool:
-    marked = sum(decode.looks_like_kernel(line) for line in lines)
+    marked = sum(formats.looks_like_kernel(line) for line in lines)
     named = any(name in os.path.basename(path) for name in _KERNEL_NAMES)
     return marked * 2 > len(lines) or (named and marked > 0)
 

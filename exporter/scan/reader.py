@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, cast
 
-from exporter.scan.unpack import Unpacked, unpacker_of
+from exporter.scan.decompress import Unpacked, unpacker_of
 
 STDIN = "-"
 BLOCK_BYTES = 1 << 19  # twice that fits into a core's own cache: the block and its copy without newlines

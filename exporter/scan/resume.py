@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import exporter
-from exporter import private
-from exporter.core.incidents import Entry
+from exporter.core.diagnosis.incidents import Entry
+from exporter.core.diagnosis.stored_incidents import dump_entry, load_entry
+from exporter.core.matching.log_state import dump_context, load_context
 from exporter.core.model import Incident
-from exporter.core.stored import dump_context, dump_entry, load_context, load_entry
 from exporter.scan.spans import lines_before
 from exporter.scan.stitch import Place
+from exporter.store import private_files
 
 COUNTS = ("files", "bytes", "lines_matched", "unmatched", "unread")  # of a scan
 
@@ -53,7 +54,7 @@ class Stopped:
             "incidents": [dump_entry(Entry(0, incident, None)) for incident in self.incidents],
         }
         unfinished = path.with_name(path.name + ".part")
-        with os.fdopen(private.open_file(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as file:
+        with os.fdopen(private_files.open_file(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as file:
             json.dump(data, file)
         unfinished.replace(path)
 

@@ -11,10 +11,11 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from exporter.core.casebook import Casebook
-from exporter.core.catalogue import Catalogue
-from exporter.core.model import Diagnosis, Incident
-from exporter.core.pipeline import Pipeline
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.diagnosis.assessment import Diagnosis
+from exporter.core.diagnosis.incident_tracker import Casebook
+from exporter.core.matching.pipeline import Pipeline
+from exporter.core.model import Incident
 from exporter.scan.engines.base import Engine, Unusable
 from exporter.scan.plan import Unread
 from exporter.scan.reader import STDIN

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import IO
 
-from exporter.core import decode
-from exporter.core.knowledge import MAX_LINES
+from exporter.core.catalogue.pack_types import MAX_LINES
+from exporter.core.decoding import formats
+from exporter.core.decoding.prefixes import Clock
+from exporter.core.matching.pipeline import MAX_BETWEEN
 from exporter.core.model import LogFormat
-from exporter.core.pipeline import MAX_BETWEEN
-from exporter.core.prefixes import Clock
+from exporter.scan.decompress import is_archive
 from exporter.scan.plan import Task
 from exporter.scan.reader import open_log
-from exporter.scan.unpack import is_archive
 
 # Bytes that are looked at on each side of where a cut is wanted. Well below the length from which a line is looked at
 # in windows (Pipeline's line_bytes), so that no line near a cut is one of those.
@@ -143,7 +143,7 @@ def _line_starts(window: bytes, *, first: bool) -> list[int]:
 
 def _clean_starts(window: bytes, starts: list[int], form: LogFormat) -> list[bool]:
     """Before which lines no carrier's line goes on. A stream's line goes on over no more than MAX_BETWEEN lines of others."""
-    carrier = decode.CARRIERS.get(form)
+    carrier = formats.CARRIERS.get(form)
     if carrier is None:
         return [True] * len(starts)
     clean, clock = [], Clock(0.0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from exporter.core.matching.pipeline import MAX_FACTS, MAX_MARKS
 from exporter.core.model import NO_CONTEXT, Incident, LogContext
-from exporter.core.pipeline import MAX_FACTS, MAX_MARKS
 from exporter.scan.plan import Unread
 from exporter.scan.work import Item, Scanned
 

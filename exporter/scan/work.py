@@ -19,18 +19,18 @@ from dataclasses import dataclass, field, replace
 from typing import IO, Literal
 
 import exporter
-from exporter.accounts import SERVICE_ACCOUNTS, uids_of
-from exporter.core import jobs
-from exporter.core.catalogue import Catalogue
-from exporter.core.incidents import OpenIncidents, condense
+from exporter.config.accounts import SERVICE_ACCOUNTS, uids_of
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.decoding import jobs
+from exporter.core.diagnosis.incidents import OpenIncidents, condense
+from exporter.core.matching.log_state import dump_context
+from exporter.core.matching.pipeline import Pipeline, Processed
 from exporter.core.model import NO_CONTEXT, Chunk, Incident, Job, LogContext
-from exporter.core.pipeline import Pipeline, Processed
-from exporter.core.stored import dump_context
+from exporter.scan.decompress import is_archive
 from exporter.scan.plan import Task, Unread, Wanted, plan
 from exporter.scan.reader import BLOCK_BYTES, STDIN, keep_freed_blocks, open_log
 from exporter.scan.spans import LOOK_BACK, WHOLE, Span, can_be_cut, next_cut
 from exporter.scan.stop import Stop
-from exporter.scan.unpack import is_archive
 
 WINDOW_SECONDS = 60.0
 

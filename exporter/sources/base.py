@@ -1,7 +1,7 @@
 """What every source is: something that hands out chunks, is told what was consumed, and can be put away and woken.
 
 A source never blocks, reads a bounded amount a call, and raises nothing for what a log or a disk does to it: it counts.
-It keeps its positions in memory; the daemon stores them in the same transaction as the counters (see `exporter.state`).
+It keeps its positions in memory; the daemon stores them in the same transaction as the counters (see `exporter.store.state`).
 """
 
 from __future__ import annotations

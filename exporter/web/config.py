@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from exporter.core.problems import Document, InvalidInput
-from exporter.core.validation import LocatedError, validation_problems
+from exporter.core.text.problems import Document, InvalidInput
+from exporter.core.text.validation import LocatedError, validation_problems
 
 TlsVersion = Literal["TLS12", "TLS13"]
 

@@ -17,7 +17,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from exporter import memory
+from exporter.process import malloc_tuning
 
 # Each is a descriptor that log files then lack; one with TLS whose client does not read its answer holds 1 MiB, buffers
 # of OpenSSL and asyncio and the text of /metrics. A scraper or a probe needs one.
@@ -71,7 +71,7 @@ class Places:
         self.ended += 1
         if self.ended >= (ENDED_WHEN_BUSY if self.taken else ENDED_WHEN_IDLE):
             self.ended = 0
-            memory.give_back_garbage()
+            malloc_tuning.give_back_garbage()
 
 
 class Connection(H11Protocol):

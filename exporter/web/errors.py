@@ -7,8 +7,8 @@ import time
 import traceback
 from collections.abc import Callable
 
-from exporter.core.printable import printable
-from exporter.said import Said
+from exporter.core.text.printable import printable
+from exporter.process.rate_limited_log import Said
 
 MAX_CHARS = 400  # an error may quote what a client sent
 _LOGGERS = ("asyncio", "uvicorn.error")

@@ -6,7 +6,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from exporter.web.in_force import InForce
+from exporter.web.config_files import InForce
 from exporter.web.page import POLICY
 from exporter.web.users import Answer, Door
 

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from exporter.core.faults import concerning, plain
-from exporter.core.records import line, rfc3339
-from exporter.core.redact import redact
-from exporter.web.view import WebView
+from exporter.core.diagnosis.node_faults import concerning, plain
+from exporter.core.diagnosis.records import line, rfc3339
+from exporter.core.text.redact import redact
+from exporter.web.interface import WebView
 
 
 def node_check(view: WebView) -> Callable[[Request], Awaitable[Response]]:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 
-from exporter.core.printable import printable
-from exporter.core.redact import redact
-from exporter.web.view import Overview, RecentIncident, SourceState
+from exporter.core.text.printable import printable
+from exporter.core.text.redact import redact
+from exporter.web.interface import Overview, RecentIncident, SourceState
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }

@@ -9,13 +9,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route, Router
 
-from exporter.core.printable import printable
-from exporter.core.problems import InvalidInput, Problem
-from exporter.core.redact import redact
-from exporter.exposition import Exposition
+from exporter.core.text.printable import printable
+from exporter.core.text.problems import InvalidInput, Problem
+from exporter.core.text.redact import redact
+from exporter.metrics.exposition import Exposition
+from exporter.web.interface import ServiceView, WebView
 from exporter.web.node_check import node_check
 from exporter.web.page import first_few, landing_page
-from exporter.web.view import ServiceView, WebView
 
 
 def router(view: WebView, telemetry_path: str) -> Router:

@@ -18,15 +18,15 @@ from dataclasses import dataclass
 import uvicorn
 from starlette.types import ASGIApp
 
-from exporter.core.problems import InvalidInput, Problem
+from exporter.core.text.problems import InvalidInput, Problem
+from exporter.web.config_files import InForce
 from exporter.web.connections import HEADER_BYTES, MAX_CONNECTIONS, Connection, Places
 from exporter.web.errors import limit_errors
 from exporter.web.guard import Guard
-from exporter.web.in_force import InForce
+from exporter.web.interface import WebView
 from exporter.web.routes import router
 from exporter.web.tls import allows
 from exporter.web.tls_connection import TlsConnection
-from exporter.web.view import WebView
 
 KEEP_ALIVE_SECONDS = 5  # scrapes are 15 s apart and more: keeping a connection from one to the next wins nothing
 LOOK_SECONDS = 1  # between two looks at the web configuration's files

@@ -7,8 +7,8 @@ import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from exporter.core.validation import LocatedError
-from exporter.regular import start_of
+from exporter.core.text.validation import LocatedError
+from exporter.store.safe_open import start_of
 from exporter.web.config import CIPHER_SUITES, CURVES, TlsConfig
 
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}

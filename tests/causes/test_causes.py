@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from exporter import packs
-from exporter.core.catalogue import Catalogue
-from exporter.core.knowledge import leaves
-from exporter.core.model import Diagnosis, Truth
+from exporter.config import packs
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.catalogue.pack_types import leaves
+from exporter.core.diagnosis.assessment import Diagnosis
+from exporter.core.model import Truth
 from exporter.scan.plan import Task
 from exporter.scan.run import scan
 from tests.causes.case import Case, Variant, cases

@@ -26,13 +26,13 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-from exporter import packs
+from exporter.cli.line_trace import SHOWN_RULES
 from exporter.cli.main import main
-from exporter.cli.stages import SHOWN_RULES
-from exporter.core.yamltext import parse
+from exporter.config import packs
+from exporter.core.text.yaml_text import parse
 from exporter.scan.plan import Wanted
 from exporter.scan.run import scan
-from exporter.state import State
+from exporter.store.state import State
 
 CRASH = (
     "Memory access fault by GPU node-4 (Agent handle: 0x55d1c3a0b5c0) on address 0x7f3b2c000000. "

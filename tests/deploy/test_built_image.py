@@ -18,12 +18,12 @@ import trustme
 import yaml
 
 from exporter import __version__
-from tests import handles
 from tests.deploy import containers
 from tests.deploy.containers import Container, running
 from tests.deploy.image import COMMITTED, Builder, Image
 from tests.deploy.kubernetes import ROOT, Object, needs_helm, only, template
 from tests.e2e.conftest import eventually
+from tests.support import handles
 
 MISSING = [name for name in ("buildah", "debootstrap", "runc", "apt-get") if not shutil.which(name)]
 pytestmark = [

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import eventually, gpufault
-from tests.monitoring import (
+from tests.support.monitoring import (
     DEPLOY,
     Program,
     Prometheus,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from exporter.core.yamltext import parse
+from exporter.core.text.yaml_text import parse
 from exporter.web import config as web_config
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

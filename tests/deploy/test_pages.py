@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Node, eventually
-from tests.monitoring import (
+from tests.support.monitoring import (
     DEPLOY,
     Alertmanager,
     Notification,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm import Slurm, processes_of, slurm_of
+from tests.support.slurm import Slurm, processes_of, slurm_of
 
 pytestmark = [pytest.mark.heavy, pytest.mark.deploy]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from exporter.ledger import METRICS
+from exporter.metrics.counters import METRICS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus/rules.yml"
@@ -88,5 +88,5 @@ def test_every_recorded_series_is_asked_for() -> None:
 
 
 def fleet_metrics() -> set[str]:
-    telemetry = pytest.importorskip("exporter.fleet.telemetry", reason="needs the service of the fleet")
+    telemetry = pytest.importorskip("exporter.fleet.service.metrics", reason="needs the service of the fleet")
     return set(telemetry.METRICS)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.e2e.conftest import Node, eventually, gpufault
 from tests.e2e.test_node_check import LOST, Kernel
-from tests.slurm import Slurm, slurm_of
+from tests.support.slurm import Slurm, slurm_of
 
 HOOKS = Path(__file__).parents[2] / "deploy/slurm"
 TOLD = "[node_problem] gpufault: gpu_lost_from_pcie nv_xid_79_fallen_off_bus"

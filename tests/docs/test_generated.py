@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from exporter import packs
-from exporter.core.catalogue import load
-from exporter.core.check import errors, warnings
+from exporter.config import packs
+from exporter.core.authoring.docs_pages import pages
+from exporter.core.authoring.lint import errors, warnings
+from exporter.core.catalogue.loader import load
 from exporter.core.facts import process
-from exporter.core.pages import pages
 from exporter.probes import FACTS
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.handles import handle_of, read
+from tests.support.handles import handle_of, read
 
 from .conftest import Node
 
-HANDLES = Path(__file__).parents[1] / "handles.py"
+HANDLES = Path(__file__).parents[1] / "support" / "handles.py"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="opening a file by its handle takes CAP_DAC_READ_SEARCH")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.wall import WallClock
+from tests.support.wall_clock import WallClock
 
 from .conftest import Guarded, Kernel, Node, eventually, gpufault
 

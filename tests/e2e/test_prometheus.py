@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.monitoring import Prometheus, free_port, hasty_rules, node_at, write_history
+from tests.support.monitoring import Prometheus, free_port, hasty_rules, node_at, write_history
 
 from .conftest import Node, eventually
 

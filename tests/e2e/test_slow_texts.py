@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from exporter import packs
+from exporter.config import packs
 from tests.e2e.conftest import Node, eventually
 
 MakeNode = Callable[..., Node]

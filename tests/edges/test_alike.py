@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.sources import copies
-from tests.tailing import Node, copytruncate, lines, write
+from exporter.sources.files import copies
+from tests.support.tailing import Node, copytruncate, lines, write
 
 from .test_rotation import BANNER, pack
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tailing import Node, close_nodes, copytruncate, lines, write
+from tests.support.tailing import Node, close_nodes, copytruncate, lines, write
 
 BANNER = b"launcher: an option is at its default value\n" * 60
 CALLS = {"stat", "lstat", "open", "pread", "fstat", "lseek", "readlink", "scandir", "ioctl"}

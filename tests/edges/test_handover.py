@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from exporter.handover import changed, handed_over
-from exporter.sources.discovery import Globs
-from exporter.sources.files import FilesSettings, FilesSource
-from tests.tailing import Node, lines, write
+from exporter.daemon.handover import changed, handed_over
+from exporter.sources.files.discovery import Globs
+from exporter.sources.files.source import FilesSettings, FilesSource
+from tests.support.tailing import Node, lines, write
 
 
 def test_a_log_goes_on_in_another_source(tmp_path: Path) -> None:

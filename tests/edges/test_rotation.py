@@ -16,8 +16,8 @@ from typing import cast
 
 import pytest
 
-from exporter.sources.tail import Log
-from tests.tailing import Node, copytruncate, lines, write
+from exporter.sources.files.tail import Log
+from tests.support.tailing import Node, copytruncate, lines, write
 
 BANNER = b"".join(b"launcher: option %04d is at its default value\n" % number for number in range(40))
 
@@ -485,7 +485,7 @@ def test_a_log_was_moved_and_its_writer_rests_for_hours(
 @pytest.fixture
 def settled_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if all that a test has written had been written a while ago."""
-    monkeypatch.setattr("exporter.sources.tail.may_stay", lambda _: False)
+    monkeypatch.setattr("exporter.sources.files.tail.may_stay", lambda _: False)
 
 
 @pytest.mark.usefixtures("settled_times")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.sources import folders, rotation
-from tests.tailing import Node, copytruncate, lines, write
+from exporter.sources.files import folders, rotation
+from tests.support.tailing import Node, copytruncate, lines, write
 
 BANNER = b"launcher: an option is at its default value\n" * 60
 
@@ -176,7 +176,7 @@ def test_what_is_excluded_is_left_alone_though_rotation_gave_it_its_name(tmp_pat
 def test_a_log_that_is_forgotten_is_not_read_again_under_its_rotated_name(
     node: Node, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("exporter.sources.register.MAX_DONE", 2)
+    monkeypatch.setattr("exporter.sources.files.register.MAX_DONE", 2)
     write(log, lines(1))
     node.rescan()
     log.rename(f"{log}.1")

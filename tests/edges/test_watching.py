@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from watchdog.events import FileModifiedEvent
 
-from exporter.sources.watch import MAX_FOLDERS, MAX_PATHS, Watch
-from tests.tailing import Node, lines, write
+from exporter.sources.files.watch import MAX_FOLDERS, MAX_PATHS, Watch
+from tests.support.tailing import Node, lines, write
 
 SOON = 5.0  # seconds that an event may take to come; it takes milliseconds
 

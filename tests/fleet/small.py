@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from exporter.fleet.observed import Beats, FactRows, Incidents, Observed, Window
+from exporter.fleet.observations import Beats, FactRows, Incidents, Observed, Window
 
 DAY = 86400.0
 START = 1_780_272_000.0  # 2026-06-01

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from exporter.fleet.correlate import correlate, remember
-from exporter.fleet.observed import Observed, Window
-from exporter.fleet.simulate import Plan, Planted, simulate
+from exporter.demo.simulator import Plan, Planted, simulate
+from exporter.fleet.observations import Observed, Window
+from exporter.fleet.statistics.correlate import correlate, remember
 
 from .small import DAY
 

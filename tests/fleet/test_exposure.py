@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from exporter.fleet.exposure import BUSY, OBSERVED, amounts
-from exporter.fleet.observed import Beats, Window
-from exporter.fleet.prepare import Prepared, prepare
+from exporter.fleet.observations import Beats, Window
+from exporter.fleet.statistics.exposure import BUSY, OBSERVED, amounts
+from exporter.fleet.statistics.prepare import Prepared, prepare
 
 from .small import DAY, START, WEEK, fleet
 

@@ -14,9 +14,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from exporter.fleet.correlate import correlate
-from exporter.fleet.founding import CASES
-from exporter.fleet.simulate import Plan, simulate
+from exporter.demo.founding_cases import CASES
+from exporter.demo.simulator import Plan, simulate
+from exporter.fleet.statistics.correlate import correlate
 
 
 @pytest.fixture(scope="module")

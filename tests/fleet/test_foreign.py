@@ -14,11 +14,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from exporter.fleet.correlate import correlate
-from exporter.fleet.finding import Correlation
-from exporter.fleet.journals import write_journals
-from exporter.fleet.load import load
-from exporter.fleet.simulate import Plan, Planted, simulate
+from exporter.demo.simulated_journals import write_journals
+from exporter.demo.simulator import Plan, Planted, simulate
+from exporter.fleet.input.load import load
+from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.findings import Correlation
 
 if sys.version_info >= (3, 14):
     from compression import zstd

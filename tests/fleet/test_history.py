@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 
 from exporter.cli.main import main
-from exporter.fleet.correlate import correlate
-from exporter.fleet.founding import CASES
-from exporter.fleet.history import MAX_RISE, load
-from exporter.fleet.journals import write_openmetrics
-from exporter.fleet.promapi import NoAnswer, connect
-from exporter.fleet.simulate import Fleet, simulate
+from exporter.demo.founding_cases import CASES
+from exporter.demo.simulated_journals import write_openmetrics
+from exporter.demo.simulator import Fleet, simulate
+from exporter.fleet.input.prometheus_api import NoAnswer, connect
+from exporter.fleet.input.prometheus_history import MAX_RISE, load
+from exporter.fleet.statistics.correlate import correlate
 from tests.e2e.conftest import eventually
 
 from .small import WEEK

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporter.fleet.correlate import correlate
-from exporter.fleet.finding import Correlation
-from exporter.fleet.journals import write_journals
-from exporter.fleet.load import load
-from exporter.fleet.observed import Beats
-from exporter.fleet.simulate import Fleet, Plan, random_causes, simulate
+from exporter.demo.simulated_journals import write_journals
+from exporter.demo.simulator import Fleet, Plan, random_causes, simulate
+from exporter.fleet.input.load import load
+from exporter.fleet.observations import Beats
+from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.findings import Correlation
 
 Said = list[tuple[str, frozenset[str], int, float, float]]
 

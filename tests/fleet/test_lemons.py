@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from exporter.fleet.correlate import correlate
-from exporter.fleet.finding import FactValue
-from exporter.fleet.observed import Incidents
-from exporter.fleet.reliability import interval
+from exporter.fleet.observations import Incidents
+from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.findings import FactValue
+from exporter.fleet.statistics.reliability import interval
 
 from .small import WEEK, fleet
 

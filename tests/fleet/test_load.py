@@ -12,9 +12,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from exporter.fleet.load import Loaded, NothingToRead, load
-from exporter.fleet.prepare import prepare
-from exporter.fleet.stated import MAX_FACTS
+from exporter.fleet.input.fact_codes import MAX_FACTS
+from exporter.fleet.input.load import Loaded, NothingToRead, load
+from exporter.fleet.statistics.prepare import prepare
 
 from .small import DAY, START
 

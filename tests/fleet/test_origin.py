@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from exporter.fleet.observed import Observed
-from exporter.fleet.origin import first_on_each_node, origins
+from exporter.fleet.observations import Observed
+from exporter.fleet.statistics.origins import first_on_each_node, origins
 
 from .small import DAY, fleet
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from exporter.fleet.power import needed
-from exporter.fleet.ratio import rate_ratio
-from exporter.fleet.shrink import fit
+from exporter.fleet.statistics.power import needed
+from exporter.fleet.statistics.ratio import rate_ratio
+from exporter.fleet.statistics.shrink import fit
 
 
 @pytest.mark.parametrize(("observed", "crashes", "share"), [(8, 10, 0.1), (3, 40, 0.02), (120, 300, 0.3)])

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from exporter.fleet import screen
-from exporter.fleet.correlate import correlate
-from exporter.fleet.discover import discover
-from exporter.fleet.prepare import prepare
-from exporter.fleet.simulate import Plan, Planted, simulate
+from exporter.demo.simulator import Plan, Planted, simulate
+from exporter.fleet.statistics import screen
+from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.discover import discover
+from exporter.fleet.statistics.prepare import prepare
 
 from .small import WEEK, fleet
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from exporter.cli.main import main
-from exporter.exposition import Exposition
-from exporter.fleet.config import load
-from exporter.fleet.page import page
-from exporter.fleet.refresh import arguments
-from exporter.fleet.standing import Failure, Standing
-from exporter.fleet.telemetry import METRICS, bounded, snapshot_of
-from exporter.fleet.words import ratio, sure
+from exporter.config.fleet import load
+from exporter.fleet.results.labels import ratio, sure
+from exporter.fleet.service.metrics import METRICS, bounded, snapshot_of
+from exporter.fleet.service.page import page
+from exporter.fleet.service.refresh import arguments
+from exporter.fleet.service.status import Failure, Standing
+from exporter.metrics.exposition import Exposition
 
 FINDING: dict[str, Any] = {
     "signature": "crash", "facts": [{"fact": "os", "value": "<b>1</b>"}], "together_with": {"fact": "a", "value": "2"},

@@ -48,10 +48,10 @@ CASES = [
 ]
 CHILD = f"""
 import resource, sys
-from exporter import config
-from exporter.core.catalogue import load_packs
-from exporter.core.problems import InvalidInput
-from exporter.core.yamltext import parse
+from exporter.config import node as config
+from exporter.core.catalogue.loader import load_packs
+from exporter.core.text.problems import InvalidInput
+from exporter.core.text.yaml_text import parse
 from exporter.web import config as web_config
 LOAD = {{
     "config": config.load,

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.core import kmsg
-from exporter.core.decode import decode
+from exporter.core.decoding import kernel_records
+from exporter.core.decoding.formats import decode
+from exporter.core.decoding.prefixes import Clock
 from exporter.core.model import LogFormat, SourceKind
-from exporter.core.prefixes import Clock
-from exporter.sources.journald import cri_lines
-from exporter.sources.systemd import Entry
+from exporter.sources.systemd.journal import Entry
+from exporter.sources.systemd.source import cri_lines
 
 CLOCK = Clock(read_at=1_700_000_000.0)
 LATEST = 4102444800.0  # 2100
@@ -45,19 +45,19 @@ def test_any_line_is_decoded(raw: bytes, form: LogFormat, source: SourceKind) ->
 
 @given(raw=RAW)
 def test_any_kernel_record_is_parsed_or_refused(raw: bytes) -> None:
-    header = kmsg.parse_header(raw)
+    header = kernel_records.parse_header(raw)
     if header is not None:
         assert 0 <= header.text_at <= len(raw)
         assert 0 <= header.pri < 10**20
-    kmsg.fold(raw + b"\n")
-    assert kmsg.unescape(kmsg.escape(raw)) == raw
+    kernel_records.fold(raw + b"\n")
+    assert kernel_records.unescape(kernel_records.escape(raw)) == raw
 
 
 @given(raw=RAW)
 def test_what_syslog2_gives_is_cut_into_records_of_one_line_each(raw: bytes) -> None:
-    records = list(kmsg.from_syslog(raw))
+    records = list(kernel_records.from_syslog(raw))
     assert sum(map(len, records)) <= 8 * len(raw) + 64 * len(records)
-    assert all(kmsg.parse_header(record) for record in records)
+    assert all(kernel_records.parse_header(record) for record in records)
 
 
 FIELDS = st.dictionaries(

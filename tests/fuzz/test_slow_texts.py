@@ -13,12 +13,13 @@ from collections.abc import Iterator
 import pytest
 import regex
 
-from exporter import packs
-from exporter.core.gates import Needs, needs
-from exporter.core.knowledge import FLAGS, Patterned
-from exporter.core.match import longest_text
-from exporter.core.plain_search import MOST_STEPS, Backtracker, TooManySteps
-from exporter.core.steps import Size, cost, with_needs
+from exporter.config import packs
+from exporter.core.catalogue.pack_types import Patterned
+from exporter.core.matching.rules import longest_text
+from exporter.core.patterns.counting_matcher import MOST_STEPS, Backtracker, TooManySteps
+from exporter.core.patterns.required_literals import Needs, needs
+from exporter.core.patterns.step_bound import Size, cost, with_needs
+from exporter.core.patterns.syntax import FLAGS
 
 LENGTHS = (1, 1, 2, 3, 5, 8, 13, 21)  # of what is repeated
 CATALOGUE = packs.load(whole=True)

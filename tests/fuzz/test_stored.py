@@ -12,19 +12,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from exporter.config import FactsConfig
-from exporter.core.casebook import Casebook
+from exporter.config.node import FactsConfig
+from exporter.core.diagnosis.incident_tracker import Casebook
+from exporter.core.matching.log_state import dump_context
+from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import NO_CONTEXT
-from exporter.core.pipeline import Pipeline
-from exporter.core.stored import dump_context
-from exporter.ledger import METRICS, Ledger
-from exporter.node_facts import NodeFacts
+from exporter.metrics.counters import METRICS, Ledger
+from exporter.node.facts import NodeFacts
 from exporter.probes import Gathered
-from exporter.sources.files import FilesSettings, FilesSource
-from exporter.sources.journald import JournaldSource
-from exporter.sources.kmsg import KmsgSource
+from exporter.sources.files.source import FilesSettings, FilesSource
+from exporter.sources.kernel.source import KmsgSource
+from exporter.sources.systemd.source import JournaldSource
 from tests.e2e.conftest import Node
-from tests.helpers import catalogue_of
+from tests.support.matches import catalogue_of
 
 CATALOGUE = catalogue_of("signatures: [{id: gpu_fault, patterns: ['GPU fault']}]\npack: test")
 PIPELINE = Pipeline(CATALOGUE)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from exporter import packs
 from exporter.cli.explain import explain
-from exporter.cli.finding_out import command_for
+from exporter.cli.fact_commands import command_for
 from exporter.cli.scan import read_facts
-from exporter.core.catalogue import Catalogue
-from exporter.core.knowledge import leaves
+from exporter.config import packs
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.catalogue.pack_types import leaves
 from exporter.core.model import SourceKind
 
 FOLDER = Path(__file__).parent

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from exporter import packs
 from exporter.cli.scan import read_facts
-from exporter.core.catalogue import Catalogue
-from exporter.core.records import incident_record
+from exporter.config import packs
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.diagnosis.records import incident_record
 from exporter.scan.plan import Task, plan
 from exporter.scan.run import scan
 

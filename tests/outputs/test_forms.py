@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 from standardwebhooks import Webhook
 
-from exporter.core.records import without_secrets
-from exporter.core.redact import redact
+from exporter.core.diagnosis.records import without_secrets
+from exporter.core.text.redact import redact
 from exporter.outputs.http import Answer
 from exporter.outputs.otlp import MAX_ATTRIBUTES, MAX_ITEMS, MAX_TEXT, OtlpForm
 from exporter.outputs.webhook import WebhookForm

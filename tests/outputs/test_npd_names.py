@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from exporter import packs
-from exporter.core.faults import Fault
+from exporter.config import packs
+from exporter.core.diagnosis.node_faults import Fault
 from exporter.core.model import Moment
 from exporter.outputs.npd import camel_case, problem_counter, problem_gauge
 from tests.e2e.conftest import Node, eventually, make_node

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.exposition import Family, MetricsSnapshot
-from exporter.outputs.config import TextfileConfig
+from exporter.config.outputs import TextfileConfig
+from exporter.metrics.exposition import Family, MetricsSnapshot
 from exporter.outputs.textfile import Textfile
 from tests.e2e.conftest import Node, eventually, make_node
 from tests.e2e.test_prometheus import free_port

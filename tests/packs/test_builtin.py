@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from exporter import packs
-from exporter.core.catalogue import Catalogue, Loaded, compile_packs, load_compiled, load_packs
-from exporter.core.check import errors, warnings
+from exporter.config import packs
+from exporter.core.authoring.example_checks import broken_promises, run_text
+from exporter.core.authoring.lint import errors, warnings
+from exporter.core.catalogue.loader import Catalogue, Loaded, compile_packs, load_compiled, load_packs
 from exporter.core.facts import process
+from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import SourceKind
-from exporter.core.pipeline import Pipeline
-from exporter.core.promises import broken_promises, run_text
 from exporter.probes import FACTS
 
 QUOTES = Path(__file__).parent / "quotes"  # a text that only mentions an error on each line, none of them a crash

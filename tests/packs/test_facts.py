@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from exporter import packs
-from exporter.core.catalogue import Catalogue
+from exporter.config import packs
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.catalogue.pack_types import leaves
 from exporter.core.facts import process
-from exporter.core.knowledge import leaves
 from exporter.probes import FACTS
 
 

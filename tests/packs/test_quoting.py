@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from exporter import packs
-from exporter.core.catalogue import Catalogue
-from exporter.core.pipeline import Pipeline
-from exporter.core.promises import run_text
+from exporter.config import packs
+from exporter.core.authoring.example_checks import run_text
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.matching.pipeline import Pipeline
 
 QUOTATIONS = {
     "a search in files": "old.log:12:{}",

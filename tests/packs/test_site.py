@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from exporter import packs
+from exporter.config import packs
 
 PACK = """
 pack: site

@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from exporter import packs
-from exporter.core.casebook import Casebook
-from exporter.core.faults import fault_of
-from exporter.core.knowledge import Signature
-from exporter.core.links import split
-from exporter.core.model import Diagnosis, Job, Match, Moment, SourceKind
-from exporter.core.pipeline import Pipeline
-from tests.helpers import NOW, WINDOW, chunk, entries, match
+from exporter.config import packs
+from exporter.core.catalogue.pack_types import Signature
+from exporter.core.diagnosis.assessment import Diagnosis
+from exporter.core.diagnosis.incident_tracker import Casebook
+from exporter.core.diagnosis.links import split
+from exporter.core.diagnosis.node_faults import fault_of
+from exporter.core.matching.pipeline import Pipeline
+from exporter.core.model import Job, Match, Moment, SourceKind
+from tests.support.matches import NOW, WINDOW, chunk, entries, match
 
 GPU, OTHER_DEVICE = "0000:3b:00.0", "0000:81:00.0"
 CATALOGUE = packs.load(whole=True)

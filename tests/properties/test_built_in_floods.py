@@ -10,15 +10,15 @@ from unittest.mock import patch
 
 import pytest
 
-from exporter import packs
-from exporter.core import folding, trial
-from exporter.core.catalogue import Catalogue
-from exporter.core.folding import Folding
-from exporter.core.incidents import condense
+from exporter.config import packs
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.diagnosis.incidents import condense
+from exporter.core.matching import flood_fast_path, verdict_cache
+from exporter.core.matching.flood_fast_path import Folding
+from exporter.core.matching.pipeline import Pipeline
+from exporter.core.matching.verdict_cache import Texts
 from exporter.core.model import Match, SourceKind
-from exporter.core.pipeline import Pipeline
-from exporter.core.trial import Texts
-from tests.helpers import Tail
+from tests.support.matches import Tail
 
 WINDOW = 30.0
 LOGS = 12  # of a seed
@@ -48,7 +48,7 @@ def test_logs_of_built_in_examples_show_the_same(catalogue: Catalogue, source: S
     examples += [example.text for echo in catalogue.echoes for example in echo.examples]
     for _ in range(LOGS):
         log = _log(source, [dice.choice(examples) for _ in range(dice.randint(1, 3))], dice)
-        with patch.object(folding, "WORTH_CHECKING", 2), patch.object(trial, "WORTH_LOOKING", 2):
+        with patch.object(flood_fast_path, "WORTH_CHECKING", 2), patch.object(verdict_cache, "WORTH_LOOKING", 2):
             folded = _read(catalogue, log, source)
         with (
             patch.object(Folding, "takes", lambda _folding, _candidate: False),

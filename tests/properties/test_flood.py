@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.core.flood import Flood
-from exporter.core.incidents import condense
+from exporter.core.diagnosis.incidents import condense
+from exporter.core.matching.flood import Flood
 from exporter.core.model import KEPT_MATCHES, Match
 
 WINDOW = 2.0

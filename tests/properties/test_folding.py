@@ -12,16 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.core import decode, folding, prefixes, trial
-from exporter.core import pipeline as pipelines
-from exporter.core.backtracking import Class, characters
-from exporter.core.folding import Folding
-from exporter.core.incidents import condense
-from exporter.core.lines import Candidate
+from exporter.core.decoding import formats, prefixes
+from exporter.core.decoding.lines import Candidate
+from exporter.core.diagnosis.incidents import condense
+from exporter.core.matching import flood_fast_path, verdict_cache
+from exporter.core.matching import pipeline as pipelines
+from exporter.core.matching.flood_fast_path import Folding
+from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import KEPT_MATCHES, LogFormat, Match, SourceKind
-from exporter.core.patterns import inside, parse, sre
-from exporter.core.pipeline import Pipeline
-from tests.helpers import Tail, catalogue_of
+from exporter.core.patterns.regex_safety import Class, characters
+from exporter.core.patterns.syntax import inside, parse, sre
+from tests.support.matches import Tail, catalogue_of
 
 WINDOW = 30.0
 CATALOGUE = catalogue_of(r"""
@@ -70,8 +71,8 @@ class Read(NamedTuple):
     echoes: int
 
 
-@patch.object(folding, "WORTH_CHECKING", 2)
-@patch.object(trial, "WORTH_LOOKING", 2)
+@patch.object(flood_fast_path, "WORTH_CHECKING", 2)
+@patch.object(verdict_cache, "WORTH_LOOKING", 2)
 @given(
     LINES,
     st.sampled_from(["job", "kernel", "container"]),
@@ -90,8 +91,8 @@ def test_a_flood_shows_the_same_whether_it_is_folded_by_shape_or_not(
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234"
 
 
-@patch.object(folding, "WORTH_CHECKING", 2)
-@patch.object(trial, "WORTH_LOOKING", 2)
+@patch.object(flood_fast_path, "WORTH_CHECKING", 2)
+@patch.object(verdict_cache, "WORTH_LOOKING", 2)
 @pytest.mark.parametrize(
     ("kind", "often", "other"),
     [
@@ -132,7 +133,7 @@ def test_a_line_of_others_is_so_perhaps_whatever_its_digits(line: str, digits: r
 
 
 @pytest.mark.parametrize(
-    "pattern", sorted({*prefixes.PATTERNS["job"], *prefixes.PATTERNS["kernel"], decode.CRI.pattern})
+    "pattern", sorted({*prefixes.PATTERNS["job"], *prefixes.PATTERNS["kernel"], formats.CRI.pattern})
 )
 def test_no_prefix_tells_digits_apart(pattern: str) -> None:
     """Else a line's layout would not be that of all lines of its shape."""

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.core.casebook import Casebook
-from exporter.core.incidents import group, touch
-from exporter.core.model import Diagnosis, LogContext, Match
-from tests.helpers import NOW, WINDOW, catalogue_of, match
+from exporter.core.diagnosis.assessment import Diagnosis
+from exporter.core.diagnosis.incident_tracker import Casebook
+from exporter.core.diagnosis.incidents import group, touch
+from exporter.core.model import LogContext, Match
+from tests.support.matches import NOW, WINDOW, catalogue_of, match
 
 SETTLE = 15.0
 FACTS = {"rocm": "6.2"}

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter import config
-from exporter.core.catalogue import load_packs
-from exporter.core.problems import InvalidInput, Problem
-from exporter.core.yamltext import parse
+from exporter.config import node
+from exporter.core.catalogue.loader import load_packs
+from exporter.core.text.problems import InvalidInput, Problem
+from exporter.core.text.yaml_text import parse
 from exporter.web import config as web_config
 
 CONFIG = r"""
@@ -80,7 +80,7 @@ def load_pack(text: str, file: str) -> object:
     return load_packs([(file, text)])
 
 
-LOADERS: list[tuple[Callable[[str, str], object], str]] = [(config.load, CONFIG), (load_pack, PACK), (load_web, WEB)]
+LOADERS: list[tuple[Callable[[str, str], object], str]] = [(node.load, CONFIG), (load_pack, PACK), (load_web, WEB)]
 
 
 def problems(load: Callable[[str, str], object], text: str) -> Sequence[Problem]:

@@ -10,12 +10,12 @@ import regex
 from hypothesis import example, given, reject
 from hypothesis import strategies as st
 
-from exporter import packs
-from exporter.core.expression import Expression
-from exporter.core.knowledge import FLAGS
-from exporter.core.looks import held, looked_at, places_of, read_from_start, shape_of, widened
+from exporter.config import packs
+from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import SourceKind
-from exporter.core.pipeline import Pipeline
+from exporter.core.patterns.digit_sensitivity import held, looked_at, places_of, read_from_start, shape_of, widened
+from exporter.core.patterns.expression import Expression
+from exporter.core.patterns.syntax import FLAGS
 
 ADDRESSES = ["0x0", "0x7f3a", "0xbad", "0x12_34", "0x99", "0xfed0"]
 WORDS = ["00ab12", "12bad7f0", "abcdef1", "1234567", "decade"]

@@ -10,15 +10,15 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.core import decode
-from exporter.core.catalogue import Catalogue
-from exporter.core.engine import HyperscanEngine, PythonEngine
-from exporter.core.gates import Gate
-from exporter.core.knowledge import FLAGS
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.decoding import formats
+from exporter.core.decoding.prefixes import Clock
+from exporter.core.matching.pipeline import MAX_BETWEEN, Pipeline
 from exporter.core.model import LogFormat
-from exporter.core.pipeline import MAX_BETWEEN, Pipeline
-from exporter.core.prefixes import Clock
-from tests.helpers import NOW, Tail, catalogue_of, chunk
+from exporter.core.patterns.prefilter import HyperscanEngine, PythonEngine
+from exporter.core.patterns.required_literals import Gate
+from exporter.core.patterns.syntax import FLAGS
+from tests.support.matches import NOW, Tail, catalogue_of, chunk
 
 Place = tuple[str, int, int]  # signature, line, offset
 Step = tuple[int, str, bool]  # how many bytes come, what is said to follow, whether the process is killed then
@@ -74,7 +74,7 @@ def lines_of(log: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def text_of(raw: bytes) -> str:
-    return decode.decode(raw, "plain", "job", Clock(NOW)).text
+    return formats.decode(raw, "plain", "job", Clock(NOW)).text
 
 
 def shows(catalogue: Catalogue, signature: str, gated: bytes, text: str, first: str) -> bool:

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.core.incidents import OpenIncidents
+from exporter.core.diagnosis.incidents import OpenIncidents
+from exporter.core.matching.pipeline import MAX_BETWEEN, MAX_FACTS, Pipeline
 from exporter.core.model import Incident, LogContext, LogFormat
-from exporter.core.pipeline import MAX_BETWEEN, MAX_FACTS, Pipeline
 from exporter.scan.plan import Task
 from exporter.scan.spans import LINES_BEFORE, LINES_BEHIND, WHOLE, Span, cut_in, spans
 from exporter.scan.stitch import stitched
 from exporter.scan.work import WINDOW_SECONDS, Item, Scanned, scan_one
-from tests.helpers import NOW, catalogue_of
+from tests.support.matches import NOW, catalogue_of
 
 CATALOGUE = catalogue_of(r"""
 signatures:

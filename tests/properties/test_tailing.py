@@ -21,7 +21,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tests.tailing import Node, amid
+from tests.support.tailing import Node, amid
 
 KEPT = 4  # rotated files
 NAMES = st.sampled_from(["a.log", "b.log"])

@@ -11,14 +11,14 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter import packs
-from exporter.core.expression import TRIES, Expression
-from exporter.core.knowledge import FLAGS
-from exporter.core.match import Found, Matcher
+from exporter.config import packs
+from exporter.core.matching.match_result import Shown
+from exporter.core.matching.rules import Found, Matcher
+from exporter.core.matching.verdict_cache import WORTH_LOOKING, Trial, Trials
 from exporter.core.model import SourceKind
-from exporter.core.shown import Shown
-from exporter.core.trial import WORTH_LOOKING, Trial, Trials
-from tests.helpers import catalogue_of
+from exporter.core.patterns.expression import TRIES, Expression
+from exporter.core.patterns.syntax import FLAGS
+from tests.support.matches import catalogue_of
 
 # Patterns and texts of one small alphabet, so that they meet; the hazards are what PCRE and regex read differently.
 PATTERNS = [

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from exporter import packs
 from exporter.cli.main import main
+from exporter.config import packs
 from exporter.scan.engines.slurm import Slurm as engine_of_slurm  # noqa: N813
 from exporter.scan.plan import Unread, Wanted
 from exporter.scan.run import scan
 from tests.e2e.conftest import eventually
 from tests.scan.commands import CRASH, archive_that_takes_long, ended, holders, scanned, start
-from tests.slurm import Slurm
+from tests.support.slurm import Slurm
 
 pytestmark = pytest.mark.heavy
 

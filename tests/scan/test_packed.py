@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from exporter.scan.decompress import Unpacked, unpacker_of
 from exporter.scan.plan import Task, Unread, plan
-from exporter.scan.unpack import Unpacked, unpacker_of
 
 LOG = b"RuntimeError: HIP error: unspecified launch failure\n"
 

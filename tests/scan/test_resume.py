@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import exporter
-from exporter import packs
-from exporter.core.catalogue import Catalogue
-from exporter.core.records import incident_record
+from exporter.config import packs
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.diagnosis.records import incident_record
 from exporter.scan.plan import Wanted, expand
 from exporter.scan.resume import CannotResume, Stopped
 from exporter.scan.run import Summary, scan

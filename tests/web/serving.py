@@ -10,12 +10,12 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPSConnection
 
-from exporter.core.faults import Fault
-from exporter.exposition import Family, MetricsSnapshot
+from exporter.core.diagnosis.node_faults import Fault
+from exporter.metrics.exposition import Family, MetricsSnapshot
 from exporter.sources.boot import moment
-from exporter.web.in_force import InForce
+from exporter.web.config_files import InForce
+from exporter.web.interface import NodeFaults, Overview, RecentIncident, SourceState
 from exporter.web.serving import RunningServer, serve
-from exporter.web.view import NodeFaults, Overview, RecentIncident, SourceState
 
 SNAPSHOT = MetricsSnapshot((Family("gpufault_incidents_total", "counter", "Incidents.", ("signature",), {("x",): 2}),))
 TIMEOUT = 30.0  # far above what loopback takes on a loaded machine: a hang is a failure and not a wait

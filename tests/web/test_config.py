@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.core.problems import InvalidInput
-from exporter.core.yamltext import parse
+from exporter.core.text.problems import InvalidInput
+from exporter.core.text.yaml_text import parse
 from exporter.web.config import WebConfig, load
 
 HASH = "$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"  # of the exporter-toolkit's manual

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from exporter.said import A_MINUTE
+from exporter.process.rate_limited_log import A_MINUTE
 from exporter.web.errors import MAX_CHARS, limit_errors
 from tests.web.serving import Node, ask, serving
 

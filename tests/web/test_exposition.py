@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from exporter.exposition import MAX_BODIES, Exposition, Family, MetricsSnapshot, Rendered
+from exporter.metrics.exposition import MAX_BODIES, Exposition, Family, MetricsSnapshot, Rendered
 
 TEXT = "text/plain;version=0.0.4"
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 import trustme
 
-from exporter.exposition import Family, MetricsSnapshot
+from exporter.metrics.exposition import Family, MetricsSnapshot
 from exporter.web import connections as web
-from exporter.web.in_force import InForce
+from exporter.web.config_files import InForce
 from exporter.web.serving import RunningServer
 from tests.web.serving import TIMEOUT, Node, ask, connect, ends, received, serving
 

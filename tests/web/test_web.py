@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporter.core.problems import InvalidInput
+from exporter.core.text.problems import InvalidInput
+from exporter.web.interface import Overview, RecentIncident, SourceState
 from exporter.web.page import landing_page
 from exporter.web.serving import RunningServer, serve
-from exporter.web.view import Overview, RecentIncident, SourceState
 from tests.web.serving import TIMEOUT, Node, ask, connect, received, serving
 
 

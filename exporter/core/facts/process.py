@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from exporter.core.facts.amd import rocm_release_of_suffix
 from exporter.core.facts.mounts import mount_holding, mount_options, parse_mountinfo, shm_size
 from exporter.core.facts.values import one_value, sorted_versions
-from exporter.core.redact import redact
+from exporter.core.text.redact import redact
 
 MAX_VARIABLES = 64  # a job that sets NCCL, UCX, MPI and MIOpen by hand comes to thirty
 _MAX_FOLDERS = 4  # of Python packages: an environment, the one below it, ~/.local

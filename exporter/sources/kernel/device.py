@@ -7,8 +7,8 @@ import os
 import stat
 from collections.abc import Iterator
 
-from exporter.core import kmsg
-from exporter.sources.kernel.way import Kept, Line, Place
+from exporter.core.decoding import kernel_records
+from exporter.sources.kernel.transport import Kept, Line, Place
 
 PATH = "/dev/kmsg"
 READS_A_POLL = 1 << 16  # skipping what is known takes a microsecond a record; a ring of 2 MiB holds at most this many
@@ -45,13 +45,13 @@ class Device(Kept):
                 continue  # overtaken by the ring (EPIPE), or one unreadable record: the next number tells how many
             if not record:
                 return
-            header = kmsg.parse_header(record)
+            header = kernel_records.parse_header(record)
             if header:
                 if self._is_known(header):
                     continue
                 us = self._place.us if header.us is None else header.us
                 self._place = Place(boot_id=self._place.boot_id, us=us, seq=header.seq)
-            yield Line(data=kmsg.fold(record), place=self._place)
+            yield Line(data=kernel_records.fold(record), place=self._place)
 
     def fileno(self) -> int | None:
         return self._fd
@@ -59,7 +59,7 @@ class Device(Kept):
     def close(self) -> None:
         os.close(self._fd)
 
-    def _is_known(self, header: kmsg.Header) -> bool:
+    def _is_known(self, header: kernel_records.Header) -> bool:
         if self._place.seq is not None and header.seq is not None:
             return header.seq <= self._place.seq
         return header.us is not None and header.us <= self._place.us  # the place comes from a way without numbers

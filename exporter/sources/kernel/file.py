@@ -11,11 +11,11 @@ import stat
 from collections.abc import Iterator
 from dataclasses import replace
 
-from exporter.core import kmsg
+from exporter.core.decoding import kernel_records
 from exporter.sources.base import SourceStats
 from exporter.sources.kernel import rotated
 from exporter.sources.kernel.libc import Alarm
-from exporter.sources.kernel.way import Line, Place
+from exporter.sources.kernel.transport import Line, Place
 
 READS_A_POLL = 64  # of READ_BYTES: 1 MiB
 READ_BYTES = 16384
@@ -198,12 +198,12 @@ class Followed:
         if record.startswith(b" "):
             self._stats.drop("orphan_property")
         elif record.strip():
-            header = kmsg.parse_header(record)
+            header = kernel_records.parse_header(record)
             if header:
                 self._place = replace(self._place, seq=header.seq)
             if not self._is_fifo:
                 self._place = replace(self._place, modified=os.fstat(self._fd).st_mtime_ns)
-            yield Line(data=kmsg.fold(record), place=self._place, number=number)
+            yield Line(data=kernel_records.fold(record), place=self._place, number=number)
 
 
 def _first_end(tail: bytearray) -> int | None:

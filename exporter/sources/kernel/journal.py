@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from exporter.core import kmsg
+from exporter.core.decoding import kernel_records
 from exporter.sources.base import SourceStats
-from exporter.sources.kernel.way import Kept, Line, Place
-from exporter.sources.systemd import Entry, Journal
+from exporter.sources.kernel.transport import Kept, Line, Place
+from exporter.sources.systemd.journal import Entry, Journal
 
 ENTRIES_A_POLL = 1000  # an entry costs 50 to 100 microseconds of libsystemd and Python
 KERNEL = ("_TRANSPORT", "kernel")  # journald sets it: a user may log with any identifier, but not by this transport
@@ -70,6 +70,6 @@ def kernel_line(entry: Entry) -> tuple[int, bytes] | None:
     if facility and "SYSLOG_IDENTIFIER" in fields:  # journald takes it off what user space writes to /dev/kmsg
         text = f"{fields['SYSLOG_IDENTIFIER']}: {text}"
     device = fields.get("_KERNEL_DEVICE", "")
-    return us, kmsg.compose(
+    return us, kernel_records.compose(
         pri=facility * 8 + level, us=us, text=text.encode("utf-8", "backslashreplace"), device=device
     )

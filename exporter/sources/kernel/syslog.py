@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
-from exporter.core import kmsg
+from exporter.core.decoding import kernel_records
 from exporter.sources.base import SourceStats
 from exporter.sources.kernel.libc import SYSLOG_ACTION_READ_ALL, SYSLOG_ACTION_SIZE_BUFFER, klogctl
-from exporter.sources.kernel.way import Kept, Line, Place
+from exporter.sources.kernel.transport import Kept, Line, Place
 
 LOOK_SECONDS = 2.0  # a look costs the kernel a walk over the whole ring
 LOOK_BYTES = 4 << 20  # of a larger ring only the newest: a storm of 19,000 records a second (NPD#1168) fills 2 s of it
@@ -23,7 +23,7 @@ class SyslogRing(Kept):
         self._place = place
         self._stats = stats
         self._looked: float | None = None
-        first = kmsg.parse_header(next(kmsg.from_syslog(self._text()), b""))
+        first = kernel_records.parse_header(next(kernel_records.from_syslog(self._text()), b""))
         if first and first.us is None:
             raise OSError(errno.ENODATA, "its lines carry no time; write 1 to /sys/module/printk/parameters/time")
 
@@ -31,16 +31,16 @@ class SyslogRing(Kept):
         if self._looked is not None and 0 <= now - self._looked < LOOK_SECONDS:
             return
         text = self._text()
-        start = kmsg.find_in_syslog(text, self._place.us, self._place.same)
+        start = kernel_records.find_in_syslog(text, self._place.us, self._place.same)
         if text and start is None and self._place.same:
             self._stats.drop("ring_wrapped")  # how many lines are gone, nobody can tell
         known_us = self._place.us if start is None else -1
-        for line in kmsg.from_syslog(text, start or 0):
-            header = kmsg.parse_header(line)
+        for line in kernel_records.from_syslog(text, start or 0):
+            header = kernel_records.parse_header(line)
             if header is None or header.us is None or header.us <= known_us:
                 continue
             run = self._place.same if header.us == self._place.us else ""
-            self._place = Place(boot_id=self._place.boot_id, us=header.us, same=kmsg.chain(run, line))
+            self._place = Place(boot_id=self._place.boot_id, us=header.us, same=kernel_records.chain(run, line))
             yield Line(data=line, place=self._place)
         self._looked = now
 

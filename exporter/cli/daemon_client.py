@@ -1,0 +1,57 @@
+"""How commands ask this node's daemon over HTTP, with the flags that its web configuration may make necessary."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from exporter.cli import options as flags
+
+
+class Unusable(Exception):
+    """What the flags say cannot be used; nobody was asked."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags for a daemon with users, with TLS, or with certificates of clients."""
+    for name, told in (
+        ("user", "for basic authentication"),
+        ("password-file", "with the password"),
+        ("ca-file", "that the daemon's certificate is checked with"),
+        ("cert-file", "with a certificate of the client"),
+        ("key-file", "with its key, if it is not in the same file"),
+    ):
+        flags.add(parser, f"--{name}", metavar="FILE" if name.endswith("file") else name.upper(), help=told)
+
+
+def ask(url: str, options: argparse.Namespace, *, timeout: float, most: int) -> bytes:
+    """Up to `most` bytes of the answer. Raises Unusable; HTTPError, OSError for what came of asking."""
+    import urllib.request
+
+    from exporter.net.client_tls import client_context
+    from exporter.net.redirects import NoRedirects
+
+    if not url.startswith(("http://", "https://")):
+        raise Unusable(f"--url: {url!r} is no http:// or https:// address")
+    try:
+        request = urllib.request.Request(url, headers=_headers(options))  # noqa: S310 (the scheme is checked)
+        no_proxy = urllib.request.ProxyHandler({})  # a job's is not for us
+        handlers: list[urllib.request.BaseHandler] = [no_proxy, NoRedirects()]
+        if url.startswith("https://"):
+            context = client_context(options.ca_file, options.cert_file, options.key_file)
+            handlers.append(urllib.request.HTTPSHandler(context=context))
+    except OSError as error:
+        raise Unusable(f"{error.filename}: {error.strerror}") from error
+    except ValueError as error:
+        raise Unusable(str(error)) from error
+    with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as answer:
+        return bytes(answer.read(most))
+
+
+def _headers(options: argparse.Namespace) -> dict[str, str]:
+    import base64
+
+    if options.user is None:
+        return {}
+    password = Path(options.password_file).read_text(encoding="utf-8").strip() if options.password_file else ""
+    return {"Authorization": "Basic " + base64.b64encode(f"{options.user}:{password}".encode()).decode()}

@@ -1,0 +1,179 @@
+"""One incident explained: its cause, the evidence with its lines, what would change the answer, what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from exporter.cli import incident_text
+from exporter.cli.fact_commands import command_for
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.diagnosis.assessment import Assessment, Diagnosis, Leaf
+from exporter.core.diagnosis.causes import evidence_of
+from exporter.core.diagnosis.incidents import gpu_of
+from exporter.core.model import UNKNOWN
+
+SHOWN_CANDIDATES = 4  # of those that a missing fact leaves open, the best: more is no help at 3 a.m.
+SHOWN_REFERENCES = 2
+SHOWN_SAME_TIME = 2
+MARKS = {"held": "+", "failed": "-", "undetermined": "?"}
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where things stand in the log that is explained: the lines that told each fact."""
+
+    facts: Mapping[str, Sequence[int]]
+
+    def name(self, line: int) -> str:
+        return f"line {line}"
+
+    def of_fact(self, fact: str, before: int) -> str:
+        """Where the log told a fact for the last time up to a line; "" where that is not known."""
+        line = max((n for n in self.facts.get(fact, ()) if n <= before), default=None)
+        return "" if line is None else f"line {line}"
+
+
+def explanation(
+    diagnosis: Diagnosis, cascades: Sequence[Diagnosis], catalogue: Catalogue, places: Places, *, color: bool
+) -> Iterator[str]:
+    """The lines that explain a root incident."""
+    incident = diagnosis.incident
+    signature = catalogue.signatures[incident.signature]
+    chosen = next((a for a in diagnosis.considered if a.cause.id == diagnosis.root_cause), None)
+    yield from incident_text.heading(
+        places.name(incident.first.line), signature.title, signature.severity, incident.first.text, color=color
+    )
+    extent = [f"{incident.lines} lines"] if incident.lines > 1 else []
+    extent += [f"{len(incident.ranks)} ranks"] if len(incident.ranks) > 1 else []
+    gpu = gpu_of(incident)
+    extent += [f"GPU {gpu}"] if gpu else []
+    yield from incident_text.field("signature", " · ".join([incident.signature, *extent]))
+    yield from _emphasised(incident_text.field("cause", _cause(diagnosis, chosen)), color=color)
+    if chosen:
+        for leaf in evidence_of((*chosen.held, *chosen.supports)):
+            yield from incident_text.field("because", _told(leaf, incident.first.line, places), breaks=True)
+        for leaf in evidence_of(chosen.against):
+            yield from incident_text.field("although", _told(leaf, incident.first.line, places), breaks=True)
+    for other in diagnosis.same_time[:SHOWN_SAME_TIME]:
+        told = incident_text.same_time(other.signature, other.first.text)
+        yield from incident_text.field("meanwhile", told, breaks=True)
+    yield from _open_questions(diagnosis, chosen)
+    if diagnosis.remediation:
+        yield from _emphasised(incident_text.field("do", diagnosis.remediation), color=color)
+    if cascades:
+        told = ", ".join(f"{c.incident.signature} ({places.name(c.incident.first.line)})" for c in cascades)
+        yield from incident_text.field("then", f"{told} – as a consequence")
+    for reference in diagnosis.references[:SHOWN_REFERENCES]:
+        yield f"  {'read':<{incident_text.INDENT}}{reference}"
+
+
+def _cause(diagnosis: Diagnosis, chosen: Assessment | None) -> str:
+    if chosen:
+        return incident_text.cause_text(chosen.cause, diagnosis.verdict)
+    if diagnosis.root_cause != UNKNOWN:
+        return incident_text.PEER_FAILURE
+    if any(a.ways for a in diagnosis.considered):
+        return "unknown, for want of facts: the causes below are neither shown nor ruled out"
+    if diagnosis.considered:
+        return "unknown: the causes that are known for this do not fit"
+    return "unknown: no cause is known for this; the advice is the signature's"
+
+
+def _told(leaf: Leaf, before: int, places: Places) -> str:
+    if leaf.line is not None:
+        where = places.name(leaf.line)
+    else:
+        where = (leaf.origin == "log" and places.of_fact(leaf.what.removeprefix("fact "), before)) or leaf.origin
+    return incident_text.reason(leaf.what, leaf.value, leaf.why, where)
+
+
+def _open_questions(diagnosis: Diagnosis, chosen: Assessment | None) -> Iterator[str]:
+    """What would change the answer: what it takes for granted, and the causes that a missing fact could put above it."""
+    asked: set[str] = set()
+    assumed = [leaf for leaf in chosen.held if leaf.what.startswith("fact ") and not leaf.origin] if chosen else []
+    for leaf in {leaf.what: leaf for leaf in assumed}.values():
+        because = f" – {leaf.why}" if leaf.why else ""
+        yield from incident_text.field("unless", f"{_value(leaf, holds=False)}, which is not known here{because}")
+        yield from _commands([leaf], asked)
+    candidates = [a for a in diagnosis.considered if a.ways and (chosen is None or a.could_outrank(chosen))]
+    for candidate in candidates[:SHOWN_CANDIDATES]:
+        wanted = " and ".join(f"{_value(leaf)}{_because(leaf)}" for leaf in candidate.ways[0])
+        yield from incident_text.field(
+            "or else" if chosen else "perhaps", f"{candidate.cause.title} ({candidate.cause.id}), if {wanted}"
+        )
+        yield from _commands(candidate.ways[0], asked)
+    more = len(candidates) - SHOWN_CANDIDATES
+    if more > 0:
+        yield from incident_text.field("", f"and {more} less likely; --details tells them")
+    if chosen and not assumed and not candidates and len(diagnosis.considered) > 1:
+        yield from incident_text.field("unless", "no fact that is missing here would change this")
+
+
+def _because(leaf: Leaf) -> str:
+    return f" ({leaf.why})" if leaf.why else ""
+
+
+def _value(leaf: Leaf, *, holds: bool = True) -> str:
+    """What a fact is where a condition holds, or does not: `rocm_version is below 6.2`."""
+    name, asked = leaf.what.removeprefix("fact "), leaf.asked
+    while asked.startswith("not "):
+        asked, holds = asked.removeprefix("not "), not holds
+    if asked == "known":
+        return f"{name} is {'set' if holds else 'not set'}"
+    negation = "" if holds else "not "
+    if asked.startswith("~ "):
+        words = _in_words(asked.removeprefix("~ "))
+        return f"{name} is {negation}like {words}" if words else f"{name} {'shows it' if holds else 'is another'}"
+    if asked.startswith("= "):
+        return f"{name} is {negation}{asked.removeprefix('= ')}"
+    if asked.startswith("in "):
+        return f"{name} is {negation}one of {asked.removeprefix('in ')}"
+    bounds = [
+        next(w + bound.removeprefix(s) for s, w in _BOUNDS.items() if bound.startswith(s))
+        for bound in asked.split(", ")
+    ]
+    return f"{name} is {negation}{' and '.join(bounds)}"
+
+
+def _in_words(pattern: str) -> str:
+    """The alternatives of a pattern that are as good as plain text; "" where there is none."""
+    plain = [part for part in pattern.split("|") if re.fullmatch(r"[\w .+\[\]-]+", part)]
+    return " or ".join([", ".join(plain[:-1]), plain[-1]] if len(plain) > 1 else plain)
+
+
+_BOUNDS = {"<=": "at most ", ">=": "at least ", "==": "", "!=": "other than ", "<": "below ", ">": "above "}
+
+
+def _commands(leaves: Iterable[Leaf], asked: set[str]) -> Iterator[str]:
+    """The command for each fact that was not asked for before."""
+    for leaf in leaves:
+        fact = leaf.what.removeprefix("fact ")
+        command = command_for(fact)
+        if command and fact not in asked:
+            asked.add(fact)
+            yield f"{' ' * (incident_text.INDENT + 4)}$ {command}"
+
+
+def _emphasised(lines: list[str], *, color: bool) -> list[str]:
+    return [incident_text.paint(line, "1", color) for line in lines]
+
+
+def every_candidate(diagnosis: Diagnosis) -> Iterator[str]:
+    """Every cause that could explain an incident, condition by condition."""
+    for assessment in diagnosis.considered:
+        mark = ">" if assessment.cause.id == diagnosis.root_cause else MARKS[assessment.truth]
+        grade = incident_text.GRADES[assessment.cause.strength]
+        yield f"  {mark} {assessment.cause.id}: {assessment.truth}; {grade}"
+        for leaf in (*assessment.held, *assessment.failed, *assessment.undetermined):
+            yield f"      {MARKS[leaf.truth]} {_condition(leaf)}"
+        for leaf in assessment.supports:
+            yield f"      + supported by {_condition(leaf)}"
+        for leaf in assessment.against:
+            yield f"      - speaks against it: {_condition(leaf)}"
+
+
+def _condition(leaf: Leaf) -> str:
+    value = f" ({leaf.value}{', from the ' + leaf.origin if leaf.origin else ''})" if leaf.value else ""
+    return incident_text.one_line(f"{leaf.what} {leaf.asked}{value}") + (f": {leaf.why}" if leaf.why else "")

@@ -1,0 +1,69 @@
+"""The flags of commands that ask a Prometheus-compatible API, and the API that they name."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exporter.cli import options as flags
+from exporter.core.text.problems import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from exporter.fleet.observations import Loaded, Window
+
+
+SELECTOR, NODE_LABEL = 'job="gpufault"', "instance"
+
+
+def add_prometheus(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that go with --prometheus. Secrets come from files: a command line is there for all to read."""
+    group = parser.add_argument_group("with --prometheus")
+    for name, metavar, told in (
+        ("selector", "MATCHERS", f"of the daemons' targets; default: {SELECTOR}"),
+        ("node-label", "LABEL", f"that names a node; default: {NODE_LABEL}"),
+        ("busy-query", "EXPR", "GPU-busy hours by that label, with $range for the span; else the hours that targets were up"),
+    ):  # fmt: skip
+        flags.add(group, f"--prometheus.{name}", metavar=metavar, help=told)
+    for name, told in (
+        ("tenant", "sent as X-Scope-OrgID (Mimir)"),
+        ("user", "for basic authentication"),
+        ("password-file", "with the password"),
+        ("bearer-token-file", "with a token instead"),
+        ("ca-file", "that the server's certificate is checked with"),
+        ("cert-file", "with the client's certificate"),
+        ("key-file", "with its key, if it is not in the same file"),
+    ):
+        flags.add(group, f"--prometheus.{name}", metavar="FILE" if name.endswith("file") else name.upper(), help=told)
+
+
+def history(options: argparse.Namespace, window: Window) -> Loaded:
+    """What the API of --prometheus has seen. Raises InvalidInput, OSError."""
+    from exporter.fleet.input.prometheus_api import connect
+    from exporter.fleet.input.prometheus_history import load
+
+    try:
+        api = connect(
+            options.prometheus,
+            user=options.prometheus_user,
+            password=_secret(options.prometheus_password_file) or "",
+            token=_secret(options.prometheus_bearer_token_file),
+            tenant=options.prometheus_tenant,
+            ca_file=options.prometheus_ca_file,
+            certificate=(options.prometheus_cert_file, options.prometheus_key_file)
+            if options.prometheus_cert_file
+            else None,
+        )
+    except ValueError as error:
+        raise InvalidInput([Problem("command line", 1, 1, "--prometheus", str(error))]) from error
+    return load(
+        api,
+        window,
+        selector=options.prometheus_selector or SELECTOR,
+        node=options.prometheus_node_label or NODE_LABEL,
+        busy=options.prometheus_busy_query,
+    )
+
+
+def _secret(file: str | None) -> str | None:
+    return Path(file).read_text(encoding="utf-8").strip() if file else None

@@ -1,0 +1,233 @@
+"""Incidents as text for people: what, where, why, what to do. One place for the words that an SRE reads at 3 a.m."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from exporter.core.text.printable import printable
+
+if TYPE_CHECKING:
+    from exporter.core.catalogue.loader import Catalogue
+    from exporter.core.catalogue.pack_types import RootCause
+    from exporter.scan.run import Summary
+
+INDENT = 11
+_COLORS = {"critical": "1;31", "error": "31", "warning": "33", "info": "36"}
+GRADES = {
+    "A": "confirmed and mended upstream",
+    "B": "documented or diagnosed by its makers",
+    "C": "reported by several",
+    "D": "reported once",
+    "E": "inferred",
+}
+
+
+def width() -> int:
+    """Columns to write in: the terminal's, but no more than an eye can follow."""
+    return max(60, min(100, shutil.get_terminal_size((80, 24)).columns))
+
+
+def scan_text(
+    records: Sequence[Mapping[str, Any]], summary: Summary, catalogue: Catalogue, *, facts_known: bool, color: bool
+) -> str:
+    """The result of a scan."""
+    cascades: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        if record["caused_by"]:
+            cascades.setdefault(record["caused_by"], []).append(record)
+    roots = [r for r in records if r["role"] == "root"]
+    out = [incident_text(r, catalogue, cascades.get(r["id"], ()), color=color) for r in roots]
+    out += _notes([r for r in records if r["role"] == "context"], catalogue)
+    out.append(_total(roots, summary))
+    unexplained = [r for r in roots if r["root_cause"] == "unknown"]
+    if unexplained and not facts_known:
+        out.append(_wrapped("Causes depend on the node's facts: run it there with --facts host, or give --facts FILE."))
+    return "\n".join(out)
+
+
+def incident_text(
+    record: Mapping[str, Any], catalogue: Catalogue, cascades: Sequence[Mapping[str, Any]] = (), *, color: bool = False
+) -> str:
+    """One incident with what it dragged along."""
+    signature = catalogue.signatures[record["signature"]]
+    lines = heading(
+        f"{record['path']}:{record['line']}", signature.title, record["severity"], record["text"], color=color
+    )
+    lines += field("signature", " · ".join([record["signature"], *_extent(record)]))
+    cause = catalogue.root_causes.get(record["root_cause"])
+    lines += field("cause", cause_text(cause, record["verdict"])) if cause else _without_cause(record)
+    lines += [line for e in record["evidence"] for line in field("because", _because(e), breaks=True)]
+    for other in record["same_time"]:
+        lines += field("meanwhile", same_time(other["signature"], other["text"]), breaks=True)
+    lines += field("do", record["remediation"]) if record["remediation"] else []
+    if cascades:
+        names = ", ".join(f"{c['signature']} ({place(c, record)})" for c in cascades[:6])
+        lines += field("then", names + (f" and {len(cascades) - 6} more" if len(cascades) > 6 else ""))
+    return "\n".join(lines) + "\n"
+
+
+def _notes(records: Sequence[Mapping[str, Any]], catalogue: Catalogue) -> list[str]:
+    """What is no crash and worth a word, a paragraph each kind."""
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        kinds.setdefault(record["signature"], []).append(record)
+    out = []
+    for name, noted in kinds.items():
+        lines = sum(record["lines"] for record in noted)
+        more = f", and in {_counted(len(noted) - 1, 'other place')}" if len(noted) > 1 else ""
+        where = f"{noted[0]['path']}:{noted[0]['line']}{more}"
+        out += [f"noted, no crash: {catalogue.signatures[name].title}"]
+        out += [*field("signature", f"{name} · {_counted(lines, 'line')} · {where}")]
+        out += [*field("do", noted[0]["remediation"])] if noted[0]["remediation"] else []
+    return ["\n".join(out) + "\n"] if out else []
+
+
+def heading(where: str, title: str, severity: str, text: str, *, color: bool) -> list[str]:
+    """The first lines of an incident: where, what, and the log's own words on three lines at most."""
+    said = textwrap.wrap(
+        one_line(text),
+        width(),
+        initial_indent="  ",
+        subsequent_indent="  ",
+        break_on_hyphens=False,
+        max_lines=3,
+        placeholder=" …",
+    )
+    where = printable(where)
+    whole = f"{where}: {title}"
+    head = [whole] if len(whole) <= width() else [f"{where}:", f"  {title}"]
+    return [*(paint(line, _COLORS[severity], color) for line in head), *said]
+
+
+def cause_text(cause: RootCause, verdict: str) -> str:
+    """A cause in one sentence, with its id, whose it is and how well it is known."""
+    return f"{cause.title} ({cause.id}; {VERDICTS[verdict]}; {GRADES[cause.strength]})"
+
+
+VERDICTS = {
+    "infrastructure": "a fault of the infrastructure",
+    "workload": "a fault of the job",
+    "unclear": "whose fault is unclear",
+}
+
+
+def same_time(signature: str, text: str) -> str:
+    """A kernel line of the same minute that may be about another job."""
+    return f"{signature} on this node at the same time; nothing links it to this job: {clipped(text, 120)}"
+
+
+def place(record: Mapping[str, Any], beside: Mapping[str, Any]) -> str:
+    """Where a record's line is, as seen from another: the file only where it is another one."""
+    return f"line {record['line']}" if record["path"] == beside["path"] else f"{record['path']}:{record['line']}"
+
+
+def one_line(text: str) -> str:
+    """A text on one line, as it may go to a terminal."""
+    return printable(" ".join(text.split()))
+
+
+def clipped(text: str, columns: int) -> str:
+    """A text on one line of so many columns."""
+    line = one_line(text)
+    return line if len(line) <= columns else line[: columns - 1] + "…"
+
+
+def _extent(record: Mapping[str, Any]) -> list[str]:
+    parts = [_counted(record["lines"], "line")]
+    if len(record["ranks"]) > 1:
+        parts.append(f"{len(record['ranks'])} ranks")
+    if record["gpu"]:
+        parts.append(f"GPU {record['gpu']}")
+    if record["job"]:
+        parts.append(f"job {record['job']['id']}")
+    if record["time_source"] == "log":
+        parts.append(record["time"])
+    return parts
+
+
+def _without_cause(record: Mapping[str, Any]) -> list[str]:
+    if record["root_cause"] == "peer_failure":
+        return field("cause", PEER_FAILURE)
+    path = record["path"]
+    if path == "-" or path != printable(path):
+        return field("cause", "unknown; gpufault explain says what is missing")
+    name, unpack = shlex.quote(path), next((how for end, how in _UNPACKED_BY.items() if path.endswith(end)), "")
+    command = f"{unpack} {name} | gpufault explain" if unpack else f"gpufault explain < {name}"
+    return [*field("cause", "unknown; what is missing says"), f"{' ' * (INDENT + 4)}$ {command}"]
+
+
+_UNPACKED_BY = {".gz": "zcat", ".bz2": "bzcat", ".xz": "xzcat", ".zst": "zstdcat"}
+PEER_FAILURE = "peer_failure: a consequence of a fault that is not in these logs; look at the other ranks and nodes"
+
+
+def _because(evidence: Mapping[str, str]) -> str:
+    return reason(evidence["what"], evidence["value"], evidence["why"])
+
+
+def reason(what: str, value: str, why: str, where: str = "") -> str:
+    """One piece of evidence: `home_fs_type is nfs4 (node) – the home is on NFS`."""
+    kind, _, name = what.partition(" ")
+    quoted = clipped(value, 140)
+    if kind == "line":
+        told = f"{where or name.removeprefix('of ')}: “{quoted}”"
+    elif kind == "capture":
+        told = f"{where or 'the line'}: {name} “{quoted}”"
+    else:
+        told = (f"{name} is {quoted}" if value else name) + (f" ({where})" if where else "")
+    return told + (f" – {why}" if why else "")
+
+
+def field(name: str, text: str, *, breaks: bool = False) -> list[str]:
+    """A labelled paragraph. Words too long for a line, such as references, stay whole unless `breaks`."""
+    return textwrap.wrap(
+        f"  {name:<{INDENT}}{one_line(text)}",
+        width(),
+        subsequent_indent=" " * (INDENT + 2),
+        break_long_words=breaks,
+        break_on_hyphens=False,
+    )
+
+
+def _total(roots: Sequence[Mapping[str, Any]], summary: Summary) -> str:
+    causes = len({r["root_cause"] for r in roots} - {"unknown", "peer_failure"})
+    text = (
+        f"{_counted(len(roots), 'incident')}, {_counted(causes, 'known cause')}; "
+        f"{_counted(summary.lines_matched, 'matching line')} in {_counted(summary.files, 'file')}, {_size(summary.bytes)}"
+    )
+    if summary.unmatched:
+        look = "looks" if summary.unmatched == 1 else "look"
+        text += f"; {_counted(summary.unmatched, 'line')} {look} like a crash that no signature knows"
+    if summary.unread:
+        text += f"; {unread_text(summary)}, see stderr"
+    return _wrapped(text + ".")
+
+
+def unread_text(summary: Summary) -> str:
+    """How many files a scan could not read, or not to their end."""
+    return f"{_counted(summary.unread, 'file')} could not be read whole"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, width(), break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def _size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return ""
+
+
+def paint(text: str, code: str, color: bool) -> str:
+    """Text in an ANSI colour, where there is any."""
+    return f"\x1b[{code}m{text}\x1b[0m" if color else text

@@ -1,0 +1,36 @@
+"""Moments and durations as flags give them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from exporter.core.text.problems import InvalidInput, Problem
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+
+
+def seconds(flag: str, text: str) -> float:
+    """`7d`, `36h`, `1d12h` as seconds. Raises InvalidInput."""
+    if re.fullmatch(r"(?:\d+[smhdw])+", text) and (
+        total := sum(int(n) * _UNITS[u] for n, u in re.findall(r"(\d+)(\w)", text))
+    ):
+        return total
+    raise _wrong(flag, f"{text!r} is no duration; write for example 7d, 36h or 1d12h")
+
+
+def moment(flag: str, text: str | None) -> float | None:
+    """RFC 3339 or Unix seconds as Unix seconds; a time without zone is UTC. Raises InvalidInput."""
+    if text is None:
+        return None
+    if re.fullmatch(r"\d+(?:\.\d+)?", text):
+        return float(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise _wrong(flag, f"{text!r} is no time; write 2026-06-01T00:00:00Z or Unix seconds") from error
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _wrong(flag: str, what: str) -> InvalidInput:
+    return InvalidInput([Problem("command line", 1, 1, flag, what)])

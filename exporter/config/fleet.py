@@ -1,0 +1,90 @@
+"""The configuration of the fleet service: YAML text to a frozen FleetConfig. The file is optional; flags go before it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from exporter.config.types import AbsolutePath, Seconds, Section
+from exporter.core.text.problems import InvalidInput
+from exporter.core.text.validation import LocatedError, validation_problems
+from exporter.core.text.yaml_text import parse
+
+DEFAULT_FILE = Path("/etc/gpufault/fleet.yaml")
+DAY = 86400.0
+
+
+class PrometheusConfig(Section):
+    """Prometheus, Thanos, Mimir or VictoriaMetrics that scrapes the node daemons. Secrets stand in files of their own."""
+
+    url: str = Field(pattern=r"^https?://", description="of the API, such as https://prometheus.example:9090")
+    selector: str | None = Field(default=None, description='matchers of the daemons\' targets; null: `job="gpufault"`')
+    node_label: str | None = Field(default=None, description="the label that names a node; null: `instance`")
+    busy_query: str | None = Field(
+        default=None, description="GPU-busy hours by that label, with `$range` for the span; null: hours up count"
+    )
+    tenant: str | None = Field(default=None, description="sent as X-Scope-OrgID (Mimir)")
+    user: str | None = Field(default=None, description="for basic authentication")
+    password_file: AbsolutePath | None = Field(default=None, description="with the password")
+    bearer_token_file: AbsolutePath | None = Field(default=None, description="with a token instead")
+    ca_file: AbsolutePath | None = Field(default=None, description="that the server's certificate is checked with")
+    cert_file: AbsolutePath | None = Field(default=None, description="with the client's certificate")
+    key_file: AbsolutePath | None = Field(default=None, description="with its key, if it is not in the same file")
+
+
+class RefreshConfig(Section):
+    interval: Seconds = Field(
+        default=3600.0, description="from the end of one refresh to the next; after a failure sooner, from a minute on"
+    )
+    timeout: Seconds = Field(default=1800.0, description="a refresh that takes longer is ended")
+
+
+class SignaturesConfig(Section):
+    dirs: list[AbsolutePath] = Field(default=[], description="packs beside the built-in ones, for exposure to causes")
+
+
+class LimitsConfig(Section):
+    label_values: int = Field(
+        default=100,
+        ge=10,
+        description="findings, lemons and exposures with a series of their own, of each the strongest",
+    )
+
+
+class FleetConfig(Section):
+    """Everything that the fleet service's file can say, with its defaults."""
+
+    journal: AbsolutePath | None = Field(default=None, description="a folder of node journals; or `prometheus`")
+    prometheus: PrometheusConfig | None = None
+    window: Seconds = Field(default=7 * DAY, description="how long; it ends at the newest record, or now")
+    findings_file: AbsolutePath | None = Field(
+        default=None,
+        description="remembers findings over a restart, so that later windows confirm them; null: as long as it runs",
+    )
+    refresh: RefreshConfig = RefreshConfig()
+    signatures: SignaturesConfig = SignaturesConfig()
+    limits: LimitsConfig = LimitsConfig()
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.journal is not None and self.prometheus is not None:
+            raise LocatedError(("prometheus",), "journal and prometheus both say what to read; remove one of them")
+        return self
+
+    @property
+    def source(self) -> str:
+        """What is read, for people."""
+        if self.prometheus is not None:
+            return self.prometheus.url
+        return f"journals below {self.journal}" if self.journal is not None else "nothing"
+
+
+def load(text: str, file: str) -> FleetConfig:
+    """Read a configuration. Raises InvalidInput with every problem."""
+    document = parse(text, file)
+    try:
+        return FleetConfig.model_validate({} if document.data is None else document.data)
+    except ValidationError as error:
+        raise InvalidInput(validation_problems(document, error)) from None

@@ -1,0 +1,162 @@
+"""The configuration file: YAML text to a frozen Config. After `load` nobody sees a dictionary.
+
+Every error is reported as `file:line:col: key: what, then what to do`, all of them at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+
+from exporter.config.accounts import SERVICE_ACCOUNTS
+from exporter.config.outputs import OutputsConfig
+from exporter.config.types import WRITTEN_SIZE, AbsolutePath, Bytes, Glob, Seconds, Section, size
+from exporter.core.decoding import jobs
+from exporter.core.text.problems import InvalidInput
+from exporter.core.text.validation import LocatedError, validation_problems
+from exporter.core.text.yaml_text import parse
+
+DEFAULT_FILE = Path("/etc/gpufault/config.yaml")
+
+
+def _job_pattern(value: str) -> str:
+    jobs.by_pattern(value)
+    return value
+
+
+class JobPattern(Section):
+    """How a path names its job."""
+
+    pattern: Annotated[str, AfterValidator(_job_pattern)] = Field(description="with a group (?P<job>…)")
+
+
+class FilesConfig(Section):
+    """Job logs in files."""
+
+    kind: Literal["files"]
+    name: str = Field(
+        default="files",
+        pattern=r"^[a-z][a-z0-9_-]{0,39}$",
+        description="two sources need two names; a log that another source reads from now on goes on there",
+    )
+    paths: list[Glob] = Field(
+        min_length=1, description="globs; ** crosses folders. What two sources match is the first one's"
+    )
+    exclude: list[str] = Field(default=["*.gz"])
+    format: Literal["auto", "plain", "cri", "docker"] = "auto"
+    start: Literal["end", "beginning"] = Field(
+        default="end",
+        description="where to begin in files that are there at the very first start; later files: at byte 0",
+    )
+    allow_roots: list[Glob] = Field(default=[], description="symlinks may lead below these too")
+    watch: Literal["auto", "poll"] = Field(
+        default="auto", description="auto: inotify wakes the loop where the file system is local; poll: never"
+    )
+    job: Literal["auto", "none"] | JobPattern = "auto"
+    service_accounts: list[str] = Field(
+        default=list(SERVICE_ACCOUNTS),
+        description="users (names or numbers) that write the logs of others; logs of anyone else are their owner's jobs",
+    )
+
+
+class KmsgConfig(Section):
+    """The kernel log."""
+
+    kind: Literal["kmsg"]
+    mode: Literal["auto", "kmsg", "syslog", "journal", "file"] = "auto"
+    path: Glob | None = Field(default=None, description="a file or FIFO in /dev/kmsg form")
+
+
+class JournaldConfig(Section):
+    """Units' output in the systemd journal; needs gpufault[journald]."""
+
+    kind: Literal["journald"]
+    units: list[str] = Field(min_length=1)
+
+
+class IncidentsConfig(Section):
+    window: Seconds = Field(default=60.0, description="silence that ends an episode")
+    settle: Seconds = Field(default=15.0, description="wait for evidence before counting")
+    late_after: Seconds = Field(default=3600.0, description="older ones are a back-fill")
+
+
+class SignaturesConfig(Section):
+    packs: list[Literal["builtin"]] = Field(default=["builtin"])
+    dirs: list[AbsolutePath] = Field(default=[])
+    disable: list[str] = Field(default=[], description="ids or globs")
+    engine: Literal["auto", "hyperscan", "python"] = "auto"
+
+
+class FactsConfig(Section):
+    interval: Seconds = 300.0
+    rootfs: AbsolutePath = Field(
+        default=Path("/"), description="where the node's own files are; in a container, where they are mounted"
+    )
+    home: AbsolutePath | None = Field(
+        default=None, description="a home folder of jobs, where homes are not below /home"
+    )
+    processes: Seconds | None = Field(
+        default=30.0,
+        description="how often to look for processes that use a GPU, to know a job's own libraries; null: never",
+    )
+    extra: dict[str, str] = Field(default={})
+    commands: dict[str, Annotated[list[str], Field(min_length=1)]] = Field(
+        default={}, description="fact name to the command (a list) whose output it is"
+    )
+
+
+class JournalConfig(Section):
+    dir: AbsolutePath | None = Field(default=None, description="default: journal below state_dir")
+    max_bytes: Bytes = 256 << 20
+    excerpt_lines: int = Field(default=10, ge=0, le=10)
+    redact: bool = True
+
+
+class LimitsConfig(Section):
+    line_bytes: Annotated[int, BeforeValidator(size), Field(ge=16384, le=16 << 20), WRITTEN_SIZE] = 1 << 20
+    open_files: int = Field(default=1024, ge=8)
+    label_values: int = Field(default=200, ge=10)
+
+
+SourceConfig = Annotated[FilesConfig | KmsgConfig | JournaldConfig, Field(discriminator="kind")]
+
+
+class Config(Section):
+    """Everything that the configuration file can say, with its defaults."""
+
+    node: str = Field(default="auto", min_length=1, max_length=253, description="auto: NODE_NAME, else the host's name")
+    state_dir: AbsolutePath = Path("/var/lib/gpufault")
+    sources: list[SourceConfig] = Field(default=[KmsgConfig(kind="kmsg")])
+    incidents: IncidentsConfig = IncidentsConfig()
+    signatures: SignaturesConfig = SignaturesConfig()
+    facts: FactsConfig = FactsConfig()
+    journal: JournalConfig = JournalConfig()
+    limits: LimitsConfig = LimitsConfig()
+    outputs: OutputsConfig = OutputsConfig()
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        seen: set[str] = set()
+        for index, source in enumerate(self.sources):
+            name = source.name if isinstance(source, FilesConfig) else f"{source.kind} {getattr(source, 'path', '')}"
+            if name in seen:
+                raise LocatedError(
+                    ("sources", index), f"a second source {name.strip()!r}; give each files source a name of its own"
+                )
+            seen.add(name)
+        return self
+
+    @property
+    def journal_dir(self) -> Path:
+        return self.journal.dir or self.state_dir / "journal"
+
+
+def load(text: str, file: str) -> Config:
+    """Read a configuration. Raises InvalidInput with every problem."""
+    document = parse(text, file)
+    try:
+        return Config.model_validate({} if document.data is None else document.data)
+    except ValidationError as error:
+        raise InvalidInput(validation_problems(document, error)) from None

@@ -1,0 +1,89 @@
+"""Reads signature packs: those that come with the package, and those in a site's folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from exporter.core.catalogue import loader
+from exporter.core.catalogue.loader import Catalogue, Compiled, Loaded
+from exporter.core.text.problems import InvalidInput, Loc, Problem
+
+COMPILED = "_signatures.json"  # made when the wheel is built; a checkout reads its YAML
+_PACKAGE = Path(__file__).resolve().parents[1]
+_PACKAGED, _CHECKOUT = _PACKAGE / "_signatures", _PACKAGE.parent / "signatures"
+
+
+def load(dirs: Sequence[Path] = (), *, whole: bool = False) -> Catalogue:
+    """The catalogue of all packs. Raises InvalidInput with every problem of every file, unreadable ones included, and
+    every example of a site's own packs that does not hold.
+
+    `whole` reads the built-in packs' YAML too, with their examples, for tests.
+    """
+    compiled = None if whole else _compiled()
+    loaded = loader.load(of_site(dirs), compiled or builtin())
+    if loaded.own:
+        from exporter.core.authoring.lint import errors
+
+        if broken := errors(loaded):
+            raise InvalidInput(broken)
+    return loaded.catalogue
+
+
+def unknown(catalogue: Catalogue, disable: Sequence[str]) -> Iterator[tuple[Loc, str]]:
+    """What `signatures.disable` of the configuration names that is not there, and where."""
+    for number, glob in enumerate(disable):
+        if not catalogue.matching([glob]):
+            yield ("signatures", "disable", number), f"no signature is {glob!r}; see `gpufault signatures list`"
+
+
+def load_texts(places: Sequence[Path] = ()) -> Loaded:
+    """All packs with the texts that they were read from, whatever their examples: for those who write signatures."""
+    return loader.load(of_site(places), builtin())
+
+
+def builtin() -> list[tuple[str, str]]:
+    """(name, text) of each pack that comes with the package: from the wheel, or from the checkout beside it."""
+    is_packaged = _PACKAGED.is_dir()
+    root, name = (_PACKAGED, "builtin") if is_packaged else (_CHECKOUT, "signatures")
+    return sorted((f"{name}/{path.relative_to(root)}", path.read_text("utf-8")) for path in root.rglob("*.yaml"))
+
+
+def existing(names: Iterable[str]) -> list[Path]:
+    """The files and folders that a user names. Raises InvalidInput with each that is not there."""
+    paths = [Path(name) for name in names]
+    missing = [Problem(str(p), 1, 1, "", "no such file or folder; correct the path") for p in paths if not p.exists()]
+    if missing:
+        raise InvalidInput(missing)
+    return paths
+
+
+def of_site(places: Iterable[Path]) -> list[tuple[str, str]]:
+    """(path, text) of each pack in folders or files. Raises InvalidInput for those that cannot be read."""
+    texts: list[tuple[str, str]] = []
+    problems: list[Problem] = []
+    for place in places:
+        for path in sorted(_files_in(place)) if place.is_dir() else [place] if place.exists() else []:
+            if path.resolve().is_relative_to(_CHECKOUT) and not _PACKAGED.is_dir():
+                continue  # the checkout's own: among the built-in ones already
+            try:
+                texts.append((str(path), path.read_text(encoding="utf-8")))
+            except (OSError, UnicodeDecodeError) as error:
+                problems.append(Problem(str(path), 1, 1, "", f"cannot be read: {error}; mend or remove it"))
+    if problems:
+        raise InvalidInput(problems)
+    return texts
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    """The YAML files below a folder, hidden ones left out: a mounted ConfigMap has each of its files a second time in
+    `..2026_01_01_…`, which the kubelet swaps as a whole.
+    """
+    for path in folder.glob("**/*.y*ml"):
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts):
+            yield path
+
+
+def _compiled() -> Compiled | None:
+    packaged = _PACKAGE / COMPILED
+    return loader.load_compiled(packaged.read_text("utf-8")) if packaged.is_file() else None

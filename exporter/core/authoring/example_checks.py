@@ -1,0 +1,204 @@
+"""What a pack promises about itself, put to the test: each example is matched, each near miss is not.
+
+Runs the real pipeline, so a gate that misses an example is found here and not on a node. What a pack's text alone tells
+is looked at in `check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from exporter.core.catalogue.loader import Catalogue, PackFile
+from exporter.core.catalogue.pack_types import CrashShape, Echo, LogFact, Patterned, Signature
+from exporter.core.decoding import formats
+from exporter.core.decoding.prefixes import Clock
+from exporter.core.matching.pipeline import Pipeline, Processed
+from exporter.core.matching.rules import Outcome, Verdict
+from exporter.core.model import Chunk, LogFormat, SourceKind
+from exporter.core.patterns import required_literals
+from exporter.core.text.problems import Loc, Problem
+
+EngineName = Literal["auto", "hyperscan", "python"]
+BOTH: tuple[EngineName, ...] = ("hyperscan", "python")
+_LOG = "promise"
+# Of several lines the one that came furthest says why a text shows nothing.
+_FURTHEST: tuple[Outcome, ...] = ("matched", "yields", "echo", "amid", "unless", "timeout", "off", "no pattern")
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """One promise that does not hold: of what, where it stands, with which engines, and what the text shows instead.
+
+    `taken_by` is the signature or echo that counts in its stead, where that is the reason.
+    """
+
+    item: Patterned
+    problem: Problem
+    text: str
+    engines: tuple[str, ...] = ()
+    shows: tuple[str, ...] = ()
+    taken_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What a text shows of an item: whether at all, its captures, and which signatures."""
+
+    shown: bool
+    captures: Mapping[str, str]
+    signatures: tuple[str, ...]
+
+
+def broken_promises(
+    files: Iterable[PackFile], catalogue: Catalogue, engines: Sequence[EngineName] = BOTH
+) -> Iterator[Broken]:
+    """Every example of some packs that is not matched as promised, and every near miss that is matched."""
+    pipelines = [Pipeline(catalogue, engine=engine) for engine in engines]
+    for file in files:
+        for loc, item in file.items():
+            if isinstance(item, Patterned):
+                broken = [*_examples(pipelines, file, loc, item), *_near_misses(pipelines, file, loc, item)]
+                yield from _shadowed(file, loc, item, broken) or broken
+
+
+def promises(files: Iterable[PackFile]) -> tuple[int, int]:
+    """How many examples and how many near misses some packs have."""
+    items = [item for file in files for _, item in file.items() if isinstance(item, Patterned)]
+    return sum(len(item.examples) for item in items), sum(len(item.near_misses) for item in items)
+
+
+def _shadowed(file: PackFile, loc: Loc, item: Patterned, broken: Sequence[Broken]) -> list[Broken]:
+    """One problem for a signature that never counts, since others take all of its examples."""
+    takers = sorted({b.taken_by for b in broken if b.taken_by})
+    if not takers or sum(bool(b.taken_by) for b in broken) < len(item.examples):
+        return []
+    what = (
+        f"{item.id} never counts: {', '.join(takers)} takes each of its examples; narrow that one, or take it out of "
+        "`yields_to`"
+    )
+    return [replace(broken[0], problem=file.document.problem((*loc, "id"), what), shows=tuple(takers))]
+
+
+def _examples(pipelines: Sequence[Pipeline], file: PackFile, loc: Loc, item: Patterned) -> Iterator[Broken]:
+    for index, example in enumerate(item.examples):
+        here = (*loc, "examples", index)
+        results = {pipeline.engine.name: _shown(pipeline, item, example.text) for pipeline in pipelines}
+        missing = tuple(name for name, result in results.items() if not result.shown)
+        if missing:
+            why, taken_by = _why(pipelines[0], item, example.text)
+            problem = file.document.problem(here, f"example shows no {item.id}: {why}")
+            yield Broken(item, problem, example.text, missing, results[missing[0]].signatures, taken_by)
+            continue
+        for name, value in example.captures.items():
+            if wrong := tuple(e for e, result in results.items() if result.captures.get(name) != value):
+                got = results[wrong[0]].captures.get(name)
+                told = "missing" if got is None else repr(got)
+                what = f"capture {name} is {told}, not {value!r}; mend the group's pattern, or the example"
+                problem = file.document.problem((*here, "captures", name), what)
+                yield Broken(item, problem, example.text, wrong, results[wrong[0]].signatures)
+
+
+def _near_misses(pipelines: Sequence[Pipeline], file: PackFile, loc: Loc, item: Patterned) -> Iterator[Broken]:
+    for index, near_miss in enumerate(item.near_misses):
+        results = {pipeline.engine.name: _shown(pipeline, item, near_miss.text) for pipeline in pipelines}
+        if wrong := tuple(name for name, result in results.items() if result.shown):
+            by = _furthest(pipelines[0], item, near_miss.text)
+            pattern = f" by patterns[{item.patterns.index(by.by)}]" if by and by.by in item.patterns else ""
+            what = f"near miss is matched{pattern}; narrow the pattern, or except the line with `unless`"
+            problem = file.document.problem((*loc, "near_misses", index), what)
+            yield Broken(item, problem, near_miss.text, wrong, results[wrong[0]].signatures)
+
+
+def _shown(pipeline: Pipeline, item: Patterned, text: str) -> _Shown:
+    """What some line of `text` shows, in the first kind of log that shows the item."""
+    if isinstance(item, Echo):
+        taken_as = pipeline.matcher.echo(text)
+        return _Shown(taken_as == item.id, {}, (taken_as,) if taken_as else ())
+    signatures: tuple[str, ...] = ()
+    for source in item.sources:
+        processed = run_text(pipeline, text, source)
+        signatures = tuple(dict.fromkeys(match.signature for match in processed.matches))
+        if isinstance(item, Signature) and item.id in signatures:
+            matches = [match for match in processed.matches if match.signature == item.id]
+            return _Shown(True, {k: v for m in reversed(matches) for k, v in m.captures.items()}, signatures)
+        if isinstance(item, CrashShape) and processed.unmatched:
+            return _Shown(True, {}, ())
+        if isinstance(item, LogFact):
+            facts = pipeline.context_of(_LOG).facts
+            if any(name in facts or ("{" in name and facts) for name in item.set):
+                return _Shown(True, facts, ())
+    return _Shown(False, {}, signatures)
+
+
+def _why(pipeline: Pipeline, item: Patterned, text: str) -> tuple[str, str]:
+    """Why a text does not show an item, then what to do; and what took it in its stead."""
+    if isinstance(item, Echo):
+        other = pipeline.matcher.echo(text)
+        if other:
+            return f"it is taken for {other}, which comes first; narrow that one, or move the example there", other
+        return "none of its patterns matches; mend one, or the example", ""
+    verdict = _furthest(pipeline, item, text)
+    if verdict is None:
+        literals = sorted({gate.literal.decode() for p in item.patterns for gate in required_literals.derive(p)})
+        shown = ", ".join(map(repr, literals[:4])) + (", …" if len(literals) > 4 else "")
+        return f"no line holds a literal that its patterns need ({shown}); mend a pattern, or the example", ""
+    told = {
+        "matched": "another program's tag stands before it, or another rule counts it; leave the tag out",
+        "yields": f"{verdict.by} takes it, to which it yields; narrow that one, or take it out of `yields_to`",
+        "echo": f"echo {verdict.by} takes it for a quote; write it as its emitter prints it, or narrow the echo",
+        "amid": "it stands amid what the kernel says, where a user's words may stand; begin where the message begins",
+        "unless": f"its own `unless` /{verdict.by}/ excepts it; narrow that",
+        "timeout": "a pattern ran out of time; narrow its loops",
+        "off": "a pattern ran out of time; narrow its loops",
+        "no pattern": "none of its patterns matches; mend one, or the example",
+    }
+    return told[verdict.outcome], verdict.by if verdict.outcome in ("yields", "echo") else ""
+
+
+def _furthest(pipeline: Pipeline, item: Patterned, text: str) -> Verdict | None:
+    """What the item's rule says to the line of a text that comes furthest; None where no gate leads to the rule."""
+    found: list[Verdict] = []
+    lines = text.splitlines()
+    clock = Clock(0.0)
+    for source in item.sources:
+        records = [formats.decode(line.encode(), "plain", source, clock).text for line in lines]
+        for number, line in enumerate(lines):
+            hit = pipeline.engine_for(source).scan(line.encode()).gates
+            rules = pipeline.matcher.tried_under(hit, source)
+            if not any(rule.id == item.id for rule in rules):
+                continue
+            verdicts = [
+                verdict
+                for rule in rules
+                for verdict in pipeline.matcher.judge(
+                    "\n".join(records[number : number + rule.lines]), [rule], source, len(records[number])
+                )
+            ]
+            shown = {verdict.rule.id for verdict in verdicts if verdict.outcome == "matched"}
+            for verdict in verdicts:
+                if verdict.rule.id == item.id:
+                    above = verdict.rule.yields_to & shown if verdict.outcome == "matched" else ()
+                    found.append(replace(verdict, outcome="yields", by=min(above)) if above else verdict)
+    return min(found, key=lambda v: _FURTHEST.index(v.outcome), default=None)
+
+
+def run_text(pipeline: Pipeline, text: str, source: SourceKind, form: LogFormat = "plain") -> Processed:
+    """One text through the pipeline as a log of its own, kernel text in any of its written forms."""
+    pipeline.forget(_LOG)
+    data = text.encode() if text.endswith("\n") else text.encode() + b"\n"
+    return pipeline.process(
+        Chunk(
+            log=_LOG,
+            origin=_LOG,
+            path=_LOG,
+            source=source,
+            format=form,
+            offset=0,
+            line=1,
+            data=data,
+            read_at=0.0,
+            end="final",
+        )
+    )

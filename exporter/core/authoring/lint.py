@@ -1,0 +1,159 @@
+"""What is wrong with a pack that can be read: errors, for which it is refused, and warnings, which its author reads.
+
+What no pack may hold at all (schema, unsearchable patterns, ids used twice, unknown signatures) is refused by `catalogue`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import regex
+
+from exporter.core.authoring.example_checks import broken_promises
+from exporter.core.catalogue.loader import Catalogue, Loaded, PackFile
+from exporter.core.catalogue.pack_types import LogFact, Patterned, leaves
+from exporter.core.facts import process
+from exporter.core.matching.rules import longest_text, slots
+from exporter.core.patterns.counting_matcher import MOST_STEPS, Backtracker, TooManySteps
+from exporter.core.patterns.regex_safety import ambiguous_loop
+from exporter.core.patterns.required_literals import needs
+from exporter.core.patterns.step_bound import cost, with_needs
+from exporter.core.patterns.syntax import FLAGS, OF_REGEX_ALONE
+from exporter.core.text.problems import Loc, Problem
+
+
+def errors(loaded: Loaded) -> list[Problem]:
+    """Why a site's own packs are refused though they can be read: names of captures that are none, examples that are not
+    matched, near misses that are. Without packs of its own, the built-in ones are looked at.
+    """
+    files = loaded.own or loaded.builtin
+    found = [problem for file in files for problem in _unknown_captures(file, loaded.catalogue)]
+    return [*found, *(broken.problem for broken in broken_promises(files, loaded.catalogue, ["auto"]))]
+
+
+def warnings(loaded: Loaded, told: Iterable[str]) -> list[Problem]:
+    """What its author should mend, although it works. `told`: the names of all facts that probes tell."""
+    files = loaded.own or loaded.builtin
+    facts = set(told) | {name for fact in loaded.catalogue.log_facts for name in fact.set}
+    found: list[Problem] = []
+    for file in files:
+        for kind in (_unproven(file), _exponential(file), _unknown_facts(file, facts)):
+            found += kind
+    for file in loaded.own:  # the built-in ones are held to it by a test, with more texts
+        found += _slow(file)
+    return sorted(found, key=lambda problem: (problem.file, problem.line, problem.col))
+
+
+def _unproven(file: PackFile) -> Iterator[Problem]:
+    for loc, item in file.items():
+        if isinstance(item, Patterned) and not item.examples:
+            yield file.document.problem(loc, f"{item.id} has no examples; add a line as its emitter prints it")
+        if isinstance(item, Patterned) and not item.near_misses and not isinstance(item, LogFact):
+            what = f"{item.id} has no near_misses; add a line that looks alike and must not match"
+            yield file.document.problem(loc, what)
+
+
+def _exponential(file: PackFile) -> Iterator[Problem]:
+    for loc, pattern in _patterns(file):
+        if text := ambiguous_loop(pattern):
+            what = (
+                f"can take exponential time: a loop reads {text!r} in two ways; let the parts of the loop begin or end "
+                "with different characters, or write the inner loop as *+ or ++"
+            )
+            yield file.document.problem(loc, what)
+
+
+def _slow(file: PackFile) -> Iterator[Problem]:
+    """Patterns that take many steps on a text that repeats what their loops can read."""
+    for loc, item in file.items():
+        if not isinstance(item, Patterned):
+            continue
+        for key in ("patterns", "unless"):
+            for number, pattern in enumerate(getattr(item, key)):
+                if shown := _slow_on(pattern, item.lines):
+                    what = (
+                        f"takes over {MOST_STEPS:,} steps on a text that repeats {shown}; bound the loops, as in .{{0,100}}, "
+                        "or let them exclude what stands before them; where it runs out of time, the log is not searched for it"
+                    )
+                    yield file.document.problem((*loc, key, number), what)
+
+
+def _slow_on(pattern: str, lines: int) -> str:
+    """What a text repeats that a pattern is slow on; "" if none was found. Exponential loops have a warning of their own."""
+    if OF_REGEX_ALONE.search(pattern) or ambiguous_loop(pattern):
+        return ""
+    known = needs(pattern)
+    size = longest_text(1 if known.one_line else lines)
+    dearest = cost(pattern, size)
+    try:
+        Backtracker(pattern).find(with_needs(dearest.text(size.text), known, size.text), MOST_STEPS)
+    except TooManySteps:
+        return ", then ".join(map(repr, dearest.repeated))
+    except NotImplementedError:  # a condition on a group
+        return ""
+    return ""
+
+
+def _patterns(file: PackFile) -> Iterator[tuple[Loc, str]]:
+    """Every pattern of a pack, with its place."""
+    for loc, item in file.items():
+        if isinstance(item, Patterned):
+            for key in ("patterns", "unless"):
+                yield from (((*loc, key, n), pattern) for n, pattern in enumerate(getattr(item, key)))
+    for number, cause in enumerate(file.pack.root_causes):
+        for loc, leaf in leaves(cause):
+            if leaf.matches:
+                yield ("root_causes", number, *loc, "matches"), leaf.matches
+            yield from ((("root_causes", number, *loc, "where", name), p) for name, p in leaf.where.items())
+
+
+def _unknown_captures(file: PackFile, catalogue: Catalogue) -> Iterator[Problem]:
+    for number, cause in enumerate(file.pack.root_causes):
+        own = _captures_of(cause.signatures, catalogue)
+        for loc, leaf in leaves(cause):
+            here: Loc = ("root_causes", number, *loc)
+            if leaf.capture and leaf.capture not in own:
+                yield file.document.problem((*here, "capture"), _no_capture(leaf.capture, cause.signatures, own))
+            for name in leaf.where:
+                theirs = _captures_of([leaf.match or ""], catalogue)
+                if name not in theirs:
+                    yield file.document.problem((*here, "where", name), _no_capture(name, [leaf.match or ""], theirs))
+    for number, table in enumerate(file.pack.tables):
+        known = _captures_of(table.signatures, catalogue) | {"signature", *process.FACTS}
+        for index, row in enumerate(table.rows):
+            for name in row.where:
+                if name not in known:
+                    place: Loc = ("tables", number, "rows", index, "where", name)
+                    yield file.document.problem(place, _no_capture(name, table.signatures, known))
+    for number, fact in enumerate(file.pack.log_facts):
+        groups = _groups(fact.patterns)
+        for key, value in fact.set.items():
+            for name in sorted(slots(key) | slots(value)):
+                if name not in groups:
+                    yield file.document.problem(("log_facts", number, "set", key), _no_capture(name, [fact.id], groups))
+
+
+def _no_capture(name: str, of: Iterable[str], known: Iterable[str]) -> str:
+    shown = ", ".join(sorted(known)) or "none"
+    return f"{name!r} is captured by no pattern of {', '.join(of)}; name one of theirs ({shown})"
+
+
+def _captures_of(globs: Iterable[str], catalogue: Catalogue) -> set[str]:
+    return _groups(p for s in catalogue.matching(globs) for p in catalogue.signatures[s].patterns)
+
+
+def _groups(patterns: Iterable[str]) -> set[str]:
+    """The captures that patterns give; a group named `emitter__torch` gives `emitter`."""
+    return {name.partition("__")[0] for p in patterns for name in regex.compile(p, FLAGS).groupindex}
+
+
+def _unknown_facts(file: PackFile, known: Iterable[str]) -> Iterator[Problem]:
+    known = set(known)
+    for number, cause in enumerate(file.pack.root_causes):
+        for loc, leaf in leaves(cause):
+            if leaf.fact and leaf.fact not in known and not leaf.fact.startswith("env."):
+                what = (
+                    f"no probe and no log fact tells {leaf.fact!r}; correct its name, or let facts.extra or "
+                    "facts.commands of the configuration tell it"
+                )
+                yield file.document.problem(("root_causes", number, *loc, "fact"), what)

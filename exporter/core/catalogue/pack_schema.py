@@ -1,0 +1,304 @@
+"""What a signature, a root cause and a pack are.
+
+The pydantic models are the schema of a pack file: `signatures schema` prints them and editors complete from them.
+Packs are joined in `catalogue`, matched in `match`; conditions are judged in `causes`: all from the plain values of
+`knowledge`, so that pydantic is imported only where a pack's text is read.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+import regex
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+
+from exporter.core.catalogue import pack_types
+from exporter.core.catalogue.pack_types import MAX_LINES
+from exporter.core.model import OPERATOR_ACTIONS, Action, Layer, Reach, Role, Severity, SourceKind, Vendor, Verdict
+from exporter.core.patterns import required_literals, syntax
+from exporter.core.patterns.syntax import FLAGS
+from exporter.core.text.versions import VersionRange
+
+OPERATORS = ("equals", "in_", "matches", "exists", "version")
+
+
+def _compiles(pattern: str) -> str:
+    if why := syntax.refusal(pattern):
+        raise ValueError(why)
+    try:
+        regex.compile(pattern, FLAGS)
+    except (regex.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"no regular expression: {error}; write it as re does") from None
+    return pattern
+
+
+def _has_gate(pattern: str) -> str:
+    required_literals.derive(pattern)  # raises NoGate, which says what to do
+    return pattern
+
+
+def _is_range(text: str) -> str:
+    VersionRange.parse(text)
+    return text
+
+
+def _example(value: Any) -> Any:
+    return {"text": value} if isinstance(value, str) else value
+
+
+Id = Annotated[
+    str, Field(pattern=r"^[a-z][a-z0-9_]{2,79}$", description="short snake_case name, unique over all packs")
+]
+IdGlob = Annotated[str, Field(pattern=r"^[a-z0-9_*?]{2,80}$", description="an id, or a glob over ids such as nv_xid_*")]
+Pattern = Annotated[str, AfterValidator(_compiles), Field(description="regular expression, searched in a decoded line")]
+
+
+class PackModel(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
+
+
+class Example(PackModel):
+    """A line (or block) as its emitter prints it, which this signature must match."""
+
+    text: str = Field(min_length=1, description="the line, or several")
+    captures: dict[str, str] = Field(default_factory=dict, description="captures that the match must have")
+
+
+class NearMiss(PackModel):
+    """A text that looks alike and must not match."""
+
+    text: str = Field(min_length=1, description="the line, or several")
+    why: str = Field(default="", description="what it is instead")
+
+
+Text = Annotated[str, Field(min_length=1)]
+Examples = Annotated[
+    list[Annotated[Example, BeforeValidator(_example, json_schema_input_type=Text | Example)]],
+    Field(default_factory=list, description="a line (or block) of each wording, as its emitter prints it"),
+]
+NearMisses = Annotated[
+    list[Annotated[NearMiss, BeforeValidator(_example, json_schema_input_type=Text | NearMiss)]],
+    Field(default_factory=list, description="lines that look alike and must not match"),
+]
+
+
+class Identified(PackModel):
+    """What has an id, under which a pack of one's own may replace a built-in one."""
+
+    id: Id
+    override: bool = Field(
+        default=False, description="in a pack of your own: replaces the built-in one of this id, which else is an error"
+    )
+
+
+class Patterned(Identified):
+    """What everything that looks at lines has in common."""
+
+    title: str = Field(min_length=3, max_length=120, description="one line for people, without a full stop")
+    sources: list[SourceKind] = Field(default=["job"], min_length=1, description="logs that may show it")
+    patterns: list[Pattern] = Field(
+        min_length=1, description="any of these; written for the format that emits the line"
+    )
+    lines: int = Field(
+        default=1, ge=1, le=MAX_LINES, description="how many adjoining lines a pattern may span with \\n"
+    )
+    unless: list[Pattern] = Field(default_factory=list, description="a line that shows one of these does not count")
+    examples: Examples
+    near_misses: NearMisses
+
+
+class Gated(Patterned):
+    """What is searched for in every block: each pattern needs a literal that leads to it."""
+
+    patterns: list[Annotated[Pattern, AfterValidator(_has_gate)]] = Field(
+        min_length=1, description="any of these; written for the format that emits the line"
+    )
+
+
+class Signature(Gated):
+    """How one kind of crash shows itself in a log."""
+
+    vendor: Vendor = Field(description="whose hardware; any: of every vendor, or of none")
+    layer: Layer = Field(description="who prints it")
+    severity: Severity = Field(
+        description="critical: the hardware or the node is lost; error: the job is; warning and info: it may go on"
+    )
+    role: Role = Field(
+        default="root",
+        description="root: a fault of its own; confirmation: a second view of a fault, a fault of its own only when alone; "
+        "cascade: a consequence of some other fault, here or on a peer; context: explains others, never an incident",
+    )
+    trust: Literal["kernel", "anyone"] = Field(
+        default="kernel",
+        description="whose words in the kernel log count: the kernel's own, from where its message begins, "
+        "or also what users wrote there",
+    )
+    yields_to: list[IdGlob] = Field(
+        default_factory=list, description="where one of these matches the same line, it wins"
+    )
+    follows: list[IdGlob] = Field(default_factory=list, description="a consequence of these when they are near")
+    remediation: str = Field(default="", description="what to do first when the cause is not known")
+    references: list[str] = Field(default_factory=list, description="where the format or the meaning was read")
+    status: Literal["experimental", "stable", "deprecated"] = Field(
+        default="stable", description="whether the id may still change, or is to be given up"
+    )
+    since: str = Field(default="0.1.0", description="the release of gpufault that had it first")
+
+
+class LogFact(Gated):
+    """A fact that a job's own log tells about its stack: a library's version, an environment variable."""
+
+    set: dict[str, str] = Field(
+        min_length=1, description="fact name to value; {group} is a capture, {group|minor} its first two version parts"
+    )
+
+
+class Echo(Patterned):
+    """A line that quotes an error instead of raising it: a search, a listing, a test's name, a shell's echo."""
+
+
+class CrashShape(Gated):
+    """What a crash looks like to someone who knows no signature: counted when nothing else matched."""
+
+
+class Condition(PackModel):
+    """A tree of all/any/not over what is known. Exactly one of all, any, not, fact, capture, job, match."""
+
+    all: list[Condition] | None = Field(default=None, min_length=1, description="every one of these holds")
+    any: list[Condition] | None = Field(default=None, min_length=1, description="at least one of these holds")
+    not_: Condition | None = Field(default=None, alias="not", description="this does not hold")
+    fact: str | None = Field(default=None, description="a fact of the job's own log, else of the node")
+    capture: str | None = Field(default=None, description="a capture of the incident's matches")
+    job: Literal["id", "user", "kind"] | None = Field(default=None, description="what is known of the job")
+    match: IdGlob | None = Field(default=None, description="another signature near the incident, or earlier in its log")
+
+    equals: str | None = Field(default=None, description="it is exactly this")
+    in_: list[str] | None = Field(default=None, alias="in", min_length=1, description="it is one of these")
+    matches: Pattern | None = Field(default=None, description="a regular expression that is found in it")
+    exists: bool | None = Field(default=None, description="whether it is known at all")
+    version: Annotated[str, AfterValidator(_is_range)] | None = Field(
+        default=None, description="such as '>=6.2, <7.2.1'"
+    )
+
+    where: dict[str, Pattern] = Field(default_factory=dict, description="of a match: captures and what they must match")
+    if_unknown: Literal["held", "failed"] | None = Field(
+        default=None, description="what to take when the fact is not known; without it the condition is undetermined"
+    )
+    why: str = Field(default="", description="one clause for the explanation: why this matters")
+
+    @model_validator(mode="after")
+    def _one_subject(self) -> Self:
+        subjects = [name for name in ("all", "any", "not_", "fact", "capture", "job", "match") if getattr(self, name)]
+        if len(subjects) != 1:
+            raise ValueError("give exactly one of all, any, not, fact, capture, job, match")
+        operators = [name for name in OPERATORS if getattr(self, name) is not None]
+        if subjects[0] in ("fact", "capture", "job"):
+            if len(operators) != 1:
+                raise ValueError("give exactly one of equals, in, matches, exists, version")
+        elif operators:
+            raise ValueError(f"{operators[0].rstrip('_')} needs a fact, capture or job beside it")
+        if self.where and not self.match:
+            raise ValueError("where needs a match beside it")
+        if self.if_unknown and not self.fact:
+            raise ValueError("if_unknown needs a fact beside it")
+        return self
+
+
+class RootCause(Identified):
+    """Why a crash happened, as conditions over evidence. The most specific one that holds is taken."""
+
+    title: str = Field(min_length=3, max_length=160, description="the cause in one line, without a full stop")
+    signatures: list[IdGlob] = Field(min_length=1, description="incidents that this can explain")
+    when: Condition | None = Field(
+        default=None, description="without it, the cause is taken when nothing more specific holds"
+    )
+    supported_by: list[Condition] = Field(default_factory=list, description="not needed; each that holds adds evidence")
+    against: list[Condition] = Field(default_factory=list, description="each that holds takes evidence away")
+    verdict: Verdict = Field(description="whose to mend: the infrastructure's, the workload's, or not to be told")
+    action: Action | None = Field(
+        default=None,
+        description="what a critical incident needs, where no vendor's table covers it; node-check reports run_diagnostics, "
+        "reset_gpu, reboot and replace",
+    )
+    strength: Literal["A", "B", "C", "D", "E"] = Field(
+        description="A confirmed and fixed upstream, B a maintainer's diagnosis, C several reports, D one report, E inferred"
+    )
+    remediation: str = Field(min_length=3, description="what the administrator on call does first")
+    references: list[str] = Field(default_factory=list, description="where the cause was confirmed or reported")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_the_former_key(cls, data: Any) -> Any:
+        """`needs_operator: true` was the key before there were actions."""
+        if not isinstance(data, dict) or not isinstance(data.get("needs_operator"), bool):
+            return data
+        rest = {name: value for name, value in data.items() if name != "needs_operator"}
+        return {"action": "run_diagnostics", **rest} if data["needs_operator"] else rest
+
+    @model_validator(mode="after")
+    def _operators_repair_the_infrastructure(self) -> Self:
+        if self.action in OPERATOR_ACTIONS and self.verdict != "infrastructure":
+            raise ValueError(f"action: {self.action} needs verdict: infrastructure beside it")
+        return self
+
+
+class Row(PackModel):
+    """One row of a vendor's table."""
+
+    where: dict[str, str] = Field(
+        default_factory=dict,
+        description="captures, or `signature`, and the values that the row is about: alternatives separated by |, "
+        "each a glob; without it, every line",
+    )
+    severity: Severity = Field(description="critical exactly where the action is an operator's")
+    scope: Reach = Field(description="what is affected: the job, the GPU, the node, or the fabric between GPUs")
+    action: Action = Field(
+        description="what to do first; node-check reports run_diagnostics, reset_gpu, reboot and replace"
+    )
+    note: str = Field(default="", description="what the row means, in one sentence")
+
+    @model_validator(mode="after")
+    def _critical_is_what_needs_an_operator(self) -> Self:
+        if (self.severity == "critical") != (self.action in OPERATOR_ACTIONS):
+            raise ValueError(
+                "severity is critical exactly where the action is run_diagnostics, reset_gpu, reboot or replace"
+            )
+        return self
+
+
+class Table(Identified):
+    """What a vendor's public table says of the lines of some signatures. The first row that covers a line counts."""
+
+    title: str = Field(min_length=3, max_length=120, description="what the table is about, without a full stop")
+    signatures: list[IdGlob] = Field(min_length=1, description="whose lines it is about")
+    references: list[str] = Field(min_length=1, description="where the rows were read")
+    read: str = Field(pattern=r"^\d{4}-\d\d-\d\d$", description="the date on which they were read")
+    note: str = Field(default="", description="how the vendor's words became these actions")
+    rows: list[Row] = Field(min_length=1, description="the first row that covers a line counts")
+
+
+class Pack(PackModel):
+    """One pack file."""
+
+    pack: str = Field(pattern=r"^[a-z][a-z0-9_.-]{1,59}$", description="its name, which files may share")
+    signatures: list[Signature] = Field(default_factory=list, description="how crashes show themselves in a log")
+    root_causes: list[RootCause] = Field(default_factory=list, description="why crashes happen")
+    tables: list[Table] = Field(default_factory=list, description="what vendors' tables say of severity and action")
+    log_facts: list[LogFact] = Field(default_factory=list, description="what a job's own log tells about its stack")
+    echoes: list[Echo] = Field(default_factory=list, description="lines that quote an error instead of raising it")
+    crash_shapes: list[CrashShape] = Field(
+        default_factory=list, description="what a crash looks like to someone who knows no signature"
+    )
+
+    def read(self) -> pack_types.Pack:
+        """The pack as the plain value that everything else works with."""
+        written = self.model_dump(by_alias=True, exclude_defaults=True)
+        pack: pack_types.Pack = pack_types.from_written(pack_types.Pack, written)
+        return pack

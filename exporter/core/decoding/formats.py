@@ -1,0 +1,175 @@
+"""One raw line to a Record: what its writer meant, its time, and what its carrier told about it.
+
+Takes bytes, gives values; never raises on any input. Carriers (CRI, docker, kmsg, syslog, srun, torchrun …) nest, so
+their prefixes are taken off again and again. What a prefix says is kept as a field; a match is tried on the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from exporter.core.decoding import kernel_records
+from exporter.core.decoding.prefixes import (
+    ISO,
+    Clock,
+    Stamp,
+    Told,
+    job_stamp,
+    possible,
+    time_by,
+    told_by_job,
+    told_by_kernel,
+)
+from exporter.core.model import LogFormat, Record, SourceKind
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_NULS = re.compile(r"\x00+")
+CRI = re.compile(r"(?P<time>\d{4}-\d\d-\d\dT\S+) (?P<stream>stdout|stderr) (?P<part>[FP])(?::\S+)?(?: |$)")
+
+
+class Part(NamedTuple):
+    """A carrier's line: its text, and whether the writer's line goes on in the carrier's next one."""
+
+    text: str
+    time: float | None
+    stream: str = ""
+    goes_on: bool = False
+
+
+def decode(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> Record:  # noqa: A002 (the field's word)
+    """One raw line, without its newline, to a Record. The text holds no ANSI sequence, no NUL and no line end."""
+    if format == "kmsg":
+        return _kmsg(raw, clock)
+    time = None
+    if format in CARRIERS:
+        part = CARRIERS[format](raw, clock)
+        text, time = clean(part.text), part.time
+    else:
+        text = clean(_text(raw))
+    return _kernel(text, time, clock) if source == "kernel" else _job(text, time, clock)
+
+
+def time_of(raw: bytes, format: LogFormat, clock: Clock) -> float | None:  # noqa: A002
+    """The time that a job's line, or how it begins, is stamped with: that of its Record."""
+    if format != "plain":
+        return decode(raw, format, "job", clock).time
+    text = clean(_text(raw))
+    stamp = job_stamp(text)
+    time = time_by(stamp.prefix, text, stamp.start, clock) if stamp else None
+    return time if time is not None or stamp is None else told_by_job(text, 0, clock).time
+
+
+def told_by(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> Told | None:  # noqa: A002
+    """Where in a line its prefixes lie, a carrier's with them; None unless a Record's text is the rest of the line as it is."""
+    if format not in ("plain", "cri") or is_rewritten(raw):
+        return None
+    text = raw.decode()
+    if format == "plain":
+        return told_by_kernel(text, clock) if source == "kernel" else told_by_job(text, 0, clock)
+    found = CRI.match(text)
+    if not found or found["part"] == "P":
+        return None
+    told = told_by_job(text, found.end(), clock)
+    time = time_by(ISO, text, 0, clock)
+    return told if time is None else told._replace(time=time, stamp=Stamp(ISO, 0, found.end("time")))
+
+
+def is_rewritten(raw: bytes) -> bool:
+    """Whether a Record's text is another than a part of these bytes."""
+    return not raw.isascii() or b"\x1b" in raw or b"\r" in raw or b"\0" in raw
+
+
+def decode_job_text(text: str, time: float | None, clock: Clock) -> Record:
+    """A job's line that has been taken out of its carrier already (joined parts, a piece between carriage returns)."""
+    return _job(clean(text), time, clock)
+
+
+def clean(text: str) -> str:
+    """Without colours, NULs and line ends: what a person reads on a terminal."""
+    if "\x00" in text:  # first: one within a colour's sequence would hide it
+        text = _NULS.sub("", text)
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    return text.rstrip("\r\n")
+
+
+def looks_like_kernel(raw: bytes) -> bool:
+    """Whether a line carries a mark that only kernel logs carry: for `--source auto`."""
+    return is_kmsg(raw) or _kernel(clean(_text(raw[:512])), None, Clock(0.0)).kernel
+
+
+def is_kmsg(raw: bytes) -> bool:
+    """Whether a line is a record in /dev/kmsg form."""
+    return kernel_records.parse_header(raw[:256]) is not None
+
+
+def cri_part(raw: bytes, clock: Clock) -> Part:
+    """A line of the Container Runtime Interface's log: `time stream P|F text`."""
+    text = _text(raw)
+    found = CRI.match(text)
+    if not found:
+        return Part(text, None)
+    return Part(text[found.end() :], time_by(ISO, text, 0, clock), found["stream"], found["part"] == "P")
+
+
+def docker_part(raw: bytes, clock: Clock) -> Part:
+    """A line of docker's json-file log: `{"log": "text\\n", "stream": …, "time": …}`; without the \\n the line goes on."""
+    try:
+        entry = json.loads(raw)
+    except (ValueError, RecursionError):
+        return Part(_text(raw), None)
+    if not isinstance(entry, dict) or not isinstance(entry.get("log"), str):
+        return Part(_text(raw), None)
+    text = (
+        entry["log"].encode("utf-8", "backslashreplace").decode()
+    )  # JSON can hold half a surrogate pair, UTF-8 cannot
+    time = time_by(ISO, str(entry.get("time", "")), 0, clock)
+    return Part(text.removesuffix("\n"), time, str(entry.get("stream", "")), not text.endswith("\n"))
+
+
+CARRIERS: dict[str, Callable[[bytes, Clock], Part]] = {"cri": cri_part, "docker": docker_part}
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def _job(text: str, time: float | None, clock: Clock) -> Record:
+    told = told_by_job(text, 0, clock)
+    return _record(text, told, told.time if time is None else time)
+
+
+def _kernel(text: str, time: float | None, clock: Clock) -> Record:
+    told = told_by_kernel(text, clock)
+    return _record(text, told, told.time if time is None else time)
+
+
+def _record(text: str, told: Told, time: float | None) -> Record:
+    mono, rank, host = told.mono, told.rank, told.host
+    return Record(
+        text=text[told.text :],
+        time=time,
+        mono=float(text[mono[0] : mono[1]]) if mono else None,
+        rank=text[rank[0] : rank[1]] if rank else None,
+        host=text[host[0] : host[1]] if host else None,
+        kernel=told.kernel,
+        others=told.others,
+    )
+
+
+def _kmsg(raw: bytes, clock: Clock) -> Record:
+    header = kernel_records.parse_header(raw)
+    if header is None:
+        return Record(text=clean(_text(raw)))
+    mono = None if header.us is None else header.us / 1e6
+    return Record(
+        text=clean(_text(kernel_records.unescape(raw[header.text_at :]))),
+        time=possible(clock.boot_time + mono) if clock.boot_time is not None and mono is not None else None,
+        mono=mono,
+        device=header.device.removeprefix("+pci:") if header.device else None,
+        kernel=header.pri >> 3 == 0,  # facility 0 cannot be written from user space (Documentation/ABI dev-kmsg)
+        seq=header.seq,
+    )

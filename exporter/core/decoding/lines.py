@@ -1,0 +1,97 @@
+"""Lines as byte ranges of a block: which ones an engine's hits lie in. Splits on b"\\n" only, looks at no other byte."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from exporter.core.patterns.prefilter import Hits
+
+_SAMPLE = 1024  # bytes that show how long the lines are
+_SHORT_LINE = 32  # bytes, below which counting is faster
+
+
+class Candidate(NamedTuple):
+    """One line that holds at least one gate: block[start:stop] without its newline, and where which gates end in it."""
+
+    start: int
+    stop: int
+    ends: list[int]
+    gates: list[int]
+
+
+class Piece(NamedTuple):
+    """A part of a line to look at: block[start:stop], of the part that begins at `part`."""
+
+    part: int
+    start: int
+    stop: int
+
+
+def candidates(block: bytes, hits: Hits, limit: int) -> Iterator[Candidate]:
+    """The lines of block[:limit] that hits lie in, in order, each once."""
+    ends, gates = hits
+    index, count = 0, len(ends)
+    while index < count:
+        end = ends[index]
+        if end > limit:
+            return
+        start = block.rfind(b"\n", 0, end) + 1
+        stop = block.find(b"\n", end)
+        if stop < 0:
+            stop = len(block)
+        first = index
+        index = bisect_right(ends, stop, index)
+        yield Candidate(start, stop, ends[first:index], gates[first:index])
+
+
+def newlines(block: bytes, start: int, stop: int) -> int:
+    """How many newlines block[start:stop] holds.
+
+    `bytes.count` looks at each byte (0.35 ms a MiB); to take the newlines out, memchr jumps from one to the next (0.13 ms
+    for lines of 100 bytes, but 10 ms for empty ones).
+    """
+    if block.count(b"\n", start, min(stop, start + _SAMPLE)) > _SAMPLE // _SHORT_LINE:
+        return block.count(b"\n", start, stop)
+    part = block if not start and block.find(b"\n", stop) < 0 else block[start:stop]  # to cut it off is to copy it
+    return len(part) - len(part.replace(b"\n", b""))
+
+
+def pieces(block: bytes, candidate: Candidate, longest: int) -> list[Piece]:
+    """The parts of a candidate's line to look at: what stands between carriage returns, and of long parts `longest`
+    bytes around a hit. A progress bar redraws its line thousands of times; only the parts with a hit are given.
+
+    Windows overlap so that behind each hit a quarter of `longest` is seen, unless the part ends there.
+    """
+    if candidate.stop - candidate.start <= longest and block.find(b"\r", candidate.start, candidate.stop) < 0:
+        return [Piece(candidate.start, candidate.start, candidate.stop)]
+    found, done = [], -1
+    for end in candidate.ends:
+        if end <= done:
+            continue
+        part = block.rfind(b"\r", candidate.start, end) + 1 or candidate.start
+        stop = block.find(b"\r", end, candidate.stop)
+        done = stop = candidate.stop if stop < 0 else stop
+        start = part
+        if stop - part > longest:
+            start, cut = max(part, end - longest // 2), end + longest // 2
+            if cut < stop:
+                stop, done = cut, cut - longest // 4
+        found.append(Piece(part, start, stop))
+    return found
+
+
+def following(block: bytes, stop: int, count: int) -> tuple[list[tuple[int, int]], bool]:
+    """Up to `count` line ranges after the line that stops at `stop`, and whether all of them were there, complete."""
+    ranges: list[tuple[int, int]] = []
+    at = stop + 1
+    while len(ranges) < count:
+        end = block.find(b"\n", at)
+        if end < 0:
+            if at < len(block):
+                ranges.append((at, len(block)))
+            return ranges, False
+        ranges.append((at, end))
+        at = end + 1
+    return ranges, True

@@ -1,0 +1,97 @@
+"""When the lines of a chunk were written: by their own stamp, else by that of a line before them, else when they were
+read, or at the latest can have been written.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from exporter.core.decoding import formats
+from exporter.core.decoding.layouts import Layouts
+from exporter.core.decoding.prefixes import Clock, Times
+from exporter.core.model import Chunk
+
+Stamp = tuple[float, Literal["log", "observed"]]
+
+LOOK_BACK = (
+    8  # lines without a stamp belong to a stamped one before them; of a longer traceback it is known when it came
+)
+_HEAD = 128  # bytes of a line that hold its stamp, behind all prefixes
+_LINE = 160  # bytes that most lines have fewer of
+
+
+class Stamps:
+    """The stamps of one chunk's lines. `heads` are how the lines before the chunk begin, one below the other;
+    `look_back` is how many lines before one may have its stamp.
+    """
+
+    def __init__(self, chunk: Chunk, clock: Clock, heads: bytes, layouts: Layouts, look_back: int = LOOK_BACK) -> None:
+        self._look_back = look_back
+        self._layouts = layouts
+        self._chunk = chunk
+        self._clock = clock
+        self.times = Times(clock)
+        self._heads = heads
+        # By where a line of the chunk begins: its own, and the nearest with how many lines before it stands.
+        self._known: dict[int, Stamp | None] = {}
+        self._nearest: dict[int, tuple[Stamp | None, int]] = {}
+
+    def know(self, start: int, time: float | None, mono: float | None) -> None:
+        """The line that begins there has been decoded, and states these times."""
+        self._known[start] = _stamp(time, mono)
+
+    def learnt(self, start: int, stop: int, time: float | None, mono: float | None) -> float:
+        """Both at once, for a line that was looked at as a whole: its time."""
+        stamp = self._known[start] = _stamp(time, mono)
+        return stamp[0] if stamp else self.time_of(start, stop, None, None)[0]
+
+    def time_of(self, start: int, stop: int, time: float | None, mono: float | None) -> Stamp:
+        """When what the line chunk[start:stop] tells happened, given the times that a record of it states."""
+        if stamp := _stamp(time, mono):
+            return stamp
+        stamp, before = self._nearest[start] = self._nearest_to(start, stop)
+        return stamp if stamp and before <= self._look_back else (self._chunk.latest, "observed")
+
+    def _nearest_to(self, start: int, stop: int) -> tuple[Stamp | None, int]:
+        """The stamp of a line or of the nearest before it, and how many lines before. A line that was asked about knows."""
+        for looked in range(self._look_back + 1):
+            if start in self._nearest:
+                stamp, before = self._nearest[start]
+                return stamp, looked + before
+            if start not in self._known:
+                self._known[start] = self._stamp(self._chunk.data[start : min(stop, start + _HEAD)])
+            if stamp := self._known[start]:
+                return stamp, looked
+            if not start:
+                heads = enumerate(reversed(self._heads.split(b"\n")), looked + 1)
+                return next(((stamp, n) for n, head in heads if (stamp := self._stamp(head))), (None, 0))
+            stop = start - 1
+            start = self._chunk.data.rfind(b"\n", 0, stop) + 1
+        return None, 0
+
+    def heads_before(self, at: int) -> bytes:
+        """How the lines before a place of the chunk begin, one below the other: what the next chunk is given."""
+        data, most, size = self._chunk.data, self._look_back, self._look_back * _LINE
+        while True:
+            lines = data[max(0, at - size) : max(0, at - 1)].rsplit(b"\n", most)
+            if len(lines) > most or size >= at:
+                break
+            size *= 8
+        heads = [line[:_HEAD] for line in lines] if at else []
+        if len(heads) <= most:  # the chunk has no more
+            heads = [*self._heads.split(b"\n"), *heads]
+        return b"\n".join(heads[-most:])
+
+    def _stamp(self, head: bytes) -> Stamp | None:
+        chunk = self._chunk
+        if chunk.source == "kernel":
+            record = formats.decode(head, chunk.format, chunk.source, self._clock)
+            return _stamp(record.time, record.mono)
+        return _stamp(self._layouts.time_of(head, self._clock, self.times), None)
+
+
+def _stamp(time: float | None, mono: float | None) -> Stamp | None:
+    """Without the wall's clock it is on the kernel's own axis, so that distances are right."""
+    if time is not None:
+        return time, "log"
+    return None if mono is None else (mono, "observed")

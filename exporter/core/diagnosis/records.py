@@ -1,0 +1,153 @@
+"""Diagnoses, facts and heartbeats as records: the JSON objects of the node journal and of `scan`. See the contract.
+
+The one place that knows the field names. Values in, dictionaries out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.diagnosis.assessment import Diagnosis
+from exporter.core.diagnosis.incidents import gpu_of
+from exporter.core.facts.gpus import Gpu
+from exporter.core.model import Incident
+from exporter.core.text.redact import redact
+
+_QUOTED = frozenset({"path", "text", "captures", "evidence", "same_time", "excerpt"})  # what holds words of a log
+MAX_SAME_TIME = 4  # kernel lines told beside a crash; a node that has more at once shows them by themselves
+MAX_TEXT = 2048  # characters of the first line; a torch exception with its arguments fits
+
+
+def incident_record(
+    diagnosis: Diagnosis, catalogue: Catalogue, node: str, *, redacted: bool = True, excerpt_lines: int = 10
+) -> dict[str, Any]:
+    """One `kind: "incident"` record. The journal's has `as_told` too."""
+
+    def hide(text: str) -> str:
+        return writable(redact(text) if redacted else text)
+
+    incident, first = diagnosis.incident, diagnosis.incident.first
+    signature = catalogue.signatures[incident.signature]
+    job = first.job
+    return {
+        "kind": "incident",
+        "id": diagnosis.id,
+        "time": rfc3339(first.happened),
+        "time_source": first.time_source,
+        "node": node,
+        "signature": incident.signature,
+        "root_cause": diagnosis.root_cause,
+        "severity": diagnosis.severity,
+        "vendor": signature.vendor,
+        "layer": signature.layer,
+        "source": first.source,
+        "path": hide(first.path),
+        "line": first.line or None,
+        "offset": first.offset if first.line else None,
+        **({} if first.seq is None else {"record": first.seq}),
+        "lines": incident.lines,
+        "last_time": rfc3339(incident.last_time if first.time_source == "log" else _last_seen(incident)),
+        "text": hide(first.text[:MAX_TEXT]),
+        "captures": {name: hide(value) for name, value in sorted(incident.captures().items())},
+        "gpu": gpu_of(incident),
+        "job": {
+            "id": writable(job.id),
+            "user": writable(job.user) if job.user else None,
+            "rank": first.rank or job.rank,
+            "kind": job.kind,
+            "confidence": job.confidence,
+        }
+        if job
+        else None,
+        "ranks": sorted(incident.ranks, key=lambda rank: (len(rank), rank)),
+        "role": diagnosis.role,
+        "caused_by": diagnosis.caused_by,
+        "verdict": diagnosis.verdict,
+        "evidence": [{"what": e.what, "value": hide(e.value), "why": e.why} for e in diagnosis.evidence],
+        "remediation": diagnosis.remediation,
+        "references": list(diagnosis.references),
+        "same_time": [
+            {"signature": other.signature, "gpu": gpu_of(other), "text": hide(other.first.text[:MAX_TEXT])}
+            for other in diagnosis.same_time[:MAX_SAME_TIME]
+        ],
+        "excerpt": [hide(match.text) for match in incident.matches[:excerpt_lines]],
+    }
+
+
+def place_of(record: Mapping[str, Any]) -> str:
+    """Where the first line of an incident is, for people: `PATH:LINE`, or the kernel's number of what is in no file."""
+    if record["line"]:
+        return f"{record['path']}:{record['line']}"
+    return f"{record['path']} record {record['record']}" if "record" in record else str(record["path"])
+
+
+def as_told(diagnosis: Diagnosis, now: float, *, late_after: float) -> dict[str, Any]:
+    """What a record in the journal has besides: when it was made, and whether its incident was old when it was read."""
+    first = diagnosis.incident.first
+    late = first.read_at - first.happened > late_after
+    return {"recorded_time": rfc3339(now), "late": late}
+
+
+def _last_seen(incident: Incident) -> float:
+    """When the last line of an incident without stamps was read, or at the latest can have been written."""
+    return incident.last_read - (incident.first.read_at - incident.first.happened)
+
+
+def without_secrets(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record as it may leave the node, also from a journal with `redact: false`. Twice redacted is as once."""
+
+    def hide(value: Any) -> Any:
+        if isinstance(value, str):
+            return redact(value)
+        if isinstance(value, list):
+            return [hide(item) for item in value]
+        return {name: hide(item) for name, item in value.items()} if isinstance(value, Mapping) else value
+
+    return {name: hide(value) if name in _QUOTED else value for name, value in record.items()}
+
+
+def facts_record(facts: Mapping[str, str], gpus: Iterable[Gpu], node: str, now: float) -> dict[str, Any]:
+    """One `kind: "facts"` record: all that is known of the node from `now` on, and which card is at which address."""
+    gpus = tuple(gpus)
+    cards = [{"pci": gpu.pci, "unique_id": gpu.unique_id, "serial": gpu.serial} for gpu in gpus]
+    told = dict(sorted({**facts, **serials(gpus)}.items()))
+    return {"kind": "facts", "time": rfc3339(now), "node": node, "facts": told, "gpus": cards}
+
+
+def serials(gpus: Iterable[Gpu]) -> dict[str, str]:
+    """Which card is in which slot, as facts `gpu_serial.PCI`: the correlator follows a card that is moved by them."""
+    known = ((gpu.pci, gpu.serial or gpu.unique_id) for gpu in gpus)
+    return {f"gpu_serial.{pci}": card for pci, card in known if card}
+
+
+def heartbeat_record(node: str, now: float, seconds: float, busy_hours: float | None) -> dict[str, Any]:
+    """One `kind: "heartbeat"` record: for how long, since the last one, this node has been watched, and for how many
+    hours, times GPUs, its GPUs were busy, where that is known.
+    """
+    hours, busy = round(seconds / 3600, 6), None if busy_hours is None else round(busy_hours, 6)
+    return {"kind": "heartbeat", "time": rfc3339(now), "node": node, "hours": hours, "gpu_busy_hours": busy}
+
+
+def line(record: Mapping[str, Any]) -> str:
+    """A record as one line of JSON, without its newline. Control characters, bidirectional controls and U+2028 are escaped:
+    a terminal or a person may see them.
+    """
+    text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+    return text if text.isprintable() else json.dumps(record, separators=(",", ":"))
+
+
+def writable(text: str) -> str:
+    """A text that UTF-8 can hold: the name of a file, and so of its job, may be any bytes, which Python keeps as halves
+    of surrogate pairs.
+    """
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def rfc3339(time: float) -> str:
+    """Unix seconds as RFC 3339 in UTC with milliseconds."""
+    stamp = datetime.fromtimestamp(round(time, 3), UTC).isoformat(timespec="milliseconds")
+    return stamp.replace("+00:00", "Z")

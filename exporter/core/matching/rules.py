@@ -1,0 +1,289 @@
+"""Which signatures, log facts and crash shapes a decoded text shows. Compiled from a catalogue; knows no blocks or files.
+
+Every regex call has a time budget. A rule that runs out of it again and again on one log is not tried there for a while.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+import regex
+
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.catalogue.pack_types import LogFact, Patterned, Signature
+from exporter.core.facts.pci import normalise_pci
+from exporter.core.matching.quarantine import Quarantine
+from exporter.core.model import SourceKind
+from exporter.core.patterns.expression import Expression
+from exporter.core.patterns.required_literals import Gate
+from exporter.core.patterns.step_bound import Size
+
+MAX_TEXT = (
+    2048  # characters of a line that a regex sees, five times the longest example; longer lines are seen around a gate
+)
+LONG_TEXT = 256  # characters: no built-in pattern takes over a tenth of a millisecond on less, so less is not timed
+MAX_BEHIND = 512  # of each line behind it; of the examples, none is longer than 389
+MAX_CAPTURE = 512  # characters of a capture: an API call with its arguments fits, a tensor dump does not
+
+Kind = Literal["signature", "fact", "shape"]
+Outcome = Literal["matched", "no pattern", "unless", "amid", "echo", "yields", "timeout", "off", "behind"]
+_TEMPLATE = re.compile(r"\{(\w+)(?:\|(minor|lower))?\}")
+# What the kernel puts before what it says: `amdgpu 0000:c1:00.0: [drm:fn [amdgpu]] *ERROR* `, `EDAC sbridge MC0: `. More
+# words than these tell of something, and may go on with what a user chose: the name of a cgroup, of a file that crashed
+# (`a.out[42]: segfault at 0 ip … in NAME`), of an option to mount. So may what stands behind a newline in a record.
+LEAD = re.compile(
+    r"(?x)[^\w\n]{0,16}"  # `---[ `, or what a serial line made of bytes
+    r"(?:Kernel\ panic\ -\ not\ syncing:\ | [\w.-]+\ (?:[\w.-]+\ (?=[\w.-]+:))?)?"
+    r"(?:[\w.()-]+:\ ? | (?:\{\d+\})?\[[^]]{1,64}\]{1,2}:?\ | \*ERROR\*\ )*"
+)
+
+# A record that begins with the name of a process, which its user chose: up to 15 characters of anything (`TASK_COMM_LEN`).
+# Such a record speaks of that process and of nothing else: arch/x86/kernel/traps.c, mm/page_alloc.c, kernel/signal.c.
+PROCESS = re.compile(
+    r"(?s)(?:traps: )?(?P<comm>.{1,15}?)"
+    r"(?:\[\d{1,10}\]:? |/\d{1,10}: | \(\d{1,10}\): |: page allocation failure| invoked oom-killer)"
+)
+
+
+class Found(NamedTuple):
+    """A rule that a text shows: where in the text it starts, and where its captures lie: name, and value or span.
+
+    Holds for every text in which only digits differ that no pattern tells apart.
+    """
+
+    rule: Rule
+    start: int
+    groups: tuple[tuple[str, str, int, int], ...]
+
+    def captures(self, text: str) -> dict[str, str]:
+        """The captures that are not empty."""
+        return {name: constant or text[start:stop] for name, constant, start, stop in self.groups}
+
+    def capture(self, name: str, text: str) -> str:
+        """One of them; "" if it is empty or no capture of the rule."""
+        for group, constant, start, stop in self.groups:
+            if group == name:
+                return constant or text[start:stop]
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one rule says to one text, for `explain`: the outcome, and the pattern or echo or signature behind it."""
+
+    rule: Rule
+    outcome: Outcome
+    by: str = ""
+    found: Found | None = None
+    text: str = ""  # in which it was found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """A compiled signature, log fact or crash shape. Equal is only what is the same."""
+
+    id: str
+    kind: Kind
+    sources: tuple[SourceKind, ...]
+    lines: int
+    patterns: tuple[Expression, ...]
+    unless: tuple[Expression, ...]
+    of_gpu_driver: bool = False
+    is_context: bool = False
+    forgeable: bool = False  # also where a user wrote the line into the kernel log
+    yields_to: frozenset[str] = frozenset()
+    set: Mapping[str, str] = field(default_factory=dict)
+
+
+class Matcher:
+    """All rules of a catalogue, and the gates under which each is to be tried."""
+
+    def __init__(self, catalogue: Catalogue, clock: Callable[[], float] = lambda: 0.0) -> None:
+        self.rules: tuple[Rule, ...] = (
+            *(_rule(s, "signature", catalogue) for s in catalogue.signatures.values()),
+            *(_rule(f, "fact", catalogue) for f in catalogue.log_facts),
+            *(_rule(s, "shape", catalogue) for s in catalogue.crash_shapes),
+        )
+        self._echoes = tuple(
+            (echo.id, expression) for echo in catalogue.echoes for expression in catalogue.expressions(echo.patterns)
+        )
+        self.echo_expressions = [expression for _, expression in self._echoes]
+        self.quarantine = Quarantine(clock)
+        under: dict[SourceKind, defaultdict[Gate, list[Rule]]] = {"job": defaultdict(list), "kernel": defaultdict(list)}
+        for rule in self.rules:
+            for gate in {gate for one in rule.patterns for gate in catalogue.gates[one.pattern]}:
+                for source in rule.sources:
+                    under[source][gate].append(rule)
+        self.gates: dict[SourceKind, tuple[Gate, ...]] = {s: tuple(sorted(rules)) for s, rules in under.items()}
+        self._under = {s: tuple(tuple(under[s][gate]) for gate in found) for s, found in self.gates.items()}
+
+    def tried_under(self, hit: Iterable[int], source: SourceKind) -> list[Rule]:
+        """The rules of a source to try on a line that holds these gates, each once, in the catalogue's order.
+
+        An engine may look for more literals than gates; their indices come behind, and lead to no rule.
+        """
+        under = self._under[source]
+        rules = {id(rule): rule for gate in sorted(hit) if gate < len(under) for rule in under[gate]}
+        return list(rules.values())
+
+    def judge(self, text: str, rules: Iterable[Rule], source: SourceKind, first: int | None = None) -> list[Verdict]:
+        """What each of `rules` says to `text`, of which the first `first` characters are the line that is looked at."""
+        verdicts = [Verdict(rule, *search(rule, text, source, self.quarantine, first), text) for rule in rules]
+        shown = {v.rule.id for v in verdicts if v.outcome == "matched"}
+        if shown and source == "job" and (echo := self.echo(text.partition("\n")[0])):  # a block is what it begins with
+            return [
+                replace(v, outcome="echo", by=echo) if v.outcome == "matched" and v.rule.kind != "fact" else v
+                for v in verdicts
+            ]
+        return [_yielded(v, shown) if v.outcome == "matched" and v.rule.yields_to & shown else v for v in verdicts]
+
+    def echo(self, text: str) -> str:
+        """The echo that a line is, or ""."""
+        for name, expression in self._echoes:
+            if self.quarantine.off and self.quarantine.is_off(expression.pattern):
+                continue
+            started = self.quarantine.clock() if len(text) >= LONG_TEXT else 0.0
+            try:
+                if expression.find(text):
+                    return name
+            except TimeoutError:
+                self.quarantine.ran_out(expression.pattern, name)
+            finally:
+                if started:
+                    self.quarantine.took(expression.pattern, name, self.quarantine.clock() - started)
+        return ""
+
+
+def longest_text(lines: int) -> Size:
+    """The texts that a rule of so many lines is searched for in."""
+    return Size(MAX_TEXT + (lines - 1) * (MAX_BEHIND + 1), MAX_TEXT)
+
+
+def slots(template: str) -> set[str]:
+    """The captures that a log fact's template asks for."""
+    return {slot[1] for slot in _TEMPLATE.finditer(template)}
+
+
+def facts_of(found: Found, text: str) -> dict[str, str]:
+    """The facts that a matched log fact tells, by its templates. A template whose capture is empty tells nothing."""
+    facts, captures = {}, found.captures(text)
+    for name_template, value_template in found.rule.set.items():
+        name, value = _fill(name_template, captures), _fill(value_template, captures)
+        if name and value:
+            facts[name] = value
+    return facts
+
+
+def gpu_of(found: Found, text: str, device: str | None) -> str | None:
+    """The PCI address that a match names in its `gpu` capture, else, for a GPU's own driver, the record's device.
+
+    The device of a port's, a NIC's or a disk's record is no GPU.
+    """
+    gpu = found.capture("gpu", text)
+    return (gpu and normalise_pci(gpu)) or (normalise_pci(device) if device and found.rule.of_gpu_driver else None)
+
+
+def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
+    yields_to = item.yields_to if isinstance(item, Signature) else ()
+    return Rule(
+        id=item.id,
+        kind=kind,
+        sources=item.sources,
+        lines=item.lines,
+        patterns=catalogue.expressions(item.patterns),
+        unless=catalogue.expressions(item.unless),
+        of_gpu_driver=isinstance(item, Signature) and item.vendor != "any" and item.layer == "kernel",
+        is_context=isinstance(item, Signature) and item.role == "context",
+        forgeable=isinstance(item, Signature) and item.trust == "anyone",
+        yields_to=catalogue.matching(yields_to) - {item.id} if yields_to else frozenset(),
+        set=item.set if isinstance(item, LogFact) else {},
+    )
+
+
+def search(
+    rule: Rule, text: str, source: SourceKind, quarantine: Quarantine, first: int | None = None, *, alone: bool = False
+) -> tuple[Outcome, str, Found | None]:
+    """What a rule says to a text; which of its patterns and excuses decided; what was found.
+
+    A match begins in the first `first` characters, a line with others behind it. `alone`: of those nothing is known yet,
+    and the outcome is "behind" where they decide.
+    """
+    if quarantine.off and quarantine.is_off(rule.id):
+        return "off", "", None
+    if len(text) < LONG_TEXT:
+        return _search(rule, text, source, quarantine, first, alone=alone)
+    started = quarantine.clock()
+    try:
+        return _search(rule, text, source, quarantine, first, alone=alone)
+    finally:
+        quarantine.took(rule.id, rule.id, quarantine.clock() - started)
+
+
+def _search(
+    rule: Rule, text: str, source: SourceKind, quarantine: Quarantine, first: int | None, *, alone: bool
+) -> tuple[Outcome, str, Found | None]:
+    line = text if first is None else text[:first]
+    anywhere, amid = source != "kernel" or rule.forgeable or rule.kind == "shape", ""
+    try:
+        for pattern in rule.patterns:
+            if alone and not pattern.needs.one_line:
+                if pattern.may_begin_in(text):
+                    return "behind", pattern.pattern, None
+                continue
+            found = pattern.find(line if pattern.needs.one_line else text)
+            if not found or found.start() > len(line):
+                continue
+            if not anywhere and (not LEAD.fullmatch(text, 0, found.start()) or _is_of_another_process(found, text)):
+                amid = pattern.pattern
+                continue
+            if alone and rule.unless:
+                return "behind", pattern.pattern, None
+            for excuse in rule.unless:
+                if excuse.find(text):
+                    return "unless", excuse.pattern, None
+            return "matched", pattern.pattern, Found(rule, found.start(), tuple(_groups(found)))
+    except TimeoutError:
+        quarantine.ran_out(rule.id, rule.id)
+        return "timeout", "", None
+    return ("amid", amid, None) if amid else ("no pattern", "", None)
+
+
+def _is_of_another_process(found: regex.Match[str], text: str) -> bool:
+    """Whether a record begins with a process's name, and what was found in it is not about that process."""
+    begun = PROCESS.match(text)
+    if begun is None:
+        return False
+    return "process" not in found.re.groupindex or found.start("process") != begun.start("comm")
+
+
+def _groups(found: regex.Match[str]) -> Iterator[tuple[str, str, int, int]]:
+    """The groups that took part. One named `emitter__torch` says by its name alone what it stands for: emitter = torch."""
+    for group in found.re.groupindex:
+        start, stop = found.span(group)
+        if stop > start:
+            name, _, constant = group.partition("__")
+            yield name, constant, start, min(stop, start + MAX_CAPTURE)
+
+
+def _yielded(verdict: Verdict, shown: Iterable[str]) -> Verdict:
+    winner = min(verdict.rule.yields_to & frozenset(shown))
+    return replace(verdict, outcome="yields", by=winner)
+
+
+def _fill(template: str, captures: Mapping[str, str]) -> str:
+    missing = False
+
+    def value(slot: re.Match[str]) -> str:
+        nonlocal missing
+        text = captures.get(slot[1], "")
+        missing = missing or not text
+        if slot[2] == "minor":
+            return ".".join(text.split(".")[:2])
+        return text.lower() if slot[2] == "lower" else text
+
+    filled = _TEMPLATE.sub(value, template)
+    return "" if missing else filled.strip()

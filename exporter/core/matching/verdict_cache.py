@@ -1,0 +1,367 @@
+"""What a line shows of the rules that its gates lead to: the answers of `Matcher.judge` without their reasons, for floods.
+
+A crash that fills a log shows itself a million times. So texts that come again are remembered, and no rule is tried whose
+match would yield to one that is there. None of it changes an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from operator import itemgetter
+
+from exporter.core.matching.match_result import Behind, Shown, kept, to_keep
+from exporter.core.matching.quarantine import Quarantine
+from exporter.core.matching.rules import LEAD, Found, Matcher, Rule, search
+from exporter.core.model import SourceKind
+from exporter.core.patterns.digit_sensitivity import (
+    goes_on,
+    held,
+    looked_at,
+    places_of,
+    read_from_start,
+    shape_of,
+    widened,
+)
+from exporter.core.patterns.required_literals import Needs
+
+MAX_TRIALS = 512  # sets of gates that occur together in a line; a log of all built-in examples has 400
+MAX_LATELY = 2048  # orders in which they come
+MAX_REMEMBERED = 4 << 20  # characters of texts, by what they show: 10,000 lines of an AMD runtime's abort
+MAX_REMEMBERED_TEXT = 1024
+OF_A_SHAPE = 512  # characters that it takes besides to remember texts of one more
+WORTH_LOOKING = 128  # texts of one shape, which take as long to judge as to find out which digits patterns look at
+MAX_OFTEN = 16  # times that this is found out for every so many texts of one shape, and then ever more seldom
+
+_NONE: frozenset[str] = frozenset()
+_OPEN, _CLOSED = b"\n+", b"\n"  # behind a shape: whether more lines stand behind those
+
+
+class Trials:
+    """The trial of each set of gates of a source, and what the texts of late showed."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        self.matcher = matcher
+        self._trials: dict[tuple[SourceKind, bool, frozenset[int]], Trial] = {}
+        self._lately: dict[tuple[SourceKind, bool, tuple[int, ...]], Trial] = {}  # by the gates as they came
+        self._characters = 0
+
+    def under(self, gates: Sequence[int], source: SourceKind, *, trusted: bool = True) -> Trial:
+        """The trial of a line that holds these gates, and of one that any user may have written into the kernel's log."""
+        lately = (source, trusted, tuple(gates))
+        try:
+            return self._lately[lately]
+        except KeyError:
+            if len(self._lately) >= MAX_LATELY:
+                self._lately.clear()
+            trial = self._lately[lately] = self._under(frozenset(gates), source, trusted=trusted)
+            return trial
+
+    def _under(self, gates: frozenset[int], source: SourceKind, *, trusted: bool) -> Trial:
+        key = (source, trusted, gates)
+        trial = self._trials.get(key)
+        if trial is None:
+            if len(self._trials) >= MAX_TRIALS:
+                self._trials.clear()
+                self._lately.clear()
+                self._characters = 0
+            rules = self.matcher.tried_under(gates, source)
+            trial = Trial([rule for rule in rules if trusted or rule.forgeable], self, source)
+            self._trials[key] = trial
+        return trial
+
+    def remembers(self, size: int) -> None:
+        """So many characters more are remembered."""
+        if self._characters >= MAX_REMEMBERED:
+            self._forget()
+        self._characters += size
+
+    def _forget(self) -> None:
+        for trial in self._trials.values():
+            trial.forget()
+        self._characters = 0
+
+
+class Texts:
+    """ASCII texts of one shape, and what they show.
+
+    Until it is known which of their digits patterns look at, each is remembered as it is.
+    """
+
+    __slots__ = ("_at", "_kept", "_look", "_looked", "_misses", "_next")
+
+    def __init__(self) -> None:
+        self._at: int | None = None  # the places of the digits that are looked at, as bits
+        self._look: Callable[[bytes], Hashable] = bytes
+        self._kept: dict[Hashable, tuple[bytes, Shown | Behind]] = {}  # by these digits, with a text that has them
+        self._misses, self._next, self._looked = 0, WORTH_LOOKING, 0
+
+    def of(self, text: bytes) -> Shown | Behind:
+        """Raises KeyError where it is not known."""
+        return self._kept[self._look(text)][1]
+
+    def add(self, text: bytes, shown: Shown | Behind, look: Callable[[], tuple[int, Shown | Behind]]) -> int:
+        """Remember what one more text shows; how many characters are remembered for it.
+
+        `look` tells which digits of it are looked at, and better what lines behind it decide. It is asked now and then: it
+        takes as long as 128 texts.
+        """
+        self._misses += 1
+        if self._misses >= self._next:
+            self._looked += 1
+            self._next = self._misses + WORTH_LOOKING if self._looked < MAX_OFTEN else 2 * self._misses
+            at, shown = look()
+            self._widen(at)
+        elif self._at is not None:
+            return 0
+        self._kept[self._look(text)] = text, shown
+        return len(text)
+
+    def _widen(self, at: int) -> None:
+        if self._at is None:
+            self._kept.clear()  # of these nobody knows which digits matter
+        elif not at & ~self._at:
+            return
+        self._at = at | (self._at or 0)
+        self._look = itemgetter(*places) if (places := list(places_of(self._at))) else _nothing
+        known = [(text, shown) for text, shown in self._kept.values() if isinstance(shown, Shown)]
+        self._kept = {self._look(text): (text, shown) for text, shown in known}  # of the others more is to be learnt
+
+
+def _nothing(_text: bytes) -> None:
+    return None
+
+
+class Trial:
+    """Some rules of a source. `lines` is how many adjoining lines they look at; 0 without a rule."""
+
+    def __init__(self, rules: Sequence[Rule], trials: Trials, source: SourceKind) -> None:
+        self.lines = max((rule.lines for rule in rules), default=0)
+        self._trials = trials
+        self._source: SourceKind = source
+        self._echo = trials.matcher.echo if source == "job" else None
+        self._quarantine = trials.matcher.quarantine
+        outranking = frozenset(winner for rule in rules for winner in rule.yields_to)
+        self._known, self._shapes = (
+            [
+                (lines, _Rules([r for r in of_kind if r.lines == lines], outranking, source, trials.matcher.quarantine))
+                for lines in sorted({r.lines for r in of_kind})
+            ]
+            for of_kind in ([r for r in rules if r.kind != "shape"], [r for r in rules if r.kind == "shape"])
+        )
+        self._echoes = trials.matcher.echo_expressions if source == "job" else []
+        searched = [(rule.lines == 1 or one.needs.one_line, one) for rule in rules for one in rule.patterns]
+        searched += [(rule.lines == 1, one) for rule in rules for one in rule.unless]
+        self._of_line = [one for of_line, one in searched if of_line]
+        self._of_block = [one for of_line, one in searched if not of_line]
+        self._of_blocks = [rule for rule in rules if rule.lines > 1]
+        self._seen: dict[bytes, Texts] = {}
+
+    def shown(self, text: str, behind: Callable[[], Sequence[str]]) -> Shown:
+        """What a line shows, given the texts of the lines behind it, which are asked for only if they matter."""
+        shown, lines = self._of((text,), more=self.lines > 1), [text]
+        texts = tuple(behind()) if isinstance(shown, Behind) else ()
+        while isinstance(shown, Behind):
+            rest = texts[len(lines) - 1 :]
+            if rest and (without := shown.shown_with("\n".join(rest).encode())):
+                return without._replace(block="\n".join(lines))
+            lines += rest[:1]
+            shown = self._of(lines, more=len(rest) > 1)
+        return shown
+
+    def _of(self, lines: Sequence[str], *, more: bool) -> Shown | Behind:
+        """What lines show; `more` may stand behind them."""
+        text = "\n".join(lines)
+        if len(text) > MAX_REMEMBERED_TEXT or not text.isascii():
+            return self._judged_so_far(lines, None)[0] if more else self._judged(lines)[0]
+        raw = text.encode()
+        shape = widened(shape_of(raw)) + (_OPEN if more else _CLOSED)
+        texts = self._seen.get(shape)
+        if texts is None:
+            self._trials.remembers(len(shape) + OF_A_SHAPE)
+            texts = self._seen[shape] = Texts()
+        try:
+            known = texts.of(raw)
+        except KeyError:
+            known, in_time = self._judged_so_far(lines, None) if more else self._judged(lines)
+            if in_time:
+                self._trials.remembers(texts.add(raw, to_keep(known), lambda: self._looked(lines, known, more=more)))
+            return known
+        return known._replace(block=text) if len(lines) > 1 and isinstance(known, Shown) else known
+
+    def _looked(self, lines: Sequence[str], known: Shown | Behind, *, more: bool) -> tuple[int, Shown | Behind]:
+        """The places of the digits that patterns look at in lines, as bits, and what those show."""
+        text = "\n".join([*lines, ""] if more else lines)
+        at = looked_at(self._of_line, lines[0])
+        if len(lines) > 1 or isinstance(known, Behind):
+            at = looked_at(self._of_block, text, at)
+        if more:
+            at = held(self._asked_for(), text, at)
+        at = looked_at(self._echoes, lines[0], at)
+        at = read_from_start(LEAD.pattern, text, at) if self._source == "kernel" else at
+        if isinstance(known, Behind):
+            better, in_time = self._judged_so_far(lines, at)
+            known = better if in_time else Behind()
+        return at, to_keep(known)
+
+    def _judged_so_far(self, lines: Sequence[str], known: int | None) -> tuple[Shown | Behind, bool]:
+        """What lines show that others stand behind, and whether all rules had a say and their time.
+
+        `known`: the digits that are looked at, to find out better which patterns may go on, which takes some ms.
+        """
+        if len(lines) == 1:
+            before = self._quarantine.unsure
+            shown = self._shown(lines[0], (), None)
+            if shown is not None:
+                return shown, before == self._quarantine.unsure
+        signs = self._signs(lines, known)
+        if signs is None:
+            return Behind(), True
+        without, in_time = self._judged([*lines, ""])  # so that they end in a newline
+        by_case = [tuple(text.encode() for text, blind in sorted(signs) if blind is which) for which in (False, True)]
+        return Behind(kept(without), *by_case) if in_time else Behind(), in_time
+
+    def _signs(self, lines: Sequence[str], known: int | None) -> set[tuple[str, bool]] | None:
+        """The literals of which lines behind must hold one to change what these show, and whether they ignore case; None if
+        lines may hold anything.
+        """
+        signs: set[tuple[str, bool]] = set()
+        text = "\n".join(lines)
+        for rule in self._of_blocks:
+            begun = [one for one in rule.patterns if one.may_begin_in(lines[0])] if rule.lines > len(lines) else []
+            further = [one for one in begun if not one.needs.one_line]
+            if known is not None:
+                further = [one for one in further if goes_on(one.pattern, text + "\n", known, len(lines[0]))]
+            for one in (*further, *rule.unless) if begun else ():
+                of_one = _sign(one.needs, text)
+                if not of_one:
+                    return None
+                signs.update((sign, one.needs.ignore_case) for sign in of_one)
+        return signs
+
+    def _asked_for(self) -> Iterator[tuple[str, bool]]:
+        """The literals that lines are asked for to know whether those behind them matter."""
+        for one in self._of_block:
+            for literal in (literal for literals in (*one.needs.first, *one.needs.sets) for literal in literals):
+                yield from ((piece, one.needs.ignore_case) for piece in literal.split("\n") if piece)
+
+    def texts(self, shape: bytes, *, more: bool) -> Texts | None:
+        """What lines of a shape are known to show, as long as any is; `more` stand behind them."""
+        return self._seen.get(shape + (_OPEN if more else _CLOSED))
+
+    def forget(self) -> None:
+        """Remember nothing."""
+        self._seen.clear()
+
+    def _judged(self, lines: Sequence[str]) -> tuple[Shown, bool]:
+        """What lines show behind which there are none, and whether all rules had a say and their time."""
+        before = self._quarantine.unsure
+        shown = self._shown(lines[0], lines, "\n".join(lines))
+        assert shown is not None, "all of it was given"
+        return shown, before == self._quarantine.unsure
+
+    def _shown(self, text: str, lines: Sequence[str], block: str | None) -> Shown | None:
+        before = self._amid()
+        found = _tried(self._known, text, lines)
+        if found is None:
+            return None
+        unknown = False
+        if not any(one.rule.kind == "signature" for one in found):
+            shapes = _tried(self._shapes, text, lines)
+            if shapes is None:
+                return None
+            unknown = bool(shapes)
+            if not unknown:
+                return Shown(found, self._amid() > before, False, block)
+        if self._echo and self._echo(text.partition("\n")[0]):
+            return Shown(tuple(one for one in found if one.rule.kind == "fact"), True, False, block)
+        return Shown(found, False, unknown, block)
+
+    def _amid(self) -> int:
+        return sum(rules.amid for _, rules in self._known)
+
+
+def _sign(needs: Needs, text: str) -> list[str]:
+    """Literals of which the lines behind a text must hold one so that all of it may hold what is needed; none if nobody
+    knows any.
+    """
+    if needs.ignore_case:
+        if not text.isascii():  # letters beyond ASCII equal ASCII ones
+            return []
+        text = text.lower()
+    best: list[str] = []
+    for literals in needs.sets:
+        # None crosses a line: what stands in front of the next one is not in its text.
+        pieces = [max((p for p in literal.split("\n") if p not in text), key=len, default="") for literal in literals]
+        if min(map(len, pieces)) > min(map(len, best), default=0):
+            best = pieces
+    return best
+
+
+def _tried(spans: Iterable[tuple[int, _Rules]], text: str, lines: Sequence[str]) -> tuple[Found, ...] | None:
+    """What is found, less what yields: first among the rules of single lines, then among all."""
+    found: tuple[Found, ...] = ()
+    for span, rules in spans:
+        if span == 1:
+            found = _unyielding(rules.found_in(text, _NONE))
+            continue
+        there = frozenset(one.rule.id for one in found) if found else _NONE
+        if rules.all_yield(there):
+            continue
+        if lines:
+            found += rules.found_in("\n".join(lines[:span]), there, len(text))
+            continue
+        alone = rules.found_alone(text, there)
+        if alone is None:
+            return None
+        found += alone
+    return _unyielding(found)
+
+
+def _unyielding(found: tuple[Found, ...]) -> tuple[Found, ...]:
+    if len(found) < 2:
+        return found
+    there = {one.rule.id for one in found}
+    return tuple(one for one in found if not one.rule.yields_to & there)
+
+
+class _Rules:
+    """Rules that look at equally many lines."""
+
+    def __init__(
+        self, rules: Sequence[Rule], outranking: frozenset[str], source: SourceKind, quarantine: Quarantine
+    ) -> None:
+        self.amid = 0  # what was found amid the kernel's own words
+        self._source = source
+        self._quarantine = quarantine
+        self._position = {rule: number for number, rule in enumerate(rules)}
+        # Those that no rule yields to are left out where they would yield themselves, so they come last.
+        self._last = frozenset(rule for rule in rules if rule.yields_to and rule.id not in outranking)
+        self._rules = sorted(rules, key=lambda rule: rule in self._last)
+
+    def all_yield(self, there: frozenset[str]) -> bool:
+        """Whether nothing of these is to be told of beside signatures that are there."""
+        return all(rule in self._last and rule.yields_to & there for rule in self._rules)
+
+    def found_alone(self, line: str, there: frozenset[str]) -> tuple[Found, ...] | None:
+        """What a line shows, less what would yield, whatever stands behind it; None if that decides."""
+        return self._found(line, there, None, alone=True)
+
+    def found_in(self, text: str, there: frozenset[str], first: int | None = None) -> tuple[Found, ...]:
+        """What a text shows in its first characters, less what would yield to signatures that are there."""
+        return self._found(text, there, first, alone=False) or ()
+
+    def _found(self, text: str, there: frozenset[str], first: int | None, *, alone: bool) -> tuple[Found, ...] | None:
+        found: list[Found] = []
+        for rule in self._rules:
+            if rule in self._last and rule.yields_to & there:
+                continue
+            outcome, _, one = search(rule, text, self._source, self._quarantine, first, alone=alone)
+            if outcome == "behind":
+                return None
+            self.amid += outcome == "amid" and rule.lines == 1  # the other lines of a block are looked at by themselves
+            if one is not None:
+                found.append(one)
+                there = there | {rule.id}
+        if len(found) > 1:
+            found.sort(key=lambda one: self._position[one.rule])
+        return tuple(found)

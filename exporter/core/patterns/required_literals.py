@@ -1,0 +1,203 @@
+"""Literals that every match of a pattern must contain: the gate that a line passes before it is decoded, and what a
+decoded text must hold before a regex looks at it.
+
+Read off the parsed pattern, so an author writes no gate and none can be forgotten. A gate never crosses a character
+that a carrier may rewrite (docker's JSON escapes quotes, `<`, `>`, `&` and backslashes; the kernel escapes control
+characters; ANSI colours stand around words but not inside them).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from exporter.core.patterns.regex_safety import characters
+from exporter.core.patterns.syntax import OF_REGEX_ALONE, REPEATS, Unreadable, inside, parse, sre
+
+MIN_LENGTH = 4  # shorter ones hit ordinary text: in 512 MB of training logs "NaN" hit 0.4 % of lines, "HSA_" none
+MAX_LENGTH = 24  # longer ones hit no rarer, and colours or line wraps may cut them
+MAX_ALTERNATIVES = 64
+MAX_NEEDS = (
+    4  # sets of literals that are looked for in a text, of MAX_NEED_CHOICES each: 50 ns a literal, a search 2 µs
+)
+MAX_NEED_CHOICES = 8
+_REWRITTEN = frozenset("\"'\\<>&`\x7f") | {chr(c) for c in range(32)}
+
+
+class NoGate(ValueError):
+    """A pattern without a required literal would have to be tried on every line."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Gate:
+    """One literal. `ignore_case`: ASCII letters of either case count."""
+
+    literal: bytes
+    ignore_case: bool = False
+
+
+class Needs(NamedTuple):
+    """What a text must hold: of each set of literals one. `ignore_case`: they are lower case, and so must the text be.
+
+    `first`: the same of the line in which a match begins. `one_line`: no match goes on, or looks, beyond that line.
+    """
+
+    sets: Sequence[Sequence[str]]
+    ignore_case: bool = False
+    first: Sequence[Sequence[str]] = ()
+    one_line: bool = False
+
+
+NO_NEEDS = Needs([])
+_DOT_IS_ANY = re.compile(r"\(\?[a-zA-Z]*s")  # a newline, too
+
+
+def derive(pattern: str, *, ignore_case: bool = False) -> frozenset[Gate]:
+    """The best set of gates of which every match of `pattern` contains one, in its first line.
+
+    Raises NoGate when there is none of at least MIN_LENGTH bytes, and Unreadable.
+    """
+    parsed = parse(pattern, ignore_case=ignore_case)
+    any_case = _any_case(parsed)
+    best = _best(_of_sequence(list(parsed), _GATED), _GATED)
+    if best is None:
+        raise NoGate(
+            f"has no literal of {MIN_LENGTH} characters that every match must contain in its first line; add one"
+        )
+    return frozenset(Gate(text.lower().encode() if any_case else text.encode(), any_case) for text in best)
+
+
+def needs(pattern: str) -> Needs:
+    """What every text that `pattern` is found in holds, as `regex` reads it: the longest literals of it."""
+    if OF_REGEX_ALONE.search(pattern):
+        return NO_NEEDS
+    try:
+        parsed = parse(pattern)
+    except Unreadable:
+        return NO_NEEDS
+    any_case = _any_case(parsed)
+
+    def best(how: _Reading) -> list[list[str]]:
+        sets = {found for found in _of_sequence(list(parsed), how) if len(found) <= MAX_NEED_CHOICES}
+        if any_case:
+            sets = {frozenset(text.lower() for text in found) for found in sets}
+        longest = sorted(sets, key=lambda found: (-min(map(len, found)), sorted(found)))[:MAX_NEEDS]
+        return [sorted(found) for found in longest]
+
+    if _DOT_IS_ANY.search(pattern):
+        return Needs(best(_WHOLE), any_case)
+    return Needs(best(_WHOLE), any_case, best(_FIRST), not any(_sees_newline(*node) for node in parsed))
+
+
+class _Reading(NamedTuple):
+    """How a pattern is read: which characters a literal may hold, and whether its first line is all that counts."""
+
+    plain: Callable[[int], bool]
+    least: int  # characters of a literal
+    first_line: bool
+    ends: Callable[[Any, Any], bool]  # whether a node may end the first line
+
+
+def _sees_newline(op: Any, arg: Any) -> bool:
+    """Whether a node may read a newline, look at one, or ask for a text's end."""
+    if op in (sre.LITERAL, sre.NOT_LITERAL, sre.IN, sre.CATEGORY):
+        return "\n" in characters(op, arg, 0)
+    if op in (sre.ASSERT, sre.ASSERT_NOT):
+        return any(_sees_newline(*node) for node in arg[1])
+    if op is sre.AT:
+        return bool(arg == sre.AT_END_STRING)
+    return any(_sees_newline(*node) for sequence in inside(op, arg) for node in sequence)
+
+
+def _may_hold_newline(op: Any, arg: Any) -> bool:
+    """Whether a newline written inside this node ends the first line. Classes such as \\s are taken as spaces."""
+    if op is sre.LITERAL:
+        return bool(arg == 10)
+    if op is sre.IN:
+        return (sre.LITERAL, 10) in arg and (sre.NEGATE, None) not in arg
+    return any(_may_hold_newline(*node) for sequence in inside(op, arg) for node in sequence)
+
+
+def _is_plain_for_gates(character: int) -> bool:
+    return character < 128 and chr(character) not in _REWRITTEN
+
+
+_GATED = _Reading(_is_plain_for_gates, MIN_LENGTH, first_line=True, ends=_may_hold_newline)
+_WHOLE = _Reading(lambda _: True, 1, first_line=False, ends=lambda _op, _arg: False)
+_FIRST = _Reading(lambda character: character != 10, 1, first_line=True, ends=_sees_newline)
+
+
+def _of_sequence(nodes: Sequence[Any], how: _Reading) -> list[frozenset[str]]:
+    """All sets of literals that a sequence offers: each of its literal runs, and each of its required parts."""
+    found: list[frozenset[str]] = []
+    run: list[str] = []
+
+    def close() -> None:
+        if run:
+            found.append(frozenset(["".join(run)]))
+            run.clear()
+
+    for op, arg in nodes:
+        if op is sre.LITERAL and arg == 10 and how.first_line:  # only the first line of a block is gated
+            break
+        if op is sre.LITERAL and how.plain(arg):
+            run.append(chr(arg))
+            continue
+        if op is sre.SUBPATTERN and _is_plain(arg[-1], how):
+            run.extend(chr(a) for _, a in arg[-1])
+            continue
+        if op is sre.AT:  # a position has no width
+            continue
+        close()
+        found.extend(_of_node(op, arg, how))
+        if how.first_line and how.ends(op, arg):
+            break
+    close()
+    return found
+
+
+def _of_node(op: Any, arg: Any, how: _Reading) -> list[frozenset[str]]:
+    if op in (sre.SUBPATTERN, sre.ATOMIC_GROUP) or (op in REPEATS and arg[0] >= 1):
+        return _of_sequence(list(inside(op, arg)[0]), how)
+    if op is sre.BRANCH:
+        choices = [_best(_of_sequence(list(branch), how), how) for branch in inside(op, arg)]
+        union = frozenset[str]().union(*(c for c in choices if c))
+        if all(choices) and len(union) <= MAX_ALTERNATIVES:
+            return [union]
+    return []
+
+
+def _is_plain(nodes: Iterable[Any], how: _Reading) -> bool:
+    return all(op is sre.LITERAL and how.plain(arg) for op, arg in nodes)
+
+
+def _any_case(parsed: Any) -> bool:
+    return bool(parsed.state.flags & re.IGNORECASE) or _ignores_case_within(parsed)
+
+
+def _ignores_case_within(nodes: Iterable[Any]) -> bool:
+    """Whether some group ignores case, as in `(?i:error)`: then all gates do, which costs speed and misses nothing."""
+    return any(
+        (op is sre.SUBPATTERN and bool(arg[1] & re.IGNORECASE)) or any(map(_ignores_case_within, inside(op, arg)))
+        for op, arg in nodes
+    )
+
+
+def _best(sets: Iterable[frozenset[str]], how: _Reading) -> frozenset[str] | None:
+    """The set whose shortest literal is longest; of equals, the one with fewest literals. Gates are cut."""
+    best: frozenset[str] | None = None
+    best_score = (0, 0)
+    for candidate in sets:
+        cut = frozenset(_core(text) for text in candidate) if how.first_line else candidate
+        shortest = min(map(len, cut))
+        if shortest >= how.least and (shortest, -len(cut)) > best_score:
+            best, best_score = cut, (shortest, -len(cut))
+    return best
+
+
+def _core(text: str) -> str:
+    """At most MAX_LENGTH characters of a literal, without spaces at its ends where it stays long enough."""
+    cut = text[:MAX_LENGTH]
+    return cut.strip() if len(cut.strip()) >= MIN_LENGTH else cut

@@ -1,0 +1,69 @@
+"""pydantic's errors in our words, each at its place in the user's text. What a text may hold is said by its models."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import ValidationError
+
+from exporter.core.text.problems import Document, Loc, Problem
+
+
+class LocatedError(ValueError):
+    """An error of a model's own check, at a place inside the model."""
+
+    def __init__(self, loc: Loc, what: str) -> None:
+        self.loc = loc
+        super().__init__(what)
+
+
+def validation_problems(document: Document, error: ValidationError) -> list[Problem]:
+    """pydantic's errors, each at its place in the user's text and in our words, in the order of the text.
+
+    Of a choice between a word and a mapping, whoever wrote the mapping is told what is wrong inside it, and no words.
+    """
+    told = [(_loc(e, document), e) for e in error.errors(include_url=False)]
+    above = {loc[:depth] for loc, _ in told for depth in range(len(loc))}
+    problems = [document.problem(loc, _say(e)) for loc, e in told if e["type"] != "literal_error" or loc not in above]
+    return sorted(problems, key=lambda p: (p.line, p.col))
+
+
+def _loc(error: Any, document: Document) -> Loc:
+    """Where an error is. pydantic also names the branch of a union that it tried; the text has no such key."""
+    inner = error.get("ctx", {}).get("error")
+    told = (*error["loc"], *inner.loc) if isinstance(inner, LocatedError) else tuple(error["loc"])
+    loc: Loc = ()
+    for part in told:
+        if (*loc, part) in document.places or (error["type"] == "missing" and part is told[-1]):
+            loc = (*loc, part)
+    return loc
+
+
+def _say(error: Any) -> str:
+    """pydantic's message in our words: what is wrong, then what to do."""
+    kind, value, message = error["type"], error.get("input"), str(error["msg"])
+    if kind == "extra_forbidden":
+        return "no such key here; check its spelling, or remove it"
+    if kind == "missing":
+        return "missing; add it"
+    if kind == "union_tag_invalid":
+        return f"{error['ctx']['tag']!r} is none of {error['ctx']['expected_tags']}; take one of them"
+    if kind == "model_type":
+        return (
+            "has keys of its own; write them below it" if error["loc"] else "must map keys to values; write KEY: VALUE"
+        )
+    if kind == "value_error":
+        return message.removeprefix("Value error, ")
+    if kind == "list_type" and isinstance(value, str):
+        return f"must be a list; write [{json.dumps(value, ensure_ascii=False)}]"
+    if kind == "dict_type":
+        return "must map names to values; write NAME: VALUE, a line each"
+    if kind in {"bool_type", "int_type"} and isinstance(value, str):
+        return f"must be {'true or false' if kind == 'bool_type' else 'a whole number'}; {value!r} is none"
+    if kind == "string_type" and isinstance(value, bool | int | float):
+        return f"must be text; write '{str(value).lower() if isinstance(value, bool) else value}' in quotes"
+    if kind == "string_type" and value is None:
+        return "has no value; write one, or remove the key"
+    shown = f" (got {value!r})" if isinstance(value, str | int | float | bool) and len(str(value)) < 80 else ""
+    return message[0].lower() + message[1:] + shown

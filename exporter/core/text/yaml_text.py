@@ -1,0 +1,135 @@
+"""YAML text to plain data, with the place of every key: what turns a schema error into `file:line:col`.
+
+YAML 1.2's core scalars only (`on`, `NO`, `010`, `12:30` stay text: 1.1 made booleans and 750 of them), no duplicate
+keys, no aliases (a pack of ten lines could expand to gigabytes), no tags. Knows no file system.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from exporter.core.text.problems import Document, InvalidInput, Loc, Problem, key_path
+
+MAX_CHARS = 4 * 1024 * 1024  # the largest pack of a peer (an XID catalogue) is 0.3 MB
+MAX_DEPTH = 64  # deeper than any condition that a person writes
+
+# Numbers with leading zeros and those of over 18 digits are none: no setting has them, and int() refuses 4,301 digits.
+_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})\Z")
+_FLOAT = re.compile(r"[-+]?(?:(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)\Z")
+_CONSTANTS: dict[str, bool | None] = {
+    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
+    "": None, "~": None, "null": None, "Null": None, "NULL": None,
+}  # fmt: skip
+_MENDS = {  # what libyaml says to what may be done about it, where one thing most often is
+    "found character that cannot start any token": "; indent with spaces, no tabs, and quote what begins with @, ` or %",
+    "found unknown escape character": "; write patterns in single quotes, which take \\ as it is",
+    "mapping values are not allowed in this context": "; indent as the key above, and quote a text that holds ': '",
+    "did not find expected key": "; indent as the key above, and close what is quoted",
+    "did not find expected ',' or ']'": "; close the list with ]",
+    "did not find expected ',' or '}'": "; close the mapping with }",
+    "found unexpected end of stream": "; close the quoted text",
+}
+
+
+def parse(text: str, file: str) -> Document:
+    """Parse one YAML document. Raises InvalidInput with each place that YAML itself or these rules refuse."""
+    if len(text) > MAX_CHARS:
+        raise InvalidInput([Problem(file, 1, 1, "", f"over {MAX_CHARS} characters; split it into several files")])
+    try:
+        reader = _Reader(file, yaml.parse(text, Loader=yaml.CSafeLoader))
+        data = reader.document()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, col = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        what = error.problem or error.context or ""
+        raise InvalidInput([Problem(file, line, col, "", f"not YAML: {what}{_MENDS.get(what, '')}")]) from None
+    except (yaml.YAMLError, UnicodeEncodeError) as error:
+        raise InvalidInput([Problem(file, 1, 1, "", f"not YAML: {' '.join(str(error).split())}")]) from None
+    if reader.problems:
+        raise InvalidInput(reader.problems)
+    return Document(file, data, reader.places)
+
+
+class _Reader:
+    """Walks the events of a parser once, collecting data, places and problems.
+
+    Events, not nodes: libyaml composes nodes by recursion in C, and 100,000 opening brackets end the process.
+    """
+
+    def __init__(self, file: str, events: Iterator[Any]) -> None:
+        self.file = file
+        self.places: dict[Loc, tuple[int, int]] = {}
+        self.problems: list[Problem] = []
+        self._events = events
+
+    def document(self) -> Any:
+        """The data of the one document, None where there is none."""
+        starts = (event for event in self._events if isinstance(event, yaml.DocumentStartEvent))
+        data = None
+        if next(starts, None):
+            data = self._value(next(self._events), ())
+        if another := next(starts, None):
+            self._refuse(another, (), "a second document; split it into several files")
+        return data
+
+    def _value(self, event: Any, loc: Loc) -> Any:
+        self.places.setdefault(loc, _place(event))
+        if isinstance(event, yaml.AliasEvent):
+            return self._refuse(event, loc, "aliases (*name) are not allowed here; write the value out")
+        if event.tag is not None:
+            self._refuse(event, loc, "tags (!name) are not allowed here; remove it, and quote what is to be text")
+        if isinstance(event, yaml.ScalarEvent):
+            return _scalar(event)
+        if len(loc) > MAX_DEPTH:  # ends the reading too: libyaml's time grows with the square of the depth
+            self._refuse(event, loc, f"nested deeper than {MAX_DEPTH} levels; flatten it")
+            raise InvalidInput(self.problems)
+        return self._mapping(loc) if isinstance(event, yaml.MappingStartEvent) else self._sequence(loc)
+
+    def _sequence(self, loc: Loc) -> list[Any]:
+        out: list[Any] = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            out.append(self._value(event, (*loc, len(out))))
+        return out
+
+    def _mapping(self, loc: Loc) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            if not isinstance(event, yaml.ScalarEvent):
+                self._refuse(event, loc, "a key must be plain text")
+                self._value(event, (*loc, "?"))
+                self._value(next(self._events), (*loc, "?"))
+                continue
+            key = str(event.value)
+            here = (*loc, key)
+            if key in out:
+                line, _ = self.places[here]
+                self._refuse(event, here, f"given twice (first in line {line}); keep one")
+            else:
+                self.places[here] = _place(event)
+            out[key] = self._value(next(self._events), here)
+        return out
+
+    def _refuse(self, event: Any, loc: Loc, what: str) -> None:
+        line, col = _place(event)
+        self.problems.append(Problem(self.file, line, col, key_path(loc), what))
+
+
+def _place(event: Any) -> tuple[int, int]:
+    return event.start_mark.line + 1, event.start_mark.column + 1
+
+
+def _scalar(event: yaml.ScalarEvent) -> Any:
+    text = str(event.value)
+    if event.style:  # quoted or block: text, whatever it looks like
+        return text
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if _INT.match(text):
+        return int(text)
+    if _FLOAT.match(text):
+        return float(text)
+    return text

@@ -1,0 +1,70 @@
+"""Stored positions of logs that another source reads from now on: sources were renamed, parted, merged or put in another
+order. Without it, each of these logs would be read anew. Knows what keys look like; opens no file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from exporter.sources.files.discovery import Globs
+from exporter.sources.files.register import split_origin
+
+Stored = Mapping[str, Mapping[str, str]]
+Row = tuple[str, str, str | None]  # space, name, and a value or None to remove it
+
+_SPACE = "source "
+_OF_A_LOG = re.compile(r"(?:done:)?(?P<origin>/.*)", re.DOTALL)
+
+
+def space_of(name: str) -> str:
+    """Where in the state file the positions of a source are."""
+    return f"{_SPACE}{name}"
+
+
+def handed_over(globs: Mapping[str, Globs], stored: Stored) -> list[Row]:
+    """What to change in the state so that each log is its source's: the first one, by name, whose globs have its path."""
+    rows: list[Row] = []
+    for space, positions in stored.items():
+        name = space.removeprefix(_SPACE)
+        heirs: set[str] = set()
+        for key in positions if space != name else ():
+            log = _OF_A_LOG.fullmatch(key.removeprefix(f"{name}:"))
+            heir = _owner(split_origin(log["origin"])[0], globs) if log else None
+            if log is not None and heir is not None and heir != name:
+                heirs.add(heir)
+                rows += _moved(key, name, f"{heir}:{log[0]}", heir, stored)
+        for heir in sorted(heirs):
+            since, its = f"{name}:since", stored.get(space_of(heir), {})
+            if since in positions and f"{heir}:since" not in its:
+                rows.append((space_of(heir), f"{heir}:since", positions[since]))
+    return rows
+
+
+def changed(stored: Stored, rows: Iterable[Row]) -> dict[str, dict[str, str]]:
+    """What is stored once `rows` are."""
+    spaces = {space: dict(values) for space, values in stored.items()}
+    for space, key, value in rows:
+        values = spaces.setdefault(space, {})
+        values.pop(key, None)
+        if value is not None:
+            values[key] = value
+    return spaces
+
+
+def _owner(path: str, globs: Mapping[str, Globs]) -> str | None:
+    return next((name for name, its in globs.items() if its.match(path)), None)
+
+
+def _moved(key: str, name: str, new: str, heir: str, stored: Stored) -> list[Row]:
+    """A log's rows under its new key, unless that source knows it already: then it has read on since."""
+    origin = new.removeprefix(f"{heir}:").removeprefix("done:")
+    newer = any(f"{heir}:{form}{origin}" in stored.get(space_of(heir), {}) for form in ("", "done:"))
+    rows: list[Row] = []
+    for space, its in ((space_of(name), space_of(heir)), ("logs", "logs")):
+        value = stored.get(space, {}).get(key)
+        if value is not None:
+            rows.append((space, key, None))
+            if not newer:
+                rows.append((its, new, value))
+    return rows

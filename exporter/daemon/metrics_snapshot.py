@@ -1,0 +1,169 @@
+"""What /metrics shows: the ledger's committed counters, and gauges read off the daemon's parts, as one finished value."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from exporter import __version__
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.diagnosis.causes import exposed
+from exporter.core.diagnosis.node_faults import Fault
+from exporter.core.matching.pipeline import Pipeline
+from exporter.core.matching.quarantine import Quarantined
+from exporter.core.model import UNKNOWN
+from exporter.metrics.counters import METRICS, Labels, Ledger, join_labels
+from exporter.metrics.exposition import Family, MetricsSnapshot
+from exporter.node.facts import NodeFacts
+from exporter.outputs.manager import OutputState
+from exporter.outputs.npd import problem_counter, problem_gauge
+from exporter.sources.base import Source
+from exporter.sources.boot import moment
+
+Values = dict[str, dict[Labels, float]]
+
+
+@dataclass(slots=True)
+class Gauges:
+    """How things last went."""
+
+    state_up: bool = True
+    commit_time: float = 0.0
+    journal_up: bool = True
+    reload_ok: bool = True
+    reload_time: float = 0.0
+    web_config_ok: bool | None = None  # None: there is no such file
+    web_config_time: float = 0.0
+    journal_segments_dropped: int = 0
+    source_errors: dict[str, int] = field(default_factory=dict)
+    quarantined: tuple[Quarantined, ...] = ()
+
+    def reasons(self) -> list[str]:
+        """Why a daemon that sees its sources is not ready."""
+        reasons = []
+        if not self.state_up:
+            reasons.append("state cannot be written; see the log")
+        if not self.reload_ok:
+            reasons.append("the configuration in the file is not in force; POST /-/reload tells why")
+        return reasons
+
+
+class Exposures:
+    """Whether a node's facts meet each cause's conditions, worked out anew when facts or catalogue are new ones."""
+
+    def __init__(self) -> None:
+        self._of: tuple[Mapping[str, str], Catalogue] | None = None
+        self._exposed: Mapping[str, bool] = {}
+
+    def of(self, facts: Mapping[str, str], catalogue: Catalogue) -> Mapping[str, bool]:
+        if self._of is None or self._of[0] is not facts or self._of[1] is not catalogue:
+            self._exposed = {cause.id: exposed(cause, facts) for cause in catalogue.root_causes.values()}
+            self._of = facts, catalogue
+        return self._exposed
+
+
+def snapshot_of(
+    ledger: Ledger,
+    catalogue: Catalogue,
+    pipeline: Pipeline,
+    sources: Sequence[Source],
+    outcome: Gauges,
+    *,
+    facts: NodeFacts,
+    failed_probes: Iterable[str],
+    open_incidents: Mapping[str, int],
+    exposures: Mapping[str, bool],
+    outputs: Iterable[OutputState],
+    npd: Iterable[Fault] | None,
+) -> MetricsSnapshot:
+    """All families, in the order that `METRICS` declares them. Called right after a commit.
+
+    npd: the node's faults, if node-problem-detector's families are to be there too.
+    """
+    values: Values = ledger.families()
+    values["gpufault_incidents_open"] = {(signature,): n for signature, n in open_incidents.items()}
+    shown = {
+        signature
+        for signature, _ in values.get("gpufault_lines_matched_total", {})
+        if signature in catalogue.signatures
+    }
+    explaining = {cause.id for signature in shown for cause in catalogue.causes_of(signature)}
+    values["gpufault_exposure"] = {(c,): float(held) for c, held in exposures.items() if held or c in explaining}
+    values["gpufault_node_info"] = {join_labels(facts.facts): 1.0}
+    values["gpufault_gpu_info"] = {
+        (gpu.pci, gpu.facts.get("gpu_model") or UNKNOWN, gpu.unique_id or UNKNOWN, gpu.serial or UNKNOWN): 1.0
+        for gpu in facts.gpus
+    }
+    values["gpufault_node_fact"] = {(name, value or UNKNOWN): 1.0 for name, value in facts.facts.items()}
+    values["gpufault_facts_probe_failed"] = {(probe,): 1.0 for probe in failed_probes}
+    values["gpufault_build_info"] = {(__version__, platform.python_version()): 1.0}
+    values["gpufault_match_engine_info"] = {(pipeline.engine.name, pipeline.engine.version): 1.0}
+    values["gpufault_config_last_reload_successful"] = {(): float(outcome.reload_ok)}
+    values["gpufault_config_last_reload_success_timestamp_seconds"] = {(): outcome.reload_time}
+    if outcome.web_config_ok is not None:
+        values["gpufault_web_config_last_reload_successful"] = {(): float(outcome.web_config_ok)}
+        values["gpufault_web_config_last_reload_success_timestamp_seconds"] = {(): outcome.web_config_time}
+    values["gpufault_state_up"] = {(): float(outcome.state_up)}
+    values["gpufault_last_commit_timestamp_seconds"] = {(): outcome.commit_time}
+    values["gpufault_journal_up"] = {(): float(outcome.journal_up)}
+    values["gpufault_journal_segments_dropped_total"] = {(): float(outcome.journal_segments_dropped)}
+    _of_signatures(values, catalogue, pipeline, outcome, shown)
+    _of_sources(values, sources, outcome)
+    if npd is not None:
+        incidents = values.get("gpufault_incidents_total", {})
+        values["problem_counter"] = problem_counter(incidents)
+        values["problem_gauge"] = problem_gauge(incidents, npd, catalogue, moment(time.time()))
+    for output in outputs:
+        values.setdefault("gpufault_output_up", {})[output.name,] = float(output.up)
+        if output.lag is not None:
+            values.setdefault("gpufault_output_lag_seconds", {})[output.name,] = output.lag
+        if output.last_success is not None:
+            values.setdefault("gpufault_output_last_success_timestamp_seconds", {})[output.name,] = output.last_success
+    return MetricsSnapshot(
+        families=tuple(
+            Family(name, metric.kind, metric.help, metric.labels, values[name])
+            for name, metric in METRICS.items()
+            if values.get(name)
+        )
+    )
+
+
+def _of_signatures(
+    values: Values, catalogue: Catalogue, pipeline: Pipeline, outcome: Gauges, shown: Collection[str]
+) -> None:
+    packs: dict[str, int] = {}
+    infos: dict[Labels, float] = {}
+    for signature in catalogue.signatures.values():
+        pack = catalogue.pack_of[signature.id]
+        packs[pack] = packs.get(pack, 0) + 1
+        if signature.id in shown:
+            infos[signature.id, signature.vendor, signature.layer, signature.severity, signature.title, pack] = 1.0
+    values["gpufault_signature_info"] = infos
+    values["gpufault_signature_pack_info"] = {(pack, str(count)): 1.0 for pack, count in packs.items()}
+    timeouts = pipeline.matcher.quarantine.timeouts
+    off = {one.id for one in outcome.quarantined}
+    values["gpufault_signature_timeouts_total"] = {(name,): float(count) for name, count in timeouts.items()}
+    values["gpufault_signature_off"] = {(name,): float(name in off) for name in timeouts}
+
+
+def _of_sources(values: Values, sources: Sequence[Source], outcome: Gauges) -> None:
+    def put(name: str, labels: Labels, value: float) -> None:
+        values.setdefault(f"gpufault_source_{name}", {})[labels] = value
+
+    for source in sources:
+        name, stats = source.name, source.stats
+        put("up", (name,), float(stats.up))
+        put("bytes_read_total", (name,), stats.bytes_read)
+        put("lag_bytes", (name,), stats.lag_bytes)
+        put("lag_seconds", (name,), stats.lag_seconds)
+        put("rotations_total", (name,), stats.rotations)
+        put("truncations_total", (name,), stats.truncations)
+        put("files", (name,), stats.files)
+        put("open_files", (name,), stats.open_files)
+        put("errors_total", (name,), outcome.source_errors.get(name, 0))
+        if stats.last_read is not None:
+            put("last_read_timestamp_seconds", (name,), stats.last_read)
+        for what, count in stats.deferred.items():
+            put("deferred_total", (name, what), count)

@@ -1,0 +1,117 @@
+"""The daemon as a service: signals, the web server's view of it, and reloading the configuration.
+
+Joins the parts that have threads (web, signals) with the daemon's loop, which has one. Decides nothing about logs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from exporter import __version__
+from exporter.config.node import Config
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.text.problems import InvalidInput
+from exporter.daemon.daemon import Daemon
+from exporter.metrics.exposition import MetricsSnapshot
+from exporter.process import malloc_tuning
+from exporter.process.reload_requests import Reloads
+from exporter.process.sdnotify import notify
+from exporter.process.signals import obey
+from exporter.sources.boot import moment
+from exporter.web.config_files import InForce
+from exporter.web.interface import NodeFaults, Overview, SourceState
+
+ROUND_SECONDS = 30.0  # a loop that has not come round for so long hangs: no disk commit takes that long
+
+Loader = Callable[[], tuple[Config, Catalogue]]
+
+
+class Service:
+    """Runs a daemon until SIGTERM or SIGINT; SIGHUP and POST /-/reload load the configuration again."""
+
+    def __init__(self, daemon: Daemon, load: Loader, web: InForce | None = None) -> None:
+        self._daemon = daemon
+        self._load = load
+        self._web = web or InForce()
+        if self._web.is_file:
+            self.web_config_read()
+        self._stop = threading.Event()
+        self._reloads = Reloads(daemon.waker.wake)
+
+    def run(self) -> None:
+        """Work until told to stop."""
+        obey(stop=self.stop, reload=self._reloads.from_signal)
+        self._daemon.begin()
+        notify("READY=1")
+        try:
+            self._daemon.run(self._stop, each_round=self._each_round)
+        finally:
+            notify("STOPPING=1")
+
+    def stop(self) -> None:
+        """End `run` at its next round. From any thread."""
+        self._stop.set()
+        self._daemon.waker.wake()
+
+    def snapshot(self) -> MetricsSnapshot:
+        return self._daemon.snapshot()
+
+    def not_ready(self) -> list[str]:
+        reasons = self._daemon.not_ready()
+        if self._web.problems:
+            reasons.append("the web configuration in the file is not in force; the log tells why")
+        return reasons
+
+    def impaired(self) -> list[str]:
+        return self._daemon.impaired
+
+    def healthy(self) -> bool:
+        return time.time() - self._daemon.last_round < ROUND_SECONDS
+
+    def reload(self) -> list[str]:
+        return self._reloads.ask()
+
+    def overview(self) -> Overview:
+        daemon = self._daemon
+        return Overview(
+            version=__version__,
+            node=daemon.node,
+            sources=tuple(
+                SourceState(name=s.name, up=s.stats.up, why_down=s.stats.why_down) for s in list(daemon.sources)
+            ),
+            incidents=tuple(daemon.recent),
+        )
+
+    def node_faults(self) -> NodeFaults:
+        daemon = self._daemon
+        return NodeFaults(
+            node=daemon.node,
+            now=moment(time.time()),
+            faults=daemon.faults.shown,
+            blind=tuple(daemon.not_seeing()),
+        )
+
+    def web_config_read(self) -> None:
+        """Tell how reading the web configuration went: in the log now, in the metrics from the next commit on."""
+        self._daemon.web_config_read([str(problem) for problem in self._web.problems], self._web.changed)
+
+    def _each_round(self) -> None:
+        notify("WATCHDOG=1")
+        self._reloads.answer(self._reload_now)
+
+    def _reload_now(self) -> list[str]:
+        """Validate, then swap; on any problem the old configuration stays in force."""
+        try:
+            config, catalogue = self._load()
+            self._daemon.assemble_again(config, catalogue)
+        except InvalidInput as error:
+            problems = [str(problem) for problem in error.problems]
+        except OSError as error:
+            problems = [str(error)]
+        else:
+            problems = []
+        malloc_tuning.give_back()
+        self._daemon.reloaded(problems)
+        return problems

@@ -1,0 +1,83 @@
+"""Builds the sources that a configuration asks for. The one place that knows all kinds of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from exporter.config.accounts import uids_of
+from exporter.config.node import Config, FilesConfig, JournaldConfig, KmsgConfig
+from exporter.core.decoding import jobs
+from exporter.daemon.handover import Row, Stored, handed_over, space_of
+from exporter.sources.base import Source
+from exporter.sources.files.source import FilesSettings, FilesSource
+from exporter.sources.kernel.source import KmsgSource
+from exporter.sources.node_jobs import NodeJobs
+from exporter.sources.systemd.source import JournaldSource
+
+
+def build(
+    config: Config, stored: Stored, *, first_start: bool, say: Callable[[str], None], wake: Callable[[], None]
+) -> list[Source]:
+    """The sources in the configuration's order, each with the positions that are stored under its name."""
+    sources: list[Source] = []
+    node_jobs = NodeJobs()
+    of_files = _settings_of_all(config)
+    for item in config.sources:
+        match item:
+            case FilesConfig():
+                positions = stored.get(space_of(item.name), {})
+                job_of = _job_of(item)
+                sources.append(
+                    FilesSource(
+                        item.name,
+                        of_files[item.name],
+                        stored=positions,
+                        first_start=first_start,
+                        job_of=job_of,
+                        log=say,
+                        wake=wake,
+                        node_jobs=node_jobs,
+                    )
+                )
+            case KmsgConfig():
+                name = "kmsg" if item.path is None else f"kmsg:{item.path}"
+                sources.append(KmsgSource(item.mode, item.path, stored.get(space_of(name), {})))
+            case JournaldConfig():
+                sources.append(JournaldSource(item.units, stored.get(space_of("journald"), {}), node_jobs=node_jobs))
+    files = [source for source in sources if isinstance(source, FilesSource)]
+    for source in files:
+        source.share_with(files)
+    return sources
+
+
+def moved(config: Config, stored: Stored) -> list[Row]:
+    """What to change in the state before `build`: logs that other sources than before read go on where they were."""
+    return handed_over({name: settings.globs() for name, settings in _settings_of_all(config).items()}, stored)
+
+
+def _settings_of_all(config: Config) -> dict[str, FilesSettings]:
+    """By name, in the configuration's order."""
+    alone = {item.name: _settings(item, config) for item in config.sources if isinstance(item, FilesConfig)}
+    every = tuple(alone.values())  # what is another's before is no log of a source
+    return {name: replace(settings, earlier=every[:at]) for at, (name, settings) in enumerate(alone.items())}
+
+
+def _settings(item: FilesConfig, config: Config) -> FilesSettings:
+    return FilesSettings(
+        paths=tuple(item.paths),
+        exclude=tuple(item.exclude),
+        format=item.format,
+        start=item.start,
+        allow_roots=tuple(item.allow_roots),
+        line_bytes=config.limits.line_bytes,
+        open_files=config.limits.open_files,
+        watch=item.watch == "auto",
+        service_accounts=uids_of(item.service_accounts),
+    )
+
+
+def _job_of(item: FilesConfig) -> jobs.JobOf:
+    if item.job == "auto":
+        return jobs.job_of
+    return jobs.no_job if item.job == "none" else jobs.by_pattern(item.job.pattern)

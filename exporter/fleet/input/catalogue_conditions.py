@@ -1,0 +1,46 @@
+"""Which nodes meet a catalogue cause's conditions now, crash or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.catalogue.pack_types import Condition
+from exporter.core.diagnosis.causes import exposed
+from exporter.fleet.observations import Observed
+
+
+def catalogued(observed: Observed, catalogue: Catalogue) -> Mapping[str, tuple[str, Sequence[int]]]:
+    """Each cause that some nodes meet: its signature (one that was seen, if there is one) and those nodes."""
+    facts = observed.facts
+    latest = np.full(len(observed.nodes), -1)
+    order = np.argsort(facts.since, kind="stable")
+    latest[facts.node[order]] = order
+    nodes = np.flatnonzero(latest >= 0)
+    found = {}
+    for cause in catalogue.root_causes.values():
+        if cause.when is None or not cause.signatures:
+            continue
+        asked = sorted({fact for fact in _facts_of(cause.when) if fact in facts.names})
+        if not asked:
+            continue
+        columns = [facts.names.index(fact) for fact in asked]
+        kinds, kind_of = np.unique(facts.codes[latest[nodes]][:, columns], axis=0, return_inverse=True)
+        meets = [
+            exposed(cause, {f: facts.values[c][v] for f, c, v in zip(asked, columns, kind, strict=True) if v >= 0})
+            for kind in kinds.tolist()
+        ]
+        met = nodes[np.array(meets, dtype=bool)[kind_of.reshape(-1)]]
+        if len(met):
+            seen = next((s for s in cause.signatures if s in observed.signatures), cause.signatures[0])
+            found[cause.id] = seen, met.tolist()
+    return found
+
+
+def _facts_of(condition: Condition) -> Iterator[str]:
+    if condition.fact:
+        yield condition.fact
+    for child in (*(condition.all or ()), *(condition.any or ()), *((condition.not_,) if condition.not_ else ())):
+        yield from _facts_of(child)

@@ -1,0 +1,238 @@
+"""A correlation as text for people: findings as sentences, with a forest plot of their rate ratios."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from exporter.fleet.observations import Window
+from exporter.fleet.results.labels import NO_MODEL, UNITS, clipped, sure
+from exporter.fleet.results.labels import ratio as written
+from exporter.fleet.statistics.findings import Change, Correlation, Exposed, Finding, Lemon, NotEnough
+from exporter.fleet.statistics.ratio import Ratio
+from exporter.fleet.statistics.reliability import LOST_HOURS
+
+WIDTH = 100
+PLOT = 45  # columns of a forest plot
+PLOT_FROM, PLOT_TO = 0.1, 100.0  # rate ratios; what lies beyond ends in an arrow
+SHOWN = 10  # rows of each list; the JSON has all
+ALTERNATIVES = 4  # facts named of a group
+
+
+def text(found: Correlation, *, color: bool = False) -> str:
+    """All that a person wants to read; ends with a newline."""
+    paint = _Paint(color)
+    parts = [_head(found, paint)]
+    for number, finding in enumerate(found.findings, 1):
+        parts.append(_finding(number, finding, paint))
+    if not found.findings:
+        parts.append(_nothing(found))
+    else:
+        parts.append(_forest(found.findings))
+    parts += [
+        _section("Places (no configuration: look at power, cooling, cabling)", map(_location, found.locations)),
+        _section("Changes of a fact: nodes against themselves, and nodes without it", map(_change, found.changes)),
+        _section("Exposed: nodes that meet it and have not crashed", map(_exposed, found.exposed)),
+        _section("Lemons: far worse than their like, whatever their facts", map(_lemon, found.lemons)),
+        _section("Not enough data", map(_not_enough, sorted(found.not_enough_data, key=lambda n: -n.crashes))),
+        _reliability(found),
+    ]  # fmt: skip
+    return "\n".join(part for part in parts if part)
+
+
+class _Paint:
+    def __init__(self, color: bool) -> None:
+        self._color = color
+
+    def __call__(self, code: str, told: str) -> str:
+        return f"\x1b[{code}m{told}\x1b[0m" if self._color else told
+
+
+def _head(found: Correlation, paint: _Paint) -> str:
+    days = (found.window.end - found.window.start) / 86400
+    lines = [
+        paint("1", f"Crashes and configuration, {_span(found.window)} ({days:.3g} days)"),
+        *_wrap(
+            f"{_count(found.nodes, 'node')}, {found.exposure_hours:,.0f} {UNITS[found.exposure]}; "
+            f"{_count(found.incidents, 'incident')}, {found.origins:,} of them first in their job; "
+            f"{_count(found.tests, 'test')}."
+        ),
+    ]
+    if not found.complete:
+        lines.append(paint("33", "Not complete: what follows is no all-clear."))
+    lines += [line for gap in found.gaps for line in _wrap(f"- {gap.what}", "  ", "    ")]
+    return "\n".join(lines) + "\n"
+
+
+def _nothing(found: Correlation) -> str:
+    if not found.incidents and found.complete:
+        return "There was no crash.\n"
+    told = "No fact makes any crash more or less frequent, as far as these crashes can tell."
+    return told + ("\n" if found.complete else " But see above what was not seen.\n")
+
+
+def _finding(number: int, f: Finding, paint: _Paint) -> str:
+    with_ = " and ".join(clipped(str(fact)) for fact in (f.facts[0], f.together_with) if fact)
+    sentence = f"{f.signature} is {_times(f.ratio)} on nodes with {with_} {_interval(f.ratio)}."
+    lines = _wrap(f"{number}. {sentence}", "", "   ")
+    lines[0] = paint("1", lines[0])
+    row = _row
+    lines += row("status", paint("32" if f.status == "confirmed" else "33", f.status) + _why(f))
+    lines += row(
+        "seen",
+        f"{f.observed} of {f.crashes} crashed nodes had it, {f.expected:.1f} expected from its share of the exposure "
+        f"(false discovery rate {_small(f.q_value)})",
+    )
+    if len(f.facts) > 1:
+        more = len(f.facts) - 1 - ALTERNATIVES
+        others = ", ".join(clipped(str(fact)) for fact in f.facts[1 : 1 + ALTERNATIVES]) + (
+            f" and {more} more" if more > 0 else ""
+        )
+        lines += row("or", f"{others}: cannot be told apart from it with these nodes")
+    if f.tie_breakers:
+        lines += row("to decide", f"watch, or change one of these facts on, {', '.join(f.tie_breakers)}")
+    lines += row("against", "; ".join(f.counter_evidence)) if f.counter_evidence else []
+    lines += row("examples", ", ".join(f.examples)) if f.examples else []
+    return "\n".join(lines) + "\n"
+
+
+def _why(f: Finding) -> str:
+    if f.confirmation is not None and f.first_seen is not None:
+        again = f.confirmation
+        return (
+            f": found in {_span(f.first_seen)}, and again by itself in {_span(again.window)} "
+            f"({_times(again.ratio)} {_interval(again.ratio)}, p {_small(again.p_value)})"
+        )
+    if f.status == "confirmed":
+        return ": confirmed by an earlier window"
+    return ": found in this window only; a later one has to show it again"
+
+
+def _forest(findings: tuple[Finding, ...]) -> str:
+    names = [f"{i}. {f.facts[0]}" for i, f in enumerate(findings[:SHOWN], 1)]
+    width = min(max(map(len, names)), WIDTH - PLOT - 20)
+    scale = {0.1: "0.1", 1.0: "1", 10.0: "10", 100.0: "100"}
+    axis = [" "] * (PLOT + 3)
+    for value, label in scale.items():
+        at = _place(value)
+        axis[at : at + len(label)] = label
+    lines = [f"{'Rate ratio':<{width}}  {''.join(axis).rstrip()}"]
+    for name, f in zip(names, findings, strict=False):
+        shown = name if len(name) <= width else name[: width - 1] + "…"
+        lines.append(f"{shown:<{width}}  {_bar(f.ratio)}  {written(f.ratio.value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _bar(ratio: Ratio) -> str:
+    bar = [" "] * PLOT
+    bar[_place(1.0)] = "┊"
+    low, high = _place(ratio.low), _place(ratio.high)
+    bar[low : high + 1] = "─" * (high - low + 1)
+    bar[low] = "◂" if ratio.low < PLOT_FROM else "├"
+    bar[high] = "▸" if ratio.high > PLOT_TO else "┤"
+    bar[_place(ratio.value)] = "●"
+    return "".join(bar)
+
+
+def _place(value: float) -> int:
+    inside = min(max(value, PLOT_FROM), PLOT_TO)
+    return round(math.log(inside / PLOT_FROM) / math.log(PLOT_TO / PLOT_FROM) * (PLOT - 1))
+
+
+def _location(f: Finding) -> str:
+    return f"{f.signature} is {_times(f.ratio)} at {clipped(str(f.facts[0]))} {_interval(f.ratio)}; {f.status}"
+
+
+def _change(c: Change) -> str:
+    told = f"{c.fact} {clipped(c.before)} → {clipped(c.after)} on {_count(c.nodes, 'node')}: {c.signature} {_times(c.ratio)}"
+    crashes = f"{_count(c.crashes_before, 'crash', 'crashes')} before, {c.crashes_after} after"
+    return f"{told} after it {_interval(c.ratio)}; {crashes}, {c.expected_after:.1f} expected"
+
+
+def _exposed(e: Exposed) -> str:
+    first = ", ".join(e.nodes[:5]) + (", …" if e.count > 5 else "")
+    who = f"{_count(e.count, 'node')} with {clipped(e.because)} ({e.status})"
+    return f"{who}: {e.expected_7d:.1f} × {e.signature} expected in 7 days; {first}"
+
+
+def _lemon(lemon: Lemon) -> str:
+    where = f"GPU {lemon.name} (now in {lemon.node})" if lemon.kind == "gpu" else lemon.name
+    return (
+        f"{where}: {_count(lemon.incidents, 'crash', 'crashes')} of {_count(lemon.jobs, 'job')} on "
+        f"{_count(lemon.days, 'day')} where {written(lemon.expected)} are usual; {sure(lemon.probability)}; "
+        f"{', '.join(lemon.signatures[:3])}"
+    )
+
+
+def _not_enough(n: NotEnough) -> str:
+    lead = (
+        f"; lead: {clipped(str(n.lead))}, {n.observed} crashes where {n.expected:.1f} were expected" if n.lead else ""
+    )
+    return f"{n.signature}: {n.crashes} crashed node{'s' * (n.crashes != 1)}, {n.what}{lead}"
+
+
+def _reliability(found: Correlation) -> str:
+    lines = []
+    for r in found.reliability:
+        between = (
+            f"one crash in {_hours(r.mtbf)} GPU-hours (95 % interval {_hours(r.mtbf_low)} to {_hours(r.mtbf_high)})"
+        )
+        told = between if r.incidents else f"no crash in {_hours(r.hours)} GPU-hours"
+        model = NO_MODEL if r.gpu_model == "unknown" else r.gpu_model
+        lines += _wrap(f"- {model}: {told}", "  ", "    ")
+    if found.lost_gpu_hours:
+        lost = f"- {found.lost_gpu_hours:,.0f} GPU-hours lost, at {LOST_HOURS:g} h for each GPU of a crashed job"
+        lines += _wrap(lost, "  ", "    ")
+    return "\n".join(["Reliability", *lines]) + "\n" if lines else ""
+
+
+def _section(title: str, rows: Iterator[str]) -> str:
+    told = list(rows)
+    if not told:
+        return ""
+    lines = [line for row in told[:SHOWN] for line in _wrap(f"- {row}", "  ", "    ")]
+    if len(told) > SHOWN:
+        lines.append(f"  - and {len(told) - SHOWN} more (--format json has all)")
+    return "\n".join([title, *lines]) + "\n"
+
+
+def _row(name: str, told: str) -> list[str]:
+    return _wrap(f"   {name:<10}{told}", "", " " * 13)
+
+
+def _wrap(told: str, first: str = "", rest: str = "") -> list[str]:
+    return textwrap.wrap(
+        told, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False,
+        drop_whitespace=True,
+    )  # fmt: skip
+
+
+def _times(ratio: Ratio) -> str:
+    if math.isinf(ratio.value):
+        return "seen only"
+    if ratio.value == 0:
+        return "never seen"
+    return f"{written(ratio.value)} times as frequent"
+
+
+def _interval(ratio: Ratio) -> str:
+    return f"(95 % interval {written(ratio.low)} to {written(ratio.high)})"
+
+
+def _small(value: float) -> str:
+    return f"{value:.2g}" if value >= 1e-4 else f"below {10 ** math.ceil(math.log10(max(value, 1e-300))):.0e}"
+
+
+def _count(number: int, what: str, many: str = "") -> str:
+    return f"{number:,} {what if number == 1 else many or what + 's'}"
+
+
+def _hours(value: float) -> str:
+    return "∞" if math.isinf(value) else f"{value:,.0f}"
+
+
+def _span(window: Window) -> str:
+    start, end = (datetime.fromtimestamp(round(t), UTC) for t in (window.start, window.end))
+    return f"{start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"

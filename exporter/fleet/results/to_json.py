@@ -1,0 +1,160 @@
+"""A correlation as plain data: the JSON object of the contract. The one place that knows its field names."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from exporter.core.diagnosis.records import rfc3339
+from exporter.fleet.observations import Window
+from exporter.fleet.statistics.findings import (
+    Change,
+    Correlation,
+    Exposed,
+    FactValue,
+    Finding,
+    Lemon,
+    NotEnough,
+    Reliability,
+)
+from exporter.fleet.statistics.reliability import LOST_HOURS
+
+
+def plain(found: Correlation) -> dict[str, Any]:
+    """The whole of it. Numbers without bound (a ratio where nobody else crashed) are null."""
+    return {
+        "window": {
+            **_window(found.window),
+            "exposure": found.exposure,
+            "exposure_hours": _number(found.exposure_hours),
+        },
+        "nodes": found.nodes,
+        "incidents": found.incidents,
+        "origins": found.origins,
+        "tests": found.tests,
+        "complete": found.complete,
+        "gaps": [{"kind": each.kind, "count": each.count, "what": each.what} for each in found.gaps],
+        "findings": [_finding(each) for each in found.findings],
+        "locations": [_finding(each) for each in found.locations],
+        "not_enough_data": [_not_enough(each) for each in found.not_enough_data],
+        "lemons": [_lemon(each) for each in found.lemons],
+        "exposed": [_exposed(each) for each in found.exposed],
+        "changes": [_change(each) for each in found.changes],
+        "reliability": [_reliability(each) for each in found.reliability],
+        "lost_gpu_hours": None
+        if found.lost_gpu_hours is None
+        else {"hours": _number(found.lost_gpu_hours), "assumed_hours_per_gpu_and_crash": LOST_HOURS},
+    }
+
+
+def _finding(each: Finding) -> dict[str, Any]:
+    return {
+        "signature": each.signature,
+        "direction": each.direction,
+        "facts": [_fact(one) for one in each.facts],
+        "together_with": _fact(each.together_with) if each.together_with else None,
+        "observed": each.observed,
+        "expected": _number(each.expected),
+        "crashes": each.crashes,
+        "nodes_with": each.nodes_with,
+        "nodes_without": each.nodes_without,
+        "rate_ratio": _number(each.ratio.value),
+        "rate_ratio_low": _number(each.ratio.low),
+        "rate_ratio_high": _number(each.ratio.high),
+        "p_value": each.p_value,
+        "q_value": each.q_value,
+        "score": _number(each.score),
+        "status": each.status,
+        "first_seen": _window(each.first_seen) if each.first_seen else None,
+        "confirmation": {
+            "window": _window(each.confirmation.window),
+            "observed": each.confirmation.observed,
+            "expected": _number(each.confirmation.expected),
+            "p_value": each.confirmation.p_value,
+            "rate_ratio": _number(each.confirmation.ratio.value),
+            "rate_ratio_low": _number(each.confirmation.ratio.low),
+            "rate_ratio_high": _number(each.confirmation.ratio.high),
+        }
+        if each.confirmation
+        else None,
+        "counter_evidence": list(each.counter_evidence),
+        "examples": list(each.examples),
+        "tie_breakers": list(each.tie_breakers),
+    }
+
+
+def _not_enough(each: NotEnough) -> dict[str, Any]:
+    return {
+        "signature": each.signature,
+        "crashes": each.crashes,
+        "needed": each.needed,
+        "lead": _fact(each.lead) if each.lead else None,
+        "observed": each.observed,
+        "expected": _number(each.expected),
+        "what": each.what,
+    }
+
+
+def _lemon(each: Lemon) -> dict[str, Any]:
+    return {
+        "kind": each.kind,
+        "name": each.name,
+        "node": each.node,
+        "incidents": each.incidents,
+        "jobs": each.jobs,
+        "days": each.days,
+        "expected": _number(each.expected),
+        "probability": _number(each.probability),
+        "signatures": list(each.signatures),
+    }
+
+
+def _exposed(each: Exposed) -> dict[str, Any]:
+    return {
+        "because": each.because,
+        "signature": each.signature,
+        "status": each.status,
+        "count": each.count,
+        "expected_7d": _number(each.expected_7d),
+        "nodes": list(each.nodes),
+    }
+
+
+def _change(each: Change) -> dict[str, Any]:
+    return {
+        "fact": each.fact,
+        "before": each.before,
+        "after": each.after,
+        "signature": each.signature,
+        "nodes": each.nodes,
+        "crashes_before": each.crashes_before,
+        "crashes_after": each.crashes_after,
+        "expected_after": _number(each.expected_after),
+        "rate_ratio": _number(each.ratio.value),
+        "rate_ratio_low": _number(each.ratio.low),
+        "rate_ratio_high": _number(each.ratio.high),
+        "p_value": each.p_value,
+    }
+
+
+def _reliability(each: Reliability) -> dict[str, Any]:
+    return {
+        "gpu_model": each.gpu_model,
+        "gpu_hours": _number(each.hours),
+        "incidents": each.incidents,
+        "mtbf_gpu_hours": _number(each.mtbf),
+        "mtbf_low": _number(each.mtbf_low),
+        "mtbf_high": _number(each.mtbf_high),
+    }
+
+
+def _fact(one: FactValue) -> dict[str, str]:
+    return {"fact": one.fact, "value": one.value}
+
+
+def _window(window: Window) -> dict[str, Any]:
+    return {"start": rfc3339(window.start), "end": rfc3339(window.end)}
+
+
+def _number(value: float) -> float | None:
+    return round(value, 4) if math.isfinite(value) else None

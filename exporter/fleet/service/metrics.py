@@ -1,0 +1,194 @@
+"""What /metrics of the fleet service shows: names and labels, and the numbers of one standing as families.
+
+Labels come from records of nodes: each family has so many series at most, the strongest, and those beyond share one
+series whose labels are `other`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from exporter.fleet.service.status import REASONS, Standing
+from exporter.metrics.counters import OTHER, Labels, Metric
+from exporter.metrics.exposition import Family, MetricsSnapshot
+
+LONGEST_LABEL = 128  # characters; no id, version or host name is longer
+STATUSES = ("candidate", "confirmed")
+KINDS = ("gpu", "node")
+_FINDING = ("signature", "fact", "value", "status")
+_LEMON = ("kind", "name", "node")
+_EXPOSED = ("because", "signature", "status")
+
+METRICS: dict[str, Metric] = {
+    "gpufault_fleet_findings": Metric(
+        "gauge", ("status",), "Findings: facts under which a crash is more, or less, frequent."
+    ),
+    "gpufault_fleet_finding_rate_ratio": Metric(
+        "gauge", _FINDING, "How many times as frequent the signature is with the fact as without it."
+    ),
+    "gpufault_fleet_finding_rate_ratio_low": Metric("gauge", _FINDING, "Lower end of its 95 % interval."),
+    "gpufault_fleet_finding_rate_ratio_high": Metric(
+        "gauge", _FINDING, "Upper end of its 95 % interval; +Inf where nobody crashed without the fact."
+    ),
+    "gpufault_fleet_finding_q_value": Metric("gauge", _FINDING, "The false-discovery rate at which it would just pass."),
+    "gpufault_fleet_signatures_without_enough_data": Metric(
+        "gauge", (), "Signatures with too few crashes to tell whether a fact explains them."
+    ),
+    "gpufault_fleet_lemons": Metric("gauge", ("kind",), "Nodes, and GPUs, that crash far more often than their like."),
+    "gpufault_fleet_lemon_incidents": Metric(
+        "gauge", _LEMON, "Crashes of a lemon in the window; `name` is the node or the GPU's serial."
+    ),
+    "gpufault_fleet_lemon_probability": Metric("gauge", _LEMON, "That its rate is more than five times the usual one."),
+    "gpufault_fleet_exposed_nodes": Metric(
+        "gauge", _EXPOSED,
+        "Nodes under a finding, or under a cause of the catalogue (status `catalogue`), that have not crashed so far.",
+    ),
+    "gpufault_fleet_exposed_expected_incidents": Metric(
+        "gauge", _EXPOSED, "Crashes to be expected of these nodes within seven days."
+    ),
+    "gpufault_fleet_nodes": Metric("gauge", (), "Nodes with facts and exposure in the window."),
+    "gpufault_fleet_incidents": Metric("gauge", (), "Incidents in the window that are no consequence of another."),
+    "gpufault_fleet_exposure_hours": Metric("gauge", ("unit",), "Exposure in the window, and what it is counted in."),
+    "gpufault_fleet_lost_gpu_hours": Metric(
+        "gauge", (), "GPU-hours that crashed jobs have lost in the window, at an hour a GPU."
+    ),
+    "gpufault_fleet_window_start_timestamp_seconds": Metric("gauge", (), "Where the window begins."),
+    "gpufault_fleet_window_end_timestamp_seconds": Metric(
+        "gauge", (),
+        "Where the window ends: with journals, at the newest record. Old while results are young: no journals arrive.",
+    ),
+    "gpufault_fleet_complete": Metric(
+        "gauge", (), "1 if nothing was missing for the last result; at 0, no findings are no all-clear."
+    ),
+    "gpufault_fleet_gaps": Metric(
+        "gauge", ("kind",), "What was missing for the last result, or less exact: how much of each kind."
+    ),
+    "gpufault_fleet_result_age_seconds": Metric(
+        "gauge", (), "Since the last refresh that gave a result. Absent until the first."
+    ),
+    "gpufault_fleet_complete_result_age_seconds": Metric(
+        "gauge", (), "Since the last result for which nothing was missing. Absent until the first."
+    ),
+    "gpufault_fleet_refreshes_total": Metric("counter", (), "Refreshes that ended, well or not."),
+    "gpufault_fleet_refresh_failures_total": Metric(
+        "counter", ("reason",),
+        "Refreshes without a result: `source` (could not be read), `configuration`, `timeout`, `killed` (by a signal, as "
+        "when memory is short), `internal`.",
+    ),
+    "gpufault_fleet_refresh_duration_seconds": Metric("gauge", (), "How long the last refresh that ended took."),
+    "gpufault_fleet_refresh_running": Metric("gauge", (), "1 while a refresh is under way."),
+    "gpufault_fleet_last_refresh_successful": Metric("gauge", (), "1 if the last refresh that ended gave a result."),
+    "gpufault_fleet_config_last_reload_successful": Metric("gauge", (), "1 if the configuration in the file is in force."),
+    "gpufault_fleet_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "When it was last taken in force."),
+    "gpufault_fleet_web_config_last_reload_successful": Metric("gauge", (), "1 if --web.config.file as it is now is in force."),
+    "gpufault_fleet_web_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "When it was last taken in force."),
+    "gpufault_fleet_build_info": Metric("gauge", ("version", "python"), "1."),
+}  # fmt: skip
+
+Values = dict[str, dict[Labels, float]]
+
+
+def snapshot_of(now: float, standing: Standing, *, label_values: int, build: tuple[str, str]) -> MetricsSnapshot:
+    """All families, in the order that METRICS declares them. label_values: series of one family that carry a name."""
+    values: Values = {"gpufault_fleet_build_info": {build: 1.0}}
+    _of_refreshes(values, standing, now)
+    if standing.result is not None:
+        _of_result(values, standing.result, label_values)
+    return MetricsSnapshot(
+        tuple(
+            Family(name, metric.kind, metric.help, metric.labels, values[name])
+            for name, metric in METRICS.items()
+            if name in values
+        )
+    )
+
+
+def _of_refreshes(values: Values, standing: Standing, now: float) -> None:
+    def put(name: str, value: float) -> None:
+        values[f"gpufault_fleet_{name}"] = {(): value}
+
+    put("refreshes_total", standing.refreshes)
+    put("refresh_running", float(standing.running))
+    put("config_last_reload_successful", float(standing.reload_ok))
+    put("config_last_reload_success_timestamp_seconds", standing.reload_time)
+    values["gpufault_fleet_refresh_failures_total"] = {(why,): float(standing.failures.get(why, 0)) for why in REASONS}
+    if standing.web_config_ok is not None:
+        put("web_config_last_reload_successful", float(standing.web_config_ok))
+        put("web_config_last_reload_success_timestamp_seconds", standing.web_config_time)
+    if standing.refreshes:
+        put("refresh_duration_seconds", standing.duration)
+        put("last_refresh_successful", float(standing.failure is None))
+    if standing.result is not None:
+        put("result_age_seconds", max(now - standing.result_time, 0.0))
+    if standing.complete_time is not None:
+        put("complete_result_age_seconds", max(now - standing.complete_time, 0.0))
+
+
+def _of_result(values: Values, found: Mapping[str, Any], most: int) -> None:
+    def put(name: str, value: float) -> None:
+        values[f"gpufault_fleet_{name}"] = {(): value}
+
+    def rows(name: str, what: Iterable[tuple[Labels, float]]) -> None:
+        values[f"gpufault_fleet_{name}"] = bounded(what, most)
+
+    findings, lemons, exposed = found["findings"], found["lemons"], found["exposed"]
+    values["gpufault_fleet_findings"] = {
+        (status,): float(sum(f["status"] == status for f in findings)) for status in STATUSES
+    }
+    for name, key in (
+        ("finding_rate_ratio", "rate_ratio"), ("finding_rate_ratio_low", "rate_ratio_low"),
+        ("finding_rate_ratio_high", "rate_ratio_high"), ("finding_q_value", "q_value"),
+    ):  # fmt: skip
+        rows(name, ((finding_labels(f), _number(f[key])) for f in findings))
+    put("signatures_without_enough_data", len(found["not_enough_data"]))
+    values["gpufault_fleet_lemons"] = {(kind,): float(sum(each["kind"] == kind for each in lemons)) for kind in KINDS}
+    for name, key in (("lemon_incidents", "incidents"), ("lemon_probability", "probability")):
+        rows(name, (((each["kind"], each["name"], each["node"]), _number(each[key])) for each in lemons))
+    for name, key in (("exposed_nodes", "count"), ("exposed_expected_incidents", "expected_7d")):
+        rows(name, (((each["because"], each["signature"], each["status"]), _number(each[key])) for each in exposed))
+    put("nodes", found["nodes"])
+    put("incidents", found["incidents"])
+    window = found["window"]
+    values["gpufault_fleet_exposure_hours"] = {(window["exposure"],): _number(window["exposure_hours"])}
+    if found["lost_gpu_hours"] is not None:
+        put("lost_gpu_hours", _number(found["lost_gpu_hours"]["hours"]))
+    for edge in ("start", "end"):
+        put(f"window_{edge}_timestamp_seconds", datetime.fromisoformat(window[edge]).timestamp())
+    put("complete", float(found["complete"]))
+    gaps: dict[Labels, float] = {}
+    for gap in found["gaps"]:
+        gaps[gap["kind"],] = gaps.get((gap["kind"],), 0.0) + gap["count"]
+    values["gpufault_fleet_gaps"] = gaps
+
+
+def finding_labels(finding: Mapping[str, Any]) -> Labels:
+    """signature, fact, value, status; of a pair of facts, both with ` and ` between."""
+    members = [finding["facts"][0], *filter(None, (finding["together_with"],))]
+    fact, value = (" and ".join(member[key] for member in members) for key in ("fact", "value"))
+    return finding["signature"], fact, value, finding["status"]
+
+
+def bounded(rows: Iterable[tuple[Labels, float]], most: int) -> dict[Labels, float]:
+    """The first `most` series as they are, the rest in one series of the largest value, labelled `other`.
+
+    Of two rows with the same labels the first counts, as it is the stronger one.
+    """
+    out: dict[Labels, float] = {}
+    for labels, value in rows:
+        kept = tuple(label if len(label) <= LONGEST_LABEL else OTHER for label in labels)
+        if kept in out:
+            continue
+        if len(out) < most:
+            out[kept] = value
+        else:
+            rest = (OTHER,) * len(labels)
+            out[rest] = max(value, out.get(rest, -math.inf))
+    return out
+
+
+def _number(value: float | None) -> float:
+    """A number of the JSON, in which one without bound is null."""
+    return math.inf if value is None else float(value)

@@ -1,0 +1,122 @@
+"""One refresh: `gpufault correlate` as a process of its own, and what became of it.
+
+A process, since arrays and DuckDB take gigabytes that only its end gives back, since it can be ended when it hangs, and
+since whatever happens to it leaves the service, and its last result, as they are. What the service shows is what the
+command prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from exporter.config.fleet import FleetConfig
+from exporter.core.text.redact import redact
+from exporter.fleet.service.status import CONFIGURATION, INTERNAL, KILLED, SOURCE, TIMEOUT
+
+COMMAND = (sys.executable, "-m", "exporter.cli.main", "correlate")
+NICE = 10  # a scrape or a probe goes before it where there is one core
+TOLD_BYTES = 4096  # of what it wrote on stderr, from the end
+END_SECONDS = 5.0  # from SIGTERM to SIGKILL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A refresh that ended. `result` is the Correlation JSON, or None: then `reason` is one of REASONS."""
+
+    result: Mapping[str, Any] | None = None
+    reason: str = ""
+    told: str = ""
+    seconds: float
+
+
+def arguments(config: FleetConfig, findings_file: Path, output: Path) -> list[str]:
+    """What `gpufault correlate` is asked."""
+    asked = [
+        "--format=json",
+        f"--output={output}",
+        f"--window={config.window:.0f}s",
+        f"--findings.file={findings_file}",
+    ]
+    asked += [
+        f"--signatures.dir={folder}" for folder in config.signatures.dirs if folder.exists()
+    ]  # or later, as a node
+    if config.journal is not None:
+        return [f"--journal={config.journal}", *asked]
+    assert config.prometheus is not None  # the command line refuses a service without a source
+    given = config.prometheus.model_dump(exclude={"url"}, exclude_none=True)
+    asked += [f"--prometheus.{name.replace('_', '-')}={value}" for name, value in given.items()]
+    return [f"--prometheus={config.prometheus.url}", *asked]
+
+
+class Refresh:
+    """A refresh under way. `folder` is ours alone, for its output and its words."""
+
+    def __init__(self, asked: Sequence[str], folder: Path, output: Path, *, timeout: float) -> None:
+        """Start it. Raises OSError where no process can be started."""
+        self._output = output
+        self._words = folder / "stderr"
+        self._timeout = timeout
+        self._started = time.monotonic()
+        self._output.unlink(missing_ok=True)
+        # Flags that the environment gives are in the configuration already; twice they would count twice.
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("GPUFAULT_") and k != "NOTIFY_SOCKET"}
+        with self._words.open("wb") as words:
+            self._process = subprocess.Popen(  # noqa: S603 (our own command)
+                [*COMMAND, *asked], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=words, cwd=folder,
+                env=environment | {"PYTHONSAFEPATH": "1", "TMPDIR": str(folder)},
+            )  # fmt: skip
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, NICE)
+
+    def ended(self) -> Outcome | None:
+        """What became of it; None while it is under way. Waits for nothing."""
+        code = self._process.poll()
+        seconds = time.monotonic() - self._started
+        if code is not None:
+            return self._outcome(code, seconds)
+        if seconds < self._timeout:
+            return None
+        self.end()
+        told = f"took longer than {self._timeout:.0f} s and was ended; raise refresh.timeout, or shorten the window"
+        return Outcome(reason=TIMEOUT, told=told, seconds=seconds)
+
+    def end(self) -> None:
+        """End it, if it is still there."""
+        self._process.terminate()
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _outcome(self, code: int, seconds: float) -> Outcome:
+        told = self._told()
+        if code < 0:
+            name = signal.Signals(-code).name if -code in signal.valid_signals() else str(-code)
+            why = "; most likely memory was short" if -code == signal.SIGKILL else ""
+            return Outcome(reason=KILLED, told=f"ended by {name}{why}", seconds=seconds)
+        if code in (0, 1) and self._output.exists():
+            try:
+                return Outcome(result=json.loads(self._output.read_text(encoding="utf-8")), seconds=seconds)
+            except (OSError, ValueError) as error:
+                return Outcome(reason=INTERNAL, told=f"its answer cannot be read: {error}", seconds=seconds)
+        if told.startswith("gpufault: internal error") or code not in (1, 2, 3):
+            return Outcome(reason=INTERNAL, told=told or f"ended with code {code}", seconds=seconds)
+        return Outcome(reason=SOURCE if code == 3 else CONFIGURATION, told=told, seconds=seconds)
+
+    def _told(self) -> str:
+        """What it wrote on stderr, its last part, without secrets."""
+        with self._words.open("rb") as words:
+            words.seek(max(words.seek(0, os.SEEK_END) - TOLD_BYTES, 0))
+            text = words.read().decode(errors="backslashreplace").strip()
+        return redact(text.removeprefix("gpufault: ") if "internal error" not in text else text)

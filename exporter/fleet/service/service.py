@@ -1,0 +1,203 @@
+"""The correlator as a service: refreshes on a timer, one at a time, and the view that the web server has of it.
+
+The main thread waits and decides; a refresh is a process of its own, so that the web server answers while it works. A
+refresh that fails leaves the last result where it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from exporter import __version__
+from exporter.config.fleet import FleetConfig
+from exporter.core.text.problems import InvalidInput
+from exporter.fleet.service.metrics import snapshot_of
+from exporter.fleet.service.refresh import Outcome, Refresh, arguments
+from exporter.fleet.service.status import INTERNAL, Failure, Standing
+from exporter.metrics.exposition import MetricsSnapshot
+from exporter.process.reload_requests import Reloads
+from exporter.process.sdnotify import notify
+from exporter.process.signals import obey
+from exporter.process.wake import Waker
+from exporter.web.config_files import InForce
+
+LOOK_SECONDS = 0.2  # between two looks at a refresh under way
+ROUND_SECONDS = 30.0  # a loop that has not come round for so long hangs
+REST_SECONDS = 5.0  # between two rounds: systemd's watchdog wants a sign of life now and then
+FIRST_RETRY_SECONDS = 60.0  # after a failure; each further one doubles it, up to the interval
+
+Loader = Callable[[], FleetConfig]
+
+
+class FleetService:
+    """Refreshes until SIGTERM or SIGINT. SIGHUP and POST /-/reload load the configuration again, and refresh."""
+
+    def __init__(self, config: FleetConfig, load: Loader, web: InForce, log: Any) -> None:
+        self._config = config
+        self._load = load
+        self._web = web
+        self._log = log
+        self._waker = Waker()
+        self._stop = threading.Event()
+        self._reloads = Reloads(self._waker.wake)
+        self._lock = threading.Lock()  # of the standing: the web thread tells of its configuration
+        self._standing = Standing(reload_time=time.time())
+        self._refresh: Refresh | None = None
+        self._failures = 0  # since the last result
+        self._due = self._last_round = time.monotonic()
+        if web.is_file:
+            self.web_config_read()
+
+    def run(self) -> None:
+        """Work until told to stop."""
+        obey(stop=self.stop, reload=self._reloads.from_signal)
+        notify("READY=1")
+        with tempfile.TemporaryDirectory(prefix="gpufault-fleet-") as folder:
+            try:
+                while not self._stop.is_set():
+                    self._waker.wait((), self._round(Path(folder)))
+            finally:
+                notify("STOPPING=1")
+                if self._refresh is not None:
+                    self._refresh.end()
+
+    def stop(self) -> None:
+        """End `run` at its next round. From any thread."""
+        self._stop.set()
+        self._waker.wake()
+
+    # -- the web server's view (called from its thread)
+
+    @property
+    def standing(self) -> Standing:
+        return self._standing
+
+    @property
+    def source(self) -> str:
+        """What is read, for people."""
+        return self._config.source
+
+    def snapshot(self) -> MetricsSnapshot:
+        """Made anew for each scrape, as ages are of that moment."""
+        return snapshot_of(
+            time.time(),
+            self._standing,
+            label_values=self._config.limits.label_values,
+            build=(__version__, platform.python_version()),
+        )
+
+    def not_ready(self) -> list[str]:
+        standing = self._standing
+        reasons = []
+        if standing.result is None:
+            reasons.append("there is no result yet; " + ("wait" if standing.failure is None else "see below"))
+            if standing.failure is not None:
+                reasons.append(f"the last refresh failed ({standing.failure.reason}): {standing.failure.told}")
+        if not standing.reload_ok:
+            reasons.append("the configuration in the file is not in force; POST /-/reload tells why")
+        if standing.web_config_ok is False:
+            reasons.append("the web configuration in the file is not in force; the log tells why")
+        return reasons
+
+    def impaired(self) -> list[str]:
+        return []
+
+    def healthy(self) -> bool:
+        return time.monotonic() - self._last_round < ROUND_SECONDS
+
+    def reload(self) -> list[str]:
+        return self._reloads.ask()
+
+    def web_config_read(self) -> None:
+        """Tell how reading the web configuration went. From any thread."""
+        problems = [str(problem) for problem in self._web.problems]
+        for problem in problems:
+            self._log.error("web configuration not taken in force", problem=problem)
+        if not problems:
+            self._log.info("web configuration taken in force")
+        self._put(web_config_ok=not problems, web_config_time=self._web.changed)
+
+    # -- the loop
+
+    def _round(self, folder: Path) -> float:
+        """One round; for how many seconds to rest after it."""
+        self._last_round = time.monotonic()
+        notify("WATCHDOG=1")
+        self._reloads.answer(self._reload_now)
+        if self._refresh is not None and (outcome := self._refresh.ended()) is not None:
+            self._refresh = None
+            self._take(outcome)
+        if self._refresh is None and self._last_round >= self._due:
+            self._start(folder)
+        if self._refresh is not None:
+            return LOOK_SECONDS
+        return min(max(self._due - time.monotonic(), 0.0), REST_SECONDS)
+
+    def _start(self, folder: Path) -> None:
+        output = folder / "correlation.json"
+        asked = arguments(self._config, self._config.findings_file or folder / "findings.json", output)
+        self._log.debug("refreshing", source=self.source)
+        try:
+            self._refresh = Refresh(asked, folder, output, timeout=self._config.refresh.timeout)
+            self._put(running=True)
+        except OSError as error:
+            self._take(Outcome(reason=INTERNAL, told=f"no process can be started: {error}", seconds=0.0))
+
+    def _take(self, outcome: Outcome) -> None:
+        """Put an outcome in force, and say when the next refresh is due."""
+        now, before, interval = time.time(), self._standing, self._config.refresh.interval
+        refreshes = before.refreshes + 1
+        if outcome.result is None:
+            count = {**before.failures, outcome.reason: before.failures.get(outcome.reason, 0) + 1}
+            failure = Failure(reason=outcome.reason, told=outcome.told, time=now)
+            self._put(running=False, refreshes=refreshes, failures=count, failure=failure, duration=outcome.seconds)
+            wait = min(FIRST_RETRY_SECONDS * 2**self._failures, interval)
+            self._failures = min(self._failures + 1, 16)
+            self._log.error("refresh failed", reason=outcome.reason, told=outcome.told, again_in=f"{wait:.0f}s")
+        else:
+            found, wait, self._failures = outcome.result, interval, 0
+            tag = hashlib.blake2b(json.dumps(found, sort_keys=True).encode(), digest_size=12).hexdigest()
+            self._put(
+                running=False, refreshes=refreshes, failure=None, duration=outcome.seconds, result=found, tag=tag,
+                result_time=now, complete_time=now if found["complete"] else before.complete_time,
+            )  # fmt: skip
+            self._log.info(
+                "refreshed", seconds=round(outcome.seconds, 1), nodes=found["nodes"], incidents=found["incidents"],
+                findings=len(found["findings"]), complete=found["complete"],
+            )  # fmt: skip
+        self._due = time.monotonic() + wait
+
+    def _reload_now(self) -> list[str]:
+        """Validate, then swap; on any problem the old configuration stays in force. A refresh under way begins anew."""
+        try:
+            config = self._load()
+        except InvalidInput as error:
+            problems = [str(problem) for problem in error.problems]
+        except OSError as error:
+            problems = [str(error)]
+        else:
+            problems = []
+            self._config = config
+            if self._refresh is not None:
+                self._refresh.end()
+                self._refresh = None
+            self._due, self._failures = time.monotonic(), 0
+            self._put(running=False, reload_time=time.time())
+            self._log.info("configuration taken in force")
+        for problem in problems:
+            self._log.error("configuration not taken in force", problem=problem)
+        self._put(reload_ok=not problems)
+        return problems
+
+    def _put(self, **what: Any) -> None:
+        with self._lock:
+            self._standing = replace(self._standing, **what)

@@ -1,0 +1,109 @@
+"""Confirmation: what was found in one window must stand out again, by itself, in a later one that shares nothing with it.
+
+Looking every day finds something some day; a second look at one question does not. The second window's ratio is also the
+honest one: the first was chosen because it was large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from exporter.fleet.observations import Bools, Ints, Window
+from exporter.fleet.statistics import screen
+from exporter.fleet.statistics.design import family_of
+from exporter.fleet.statistics.explain import Direction
+from exporter.fleet.statistics.findings import Confirmation, FactValue
+from exporter.fleet.statistics.prepare import Prepared
+from exporter.fleet.statistics.ratio import of_cells
+
+LEVEL = 0.05
+SLACK_SECONDS = 1.0  # windows of journals end just behind their newest record
+MIN_DISTINCT = 3  # racks, jobs and users that the crashes must come from, where these are known
+RACKS = ("rack", "chassis", "cabinet", "row")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """A finding of an earlier window, and the window that confirmed it, if one has."""
+
+    signature: str
+    direction: Direction
+    facts: tuple[FactValue, ...]
+    together_with: FactValue | None
+    found_in: Window
+    confirmed_in: Window | None = None
+
+    def same_as(self, signature: str, direction: Direction, facts: Sequence[FactValue]) -> bool:
+        """Whether a finding of another window says the same: of several facts that cannot be told apart, one suffices."""
+        return (self.signature, self.direction) == (signature, direction) and not set(self.facts).isdisjoint(facts)
+
+
+def confirmation(prepared: Prepared, remembered: Remembered) -> Confirmation | None:
+    """What a later window shows of a remembered finding; None where it does not confirm it."""
+    if remembered.signature not in prepared.observed.signatures or not later(prepared.window, remembered):
+        return None
+    signature = prepared.observed.signatures.index(remembered.signature)
+    column = column_of(prepared, remembered.facts[0])
+    if remembered.together_with is not None and column is not None:
+        other = column_of(prepared, remembered.together_with)
+        column = column & other if other is not None else None
+    units = prepared.units.get(signature)
+    if column is None or units is None:
+        return None
+    fact = remembered.facts[0].fact
+    kind = fact if family_of(fact) == "stratum" else ""
+    cells = screen.cells(prepared.design, prepared.label(kind, signature), column, units)
+    counts = cells.counts()
+    if counts.crashes[0] == 0:
+        return None
+    more = remembered.direction == "more"
+    p = float((screen.more(counts) if more else screen.fewer(counts))[0])
+    hit = units.incidents.take(column[units.state] if more else ~column[units.state])
+    if p > LEVEL or not spread(prepared, hit.node, hit.job, hit.user):
+        return None
+    return Confirmation(
+        window=prepared.window, observed=int(counts.observed[0]), expected=float(counts.expected[0]), p_value=p,
+        ratio=of_cells(cells),
+    )  # fmt: skip
+
+
+def later(window: Window, remembered: Remembered) -> bool:
+    """Whether a window shares nothing with that of the discovery."""
+    return window.start >= remembered.found_in.end - SLACK_SECONDS
+
+
+def spread(prepared: Prepared, node: Ints, job: Ints, user: Ints) -> bool:
+    """Whether crashes come from enough racks, jobs and users: two of one user's jobs are about that user's program."""
+    return not narrow(prepared, node, job, user)
+
+
+def narrow(prepared: Prepared, node: Ints, job: Ints, user: Ints) -> list[str]:
+    """From what too few of the crashes come, as sentences."""
+    out = []
+    for what, values in (("job", job[job >= 0]), ("user", user[user >= 0]), ("rack", _racks(prepared, node))):
+        number = len(np.unique(values))
+        if 0 < number < MIN_DISTINCT and len(values) == len(node):
+            out.append(f"all from {number} {what}{'s' * (number != 1)}")
+    return out
+
+
+def column_of(prepared: Prepared, fact: FactValue) -> Bools | None:
+    """The states that show a fact's value; None where none does, or the value could not be tested."""
+    for index, value in enumerate(prepared.design.values):
+        if (value.fact, value.shown) == (fact.fact, fact.value):
+            return prepared.design.column(index)
+    return None
+
+
+def _racks(prepared: Prepared, node: Ints) -> Ints:
+    facts = prepared.observed.facts
+    name = next((each for each in RACKS if each in facts.names), None)
+    if name is None:
+        return np.zeros(0, dtype=np.int64)
+    last = np.full(len(prepared.observed.nodes), -1)
+    last[facts.node] = facts.codes[:, facts.names.index(name)]
+    racks = last[node]
+    return np.asarray(racks[racks >= 0])

@@ -1,0 +1,238 @@
+"""One correlation from beginning to end: what was observed in, findings and all the rest out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from exporter.fleet.observations import NOTES, Ints, Observed, Window
+from exporter.fleet.statistics import power, screen, shrink
+from exporter.fleet.statistics.changes import changes
+from exporter.fleet.statistics.confirm import Remembered, confirmation, later, narrow
+from exporter.fleet.statistics.discover import Discovery, discover
+from exporter.fleet.statistics.explain import Explanation
+from exporter.fleet.statistics.findings import Confirmation, Correlation, FactValue, Finding, NotEnough
+from exporter.fleet.statistics.nodes_at_risk import exposed
+from exporter.fleet.statistics.outlier_nodes import lemons
+from exporter.fleet.statistics.prepare import Prepared, prepare
+from exporter.fleet.statistics.ratio import Ratio, of_cells
+from exporter.fleet.statistics.reliability import lost_gpu_hours, reliability
+
+EXAMPLES = 5
+SURELY = 0.05  # the quantile of a shrunk ratio that findings are ordered by
+TIE_BREAKERS = 10
+USUAL_SHARE, USUAL_RATIO = 0.1, 5.0  # of the fact and the effect that "not enough data" speaks of without a lead
+LEAD = 0.01  # the p-value from which on a value is worth naming as a lead
+
+Causes = Mapping[str, tuple[str, Sequence[int]]]  # root cause: its signature, and the nodes whose facts meet it
+
+
+def correlate(
+    observed: Observed, window: Window, remembered: Sequence[Remembered] = (), causes: Causes | None = None
+) -> Correlation:
+    """Correlate one window. `remembered` are findings of earlier ones, which this one may confirm."""
+    prepared = prepare(observed, window)
+    discovery = discover(prepared)
+    scores = _Scores(discovery)
+    findings = [_finding(prepared, s, each, scores) for s, each in discovery.found]
+    findings = _with_confirmations(prepared, findings, remembered)
+    findings.sort(key=lambda f: (f.status != "confirmed", f.direction != "more", -f.score, f.p_value, f.signature))
+    configuration = tuple(f for f in findings if f.family == "configuration")
+    return Correlation(
+        window=window,
+        exposure=prepared.unit,
+        exposure_hours=float(prepared.design.states.hours.sum()),
+        nodes=prepared.design.nodes,
+        incidents=len(prepared.incidents.node),
+        origins=len(prepared.origins.node),
+        tests=discovery.tests,
+        complete=all(gap.kind in NOTES for gap in (*observed.gaps, *prepared.gaps)),
+        gaps=(*observed.gaps, *prepared.gaps),
+        findings=configuration,
+        locations=tuple(f for f in findings if f.family == "location"),
+        not_enough_data=tuple(_not_enough(prepared, discovery)),
+        lemons=lemons(prepared),
+        exposed=exposed(prepared, configuration, causes or {}),
+        reliability=reliability(prepared),
+        changes=changes(prepared),
+        lost_gpu_hours=lost_gpu_hours(prepared),
+    )
+
+
+def remember(found: Correlation, before: Sequence[Remembered]) -> tuple[Remembered, ...]:
+    """What to keep for the next window: older findings with their confirmation, new ones as of this window.
+
+    Each has one later window to be confirmed in. What that does not confirm is forgotten, and begins anew where it is
+    found again: a service that looks each hour would else ask until chance says yes.
+    """
+    kept = []
+    for old in before:
+        now = next((f for f in found.findings if old.same_as(f.signature, f.direction, f.facts)), None)
+        confirmed = now.confirmation.window if now is not None and now.confirmation is not None else None
+        if old.confirmed_in or confirmed or not later(found.window, old):
+            kept.append(replace(old, confirmed_in=old.confirmed_in or confirmed))
+    new = (f for f in found.findings if not any(old.same_as(f.signature, f.direction, f.facts) for old in kept))
+    kept += [
+        Remembered(
+            signature=f.signature,
+            direction=f.direction,
+            facts=f.facts,
+            together_with=f.together_with,
+            found_in=found.window,
+        )
+        for f in new
+    ]
+    return tuple(kept)
+
+
+class _Scores:
+    """The prior of all ratios, fitted once, and each finding's place in the order."""
+
+    def __init__(self, discovery: Discovery) -> None:
+        observed = np.concatenate([np.zeros(0), *(c.observed for c in discovery.counts.values())])
+        expected = np.concatenate([np.zeros(0), *(c.expected for c in discovery.counts.values())])
+        self._prior = shrink.fit(observed, expected)
+
+    def score(self, each: Explanation) -> float:
+        counts = each.cells.counts()
+        pair = float(counts.observed[0]), float(counts.expected[0])
+        if each.direction == "more":
+            return self._prior.quantile(SURELY, *pair)
+        return 1 / max(self._prior.quantile(1 - SURELY, *pair), 1e-9)
+
+
+def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Scores) -> Finding:
+    design, units = prepared.design, prepared.units[signature]
+    counts = each.cells.counts()
+    with_ = each.column[units.state]
+    hit = units.incidents.take(with_ if each.direction == "more" else ~with_)
+    ratio = of_cells(each.cells)
+    nodes_with = design.nodes_with(each.column)
+    nodes_without = design.nodes_with(~each.column)
+    partner = None if each.partner is None else _fact(prepared, each.partner)
+    return Finding(
+        signature=prepared.observed.signatures[signature],
+        direction=each.direction,
+        family="location" if design.values[each.value].family == "location" else "configuration",
+        facts=tuple(_fact(prepared, v) for v in (each.value, *each.others)),
+        together_with=partner,
+        observed=int(counts.observed[0]),
+        expected=float(counts.expected[0]),
+        crashes=int(counts.crashes[0]),
+        nodes_with=len(nodes_with),
+        nodes_without=len(nodes_without),
+        ratio=ratio,
+        p_value=each.p,
+        q_value=each.q,
+        status="candidate",
+        counter_evidence=tuple(_against(prepared, each, units, nodes_with, ratio)),
+        examples=tuple(str(i) for i in hit.id[:EXAMPLES] if i),
+        tie_breakers=_tie_breakers(prepared, each, units.incidents.node),
+        score=scores.score(each),
+    )
+
+
+def _fact(prepared: Prepared, value: int) -> FactValue:
+    chosen = prepared.design.values[value]
+    return FactValue(fact=chosen.fact, value=chosen.shown)
+
+
+def _against(prepared: Prepared, each: Explanation, units: screen.Units, nodes_with: Ints, ratio: Ratio) -> list[str]:
+    """What speaks against a finding, or for taking it with care."""
+    with_ = each.column[units.state]
+    rest = len(nodes_with) - int(with_.sum())
+    out = [f"{rest} of {len(nodes_with)} nodes with it have not crashed so"] if rest else []
+    if outside := int((~with_).sum()):
+        out.append(f"{outside} node{'s' * (outside != 1)} crashed without it")
+    hit = units.incidents.take(with_ if each.direction == "more" else ~with_)
+    out += narrow(prepared, hit.node, hit.job, hit.user)
+    strata = each.cells.open
+    parts = len(prepared.design.states.edges) - 1
+    stratum = np.arange(len(strata)) // parts
+    observed = np.bincount(stratum[strata], each.cells.observed[strata])
+    expected = np.bincount(
+        stratum[strata], (each.cells.crashes * each.cells.having / np.maximum(each.cells.everyone, 1e-12))[strata]
+    )
+    opposed = (observed < expected) if ratio.value > 1 else (observed > expected)
+    if contrary := int((opposed & (expected >= 3)).sum()):
+        out.append(f"in {contrary} of {int((expected > 0).sum())} strata it points the other way")
+    return out
+
+
+def _tie_breakers(prepared: Prepared, each: Explanation, crashed: Ints) -> tuple[str, ...]:
+    """Nodes that show one of two facts that cannot be told apart: what they do will tell. Where none does, nodes with
+    both that have not crashed: changing one fact on some of them is the experiment.
+    """
+    if not each.others:
+        return ()
+    design = prepared.design
+    lead = design.column(each.value)
+    apart = np.unique(
+        np.concatenate(
+            [np.zeros(0, dtype=np.int64), *(design.nodes_with(design.column(o) ^ lead) for o in each.others)]
+        )
+    )
+    if not len(apart):
+        apart = np.setdiff1d(design.nodes_with(lead), crashed)
+    hours = np.bincount(design.states.node, design.states.hours.sum(axis=1), len(prepared.observed.nodes))
+    most = apart[np.lexsort((apart, -hours[apart]))][:TIE_BREAKERS]
+    return tuple(prepared.observed.nodes[int(node)] for node in most)
+
+
+def _with_confirmations(
+    prepared: Prepared, findings: Sequence[Finding], remembered: Sequence[Remembered]
+) -> list[Finding]:
+    """Findings that a remembered one, now confirmed, says too; and remembered ones that only the second look shows."""
+    out = list(findings)
+    for old in remembered:
+        again = confirmation(prepared, old)
+        at = next((i for i, f in enumerate(out) if old.same_as(f.signature, f.direction, f.facts)), None)
+        if again is None and old.confirmed_in is None:
+            continue
+        if at is not None:
+            out[at] = replace(out[at], status="confirmed", first_seen=old.found_in, confirmation=again)
+        elif again is not None:
+            out.append(_remembered_finding(old, again))
+    return out
+
+
+def _remembered_finding(old: Remembered, again: Confirmation) -> Finding:
+    return Finding(
+        signature=old.signature, direction=old.direction, family="configuration", facts=old.facts,
+        together_with=old.together_with, observed=again.observed, expected=again.expected, crashes=again.observed,
+        nodes_with=0, nodes_without=0, ratio=again.ratio, p_value=again.p_value, q_value=again.p_value,
+        status="confirmed", counter_evidence=(), examples=(), tie_breakers=(), score=again.ratio.low,
+        first_seen=old.found_in, confirmation=again,
+    )  # fmt: skip
+
+
+def _not_enough(prepared: Prepared, discovery: Discovery) -> list[NotEnough]:
+    """Each signature that crashed without a finding, with what it would take to find one."""
+    explained = {s for s, each in discovery.found if prepared.design.values[each.value].family != "location"}
+    configuration = np.flatnonzero([value.family == "configuration" for value in prepared.design.values])
+    out = []
+    for s in sorted(set(prepared.units) - explained):
+        crashes = len(prepared.units[s])
+        lead, observed, expected, share, ratio = None, 0, 0.0, USUAL_SHARE, USUAL_RATIO
+        if s in discovery.p and len(configuration):
+            counts = discovery.counts[s]
+            best = int(configuration[np.argmin(discovery.p[s][configuration])])
+            if discovery.p[s][best] <= LEAD and counts.expected[best] > 0:
+                observed, expected = int(counts.observed[best]), float(counts.expected[best])
+                total = float(counts.crashes[best])
+                lead, share = _fact(prepared, best), expected / total
+                odds = observed * (total - expected) / max((total - observed) * expected, 1e-9)
+                ratio = float(np.clip(odds, 1.5, 10.0))  # a ratio of few crashes overstates itself
+        needed = power.needed(share, ratio, discovery.cut)
+        if lead is None and crashes >= needed:
+            continue  # enough to have found such an effect: there is none
+        what = f"would need {needed} crashes to find a rate ratio of {ratio:.2g} for {share:.0%} of the exposure"
+        out.append(
+            NotEnough(
+                signature=prepared.observed.signatures[s], crashes=crashes, needed=max(needed, crashes + 1), lead=lead,
+                observed=observed, expected=expected, what=what,
+            )
+        )  # fmt: skip
+    return out

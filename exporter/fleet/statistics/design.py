@@ -1,0 +1,203 @@
+"""Which states of which nodes show which value of which fact: the columns that are tested, and the strata within which.
+
+A version counts with its prefixes (550.54.15 is also 550.54.* and 550.*). Where a node is, and which single part sits in
+it, is no configuration: such facts form a family of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy import sparse
+
+from exporter.fleet.observations import NOT_KNOWN, UNKNOWN, Bools, FactRows, Floats, Ints
+from exporter.fleet.statistics.exposure import States
+
+Family = Literal["configuration", "stratum", "location"]
+
+MIN_NODES = 3  # with a value, and without it: fewer are an anecdote
+MAX_SHARE = 0.95  # of the exposure: what nearly all have cannot be told from "all"
+MAX_DISTINCT = 0.02  # values per node; more is an identifier (the limit of Meta's FDA, arXiv:1911.01225)
+SMALL_FLEET = 20  # distinct values are always looked at
+PREFIXES = 2  # of a version: major and minor
+ALIKE = 0.9  # of the exposure of two values is common: few nodes could tell them apart
+
+# Crash rates differ between GPU models (Meta: 6.5 against 2.3 per 1,000 node-days) and between kinds of work, and so
+# does nearly every other fact: comparisons are made within both. And within nodes that have, and have not, crashed
+# before: crashed nodes are re-imaged first, and lemons crash again under whatever image they are given.
+STRATUM_FACTS = ("gpu_model", "gpu_count", "partition", "slurm_partition", "queue", "workload")
+LOCATION = re.compile(
+    r"(?:^|[_.])(?:rack|row|room|hall|cage|chassis|cabinet|pdu|switch|leaf|spine|location|datacenter|zone|host(?:name)?"
+    r"|node(?:name)?|serials?|uuid|unique_id|asset|mac|ip|address)(?:$|[_.])",
+)
+_VERSION = re.compile(r"v?\d+(?:\.\d+)+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """One column: a fact's value, or all versions that begin with `text` where `prefix`."""
+
+    fact: str
+    text: str
+    family: Family
+    prefix: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The value as findings print it."""
+        return f"{self.text}.*" if self.prefix else self.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """`has` is states × values, 1 where the state shows the value. `strata[state]` numbers what is compared with what."""
+
+    states: States
+    values: tuple[Value, ...]
+    has: sparse.csr_matrix
+    strata: Ints
+    nodes: int
+
+    def column(self, value: int) -> Bools:
+        """The states that show a value."""
+        column: Bools = np.asarray(self.has[:, [value]].toarray()).ravel() > 0
+        return column
+
+    def nodes_with(self, column: Bools) -> Ints:
+        """The nodes that showed it at any time."""
+        return np.unique(self.states.node[column])
+
+
+def family_of(fact: str) -> Family:
+    """What a fact tells of: the node's configuration, the kind of node or work, or its place and parts."""
+    if LOCATION.search(fact.lower()):
+        return "location"
+    return "stratum" if fact in STRATUM_FACTS else "configuration"
+
+
+def build(found: States, facts: FactRows) -> Design:
+    """The design of the states that were watched. Equal columns are kept once, in the order of the facts' names."""
+    codes = facts.codes[found.row]
+    nodes = len(np.unique(found.node))
+    total = float(found.hours.sum())
+    weight = found.hours.sum(axis=1)
+    values: list[Value] = []
+    columns: list[Ints] = []
+    for index in sorted(range(len(facts.names)), key=lambda i: facts.names[i]):
+        family = family_of(facts.names[index])
+        for value, members in _values_of(facts.names[index], facts.values[index], family, codes[:, index]):
+            if len(members) == 0 or weight[members].sum() > MAX_SHARE * total:
+                continue
+            if len(np.unique(found.node[members])) < MIN_NODES:
+                continue
+            values.append(value)
+            columns.append(members)
+    has = _matrix(columns, len(found.node))
+    return Design(
+        states=found, values=tuple(values), has=has, strata=refine(_strata(facts, codes), found.crashed), nodes=nodes
+    )
+
+
+def distinct(design: Design) -> Ints:
+    """For each value, the first value that the very same states show: equal columns are one test."""
+    marks = np.random.default_rng(0).integers(1, 1 << 62, design.has.shape[0], dtype=np.int64)
+    csc = design.has.tocsc()
+    sums = np.array([marks[csc.indices[a:b]].sum() for a, b in zip(csc.indptr[:-1], csc.indptr[1:], strict=True)])
+    _, first, inverse = np.unique(sums, return_index=True, return_inverse=True)
+    return first[inverse] if len(sums) else np.zeros(0, dtype=np.int64)
+
+
+def overlap(design: Design, column: Bools) -> Floats:
+    """The exposure that each value has in common with some states, as a share of what either has (Jaccard)."""
+    weight = design.states.hours.sum(axis=1)
+    common = np.asarray(design.has.T @ (weight * column)).ravel()
+    own = np.asarray(design.has.T @ weight).ravel()
+    either = own + weight[column].sum() - common
+    return np.asarray(np.divide(common, either, out=np.zeros_like(common), where=either > 0))
+
+
+def vendor_of(model: str) -> str:
+    """The vendor that a GPU's model name tells, "any" where it tells none."""
+    text = model.lower()
+    for vendor, words in _VENDOR_WORDS.items():
+        if any(word in text for word in words):
+            return vendor
+    return "any"
+
+
+_VENDOR_WORDS: Mapping[str, Sequence[str]] = {
+    "amd": ("amd", "instinct", "radeon"),
+    "nvidia": ("nvidia", "tesla", "geforce", "quadro"),
+    "intel": ("intel", "data center gpu max", "ponte vecchio"),
+}
+
+
+def of_vendor(facts: FactRows, found: States, vendor: str) -> Bools:
+    """The states of nodes that a vendor's signature can come from: that vendor's, and those of no known vendor."""
+    if vendor == "any" or "gpu_model" not in facts.names:
+        return np.ones(len(found.node), dtype=bool)
+    index = facts.names.index("gpu_model")
+    fits = np.array([vendor_of(model) in (vendor, "any") for model in facts.values[index]] + [True])
+    return np.asarray(fits[facts.codes[found.row, index]], dtype=bool)
+
+
+def _values_of(
+    fact: str, texts: Sequence[str], family: Family, codes: np.ndarray[tuple[int], np.dtype[np.int32]]
+) -> list[tuple[Value, Ints]]:
+    order = np.argsort(codes, kind="stable").astype(np.int64)
+    bounds = np.searchsorted(codes[order], np.arange(-1, len(texts) + 1))
+    sizes = np.diff(bounds)
+    if np.count_nonzero(sizes[1:]) > max(SMALL_FLEET, MAX_DISTINCT * len(codes)) and family != "location":
+        return []
+    # Of places and serial numbers there are as many as nodes: those of a node or two are left out before they cost.
+    least = MIN_NODES if family == "location" else 1
+    shown = (np.flatnonzero(sizes[1:] >= least)).tolist()
+    members = {code: order[bounds[code + 1] : bounds[code + 2]] for code in (NOT_KNOWN, *shown)}
+    exact = [(Value(fact=fact, text=texts[code], family=family), members[code]) for code in shown]
+    if shown and len(members[NOT_KNOWN]):
+        exact.append((Value(fact=fact, text=UNKNOWN, family=family), members[NOT_KNOWN]))
+    return sorted(exact, key=lambda pair: pair[0].text) + _prefixes(fact, texts, family, members, shown)
+
+
+def _prefixes(
+    fact: str, texts: Sequence[str], family: Family, members: Mapping[int, Ints], shown: Sequence[int]
+) -> list[tuple[Value, Ints]]:
+    under: dict[str, list[int]] = {}
+    for code in shown:
+        version = _VERSION.match(texts[code])
+        parts = version[0].split(".") if version else []
+        for size in range(1, min(len(parts), PREFIXES + 1)):
+            under.setdefault(".".join(parts[:size]), []).append(code)
+    found = []
+    taken = {tuple(shown)}  # what every version has in common tells nothing, nor does a prefix of one version
+    for prefix, below in sorted(under.items()):
+        if len(below) > 1 and tuple(below) not in taken:
+            taken.add(tuple(below))
+            together = np.sort(np.concatenate([members[code] for code in below]))
+            found.append((Value(fact=fact, text=prefix, family=family, prefix=True), together))
+    return found
+
+
+def _matrix(columns: Sequence[Ints], rows: int) -> sparse.csr_matrix:
+    indptr = np.concatenate([[0], np.cumsum([len(c) for c in columns])]).astype(np.int64)
+    indices = np.concatenate(columns) if columns else np.zeros(0, dtype=np.int64)
+    return sparse.csc_matrix((np.ones(len(indices)), indices, indptr), shape=(rows, len(columns))).tocsr()
+
+
+def _strata(facts: FactRows, codes: np.ndarray[tuple[int, int], np.dtype[np.int32]]) -> Ints:
+    """Number the combinations of the stratum facts, those aside that would cut a small fleet into single nodes."""
+    label = np.zeros(len(codes), dtype=np.int64)
+    for fact in STRATUM_FACTS:
+        if fact in facts.names:
+            label = refine(label, codes[:, facts.names.index(fact)])
+    return label
+
+
+def refine(label: Ints, by: np.ndarray[tuple[int], np.dtype[np.generic]]) -> Ints:
+    """Cut strata by another labelling."""
+    both = np.stack([label, by.astype(np.int64)])
+    return np.unique(both, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)

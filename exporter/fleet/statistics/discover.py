@@ -1,0 +1,155 @@
+"""Discovery in one window: all tests, the false-discovery gate over each family of them, explanations of what passes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import stats
+
+from exporter.fleet.observations import Bools, Floats, Ints
+from exporter.fleet.statistics import screen
+from exporter.fleet.statistics.design import distinct
+from exporter.fleet.statistics.explain import Direction, Explanation, Tested, explanations
+from exporter.fleet.statistics.prepare import Prepared
+from exporter.fleet.statistics.screen import Counts
+
+MODELS_DIFFER = 3.0  # times, for no reason that could be configured (Meta's two fleets: 2.8)
+FEWEST = 100  # tests that "not enough data" reckons with: where hardly any could be run, more crashes bring more
+FDR = 0.05  # of the findings may be false (Benjamini and Hochberg 1995; the facts are positively dependent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discovery:
+    """What one window shows: explanations by signature number, the counts behind them, how many tests there were, and
+    the p-value that a further one would have had to reach.
+    """
+
+    found: tuple[tuple[int, Explanation], ...]
+    counts: dict[int, Counts]
+    p: dict[int, Floats]
+    tests: int
+    cut: float
+
+
+def discover(prepared: Prepared) -> Discovery:
+    """Test every value against every signature with enough units."""
+    design = prepared.design
+    labels = _Labels(prepared)
+    location = np.array([value.family == "location" for value in design.values], dtype=bool)
+    stratum = np.array([value.family == "stratum" for value in design.values], dtype=bool)
+    same = distinct(design)
+    representative = _representatives(same, location)
+    enough = [s for s, found in sorted(prepared.units.items()) if len(found) >= screen.MIN_CRASHES]
+    counts = {s: labels.count(s) for s in enough}
+    p: dict[tuple[int, Direction], Floats] = {}
+    run: dict[tuple[int, Direction], Bools] = {}
+    for s in enough:
+        worth_more, worth_fewer = screen.worth_testing(counts[s])
+        p[s, "more"], p[s, "fewer"] = screen.more(counts[s]), screen.fewer(counts[s])
+        p[s, "more"][stratum] = screen.more(screen.beyond(counts[s], MODELS_DIFFER))[stratum]
+        run[s, "more"] = worth_more & representative
+        run[s, "fewer"] = worth_fewer & representative & ~location & ~stratum
+    q = {key: np.ones(len(design.values)) for key in p}
+    families: tuple[tuple[Direction, Bools], ...] = (("more", ~location), ("more", location), ("fewer", ~location))
+    tests = 0
+    for direction, family in families:
+        at = [(s, np.flatnonzero(run[s, direction] & family)) for s in enough]
+        together = np.concatenate([np.zeros(0), *(p[s, direction][v] for s, v in at)])
+        tests += len(together)
+        adjusted = stats.false_discovery_control(together) if len(together) else together
+        for s, v in at:
+            q[s, direction][v], adjusted = adjusted[: len(v)], adjusted[len(v) :]
+
+    def tested(s: int, direction: Direction, family: Bools) -> Tested:
+        return Tested(
+            units=prepared.units[s], counts=counts[s], p=p[s, direction], q=q[s, direction],
+            candidates=np.flatnonzero((q[s, direction] <= FDR) & family), label_of=labels.of(s),
+        )  # fmt: skip
+
+    found: list[tuple[int, Explanation]] = []
+    both: tuple[Direction, ...] = ("more", "fewer")
+    explained = [(s, each) for s in enough for each in explanations(design, {d: tested(s, d, ~location) for d in both})]
+    for direction in both:
+        number = sum(int((run[s, direction] & ~location).sum()) for s in enough)
+        found += _gate([(s, each) for s, each in explained if each.direction == direction], number)
+    places = [
+        (s, place)
+        for s in enough
+        for place in explanations(
+            design, {"more": tested(s, "more", location)}, [each.column for number, each in found if number == s]
+        )
+    ]
+    found += _gate(places, sum(int((run[s, "more"] & location).sum()) for s in enough))
+    return Discovery(
+        found=tuple(found), counts=counts, p={s: p[s, "more"] for s in enough}, tests=tests, cut=FDR / max(tests, FEWEST)
+    )  # fmt: skip
+
+
+def _gate(explained: list[tuple[int, Explanation]], tests: int) -> list[tuple[int, Explanation]]:
+    """The gate once more, each explanation counted once: the copies and prefixes of a true one, all of which pass with
+    it, must not carry false ones through.
+    """
+    if not explained:
+        return []
+    p = np.array([each.p for _, each in explained])
+    order = np.argsort(p)
+    q = np.empty(len(p))
+    q[order] = np.minimum.accumulate((p[order] * tests / np.arange(1, len(p) + 1))[::-1])[::-1]
+    return [
+        (s, replace(each, q=float(min(own, 1.0)))) for (s, each), own in zip(explained, q, strict=True) if own <= FDR
+    ]
+
+
+class _Labels:
+    """The strata of each value, and the exposure in them, worked out once for all signatures of a vendor."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self._prepared = prepared
+        self._tables: dict[tuple[str, str], screen.Table] = {}
+        self._kind = [value.fact if value.family == "stratum" else "" for value in prepared.design.values]
+
+    def count(self, signature: int) -> Counts:
+        size = len(self._kind)
+        total = Counts(crashes=np.zeros(size), observed=np.zeros(size), expected=np.zeros(size), planned=np.zeros(size))
+        for kind in sorted(set(self._kind)):
+            exposure = self._table(kind, signature)
+            part = screen.count(self._prepared.design, exposure, self._prepared.units[signature])
+            total.crashes[exposure.columns] = part.crashes
+            total.observed[exposure.columns] = part.observed
+            total.expected[exposure.columns] = part.expected
+            total.planned[exposure.columns] = part.planned
+        return total
+
+    def of(self, signature: int) -> _LabelOf:
+        return _LabelOf(self, signature)
+
+    def label(self, value: int, signature: int) -> Ints:
+        return self._table(self._kind[value], signature).label
+
+    def _table(self, kind: str, signature: int) -> screen.Table:
+        observed = self._prepared.observed
+        key = kind, observed.vendors.get(observed.signatures[signature], "any")
+        if key not in self._tables:
+            label = self._prepared.label(kind, signature)
+            columns = np.flatnonzero([each == kind for each in self._kind])
+            self._tables[key] = screen.table(self._prepared.design, label, columns)
+        return self._tables[key]
+
+
+@dataclass(frozen=True, slots=True)
+class _LabelOf:
+    labels: _Labels
+    signature: int
+
+    def __call__(self, value: int) -> Ints:
+        return self.labels.label(value, self.signature)
+
+
+def _representatives(same: Ints, location: Bools) -> Bools:
+    """One of each set of equal columns: of a configuration and a place that are the same nodes, both."""
+    keep = np.zeros(len(same), dtype=bool)
+    for family in (location, ~location):
+        rows = np.flatnonzero(family)
+        keep[rows[np.unique(same[rows], return_index=True)[1]]] = True
+    return keep

@@ -1,0 +1,242 @@
+"""From tests to explanations: of all values that stand out, the few that the others follow from.
+
+The strongest value comes first; everything that cannot be told apart from it joins its group; the rest must stand out
+again within the strata of what was chosen. A pair is an explanation only where each member needs the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from exporter.fleet.observations import Bools, Floats, Ints
+from exporter.fleet.statistics import screen
+from exporter.fleet.statistics.design import ALIKE, Design, overlap, refine
+from exporter.fleet.statistics.screen import Cells, Counts, Units
+
+Direction = Literal["more", "fewer"]
+
+MAX_EXPLANATIONS = 5  # of one signature
+AGAIN = 1e-3  # what a further explanation, or a pair's member, must reach beside the ones before it
+APART = 0.05  # below it two values are told apart: the one stands out within the other
+MIN_WITH = 3  # distinct nodes that crashed with it
+MIN_EFFECT = 1.5  # a smaller rate ratio is within what a few per cent of misjudged exposure can do
+COMPARED = 50  # values that are held against a chosen one, strongest first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tested:
+    """The screen of one signature: the counts and one-sided p-values of all values, and what is left to explain with.
+
+    `candidates` have passed the false-discovery gate. `label_of` gives the strata in which a value is compared.
+    """
+
+    units: Units
+    counts: Counts
+    p: Floats
+    q: Floats
+    candidates: Ints
+    label_of: Callable[[int], Ints]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """One value, or a pair, with those that cannot be told apart from it. `column` are the states that it names."""
+
+    value: int
+    others: tuple[int, ...]
+    partner: int | None
+    direction: Direction
+    column: Bools
+    cells: Cells
+    p: float
+    q: float
+
+
+def explanations(design: Design, tests: Mapping[Direction, Tested], given: Sequence[Bools] = ()) -> list[Explanation]:
+    """The explanations of one signature, strongest first, of more crashes and of fewer alike. `given` are the columns of
+    what explains it already.
+    """
+    found: list[Explanation] = []
+    chosen = list(given)
+    left: dict[Direction, list[int]] = {
+        direction: [int(v) for v in tested.candidates if _strong(tested.counts, int(v), direction)]
+        for direction, tested in tests.items()
+    }
+    while len(found) < MAX_EXPLANATIONS:
+        ranked = []
+        for direction, tested in tests.items():
+            left[direction], strength = _standing_out(design, tested, direction, left[direction], chosen)
+            # Of a value and its very opposite, the one with more crashes is said.
+            ranked += [
+                ((-round(s, 9), direction == "fewer", design.values[v].prefix, v), direction)
+                for v, s in zip(left[direction], strength, strict=True)
+            ]
+        if not ranked:
+            break
+        (*_, best), direction = min(ranked)
+        if direction == "fewer" and (cause := _cause_of_fewer(design, tests, best, left["more"], chosen)) is not None:
+            best, direction = cause, "more"
+        explanation = _explanation(design, tests[direction], best, direction, chosen)
+        found.append(explanation)
+        chosen.append(explanation.column)
+        group = {explanation.value, *explanation.others}
+        left[direction] = [v for v in left[direction] if v not in group]
+    return found
+
+
+def _cause_of_fewer(
+    design: Design, tests: Mapping[Direction, Tested], value: int, causes: Sequence[int], chosen: Sequence[Bools]
+) -> int | None:
+    """The value with more crashes beside which one with fewer is nothing special: all others are spared alike."""
+    tested = tests["fewer"]
+    column, label = design.column(value), _cut(tested.label_of(value), chosen)
+    strength = screen.evidence(tests["more"].counts)
+    for cause in sorted(causes, key=lambda v: -strength[v])[:COMPARED]:
+        if _p(screen.cells(design, _cut(label, [design.column(cause)]), column, tested.units), "fewer") > APART:
+            return cause
+    return None
+
+
+def _standing_out(
+    design: Design, tested: Tested, direction: Direction, values: Sequence[int], chosen: Sequence[Bools]
+) -> tuple[list[int], list[float]]:
+    """Of some values those that stand out beside what was chosen, and how strongly."""
+    if not values:
+        return [], []
+    counts = _within(design, tested, values, chosen)
+    p = screen.more(counts) if direction == "more" else screen.fewer(counts)
+    kept = np.flatnonzero(p <= (min(AGAIN, APART / len(values)) if chosen else 1.0))
+    return [values[int(i)] for i in kept], screen.evidence(counts)[kept].tolist()
+
+
+def _explanation(
+    design: Design, tested: Tested, value: int, direction: Direction, chosen: Sequence[Bools]
+) -> Explanation:
+    column = design.column(value)
+    label = _cut(tested.label_of(value), chosen)
+    own = screen.cells(design, label, column, tested.units)
+    single = Explanation(
+        value=value, others=_alike(design, tested, value, column, label, direction), partner=None, direction=direction,
+        column=column, cells=own, p=_p(own, direction), q=float(tested.q[value]),
+    )  # fmt: skip
+    return _with_partner(design, tested, single, label) if direction == "more" else single
+
+
+def _alike(
+    design: Design, tested: Tested, value: int, column: Bools, label: Ints, direction: Direction
+) -> tuple[int, ...]:
+    """The values that cannot be told apart from one: nearly the same nodes, or it does not stand out within them."""
+    family = design.values[value].family
+    shares = overlap(design, column)
+    counts, p = tested.counts, tested.p
+    if family == "stratum":  # facts that go with the model are no comparison within it, but beside it they are
+        counts = screen.count(design, screen.table(design, label), tested.units)
+        p = screen.more(counts) if direction == "more" else screen.fewer(counts)
+    strength = screen.evidence(counts)
+    order = [int(v) for v in np.lexsort((np.arange(len(strength)), -strength)) if int(v) != value]
+    order = [v for v in order if (design.values[v].family == "location") is (family == "location")]
+    members = [v for v in order if shares[v] > ALIKE]
+    rivals = [v for v in order if shares[v] <= ALIKE and p[v] <= AGAIN and _strong(counts, v, direction)]
+    for rival in rivals[:COMPARED]:
+        within = screen.cells(design, _cut(label, [design.column(rival)]), column, tested.units)
+        if _p(within, direction) > APART:
+            members.append(rival)
+    return tuple(sorted(members, key=lambda v: (-round(float(strength[v]), 9), design.values[v].prefix, v)))
+
+
+def _with_partner(design: Design, tested: Tested, single: Explanation, label: Ints) -> Explanation:
+    """The pair of the value and another, where each stands out within the other and neither does without it."""
+    chosen = {single.value, *single.others}
+    shown = np.asarray(design.has[tested.units.state[single.column[tested.units.state]]].sum(axis=0)).ravel()
+    best, best_p, tests = -1, 1.0, 0
+    for family in ("configuration", "stratum"):
+        columns = np.array(
+            [
+                v
+                for v in np.flatnonzero(shown >= screen.MIN_CRASHES)
+                if design.values[v].family == family and v not in chosen
+            ],
+            dtype=np.int64,
+        )
+        if not len(columns):
+            continue
+        # Within the strata of the value, but for the model itself, which is no comparison within the model.
+        strata = label if family == "configuration" else tested.label_of(int(columns[0]))
+        inside = screen.table(design, _only(strata, single.column), columns)
+        p = screen.more(screen.count(design, inside, tested.units))
+        tests += len(columns)
+        if p.min() < best_p:
+            best, best_p = int(columns[np.argmin(p)]), float(p.min())
+    if best < 0 or best_p > min(AGAIN, APART / tests):
+        return single
+    other = design.column(best)
+    others_label = tested.label_of(best) if design.values[best].family == "stratum" else label
+
+    def alone(strata: Ints, states: Bools, column: Bools) -> float:
+        return _p(screen.cells(design, _only(strata, states), column, tested.units), "more")
+
+    if alone(label, other, single.column) > AGAIN:
+        return single  # the other suffices
+    if min(alone(label, ~other, single.column), alone(others_label, ~single.column, other)) <= APART:
+        return single  # each does something by itself
+    both = single.column & other
+    own = screen.cells(design, label, both, tested.units)
+    return replace(single, partner=best, column=both, cells=own, p=_p(own, "more"))
+
+
+def _within(design: Design, tested: Tested, values: Sequence[int], chosen: Sequence[Bools]) -> Counts:
+    """The counts of some values in their own strata, cut by the columns that were chosen before."""
+    at = np.array(values, dtype=np.int64)
+    total = _rows(tested.counts, at)
+    if not chosen:
+        return total
+    labels = [tested.label_of(value) for value in values]
+    for label in {id(each): each for each in labels}.values():
+        own = np.array([i for i, each in enumerate(labels) if each is label])
+        part = screen.count(design, screen.table(design, _cut(label, chosen), at[own]), tested.units)
+        for name in ("crashes", "observed", "expected", "planned"):
+            getattr(total, name)[own] = getattr(part, name)
+    return total
+
+
+def _rows(counts: Counts, at: Ints) -> Counts:
+    return Counts(
+        crashes=counts.crashes[at],
+        observed=counts.observed[at],
+        expected=counts.expected[at],
+        planned=counts.planned[at],
+    )
+
+
+def _cut(label: Ints, columns: Sequence[Bools]) -> Ints:
+    """Strata cut by some columns; what was left out stays out."""
+    cut = label
+    for column in columns:
+        cut = np.where(label >= 0, refine(cut, column), -1)
+    return cut
+
+
+def _only(label: Ints, states: Bools) -> Ints:
+    return np.where(states, label, -1)
+
+
+def _p(found: Cells, direction: Direction) -> float:
+    """The one-sided p-value of one column; 1 where nothing can be told."""
+    counts = found.counts()
+    if counts.crashes[0] == 0:
+        return 1.0
+    return float((screen.more(counts) if direction == "more" else screen.fewer(counts))[0])
+
+
+def _strong(counts: Counts, value: int, direction: Direction) -> bool:
+    """Whether a value has enough nodes and effect to be worth a sentence."""
+    with_, without = float(counts.observed[value]), float(counts.crashes[value] - counts.observed[value])
+    expected = float(counts.expected[value])
+    rest = float(counts.crashes[value]) - expected
+    if direction == "more":
+        return with_ >= MIN_WITH and with_ * rest >= MIN_EFFECT * without * expected
+    return without >= MIN_WITH and without * expected >= MIN_EFFECT * with_ * rest

@@ -1,0 +1,154 @@
+"""Findings and everything else that a correlation says: values, ready to be printed or turned into JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from exporter.fleet.observations import Gap, Window
+from exporter.fleet.statistics.ratio import Ratio
+
+Status = Literal["candidate", "confirmed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactValue:
+    """A fact and its value; a value that ends in `.*` stands for all versions that begin so."""
+
+    fact: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.fact}={self.value}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmation:
+    """What a later window, which shares nothing with that of the discovery, shows of it."""
+
+    window: Window
+    observed: int
+    expected: float
+    p_value: float
+    ratio: Ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One value, or a pair of them, under which a signature is more, or less, frequent than elsewhere.
+
+    `facts` cannot be told apart from each other, the most likely first; `together_with` is the other member of a pair.
+    `observed` and `expected` count distinct origin nodes in the strata that tell something.
+    """
+
+    signature: str
+    direction: Literal["more", "fewer"]
+    family: Literal["configuration", "location"]
+    facts: tuple[FactValue, ...]
+    together_with: FactValue | None
+    observed: int
+    expected: float
+    crashes: int
+    nodes_with: int
+    nodes_without: int
+    ratio: Ratio
+    p_value: float
+    q_value: float
+    status: Status
+    counter_evidence: tuple[str, ...]
+    examples: tuple[str, ...]
+    tie_breakers: tuple[str, ...]
+    score: float  # the lower end of what the ratio is after shrinking: what findings are ordered by
+    first_seen: Window | None = None
+    confirmation: Confirmation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotEnough:
+    """A signature of which nothing is found, and how many crashes it would take."""
+
+    signature: str
+    crashes: int
+    needed: int
+    lead: FactValue | None
+    observed: int
+    expected: float
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lemon:
+    """A node, or a GPU by its serial number, that crashes by itself far more often than its like."""
+
+    kind: Literal["node", "gpu"]
+    name: str
+    node: str
+    incidents: int
+    jobs: int
+    days: int
+    expected: float
+    probability: float  # that its rate is more than five times the usual one
+    signatures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exposed:
+    """Nodes under a finding or a catalogue's cause that have not crashed so far."""
+
+    because: str
+    signature: str
+    status: str
+    nodes: tuple[str, ...]
+    count: int
+    expected_7d: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reliability:
+    """Crashes per exposure of one GPU model, and the mean hours between them with their 95 % interval."""
+
+    gpu_model: str
+    hours: float
+    incidents: int
+    mtbf: float
+    mtbf_low: float
+    mtbf_high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A fact that changed on some nodes within the window: each node against itself, and against those not changed."""
+
+    fact: str
+    before: str
+    after: str
+    signature: str
+    nodes: int
+    crashes_before: int
+    crashes_after: int
+    expected_after: float
+    ratio: Ratio
+    p_value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correlation:
+    """All of one run. Without `complete`, no findings do not mean that all is well."""
+
+    window: Window
+    exposure: str
+    exposure_hours: float
+    nodes: int
+    incidents: int
+    origins: int
+    tests: int
+    complete: bool
+    gaps: tuple[Gap, ...]
+    findings: tuple[Finding, ...]
+    locations: tuple[Finding, ...]
+    not_enough_data: tuple[NotEnough, ...]
+    lemons: tuple[Lemon, ...]
+    exposed: tuple[Exposed, ...]
+    reliability: tuple[Reliability, ...]
+    changes: tuple[Change, ...]
+    lost_gpu_hours: float | None

@@ -1,0 +1,115 @@
+"""Lemons: nodes, and GPUs by their serial numbers, that crash far more often than their like whatever their facts.
+
+Rates of a GPU model's nodes come from a Gamma, fitted to the counts; a lemon is one whose own posterior lies above five
+times the usual rate. Its crashes must come from several jobs and days: one job in a loop is no lemon.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from exporter.fleet.observations import NOT_KNOWN, Bools, FactRows, Floats, Incidents, Ints
+from exporter.fleet.statistics.exposure import DAY, keys
+from exporter.fleet.statistics.findings import Lemon
+from exporter.fleet.statistics.prepare import Prepared
+from exporter.fleet.statistics.shrink import fit_one
+
+TIMES = 5.0  # the usual rate
+SURE = 0.9  # the posterior probability from which on it is listed
+MIN_JOBS, MIN_DAYS = 2, 2
+MIN_LIKE = 10  # nodes of one GPU model, below which there is no "usual"
+SERIAL = "gpu_serial."  # facts gpu_serial.PCI-ADDRESS, so that a card is followed to its next node
+
+
+def lemons(prepared: Prepared) -> tuple[Lemon, ...]:
+    """Lemon nodes and lemon GPUs, the surest first."""
+    nodes = len(prepared.observed.nodes)
+    states = prepared.design.states
+    hours = np.asarray(np.bincount(states.node, states.hours.sum(axis=1), nodes), dtype=float)
+    model = np.zeros(nodes, dtype=np.int64)
+    facts = prepared.observed.facts
+    if "gpu_model" in facts.names:
+        model[facts.node] = facts.codes[:, facts.names.index("gpu_model")] + 1
+    found = _lemons(prepared, prepared.origins, prepared.origins.node, hours, model, "node", prepared.observed.nodes)
+    found += _gpus(prepared, model)
+    return tuple(sorted(found, key=lambda each: (-each.probability, -each.incidents, each.name)))
+
+
+def _gpus(prepared: Prepared, node_model: Ints) -> list[Lemon]:
+    """The same over GPUs whose serial numbers the facts tell, each with its nodes' hours."""
+    facts, nodes = prepared.observed.facts, prepared.observed.nodes
+    slots = {name.removeprefix(SERIAL): i for i, name in enumerate(facts.names) if name.startswith(SERIAL)}
+    if not slots:
+        return []
+    states, found = prepared.design.states, prepared.origins
+    names, number = np.unique(
+        np.array([serial for slot in slots.values() for serial in facts.values[slot]], dtype=object).astype(str),
+        return_inverse=True,
+    )
+    begins = np.cumsum([0, *(len(facts.values[slot]) for slot in slots.values())])
+    cards = [
+        np.append(number[a:b], NOT_KNOWN) for a, b in itertools.pairwise(begins.tolist())
+    ]  # a slot's code to its card
+    hours, model = np.zeros(len(names)), np.zeros(len(names), dtype=np.int64)
+    card: Ints = np.full(len(found.node), NOT_KNOWN)
+    at = _row_at(facts, found.node, found.time)
+    for (gpu, slot), card_of in zip(slots.items(), cards, strict=True):
+        here = card_of[facts.codes[states.row, slot]]
+        there = here >= 0
+        np.add.at(hours, here[there], states.hours[there].sum(axis=1))
+        model[here[there]] = node_model[states.node[there]]
+        own = (found.gpu == gpu) & (at >= 0)
+        card[own] = card_of[facts.codes[at[own], slot]]
+    use: Bools = card >= 0
+    return _lemons(prepared, found.take(use), card[use], hours, model, "gpu", tuple(map(str, names)), nodes)
+
+
+def _row_at(facts: FactRows, node: Ints, time: Floats) -> Ints:
+    """The facts that held on each node at each time; -1 where none were known yet."""
+    order = np.lexsort((facts.since, facts.node))
+    latest = keys(facts.node[order], facts.since[order])
+    index = np.searchsorted(latest, keys(node, time), side="right") - 1
+    row = order[np.maximum(index, 0)]
+    return np.where((index >= 0) & (facts.node[row] == node), row, NOT_KNOWN)
+
+
+def _lemons(
+    prepared: Prepared, found: Incidents, owner: Ints, hours: Floats, model: Ints, kind: Literal["node", "gpu"],
+    names: tuple[str, ...], nodes: tuple[str, ...] = (),
+) -> list[Lemon]:  # fmt: skip
+    day = ((found.time - prepared.window.start) // DAY).astype(np.int64)
+    job = np.where(found.job >= 0, found.job, -1 - np.arange(len(found.job)))  # without a job, each by itself
+    # One fault may show several signatures: of one job on one day, all are one event.
+    event = np.unique(np.stack([owner, day, job]), axis=1) if len(owner) else np.zeros((3, 0), dtype=np.int64)
+    counts = np.bincount(event[0], minlength=len(names)).astype(float)
+    out = []
+    for kind_of_gpu in np.unique(model):
+        like = np.flatnonzero((model == kind_of_gpu) & (hours > 0))
+        if len(like) < MIN_LIKE or counts[like].sum() == 0:
+            continue
+        usual = counts[like].sum() / hours[like].sum()
+        # The usual rate is that of nodes which are no lemons themselves: those with the most crashes are left out.
+        calm = like[counts[like] <= np.quantile(counts[like], 0.99)]
+        usual = max(counts[calm].sum() / hours[calm].sum(), 0.1 * usual)
+        shape, rate = fit_one(counts[like], hours[like] * usual)
+        suspects = like[counts[like] >= max(MIN_JOBS, MIN_DAYS)]
+        above = stats.gamma.sf(TIMES, shape + counts[suspects], scale=1 / (rate + hours[suspects] * usual))
+        for each, probability in zip(suspects, above, strict=True):
+            own = event[:, event[0] == each]
+            jobs, days = len(np.unique(own[2])), len(np.unique(own[1]))
+            if probability < SURE or jobs < MIN_JOBS or days < MIN_DAYS:
+                continue
+            rows = np.flatnonzero(owner == each)
+            kinds = [prepared.observed.signatures[s] for s in np.unique(found.signature[rows])]
+            where = names[each] if kind == "node" else nodes[int(found.node[rows[-1]])]
+            out.append(
+                Lemon(
+                    kind=kind, name=names[each], node=where, incidents=int(counts[each]), jobs=jobs, days=days,
+                    expected=float(hours[each] * usual), probability=float(probability), signatures=tuple(kinds),
+                )
+            )  # fmt: skip
+    return out

@@ -1,0 +1,158 @@
+"""From what was observed to what is tested: the window's states, design and units of evidence, and what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from exporter.fleet.observations import Beats, FactRows, Floats, Gap, Incidents, Ints, Observed, Window
+from exporter.fleet.statistics import exposure, screen
+from exporter.fleet.statistics.design import Design, build, of_vendor, refine
+from exporter.fleet.statistics.exposure import Sight
+from exporter.fleet.statistics.origins import first_on_each_node, origins
+from exporter.fleet.statistics.screen import Units
+
+LATE_SECONDS = 86400.0  # by which a node's first facts may come too late
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """One window of a fleet, ready to be tested. `units` is by signature number."""
+
+    observed: Observed
+    window: Window
+    unit: str
+    sight: Sight
+    design: Design
+    incidents: Incidents  # of the window, once each
+    origins: Incidents  # of these
+    units: Mapping[int, Units]
+    gaps: tuple[Gap, ...]
+
+    def label(self, fact: str, signature: int) -> Ints:
+        """The strata in which a fact's values are compared for a signature; -1 for states that are no comparison.
+
+        The GPU model itself is compared within the signature's vendor, the other stratum facts within the GPU model.
+        """
+        design = self.design
+        vendor = self.observed.vendors.get(self.observed.signatures[signature], "any")
+        own = of_vendor(self.observed.facts, design.states, vendor)
+        if fact == "gpu_model":
+            return np.where(own, design.states.crashed, -1)
+        label = design.strata
+        if self._is_stratum(fact):
+            label = design.states.crashed.astype(np.int64)
+            if "gpu_model" in self.observed.facts.names:
+                index = self.observed.facts.names.index("gpu_model")
+                label = refine(label, self.observed.facts.codes[design.states.row, index])
+        return np.where(own, label, -1)
+
+    def _is_stratum(self, fact: str) -> bool:
+        return any(value.fact == fact and value.family == "stratum" for value in self.design.values)
+
+
+def prepare(observed: Observed, window: Window) -> Prepared:
+    """The window's exposure and units. Everything that cannot be used becomes a gap."""
+    observed = replace(observed, facts=_from_a_day_before(observed.facts))
+    beats, gaps = _beats(observed, window)
+    unit, amounts, missing = exposure.amounts(beats)
+    if beats is not observed.beats:
+        unit = exposure.ASSUMED
+    sight = Sight(beats, amounts)
+    first_crash = np.full(len(observed.nodes), np.inf)
+    everything = origins(observed.incidents)
+    np.minimum.at(first_crash, everything.node, everything.time)
+    states = exposure.states(observed.facts, sight, window, first_crash)
+    design = build(states, observed.facts)
+    inside = observed.incidents.take((observed.incidents.time >= window.start) & (observed.incidents.time < window.end))
+    found = origins(inside)
+    state = exposure.state_at(states, found.node, found.time)
+    gaps = [*gaps, *missing, *_unplaced(observed, found, state), *_unwatched(observed, beats, states, window)]
+    placed = found.take(state >= 0)
+    first = first_on_each_node(placed)
+    units = {}
+    for signature in np.unique(first.signature):
+        rows = first.take(first.signature == signature)
+        at = exposure.state_at(states, rows.node, rows.time)
+        units[int(signature)] = screen.units(rows, at, design, sight)
+    return Prepared(
+        observed=observed, window=window, unit=unit, sight=sight, design=design, incidents=inside, origins=found,
+        units=units, gaps=tuple(gaps),
+    )  # fmt: skip
+
+
+def _from_a_day_before(facts: FactRows) -> FactRows:
+    """The first facts of each node as those of the day before, too: who takes stock once a day, or tells facts with the
+    heartbeat of the hours that they held in, is late by so much. More would be facts of today.
+    """
+    order = np.lexsort((facts.since, facts.node))
+    first = order[np.unique(facts.node[order], return_index=True)[1]]
+    since = facts.since.copy()
+    since[first] -= LATE_SECONDS
+    return replace(facts, since=since)
+
+
+def _beats(observed: Observed, window: Window) -> tuple[Beats, list[Gap]]:
+    """The heartbeats, or, where no node sends any, a whole window for each node with facts."""
+    if len(observed.beats.node):
+        return observed.beats, []
+    nodes = np.unique(observed.facts.node)
+    what = "no heartbeats: every node with facts is taken as watched for the whole window"
+    beats = Beats(
+        node=nodes,
+        end=np.full(len(nodes), window.end),
+        hours=np.full(len(nodes), window.hours),
+        busy=np.full(len(nodes), np.nan),
+    )
+    return beats, [Gap(kind="no_heartbeats", count=len(nodes), what=what)]
+
+
+def _unplaced(observed: Observed, found: Incidents, state: Ints) -> list[Gap]:
+    lost = found.take(state < 0)
+    without_facts = ~np.isin(lost.node, observed.facts.node)
+    too_early = ~without_facts & (lost.time < _first_facts(observed, lost.node))
+    zero = ~without_facts & ~too_early
+    out = []
+    for kind, which, why in (
+        ("incidents_without_facts", without_facts, "on nodes whose facts are not known"),
+        ("incidents_before_facts", too_early, "from before their node's first known facts"),
+        ("incidents_without_exposure", zero, "on nodes, or in states of them, with no hours of exposure"),
+    ):
+        if count := int(which.sum()):
+            names = _some(observed, lost.node[which])
+            out.append(Gap(kind=kind, count=count, what=f"incidents {why} are not tested, {count} in all: {names}"))
+    return out
+
+
+def _unwatched(observed: Observed, beats: Beats, states: exposure.States, window: Window) -> list[Gap]:
+    start = beats.end - beats.hours * 3600
+    beating = np.unique(beats.node[(beats.end > window.start) & (start < window.end)])
+    known = np.unique(observed.facts.node[observed.facts.since < window.end])
+    out = []
+    without_facts = np.setdiff1d(beating, known)
+    if len(without_facts):
+        what = f"nodes without facts are left out, {len(without_facts)} in all: {_some(observed, without_facts)}"
+        out.append(Gap(kind="nodes_without_facts", count=len(without_facts), what=what))
+    # Who has told nothing for a whole window before this one is no part of the fleet any more.
+    since = window.start - (window.end - window.start)
+    lately = np.concatenate(
+        [beats.node[beats.end > since], observed.facts.node[observed.facts.since > since], observed.incidents.node]
+    )
+    silent = np.setdiff1d(np.intersect1d(known, lately), np.unique(states.node))
+    if len(silent):
+        what = f"nodes with facts but without exposure in the window, {len(silent)} in all: {_some(observed, silent)}"
+        out.append(Gap(kind="nodes_without_exposure", count=len(silent), what=what))
+    return out
+
+
+def _first_facts(observed: Observed, node: Ints) -> Floats:
+    first = np.full(len(observed.nodes), np.inf)
+    np.minimum.at(first, observed.facts.node, observed.facts.since)
+    return np.asarray(first[node])
+
+
+def _some(observed: Observed, nodes: Ints) -> str:
+    names = [observed.nodes[int(node)] for node in np.unique(nodes)]
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,0 +1,237 @@
+"""The screen: every value of every fact against every signature, each an exact test, all judged together.
+
+Within each stratum and day, the crashes of a signature should fall on a value as its share of the exposure. Their number
+over all strata is a sum of binomials, whose tails are no heavier than those of one binomial with the same mean (Hoeffding
+1956), so that the p-values hold for strata of any kind.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import sparse, special, stats
+
+from exporter.fleet.observations import Bools, Floats, Incidents, Ints
+from exporter.fleet.statistics.design import Design
+from exporter.fleet.statistics.exposure import Sight
+
+MIN_CRASHES = 5  # distinct nodes of a signature, below which nothing is tested
+USUAL_CUT = 1e-5  # what a p-value has to reach beside thousands of others
+LARGE, CHANCE = 10.0, 0.1  # a test that would miss a tenfold rate in nine of ten cases is not run
+_BORDER = 1e-9  # of a stratum's exposure: nobody or everybody has the value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Units:
+    """The units of evidence of one signature: distinct origin nodes, each in its state and part of the window.
+
+    `lost` are a node's hours from the part after its first crash on, by state and part: it is no longer at risk of a
+    first one. The part of the crash itself counts in full: in a burst all crash at once, and those that did not do so
+    would else be given hours that the others were denied.
+    """
+
+    incidents: Incidents
+    state: Ints
+    part: Ints
+    lost_state: Ints
+    lost: Floats
+
+    def __len__(self) -> int:
+        return len(self.state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """For each value tested: crashes in strata where some have it and some not, how many had it, how many should have.
+
+    `planned` is what would be expected if no crash took its node out of the exposure: it does not depend on where the
+    crashes fell.
+    """
+
+    crashes: Floats
+    observed: Floats
+    expected: Floats
+    planned: Floats
+
+
+def units(found: Incidents, state: Ints, design: Design, sight: Sight) -> Units:
+    """The units of one signature, from the first origin of each node and the state that it was in."""
+    states = design.states
+    first_state = np.searchsorted(states.node, found.node, side="left")
+    count = np.searchsorted(states.node, found.node, side="right") - first_state
+    unit = np.repeat(np.arange(len(count)), count)
+    lost_state = np.repeat(first_state, count) + (np.arange(len(unit)) - np.repeat(np.cumsum(count) - count, count))
+    lost = np.empty((len(unit), len(states.edges) - 1))
+    part_of = states.bin_of(found.time)
+    since = np.maximum(states.since[lost_state], states.edges[part_of + 1][unit])
+    for part, (low, high) in enumerate(itertools.pairwise(states.edges)):
+        begin, end = np.maximum(since, low), np.minimum(states.until[lost_state], high)
+        lost[:, part] = sight.between(found.node[unit], begin, end)
+    return Units(incidents=found, state=state, part=part_of, lost_state=lost_state, lost=lost)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Exposure by cell (stratum and part of the window), in all and with each of some values."""
+
+    label: Ints  # the stratum of each state, -1 for those left out
+    everyone: Floats  # cells
+    having: Floats  # cells × values
+    columns: Ints
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Cells and values."""
+        return len(self.everyone), len(self.columns)
+
+
+def table(design: Design, label: Ints, columns: Ints | None = None) -> Table:
+    """The exposure of some values (default: all) in the strata that `label` numbers; states at -1 are left out."""
+    by_cell = _by_cell(design.states.hours, label, _size(design, label))
+    has = design.has if columns is None else design.has[:, columns]
+    return Table(
+        label=label,
+        everyone=np.asarray(by_cell.sum(axis=1)).ravel(),
+        having=np.asarray((by_cell @ has).toarray()),
+        columns=np.arange(len(design.values)) if columns is None else columns,
+    )
+
+
+def count(design: Design, exposure: Table, found: Units) -> Counts:
+    """What one signature shows in a table's strata."""
+    having, everyone = _at_risk(design, exposure, found)
+    share = _ratio(having, np.broadcast_to(everyone[:, None], having.shape), otherwise=0.0)
+    open_ = (share > _BORDER) & (share < 1 - _BORDER)
+    inside = exposure.label[found.state] >= 0
+    cell = _own_cell(design, exposure.label, found)[inside]
+    crashes = np.bincount(cell, minlength=len(everyone)).astype(float)
+    shows = np.asarray(design.has[found.state[inside]][:, exposure.columns].toarray())
+    full = _ratio(exposure.having, np.broadcast_to(exposure.everyone[:, None], having.shape), otherwise=0.0)
+    return Counts(
+        crashes=crashes @ open_, observed=(shows * open_[cell]).sum(axis=0), expected=crashes @ (share * open_),
+        planned=crashes @ (full * open_),
+    )  # fmt: skip
+
+
+def _at_risk(design: Design, exposure: Table, found: Units) -> tuple[Floats, Floats]:
+    """A table's exposure less what came after each node's first crash, so that a value under which half of all nodes
+    crash is not compared by hours in which they could not crash first again.
+    """
+    lost = _by_cell(found.lost, exposure.label[found.lost_state], exposure.shape[0])
+    gone = np.asarray((lost @ design.has[found.lost_state][:, exposure.columns]).toarray())
+    everyone = np.maximum(exposure.everyone - np.asarray(lost.sum(axis=1)).ravel(), 0.0)
+    return np.maximum(exposure.having - gone, 0.0), everyone
+
+
+def _by_cell(hours: Floats, label: Ints, size: int) -> sparse.csr_matrix:
+    """Cells × states: the hours that each state adds to each cell."""
+    states, parts = hours.shape
+    weight = np.where(label[:, None] >= 0, hours, 0.0).ravel()
+    cell = (np.maximum(label, 0)[:, None] * parts + np.arange(parts)).ravel()
+    return sparse.csr_matrix((weight, (cell, np.repeat(np.arange(states), parts))), shape=(size, states))
+
+
+def _own_cell(design: Design, label: Ints, found: Units) -> Ints:
+    return np.asarray(label[found.state] * design.states.hours.shape[1] + found.part)
+
+
+def _size(design: Design, label: Ints) -> int:
+    return (int(label.max(initial=0)) + 1) * int(design.states.hours.shape[1])
+
+
+def beyond(counts: Counts, times: float) -> Counts:
+    """The same counts against a null in which the rate with the value is already some times that without."""
+    share = _share(counts)
+    share = times * share / (1 + (times - 1) * share)
+    return replace(counts, expected=counts.crashes * share)
+
+
+def more(counts: Counts) -> Floats:
+    """One-sided p-values: at least so many crashes with the value."""
+    return np.asarray(stats.binom.sf(counts.observed - 1, counts.crashes, _share(counts)))
+
+
+def fewer(counts: Counts) -> Floats:
+    """One-sided p-values: at most so many crashes with the value."""
+    return np.asarray(stats.binom.cdf(counts.observed, counts.crashes, _share(counts)))
+
+
+def worth_testing(counts: Counts) -> tuple[Bools, Bools]:
+    """Which tests for more, and for fewer, have a chance to find a tenfold rate. Decided by how many crashes there are
+    and how many have the value's exposure, without a look at where they fell, so that the p-values stay what they are
+    (independent filtering: Bourgon, Gentleman and Huber 2010).
+    """
+    enough = counts.crashes >= MIN_CRASHES
+    share = np.clip(_ratio(counts.planned, counts.crashes, otherwise=0.0), 0.0, 1.0)
+    with_ = _ratio(LARGE * share, LARGE * share + 1 - share)
+    least = stats.binom.isf(USUAL_CUT, counts.crashes, share)
+    less = _ratio(share / LARGE, share / LARGE + 1 - share)
+    most = stats.binom.ppf(USUAL_CUT, counts.crashes, share) - 1
+    return (
+        enough & (share > 0) & (stats.binom.sf(least, counts.crashes, with_) >= CHANCE),
+        enough & (share < 1) & (stats.binom.cdf(most, counts.crashes, less) >= CHANCE),
+    )
+
+
+def evidence(counts: Counts) -> Floats:
+    """The log-likelihood by which the counts prefer their own rate to an equal one: ranks values where p-values are 0."""
+    with_, without = counts.observed, counts.crashes - counts.observed
+    rest = counts.crashes - counts.expected
+    return np.asarray(
+        special.xlogy(with_, _ratio(with_, counts.expected)) + special.xlogy(without, _ratio(without, rest))
+    )
+
+
+def _share(counts: Counts) -> Floats:
+    return np.clip(_ratio(counts.expected, counts.crashes, otherwise=0.0), 0.0, 1.0)
+
+
+def _ratio(above: Floats, below: Floats, otherwise: float = 1.0) -> Floats:
+    return np.divide(above, below, out=np.full_like(below, otherwise), where=below > 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cells:
+    """One column in every cell: crashes in all and with it, exposure in all and with it."""
+
+    crashes: Floats
+    observed: Floats
+    everyone: Floats
+    having: Floats
+
+    @property
+    def open(self) -> Bools:
+        """The cells that tell something: some have it, some not."""
+        edge = _BORDER * self.everyone
+        return (self.crashes > 0) & (self.having > edge) & (self.everyone - self.having > edge)
+
+    def counts(self) -> Counts:
+        """Summed over the cells that tell something."""
+        use = self.open
+        expected = self.crashes[use] * self.having[use] / self.everyone[use]
+        return Counts(
+            crashes=np.array([self.crashes[use].sum()]),
+            observed=np.array([self.observed[use].sum()]),
+            expected=np.array([expected.sum()]),
+            planned=np.array([expected.sum()]),
+        )
+
+
+def cells(design: Design, label: Ints, column: Bools, found: Units) -> Cells:
+    """What one signature shows of one set of states, cell by cell; states at -1 are left out."""
+    hours = design.states.hours.copy()
+    np.subtract.at(hours, found.lost_state, found.lost)
+    hours = np.maximum(hours, 0.0)
+    size, parts = _size(design, label), hours.shape[1]
+    cell = label[:, None] * parts + np.arange(parts)
+    use, using = label >= 0, (label >= 0) & column
+    inside = use[found.state]
+    own = _own_cell(design, label, found)[inside]
+    return Cells(
+        crashes=np.bincount(own, minlength=size).astype(float),
+        observed=np.asarray(np.bincount(own, column[found.state[inside]].astype(float), size), dtype=float),
+        everyone=np.asarray(np.bincount(cell[use].ravel(), hours[use].ravel(), size), dtype=float),
+        having=np.asarray(np.bincount(cell[using].ravel(), hours[using].ravel(), size), dtype=float),
+    )

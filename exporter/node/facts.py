@@ -1,0 +1,149 @@
+"""The facts of this node over time: gathered now and then in the background, kept with their history.
+
+Diagnosis asks for the facts as of an incident's time. A probe that fails keeps its last values: a hung mount does not
+make a node lose its GPUs.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import math
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from exporter.config.node import FactsConfig
+from exporter.core.diagnosis.records import facts_record, serials
+from exporter.core.facts.gpus import Gpu
+from exporter.core.facts.values import joined
+from exporter.core.model import Vendor
+from exporter.probes import PROBES, Gathered, gather
+
+KEPT_CHANGES = 64  # facts change with a reboot or an upgrade: years of them
+COMMAND_TIMEOUT_SECONDS = 5.0
+PROBE_TIMEOUT_SECONDS = 2.0  # nobody waits, and under a full node a probe of 5 ms may take a second
+MAX_VALUE = 256  # characters of a site's own fact
+
+
+class NodeFacts:
+    """The facts now (`facts`), as of a time (`at`), and what probes failed."""
+
+    def __init__(
+        self, settings: FactsConfig, stored: Mapping[str, str], gather_now: Callable[[], Gathered] | None = None
+    ):
+        self._settings = settings
+        self._gather = gather_now or (
+            lambda: gather(self._settings.rootfs, home=self._settings.home, timeout_seconds=PROBE_TIMEOUT_SECONDS)
+        )
+        self._history: list[tuple[float, dict[str, str]]] = sorted(
+            filter(None, (_change(time, text) for time, text in stored.items())), key=lambda change: change[0]
+        )
+        self._unsaved: dict[str, str | None] = {}
+        self._pending: Gathered | None = None
+        self._worker: threading.Thread | None = None
+        self._asked: float | None = None
+        self.failed: Mapping[str, str] = {}
+        self.vendors: frozenset[Vendor] = frozenset()
+        self.gpus: tuple[Gpu, ...] = ()
+        self._addresses: frozenset[str] = frozenset()
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        return self._history[-1][1] if self._history else {}
+
+    def record(self, node: str, now: float) -> dict[str, Any]:
+        """All that is known now, as a record of the journal."""
+        return facts_record(self.facts, self.gpus, node, now)
+
+    def at(self, time: float) -> Mapping[str, str]:
+        """The facts that held at a time; before the first that we know of, the first."""
+        index = bisect.bisect_right([since for since, _ in self._history], time)
+        return self._history[max(index - 1, 0)][1] if self._history else {}
+
+    def has(self, gpu: str) -> bool:
+        """Whether this node has the GPU at a PCI address; of a node where none was ever found, nobody knows better."""
+        return not self._addresses or gpu in self._addresses
+
+    def use(self, settings: FactsConfig) -> None:
+        """Gather by other settings, from the next time on, which is now if they differ."""
+        if settings != self._settings:
+            self._settings, self._asked = settings, None
+
+    def refresh(self, now: float, *, wait: bool = False) -> bool:
+        """Start gathering when it is time, take in what has been gathered; True if the facts changed, or the cards."""
+        running = self._worker is not None and self._worker.is_alive()
+        # An age below zero is no rest: a clock set back by a year must not blind us for one.
+        rests = self._asked is not None and 0 <= now - self._asked < self._settings.interval
+        if not running and not rests:
+            self._asked = now
+            self._worker = threading.Thread(target=self._work, name="facts", daemon=True)
+            self._worker.start()
+        if wait and self._worker is not None:
+            self._worker.join()
+        if self._worker is None or self._worker.is_alive():
+            return False
+        gathered, self._pending = self._pending, None
+        return gathered is not None and self._take(gathered, now)
+
+    def unsaved(self) -> Mapping[str, str | None]:
+        return self._unsaved
+
+    def saved(self) -> None:
+        self._unsaved = {}
+
+    def _work(self) -> None:
+        gathered = self._gather()
+        facts, failed = dict(gathered.facts), dict(gathered.failed)
+        for name, command in self._settings.commands.items():
+            try:
+                done = subprocess.run(command, capture_output=True, timeout=COMMAND_TIMEOUT_SECONDS, check=True)  # noqa: S603 (the administrator's own)
+                told = done.stdout.decode(errors="replace").splitlines()  # nvidia-smi: a line for each GPU
+                facts[name] = (joined(line.strip() for line in told) or "")[:MAX_VALUE]
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                failed[f"command {name}"] = str(error)
+        facts.update(self._settings.extra)
+        self._pending = Gathered(facts={k: v for k, v in facts.items() if v}, failed=failed, gpus=gathered.gpus)
+
+    def _take(self, gathered: Gathered, now: float) -> bool:
+        self.failed = gathered.failed
+        moved = not gathered.failed and serials(gathered.gpus) != serials(self.gpus)
+        self.gpus = gathered.gpus
+        self.vendors = frozenset(v for g in gathered.gpus if (v := _vendor(g.vendor)))
+        self._addresses |= {g.pci for g in gathered.gpus}  # one that has fallen off the bus was there
+        facts = dict(gathered.facts)
+        if self.failed:
+            facts = {**{name: value for name, value in self.facts.items() if not self._was_asked(name)}, **facts}
+        if facts == self.facts and self._history:
+            return moved
+        past = [
+            change for change in self._history if change[0] < now
+        ]  # no later ones: a clock that was set back told them
+        kept = [*past, (now, facts)][-KEPT_CHANGES:]
+        self._unsaved |= {repr(since): None for since, _ in self._history}
+        self._unsaved |= {repr(since): json.dumps(then) for since, then in kept}
+        self._history = kept
+        return True
+
+    def _was_asked(self, fact: str) -> bool:
+        """Whether every probe that tells a fact has answered. What follows from several facts is told by none."""
+        tellers = [name for name, probe in PROBES.items() if fact in probe.facts]
+        return bool(tellers) and not any(name in self.failed for name in tellers)
+
+
+def _change(time: str, text: str) -> tuple[float, dict[str, str]] | None:
+    """A stored change; None where it is not what `unsaved` wrote."""
+    try:
+        since, facts = float(time), json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    whole = isinstance(facts, dict) and all(isinstance(value, str) for value in facts.values())
+    return (since, facts) if whole and math.isfinite(since) else None
+
+
+def _vendor(name: str | None) -> Vendor | None:
+    match name:
+        case "amd" | "intel" | "nvidia":
+            return name
+    return None

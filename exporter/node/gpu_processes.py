@@ -1,0 +1,317 @@
+"""The processes that use a GPU, looked at while they live: a dead one cannot be asked what it had loaded.
+
+Now and then, in a thread of its own, the open files of all processes are gone through for GPU devices. Of a process that
+has one, the facts of its stack are read twice, at the first sight and a look later, when all its libraries are loaded,
+and kept beyond its end. What is in a process, and below its root, its user has put there: nothing is opened through a
+link or without a bound, and a file that never answers costs one thread and not the next look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from exporter.core.decoding.jobs import job_of_cgroup, owner_uid, process_job
+from exporter.core.facts import process as parse
+from exporter.core.facts.amd import rocm_release
+from exporter.core.facts.linux import memory_bytes
+from exporter.core.model import Job, Match
+
+LOOKS = 2  # of each process; torch opens the GPU in the middle of its imports
+MAX_KEPT = 1024  # processes remembered, 2 KiB each: four days of a node that starts one job of eight ranks an hour
+MAX_PER_JOB = 16  # processes read of one job: its ranks; workers that were forked from them have the same stack
+MAX_LOST = 4  # threads that may hang at once; behind that, no more looks until one of them returns
+MAX_FDS = 512  # open files looked through of one process: a GPU is opened early
+LOOK_SECONDS = 0.5  # of one look; what is left over waits for the next
+HANGS_SECONDS = 10.0  # in one process; then it is left alone
+_MAPS_BYTES = 8 << 20  # a training job has 1 to 3 MB of mappings
+_FILE_BYTES = 1 << 20
+_NAMES = 4096  # entries read of a folder that a user filled
+_GPU_DEVICE = re.compile(r"/dev/(?:kfd|(?P<card>nvidia\d+|dri/renderD\d+)|nvidia-uvm)")
+# What watches GPUs, or keeps them awake, holds them open day and night; as comm has it, cut at 15 characters.
+MONITORS = frozenset({
+    "nvidia-persiste", "nv-hostengine", "dcgm-exporter", "dcgmi", "nvidia-smi", "nv-fabricmanage", "nvidia-device-p",
+    "nvtop", "amd-smi", "rocm-smi", "rdcd", "gpuagent", "amdgpu-exporter", "server-metrics-", "k8s-device-plug",
+    "xpumd", "xpu-smi", "xpumanager", "node_exporter", "Xorg", "Xwayland", "gnome-shell",
+})  # fmt: skip
+_INITIAL_PIDS = "pid:[4026531836]"  # PROC_PID_INIT_INO (include/linux/proc_ns.h): the pids that kernel lines name
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """One process, known by its pid and its start, which no other has."""
+
+    pid: int
+    started: float  # seconds since boot
+    job: str | None
+    uid: int | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+    looks: int = 0
+    cards: frozenset[str] = frozenset()  # device files of single GPUs that it holds open; of a monitor none
+
+
+class GpuProcesses:
+    """What is known of the processes that use, or used, a GPU. `failed`: why the last look saw less than all."""
+
+    def __init__(self, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
+        self._known: Mapping[int, GpuProcess] = {}
+        self._asked: float | None = None
+        self._worker: threading.Thread | None = None
+        self._at = (0, 0.0)  # the process that the worker is in, and since when
+        self._avoided: set[int] = set()
+        self._lost: list[threading.Thread] = []
+        self._left_over: frozenset[int] = frozenset()
+        self.held: frozenset[str] | None = None  # device files of GPUs that processes hold open; None: not seen
+        self.failed: Mapping[str, str] = {}
+
+    def look(self, now: float, every: float | None, *, wait: bool = False) -> None:
+        """Start a look when it is time. `every` None: never."""
+        if every is None or (self._asked is not None and 0 <= now - self._asked < every):
+            return
+        if self._worker is not None and self._worker.is_alive() and not self._gave_up():
+            return
+        self._asked = now
+        self._worker = threading.Thread(target=self._look, name="gpu processes", daemon=True)
+        self._worker.start()
+        if wait:
+            self._worker.join()
+
+    def attached(self, matches: Sequence[Match]) -> list[Match]:
+        """The matches with what is known of the processes that they are about, and a kernel line's with their job."""
+        if not self._known:
+            return list(matches)
+        asked: dict[tuple[Job | None, str | None], tuple[Mapping[str, str], str | None]] = {}
+        out = []
+        for match in matches:  # of one log: a thousand matches ask for one job
+            key = (match.job, match.captures.get("pid") if match.source == "kernel" else None)
+            if key not in asked:
+                asked[key] = self._facts_and_job(match)
+            facts, named_job = asked[key]
+            out.append(replace(match, process=facts, named_job=named_job) if facts or named_job else match)
+        return out
+
+    def facts_of(self, match: Match) -> Mapping[str, str]:
+        """The facts of the process that a kernel line names, else of the job that the match is of."""
+        return self._facts_and_job(match)[0]
+
+    def _facts_and_job(self, match: Match) -> tuple[Mapping[str, str], str | None]:
+        if match.source == "kernel":
+            process = self._named(match)
+            if process is None:
+                return {}, None
+            return process.facts or self._facts_of_job(process.job, None), process.job
+        return self._facts_of_job(process_job(match.job, match.path), owner_uid(match.job)), None
+
+    def _facts_of_job(self, job: str | None, uid: int | None) -> Mapping[str, str]:
+        """What the processes of a job tell; of user `uid`, where that is known: anyone may name a log after a job."""
+        if not job:
+            return {}
+        processes = [p for p in self._known.values() if p.job == job and (uid is None or p.uid in (None, uid))]
+        return parse.told_together(p.facts for p in processes)
+
+    def job_of(self, match: Match) -> tuple[str | None, int | None]:
+        """The job of the process that a kernel line names, by its control group, and its user."""
+        process = self._named(match)
+        return (process.job, process.uid) if process else (None, None)
+
+    def _named(self, match: Match) -> GpuProcess | None:
+        pid = match.captures.get("pid", "")
+        process = self._known.get(int(pid)) if re.fullmatch("[0-9]{1,9}", pid) else None
+        if process is None or not self._pids_are_the_kernels():
+            return None
+        booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        # A second of slack: the kernel's stamps drift against the clock. An older line names an earlier process.
+        return process if match.happened >= booted + process.started - 1.0 else None
+
+    def _pids_are_the_kernels(self) -> bool:
+        """Whether our pids are those of the kernel's lines: in a container without the host's they are other ones."""
+        with contextlib.suppress(OSError):
+            return os.readlink(self._proc / "self/ns/pid") == _INITIAL_PIDS
+        return False
+
+    def _gave_up(self) -> bool:
+        """Whether the worker has been in one process for too long, and may be left behind."""
+        self._lost = [thread for thread in self._lost if thread.is_alive()]
+        pid, since = self._at
+        if self._worker is None or time.monotonic() - since < HANGS_SECONDS:
+            return False
+        self.failed = {"processes": f"process {pid} does not answer"}
+        if len(self._lost) >= MAX_LOST:
+            return False
+        self._avoided.add(pid)
+        self._lost.append(self._worker)
+        return True
+
+    def _look(self) -> None:
+        known = dict(self._known)
+        deadline = time.monotonic() + LOOK_SECONDS
+        pids = self._pids()
+        alive = frozenset(pids)
+        self._avoided.intersection_update(pids)
+        while pids and time.monotonic() < deadline:
+            if threading.current_thread() is not self._worker:
+                return  # left behind, and back
+            pid = pids.pop(0)
+            self._at = (pid, time.monotonic())
+            try:
+                process = None if pid in self._avoided else self._process(pid, known)
+            except (OSError, ValueError, LookupError):  # it ended, or may not be looked at
+                continue
+            if process:
+                known.pop(pid, None)
+                known[pid] = process
+        if threading.current_thread() is self._worker:
+            self._left_over = frozenset(pids)
+            self._known = dict(list(known.items())[-MAX_KEPT:])
+            # In a container without the host's pids, a job's processes cannot be seen, and are not gone.
+            seen = not self._avoided and may_look(self._proc) and self._pids_are_the_kernels()
+            cards = (p.cards for p in self._known.values() if p.pid in alive)
+            self.held = frozenset().union(*cards) if seen else None
+            self.failed = self.failed if self._avoided else {}
+
+    def _pids(self) -> list[int]:
+        """All processes: those that the last look did not come to, then the youngest first."""
+        pids = (int(name) for name in os.listdir(self._proc) if name.isdecimal())
+        return sorted(pids, key=lambda pid: (pid not in self._left_over, -pid))
+
+    def _process(self, pid: int, known: Mapping[int, GpuProcess]) -> GpuProcess | None:
+        """What is new of one process; None for one that uses no GPU, or of which all is known."""
+        folder = self._proc / str(pid)
+        before = known.get(pid)
+        devices = _gpu_devices(folder) if before is None else frozenset()
+        if before is None and not devices:
+            return None
+        status = _text(folder / "stat")
+        started = _started(status)
+        if before is not None:
+            if before.started == started and before.looks >= LOOKS:
+                return None
+            devices = _gpu_devices(folder)
+            if before.started != started and not devices:
+                return GpuProcess(pid, started, None, looks=LOOKS)  # another process under an old number
+        job = job_of_cgroup(_text(folder / "cgroup"))
+        looks = before.looks if before and before.started == started else 0
+        uid = folder.stat().st_uid
+        process = GpuProcess(pid, started, job, uid, looks=looks + 1, cards=_cards(status, devices))
+        fellows = [p for p in known.values() if job and p.job == job and p.facts and p.pid != pid]
+        if len(fellows) >= MAX_PER_JOB:
+            return replace(process, looks=LOOKS)
+        return replace(process, facts=stack_of(folder, self._proc))
+
+
+def may_look(proc: Path = Path("/proc")) -> bool:
+    """Whether processes of other users can be looked into, which takes CAP_SYS_PTRACE (ptrace(2), PTRACE_MODE_READ)."""
+    with contextlib.suppress(OSError):
+        return bool(os.readlink(proc / "1/root"))
+    return False
+
+
+def stack_of(folder: Path, proc: Path) -> dict[str, str]:
+    """The facts of the process whose folder in /proc this is. Raises OSError if it may not be looked at."""
+    environ = _text(folder / "environ")
+    libraries = parse.mapped_libraries(_text(folder / "maps", _MAPS_BYTES))
+    facts = parse.environment(environ) | parse.limit_facts(_text(folder / "limits"))
+    facts |= parse.mount_facts(_text(folder / "mountinfo"), environ, memory_bytes(_text(proc / "meminfo")))
+    root = folder / "root"
+    for packages in parse.package_folders(libraries):
+        facts |= parse.distribution_facts(names_beneath(root, packages))
+    if parse.uses_rocm(libraries):
+        folders = [name for name in names_beneath(root, "/opt") if name.startswith("rocm")]
+        found = parse.releases(rocm_release(text_beneath(root, f"/opt/{name}/.info/version")) for name in folders)
+        facts |= {"rocm_versions": found} if found else {}
+    return facts | parse.library_facts(libraries)
+
+
+def names_beneath(root: Path, path: str) -> list[str]:
+    """The names in a folder below a root that is a user's; none where a link is in the way, or nothing is there."""
+    with _beneath(root, path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+        if descriptor is None:
+            return []
+        names = []
+        with os.scandir(descriptor) as entries:
+            for entry, _ in zip(entries, range(_NAMES), strict=False):
+                names.append(entry.name)
+        return names
+
+
+def text_beneath(root: Path, path: str) -> str:
+    """The text of a regular file below a root that is a user's; empty as in `names_beneath`."""
+    with _beneath(root, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as descriptor:
+        if descriptor is None or not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return ""
+        return os.read(descriptor, 4096).decode(errors="backslashreplace")
+
+
+@contextlib.contextmanager
+def _beneath(root: Path, path: str, flags: int) -> Iterator[int | None]:
+    """An open file below `root`, reached without following any link: from part to part, so that none can be slipped in
+    between. The root itself is the kernel's link into the process' mounts and has to be followed.
+    """
+    opened: list[int] = []
+    try:
+        opened.append(os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+        *folders, last = [part for part in path.split("/") if part]
+        for part in folders:
+            opened.append(_open_at(opened[-1], part, os.O_PATH | os.O_DIRECTORY))
+        status = os.stat(last, dir_fd=opened[-1], follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(
+            status.st_mode
+        ):  # to open a device does something to it
+            raise FileNotFoundError(path)
+        opened.append(_open_at(opened[-1], last, flags))
+    except OSError:
+        for descriptor in opened:
+            os.close(descriptor)
+        yield None
+        return
+    try:
+        yield opened[-1]
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def _open_at(folder: int, name: str, flags: int) -> int:
+    if name == "..":
+        raise FileNotFoundError(name)
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+
+
+def _gpu_devices(folder: Path) -> frozenset[str]:
+    """The device files of GPUs that a process holds open."""
+    found = set()
+    with os.scandir(folder / "fd") as entries:
+        for entry, _ in zip(entries, range(MAX_FDS), strict=False):
+            with contextlib.suppress(OSError):  # closed meanwhile
+                if _GPU_DEVICE.fullmatch(path := os.readlink(entry.path)):
+                    found.add(path)
+    return frozenset(found)
+
+
+def _cards(status: str, devices: frozenset[str]) -> frozenset[str]:
+    """Those of single GPUs; none for a monitor, which `status` (/proc/PID/stat) names."""
+    name = status.partition("(")[2].rpartition(")")[0]
+    held = (device for device in devices if (match := _GPU_DEVICE.fullmatch(device)) and match["card"])
+    return frozenset() if name in MONITORS else frozenset(held)
+
+
+def _started(status: str) -> float:
+    """Seconds since boot at which a process started: the 22nd field of stat; its second may hold blanks and brackets."""
+    return int(status.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def _text(path: Path, most: int = _FILE_BYTES) -> str:
+    with open(path, "rb", buffering=0) as file:
+        chunks, left = [], most
+        while left > 0 and (chunk := file.read(min(left, 256 << 10))):
+            chunks.append(chunk)
+            left -= len(chunk)
+        return b"".join(chunks).decode(errors="backslashreplace")

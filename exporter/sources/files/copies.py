@@ -1,0 +1,136 @@
+"""New files that are so far the same as a log beside them: perhaps copies, to be followed by a truncation of the log.
+
+Reading one at once would count its lines twice; not reading it would lose those of a rank whose banner is the same. So
+they wait until they differ, or until the log has been truncated, or until nothing has happened for a while. One that
+grows along with the log for too long, or is one too many, is read: a crash counted twice is better than one missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from exporter.sources.files import rotation
+from exporter.sources.files.access import Access
+from exporter.sources.files.follow import Follower
+from exporter.sources.files.identity import HEAD_BYTES, Inode, inode_of
+from exporter.sources.files.opening import OpenFile
+from exporter.sources.files.register import Register
+from exporter.sources.files.tail import Log
+
+COPY_SECONDS = 5.0  # a copy that grows no more is truncated within milliseconds, or was no copytruncate
+WAIT_SECONDS = 60.0  # in all, and a second for each COMPARED_BYTES of the log: a copy of 10 GB takes minutes to make
+MAX_WAITING = 64  # open files; a copy beyond them is read at once
+COMPARED_BYTES = 8 << 20  # a poll, of each of two files: 10 ms, and about five minutes for a log of 10 GB
+
+
+@dataclass(slots=True)
+class Suspect:
+    """A file that waits: whose copy it may be, and as whose next log (`base`) it would be read."""
+
+    base: str
+    path: str
+    file: OpenFile
+    log: Log
+    log_file: Inode
+    size: int
+    since: float
+    until: float  # whoever writes to both a log and its copy must not keep this one unread
+    compared: int = 0  # so many bytes are the same in both
+
+
+class Copies:
+    """The files that wait."""
+
+    def __init__(self, register: Register, follower: Follower, access: Access) -> None:
+        self._register = register
+        self._follower = follower
+        self._access = access
+        self._waiting: dict[Inode, Suspect] = {}
+        self._unspent = 0  # bytes that may still be compared in this poll
+
+    def wait_for(self, file: Inode) -> bool:
+        """Whether a file waits already."""
+        return file in self._waiting
+
+    def suspect(self, base: str, path: str, file: OpenFile, beside: Sequence[Log], now: float) -> bool:
+        """Whether a new file has to wait, since all of it may be a copy of one of the logs `beside` it."""
+        status = file.status()
+        for log in beside:
+            if self._is_copy(file, log, status.st_size, now):
+                if len(self._waiting) >= MAX_WAITING and not status.st_size:
+                    file.close()  # the next walk finds it again, with something to read
+                    return True
+                if len(self._waiting) >= MAX_WAITING:
+                    self._access.refusals.count(path, "perhaps_read_twice")
+                    return False
+                until = now + WAIT_SECONDS + log.size / COMPARED_BYTES
+                suspect = Suspect(base, path, file, log, log.position.file, status.st_size, now, until)
+                self._waiting[inode_of(status)] = suspect
+                return True
+        return False
+
+    def settle(self, start: Callable[[Suspect, int], None], now: float) -> None:
+        """Give the files that need not wait any longer to `start`, each with where it is to be read from."""
+        self._unspent = COMPARED_BYTES
+        for inode, suspect in list(self._waiting.items()):
+            with self._access.survived(suspect.path):
+                offset = self._judge(suspect, now)
+                if inode in self._register.by_file:  # the log goes on in this very file
+                    suspect.file.close()
+                elif offset is not None:
+                    start(suspect, offset)
+                elif now >= suspect.until:
+                    start(suspect, 0)
+                    self._access.refusals.count(suspect.path, "perhaps_read_twice")
+                else:
+                    continue
+                del self._waiting[inode]
+
+    def close(self) -> None:
+        for suspect in self._waiting.values():
+            suspect.file.close()
+
+    def _judge(self, suspect: Suspect, now: float) -> int | None:
+        """From where on to read a file; None while that cannot be told."""
+        log, size = suspect.log, suspect.file.status().st_size
+        is_copy = self._register.knows(log) and self._is_copy(suspect.file, log, size, now)
+        is_copy = is_copy and self._is_same(suspect, size, now)
+        if not self._register.knows(log) or log.position.file != suspect.log_file:
+            return self._read_to(suspect, size)
+        if not is_copy:
+            return 0
+        if size != suspect.size:
+            suspect.size, suspect.since = size, now
+        if now - suspect.since < COPY_SECONDS or suspect.compared < size:
+            return None
+        may_be_chance = size < HEAD_BYTES and not log.unlinked
+        return 0 if may_be_chance else size  # and costs little
+
+    def _is_same(self, suspect: Suspect, size: int, now: float) -> bool:
+        """Whether what can be compared of a file in this poll is what the log has in the same place."""
+        log, start = suspect.log, min(suspect.compared, size)
+        suspect.compared = min(size, start + self._unspent)
+        self._unspent -= suspect.compared - start
+        same = isinstance(log.reader, OpenFile) and rotation.same_bytes(
+            suspect.file, log.reader, start, suspect.compared
+        )
+        if not same:
+            suspect.compared = 0
+            self._follower.read(log, 0, now)  # truncated just now, perhaps
+        return same
+
+    def _read_to(self, suspect: Suspect, size: int) -> int:
+        """How much of a file was read in a log whose bytes are gone: of what could not be compared, its mark tells."""
+        log = suspect.log
+        known = suspect.compared >= size or self._access.holds(suspect.file, log.position.mark)
+        return min(size, log.position.offset) if known else self._follower.short_copies.read_of(suspect.file)
+
+    def _is_copy(self, file: OpenFile, log: Log, size: int, now: float) -> bool:
+        """Whether a log's file still begins with all that is in another one, as far as the first look tells."""
+        its_file = log.position.file
+        self._follower.read(log, 0, now)  # finds out whether the log was truncated
+        same = isinstance(log.reader, OpenFile) and rotation.same_beginning(file, log.reader, size)
+        if not same:
+            self._follower.read(log, 0, now)  # just now, perhaps
+        return same and log.position.file == its_file

@@ -1,0 +1,203 @@
+"""Which paths are logs: globs with `**`, walked from the folder that each one names without a wildcard.
+
+Wildcards follow glob(7): they cross no folder and match no leading dot (`.nfs…`, `.a.log.swp`). Literal parts are
+looked up, not listed: `/home/*/logs/*.log` lists no home. Opens no file.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from exporter.sources.files.identity import inode_of
+from exporter.sources.files.opening import Roots
+
+STEP_ENTRIES = 500  # folder entries between two chances to pause a walk: about a millisecond
+FOLDER_ENTRIES = 20  # so many entries does it take to make up for opening a folder
+
+_ANY_DEPTH = None  # the part `**`
+_Part = str | re.Pattern[str] | None
+_State = tuple[int, int]  # which glob, and how many of its parts the folders so far have used up
+_WILDCARD = re.compile(r"[*?[]")
+
+
+class Entry(NamedTuple):
+    """A path that a glob matches. `inode` is the entry's own, not that of what a link leads to; 0 where not known."""
+
+    path: str
+    name: str
+    inode: int
+    is_link: bool
+    is_folder: bool
+
+
+Trouble = Callable[[str, OSError], None]  # told of each folder that cannot be read
+
+
+class Globs:
+    """The patterns of one source, and what is excluded from them: by name, or since it is an earlier source's."""
+
+    def __init__(self, patterns: Sequence[str], exclude: Sequence[str] = (), earlier: Sequence[Globs] = ()) -> None:
+        globs = [_parse(pattern) for pattern in patterns]
+        self.roots = tuple(root for root, _ in globs)
+        self._parts = tuple(parts for _, parts in globs)
+        self._excluded_paths = _any_of(exclude)
+        # A `*` in front stands for folders, too: who begins with it need not be tried on the name as well.
+        self._excluded_names = _any_of(glob for glob in exclude if not glob.startswith("*"))
+        self._earlier = tuple(earlier)
+        self._last: dict[frozenset[_State], re.Pattern[str]] = {}  # what names logs have in a folder with these states
+
+    def watchable(self) -> dict[str, bool]:
+        """The roots, and for each whether folders below it may hold logs too."""
+        deep: dict[str, bool] = {}
+        for root, parts in zip(self.roots, self._parts, strict=True):
+            deep[root] = deep.get(root, False) or len(parts) > 1
+        return deep
+
+    def match(self, path: str) -> bool:
+        """Whether a path is a log's, by its name alone."""
+        folder, name = os.path.split(path)
+        return self._is_log(self._states_of(folder), name, path)
+
+    def excludes(self, path: str) -> bool:
+        """Whether a path is not to be read, whatever leads there."""
+        return self._is_excluded(os.path.basename(path), path)
+
+    def walk(self, allowed: Roots, trouble: Trouble, below: str | None = None) -> Iterator[Entry | None]:
+        """All logs, or those in the folder `below` and deeper. None comes in between, where the walk may be paused."""
+        visited: set[tuple[int, int, frozenset[_State]]] = set()
+        for start in dict.fromkeys(self.roots) if below is None else [below]:
+            states = self._states_of(start)
+            if states:
+                yield from self._walk(start, states, allowed, trouble, visited)
+
+    def _walk(
+        self,
+        start: str,
+        states: frozenset[_State],
+        allowed: Roots,
+        trouble: Trouble,
+        visited: set[tuple[int, int, frozenset[_State]]],
+    ) -> Iterator[Entry | None]:
+        waiting, cost = [(start, states)], 0
+        while waiting:
+            folder, states = waiting.pop()
+            cost += FOLDER_ENTRIES
+            if cost >= STEP_ENTRIES:
+                cost = 0
+                yield None
+            try:
+                seen = (*inode_of(os.stat(folder)), states)  # a link may lead back up; other states find other files
+                if seen in visited:
+                    continue
+                visited.add(seen)
+                for entry in self._entries(folder, states):
+                    cost += 1
+                    if cost >= STEP_ENTRIES:
+                        cost = 0
+                        yield None
+                    enter = self._below(states, entry.name) if entry.is_folder else frozenset()
+                    if entry.is_folder and entry.is_link and not allowed.hold(os.path.realpath(entry.path)):
+                        enter = frozenset()
+                    if enter:
+                        waiting.append((entry.path, enter))
+                    elif self._is_log(states, entry.name, entry.path):
+                        yield entry
+            except OSError as error:
+                trouble(folder, error)
+
+    def _entries(self, folder: str, states: frozenset[_State]) -> Iterator[Entry]:
+        """What may matter in a folder."""
+        parts = {self._parts[glob][at] for glob, at in states}
+        if all(isinstance(part, str) for part in parts):  # may not be there: whoever opens them will know
+            for name in sorted(part for part in parts if isinstance(part, str)):
+                path = os.path.join(folder, name)
+                yield Entry(path, name, 0, os.path.islink(path), os.path.isdir(path))
+            return
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                yield Entry(entry.path, entry.name, entry.inode(), entry.is_symlink(), _is_folder(entry))
+
+    def _is_log(self, states: frozenset[_State], name: str, path: str) -> bool:
+        last = self._last.get(states)
+        if last is None:
+            parts = [self._parts[glob][at] for glob, at in states if at == len(self._parts[glob]) - 1]
+            last = self._last[states] = re.compile("|".join(map(_regex, parts)) or r"(?!)")
+        return bool(last.match(name)) and not self._is_excluded(name, path)
+
+    def _is_excluded(self, name: str, path: str) -> bool:
+        if self._excluded_paths.match(path) or self._excluded_names.match(name):
+            return True
+        return bool(self._earlier) and any(globs.match(path) for globs in self._earlier)
+
+    def _below(self, states: Iterable[_State], name: str) -> frozenset[_State]:
+        """The states in the folder `name` of a folder with `states`."""
+        after: set[_State] = set()
+        for glob, at in states:
+            part = self._parts[glob][at]
+            if part is _ANY_DEPTH and not name.startswith("."):
+                after.add((glob, at))
+            elif part is not _ANY_DEPTH and at + 1 < len(self._parts[glob]) and _fits(part, name):
+                after.add((glob, at + 1))
+        return self._closed(after)
+
+    def _states_of(self, folder: str) -> frozenset[_State]:
+        """The states in a folder, by its name."""
+        states: set[_State] = set()
+        for glob, root in enumerate(self.roots):
+            if f"{folder}/".startswith(f"{root.rstrip('/')}/"):
+                here = self._closed([(glob, 0)])
+                for name in os.path.relpath(folder, root).split("/"):
+                    here = here if name == "." else self._below(here, name)
+                states |= here
+        return frozenset(states)
+
+    def _closed(self, states: Iterable[_State]) -> frozenset[_State]:
+        """With `**` standing for no folder at all, too."""
+        closed = set(states)
+        for glob, at in states:
+            while self._parts[glob][at] is _ANY_DEPTH:
+                at += 1
+                closed.add((glob, at))
+        return frozenset(closed)
+
+
+def _any_of(globs: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(fnmatch.translate, globs)) or r"(?!)")
+
+
+def _parse(pattern: str) -> tuple[str, tuple[_Part, ...]]:
+    """The folder that a pattern names without a wildcard, and the parts behind it. The last one is never `**`."""
+    names = os.path.abspath(pattern).split("/")[1:]
+    if names[-1] == "**":
+        names.append("*")
+    first = next((i for i, name in enumerate(names) if _WILDCARD.search(name)), len(names) - 1)
+    parts = tuple(_ANY_DEPTH if name == "**" else _compiled(name) for name in names[first:])
+    return "/" + "/".join(names[:first]), parts
+
+
+def _compiled(name: str) -> str | re.Pattern[str]:
+    if not _WILDCARD.search(name):
+        return name
+    hidden = "" if name.startswith(".") else r"(?!\.)"
+    return re.compile(hidden + fnmatch.translate(name))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads in a circle
+        return False
+
+
+def _regex(part: _Part) -> str:
+    return part.pattern if isinstance(part, re.Pattern) else re.escape(part or "") + r"\Z"
+
+
+def _fits(part: _Part, name: str) -> bool:
+    if isinstance(part, str):
+        return part == name
+    return part is not None and part.match(name) is not None

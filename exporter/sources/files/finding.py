@@ -1,0 +1,378 @@
+"""Whose file a path leads to: a known log's, that of a log that was done with, a copy's that is being made, or a new
+log's.
+
+A new log is read from its first byte, but for what is there at the very first start. Files that rotation has moved on
+before they were seen are found here too.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from dataclasses import replace
+
+from exporter.sources.files import rotation
+from exporter.sources.files.access import Access
+from exporter.sources.files.archives import Archives
+from exporter.sources.files.clock import TICK_NS
+from exporter.sources.files.container_format import format_of
+from exporter.sources.files.copies import Copies, Suspect
+from exporter.sources.files.discovery import Globs
+from exporter.sources.files.follow import Follower, Vacated
+from exporter.sources.files.identity import HEAD_BYTES, NOWHERE, Fingerprint, Inode, inode_of
+from exporter.sources.files.opening import KINDS, OpenFile, Whereabouts, closed_on_error, looks_binary
+from exporter.sources.files.register import Register
+from exporter.sources.files.start_offset import line_at, start_of_last_line
+from exporter.sources.files.tail import Log, Position
+
+MAX_BINARIES = 10_000  # beyond that, some are opened again in every walk
+MAX_FILES = 50_000  # 250 MB; a job that writes a million files named *.log must not take the node's memory
+
+
+class Finder:
+    """Gives each path of the globs its log."""
+
+    def __init__(
+        self,
+        register: Register,
+        globs: Globs,
+        follower: Follower,
+        access: Access,
+        *,
+        line_bytes: int,
+    ) -> None:
+        self.skipping = False  # whether files that are found now were there before us
+        self.others: list[Finder] = []  # those of other sources, whose logs may move to this one's folders
+        self._register = register
+        self._globs = globs
+        self._follower = follower
+        self._access = access
+        self._line_bytes = line_bytes
+        self._archives = Archives(register, globs, follower, access)
+        self._copies = Copies(register, follower, access)
+        self._binaries: dict[str, tuple[Inode, int]] = {}
+
+    def found(self, path: str, now: float) -> None:
+        """A path of the globs is there, as far as the folder tells."""
+        status = self._status(path)
+        if status is None:
+            if path not in self._register.by_path and not os.path.lexists(path):
+                self._take_unseen(path, self._modified(path), now, None)  # it was there, and has been moved on
+            return
+        register, file = self._register, inode_of(status)
+        owner = register.by_path.get(path)
+        if owner is not None:
+            if owner.position.file == file:
+                return
+            if owner.position.path != path:
+                self._make_sure(owner, now)
+                if register.by_path.get(path) is owner:
+                    register.unname(path)  # was a second name of the owner's file
+            else:
+                self._follower.visit(owner, now)
+                if register.by_path.get(path) is owner:
+                    return
+        known = register.by_file.get(file)
+        if known is None or not self._follower.claim(known, path, now):
+            self._adopt(path, now)
+        elif register.last_of(path) is not known.position:
+            self._take_unseen(path, self._modified(path), now, known)
+
+    def vacated(self, path: str, vacated: Vacated, now: float) -> None:
+        """A path that led to a log may have led to others since, and may to one now."""
+        log, modified, since = vacated
+        try:
+            self._make_sure(log, now)
+            if self._globs.match(path):
+                self.found(path, now)
+        except OSError:
+            self._follower.look_again(path, log, modified)
+            raise
+        self._take_unseen(path, modified, now, log, since if modified is None else math.inf)
+
+    def settle_copies(self, now: float) -> None:
+        """See what has become of the files that may be copies."""
+
+        def start(suspect: Suspect, offset: int) -> None:
+            path = suspect.path
+            if self._access.file_at(path) != inode_of(suspect.file.status()):
+                path = suspect.file.location()
+            self._start(suspect.base, path, suspect.file, offset, now)
+
+        self._copies.settle(start, now)
+
+    def resume(self, now: float) -> None:
+        """Logs that rotation has moved out of the globs, and that were quiet for so long that they were done with, may be
+        written to all the same: by a job that opened its log once.
+        """
+        for origin in list(self._register.lingering):
+            position = self._register.done_position(origin)
+            with self._access.survived(position.path):
+                if not self._is_quiet(origin, position, now):
+                    self._register.lingering.pop(origin, None)
+
+    def refuse_binary(self, log: Log) -> None:
+        """A log's first bytes are no text."""
+        self.give_up(log)
+        self._refuse_binary(log.position.path, log.position.file, log.size)
+
+    def close(self) -> None:
+        """Let go of the files that wait."""
+        self._copies.close()
+
+    def _refuse_binary(self, path: str, file: Inode, size: int) -> None:
+        self._access.refusals.note(path, "binary")
+        self._binaries[path] = (file, size)
+        if len(self._binaries) > MAX_BINARIES:
+            del self._binaries[next(iter(self._binaries))]
+
+    def _status(self, path: str) -> os.stat_result | None:
+        """A path's status, if it leads to a file that may be read."""
+        try:
+            path.encode()
+            status = os.stat(path)
+        except UnicodeEncodeError:
+            self._access.refusals.note(path, "name_not_utf8")
+            return None
+        except FileNotFoundError:
+            return None  # gone again, or a link to nowhere
+        except OSError as error:
+            self._access.failed(path, error)
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            self._access.refusals.note(path, KINDS.get(stat.S_IFMT(status.st_mode), "special"))
+            return None
+        binary = self._binaries.get(path)
+        if binary is not None:
+            if binary[0] == inode_of(status) and binary[1] <= status.st_size:
+                return None
+            del self._binaries[path]
+        return status
+
+    def _adopt(self, path: str, now: float) -> None:
+        """A path leads to a file that no log has."""
+        if len(self._register.logs) >= MAX_FILES:
+            self._access.refusals.note(os.path.dirname(path), "too_many_files")
+            return
+        beside: list[Log] = []
+        for original in rotation.originals(path):
+            self._look_at(original, now)
+            beside += self._beside(original)
+        if path in self._register.by_path:
+            return  # it is what the log beside it goes on in
+        file = self._access.open(path)
+        if file is None:
+            return
+        modified = self._modified(path)
+        with closed_on_error(file):
+            inode = inode_of(file.status())
+            if self._follower.owner_of(file, now) is not None or self._copies.wait_for(inode):
+                file.close()
+                return
+            if self._known(path, path, file, now) or self._is_anothers(path, path, file, now):
+                return
+            if self.skipping:
+                self._start(path, path, file, None, now)
+                return
+            if self._is_copy_with_its_time(file):
+                self._start(path, path, file, file.status().st_size, now)
+                return
+            if self._copies.suspect(path, path, file, beside, now):
+                return
+            self._start(path, path, file, self._follower.short_copies.read_of(file), now)
+        log = self._register.by_path.get(path)
+        if log is not None and modified is None:
+            self._follower.look_again(path, log, None)  # with others that are new, for one look at their folder
+        else:
+            self._take_unseen(path, modified, now, log)
+
+    def _start(self, base: str, path: str, file: OpenFile, offset: int | None, now: float) -> None:
+        """The next log of `base`, in an open file, from `offset` on; None: from its last, incomplete line on."""
+        where = Whereabouts.of(file)
+        status = where.status
+        if inode_of(status) in self._register.by_file:  # since it was looked at, a log has found its bytes there
+            file.close()
+            return
+        head = file.read(HEAD_BYTES, 0)
+        if offset is None:
+            offset = start_of_last_line(file.read, status.st_size, self._line_bytes)
+        position = Position(
+            path=path,
+            modified=status.st_mtime_ns,
+            offset=offset,
+            line=line_at(file.read, offset),
+            mark=Fingerprint.taken(file.read, offset),
+            format=format_of(base, head) if offset else None,
+        )
+        if looks_binary(head):
+            file.close()
+            self._refuse_binary(path, inode_of(status), status.st_size)
+            return
+        log = self._register.new(base, position, now)
+        if offset and offset == status.st_size:
+            log.take_up()  # passed over to its end: there is nothing to read yet
+        log.judged = bool(head.strip(b"\0"))
+        self._take(log, path, file, where, now)
+
+    def _take(self, log: Log, path: str, file: OpenFile, where: Whereabouts, now: float) -> None:
+        self._follower.take_file(log, path, file, where, now)
+        if path not in log.names:
+            log.left = now
+        self._access.refusals.forget(path)
+
+    def _known(self, base: str, path: str, file: OpenFile, now: float) -> bool:
+        """Whether a log goes on in a file: one whose bytes were looked for, or one that was done with."""
+        register, where = self._register, Whereabouts.of(file)
+        for name in {base, *rotation.originals(path)}:
+            if name != path and self._follower.recover(path, file, register.logs_of(name), now):
+                return True
+        for origin in register.done_with(base, inode_of(where.status)):
+            position = register.done_position(origin)
+            copied = position.file == NOWHERE and path != base and self._access.holds(file, position.mark)
+            told = position.mark.length > 0 or position.generation is not None
+            if told and (copied or self._access.is_file_of(file, position)):
+                self._take(register.revive(origin, position, now), path, file, where, now)
+                return True
+        return False
+
+    def _is_anothers(self, base: str, path: str, file: OpenFile, now: float) -> bool:
+        """Whether another source has a file's log. If it was moved out of that one's folders, it goes on in this one."""
+        for other in self.others:
+            log = other.log_of(file)
+            if log is None:
+                continue
+            if self._globs.match(path) and not other.leads_to(log):
+                position = replace(log.position, called=())
+                other.give_up(log)
+                late = self._register.new(base, position, now)
+                late.judged = position.offset > 0
+                self._take(late, path, file, Whereabouts.of(file), now)
+            else:
+                file.close()
+            return True
+        return False
+
+    def log_of(self, file: OpenFile) -> Log | None:
+        """The log of this source that a file is, if any."""
+        log = self._register.by_file.get(inode_of(file.status()))
+        return log if log is not None and self._follower.has(log, file) else None
+
+    def leads_to(self, log: Log) -> bool:
+        """Whether a path of this source's globs leads to a log still."""
+        paths = {log.position.path, *log.position.called, *log.names}
+        return any(self._globs.match(path) and self._access.file_at(path) == log.position.file for path in paths)
+
+    def give_up(self, log: Log) -> None:
+        """A log goes on in another source."""
+        log.close()
+        self._register.drop(log)
+
+    def _is_quiet(self, origin: str, position: Position, now: float) -> bool:
+        """Whether the file of a log that is done with is there, and nothing was added to it. What was added is read."""
+        place = position.place or position.path
+        if self._access.file_at(place) != position.file:
+            names = self._follower.folders.at(os.path.dirname(place)).with_inode(position.inode)
+            place = next((name for name in names if self._access.file_at(name) == position.file), "")
+        if not place or position.file in self._register.by_file:
+            return False
+        if self._access.tells(place, lambda: os.stat(place).st_size, 0) <= position.offset:
+            return True
+        file = self._access.try_open(place)
+        if file is not None:
+            with closed_on_error(file):
+                if self._access.is_file_of(file, position):
+                    self._take(self._register.revive(origin, position, now), place, file, Whereabouts.of(file), now)
+                else:
+                    file.close()
+        return False
+
+    def _is_copy_with_its_time(self, file: OpenFile) -> bool:
+        """Whether somebody has given a file the time of a log, and it holds all that was read of that and no more: what `mv`
+        makes on another disk, rsync, `cp -p` and a restore anywhere. Two logs that say the same have times of their own.
+        """
+        status = file.status()
+        if status.st_ctime_ns - status.st_mtime_ns <= TICK_NS:
+            return False
+        positions = self._register.written_at(status.st_mtime_ns)
+        return any(0 < at.offset == status.st_size and self._access.holds(file, at.mark) for at in positions)
+
+    def _modified(self, path: str) -> int | None:
+        last = self._register.last_of(path)
+        return last.modified if last is not None else None
+
+    def _take_unseen(
+        self, path: str, modified: int | None, now: float, log: Log | None, listed: float = math.inf
+    ) -> None:
+        """Files that were at `path` since its last log was `modified`, and have been moved on before they were seen,
+        oldest first.
+
+        Where it had no log, other programs' files may have names that begin alike, and only a number or a date tells of
+        rotation. `log` is, or has been, called `path`. What its folder held at some time since `listed` tells all.
+        """
+        since = self._register.time_after(self._register.since if modified is None else modified)
+        try:
+            self._look_at(path, now)
+            folder, name = os.path.split(path)
+            siblings = self._follower.folders.at(folder, listed).siblings(name)
+            for sibling, status in reversed(rotation.newest_first(siblings, self._access)):
+                ours = sibling.endswith(".gz") or not self._globs.match(sibling)  # else the walks find it
+                ours = ours and (modified is not None or self._is_rotated(sibling, path))
+                if ours and status.st_mtime_ns >= since and stat.S_ISREG(status.st_mode):
+                    if sibling.endswith(rotation.COMPRESSED):
+                        self._archives.take(path, sibling, now, log)
+                    else:
+                        self._take_sibling(path, sibling, now)
+            alone = modified is None and not siblings
+            rested = alone or self._follower.folders.at(folder).siblings(name) == siblings
+        except OSError:
+            if log is not None:
+                self._follower.look_again(path, log, modified)
+            raise
+        if log is not None and not rested:
+            self._follower.look_again(path, log, modified)  # they were moved on while they were looked at
+
+    def _is_rotated(self, sibling: str, path: str) -> bool:
+        return rotation.is_numbered(sibling, path) and not self._globs.excludes(sibling.removesuffix(".gz"))
+
+    def _take_sibling(self, base: str, path: str, now: float) -> None:
+        file = self._access.try_open(path)
+        if file is None:
+            return
+        with closed_on_error(file):
+            owner = self._follower.owner_of(file, now)
+            if owner is not None and owner.missing:  # its folder has another name, too
+                self._follower.take_file(owner, path, file, Whereabouts.of(file), now)
+                return
+            if owner is not None:
+                file.close()
+                return
+            if self._known(base, path, file, now) or self._is_anothers(base, path, file, now):
+                return
+            inode = inode_of(file.status())
+            if self._copies.wait_for(inode):
+                file.close()
+            elif not self._copies.suspect(base, path, file, self._beside(base), now):
+                self._start(base, path, file, self._follower.short_copies.read_of(file), now)
+
+    def _beside(self, path: str) -> list[Log]:
+        """The log that a path leads to, and those that have left it and may be on their way into a copy."""
+        named = self._register.by_path.get(path)
+        leaving = [log for log in self._register.logs_of(path) if log.is_leaving and log is not named]
+        return [named, *leaving] if named is not None else leaving
+
+    def _look_at(self, path: str, now: float) -> None:
+        """See which log a path leads to now, and what became of all that it led to: before a file beside it is judged."""
+        named = self._register.by_path.get(path)
+        for log in {*self._register.logs_of(path), *([named] if named else [])}:
+            self._make_sure(log, now)
+        if path not in self._register.by_path and os.path.lexists(path) and self._globs.match(path):
+            self.found(path, now)
+
+    def _make_sure(self, log: Log, now: float) -> None:
+        """See whether a log still is where it was."""
+        if not self._register.knows(log):
+            return
+        self._follower.visit(log, now)
+        if log.changed and not log.over and log.search is None:
+            self._follower.read(log, 0, now)

@@ -1,0 +1,400 @@
+"""Which file a log goes on in: renamed, copied and truncated, compressed, unlinked, linked elsewhere, mounted again.
+
+One rule for all of it: a log is the bytes that were read. It moves to the file that holds them; what stands at its
+path then is the next log of that path. Opens and compares files; decides nothing about lines.
+
+Raises OSError where a disk or a server gives no answer. Then nothing was concluded, and the same may be asked again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
+
+from exporter.sources.base import SourceStats
+from exporter.sources.files import rotation
+from exporter.sources.files.access import GONE, Access, OtherBytes
+from exporter.sources.files.discovery import Globs
+from exporter.sources.files.folders import Folders
+from exporter.sources.files.gzip_reader import Search
+from exporter.sources.files.identity import HEAD_BYTES, NOWHERE, inode_of
+from exporter.sources.files.opening import OpenFile, Whereabouts, closed_on_error
+from exporter.sources.files.register import Register
+from exporter.sources.files.rotation import ShortCopies, Siblings
+from exporter.sources.files.tail import Log
+
+SEARCH_STEPS = 2  # a poll: unpacking takes 30 to 60 ms each
+MISSING_SECONDS = 30.0  # an NFS client may show an old folder for as long (acdirmin of nfs(5))
+
+T = TypeVar("T")
+
+
+class Vacated(NamedTuple):
+    """A path that led to a log, or does, when its last one before was `modified`, or where it had none; and `since` when
+    others may have been moved on from there.
+    """
+
+    log: Log
+    modified: int | None
+    since: float  # of the monotonic clock
+
+
+class Follower:
+    """Keeps each log of a register with its bytes."""
+
+    def __init__(self, register: Register, globs: Globs, access: Access, stats: Callable[[], SourceStats]) -> None:
+        self.vacated: dict[str, Vacated] = {}  # by path, see `look_again`
+        self.short_copies = ShortCopies(access)
+        self._register = register
+        self._globs = globs
+        self._access = access
+        self.folders = Folders(access)
+        self._stats = stats
+        self._steps = SEARCH_STEPS
+
+    def begin(self) -> None:
+        """A poll begins."""
+        self.folders.begin()
+        self._steps = SEARCH_STEPS
+
+    # -- looking
+
+    def visit(self, log: Log, now: float) -> None:
+        """See where a log's file is, and how long it is now."""
+        if log.over:
+            return
+        if log.left is not None:
+            self._visit_left(log, now)
+            return
+        path = log.position.path
+        try:
+            status = os.stat(path)
+        except GONE:
+            self._displaced(log, None, now)
+        except OSError:
+            self._access.see(log, now)
+            raise
+        else:
+            if inode_of(status) != log.position.file:
+                self._displaced(log, status, now)
+            else:
+                log.see(status, now)
+                if path not in log.names:  # the first visit since a restart
+                    self._name(log, path, now)
+                    if log.reader is None and self._access.open_logs.has_room:
+                        self._try(log, now, lambda: self._access.reopen(log, now))  # deleting it will not end it then
+
+    def read(self, log: Log, count: int, now: float) -> tuple[bytes, int] | None:
+        """Bytes of a log, as `Access.read` gives them. None, too, if they have just been found to be elsewhere."""
+        return self._try(log, now, lambda: self._access.read(log, count, now, self._is_copied))
+
+    def claim(self, log: Log, path: str, now: float) -> bool:
+        """A path leads to the inode of a known log. False if only the number is the same."""
+        if not isinstance(log.reader, OpenFile):
+            file = self._same_file(log, path)
+            if file is None:
+                self._give_up_number(log, path, now)
+                return False
+            self._access.open_logs.hold(log, file, now)
+        old = log.position.path
+        if old != path and self._access.file_at(old) != log.position.file:
+            self._settle_at(log, path)
+            if self._register.by_path.get(old) is log:
+                self._register.unname(old)
+            self.vacate(old, log)
+            self._stats().rotations += log.left is None  # else it has been counted
+        self._register.name(log, path)
+        return True
+
+    def owner_of(self, file: OpenFile, now: float) -> Log | None:
+        """The log whose file this is. A log that only has its inode's number, from before, loses that."""
+        inode = inode_of(file.status())
+        while (log := self._register.by_file.get(inode)) is not None:
+            if self.has(log, file):
+                break
+            self._give_up_number(log, None, now)
+        return log
+
+    def has(self, log: Log, file: OpenFile) -> bool:
+        """Whether a file with the inode's number of a log is the log's."""
+        return isinstance(log.reader, OpenFile) or self._access.is_file_of(file, log.position)
+
+    def _give_up_number(self, log: Log, path: str | None, now: float) -> None:
+        """The inode's number of a log is another file's, which may be at a path of the globs."""
+        inode = log.position.file
+        if log.left is not None or not self._goes_on_at_its_path(log, now):
+            if path is not None:
+                self._register.name(log, path)  # its bytes may be in a copy beside this name, too
+            self._part(log, now)
+        self._register.give_back(inode)
+
+    def vacate(self, path: str, log: Log) -> None:
+        """A path led to a log as it is known; other files may have had the path since, or have it now."""
+        self.look_again(path, log, log.position.modified)
+
+    def look_again(self, path: str, log: Log, modified: int | None) -> None:
+        """A path leads to a log, or has; others may have had it since its last one was `modified`, or ever, if None."""
+        path = path if self._globs.match(path) else log.base
+        since = time.monotonic()
+        first = self.vacated.get(path, Vacated(log, modified, since))
+        self.vacated[path] = first._replace(since=since)
+
+    def take_vacated(self) -> Iterator[tuple[str, Vacated]]:
+        """What was vacated. What is vacated meanwhile comes with it, but no path twice: a folder may never rest."""
+        again: dict[str, Vacated] = {}
+        taken = set()
+        while self.vacated:
+            path, what = self.vacated.popitem()
+            if path in taken:
+                again[path] = what
+            else:
+                taken.add(path)
+                yield path, what
+        self.vacated = again
+
+    # -- leaving a path
+
+    def _displaced(self, log: Log, status: os.stat_result | None, now: float) -> None:
+        """The path of a log leads to another file (`status`) or to none."""
+        register, path, file = self._register, log.position.path, log.position.file
+        others = [other for other in sorted({*log.names, *log.position.called}) if other != path]
+        elsewhere = next((other for other in others if self._access.file_at(other) == file), None)
+        if elsewhere is None and status is not None and self._goes_on_at_its_path(log, now):
+            return
+        if elsewhere is not None:
+            self._settle_at(log, elsewhere)
+        for other in [path, *others[: others.index(elsewhere) if elsewhere else None]]:
+            if register.by_path.get(other) is log:
+                register.unname(other)
+            if other != path:
+                self.vacate(other, log)
+        if elsewhere is not None:
+            self.vacate(path, log)
+            self.visit(log, now)
+            return
+        log.left_closed = log.reader is None
+        self._leave(log, now)
+        try:
+            self._visit_left(log, now)
+        finally:
+            if status is not None or self._access.is_linked(log):
+                self._stats().rotations += 1
+                self.vacate(path, log)
+
+    def _try(self, log: Log, now: float, look: Callable[[], T]) -> T | None:
+        """Look into a log's file, and part the log from it if it holds other bytes than were read."""
+        try:
+            return look()
+        except OtherBytes as other:
+            if other.reused and self._goes_on_at_its_path(log, now):
+                return None
+            if other.reused:
+                self._stats().rotations += 1
+            else:
+                self._stats().truncations += 1
+            self._part(log, now)
+            return None
+
+    def _part(self, log: Log, now: float) -> None:
+        """A log has lost its file, which stays where it is, for the next one to take."""
+        self.settle_where_it_is(log)  # a copy of it is beside its last name
+        log.left_closed = log.reader is None
+        for path in {*log.names, *log.position.called, log.position.path, log.base}:
+            self.vacate(path, log)
+            if path in log.names:
+                self._register.unname(path)
+        self._register.place(log, log.lose_file)
+        self._leave(log, now)
+        self._find(log, now)
+
+    def _leave(self, log: Log, now: float) -> None:
+        log.left = now
+        self._register.save(log)
+
+    def _visit_left(self, log: Log, now: float) -> None:
+        if log.search is not None:
+            self._search(log, now)
+        elif log.reader is not None:
+            self._access.see(log, now)
+        elif now >= log.rest_until:
+            self._find(log, now)
+
+    # -- finding the bytes again
+
+    def recover(self, path: str, file: OpenFile, logs: Iterable[Log], now: float) -> bool:
+        """Whether a file that nobody has holds the bytes of one of some logs: of one that is looked for, or of one whose file
+        was deleted when a copy took its place.
+        """
+        for log in logs:
+            mark = log.position.mark
+            replaced = log.reader is not None and log.left is not None and log.unlinked and mark.length >= HEAD_BYTES
+            found = mark.length > 0 and (log.missing or replaced) and self._access.holds(file, mark)
+            if found and (log.missing or self._is_all_in(log, file)):
+                self.take_file(log, path, file, Whereabouts.of(file), now)
+                return True
+        return False
+
+    def _find(self, log: Log, now: float) -> None:
+        """A log's bytes may be under another name, in a copy, or compressed. If they stay nowhere, the log is over."""
+        assert log.left is not None
+        position, missed = log.position, now - log.left
+        found = self._find_by_inode(log, now, far=not missed)
+        siblings = [] if found else rotation.newest_first(self.folders.siblings_of(log), self._access)
+        if found or self._find_by_content(log, siblings, now):
+            if missed:
+                self.vacate(log.base, log)  # what came to its path meanwhile was not to be seen either
+        elif missed >= MISSING_SECONDS or (position.file == NOWHERE and not position.mark.length):
+            self._lose(log)
+        else:
+            since = self._register.time_after(position.modified)
+            search = Search(position.mark, rotation.packed(position.mark, siblings, since, self._access))
+            log.search = None if search.over else search
+            log.rest_until = now + missed
+
+    def _find_by_inode(self, log: Log, now: float, *, far: bool) -> bool:
+        inode = log.position.inode
+        paths = self.folders.of(log).with_inode(inode)
+        if far and not paths and log.position.file != NOWHERE:
+            moved = [path for folder in self.folders.near_to(log) for path in self.folders.at(folder).with_inode(inode)]
+            paths = [path for path in moved if not self._globs.excludes(path)]  # else it may be another source's
+        for path in sorted(paths, key=self._globs.match, reverse=True):
+            file = self._same_file(log, path)
+            if file is not None:
+                with closed_on_error(file):
+                    self.take_file(log, path, file, Whereabouts.of(file), now)
+                return True
+        return False
+
+    def _find_by_content(self, log: Log, siblings: Siblings, now: float) -> bool:
+        mark = log.position.mark
+        if mark.length == 0:
+            return False
+        for path, file in rotation.copies_of(mark, siblings, self._access):
+            with closed_on_error(file):
+                if self.owner_of(file, now) is None:
+                    self.take_file(log, path, file, Whereabouts.of(file), now)
+                    return True
+            file.close()
+        nobodys = [(path, status) for path, status in siblings if inode_of(status) not in self._register.by_file]
+        self.short_copies.look(mark, log.kept, nobodys)
+        return False
+
+    def _search(self, log: Log, now: float) -> None:
+        assert log.search is not None
+        if self._steps == 0:
+            return
+        self._steps -= 1
+        try:
+            found = log.search.step()
+        finally:
+            if log.search.over:
+                log.search = None
+        if found is not None:
+            log.search, log.reader, log.changed, log.grew = None, found, True, now
+
+    def _lose(self, log: Log) -> None:
+        if log.unseen:
+            reason = "truncated_unread" if log.position.file == NOWHERE else "gone_unread"
+            self._access.refusals.count(log.position.path, reason)
+        elif log.never_seen:
+            self._access.refusals.count(log.position.path, "gone_while_down")
+        elif log.left_closed:
+            self._access.refusals.count(log.position.path, "gone_while_closed")
+        self._register.release(log)
+        log.over = True
+
+    def _goes_on_at_its_path(self, log: Log, now: float) -> bool:
+        """Whether the path leads to the log's file still, under another device number, or to a copy that took its place:
+        as rsync and editors make it, a restore, or a move to another disk.
+        """
+        path, mark = log.position.path, log.position.mark
+        file = self._access.try_open(path) if mark.length else None
+        if file is None:
+            return False
+        with closed_on_error(file):
+            where = Whereabouts.of(file)
+            same = where.status.st_ino == log.position.inode and self._access.is_file_of(file, log.position)
+            copied = not same and mark.length >= HEAD_BYTES and self._access.holds(file, mark)
+            copied = copied and not self._is_anothers(file, log) and self._is_all_in(log, file)
+        if not same and not copied:
+            file.close()
+            return False
+        self.take_file(log, path, file, where, now)
+        self._stats().rotations += copied
+        return True
+
+    def _is_anothers(self, file: OpenFile, log: Log) -> bool:
+        """Whether a log other than this one has a file."""
+        other = self._register.by_file.get(inode_of(file.status()))
+        return other is not None and other is not log and self.has(other, file)
+
+    def _is_all_in(self, log: Log, copy: OpenFile) -> bool:
+        """Whether a log's file is gone, and whatever it held, as far as we can still see, is in a copy of it."""
+        reader = log.reader
+        for path in self.folders.of(log).with_inode(log.position.inode):
+            found = self._same_file(log, path)
+            if found is not None:
+                found.close()
+                return False
+        if not isinstance(reader, OpenFile):
+            return True
+        try:
+            status = reader.status()
+            return status.st_nlink == 0 and rotation.holds_all_of(copy, reader, status.st_size)
+        except OSError as error:
+            if error.errno == errno.ESTALE:
+                return True
+            raise
+
+    def take_file(self, log: Log, path: str, file: OpenFile, where: Whereabouts, now: float) -> None:
+        """A log's bytes are in `file` now, which is open."""
+        log.rest_until, log.left_closed, log.unconfirmed = 0.0, False, False
+        self._access.open_logs.hold(log, file, now)
+        self._register.place(log, lambda: log.move_to(inode_of(where.status), where.generation, path, where.place))
+        log.see(where.status, now)
+        if self._globs.match(path):
+            self._register.name(log, path)
+
+    def settle_where_it_is(self, log: Log) -> None:
+        """A log that has left its path may have been moved on since, anywhere."""
+        if log.left is not None and not log.unlinked and isinstance(log.reader, OpenFile):
+            self._settle_at(log, log.reader.location())
+
+    def _settle_at(self, log: Log, path: str) -> None:
+        """A log's file is called differently now."""
+        position = log.position
+        place = log.reader.location() if isinstance(log.reader, OpenFile) else os.path.realpath(path)
+        self._register.place(log, lambda: log.move_to(position.file, position.generation, path, place))
+
+    def _name(self, log: Log, path: str, now: float) -> None:
+        """A path leads to a log. If no glob has it (the configuration changed), the log is read to its end and left."""
+        if self._globs.match(path):
+            self._register.name(log, path)
+        else:
+            self._leave(log, now)
+
+    # -- files
+
+    def _is_copied(self, log: Log) -> bool:
+        """Whether a file beside a log's holds what was read of it."""
+        mark = log.position.mark
+        siblings = rotation.newest_first(self.folders.siblings_of(log), self._access) if mark.length else []
+        for _, copy in rotation.copies_of(mark, siblings, self._access):
+            copy.close()
+            return True
+        return False
+
+    def _same_file(self, log: Log, path: str) -> OpenFile | None:
+        """A path's file, open, if it is a log's file, by its inode and by what was read of it."""
+        file = self._access.try_open(path)
+        if file is None:
+            return None
+        with closed_on_error(file):
+            same = file.status().st_ino == log.position.inode and self._access.is_file_of(file, log.position)
+        if same:
+            return file
+        file.close()
+        return None

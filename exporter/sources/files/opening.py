@@ -1,0 +1,171 @@
+"""Opening what a job may have named: only regular files below the roots, without waiting and without disturbing anyone.
+
+A job's owner decides what stands in the job's folder: links, FIFOs, devices, and other things a moment later. So a place
+is taken hold of first, which opens nothing (O_PATH), looked at, and opened through /proc/self/fd. Knows nothing of logs.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from exporter.sources.files.identity import Fingerprint, generation
+
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+KINDS = {
+    stat.S_IFIFO: "fifo",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+    stat.S_IFDIR: "directory",
+}
+_REASONS = {
+    errno.EACCES: "unreadable",
+    errno.EPERM: "unreadable",
+    errno.ELOOP: "link_loop",
+    errno.EMFILE: "too_many_open",
+    errno.ENFILE: "too_many_open",
+    errno.ESTALE: "stale",
+    errno.EIO: "io_error",
+}
+_MAGIC = (b"\x7fELF", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh91AY&SY", b"\xfd7zXZ\x00")
+_BINARY_BLOCK = 8192
+_BINARY_NULS = 4  # a fourth of a block: UTF-16 and wtmp records have more, a log with a torn write has fewer
+
+
+class Refused(Exception):
+    """A path that is not read; `str()` is the reason, one word for a metric's label."""
+
+
+class Reader(Protocol):
+    """Bytes of a log by offset: a file, or what a compressed file unpacks to."""
+
+    def read(self, count: int, start: int) -> bytes:
+        """Up to `count` bytes from `start`; fewer only at the end."""
+
+    def data_after(self, start: int) -> int | None:
+        """Where the first byte from `start` on lies that is not in a hole; None when all the rest is one."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A regular file, open for reading; `path` is what it was opened as. Whatever is asked of it may raise OSError."""
+
+    descriptor: int
+    path: str
+
+    def read(self, count: int, start: int) -> bytes:
+        return os.pread(self.descriptor, count, start)
+
+    def status(self) -> os.stat_result:
+        return os.fstat(self.descriptor)
+
+    def data_after(self, start: int) -> int | None:
+        try:
+            return os.lseek(self.descriptor, start, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            return start  # a file system that knows no holes
+
+    def begins_with(self, mark: Fingerprint) -> bool:
+        """Whether the file holds what `mark` tells."""
+        return mark.found_in(self.read)
+
+    def is_written_to(self) -> bool:
+        """Whether somebody has the file open for writing, as far as can be told: a lease is granted where nobody has.
+
+        It needs the file's owner or CAP_LEASE, and a local file system. Only for files without a name: the lease is let
+        go at once, but who opened the file meanwhile would wait, or be told EWOULDBLOCK.
+        """
+        try:
+            fcntl.fcntl(self.descriptor, fcntl.F_SETSIG, signal.SIGURG)  # in place of SIGIO, which ends a process
+            fcntl.fcntl(self.descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            fcntl.fcntl(self.descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        except OSError as error:
+            return error.errno == errno.EAGAIN
+        return False
+
+    def location(self) -> str:
+        """Where it lies now, links resolved, as the kernel tells it."""
+        return os.readlink(f"/proc/self/fd/{self.descriptor}").removesuffix(" (deleted)")
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+class Whereabouts(NamedTuple):
+    """Which file an open one is, and where."""
+
+    status: os.stat_result
+    generation: int | None
+    place: str
+
+    @classmethod
+    def of(cls, file: OpenFile) -> Whereabouts:
+        return cls(file.status(), generation(file.descriptor), file.location())
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """The folders, links resolved, below which files may lie."""
+
+    folders: tuple[str, ...]
+
+    @classmethod
+    def of(cls, folders: Iterable[str]) -> Roots:
+        return cls(tuple(dict.fromkeys(os.path.realpath(folder) for folder in folders)))
+
+    def hold(self, path: str) -> bool:
+        return any(f"{path}/".startswith(f"{folder.rstrip('/')}/") for folder in self.folders)
+
+    def open(self, path: str) -> OpenFile:
+        """Open a regular file that lies below these folders. Raises Refused, or the OSError that the system gave."""
+        place = OpenFile(os.open(path, os.O_PATH | os.O_CLOEXEC), path)
+        try:
+            _require_regular(place.status())  # opening a device or a FIFO does something to it
+            if not self.hold(place.location()):
+                raise Refused("outside_roots")
+            return OpenFile(os.open(f"/proc/self/fd/{place.descriptor}", _FLAGS), path)
+        finally:
+            place.close()
+
+
+@contextmanager
+def closed_on_error(reader: Reader) -> Iterator[None]:
+    """Close what was opened, if what is done with it raises."""
+    try:
+        yield
+    except BaseException:
+        reader.close()
+        raise
+
+
+def reason_of(error: OSError) -> str:
+    """The one word that a metric's label gives for an error."""
+    number = error.errno or 0
+    return _REASONS.get(number) or errno.errorcode.get(number, "unknown").lower()
+
+
+def looks_binary(block: bytes) -> bool:
+    """Whether the first bytes of a file are those of a program, an archive or a table of records.
+
+    NULs around them are holes, or space that is yet to be written to.
+    """
+    block = block[:_BINARY_BLOCK].strip(b"\0")
+    return block.startswith(_MAGIC) or block.count(0) * _BINARY_NULS > len(block)
+
+
+def _require_regular(status: os.stat_result) -> None:
+    kind = stat.S_IFMT(status.st_mode)
+    if kind != stat.S_IFREG:
+        raise Refused(KINDS.get(kind, "special"))

@@ -1,0 +1,379 @@
+"""Job logs in files: polled, with inotify as a hint; every line read once, through rotation, truncation and restarts.
+
+Sits between the parts: `discovery` says which paths are logs, `finding` whose file a path leads to, `follow` where a
+log's bytes are, `tail` what of them is next. Here is only when each of them is asked, and how much is done in a poll.
+A chunk's line numbers are those of the file, but where more than 64 MiB were passed over at the very first start: then
+they count from 1 there.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from exporter.core.decoding.jobs import name_of, owned
+from exporter.core.model import Chunk, Job, LogFormat
+from exporter.sources.base import SourceStats
+from exporter.sources.files.access import Access
+from exporter.sources.files.clock import Clock
+from exporter.sources.files.container_format import format_of
+from exporter.sources.files.discovery import Entry, Globs
+from exporter.sources.files.finding import Finder
+from exporter.sources.files.follow import Follower
+from exporter.sources.files.open_logs import OpenLogs
+from exporter.sources.files.opening import Roots, looks_binary, reason_of
+from exporter.sources.files.register import Register
+from exporter.sources.files.skipped_files import Refusals
+from exporter.sources.files.tail import End, Log
+from exporter.sources.files.watch import Hints, Watch
+from exporter.sources.node_jobs import COUNTED_EVERY_SECONDS, LATELY_SECONDS, NodeJobs
+
+CHUNK_BYTES = 1 << 20
+POLL_BYTES = 4 << 20  # between two looks at what has changed; the daemon polls again at once while there is more
+RUNNING_SECONDS = (
+    60.0  # a job that has written for so long is taken to be running; what it has written is back-fill else
+)
+BACKFILL_SECONDS = 1.0  # so long at most does back-fill wait for a chunk's turn
+RESCAN_SECONDS = 10.0
+IDLE_ROUND_SECONDS = 10.0  # in which every log is looked at once
+UNTOLD_LOOKS = 500  # a poll, where no inotify tells of quiet logs: 2.5 ms, and on most nodes all there are
+WALK_STEPS = 40  # of a walk in one poll: 20,000 entries or 1,000 folders, about 40 ms
+HOLES = 4  # a poll skips in one log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesSettings:
+    """What the configuration says of one source of kind `files`."""
+
+    paths: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+    earlier: tuple[FilesSettings, ...] = ()  # sources before this one, whose logs are not this one's
+    format: Literal["auto", "plain", "cri", "docker"] = "auto"
+    start: Literal["end", "beginning"] = "end"
+    allow_roots: tuple[str, ...] = ()
+    line_bytes: int = 1 << 20
+    open_files: int = 1024
+    grace_seconds: float = 30.0  # how long a rotated or deleted file must be quiet: its writers still have it open
+    watch: bool = True
+    service_accounts: frozenset[int] = frozenset({0})  # users that write logs for others: their files tell no owner
+
+    def globs(self) -> Globs:
+        return Globs(self.paths, self.exclude, [source.globs() for source in self.earlier])
+
+
+class FilesSource:
+    """All files that some globs match. `first_start`: no state at all was there, so `start` says where to begin."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: FilesSettings,
+        *,
+        stored: Mapping[str, str],
+        first_start: bool,
+        job_of: Callable[[str], Job | None],
+        log: Callable[[str], None],
+        wake: Callable[[], None],
+        node_jobs: NodeJobs | None = None,
+    ) -> None:
+        self.name = name
+        self.stats = SourceStats(deferred={"running": 0, "backfill": 0})
+        self.overwritten = False
+        self._settings = settings
+        self._globs = settings.globs()
+        self._register = Register(name, stored, job_of)
+        self._access = Access(OpenLogs(settings.open_files), Refusals(lambda: self.stats, log, self._register.refused))
+        self._follower = Follower(self._register, self._globs, self._access, lambda: self.stats)
+        self._finder = Finder(self._register, self._globs, self._follower, self._access, line_bytes=settings.line_bytes)
+        self._watch = Watch(wake) if settings.watch else None
+        self._clock = Clock()
+        self._node_jobs = node_jobs or NodeJobs()
+        self._jobs_counted = -math.inf
+        self._round: deque[Log] = deque()
+        self._active: dict[Log, None] = {}  # looked at in every poll; the longest not served first
+        self._backfilled = -math.inf  # when back-fill last had a turn
+        self._walks: deque[Iterator[Entry | None]] = deque()  # the one over everything, if it is on, is the last
+        self._walking = False  # over everything
+        self._walked: float | None = None  # when the last walk over everything began
+        if first_start and settings.start == "end":
+            self._register.begin_first()
+
+    def share_with(self, sources: Iterable[FilesSource]) -> None:
+        """A log that moves to the folders of another source goes on there."""
+        self._finder.others = [source._finder for source in sources if source is not self]
+
+    @property
+    def watch_mode(self) -> str:
+        """How changes are noticed: `inotify`, `poll`, or `mixed` where only some folders can be watched."""
+        return self._watch.mode if self._watch is not None else "poll"
+
+    def poll(self, now: float) -> Iterator[Chunk]:
+        time, passed = self._clock.tick(now)
+        self._register.begin(now)
+        self._access.begin(Roots.of([*self._globs.roots, *self._settings.allow_roots]), time)
+        self._follower.begin()
+        self._stir(time, now)
+        hints = self._watch.take(time) if self._watch is not None else Hints()
+        self._visit(hints.paths, time, passed)
+        self._discover(hints.folders, time)
+        self._finder.settle_copies(time)
+        self._stir(time, now)
+        self._count_jobs(time, now)
+        try:
+            yield from self._offer(time, now)
+            self._stir(time, now)  # what was moved on from a log that was read is committed with it
+        finally:
+            self._access.open_logs.tidy(time)
+            self._measure(time)
+
+    def advance(self, log: str, consumed: int, lines: int) -> None:
+        known = self._register.logs[log]
+        handed = known.handed
+        final = handed is not None and handed.end == "final" and consumed == len(handed.data)
+        known.consume(consumed, lines)
+        if final:
+            with self._access.survived(known.position.path):
+                self._follower.settle_where_it_is(known)
+            self._register.finish(known)
+        elif consumed:
+            self._register.save(known)
+
+    def unsaved(self) -> Mapping[str, str | None]:
+        return self._register.unsaved()
+
+    def saved(self) -> None:
+        self._register.saved()
+
+    def fileno(self) -> int | None:
+        return None  # watchdog's thread calls `wake`
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+        self._finder.close()
+        for log in self._register.logs.values():
+            log.close()
+
+    def _stir(self, time: float, now: float) -> None:
+        """Take in what the parts have done to logs and paths."""
+        while self._register.unreadable_rows:
+            self._access.refusals.note(self._register.unreadable_rows.pop(), "position_unreadable")
+        for path, vacated in self._follower.take_vacated():
+            with self._access.survived(path):
+                self._finder.vacated(path, vacated, time)
+        for log in self._register.born:
+            if not log.changed:  # and for how long: what has been quiet for hours need not be looked at in every poll
+                log.grew = min(time, time - (now - log.modified / 1e9))
+            self._round.append(log)
+        self._active.update(self._register.stirred)
+        self._register.born.clear()
+        self._register.stirred.clear()
+
+    def _visit(self, hinted: Iterable[str], time: float, passed: float) -> None:
+        """Look at the logs that move, at those that something was hinted of, and at a share of all others."""
+        others = []
+        looks = math.ceil(len(self._round) * min(1.0, passed / IDLE_ROUND_SECONDS))
+        if self.watch_mode != "inotify":
+            looks = max(looks, min(len(self._round), UNTOLD_LOOKS))
+        for _ in range(looks):
+            log = self._round.popleft()
+            if self._register.knows(log):
+                self._round.append(log)
+                others.append(log)
+        for path in hinted:
+            named = self._register.by_path.get(path)
+            if named is not None:
+                others.append(named)
+            elif self._globs.match(path):
+                with self._access.survived(path):
+                    self._finder.found(path, time)
+        for log in dict.fromkeys([*self._active, *others]):
+            if not self._register.knows(log):
+                self._active.pop(log, None)
+                continue
+            try:
+                self._follower.visit(log, time)
+                if log.left is not None and log.base not in self._register.by_path and self._globs.match(log.base):
+                    self._finder.found(log.base, time)
+            except OSError as error:
+                self._access.failed(log.position.path, error)
+            if log.active(time):
+                self._active[log] = None
+
+    def _discover(self, folders: Iterable[str], time: float) -> None:
+        """Look for new logs: everywhere from time to time, and at once where a folder was made."""
+        first = self._walked is None
+        for folder in folders:
+            self._walks.appendleft(self._globs.walk(self._access.roots, self._trouble, below=folder))
+        if self._walked is None or (not self._walking and time - self._walked >= RESCAN_SECONDS):
+            self._walked, self._walking = time, True
+            self._walks.append(self._globs.walk(self._access.roots, self._trouble))
+            self._look_at_roots(time)
+            self._finder.resume(time)
+        self._finder.skipping = self._register.first
+        steps = 0
+        while self._walks and (first or steps < WALK_STEPS):
+            for entry in self._walks[0]:
+                if entry is not None:
+                    self._found(entry, time)
+                elif (steps := steps + 1) >= WALK_STEPS and not first:
+                    break
+            else:
+                self._walks.popleft()
+        self._walking = bool(self._walks)
+        if first:
+            self._register.end_first()
+            self._finder.skipping = False
+
+    def _found(self, entry: Entry, time: float) -> None:
+        log = self._register.by_path.get(entry.path)
+        if entry.is_folder:
+            self._access.refusals.note(entry.path, "directory")
+        elif log is None or entry.is_link or entry.inode != log.position.inode:
+            with self._access.survived(entry.path):
+                self._finder.found(entry.path, time)
+
+    def _trouble(self, folder: str, error: OSError) -> None:
+        reason = reason_of(error)
+        if not isinstance(error, FileNotFoundError):
+            self._access.refusals.note(folder, "folder_unreadable" if reason == "unreadable" else reason)
+        elif folder not in self._globs.roots:
+            self._access.refusals.note(folder, "folder_vanished")
+
+    def _look_at_roots(self, time: float) -> None:
+        roots = self._globs.watchable()
+        if self._watch is not None:
+            self._watch.follow(roots, time)
+        self.stats.up = any(os.access(root, os.R_OK | os.X_OK, effective_ids=True) for root in roots)
+        why = f"none of {', '.join(roots)} can be listed; create them, give permission, or correct paths"
+        self.stats.why_down = "" if self.stats.up else why
+
+    def _offer(self, time: float, now: float) -> Iterator[Chunk]:
+        """Logs of running jobs first, in turn; then back-fill, but a chunk of it a second, so that it ends."""
+        running: list[tuple[Log, End]] = []
+        backfill: list[tuple[Log, End]] = []
+        for log in list(self._active):
+            end = log.due(time, self._settings.grace_seconds)
+            if end == "final" and self._access.is_written_to(log):
+                log.grew = time  # its next line may come in an hour
+            elif end is not None:
+                (running if now - log.modified / 1e9 < RUNNING_SECONDS else backfill).append((log, end))
+            elif not log.active(time):
+                del self._active[log]
+        turns = deque([*(("running", *turn) for turn in running), *(("backfill", *turn) for turn in backfill)])
+        if backfill and time - self._backfilled >= BACKFILL_SECONDS:
+            turns.remove(first := ("backfill", *backfill[0]))
+            turns.appendleft(first)
+        budget = POLL_BYTES
+        try:
+            while turns and budget > 0:
+                what, log, end = turns.popleft()
+                chunk = self._chunk(log, end, time, now) if self._register.knows(log) else None
+                if chunk is not None:
+                    self._active[log] = self._active.pop(log)
+                    self._backfilled = time if what == "backfill" else self._backfilled
+                    budget -= len(chunk.data)
+                    yield chunk
+        finally:
+            for what in {what for what, _, _ in turns}:
+                self.stats.defer(what)
+
+    def _chunk(self, log: Log, end: End, time: float, now: float) -> Chunk | None:
+        """What a log has to offer. An end is always offered, so that the pipeline may forget the log."""
+        block, start = b"", log.position.offset
+        written_at = None
+        if not log.over:
+            got = None
+            with self._access.survived(log.position.path):
+                got = self._read(log, time)
+            if got is None:
+                return None
+            block, start = got
+            written_at = log.written_at(block, start)
+        data = log.hand_out(block, start, end, self._settings.line_bytes)
+        if not data and end != "final":
+            return None
+        self.stats.last_read = now if data else self.stats.last_read
+        position, job = log.position, self._job_of(log)
+        name = self._name_of(log, job)
+        self._node_jobs.add(self.name, name)
+        return Chunk(
+            log=log.key,
+            origin=log.origin,
+            path=position.path.encode("utf-8", "backslashreplace").decode(),  # rotation may have given it any name
+            source="job",
+            format=self._format(log, data),
+            offset=position.offset,
+            line=position.line,
+            data=data,
+            read_at=now,
+            end=end,
+            job=job,
+            written_at=written_at,
+            shares_node=self._node_jobs.others_than(name),
+        )
+
+    def _job_of(self, log: Log) -> Job | None:
+        return owned(log.job, log.uid, self._settings.service_accounts)
+
+    def _name_of(self, log: Log, job: Job | None) -> str:
+        """What tells a log's job from the others of the node. Of two users' logs that name none, each is a job's."""
+        of_user = "" if job or log.uid in self._settings.service_accounts else f" of uid {log.uid}"
+        return name_of(job, log.position.path) + of_user
+
+    def _count_jobs(self, time: float, now: float) -> None:
+        """Count the jobs that have written to a log lately. A log's ctime says when: its user cannot set it."""
+        if time - self._jobs_counted < COUNTED_EVERY_SECONDS:
+            return
+        self._jobs_counted = time
+        since = (now - LATELY_SECONDS) * 1e9
+        running = (log for log in self._register.logs.values() if max(log.touched, log.position.modified) >= since)
+        self._node_jobs.count(self.name, {self._name_of(log, self._job_of(log)) for log in running})
+
+    def _read(self, log: Log, time: float) -> tuple[bytes, int] | None:
+        """The next bytes of a log and where they start, holes and NULs before the next line left out."""
+        count = max(CHUNK_BYTES, self._settings.line_bytes)
+        for _ in range(HOLES):
+            got = self._follower.read(log, count, time)
+            if got is None:
+                return None
+            block, start = got
+            if log.was_empty:  # and has changed: nothing of it can tell whether bytes were written, and copied, between
+                for path in log.names:
+                    self._follower.vacate(path, log)
+            log.was_empty = log.position.offset == 0 and not block
+            self.stats.bytes_read += log.take_in(block, start, count, time)
+            try:
+                skipped = log.skip_nuls(block, start)
+            except OSError as error:
+                self._access.cannot(log, error, time)
+                raise
+            if not skipped:
+                break
+            self._register.save(log)
+        if log.position.offset == 0 and log.keep_mark(block):
+            self._register.save(log)
+        if not log.judged and log.looked_to > log.position.offset:
+            log.judged = True
+            if looks_binary(block[log.position.offset - start :]):
+                self._finder.refuse_binary(log)
+                return None
+        return block, start
+
+    def _format(self, log: Log, data: bytes) -> LogFormat:
+        if self._settings.format != "auto":
+            return self._settings.format
+        if log.position.format is None:
+            log.position = replace(log.position, format=format_of(log.position.place or log.base, data))
+        return log.position.format or "plain"
+
+    def _measure(self, time: float) -> None:
+        behind = [log for log in self._active if log.lag]
+        self.stats.files = len(self._register.logs)
+        self.stats.open_files = len(self._access.open_logs)
+        self.stats.lag_bytes = sum(log.lag for log in behind)
+        self.stats.lag_seconds = max((time - log.waiting for log in behind if log.waiting is not None), default=0.0)

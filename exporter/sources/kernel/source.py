@@ -1,0 +1,245 @@
+"""The kernel log as a source: which way to its records works here, what of them is consumed, and how they are dated.
+
+The transports are in `exporter.sources.kernel`, the form of a record is in `exporter.core.decoding.kernel_records`.
+Whether a record is to be
+believed (facility 0) is the decoder's to say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import stat
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from exporter.core.model import Chunk
+from exporter.sources.backlog import Backlog, changes
+from exporter.sources.base import SourceStats
+from exporter.sources.boot import boot_time_now, this_boot
+from exporter.sources.kernel import device
+from exporter.sources.kernel.device import Device
+from exporter.sources.kernel.file import Followed
+from exporter.sources.kernel.journal import KERNEL, KernelJournal
+from exporter.sources.kernel.syslog import SyslogRing
+from exporter.sources.kernel.transport import Line, Place, Way
+from exporter.sources.systemd.journal import OpenJournal, SystemdJournal
+
+Mode = Literal["auto", "kmsg", "syslog", "journal", "file"]
+
+LINES_A_POLL = 4096
+BACKLOG_BYTES = 1 << 20  # the pipeline's block; while the pipeline is stalled, the rest is left to the kernel's ring
+RETRY_SECONDS = 30.0  # what is refused stays refused until somebody changes the node
+RETRY_FILE_SECONDS = 1.0  # a file that is not there may be made at any moment
+_AUTO: tuple[Mode, ...] = ("kmsg", "syslog", "journal")
+_ADVICE: Mapping[Mode, str] = {
+    "kmsg": "needs CAP_SYSLOG or kernel.dmesg_restrict=0; a container's device cgroup refuses it unless privileged",
+    "syslog": "needs CAP_SYSLOG or kernel.dmesg_restrict=0",
+    "journal": "needs gpufault[journald], the group systemd-journal and the host's journal",
+    "file": "make it a file that gpufault may read, or a FIFO that it may read and write",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """What is stored: the place behind the last consumed line, and where that is in the log that the pipeline sees."""
+
+    place: Place = field(default_factory=Place)
+    offset: int = 0
+    line: int = 1
+    taken: str = ""  # off a FIFO and not consumed yet, as Latin-1: it can be read nowhere else
+
+
+_POSITION = TypeAdapter(Position)
+
+
+@dataclass(frozen=True, slots=True)
+class _Boot:
+    """The log of one boot, as far as it is not consumed. `boot_time` is None for the boot that runs."""
+
+    boot_id: str
+    boot_time: float | None
+    backlog: Backlog[Place]
+
+
+class KmsgSource:
+    """One kernel log. A mode understands the position that another one left: a change of mode repeats nothing."""
+
+    def __init__(
+        self,
+        mode: Mode,
+        path: str | None,
+        stored: Mapping[str, str],
+        *,
+        boot_id: str | None = None,
+        boot_time: Callable[[], float] | None = None,
+        open_journal: OpenJournal = SystemdJournal,
+    ) -> None:
+        if mode == "file" and path is None:
+            raise ValueError("mode: file needs a path")
+        self.name = f"kmsg:{path}" if path else "kmsg"
+        self.stats = SourceStats(deferred={"jobs": 0})
+        self.overwritten = True
+        self.way: Mode | None = None  # the one that is open
+        self._mode: Mode = "file" if mode == "auto" and path else mode
+        self._path = path
+        self._boot_id = boot_id or this_boot()
+        self._boot_time = boot_time or boot_time_now
+        self._open_journal = open_journal
+        self._told = self._saved = dict(stored)
+        self._consumed = _newest(stored.values())
+        self._read_to = self._consumed.place
+        self._taken = self._consumed.taken.encode("latin-1", "replace")  # to be given to the way that is opened next
+        self._takes = False  # whether what the way reads is gone from where it was
+        self._boots: deque[_Boot] = deque()
+        self._open: Way | None = None
+        self._rested: float | None = None
+        self._polled = 0.0
+
+    def poll(self, now: float) -> Sequence[Chunk]:
+        if self._open is None and not self._rests(now):
+            self._find_way(now)
+        if self._open is not None:
+            self._read(self._open, now)
+        self.stats.files = self.stats.open_files = int(self._open is not None)
+        self._polled = now
+        self._measure()
+        return self._offer(now)
+
+    def advance(self, log: str, consumed: int, lines: int) -> None:
+        boot = self._boots[0]
+        if log != self._log(boot.boot_id):
+            raise ValueError(f"{log} was not handed out")
+        for place in boot.backlog.advance(consumed, lines):
+            self.stats.lost_records += self._consumed.place.gap_to(place)
+            self._consumed = Position(place=place, offset=boot.backlog.offset, line=boot.backlog.line)
+        self._measure()
+
+    def unsaved(self) -> Mapping[str, str | None]:
+        position = replace(self._consumed, taken=self._held().decode("latin-1"))
+        if position != Position():
+            key = self._log(position.place.boot_id)
+            self._told = {key: _POSITION.dump_json(position).decode()}
+        return changes(self._told, self._saved)
+
+    def saved(self) -> None:
+        self._saved = self._told
+
+    def fileno(self) -> int | None:
+        return self._open.fileno() if self._open else None
+
+    def close(self) -> None:
+        if self._open:
+            self._taken = self._open.rest
+            self._open.close()
+        self._open, self.way, self.stats.up = None, None, False
+
+    def _rests(self, now: float) -> bool:
+        seconds = RETRY_FILE_SECONDS if self._mode == "file" else RETRY_SECONDS
+        return self._rested is not None and 0 <= now - self._rested < seconds
+
+    def _find_way(self, now: float) -> None:
+        refusals = []
+        for mode in _AUTO if self._mode == "auto" else (self._mode,):
+            try:
+                self._open = self._way(mode)
+            except OSError as error:
+                refusals.append(f"{mode}: {error.strerror or error} ({_ADVICE[mode]})")
+                continue
+            self.way, self.stats.up, self.stats.why_down = mode, True, ""
+            return
+        self._rested, self.stats.why_down = now, "; ".join(refusals)
+
+    def _way(self, mode: Mode) -> Way:
+        path, place = self._path or device.PATH, self._read_to
+        if mode == "syslog":
+            return SyslogRing(place.of_boot(self._boot_id), self.stats)
+        if mode == "journal":
+            return KernelJournal(place, self._boot_id, self.stats, self._open_journal(KERNEL, self._path))
+        if self._path and not stat.S_ISCHR(os.stat(path).st_mode):
+            followed = Followed(path, place, self.stats, self._taken)
+            self._taken, self._takes = b"", followed.takes
+            return followed
+        return Device.open(path, place.of_boot(self._boot_id))
+
+    def _read(self, way: Way, now: float) -> None:
+        if self._boots and len(self._boots[-1].backlog) >= BACKLOG_BYTES:
+            return
+        try:
+            for line in itertools.islice(way.read(now), LINES_A_POLL):
+                backlog = self._backlog_of(line)
+                backlog.add(line.data, line.place, now, line.number)
+                self._read_to = line.place
+                self.stats.bytes_read += len(line.data)
+                self.stats.last_read = now
+                if len(backlog) >= BACKLOG_BYTES:
+                    return
+        except OSError as error:
+            self.stats.why_down = f"{self.way}: {error.strerror or error}; it is opened again at the same place"
+            self.close()
+            self._rested = None
+
+    def _held(self) -> bytes:
+        """What was taken from where nobody can read it again, and is not consumed."""
+        rest = self._taken
+        if (
+            self._open
+        ):  # after a kill another record may follow: one whose number is not all there would get a wrong one
+            whole, newline, begun = self._open.rest.rpartition(b"\n")
+            rest = whole + newline + (begun if b";" in begun else b"")
+        return b"".join(boot.backlog.data for boot in self._boots) + rest if self._takes else rest
+
+    def _backlog_of(self, line: Line) -> Backlog[Place]:
+        boot_id = line.place.boot_id
+        if not self._boots or self._boots[-1].boot_id != boot_id:
+            goes_on = self._consumed if self._consumed.place.boot_id == boot_id else Position()
+            backlog = Backlog[Place](goes_on.offset, goes_on.line)
+            self._boots.append(_Boot(boot_id=boot_id, boot_time=line.boot_time, backlog=backlog))
+        return self._boots[-1].backlog
+
+    def _offer(self, now: float) -> list[Chunk]:
+        """The oldest boot's lines. Those of the next boot wait until they are consumed: positions only move forward."""
+        while len(self._boots) > 1 and not self._boots[0].backlog:
+            self._boots.popleft()
+        if not self._boots:
+            return []
+        boot = self._boots[0]
+        end = "final" if len(self._boots) > 1 else boot.backlog.due(now)
+        if end is None:
+            return []
+        return [
+            Chunk(
+                log=self._log(boot.boot_id),
+                origin=boot.boot_id or self._boot_id,
+                path=self._path or device.PATH,
+                source="kernel",
+                format="kmsg",
+                offset=boot.backlog.offset,
+                line=boot.backlog.line,
+                data=boot.backlog.data,
+                read_at=now,
+                end=end,
+                numbers=boot.backlog.numbers,
+                boot_time=self._boot_time() if boot.boot_time is None else boot.boot_time,
+            )
+        ]
+
+    def _measure(self) -> None:
+        self.stats.lag_bytes = sum(len(boot.backlog) for boot in self._boots)
+        self.stats.lag_seconds = max((boot.backlog.age(self._polled) for boot in self._boots), default=0.0)
+
+    def _log(self, boot_id: str) -> str:
+        return f"kmsg:{boot_id or self._path}"
+
+
+def _newest(stored: Iterable[str]) -> Position:
+    """The one stored position. What is not readable is as good as none."""
+    for text in stored:
+        with contextlib.suppress(ValidationError):
+            return _POSITION.validate_json(text)
+    return Position()

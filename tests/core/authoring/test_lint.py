@@ -1,0 +1,216 @@
+"""What an author is told of a pack that can be read: errors, for which it is refused, and warnings."""
+
+from __future__ import annotations
+
+import pytest
+
+from exporter.core.authoring.example_checks import broken_promises
+from exporter.core.authoring.lint import errors, warnings
+from exporter.core.catalogue.loader import Loaded, load
+
+BUILT_IN = """\
+pack: builtin
+signatures:
+  - id: gpu_fault
+    title: a GPU's fault
+    vendor: any
+    layer: host
+    severity: error
+    patterns: ['GPU fault at (?P<address>0x[0-9a-f]+)']
+echoes:
+  - {id: prompt, title: a prompt, patterns: ['^[$] ']}
+log_facts:
+  - {id: torch, title: torch, patterns: ['torch (?P<version>[0-9.]+)'], set: {torch_version: '{version}'}}
+"""
+OWN = """\
+pack: own
+signatures:
+  - id: own_fault
+    title: a fault of our own
+    vendor: any
+    layer: host
+    severity: error
+    patterns: ['own fault (?P<code>[0-9]+)']
+    examples: ['own fault 7']
+    near_misses: ['own fault seven']
+"""
+
+
+def loaded(own: str) -> Loaded:
+    return load([("own.yaml", own)], [("builtin.yaml", BUILT_IN)])
+
+
+def told_errors(own: str) -> list[str]:
+    return [str(problem) for problem in errors(loaded(own))]
+
+
+def told_warnings(own: str) -> list[str]:
+    return [str(problem) for problem in warnings(loaded(own), ["os"])]
+
+
+def cause(when: str, signatures: str = "[own_fault]") -> str:
+    """OWN with a root cause, whose condition stands in line 15."""
+    return f"""{OWN}root_causes:
+  - id: own_cause
+    title: a cause
+    signatures: {signatures}
+    when: {when}
+    verdict: workload
+    strength: A
+    remediation: Mend it.
+"""
+
+
+def test_a_pack_that_keeps_its_promises_has_neither_errors_nor_warnings() -> None:
+    assert told_errors(OWN) == []
+    assert told_warnings(OWN) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "example", "why"),
+    [
+        ("own fault (?P<code>[0-9]+)", "own fault x", "none of its patterns matches; mend one, or the example"),
+        ("own fault (?P<code>[0-9]+)", "fault 7", "no line holds a literal that its patterns need ('own fault')"),
+        ("own fault (?P<code>[0-9]+)", "$ own fault 7", "echo prompt takes it for a quote"),
+    ],
+)
+def test_an_example_that_is_not_matched_is_told_with_the_reason(pattern: str, example: str, why: str) -> None:
+    text = OWN.replace("['own fault 7']", f"['own fault 8', '{example}']").replace(
+        "own fault (?P<code>[0-9]+)", pattern
+    )
+    (told,) = told_errors(text)
+    assert told.startswith("own.yaml:9:31: signatures[0].examples[1]: example shows no own_fault: " + why)
+
+
+def test_an_unless_that_excepts_an_example_is_told() -> None:
+    (told,) = told_errors(OWN + "    unless: ['7$']\n".replace("7", "[7]"))
+    assert "its own `unless` /[7]$/ excepts it; narrow that" in told
+
+
+def test_a_near_miss_that_is_matched_is_told_with_the_pattern() -> None:
+    assert told_errors(OWN.replace("'own fault seven'", "'own fault 7 again'")) == [
+        (
+            "own.yaml:10:19: signatures[0].near_misses[0]: near miss is matched by patterns[0]; narrow the pattern, or "
+            "except the line with `unless`"
+        )
+    ]
+
+
+def test_a_capture_that_is_not_as_promised_is_told_at_its_place() -> None:
+    assert told_errors(OWN.replace("['own fault 7']", "[{text: own fault 7, captures: {code: '8', kind: x}}]")) == [
+        (
+            "own.yaml:9:47: signatures[0].examples[0].captures.code: capture code is '7', not '8'; mend the group's pattern, "
+            "or the example"
+        ),
+        (
+            "own.yaml:9:58: signatures[0].examples[0].captures.kind: capture kind is missing, not 'x'; mend the group's "
+            "pattern, or the example"
+        ),
+    ]
+
+
+def test_a_signature_of_which_others_take_every_example_is_told_once() -> None:
+    shadowed = OWN.replace("own fault 7", "GPU fault at 0x7', 'GPU fault at 0x8").replace(
+        "own fault (?P<code>[0-9]+)", "fault at 0x(?P<code>[0-9]+)"
+    )
+    assert told_errors(shadowed) == []
+    assert told_errors(shadowed + "    yields_to: [gpu_fault]\n") == [
+        (
+            "own.yaml:3:5: signatures[0].id: own_fault never counts: gpu_fault takes each of its examples; narrow that one, "
+            "or take it out of `yields_to`"
+        )
+    ]
+
+
+def test_a_signature_of_which_an_echo_takes_every_example_is_told_once() -> None:
+    (told,) = told_errors(OWN.replace("['own fault 7']", "['$ own fault 7', '$ own fault 8']"))
+    assert told.startswith("own.yaml:3:5: signatures[0].id: own_fault never counts: prompt takes each of its examples")
+
+
+def test_an_echo_behind_another_is_told() -> None:
+    echo = (
+        "echoes:\n  - {id: own_prompt, title: ours, patterns: ['^[$] own'], examples: ['$ own'], near_misses: [own]}\n"
+    )
+    (told,) = told_errors(OWN + echo)
+    assert "own_prompt never counts: prompt takes each of its examples" in told
+
+
+def test_a_log_fact_that_an_example_does_not_tell_is_told() -> None:
+    fact = "log_facts:\n  - {id: own_fact, title: ours, patterns: ['rack (?P<rack>r[0-9]+)'], set: {rack: '{rack}'}, "
+    assert told_errors(f"{OWN}{fact}examples: ['rack r12']}}\n") == []
+    (told,) = told_errors(f"{OWN}{fact}examples: ['rack 12, torch 2.5']}}\n")
+    assert "example shows no own_fact: none of its patterns matches" in told
+
+
+@pytest.mark.parametrize(
+    ("when", "place", "what"),
+    [
+        (
+            "{capture: cod, exists: true}",
+            "15:12: root_causes[0].when.capture",
+            "'cod' is captured by no pattern of own_fault; name one of theirs (code)",
+        ),
+        (
+            "{all: [{not: {capture: address, exists: true}}]}",
+            "15:25: root_causes[0].when.all[0].not.capture",
+            "'address' is captured by no",
+        ),
+        (
+            "{match: gpu_fault, where: {code: '7'}}",
+            "15:38: root_causes[0].when.where.code",
+            "'code' is captured by no pattern of gpu_fault",
+        ),
+    ],
+)
+def test_a_condition_on_a_capture_that_none_gives_is_an_error(when: str, place: str, what: str) -> None:
+    (told,) = told_errors(cause(when))
+    assert told.startswith(f"own.yaml:{place}: {what}")
+
+
+def test_a_condition_on_a_capture_that_is_given_is_none() -> None:
+    assert told_errors(cause("{any: [{capture: code, exists: true}, {match: 'gpu_*', where: {address: '0'}}]}")) == []
+
+
+def test_a_template_that_names_no_capture_is_an_error() -> None:
+    fact = "log_facts:\n  - {id: own_fact, title: ours, patterns: ['rack (?P<rack>r[0-9]+)'], set: {rack: '{rck|lower}'}}\n"
+    (told,) = told_errors(OWN + fact)
+    assert "log_facts[0].set.rack: 'rck' is captured by no pattern of own_fact; name one of theirs (rack)" in told
+
+
+def test_a_condition_on_a_fact_that_nothing_tells_is_a_warning_since_a_site_may_tell_it() -> None:
+    (told,) = told_warnings(cause("{any: [{fact: os, exists: true}, {fact: rack, equals: r12}]}"))
+    assert told.startswith("own.yaml:15:45: root_causes[0].when.any[1].fact: no probe and no log fact tells 'rack'; ")
+    assert told_warnings(cause("{any: [{fact: env.HOME, exists: true}, {fact: torch_version, version: '>=2'}]}")) == []
+
+
+def test_a_signature_without_examples_or_near_misses_gets_a_warning_for_each() -> None:
+    bare = OWN.partition("    examples:")[0]
+    assert told_errors(bare) == []
+    assert told_warnings(bare) == [
+        "own.yaml:3:5: signatures[0]: own_fault has no examples; add a line as its emitter prints it",
+        "own.yaml:3:5: signatures[0]: own_fault has no near_misses; add a line that looks alike and must not match",
+    ]
+
+
+def test_a_loop_that_takes_exponential_time_is_a_warning_wherever_a_pattern_may_stand() -> None:
+    text = cause("{match: gpu_fault, where: {address: '(?:x+)+y'}}").replace(
+        "    near_misses", "    unless: ['(?:[0-9]+ ?)+$']\n    near_misses"
+    )
+    assert [told.split(": ")[1] for told in told_warnings(text)] == [
+        "signatures[0].unless[0]",
+        "root_causes[0].when.where.address",
+    ]
+    assert "a loop reads '00' in two ways" in told_warnings(text)[0]
+
+
+def test_a_pattern_that_takes_many_steps_is_a_warning_with_what_shows_it() -> None:
+    slow = OWN.replace("own fault ", "own fault .*a.*b.*", 1)
+    assert slow != OWN
+    (told,) = [one for one in told_warnings(slow) if "steps" in one]
+    assert "takes over 1,000,000 steps on a text that repeats 'own fault ', then 'a', then 'b'; bound the loops" in told
+
+
+def test_both_engines_are_asked_and_named() -> None:
+    packs = loaded(OWN.replace("own fault 7", "own fault"))
+    (broken,) = broken_promises(packs.own, packs.catalogue)
+    assert (broken.engines, broken.shows, broken.text) == (("hyperscan", "python"), (), "own fault")

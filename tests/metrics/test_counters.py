@@ -1,0 +1,123 @@
+"""Counters: what was counted, what of it is not stored yet, and what a later version makes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from exporter.core.diagnosis.assessment import Diagnosis
+from exporter.core.model import SourceKind
+from exporter.metrics.counters import METRICS, OTHER, Ledger, join_labels
+from tests.support.matches import NOW, entries, match
+
+INCIDENTS, LINES, GPUS = "gpufault_incidents_total", "gpufault_lines_matched_total", "gpufault_gpu_incidents_total"
+VERDICTS = "gpufault_incident_verdicts_total"
+
+
+def diagnosed(source: SourceKind = "kernel", **what: Any) -> Diagnosis:
+    """The diagnosis of an incident that one line shows."""
+    (entry,) = entries(match("gpu_fault", source=source))
+    rest = {"id": "1", "role": "root", "root_cause": "bad_gpu", "caused_by": None, "verdict": "infrastructure"}
+    return Diagnosis(incident=entry.incident, **{**rest, **what})
+
+
+def test_counts_add_up() -> None:
+    ledger = Ledger({})
+    ledger.add(LINES, "gpu_fault", "job")
+    ledger.add(LINES, "gpu_fault", "job", by=3)
+    ledger.add(LINES, "gpu_fault", "kernel")
+    assert ledger.families() == {LINES: {("gpu_fault", "job"): 4.0, ("gpu_fault", "kernel"): 1.0}}
+
+
+def test_a_root_incident_is_counted_by_verdict_and_by_who_reported_it() -> None:
+    ledger = Ledger({})
+    for diagnosis in (diagnosed(), diagnosed(), diagnosed("job", verdict="unclear", root_cause="unknown")):
+        ledger.tell(diagnosis, NOW, late=False, gpu=None, gpu_there=True)
+    assert ledger.families()[VERDICTS] == {
+        ("gpu_fault", "bad_gpu", "infrastructure", "kernel"): 2.0,
+        ("gpu_fault", "unknown", "unclear", "job"): 1.0,
+    }
+    assert ledger.families()[INCIDENTS] == {("gpu_fault", "bad_gpu"): 2.0, ("gpu_fault", "unknown"): 1.0}
+
+
+def test_neither_a_consequence_nor_a_late_incident_counts_for_alerts() -> None:
+    ledger = Ledger({})
+    ledger.tell(diagnosed(role="cascade", caused_by="2"), NOW, late=False, gpu=None, gpu_there=True)
+    ledger.tell(diagnosed(), NOW, late=True, gpu=None, gpu_there=True)
+    assert not ledger.families().keys() & {VERDICTS, INCIDENTS}
+
+
+def test_a_series_exists_before_its_first_event_and_is_not_set_back() -> None:
+    ledger = Ledger({})
+    ledger.add(INCIDENTS, "gpu_fault", "bad_cable")
+    ledger.start_at_zero([(INCIDENTS, ("gpu_fault", "bad_cable")), (INCIDENTS, ("gpu_fault", "unknown"))])
+    assert ledger.families()[INCIDENTS] == {("gpu_fault", "bad_cable"): 1.0, ("gpu_fault", "unknown"): 0.0}
+
+
+def test_only_what_changed_is_to_be_stored() -> None:
+    ledger = Ledger({})
+    ledger.add(INCIDENTS, "gpu_fault", "unknown")
+    ledger.start_at_zero([(LINES, ("gpu_fault", "job"))])
+    assert ledger.unsaved() == {(INCIDENTS, '["gpu_fault", "unknown"]'): 1.0, (LINES, '["gpu_fault", "job"]'): 0.0}
+    ledger.saved()
+    assert ledger.unsaved() == {}
+    ledger.start_at_zero([(LINES, ("gpu_fault", "job"))])
+    assert ledger.unsaved() == {}
+    ledger.add(LINES, "gpu_fault", "job")
+    assert ledger.unsaved() == {(LINES, '["gpu_fault", "job"]'): 1.0}
+
+
+def test_what_was_stored_is_counted_on() -> None:
+    ledger = Ledger({})
+    ledger.add(INCIDENTS, "gpu_fault", "unknown")
+    ledger.put("gpufault_last_incident_timestamp_seconds", "gpu_fault", value=5.0)
+    again = Ledger(ledger.unsaved())
+    assert again.unsaved() == {}
+    again.add(INCIDENTS, "gpu_fault", "unknown")
+    assert again.families()[INCIDENTS] == {("gpu_fault", "unknown"): 2.0}
+    assert again.families()["gpufault_last_incident_timestamp_seconds"] == {("gpu_fault",): 5.0}
+
+
+def test_what_another_version_stored_and_this_one_does_not_show_is_left_out() -> None:
+    stored = {("gpufault_gone_total", "[]"): 1.0, ("gpufault_state_up", "[]"): 1.0, (LINES, '["gpu_fault"]'): 1.0}
+    assert Ledger(stored).families() == {}
+
+
+@pytest.mark.parametrize(("name", "labels"), [(LINES, ("gpu_fault",)), ("gpufault_state_up", ())])
+def test_a_count_that_no_metric_declares_is_our_bug(name: str, labels: tuple[str, ...]) -> None:
+    with pytest.raises(AssertionError):
+        Ledger({}).add(name, *labels)
+
+
+def test_a_node_has_a_handful_of_gpus_and_a_storm_shares_one_label() -> None:
+    ledger = Ledger({}, label_values=2)
+    assert [ledger.gpu_label(gpu) for gpu in ("a", "b", "c", "a", "d")] == ["a", "b", OTHER, "a", OTHER]
+    assert ledger.families()["gpufault_label_values_refused_total"] == {("gpu",): 2.0}
+
+
+def test_an_address_that_no_gpu_of_the_node_has_uses_no_place_up() -> None:
+    ledger = Ledger({}, label_values=1)
+    assert [ledger.gpu_label(gpu, there=False) for gpu in ("x", "y")] == [OTHER, OTHER]
+    assert ledger.gpu_label("a") == "a"
+
+
+def test_gpus_are_known_again_after_a_restart() -> None:
+    ledger = Ledger({(GPUS, '["a", "x"]'): 1.0, (GPUS, '["other", "x"]'): 1.0}, label_values=2)
+    assert [ledger.gpu_label(gpu) for gpu in ("b", "c", "a")] == ["b", OTHER, "a"]
+
+
+def test_a_fact_that_is_not_known_joins_as_unknown() -> None:
+    labels = dict(
+        zip(METRICS["gpufault_node_info"].labels, join_labels({"gpu_model": "MI300X", "os": ""}), strict=True)
+    )
+    assert labels["gpu_model"] == "MI300X"
+    assert labels["os"] == labels["rocm_version"] == "unknown"
+
+
+def test_every_metric_is_declared_as_prometheus_wants_it() -> None:
+    for name, metric in METRICS.items():
+        assert name.startswith("gpufault_") or name in ("problem_counter", "problem_gauge")  # NPD's own names
+        assert (metric.kind == "counter") == name.endswith("_total")
+        assert metric.help.endswith(".")
+        assert len(set(metric.labels)) == len(metric.labels)

@@ -1,0 +1,90 @@
+"""Which series a node shows before anything has happened: what can occur there, and nothing else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import structlog
+
+from exporter.config.node import Config
+from exporter.core.facts.gpus import Gpu
+from exporter.daemon.daemon import Daemon
+from exporter.metrics.series import possible
+from exporter.node.facts import NodeFacts
+from exporter.probes import Gathered
+from exporter.store.state import State
+from tests.support.matches import catalogue_of
+
+CATALOGUE = catalogue_of(r"""
+signatures:
+  - {id: amd_fault, vendor: amd, sources: [kernel], patterns: ['amdgpu fault']}
+  - {id: amd_reset, vendor: amd, sources: [kernel], patterns: ['amdgpu reset'], follows: [amd_fault]}
+  - {id: amd_error, vendor: amd, sources: [job], patterns: ['HIP error']}
+  - {id: nv_error, vendor: nvidia, sources: [job], patterns: ['CUDA error']}
+root_causes:
+  - {id: old_driver, signatures: [amd_fault], when: {fact: driver_version, exists: true}}
+  - {id: old_cuda, signatures: [nv_error], when: {fact: cuda_version, exists: true}}
+""")
+
+
+def labels_of(metric: str, series: list[tuple[str, tuple[str, ...]]]) -> list[tuple[str, ...]]:
+    return [labels for name, labels in series if name == metric]
+
+
+def test_every_pair_of_a_vendor_that_is_there_can_occur() -> None:
+    series = list(possible(CATALOGUE, {"job", "kernel"}, {"amd"}))
+    assert labels_of("gpufault_incidents_total", series) == [
+        ("amd_fault", "old_driver"),
+        ("amd_fault", "unknown"),
+        ("amd_reset", "unknown"),
+        ("amd_error", "unknown"),
+    ]
+
+
+def test_where_no_gpu_was_found_every_vendors_can_occur() -> None:
+    series = list(possible(CATALOGUE, {"job"}, set()))
+    assert labels_of("gpufault_lines_matched_total", series) == [("amd_error", "job"), ("nv_error", "job")]
+
+
+def test_a_fault_of_the_kernel_that_follows_nothing_is_no_cascade() -> None:
+    series = list(possible(CATALOGUE, {"job", "kernel"}, {"amd"}))
+    assert labels_of("gpufault_cascades_total", series) == [("amd_reset",), ("amd_error",)]
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> Callable[[dict[str, str]], dict[str, set[str]]]:
+    def show(facts: dict[str, str]) -> dict[str, set[str]]:
+        """The first label of each series of a node with an AMD GPU, by metric."""
+        config = Config.model_validate(
+            {"state_dir": str(tmp_path), "sources": [{"kind": "kmsg", "mode": "file", "path": "/dev/null"}]}
+        )
+        gathered = Gathered(facts=facts, failed={}, gpus=(Gpu(pci="0000:c1:00.0", vendor="amd"),))
+        state = State(config.state_dir)
+        log = structlog.wrap_logger(
+            structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
+        )
+        daemon = Daemon(
+            config, CATALOGUE, state, node="n", log=log, facts=NodeFacts(config.facts, {}, lambda: gathered)
+        )
+        families = {
+            family.name: {labels[0] for labels in family.samples if labels} for family in daemon.snapshot().families
+        }
+        daemon.finish()
+        state.close()
+        return families
+
+    return show
+
+
+def test_a_node_describes_the_signatures_that_it_can_show(shown: Callable[..., dict[str, set[str]]]) -> None:
+    assert shown({})["gpufault_signature_info"] == {"amd_fault", "amd_reset"}
+
+
+def test_a_node_tells_of_each_cause_that_can_hit_it_and_of_any_that_it_is_exposed_to(
+    shown: Callable[..., dict[str, set[str]]],
+) -> None:
+    assert shown({})["gpufault_exposure"] == {"old_driver"}
+    assert shown({"cuda_version": "12.4"})["gpufault_exposure"] == {"old_driver", "old_cuda"}

@@ -1,0 +1,74 @@
+"""Records on their way into the journal, while disks are full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from exporter.metrics.counters import Ledger
+from exporter.store import outbox as bounds
+from exporter.store.journal import Journal
+from exporter.store.outbox import Outbox
+from exporter.store.state import State
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger({}, label_values=200)
+
+
+def lost(ledger: Ledger) -> float:
+    return sum(value for (name, _), value in ledger.unsaved().items() if name == "gpufault_journal_records_lost_total")
+
+
+def record(number: int) -> dict[str, object]:
+    return {"kind": "heartbeat", "number": number}
+
+
+def test_what_is_committed_reaches_the_journal_in_order(tmp_path: Path, ledger: Ledger) -> None:
+    state, journal = State(tmp_path / "state"), Journal(tmp_path / "journal", 1 << 20)
+    box = Outbox(state, ledger)
+    for number in range(3):
+        box.add(record(number))
+    box.deliver(journal)
+    assert not (tmp_path / "journal").exists()  # nothing that a kill could take back
+    state.commit([], {}, box.waiting)
+    box.saved()
+    assert box.waiting == []
+    box.deliver(journal)
+    lines = (tmp_path / "journal" / "journal-000001.jsonl").read_text().split()
+    assert [line.count(f'"number":{number}') for number, line in enumerate(lines)] == [1, 1, 1]
+    assert lost(ledger) == 0
+
+
+def test_while_the_state_cannot_be_written_memory_stays_bounded(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "MAX_WAITING", 1000)
+    box = Outbox(State(tmp_path / "state"), ledger)
+    for number in range(100):
+        box.add(record(number))
+    assert sum(map(len, box.waiting)) <= 1000
+    assert '"number":99' in box.waiting[-1]
+    assert lost(ledger) == 100 - len(box.waiting)
+
+
+def test_while_the_journal_cannot_be_written_the_state_stays_bounded(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "MAX_STORED", 10)
+    state, journal = State(tmp_path / "state"), Journal(tmp_path / "journal", 1 << 20)
+    (tmp_path / "journal").write_text("a file where the folder should be")
+    box = Outbox(state, ledger)
+    for number in range(25):
+        box.add(record(number))
+    state.commit([], {}, box.waiting)
+    box.saved()
+    with pytest.raises(FileExistsError):
+        box.deliver(journal)
+    assert lost(ledger) == 15
+    (tmp_path / "journal").unlink()
+    box.deliver(journal)
+    lines = (tmp_path / "journal" / "journal-000001.jsonl").read_text().split()
+    assert ['"number":15' in lines[0], '"number":24' in lines[-1], len(lines)] == [True, True, 10]
