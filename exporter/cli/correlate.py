@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         from exporter.fleet.observations import Window
         from exporter.fleet.results import stored_findings
         from exporter.fleet.results.text import text
-        from exporter.fleet.results.to_json import plain
+        from exporter.fleet.results.to_json import to_json
         from exporter.fleet.statistics.correlate import correlate, remember
     except ModuleNotFoundError as error:
         print(f"gpufault: {error.name} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     if kept:
         stored_findings.write(kept, remember(found, remembered))
     color = not options.output and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    told = json.dumps(plain(found), indent=1) + "\n" if options.format == "json" else text(found, color=color)
+    told = json.dumps(to_json(found), indent=1) + "\n" if options.format == "json" else text(found, color=color)
     if options.output:
         Path(options.output).write_text(told, encoding="utf-8")
     else:

@@ -239,13 +239,13 @@ def _clock(_config: Config) -> Iterator[Finding]:
 def _web(file: str | None) -> Iterator[Finding]:
     """Whether the daemon would take its web configuration in force, and what that asks of clients."""
     from exporter.core.text.problems import InvalidInput
-    from exporter.web.config_files import InForce
+    from exporter.web.active_config import ActiveConfig
 
     if file is None:
         yield Finding("note", "web", "no --web.config.file: whoever reaches the port can read and ask for a reload")
         return
     try:
-        web = InForce(Path(file).absolute())
+        web = ActiveConfig(Path(file).absolute())
     except InvalidInput as error:
         for problem in error.problems:
             yield Finding("bad", "web", str(problem))

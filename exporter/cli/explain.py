@@ -148,10 +148,10 @@ def _diagnosed(
 ) -> list[Diagnosis]:
     """The diagnoses of a text, as a scan comes to them."""
     from exporter.core.authoring.example_checks import run_text
-    from exporter.core.diagnosis.incident_tracker import Casebook
+    from exporter.core.diagnosis.incident_tracker import IncidentTracker
     from exporter.scan.work import WINDOW_SECONDS
 
     processed = run_text(pipeline, text, source, form)
-    casebook = Casebook(catalogue, "explain", window=WINDOW_SECONDS, settle=0.0, live=False)
+    casebook = IncidentTracker(catalogue, "explain", window=WINDOW_SECONDS, settle=0.0, live=False)
     casebook.add(processed.matches)
     return casebook.settle(0.0, lambda _: facts, everything=True)

@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     from exporter.cli.own_log import start_logging
     from exporter.fleet.service.answers import router
     from exporter.fleet.service.service import FleetService
-    from exporter.web.config_files import InForce
+    from exporter.web.active_config import ActiveConfig
     from exporter.web.serving import serve_app
 
     load = _loader(options)
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     if config.journal is None and config.prometheus is None:
         print("gpufault fleet: nothing to read; give --journal DIR or --prometheus URL", file=sys.stderr)
         return 2
-    web = InForce(Path(options.web_config_file).absolute() if options.web_config_file else None)
+    web = ActiveConfig(Path(options.web_config_file).absolute() if options.web_config_file else None)
     if options.config_check:
         print(f"{_file(options) or 'what the flags say'} is valid: {config.source}")
         return 0

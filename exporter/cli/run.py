@@ -12,7 +12,7 @@ from exporter.cli import options as flags
 if TYPE_CHECKING:
     from exporter.config.node import Config
     from exporter.core.catalogue.loader import Catalogue
-    from exporter.web.config_files import InForce
+    from exporter.web.active_config import ActiveConfig
 
 DESCRIPTION = "Tails job logs and the kernel log, decides what explains each crash, and serves Prometheus counters."
 
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         return _run(options, _kept_in(Path(folder), config), catalogue, lambda: _dry(Path(folder), load()), web)
 
 
-def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load: Any, web: InForce) -> int:
+def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load: Any, web: ActiveConfig) -> int:
     from exporter.cli.own_log import start_logging
     from exporter.daemon.daemon import Daemon
     from exporter.daemon.service import Service
@@ -97,11 +97,11 @@ def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load
     return 0
 
 
-def _web(options: argparse.Namespace) -> InForce:
+def _web(options: argparse.Namespace) -> ActiveConfig:
     """The web configuration that --web.config.file names. Raises InvalidInput, OSError."""
-    from exporter.web.config_files import InForce
+    from exporter.web.active_config import ActiveConfig
 
-    return InForce(Path(options.web_config_file).absolute() if options.web_config_file else None)
+    return ActiveConfig(Path(options.web_config_file).absolute() if options.web_config_file else None)
 
 
 def _kept_in(folder: Path, config: Config) -> Config:

@@ -230,11 +230,11 @@ def _profile(loaded: Loaded) -> list[Problem]:
 
 def _test(options: argparse.Namespace) -> int:
     from exporter.config import packs
-    from exporter.core.authoring.example_checks import BOTH, broken_promises, promises
+    from exporter.core.authoring.example_checks import BOTH, check_examples, failed_examples
 
     loaded = packs.load_texts(packs.existing(options.packs))
     files = [*loaded.own, *loaded.builtin]
-    broken = list(broken_promises(files, loaded.catalogue))
+    broken = list(failed_examples(files, loaded.catalogue))
     for promise in broken:
         problem = promise.problem
         print(f"{problem.file}:{problem.line}:{problem.col}: {promise.item.id}")
@@ -245,7 +245,7 @@ def _test(options: argparse.Namespace) -> int:
             ("engine", ", ".join(promise.engines)),
         ):
             print(f"  {name:<7} {text}".replace("\n", "\n          "))
-    examples, near_misses = promises(files)
+    examples, near_misses = check_examples(files)
     print(
         f"{_count(examples, 'example')} and {_count(near_misses, 'near miss', 'near misses')} with {' and '.join(BOTH)}: "
         + (f"{len(broken)} do not hold" if broken else "all hold")
@@ -292,12 +292,12 @@ def _schema(_options: argparse.Namespace) -> int:
 
 def _docs(options: argparse.Namespace) -> int:
     from exporter.config import packs
-    from exporter.core.authoring.docs_pages import pages
+    from exporter.core.authoring.docs_pages import signature_pages
 
     loaded = packs.load_texts(flags.pack_folders(options))
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    written = pages(loaded.catalogue)
+    written = signature_pages(loaded.catalogue)
     for name, text in written.items():
         (out / name).write_text(text, encoding="utf-8")
     for stray in sorted({path.name for path in out.glob("*.md")} - written.keys()):

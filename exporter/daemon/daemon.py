@@ -13,23 +13,23 @@ from exporter.config.node import Config
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis import records
 from exporter.core.diagnosis.assessment import Diagnosis
-from exporter.core.diagnosis.incident_tracker import Casebook
-from exporter.core.diagnosis.node_faults import Faults
-from exporter.core.diagnosis.repeated_xids import Repeats
+from exporter.core.diagnosis.incident_tracker import IncidentTracker
+from exporter.core.diagnosis.node_faults import OpenFaults
+from exporter.core.diagnosis.repeated_xids import RepeatedXids
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import UNKNOWN, Chunk, SourceKind
 from exporter.daemon import handover, source_factory
 from exporter.daemon.metrics_snapshot import Exposures, Gauges, snapshot_of
-from exporter.daemon.poll_scheduler import Rounds
-from exporter.metrics.counters import Ledger
+from exporter.daemon.poll_scheduler import PollScheduler
+from exporter.metrics.counters import Counters
 from exporter.metrics.exposition import MetricsSnapshot
-from exporter.metrics.series import possible
+from exporter.metrics.series import possible_series
 from exporter.node.facts import NodeFacts
 from exporter.node.gpu_processes import GpuProcesses
 from exporter.node.heartbeat import Heartbeat
 from exporter.outputs.manager import Outputs
 from exporter.process import malloc_tuning
-from exporter.process.rate_limited_log import Said
+from exporter.process.rate_limited_log import RateLimitedLog
 from exporter.process.wake import Waker
 from exporter.sources.base import Source
 from exporter.sources.boot import moment
@@ -72,20 +72,21 @@ class Daemon:
         self.impaired: list[str] = []  # what a job's log is to blame for
         self._log = log
         self._clock = clock
-        self._say = Said(log.warning, clock)
-        self._rounds = Rounds(self._consume, self._failed, self._between, clock)
+        self._say = RateLimitedLog(log.warning, clock)
+        self._rounds = PollScheduler(self._consume, self._failed, self._between, clock)
         self._stats: dict[str, Any] = {}
         self._outcome = Gauges()
         self._last_commit = 0.0
         self._matched = False  # since the last commit
         self._moved: list[handover.Row] = []  # rows to be stored
         loaded = state.loaded
-        self.ledger = Ledger(loaded.counters, label_values=config.limits.label_values)
+        self.ledger = Counters(loaded.counters, label_values=config.limits.label_values)
         if loaded.set_aside:
             self.ledger.add("gpufault_state_set_aside_total")
             log.error("damaged state file set aside; counting starts afresh", kept_as=str(loaded.set_aside))
         self.outbox = Outbox(state, self.ledger)
-        self.faults, self.repeats = Faults(loaded.spaces.get("faults", {})), Repeats(loaded.spaces.get("repeats", {}))
+        self.faults = OpenFaults(loaded.spaces.get("faults", {}))
+        self.repeats = RepeatedXids(loaded.spaces.get("repeats", {}))
         self.facts = facts or NodeFacts(config.facts, loaded.spaces.get("facts", {}))
         self.facts.refresh(clock(), wait=True)
         self.processes = GpuProcesses()
@@ -279,7 +280,7 @@ class Daemon:
         )
         self.pipeline.restore(spaces.get("logs", {}))
         incidents = config.incidents
-        self.casebook = Casebook(
+        self.casebook = IncidentTracker(
             catalogue, self.node, window=incidents.window, settle=incidents.settle, stored=spaces.get("incidents", {})
         )
         for incident in self.casebook.undiagnosed:
@@ -300,7 +301,7 @@ class Daemon:
     def _start_at_zero(self) -> None:
         """Every pair that can occur on this node, so that `increase()` sees a first crash."""
         kinds: set[SourceKind] = {"kernel" if item.kind == "kmsg" else "job" for item in self.config.sources}
-        self.ledger.start_at_zero(possible(self.catalogue, kinds, self.facts.vendors))
+        self.ledger.start_at_zero(possible_series(self.catalogue, kinds, self.facts.vendors))
 
     def _failed(self, source: Source, error: Exception) -> None:
         self._outcome.source_errors[source.name] = self._outcome.source_errors.get(source.name, 0) + 1

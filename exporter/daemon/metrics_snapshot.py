@@ -14,7 +14,7 @@ from exporter.core.diagnosis.node_faults import Fault
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.matching.quarantine import Quarantined
 from exporter.core.model import UNKNOWN
-from exporter.metrics.counters import METRICS, Labels, Ledger, join_labels
+from exporter.metrics.counters import METRICS, Counters, Labels, join_labels
 from exporter.metrics.exposition import Family, MetricsSnapshot
 from exporter.node.facts import NodeFacts
 from exporter.outputs.manager import OutputState
@@ -65,7 +65,7 @@ class Exposures:
 
 
 def snapshot_of(
-    ledger: Ledger,
+    ledger: Counters,
     catalogue: Catalogue,
     pipeline: Pipeline,
     sources: Sequence[Source],

@@ -19,7 +19,7 @@ KERNEL_POLLS = 8  # of 1 MiB at most, then job logs have a turn
 ROUND_SECONDS = 1.0  # then a source's rest waits for the next round: 4 MiB of nothing but crashes would take 6 s
 
 
-class Rounds:
+class PollScheduler:
     """`consume` takes in a chunk of a source and says whether some of it is done with; `failed` is told what a source
     raised; `between` is called after each chunk.
     """

@@ -16,11 +16,11 @@ from exporter.core.text.problems import InvalidInput
 from exporter.daemon.daemon import Daemon
 from exporter.metrics.exposition import MetricsSnapshot
 from exporter.process import malloc_tuning
-from exporter.process.reload_requests import Reloads
+from exporter.process.reload_requests import ReloadRequests
 from exporter.process.sdnotify import notify
 from exporter.process.signals import obey
 from exporter.sources.boot import moment
-from exporter.web.config_files import InForce
+from exporter.web.active_config import ActiveConfig
 from exporter.web.interface import NodeFaults, Overview, SourceState
 
 ROUND_SECONDS = 30.0  # a loop that has not come round for so long hangs: no disk commit takes that long
@@ -31,14 +31,14 @@ Loader = Callable[[], tuple[Config, Catalogue]]
 class Service:
     """Runs a daemon until SIGTERM or SIGINT; SIGHUP and POST /-/reload load the configuration again."""
 
-    def __init__(self, daemon: Daemon, load: Loader, web: InForce | None = None) -> None:
+    def __init__(self, daemon: Daemon, load: Loader, web: ActiveConfig | None = None) -> None:
         self._daemon = daemon
         self._load = load
-        self._web = web or InForce()
+        self._web = web or ActiveConfig()
         if self._web.is_file:
             self.web_config_read()
         self._stop = threading.Event()
-        self._reloads = Reloads(daemon.waker.wake)
+        self._reloads = ReloadRequests(daemon.waker.wake)
 
     def run(self) -> None:
         """Work until told to stop."""

@@ -137,7 +137,7 @@ METRICS: dict[str, Metric] = {
 }  # fmt: skip
 
 
-class Ledger:
+class Counters:
     """Counter values now, and which of them are not committed yet."""
 
     def __init__(self, stored: Mapping[tuple[str, str], float], *, label_values: int = 200) -> None:

@@ -13,7 +13,7 @@ from exporter.core.model import PEER_FAILURE, UNKNOWN, SourceKind, Vendor
 from exporter.metrics.counters import Labels
 
 
-def possible(
+def possible_series(
     catalogue: Catalogue, kinds: Collection[SourceKind], vendors: Collection[Vendor]
 ) -> Iterator[tuple[str, Labels]]:
     """Metric and labels of each series that sources of these kinds can show on a node with GPUs of these vendors."""

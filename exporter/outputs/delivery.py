@@ -58,7 +58,7 @@ class Attempt:
     words: str = ""
 
 
-class Shipment:
+class Delivery:
     """Sends what the journal in `folder` holds behind `place`. All methods return at once, but for `stop`."""
 
     def __init__(

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from exporter.config.outputs import OtlpConfig, OutputsConfig, ReceiverSettings, WebhookConfig
-from exporter.metrics.counters import Labels, Ledger
+from exporter.metrics.counters import Counters, Labels
 from exporter.metrics.exposition import MetricsSnapshot
 from exporter.outputs import files
-from exporter.outputs.delivery import Form, Say, Shipment, Tally
+from exporter.outputs.delivery import Delivery, Form, Say, Tally
 from exporter.outputs.journal_reader import Place, first_place, incidents_behind, place_at
 from exporter.outputs.otlp import OtlpForm
 from exporter.outputs.responses import DROPS, SENDING_FAILURES, WRITING_FAILURES
@@ -42,7 +42,7 @@ class Outputs:
         self,
         node: str,
         latest: Callable[[], MetricsSnapshot],
-        ledger: Ledger,
+        ledger: Counters,
         log: FilteringBoundLogger,
         clock: Callable[[], float] = time.time,
         *,
@@ -57,7 +57,7 @@ class Outputs:
         self._config = OutputsConfig()
         self._folder: Path | None = None
         self._end = End(0, 0)
-        self._shipments: dict[str, Shipment] = {}
+        self._shipments: dict[str, Delivery] = {}
         self._textfile: Textfile | None = None
         self._successes: dict[str, float | None] = {}
         self._lost: dict[str, int] = {}  # with a journal that has moved, not counted yet
@@ -174,14 +174,14 @@ class Outputs:
         if self._textfile:
             yield from (("gpufault_output_failures_total", ("textfile", reason)) for reason in WRITING_FAILURES)
 
-    def _shipment(self, name: str, settings: ReceiverSettings, folder: Path, place: Place) -> Shipment:
+    def _shipment(self, name: str, settings: ReceiverSettings, folder: Path, place: Place) -> Delivery:
         def form() -> Form:
             if isinstance(settings, OtlpConfig):
                 return OtlpForm(self._node, settings.resource, encoding=settings.encoding)
             assert isinstance(settings, WebhookConfig)
             return WebhookForm(files.key_of(settings.secret_file) if settings.secret_file else None)
 
-        return Shipment(name, settings, form, folder=folder, place=place, say=self._say(name), clock=self._clock)
+        return Delivery(name, settings, form, folder=folder, place=place, say=self._say(name), clock=self._clock)
 
     def _place(self, name: str, settings: ReceiverSettings, folder: Path, stored: str | None) -> Place:
         """Where an output begins in the journal."""

@@ -8,7 +8,7 @@ REMEMBERED = 1000  # messages; one that is older than so many others may be said
 A_MINUTE = 60  # of them; names of files are in them, and a job can make up names
 
 
-class Said:
+class RateLimitedLog:
     """Says each message once, and no more than a bounded number a minute: how many more there were is said then."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float]) -> None:

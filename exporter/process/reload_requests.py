@@ -12,7 +12,7 @@ from exporter.process.sdnotify import notify
 RELOAD_SECONDS = 30.0  # compiling 400 signatures takes 2 s; a busy loop comes round in less than one
 
 
-class Reloads:
+class ReloadRequests:
     """Who waits for a reload. `wake` makes the main loop come round; it must be callable from a signal handler."""
 
     def __init__(self, wake: Callable[[], None]) -> None:

@@ -27,7 +27,7 @@ class _Decompressor(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Unpacker:
+class Decompressor:
     """`new` unpacks a member, `to_the_byte` too and gives all that it can before damage, for which they raise `damage`."""
 
     new: Callable[[], _Decompressor]
@@ -42,7 +42,7 @@ class _Damaged(Exception):
 class Unpacked:
     """An archive's members one after the other, as a stream of bytes."""
 
-    def __init__(self, file: IO[bytes], unpacker: Unpacker) -> None:
+    def __init__(self, file: IO[bytes], unpacker: Decompressor) -> None:
         self._file = file
         self._unpacker = unpacker
         self._new = unpacker.new
@@ -113,7 +113,7 @@ class Unpacked:
         return bytes(rest)
 
 
-def unpacker_of(path: str) -> Unpacker | None:
+def unpacker_of(path: str) -> Decompressor | None:
     """How a log is unpacked, by its name's ending; None where it is no archive."""
     of_ending = _UNPACKERS.get(os.path.splitext(path)[1])
     return of_ending and of_ending()
@@ -125,12 +125,12 @@ def is_archive(path: str) -> bool:
 
 
 # Imported only for such a log.
-def _gzip() -> Unpacker:
+def _gzip() -> Decompressor:
     import zlib
 
     from isal import igzip_lib  # nearly four times as fast as zlib, and gives nothing of what is damaged
 
-    return Unpacker(
+    return Decompressor(
         lambda: igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP),
         lambda: _Zlib(zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)),
         (igzip_lib.IsalError, zlib.error),  # type: ignore[arg-type]  # as its stubs are
@@ -162,28 +162,28 @@ class _Zlib:
         return out
 
 
-def _bzip2() -> Unpacker:
+def _bzip2() -> Decompressor:
     import bz2
 
-    return Unpacker(bz2.BZ2Decompressor, bz2.BZ2Decompressor, (OSError,))
+    return Decompressor(bz2.BZ2Decompressor, bz2.BZ2Decompressor, (OSError,))
 
 
-def _xz() -> Unpacker:
+def _xz() -> Decompressor:
     import lzma
 
     def new() -> _Decompressor:
         return lzma.LZMADecompressor(memlimit=XZ_BYTES)
 
-    return Unpacker(new, new, (lzma.LZMAError,))
+    return Decompressor(new, new, (lzma.LZMAError,))
 
 
-def _zstd() -> Unpacker:
+def _zstd() -> Decompressor:
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:
         from backports import zstd
 
-    return Unpacker(zstd.ZstdDecompressor, zstd.ZstdDecompressor, (zstd.ZstdError,))
+    return Decompressor(zstd.ZstdDecompressor, zstd.ZstdDecompressor, (zstd.ZstdError,))
 
 
-_UNPACKERS: dict[str, Callable[[], Unpacker]] = {".gz": _gzip, ".bz2": _bzip2, ".xz": _xz, ".zst": _zstd}
+_UNPACKERS: dict[str, Callable[[], Decompressor]] = {".gz": _gzip, ".bz2": _bzip2, ".xz": _xz, ".zst": _zstd}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.assessment import Diagnosis
-from exporter.core.diagnosis.incident_tracker import Casebook
+from exporter.core.diagnosis.incident_tracker import IncidentTracker
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import Incident
 from exporter.scan.engines.base import Engine, Unusable
@@ -34,7 +34,7 @@ Progress = Callable[[str, int], None]
 class Diagnoses:
     """Those of all incidents, in reading order, made anew each time that they are gone through: there may be many."""
 
-    def __init__(self, casebook: Casebook, facts: Mapping[str, str]) -> None:
+    def __init__(self, casebook: IncidentTracker, facts: Mapping[str, str]) -> None:
         self._casebook = casebook
         self._facts = facts
 
@@ -97,7 +97,7 @@ def scan(
     """
     summary = Summary()
     read = resumed.read if resumed else None
-    casebook = Casebook(catalogue, node, window=WINDOW_SECONDS, settle=0.0, live=False)
+    casebook = IncidentTracker(catalogue, node, window=WINDOW_SECONDS, settle=0.0, live=False)
     jobs = set[str]()  # whose logs were read; what matters is whether there are several
     if resumed:
         casebook.join(resumed.incidents)

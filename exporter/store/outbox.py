@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from exporter.core.diagnosis import records
-from exporter.metrics.counters import Ledger
+from exporter.metrics.counters import Counters
 from exporter.store.journal import Journal
 from exporter.store.state import State
 
@@ -22,7 +22,7 @@ LOST = "gpufault_journal_records_lost_total"
 class Outbox:
     """Belongs to the daemon's loop."""
 
-    def __init__(self, state: State, ledger: Ledger) -> None:
+    def __init__(self, state: State, ledger: Counters) -> None:
         self._state = state
         self._ledger = ledger
         self._waiting: deque[str] = deque()

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 
 from exporter.core.text.printable import printable
-from exporter.process.rate_limited_log import Said
+from exporter.process.rate_limited_log import RateLimitedLog
 
 MAX_CHARS = 400  # an error may quote what a client sent
 _LOGGERS = ("asyncio", "uvicorn.error")
@@ -18,7 +18,7 @@ def limit_errors(say: Callable[[str], None]) -> None:
     """Pass errors of these libraries to `say`, one line each, rate limited by `Said`; discard their other messages."""
     for name in _LOGGERS:
         logger = logging.getLogger(name)
-        logger.handlers = [_OneLine(Said(say, time.monotonic))]
+        logger.handlers = [_OneLine(RateLimitedLog(say, time.monotonic))]
         logger.propagate = False
 
 

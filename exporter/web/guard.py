@@ -6,7 +6,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from exporter.web.config_files import InForce
+from exporter.web.active_config import ActiveConfig
 from exporter.web.page import POLICY
 from exporter.web.users import Answer, Door
 
@@ -26,7 +26,7 @@ _REFUSED = {
 class Guard:
     """Lets through to `app` whoever may ask under the settings in force. Lives in one event loop."""
 
-    def __init__(self, app: ASGIApp, in_force: InForce) -> None:
+    def __init__(self, app: ASGIApp, in_force: ActiveConfig) -> None:
         self._app = app
         self._in_force = in_force
         self._door = Door()

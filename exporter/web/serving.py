@@ -19,7 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from exporter.core.text.problems import InvalidInput, Problem
-from exporter.web.config_files import InForce
+from exporter.web.active_config import ActiveConfig
 from exporter.web.connections import HEADER_BYTES, MAX_CONNECTIONS, Connection, Places
 from exporter.web.errors import limit_errors
 from exporter.web.guard import Guard
@@ -59,7 +59,7 @@ def serve(
     addresses: Sequence[str],
     view: WebView,
     telemetry_path: str,
-    in_force: InForce | None = None,
+    in_force: ActiveConfig | None = None,
     *,
     say: Callable[[str], None] = _say,
     after_look: Callable[[], None] = lambda: None,
@@ -71,7 +71,7 @@ def serve(
 def serve_app(
     addresses: Sequence[str],
     app: ASGIApp,
-    in_force: InForce | None = None,
+    in_force: ActiveConfig | None = None,
     *,
     say: Callable[[str], None] = _say,
     after_look: Callable[[], None] = lambda: None,
@@ -82,7 +82,7 @@ def serve_app(
     `after_look` is called, from another thread, when the web configuration's files have changed and were read again.
     Raises InvalidInput for an address that cannot be meant, OSError for one that cannot be had.
     """
-    in_force = in_force or InForce()
+    in_force = in_force or ActiveConfig()
 
     async def look() -> None:
         if await asyncio.to_thread(in_force.look):
@@ -175,7 +175,7 @@ def _written(sock: socket.socket) -> str:
 class _Server(uvicorn.Server):
     """uvicorn's server, with sockets that are accepted from here."""
 
-    def __init__(self, config: uvicorn.Config, sockets: Sequence[socket.socket], in_force: InForce) -> None:
+    def __init__(self, config: uvicorn.Config, sockets: Sequence[socket.socket], in_force: ActiveConfig) -> None:
         super().__init__(config)
         self._listening = sockets
         self._in_force = in_force

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from exporter.config import packs
-from exporter.core.authoring.docs_pages import pages
+from exporter.core.authoring.docs_pages import signature_pages
 from exporter.core.authoring.lint import errors, warnings
 from exporter.core.catalogue.loader import load
 from exporter.core.facts import process
@@ -27,7 +27,7 @@ def test_a_generated_page_is_up_to_date(name: str) -> None:
 
 def test_there_is_one_page_a_signature_as_its_pack_has_it_and_no_other() -> None:
     written = {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "signatures").iterdir()}
-    generated = pages(packs.load(whole=True))
+    generated = signature_pages(packs.load(whole=True))
     assert written.keys() ^ generated.keys() == set(), "run: make docs, and remove the pages of no signature"
     assert [name for name, text in generated.items() if written[name] != text] == [], "run: make docs"
 

@@ -14,7 +14,7 @@ from exporter.fleet.results.labels import ratio, sure
 from exporter.fleet.service.metrics import METRICS, bounded, snapshot_of
 from exporter.fleet.service.page import page
 from exporter.fleet.service.refresh import arguments
-from exporter.fleet.service.status import Failure, Standing
+from exporter.fleet.service.status import Failure, FleetStatus
 from exporter.metrics.exposition import Exposition
 
 FINDING: dict[str, Any] = {
@@ -54,10 +54,10 @@ RESULT: dict[str, Any] = {
          "mtbf_high": None},
     ],
 }  # fmt: skip
-SHOWN = Standing(result=RESULT, result_time=100.0, refreshes=2, failures={"source": 1}, web_config_ok=True)
+SHOWN = FleetStatus(result=RESULT, result_time=100.0, refreshes=2, failures={"source": 1}, web_config_ok=True)
 
 
-def exposed_by(standing: Standing, most: int = 100) -> str:
+def exposed_by(standing: FleetStatus, most: int = 100) -> str:
     snapshot = snapshot_of(130.0, standing, label_values=most, build=("1", "3"))
     return Exposition(lambda: snapshot).render(None, None).body.decode()
 
@@ -76,7 +76,7 @@ def test_numbers_without_bound_and_pairs_of_facts_are_series_too() -> None:
 
 
 def test_before_the_first_result_only_what_is_known_is_shown() -> None:
-    names = {family.name for family in snapshot_of(1.0, Standing(), label_values=9, build=("1", "3")).families}
+    names = {family.name for family in snapshot_of(1.0, FleetStatus(), label_values=9, build=("1", "3")).families}
 
     assert "gpufault_fleet_findings" not in names  # 0 would be an all-clear
     assert "gpufault_fleet_complete" not in names
@@ -85,7 +85,7 @@ def test_before_the_first_result_only_what_is_known_is_shown() -> None:
 
 def test_every_metric_is_shown_by_some_standing() -> None:
     full = {**RESULT, "lost_gpu_hours": {"hours": 1.0}}
-    standing = Standing(result=full, refreshes=1, complete_time=1.0, web_config_ok=True)
+    standing = FleetStatus(result=full, refreshes=1, complete_time=1.0, web_config_ok=True)
     names = {family.name for family in snapshot_of(2.0, standing, label_values=9, build=("1", "3")).families}
 
     assert names == set(METRICS)
@@ -155,7 +155,7 @@ def test_nothing_is_more_than_sure(probability: float, told: str) -> None:
 def test_the_page_says_that_the_last_refresh_failed_and_what_is_shown_instead() -> None:
     failed = Failure(reason="source", told="no such folder", time=120.0)
 
-    text = page(Standing(result=RESULT, result_time=100.0, failure=failed), "x", (), "/metrics", now=86400.0 * 3)
+    text = page(FleetStatus(result=RESULT, result_time=100.0, failure=failed), "x", (), "/metrics", now=86400.0 * 3)
     assert "source: no such folder" in text
     assert "What follows is of the one before." in text
     assert "3 days old" in text

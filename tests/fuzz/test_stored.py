@@ -13,11 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exporter.config.node import FactsConfig
-from exporter.core.diagnosis.incident_tracker import Casebook
+from exporter.core.diagnosis.incident_tracker import IncidentTracker
 from exporter.core.matching.log_state import dump_context
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import NO_CONTEXT
-from exporter.metrics.counters import METRICS, Ledger
+from exporter.metrics.counters import METRICS, Counters
 from exporter.node.facts import NodeFacts
 from exporter.probes import Gathered
 from exporter.sources.files.source import FilesSettings, FilesSource
@@ -65,7 +65,7 @@ def restored(rows: dict[str, str]) -> object:
 
 READERS: dict[str, Callable[[dict[str, str]], object]] = {
     "logs": restored,
-    "incidents": lambda rows: Casebook(CATALOGUE, "n", window=60.0, settle=15.0, stored=rows),
+    "incidents": lambda rows: IncidentTracker(CATALOGUE, "n", window=60.0, settle=15.0, stored=rows),
     "facts": lambda rows: NodeFacts(FactsConfig(), rows, lambda: Gathered(facts={}, failed={}, gpus=())).at(0.0),
     "source files": files,
     "source kmsg": lambda rows: KmsgSource("file", "/nowhere", rows),
@@ -86,7 +86,7 @@ def test_rows_that_cannot_be_read_are_as_good_as_none(space: str, rows: dict[str
     )
 )
 def test_counters_that_cannot_be_read_are_as_good_as_none(rows: dict[tuple[str, str], float]) -> None:
-    families = Ledger(rows).families()
+    families = Counters(rows).families()
     assert all(len(labels) == len(METRICS[name].labels) for name, series in families.items() for labels in series)
     assert all(isinstance(label, str) for series in families.values() for labels in series for label in labels)
 

@@ -8,7 +8,7 @@ import pytest
 
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.model import SourceKind
-from exporter.metrics.counters import METRICS, OTHER, Ledger, join_labels
+from exporter.metrics.counters import METRICS, OTHER, Counters, join_labels
 from tests.support.matches import NOW, entries, match
 
 INCIDENTS, LINES, GPUS = "gpufault_incidents_total", "gpufault_lines_matched_total", "gpufault_gpu_incidents_total"
@@ -23,7 +23,7 @@ def diagnosed(source: SourceKind = "kernel", **what: Any) -> Diagnosis:
 
 
 def test_counts_add_up() -> None:
-    ledger = Ledger({})
+    ledger = Counters({})
     ledger.add(LINES, "gpu_fault", "job")
     ledger.add(LINES, "gpu_fault", "job", by=3)
     ledger.add(LINES, "gpu_fault", "kernel")
@@ -31,7 +31,7 @@ def test_counts_add_up() -> None:
 
 
 def test_a_root_incident_is_counted_by_verdict_and_by_who_reported_it() -> None:
-    ledger = Ledger({})
+    ledger = Counters({})
     for diagnosis in (diagnosed(), diagnosed(), diagnosed("job", verdict="unclear", root_cause="unknown")):
         ledger.tell(diagnosis, NOW, late=False, gpu=None, gpu_there=True)
     assert ledger.families()[VERDICTS] == {
@@ -42,21 +42,21 @@ def test_a_root_incident_is_counted_by_verdict_and_by_who_reported_it() -> None:
 
 
 def test_neither_a_consequence_nor_a_late_incident_counts_for_alerts() -> None:
-    ledger = Ledger({})
+    ledger = Counters({})
     ledger.tell(diagnosed(role="cascade", caused_by="2"), NOW, late=False, gpu=None, gpu_there=True)
     ledger.tell(diagnosed(), NOW, late=True, gpu=None, gpu_there=True)
     assert not ledger.families().keys() & {VERDICTS, INCIDENTS}
 
 
 def test_a_series_exists_before_its_first_event_and_is_not_set_back() -> None:
-    ledger = Ledger({})
+    ledger = Counters({})
     ledger.add(INCIDENTS, "gpu_fault", "bad_cable")
     ledger.start_at_zero([(INCIDENTS, ("gpu_fault", "bad_cable")), (INCIDENTS, ("gpu_fault", "unknown"))])
     assert ledger.families()[INCIDENTS] == {("gpu_fault", "bad_cable"): 1.0, ("gpu_fault", "unknown"): 0.0}
 
 
 def test_only_what_changed_is_to_be_stored() -> None:
-    ledger = Ledger({})
+    ledger = Counters({})
     ledger.add(INCIDENTS, "gpu_fault", "unknown")
     ledger.start_at_zero([(LINES, ("gpu_fault", "job"))])
     assert ledger.unsaved() == {(INCIDENTS, '["gpu_fault", "unknown"]'): 1.0, (LINES, '["gpu_fault", "job"]'): 0.0}
@@ -69,10 +69,10 @@ def test_only_what_changed_is_to_be_stored() -> None:
 
 
 def test_what_was_stored_is_counted_on() -> None:
-    ledger = Ledger({})
+    ledger = Counters({})
     ledger.add(INCIDENTS, "gpu_fault", "unknown")
     ledger.put("gpufault_last_incident_timestamp_seconds", "gpu_fault", value=5.0)
-    again = Ledger(ledger.unsaved())
+    again = Counters(ledger.unsaved())
     assert again.unsaved() == {}
     again.add(INCIDENTS, "gpu_fault", "unknown")
     assert again.families()[INCIDENTS] == {("gpu_fault", "unknown"): 2.0}
@@ -81,29 +81,29 @@ def test_what_was_stored_is_counted_on() -> None:
 
 def test_what_another_version_stored_and_this_one_does_not_show_is_left_out() -> None:
     stored = {("gpufault_gone_total", "[]"): 1.0, ("gpufault_state_up", "[]"): 1.0, (LINES, '["gpu_fault"]'): 1.0}
-    assert Ledger(stored).families() == {}
+    assert Counters(stored).families() == {}
 
 
 @pytest.mark.parametrize(("name", "labels"), [(LINES, ("gpu_fault",)), ("gpufault_state_up", ())])
 def test_a_count_that_no_metric_declares_is_our_bug(name: str, labels: tuple[str, ...]) -> None:
     with pytest.raises(AssertionError):
-        Ledger({}).add(name, *labels)
+        Counters({}).add(name, *labels)
 
 
 def test_a_node_has_a_handful_of_gpus_and_a_storm_shares_one_label() -> None:
-    ledger = Ledger({}, label_values=2)
+    ledger = Counters({}, label_values=2)
     assert [ledger.gpu_label(gpu) for gpu in ("a", "b", "c", "a", "d")] == ["a", "b", OTHER, "a", OTHER]
     assert ledger.families()["gpufault_label_values_refused_total"] == {("gpu",): 2.0}
 
 
 def test_an_address_that_no_gpu_of_the_node_has_uses_no_place_up() -> None:
-    ledger = Ledger({}, label_values=1)
+    ledger = Counters({}, label_values=1)
     assert [ledger.gpu_label(gpu, there=False) for gpu in ("x", "y")] == [OTHER, OTHER]
     assert ledger.gpu_label("a") == "a"
 
 
 def test_gpus_are_known_again_after_a_restart() -> None:
-    ledger = Ledger({(GPUS, '["a", "x"]'): 1.0, (GPUS, '["other", "x"]'): 1.0}, label_values=2)
+    ledger = Counters({(GPUS, '["a", "x"]'): 1.0, (GPUS, '["other", "x"]'): 1.0}, label_values=2)
     assert [ledger.gpu_label(gpu) for gpu in ("b", "c", "a")] == ["b", OTHER, "a"]
 
 

@@ -12,7 +12,7 @@ import structlog
 from exporter.config.node import Config
 from exporter.core.facts.gpus import Gpu
 from exporter.daemon.daemon import Daemon
-from exporter.metrics.series import possible
+from exporter.metrics.series import possible_series
 from exporter.node.facts import NodeFacts
 from exporter.probes import Gathered
 from exporter.store.state import State
@@ -35,7 +35,7 @@ def labels_of(metric: str, series: list[tuple[str, tuple[str, ...]]]) -> list[tu
 
 
 def test_every_pair_of_a_vendor_that_is_there_can_occur() -> None:
-    series = list(possible(CATALOGUE, {"job", "kernel"}, {"amd"}))
+    series = list(possible_series(CATALOGUE, {"job", "kernel"}, {"amd"}))
     assert labels_of("gpufault_incidents_total", series) == [
         ("amd_fault", "old_driver"),
         ("amd_fault", "unknown"),
@@ -45,12 +45,12 @@ def test_every_pair_of_a_vendor_that_is_there_can_occur() -> None:
 
 
 def test_where_no_gpu_was_found_every_vendors_can_occur() -> None:
-    series = list(possible(CATALOGUE, {"job"}, set()))
+    series = list(possible_series(CATALOGUE, {"job"}, set()))
     assert labels_of("gpufault_lines_matched_total", series) == [("amd_error", "job"), ("nv_error", "job")]
 
 
 def test_a_fault_of_the_kernel_that_follows_nothing_is_no_cascade() -> None:
-    series = list(possible(CATALOGUE, {"job", "kernel"}, {"amd"}))
+    series = list(possible_series(CATALOGUE, {"job", "kernel"}, {"amd"}))
     assert labels_of("gpufault_cascades_total", series) == [("amd_reset",), ("amd_error",)]
 
 

@@ -15,7 +15,7 @@ import pytest
 import trustme
 
 from exporter.config.outputs import WebhookConfig
-from exporter.outputs.delivery import Form, Shipment, Tally
+from exporter.outputs.delivery import Delivery, Form, Tally
 from exporter.outputs.journal_reader import Place, first_place, place_at
 from exporter.outputs.webhook import WebhookForm
 from exporter.store.journal import End, Journal
@@ -52,7 +52,7 @@ class Ship:
         self.place: Place | None = None
         end = Journal(folder, SEGMENTS * 4096).end
         config = WebhookConfig.model_validate({"url": url, "retry": QUICK, **settings})
-        self.shipment = Shipment(
+        self.shipment = Delivery(
             "webhook",
             config,
             form,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from exporter.config import packs
-from exporter.core.authoring.example_checks import broken_promises, run_text
+from exporter.core.authoring.example_checks import failed_examples, run_text
 from exporter.core.authoring.lint import errors, warnings
 from exporter.core.catalogue.loader import Catalogue, Loaded, compile_packs, load_compiled, load_packs
 from exporter.core.facts import process
@@ -53,7 +53,7 @@ def pipeline(catalogue: Catalogue) -> Pipeline:
 
 
 def test_every_example_is_matched_and_no_near_miss_is_with_both_engines(loaded: Loaded) -> None:
-    assert [str(broken.problem) for broken in broken_promises(loaded.builtin, loaded.catalogue)] == []
+    assert [str(broken.problem) for broken in failed_examples(loaded.builtin, loaded.catalogue)] == []
 
 
 def test_the_built_in_packs_have_neither_errors_nor_warnings(loaded: Loaded) -> None:

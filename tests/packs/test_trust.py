@@ -10,7 +10,7 @@ import pytest
 from exporter.config import packs
 from exporter.core.catalogue.pack_types import Signature
 from exporter.core.diagnosis.assessment import Diagnosis
-from exporter.core.diagnosis.incident_tracker import Casebook
+from exporter.core.diagnosis.incident_tracker import IncidentTracker
 from exporter.core.diagnosis.links import split
 from exporter.core.diagnosis.node_faults import fault_of
 from exporter.core.matching.pipeline import Pipeline
@@ -34,7 +34,7 @@ def of(signature: Signature, source: SourceKind, seconds: float, gpu: str | None
 
 
 def diagnosed(*matches: Match) -> list[Diagnosis]:
-    book = Casebook(CATALOGUE, "node", window=WINDOW, settle=15.0)
+    book = IncidentTracker(CATALOGUE, "node", window=WINDOW, settle=15.0)
     book.add(matches)
     return book.settle(0.0, lambda _: {}, everything=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exporter.process.rate_limited_log import A_MINUTE, REMEMBERED, Said
+from exporter.process.rate_limited_log import A_MINUTE, REMEMBERED, RateLimitedLog
 
 
 class Hour:
@@ -11,7 +11,7 @@ class Hour:
     def __init__(self) -> None:
         self.now = 1000.0
         self.heard: list[str] = []
-        self.say = Said(self.heard.append, lambda: self.now)
+        self.say = RateLimitedLog(self.heard.append, lambda: self.now)
 
 
 def test_a_message_is_said_once() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.core.diagnosis.assessment import Diagnosis
-from exporter.core.diagnosis.incident_tracker import Casebook
+from exporter.core.diagnosis.incident_tracker import IncidentTracker
 from exporter.core.diagnosis.incidents import group, touch
 from exporter.core.model import LogContext, Match
 from tests.support.matches import NOW, WINDOW, catalogue_of, match
@@ -66,8 +66,8 @@ def matches(draw: st.DrawFn, at: st.SearchStrategy[float]) -> list[Match]:
 SECONDS = st.sampled_from([0.0, 1.0, 10.0, 30.0, 59.9, 60.0, 60.1, 90.0, 119.9, 120.0, 180.0])
 
 
-def casebook(stored: dict[str, str] | None = None, *, live: bool = True) -> Casebook:
-    return Casebook(CATALOGUE, "node", window=WINDOW, settle=SETTLE, stored=stored, live=live)
+def casebook(stored: dict[str, str] | None = None, *, live: bool = True) -> IncidentTracker:
+    return IncidentTracker(CATALOGUE, "node", window=WINDOW, settle=SETTLE, stored=stored, live=live)
 
 
 def told(diagnoses: Sequence[Diagnosis]) -> list[tuple[object, ...]]:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.config import packs
-from exporter.core.matching.match_result import Shown
+from exporter.core.matching.match_result import MatchResult
 from exporter.core.matching.rules import Found, Matcher
 from exporter.core.matching.verdict_cache import WORTH_LOOKING, Trial, Trials
 from exporter.core.model import SourceKind
@@ -66,7 +66,7 @@ EXPRESSIONS = {pattern: Expression(pattern) for pattern in PATTERNS}
 # A trial and a matcher
 
 
-def judged(matcher: Matcher, text: str, behind: list[str], source: SourceKind) -> Shown:
+def judged(matcher: Matcher, text: str, behind: list[str], source: SourceKind) -> MatchResult:
     """What `Matcher.judge` says to a line and the lines behind it."""
     rules = [rule for rule in matcher.rules if source in rule.sources]
     verdicts = matcher.judge(text, [rule for rule in rules if rule.lines == 1], source)
@@ -79,7 +79,7 @@ def judged(matcher: Matcher, text: str, behind: list[str], source: SourceKind) -
     signatures = [one for one in found if one.rule.kind == "signature"]
     unknown = not signatures and any(one.rule.kind == "shape" for one in found)
     amid = any(v.outcome == "amid" and v.rule.lines == 1 for v in verdicts)
-    return Shown(
+    return MatchResult(
         tuple(one for one in found if one.rule.kind != "shape"),
         any(v.outcome == "echo" for v in verdicts) or (amid and not signatures and not unknown),
         unknown,
@@ -87,7 +87,7 @@ def judged(matcher: Matcher, text: str, behind: list[str], source: SourceKind) -
     )
 
 
-def told(shown: Shown, text: str) -> tuple[object, ...]:
+def told(shown: MatchResult, text: str) -> tuple[object, ...]:
     def of(one: Found) -> tuple[object, ...]:
         return (one.rule.id, one.start, one.captures(shown.block or text))
 

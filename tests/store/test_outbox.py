@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.metrics.counters import Ledger
+from exporter.metrics.counters import Counters
 from exporter.store import outbox as bounds
 from exporter.store.journal import Journal
 from exporter.store.outbox import Outbox
@@ -14,11 +14,11 @@ from exporter.store.state import State
 
 
 @pytest.fixture
-def ledger() -> Ledger:
-    return Ledger({}, label_values=200)
+def ledger() -> Counters:
+    return Counters({}, label_values=200)
 
 
-def lost(ledger: Ledger) -> float:
+def lost(ledger: Counters) -> float:
     return sum(value for (name, _), value in ledger.unsaved().items() if name == "gpufault_journal_records_lost_total")
 
 
@@ -26,7 +26,7 @@ def record(number: int) -> dict[str, object]:
     return {"kind": "heartbeat", "number": number}
 
 
-def test_what_is_committed_reaches_the_journal_in_order(tmp_path: Path, ledger: Ledger) -> None:
+def test_what_is_committed_reaches_the_journal_in_order(tmp_path: Path, ledger: Counters) -> None:
     state, journal = State(tmp_path / "state"), Journal(tmp_path / "journal", 1 << 20)
     box = Outbox(state, ledger)
     for number in range(3):
@@ -43,7 +43,7 @@ def test_what_is_committed_reaches_the_journal_in_order(tmp_path: Path, ledger: 
 
 
 def test_while_the_state_cannot_be_written_memory_stays_bounded(
-    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, ledger: Counters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "MAX_WAITING", 1000)
     box = Outbox(State(tmp_path / "state"), ledger)
@@ -55,7 +55,7 @@ def test_while_the_state_cannot_be_written_memory_stays_bounded(
 
 
 def test_while_the_journal_cannot_be_written_the_state_stays_bounded(
-    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, ledger: Counters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "MAX_STORED", 10)
     state, journal = State(tmp_path / "state"), Journal(tmp_path / "journal", 1 << 20)

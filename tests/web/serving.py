@@ -13,7 +13,7 @@ from http.client import HTTPConnection, HTTPSConnection
 from exporter.core.diagnosis.node_faults import Fault
 from exporter.metrics.exposition import Family, MetricsSnapshot
 from exporter.sources.boot import moment
-from exporter.web.config_files import InForce
+from exporter.web.active_config import ActiveConfig
 from exporter.web.interface import NodeFaults, Overview, RecentIncident, SourceState
 from exporter.web.serving import RunningServer, serve
 
@@ -58,7 +58,7 @@ class Node:
 
 @contextmanager
 def serving(
-    node: Node, *addresses: str, path: str = "/metrics", in_force: InForce | None = None
+    node: Node, *addresses: str, path: str = "/metrics", in_force: ActiveConfig | None = None
 ) -> Iterator[RunningServer]:
     running = serve(addresses or ["127.0.0.1:0"], node, path, in_force)
     try:

@@ -19,7 +19,7 @@ import trustme
 
 from exporter.metrics.exposition import Family, MetricsSnapshot
 from exporter.web import connections as web
-from exporter.web.config_files import InForce
+from exporter.web.active_config import ActiveConfig
 from exporter.web.serving import RunningServer
 from tests.web.serving import TIMEOUT, Node, ask, connect, ends, received, serving
 
@@ -34,14 +34,14 @@ def node() -> Node:
 
 
 @pytest.fixture
-def tls(tmp_path: Path) -> tuple[InForce, ssl.SSLContext]:
+def tls(tmp_path: Path) -> tuple[ActiveConfig, ssl.SSLContext]:
     """A server's settings with TLS, and a client that trusts it."""
     authority = trustme.CA()
     authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
     (tmp_path / "web.yaml").write_text("tls_server_config: {cert_file: server.pem, key_file: server.pem}")
     client = ssl.create_default_context()
     authority.configure_trust(client)
-    return InForce(tmp_path / "web.yaml"), client
+    return ActiveConfig(tmp_path / "web.yaml"), client
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /metrics HTT", REQUEST], ids=["silent", "half sent", "unread"])
@@ -54,7 +54,9 @@ def test_idle_connections_do_not_hamper_a_scrape(node: Node, sent: bytes, count:
 
 
 @pytest.mark.parametrize("sent", [b"", HELLO], ids=["silent", "half a hello"])
-def test_half_open_tls_does_not_hamper_a_scrape(node: Node, tls: tuple[InForce, ssl.SSLContext], sent: bytes) -> None:
+def test_half_open_tls_does_not_hamper_a_scrape(
+    node: Node, tls: tuple[ActiveConfig, ssl.SSLContext], sent: bytes
+) -> None:
     in_force, client = tls
     with serving(node, in_force=in_force) as server, ExitStack() as stack:
         for _ in range(2 * web.MAX_CONNECTIONS):
@@ -63,7 +65,7 @@ def test_half_open_tls_does_not_hamper_a_scrape(node: Node, tls: tuple[InForce, 
 
 
 def test_a_slow_handshake_is_ended(
-    monkeypatch: pytest.MonkeyPatch, node: Node, tls: tuple[InForce, ssl.SSLContext]
+    monkeypatch: pytest.MonkeyPatch, node: Node, tls: tuple[ActiveConfig, ssl.SSLContext]
 ) -> None:
     monkeypatch.setattr(web, "IDLE_SECONDS", 0.05)
     with serving(node, in_force=tls[0]) as server, connect(server, HELLO) as sock:
@@ -257,7 +259,7 @@ def test_one_client_at_the_bound_of_its_passwords_holds_up_nobody_else(node: Nod
     def wrong(number: int) -> bytes:
         return REQUEST.replace(b"\r\n\r\n", b"\r\nAuthorization: Basic " + as_ada(f"{number}") + b"\r\n\r\n")
 
-    with serving(node, in_force=InForce(tmp_path / "web.yaml")) as server, ExitStack() as stack:
+    with serving(node, in_force=ActiveConfig(tmp_path / "web.yaml")) as server, ExitStack() as stack:
         flood = [stack.enter_context(connect(server, wrong(n), whence="127.0.0.2")) for n in range(100)]
         headers = {"Authorization": "Basic " + as_ada("secret").decode()}
         assert ask(server, "/metrics", headers=headers, whence="127.0.0.3").status == 200

@@ -11,7 +11,7 @@ import trustme
 
 from exporter.metrics.exposition import Family, MetricsSnapshot
 from exporter.web import connections
-from exporter.web.config_files import InForce
+from exporter.web.active_config import ActiveConfig
 from exporter.web.serving import RunningServer
 from tests.web.serving import Node, connect, ends, received, serving
 
@@ -26,16 +26,16 @@ def node() -> Node:
 
 
 @pytest.fixture
-def in_force(tmp_path: Path) -> InForce:
+def in_force(tmp_path: Path) -> ActiveConfig:
     authority = trustme.CA()
     authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     (tmp_path / "web.yaml").write_text("tls_server_config: {cert_file: server.pem, key_file: server.pem}")
-    return InForce(tmp_path / "web.yaml")
+    return ActiveConfig(tmp_path / "web.yaml")
 
 
 @pytest.fixture
-def trust(in_force: InForce, tmp_path: Path) -> ssl.SSLContext:
+def trust(in_force: ActiveConfig, tmp_path: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
 
 
@@ -51,7 +51,7 @@ def sent_in_pieces(sock: socket.socket, data: bytes, size: int) -> None:
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("size", [1, 1000, 40_000])
 def test_requests_are_answered_in_order_however_they_are_split(
-    node: Node, in_force: InForce, trust: ssl.SSLContext, size: int, version: ssl.TLSVersion
+    node: Node, in_force: ActiveConfig, trust: ssl.SSLContext, size: int, version: ssl.TLSVersion
 ) -> None:
     trust.maximum_version = version
     with serving(node, in_force=in_force) as server, secured(server, trust) as sock:
@@ -61,7 +61,9 @@ def test_requests_are_answered_in_order_however_they_are_split(
     assert answers.index(b"is ready") < answers.index(b"reloaded") < answers.index(b"gpufault_incidents_total")
 
 
-def test_an_unread_body_does_not_block_the_next_request(node: Node, in_force: InForce, trust: ssl.SSLContext) -> None:
+def test_an_unread_body_does_not_block_the_next_request(
+    node: Node, in_force: ActiveConfig, trust: ssl.SSLContext
+) -> None:
     with serving(node, in_force=in_force) as server, secured(server, trust) as sock:
         sock.sendall(POST % (1 << 20, b"x" * (1 << 20)) + LAST)
         answers = received(sock)
@@ -69,7 +71,7 @@ def test_an_unread_body_does_not_block_the_next_request(node: Node, in_force: In
 
 
 def test_a_large_answer_arrives_whole_and_ends_with_close_notify(
-    node: Node, in_force: InForce, trust: ssl.SSLContext
+    node: Node, in_force: ActiveConfig, trust: ssl.SSLContext
 ) -> None:
     text = "x" * 5_000_000  # more than the kernel buffers
     node.metrics = MetricsSnapshot((Family("gpufault_large", "gauge", text, (), {(): 1.0}),))
@@ -80,7 +82,7 @@ def test_a_large_answer_arrives_whole_and_ends_with_close_notify(
 
 
 def test_a_client_that_sends_on_without_reading_is_ended(
-    monkeypatch: pytest.MonkeyPatch, node: Node, in_force: InForce, trust: ssl.SSLContext
+    monkeypatch: pytest.MonkeyPatch, node: Node, in_force: ActiveConfig, trust: ssl.SSLContext
 ) -> None:
     monkeypatch.setattr(connections, "IDLE_SECONDS", 0.2)
     node.metrics = MetricsSnapshot((Family("gpufault_large", "gauge", "x" * 1_000_000, (), {(): 1.0}),))
@@ -90,14 +92,14 @@ def test_a_client_that_sends_on_without_reading_is_ended(
 
 @pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05" + b"\xff" * 5, b"\x00" * 100])
 def test_garbage_instead_of_tls_ends_the_connection_without_a_line_in_the_log(
-    node: Node, in_force: InForce, capfd: pytest.CaptureFixture[str], sent: bytes
+    node: Node, in_force: ActiveConfig, capfd: pytest.CaptureFixture[str], sent: bytes
 ) -> None:
     with serving(node, in_force=in_force) as server, connect(server, sent) as sock:
         assert received(sock)[:1] in (b"\x15", b"")  # an alert, unless OpenSSL has none for it
     assert capfd.readouterr() == ("", "")
 
 
-def test_an_endless_client_hello_ends_the_connection(node: Node, in_force: InForce) -> None:
+def test_an_endless_client_hello_ends_the_connection(node: Node, in_force: ActiveConfig) -> None:
     record = b"\x16\x03\x01\x40\x00"
     first = record + b"\x01\x01\xff\xfc\x03\x03" + b"\0" * (0x4000 - 6)  # 128 KiB, as much as OpenSSL would hold
     with serving(node, in_force=in_force) as server, connect(server, first) as sock:

@@ -43,7 +43,7 @@ _ACTIONS: Mapping[Action, str] = {
 VENDORS = {"amd": "AMD", "intel": "Intel", "nvidia": "NVIDIA", "any": "Any vendor"}
 
 
-def pages(catalogue: Catalogue) -> dict[str, str]:
+def signature_pages(catalogue: Catalogue) -> dict[str, str]:
     """The text of each page, by file name."""
     written = {f"{s.id}.md": _page(s, catalogue) for s in catalogue.signatures.values()}
     return {INDEX: _index(catalogue), **written}

@@ -51,7 +51,7 @@ class _Shown:
     signatures: tuple[str, ...]
 
 
-def broken_promises(
+def failed_examples(
     files: Iterable[PackFile], catalogue: Catalogue, engines: Sequence[EngineName] = BOTH
 ) -> Iterator[Broken]:
     """Every example of some packs that is not matched as promised, and every near miss that is matched."""
@@ -63,7 +63,7 @@ def broken_promises(
                 yield from _shadowed(file, loc, item, broken) or broken
 
 
-def promises(files: Iterable[PackFile]) -> tuple[int, int]:
+def check_examples(files: Iterable[PackFile]) -> tuple[int, int]:
     """How many examples and how many near misses some packs have."""
     items = [item for file in files for _, item in file.items() if isinstance(item, Patterned)]
     return sum(len(item.examples) for item in items), sum(len(item.near_misses) for item in items)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import regex
 
-from exporter.core.authoring.example_checks import broken_promises
+from exporter.core.authoring.example_checks import failed_examples
 from exporter.core.catalogue.loader import Catalogue, Loaded, PackFile
 from exporter.core.catalogue.pack_types import LogFact, Patterned, leaves
 from exporter.core.facts import process
@@ -28,7 +28,7 @@ def errors(loaded: Loaded) -> list[Problem]:
     """
     files = loaded.own or loaded.builtin
     found = [problem for file in files for problem in _unknown_captures(file, loaded.catalogue)]
-    return [*found, *(broken.problem for broken in broken_promises(files, loaded.catalogue, ["auto"]))]
+    return [*found, *(broken.problem for broken in failed_examples(files, loaded.catalogue, ["auto"]))]
 
 
 def warnings(loaded: Loaded, told: Iterable[str]) -> list[Problem]:

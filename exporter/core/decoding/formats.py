@@ -15,13 +15,13 @@ from exporter.core.decoding import kernel_records
 from exporter.core.decoding.prefixes import (
     ISO,
     Clock,
+    PrefixFields,
     Stamp,
-    Told,
     job_stamp,
     possible,
+    read_job_prefixes,
+    read_kernel_prefixes,
     time_by,
-    told_by_job,
-    told_by_kernel,
 )
 from exporter.core.model import LogFormat, Record, SourceKind
 
@@ -59,20 +59,20 @@ def time_of(raw: bytes, format: LogFormat, clock: Clock) -> float | None:  # noq
     text = clean(_text(raw))
     stamp = job_stamp(text)
     time = time_by(stamp.prefix, text, stamp.start, clock) if stamp else None
-    return time if time is not None or stamp is None else told_by_job(text, 0, clock).time
+    return time if time is not None or stamp is None else read_job_prefixes(text, 0, clock).time
 
 
-def told_by(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> Told | None:  # noqa: A002
+def told_by(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> PrefixFields | None:  # noqa: A002
     """Where in a line its prefixes lie, a carrier's with them; None unless a Record's text is the rest of the line as it is."""
     if format not in ("plain", "cri") or is_rewritten(raw):
         return None
     text = raw.decode()
     if format == "plain":
-        return told_by_kernel(text, clock) if source == "kernel" else told_by_job(text, 0, clock)
+        return read_kernel_prefixes(text, clock) if source == "kernel" else read_job_prefixes(text, 0, clock)
     found = CRI.match(text)
     if not found or found["part"] == "P":
         return None
-    told = told_by_job(text, found.end(), clock)
+    told = read_job_prefixes(text, found.end(), clock)
     time = time_by(ISO, text, 0, clock)
     return told if time is None else told._replace(time=time, stamp=Stamp(ISO, 0, found.end("time")))
 
@@ -138,16 +138,16 @@ def _text(raw: bytes) -> str:
 
 
 def _job(text: str, time: float | None, clock: Clock) -> Record:
-    told = told_by_job(text, 0, clock)
+    told = read_job_prefixes(text, 0, clock)
     return _record(text, told, told.time if time is None else time)
 
 
 def _kernel(text: str, time: float | None, clock: Clock) -> Record:
-    told = told_by_kernel(text, clock)
+    told = read_kernel_prefixes(text, clock)
     return _record(text, told, told.time if time is None else time)
 
 
-def _record(text: str, told: Told, time: float | None) -> Record:
+def _record(text: str, told: PrefixFields, time: float | None) -> Record:
     mono, rank, host = told.mono, told.rank, told.host
     return Record(
         text=text[told.text :],

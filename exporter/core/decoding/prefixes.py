@@ -162,7 +162,7 @@ class Stamp(NamedTuple):
     stop: int
 
 
-class Told(NamedTuple):
+class PrefixFields(NamedTuple):
     """What a line's prefixes tell: its time, and by which of them; of the rest where it lies, as spans. All of it but the
     time is the same in every line in which only ASCII digits differ, unless a stamp is no time or others wrote the line.
     """
@@ -179,7 +179,7 @@ class Told(NamedTuple):
     looked: tuple[int, ...] = ()  # where a mark of others would have ended them
 
 
-def told_by_job(text: str, at: int, clock: Clock) -> Told:
+def read_job_prefixes(text: str, at: int, clock: Clock) -> PrefixFields:
     """By what carriers put in front of a job's line, which begins there."""
     rank = host = time = stamp = None
     impossible = False
@@ -196,10 +196,10 @@ def told_by_job(text: str, at: int, clock: Clock) -> Told:
         if prefix.host:
             host = found.span("host")
         at = found.end()
-    return Told(at, time, stamp, impossible, None, rank, host)
+    return PrefixFields(at, time, stamp, impossible, None, rank, host)
 
 
-def told_by_kernel(text: str, clock: Clock) -> Told:
+def read_kernel_prefixes(text: str, clock: Clock) -> PrefixFields:
     """By what readers of the kernel's log put in front."""
     mono = host = time = stamp = None
     kernel, others, impossible, at, looked = False, False, False, 0, []
@@ -220,7 +220,7 @@ def told_by_kernel(text: str, clock: Clock) -> Told:
             host = found.span("host")
         at = found.end()
         kernel = kernel or prefix.pattern not in (_UNMARKED, _QUOTED)
-    return Told(at, time, stamp, impossible, mono, None, host, kernel, others, tuple(looked))
+    return PrefixFields(at, time, stamp, impossible, mono, None, host, kernel, others, tuple(looked))
 
 
 def _stamps(prefix: Prefix, found: re.Match[str]) -> bool:

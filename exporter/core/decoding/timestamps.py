@@ -20,7 +20,7 @@ _HEAD = 128  # bytes of a line that hold its stamp, behind all prefixes
 _LINE = 160  # bytes that most lines have fewer of
 
 
-class Stamps:
+class Timestamps:
     """The stamps of one chunk's lines. `heads` are how the lines before the chunk begin, one below the other;
     `look_back` is how many lines before one may have its stamp.
     """

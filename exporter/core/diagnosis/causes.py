@@ -26,7 +26,7 @@ MAX_WAYS = 256  # that an explanation looks at: their number is the product over
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownValue:
     """A value and where it was learnt: `log` (a job said it of itself), `process` (we read it of the job, which chose
     it), `node` (we read it) or `kernel`; and in which line of its log, where that is known.
     """
@@ -40,8 +40,8 @@ class Known:
 class View:
     """All that is known around one incident, as conditions ask for it."""
 
-    facts: Mapping[str, Known]
-    captures: Mapping[str, Known]
+    facts: Mapping[str, KnownValue]
+    captures: Mapping[str, KnownValue]
     job: Mapping[str, str]
     near: Mapping[str, Sequence[Incident | Mark]]  # by signature: what is near, or was told of earlier in the log
     device: str | None = None  # the PCI address that the incident names: what is said of another device is no evidence
@@ -65,24 +65,24 @@ def view_of(incident: Incident, near: Iterable[Incident], node_facts: Mapping[st
     return View(facts, captures, described, seen, device_of(incident))
 
 
-def _known_facts(own: Sequence[Incident], node_facts: Mapping[str, str]) -> dict[str, Known]:
+def _known_facts(own: Sequence[Incident], node_facts: Mapping[str, str]) -> dict[str, KnownValue]:
     """The job's own beats the node's; of its own, what it mapped beats what it said, and what it said the environment that
     it was started with, which it may have changed since. Of one version told at two lengths the longer is kept.
     """
     matches = [match for incident in reversed(own) for match in reversed(incident.matches)]
     process = {name: value for match in matches for name, value in match.process.items()}
     log = {name: value for match in matches for name, value in match.context.facts.items()}
-    facts = {name: Known(value, "node") for name, value in node_facts.items()}
-    facts.update({name: Known(value, "process") for name, value in process.items() if name.startswith("env.")})
-    facts.update({name: Known(value, "log") for name, value in log.items()})
+    facts = {name: KnownValue(value, "node") for name, value in node_facts.items()}
+    facts.update({name: KnownValue(value, "process") for name, value in process.items() if name.startswith("env.")})
+    facts.update({name: KnownValue(value, "log") for name, value in log.items()})
     for name, value in process.items():
         if not name.startswith("env.") and not log.get(name, "").startswith(f"{value}."):
-            facts[name] = Known(value, "kernel" if name == JOBS_ON_SM else "process")
+            facts[name] = KnownValue(value, "kernel" if name == JOBS_ON_SM else "process")
     return facts
 
 
-def _said(match: Match, value: str) -> Known:
-    return Known(value, "kernel" if match.source == "kernel" else "log", match.line)
+def _said(match: Match, value: str) -> KnownValue:
+    return KnownValue(value, "kernel" if match.source == "kernel" else "log", match.line)
 
 
 def assess(signature: str, view: View, catalogue: Catalogue) -> list[Assessment]:
@@ -198,7 +198,7 @@ def _leaf(condition: Condition, view: View) -> Leaf:
     asked = asks(condition)
     if condition.exists is not None and (known is not None or not condition.fact):
         holds = (known is not None) == condition.exists
-        found = known or Known("", "")
+        found = known or KnownValue("", "")
         return Leaf(_truth(holds), what, asked, found.value, condition.why, found.origin, found.line)
     if known is None:
         if condition.if_unknown:
@@ -209,8 +209,8 @@ def _leaf(condition: Condition, view: View) -> Leaf:
     return Leaf(_compare(condition, known.value), what, asked, known.value, condition.why, known.origin, known.line)
 
 
-def _of_job(value: str | None) -> Known | None:
-    return None if value is None else Known(value, "log")
+def _of_job(value: str | None) -> KnownValue | None:
+    return None if value is None else KnownValue(value, "log")
 
 
 def _match_leaf(condition: Condition, glob: str, view: View) -> Leaf:
@@ -231,10 +231,10 @@ def _is_about_another(one: Incident | Mark, device: str | None) -> bool:
     return device is not None and other is not None and other != device
 
 
-def _told_by(one: Incident | Mark) -> tuple[Mapping[str, str], Known]:
+def _told_by(one: Incident | Mark) -> tuple[Mapping[str, str], KnownValue]:
     """The captures and the line of something near."""
     if isinstance(one, Mark):
-        return one.captures, Known(one.text, "log", one.line)
+        return one.captures, KnownValue(one.text, "log", one.line)
     return one.captures(), _said(one.first, one.first.text)
 
 
@@ -286,7 +286,7 @@ def exposed(cause: RootCause, facts: Mapping[str, str]) -> bool:
     """
     if cause.when is None:
         return False
-    view = View({name: Known(value, "node") for name, value in facts.items()}, {}, {}, {})
+    view = View({name: KnownValue(value, "node") for name, value in facts.items()}, {}, {}, {})
     return _exposure(cause.when, view) is Truth.HELD
 
 

@@ -15,7 +15,7 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_types import Signature
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.diagnose import diagnose, incident_id, ultimate_root
-from exporter.core.diagnosis.incidents import Entry, OpenIncidents, Told, condense, device_of
+from exporter.core.diagnosis.incidents import Entry, OpenIncidents, Reported, condense, device_of
 from exporter.core.diagnosis.links import Near, split
 from exporter.core.diagnosis.stored_incidents import dump_entry, load_entry
 from exporter.core.model import ACTIONS, UNKNOWN, Action, Incident, Match, Role, Severity
@@ -24,7 +24,7 @@ FactsAt = Callable[[float], Mapping[str, str]]
 NearOf = Callable[[Entry], Near]
 
 
-class Casebook:
+class IncidentTracker:
     """All incidents that are not closed yet."""
 
     def __init__(
@@ -68,10 +68,10 @@ class Casebook:
         diagnosed = self._diagnosed(due, facts_at)
         for entry in due:
             lines = entry.incident.lines
-            told = Told("", "", "context", "", lines)
+            told = Reported("", "", "context", "", lines)
             if diagnosis := diagnosed.get(entry.number):
                 root_id = diagnosis.caused_by or diagnosis.id
-                told = Told(
+                told = Reported(
                     diagnosis.id,
                     root_id,
                     diagnosis.role,

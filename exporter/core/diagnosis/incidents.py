@@ -136,7 +136,7 @@ def group(matches: Iterable[Match], window: float) -> list[Incident]:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Reported:
     """What has been counted and journalled of an incident. Later evidence changes none of it but `lines`."""
 
     id: str
@@ -154,7 +154,7 @@ class Entry:
 
     number: int
     incident: Incident
-    told: Told | None = None
+    told: Reported | None = None
 
     @property
     def order(self) -> tuple[tuple[float, str, int, str], str]:
@@ -276,7 +276,7 @@ class OpenIncidents:
             found += drawn
         return sorted(found, key=lambda e: e.order)
 
-    def tell(self, entry: Entry, told: Told) -> None:
+    def tell(self, entry: Entry, told: Reported) -> None:
         """Remember what has been told of an incident."""
         self._put(replace(entry, told=told))
 
@@ -388,6 +388,6 @@ def _gpu_in_key(incident: Incident) -> str:
 _OTHER_SOURCE: dict[str, str] = {"job": "kernel", "kernel": "job"}
 
 
-def _first_told(a: Told | None, b: Told | None) -> Told | None:
+def _first_told(a: Reported | None, b: Reported | None) -> Reported | None:
     """Of two incidents that turn out to be one, both counted already, the one with the smaller id lives on."""
     return min((t for t in (a, b) if t), key=lambda t: t.id, default=None)

@@ -13,7 +13,7 @@ from typing import Any
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.assessment import Diagnosis
-from exporter.core.diagnosis.incident_tracker import Casebook, FactsAt
+from exporter.core.diagnosis.incident_tracker import FactsAt, IncidentTracker
 from exporter.core.diagnosis.incidents import gpu_of
 from exporter.core.diagnosis.records import rfc3339, writable
 from exporter.core.model import OPERATOR_ACTIONS, Action, Match, Moment
@@ -107,7 +107,7 @@ def _by_the_kernels_clock(first: Match, happened: float, now: Moment) -> tuple[s
     return (now.boot, seconds) if seconds >= 0 else ("", 0.0)
 
 
-class Faults:
+class OpenFaults:
     """The faults of a node, the earliest first; of too many, those that were seen last. Outlives the process as rows."""
 
     def __init__(self, stored: Mapping[str, str]) -> None:
@@ -140,7 +140,7 @@ class Faults:
         if fault := fault_of(diagnosis, catalogue, now, settled=True):
             self.add(fault, now)
 
-    def show(self, casebook: Casebook, facts_at: FactsAt, catalogue: Catalogue, now: Moment) -> None:
+    def show(self, casebook: IncidentTracker, facts_at: FactsAt, catalogue: Catalogue, now: Moment) -> None:
         """Have `shown` be the faults that are known, and those that unsettled incidents point to."""
         for incident, last_time in casebook.going_on():
             self._seen_again(incident, last_time, now)

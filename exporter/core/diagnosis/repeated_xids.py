@@ -29,7 +29,7 @@ JobOf = Callable[[Match], tuple[str | None, int | None]]  # the job and the user
 Jobs = dict[str, tuple[float, str]]  # by job, when it failed last, and on which SM
 
 
-class Repeats:
+class RepeatedXids:
     """Which jobs failed on which SM of which GPU."""
 
     def __init__(self, stored: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from exporter.core.diagnosis.incidents import Entry, Told
+from exporter.core.diagnosis.incidents import Entry, Reported
 from exporter.core.matching.log_state import dump_context, load_context
 from exporter.core.model import Incident, Job, LogContext, Match
 
@@ -65,13 +65,13 @@ def load_entry(number: int, text: str) -> Entry:
             )
             for m in incident["matches"]
         )
-        told = Told(**stored["told"]) if stored["told"] else None
+        told = Reported(**stored["told"]) if stored["told"] else None
         return Entry(number, Incident(**{**incident, "matches": matches, "ranks": frozenset(incident["ranks"])}), told)
     except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise ValueError(f"no stored incident: {error!r}") from None
 
 
-def _plain(value: Job | Told | None) -> dict[str, Any] | None:
+def _plain(value: Job | Reported | None) -> dict[str, Any] | None:
     return None if value is None else {f.name: getattr(value, f.name) for f in fields(value)}
 
 

@@ -13,10 +13,10 @@ from exporter.core.decoding.formats import is_rewritten
 from exporter.core.decoding.layouts import Layout, Layouts
 from exporter.core.decoding.lines import Candidate, following
 from exporter.core.decoding.prefixes import Clock, written_by_others
-from exporter.core.decoding.timestamps import Stamps
+from exporter.core.decoding.timestamps import Timestamps
 from exporter.core.facts.pci import normalise_pci
 from exporter.core.matching.flood import Another, Flood
-from exporter.core.matching.match_result import Behind, Shown
+from exporter.core.matching.match_result import Behind, MatchResult
 from exporter.core.matching.verdict_cache import MAX_REMEMBERED_TEXT, Texts, Trial, Trials
 from exporter.core.model import Chunk, LogFormat, SourceKind
 from exporter.core.patterns.digit_sensitivity import shape_of, widened
@@ -109,7 +109,7 @@ class Ways:
 class Folding:
     """Of one chunk."""
 
-    def __init__(self, chunk: Chunk, clock: Clock, ways: Ways, stamps: Stamps, flood: Flood) -> None:
+    def __init__(self, chunk: Chunk, clock: Clock, ways: Ways, stamps: Timestamps, flood: Flood) -> None:
         self._data = chunk.data
         self._of_kernel = chunk.source == "kernel"
         self._clock = clock
@@ -135,8 +135,8 @@ class Folding:
         except KeyError:
             self._ways.forget(way)  # the trial may have others by now
             return False
-        if isinstance(told, Shown):
-            shown: Shown | None = told
+        if isinstance(told, MatchResult):
+            shown: MatchResult | None = told
         else:
             seen, shown = self._with_those_behind(way, seen, told, stop)
         if shown is None or not (shown.ones or shown.nothing):
@@ -159,7 +159,7 @@ class Folding:
             more.append((signature, told_apart, by_prefix or (text[rank] if rank else None)))
         return self._flood.takes(more, self._stamps.learnt(start, stop, time, mono))
 
-    def _with_those_behind(self, way: Way, text: bytes, told: Behind, stop: int) -> tuple[bytes, Shown | None]:
+    def _with_those_behind(self, way: Way, text: bytes, told: Behind, stop: int) -> tuple[bytes, MatchResult | None]:
         """What a line shows with those behind it, and the text that shows it; None if they are to be looked at."""
         behind, complete = following(self._data, stop, way.trial.lines - 1)
         end = behind[-1][1] if behind else stop

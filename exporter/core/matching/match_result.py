@@ -7,7 +7,7 @@ from typing import NamedTuple
 from exporter.core.matching.rules import Found
 
 
-class Shown(NamedTuple):
+class MatchResult(NamedTuple):
     """What a line shows: signatures and facts in the catalogue's order; whether it only quotes an error; whether it looks
     like a crash that no signature knows. `block` is the line with those behind it, where they had to be looked at.
     """
@@ -28,11 +28,11 @@ class Behind(NamedTuple):
     of the `signs`, nor of the `blind` ones in either case; None if that is not known.
     """
 
-    without: Shown | None = None
+    without: MatchResult | None = None
     signs: tuple[bytes, ...] = ()
     blind: tuple[bytes, ...] = ()
 
-    def shown_with(self, lines: bytes) -> Shown | None:
+    def shown_with(self, lines: bytes) -> MatchResult | None:
         """What is shown with these lines behind, as far as that can be told so; they are texts, or whole lines that are not
         rewritten.
         """
@@ -53,17 +53,17 @@ class One(NamedTuple):
     gpu: slice | None
 
 
-def kept(shown: Shown) -> Shown:
+def kept(shown: MatchResult) -> MatchResult:
     """What is remembered of it for other texts."""
     return shown._replace(block=None, ones=_ones(shown))
 
 
-def to_keep(known: Shown | Behind) -> Shown | Behind:
+def to_keep(known: MatchResult | Behind) -> MatchResult | Behind:
     """The same, where lines behind may decide."""
-    return kept(known) if isinstance(known, Shown) else known
+    return kept(known) if isinstance(known, MatchResult) else known
 
 
-def _ones(shown: Shown) -> tuple[One, ...]:
+def _ones(shown: MatchResult) -> tuple[One, ...]:
     ones = [_one(found) for found in shown.found]
     return tuple(one for one in ones if one) if all(ones) else ()
 

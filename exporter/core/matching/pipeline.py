@@ -16,7 +16,7 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding import formats
 from exporter.core.decoding.lines import Candidate, candidates, following, newlines, pieces
 from exporter.core.decoding.prefixes import Clock
-from exporter.core.decoding.timestamps import LOOK_BACK, Stamps
+from exporter.core.decoding.timestamps import LOOK_BACK, Timestamps
 from exporter.core.matching.flood import Flood
 from exporter.core.matching.flood_fast_path import Folding, Ways
 from exporter.core.matching.log_state import LogState, OpenLine, dump_log_state, load_log_state
@@ -202,7 +202,7 @@ class _Work:
             self.part_offset = state.open_line.offset
             self.shown = set(state.open_line.shown)
         ways = pipeline.ways_of(chunk.format, chunk.source)
-        self.stamps = Stamps(chunk, clock, heads, ways.layouts, pipeline.look_back)
+        self.stamps = Timestamps(chunk, clock, heads, ways.layouts, pipeline.look_back)
         self.folding = Folding(chunk, clock, ways, self.stamps, self.flood)
         self._newlines = self._counted_to = 0
         self._last_newline = chunk.data.rfind(b"\n")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from operator import itemgetter
 
-from exporter.core.matching.match_result import Behind, Shown, kept, to_keep
+from exporter.core.matching.match_result import Behind, MatchResult, kept, to_keep
 from exporter.core.matching.quarantine import Quarantine
 from exporter.core.matching.rules import LEAD, Found, Matcher, Rule, search
 from exporter.core.model import SourceKind
@@ -92,14 +92,18 @@ class Texts:
     def __init__(self) -> None:
         self._at: int | None = None  # the places of the digits that are looked at, as bits
         self._look: Callable[[bytes], Hashable] = bytes
-        self._kept: dict[Hashable, tuple[bytes, Shown | Behind]] = {}  # by these digits, with a text that has them
+        self._kept: dict[
+            Hashable, tuple[bytes, MatchResult | Behind]
+        ] = {}  # by these digits, with a text that has them
         self._misses, self._next, self._looked = 0, WORTH_LOOKING, 0
 
-    def of(self, text: bytes) -> Shown | Behind:
+    def of(self, text: bytes) -> MatchResult | Behind:
         """Raises KeyError where it is not known."""
         return self._kept[self._look(text)][1]
 
-    def add(self, text: bytes, shown: Shown | Behind, look: Callable[[], tuple[int, Shown | Behind]]) -> int:
+    def add(
+        self, text: bytes, shown: MatchResult | Behind, look: Callable[[], tuple[int, MatchResult | Behind]]
+    ) -> int:
         """Remember what one more text shows; how many characters are remembered for it.
 
         `look` tells which digits of it are looked at, and better what lines behind it decide. It is asked now and then: it
@@ -123,7 +127,7 @@ class Texts:
             return
         self._at = at | (self._at or 0)
         self._look = itemgetter(*places) if (places := list(places_of(self._at))) else _nothing
-        known = [(text, shown) for text, shown in self._kept.values() if isinstance(shown, Shown)]
+        known = [(text, shown) for text, shown in self._kept.values() if isinstance(shown, MatchResult)]
         self._kept = {self._look(text): (text, shown) for text, shown in known}  # of the others more is to be learnt
 
 
@@ -156,7 +160,7 @@ class Trial:
         self._of_blocks = [rule for rule in rules if rule.lines > 1]
         self._seen: dict[bytes, Texts] = {}
 
-    def shown(self, text: str, behind: Callable[[], Sequence[str]]) -> Shown:
+    def shown(self, text: str, behind: Callable[[], Sequence[str]]) -> MatchResult:
         """What a line shows, given the texts of the lines behind it, which are asked for only if they matter."""
         shown, lines = self._of((text,), more=self.lines > 1), [text]
         texts = tuple(behind()) if isinstance(shown, Behind) else ()
@@ -168,7 +172,7 @@ class Trial:
             shown = self._of(lines, more=len(rest) > 1)
         return shown
 
-    def _of(self, lines: Sequence[str], *, more: bool) -> Shown | Behind:
+    def _of(self, lines: Sequence[str], *, more: bool) -> MatchResult | Behind:
         """What lines show; `more` may stand behind them."""
         text = "\n".join(lines)
         if len(text) > MAX_REMEMBERED_TEXT or not text.isascii():
@@ -186,9 +190,11 @@ class Trial:
             if in_time:
                 self._trials.remembers(texts.add(raw, to_keep(known), lambda: self._looked(lines, known, more=more)))
             return known
-        return known._replace(block=text) if len(lines) > 1 and isinstance(known, Shown) else known
+        return known._replace(block=text) if len(lines) > 1 and isinstance(known, MatchResult) else known
 
-    def _looked(self, lines: Sequence[str], known: Shown | Behind, *, more: bool) -> tuple[int, Shown | Behind]:
+    def _looked(
+        self, lines: Sequence[str], known: MatchResult | Behind, *, more: bool
+    ) -> tuple[int, MatchResult | Behind]:
         """The places of the digits that patterns look at in lines, as bits, and what those show."""
         text = "\n".join([*lines, ""] if more else lines)
         at = looked_at(self._of_line, lines[0])
@@ -203,7 +209,7 @@ class Trial:
             known = better if in_time else Behind()
         return at, to_keep(known)
 
-    def _judged_so_far(self, lines: Sequence[str], known: int | None) -> tuple[Shown | Behind, bool]:
+    def _judged_so_far(self, lines: Sequence[str], known: int | None) -> tuple[MatchResult | Behind, bool]:
         """What lines show that others stand behind, and whether all rules had a say and their time.
 
         `known`: the digits that are looked at, to find out better which patterns may go on, which takes some ms.
@@ -252,14 +258,14 @@ class Trial:
         """Remember nothing."""
         self._seen.clear()
 
-    def _judged(self, lines: Sequence[str]) -> tuple[Shown, bool]:
+    def _judged(self, lines: Sequence[str]) -> tuple[MatchResult, bool]:
         """What lines show behind which there are none, and whether all rules had a say and their time."""
         before = self._quarantine.unsure
         shown = self._shown(lines[0], lines, "\n".join(lines))
         assert shown is not None, "all of it was given"
         return shown, before == self._quarantine.unsure
 
-    def _shown(self, text: str, lines: Sequence[str], block: str | None) -> Shown | None:
+    def _shown(self, text: str, lines: Sequence[str], block: str | None) -> MatchResult | None:
         before = self._amid()
         found = _tried(self._known, text, lines)
         if found is None:
@@ -271,10 +277,10 @@ class Trial:
                 return None
             unknown = bool(shapes)
             if not unknown:
-                return Shown(found, self._amid() > before, False, block)
+                return MatchResult(found, self._amid() > before, False, block)
         if self._echo and self._echo(text.partition("\n")[0]):
-            return Shown(tuple(one for one in found if one.rule.kind == "fact"), True, False, block)
-        return Shown(found, False, unknown, block)
+            return MatchResult(tuple(one for one in found if one.rule.kind == "fact"), True, False, block)
+        return MatchResult(found, False, unknown, block)
 
     def _amid(self) -> int:
         return sum(rules.amid for _, rules in self._known)

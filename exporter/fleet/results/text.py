@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from exporter.fleet.observations import Window
 from exporter.fleet.results.labels import NO_MODEL, UNITS, clipped, sure
 from exporter.fleet.results.labels import ratio as written
-from exporter.fleet.statistics.findings import Change, Correlation, Exposed, Finding, Lemon, NotEnough
+from exporter.fleet.statistics.findings import Change, Correlation, Finding, NodesAtRisk, NotEnough, OutlierNode
 from exporter.fleet.statistics.ratio import Ratio
 from exporter.fleet.statistics.reliability import LOST_HOURS
 
@@ -151,13 +151,13 @@ def _change(c: Change) -> str:
     return f"{told} after it {_interval(c.ratio)}; {crashes}, {c.expected_after:.1f} expected"
 
 
-def _exposed(e: Exposed) -> str:
+def _exposed(e: NodesAtRisk) -> str:
     first = ", ".join(e.nodes[:5]) + (", …" if e.count > 5 else "")
     who = f"{_count(e.count, 'node')} with {clipped(e.because)} ({e.status})"
     return f"{who}: {e.expected_7d:.1f} × {e.signature} expected in 7 days; {first}"
 
 
-def _lemon(lemon: Lemon) -> str:
+def _lemon(lemon: OutlierNode) -> str:
     where = f"GPU {lemon.name} (now in {lemon.node})" if lemon.kind == "gpu" else lemon.name
     return (
         f"{where}: {_count(lemon.incidents, 'crash', 'crashes')} of {_count(lemon.jobs, 'job')} on "

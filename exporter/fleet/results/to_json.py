@@ -10,17 +10,17 @@ from exporter.fleet.observations import Window
 from exporter.fleet.statistics.findings import (
     Change,
     Correlation,
-    Exposed,
     FactValue,
     Finding,
-    Lemon,
+    NodesAtRisk,
     NotEnough,
+    OutlierNode,
     Reliability,
 )
 from exporter.fleet.statistics.reliability import LOST_HOURS
 
 
-def plain(found: Correlation) -> dict[str, Any]:
+def to_json(found: Correlation) -> dict[str, Any]:
     """The whole of it. Numbers without bound (a ratio where nobody else crashed) are null."""
     return {
         "window": {
@@ -95,7 +95,7 @@ def _not_enough(each: NotEnough) -> dict[str, Any]:
     }
 
 
-def _lemon(each: Lemon) -> dict[str, Any]:
+def _lemon(each: OutlierNode) -> dict[str, Any]:
     return {
         "kind": each.kind,
         "name": each.name,
@@ -109,7 +109,7 @@ def _lemon(each: Lemon) -> dict[str, Any]:
     }
 
 
-def _exposed(each: Exposed) -> dict[str, Any]:
+def _exposed(each: NodesAtRisk) -> dict[str, Any]:
     return {
         "because": each.because,
         "signature": each.signature,

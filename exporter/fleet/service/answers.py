@@ -13,7 +13,7 @@ from starlette.routing import Route, Router
 
 from exporter.core.diagnosis.records import line, rfc3339
 from exporter.fleet.service.page import page
-from exporter.fleet.service.status import Standing
+from exporter.fleet.service.status import FleetStatus
 from exporter.web.interface import ServiceView
 from exporter.web.routes import service_router
 
@@ -30,7 +30,7 @@ class FleetView(ServiceView, Protocol):
     """What the fleet service lets be seen."""
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> FleetStatus:
         """The last result, and how refreshes went."""
 
     @property
@@ -55,7 +55,7 @@ def router(view: FleetView, telemetry_path: str) -> Router:
     return service_router(view, telemetry_path, pages)
 
 
-def _answer(request: Request, standing: Standing, keys: Sequence[str] | None) -> Response:
+def _answer(request: Request, standing: FleetStatus, keys: Sequence[str] | None) -> Response:
     """The last result, or some keys of it, and how old it is; 304 for a client that has it already."""
     told = _refreshed(standing)
     if standing.result is None:
@@ -74,7 +74,7 @@ def _answer(request: Request, standing: Standing, keys: Sequence[str] | None) ->
     return Response(line({**age, **told, **chosen}), headers=headers, media_type="application/json")
 
 
-def _refreshed(standing: Standing) -> dict[str, Any]:
+def _refreshed(standing: FleetStatus) -> dict[str, Any]:
     failure = standing.failure
     return {
         "refreshed": rfc3339(standing.result_time) if standing.result is not None else None,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from exporter.fleet.service.status import REASONS, Standing
+from exporter.fleet.service.status import REASONS, FleetStatus
 from exporter.metrics.counters import OTHER, Labels, Metric
 from exporter.metrics.exposition import Family, MetricsSnapshot
 
@@ -91,7 +91,7 @@ METRICS: dict[str, Metric] = {
 Values = dict[str, dict[Labels, float]]
 
 
-def snapshot_of(now: float, standing: Standing, *, label_values: int, build: tuple[str, str]) -> MetricsSnapshot:
+def snapshot_of(now: float, standing: FleetStatus, *, label_values: int, build: tuple[str, str]) -> MetricsSnapshot:
     """All families, in the order that METRICS declares them. label_values: series of one family that carry a name."""
     values: Values = {"gpufault_fleet_build_info": {build: 1.0}}
     _of_refreshes(values, standing, now)
@@ -106,7 +106,7 @@ def snapshot_of(now: float, standing: Standing, *, label_values: int, build: tup
     )
 
 
-def _of_refreshes(values: Values, standing: Standing, now: float) -> None:
+def _of_refreshes(values: Values, standing: FleetStatus, now: float) -> None:
     def put(name: str, value: float) -> None:
         values[f"gpufault_fleet_{name}"] = {(): value}
 

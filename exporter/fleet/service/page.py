@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from exporter.fleet.results.labels import NO_MODEL, UNITS, clipped, ratio, sure
-from exporter.fleet.service.status import Standing
+from exporter.fleet.service.status import FleetStatus
 from exporter.web.page import document, moment, shown, table
 
 SHOWN = 50  # rows of a table; the API has all
@@ -15,7 +15,7 @@ NAMED = 5  # nodes named in a row
 JSON = ("correlation", "findings", "lemons", "exposed")
 
 
-def page(standing: Standing, source: str, not_ready: Sequence[str], telemetry_path: str, *, now: float) -> str:
+def page(standing: FleetStatus, source: str, not_ready: Sequence[str], telemetry_path: str, *, now: float) -> str:
     """The page, as text that UTF-8 can hold. now: Unix seconds."""
     links = [*(f"/api/v1/{name}" for name in JSON), telemetry_path, "/-/healthy", "/-/ready"]
     names = [*(f"{name}.json" for name in JSON), "Metrics", "Health", "Readiness"]
@@ -31,7 +31,7 @@ def page(standing: Standing, source: str, not_ready: Sequence[str], telemetry_pa
     return document("gpufault fleet", "\n".join(part for part in parts if part))
 
 
-def _trust(standing: Standing, now: float) -> str:
+def _trust(standing: FleetStatus, now: float) -> str:
     """How old the result is, whether the last refresh failed, and whether anything was missing."""
     running = " A refresh is under way." if standing.running else ""
     failed = ""

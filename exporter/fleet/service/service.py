@@ -22,13 +22,13 @@ from exporter.config.fleet import FleetConfig
 from exporter.core.text.problems import InvalidInput
 from exporter.fleet.service.metrics import snapshot_of
 from exporter.fleet.service.refresh import Outcome, Refresh, arguments
-from exporter.fleet.service.status import INTERNAL, Failure, Standing
+from exporter.fleet.service.status import INTERNAL, Failure, FleetStatus
 from exporter.metrics.exposition import MetricsSnapshot
-from exporter.process.reload_requests import Reloads
+from exporter.process.reload_requests import ReloadRequests
 from exporter.process.sdnotify import notify
 from exporter.process.signals import obey
 from exporter.process.wake import Waker
-from exporter.web.config_files import InForce
+from exporter.web.active_config import ActiveConfig
 
 LOOK_SECONDS = 0.2  # between two looks at a refresh under way
 ROUND_SECONDS = 30.0  # a loop that has not come round for so long hangs
@@ -41,16 +41,16 @@ Loader = Callable[[], FleetConfig]
 class FleetService:
     """Refreshes until SIGTERM or SIGINT. SIGHUP and POST /-/reload load the configuration again, and refresh."""
 
-    def __init__(self, config: FleetConfig, load: Loader, web: InForce, log: Any) -> None:
+    def __init__(self, config: FleetConfig, load: Loader, web: ActiveConfig, log: Any) -> None:
         self._config = config
         self._load = load
         self._web = web
         self._log = log
         self._waker = Waker()
         self._stop = threading.Event()
-        self._reloads = Reloads(self._waker.wake)
+        self._reloads = ReloadRequests(self._waker.wake)
         self._lock = threading.Lock()  # of the standing: the web thread tells of its configuration
-        self._standing = Standing(reload_time=time.time())
+        self._standing = FleetStatus(reload_time=time.time())
         self._refresh: Refresh | None = None
         self._failures = 0  # since the last result
         self._due = self._last_round = time.monotonic()
@@ -78,7 +78,7 @@ class FleetService:
     # -- the web server's view (called from its thread)
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> FleetStatus:
         return self._standing
 
     @property

@@ -24,7 +24,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class FleetStatus:
     """What web side and metrics show. Times are Unix seconds.
 
     `result` is the Correlation JSON of the contract as the last refresh that gave one left it, at `result_time`;

@@ -14,8 +14,8 @@ from exporter.fleet.statistics.confirm import Remembered, confirmation, later, n
 from exporter.fleet.statistics.discover import Discovery, discover
 from exporter.fleet.statistics.explain import Explanation
 from exporter.fleet.statistics.findings import Confirmation, Correlation, FactValue, Finding, NotEnough
-from exporter.fleet.statistics.nodes_at_risk import exposed
-from exporter.fleet.statistics.outlier_nodes import lemons
+from exporter.fleet.statistics.nodes_at_risk import nodes_at_risk
+from exporter.fleet.statistics.outlier_nodes import outlier_nodes
 from exporter.fleet.statistics.prepare import Prepared, prepare
 from exporter.fleet.statistics.ratio import Ratio, of_cells
 from exporter.fleet.statistics.reliability import lost_gpu_hours, reliability
@@ -53,8 +53,8 @@ def correlate(
         findings=configuration,
         locations=tuple(f for f in findings if f.family == "location"),
         not_enough_data=tuple(_not_enough(prepared, discovery)),
-        lemons=lemons(prepared),
-        exposed=exposed(prepared, configuration, causes or {}),
+        lemons=outlier_nodes(prepared),
+        exposed=nodes_at_risk(prepared, configuration, causes or {}),
         reliability=reliability(prepared),
         changes=changes(prepared),
         lost_gpu_hours=lost_gpu_hours(prepared),

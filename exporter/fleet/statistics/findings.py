@@ -77,7 +77,7 @@ class NotEnough:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lemon:
+class OutlierNode:
     """A node, or a GPU by its serial number, that crashes by itself far more often than its like."""
 
     kind: Literal["node", "gpu"]
@@ -92,7 +92,7 @@ class Lemon:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exposed:
+class NodesAtRisk:
     """Nodes under a finding or a catalogue's cause that have not crashed so far."""
 
     because: str
@@ -147,8 +147,8 @@ class Correlation:
     findings: tuple[Finding, ...]
     locations: tuple[Finding, ...]
     not_enough_data: tuple[NotEnough, ...]
-    lemons: tuple[Lemon, ...]
-    exposed: tuple[Exposed, ...]
+    lemons: tuple[OutlierNode, ...]
+    exposed: tuple[NodesAtRisk, ...]
     reliability: tuple[Reliability, ...]
     changes: tuple[Change, ...]
     lost_gpu_hours: float | None

@@ -8,16 +8,16 @@ import numpy as np
 
 from exporter.fleet.observations import Bools
 from exporter.fleet.statistics.confirm import column_of
-from exporter.fleet.statistics.findings import Exposed, Finding
+from exporter.fleet.statistics.findings import Finding, NodesAtRisk
 from exporter.fleet.statistics.prepare import Prepared
 
 DAYS = 7
 NAMED = 1000  # nodes listed; the count says how many there are
 
 
-def exposed(
+def nodes_at_risk(
     prepared: Prepared, findings: Sequence[Finding], causes: Mapping[str, tuple[str, Sequence[int]]]
-) -> tuple[Exposed, ...]:
+) -> tuple[NodesAtRisk, ...]:
     """Nodes now under each finding of more crashes, then under each cause, with the crashes expected of them."""
     out = []
     for finding in findings:
@@ -36,7 +36,7 @@ def exposed(
     return tuple(each for each in out if each.count)
 
 
-def _exposed(prepared: Prepared, because: str, signature: str, status: str, column: Bools) -> Exposed:
+def _exposed(prepared: Prepared, because: str, signature: str, status: str, column: Bools) -> NodesAtRisk:
     states, observed = prepared.design.states, prepared.observed
     latest = column & (states.until > prepared.window.end)  # what was changed is exposed no more
     number = observed.signatures.index(signature) if signature in observed.signatures else -1
@@ -47,7 +47,7 @@ def _exposed(prepared: Prepared, because: str, signature: str, status: str, colu
     rate = hits / hours if hours else 0.0
     nodes = np.setdiff1d(np.unique(states.node[latest]), crashed)
     weekly = states.hours[latest & np.isin(states.node, nodes)].sum() * DAYS * 24 / max(prepared.window.hours, 1e-9)
-    return Exposed(
+    return NodesAtRisk(
         because=because, signature=signature, status=status, count=len(nodes), expected_7d=float(weekly * rate),
         nodes=tuple(observed.nodes[int(node)] for node in nodes[:NAMED]),
     )  # fmt: skip

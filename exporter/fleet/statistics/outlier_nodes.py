@@ -14,7 +14,7 @@ from scipy import stats
 
 from exporter.fleet.observations import NOT_KNOWN, Bools, FactRows, Floats, Incidents, Ints
 from exporter.fleet.statistics.exposure import DAY, keys
-from exporter.fleet.statistics.findings import Lemon
+from exporter.fleet.statistics.findings import OutlierNode
 from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.shrink import fit_one
 
@@ -25,7 +25,7 @@ MIN_LIKE = 10  # nodes of one GPU model, below which there is no "usual"
 SERIAL = "gpu_serial."  # facts gpu_serial.PCI-ADDRESS, so that a card is followed to its next node
 
 
-def lemons(prepared: Prepared) -> tuple[Lemon, ...]:
+def outlier_nodes(prepared: Prepared) -> tuple[OutlierNode, ...]:
     """Lemon nodes and lemon GPUs, the surest first."""
     nodes = len(prepared.observed.nodes)
     states = prepared.design.states
@@ -39,7 +39,7 @@ def lemons(prepared: Prepared) -> tuple[Lemon, ...]:
     return tuple(sorted(found, key=lambda each: (-each.probability, -each.incidents, each.name)))
 
 
-def _gpus(prepared: Prepared, node_model: Ints) -> list[Lemon]:
+def _gpus(prepared: Prepared, node_model: Ints) -> list[OutlierNode]:
     """The same over GPUs whose serial numbers the facts tell, each with its nodes' hours."""
     facts, nodes = prepared.observed.facts, prepared.observed.nodes
     slots = {name.removeprefix(SERIAL): i for i, name in enumerate(facts.names) if name.startswith(SERIAL)}
@@ -80,7 +80,7 @@ def _row_at(facts: FactRows, node: Ints, time: Floats) -> Ints:
 def _lemons(
     prepared: Prepared, found: Incidents, owner: Ints, hours: Floats, model: Ints, kind: Literal["node", "gpu"],
     names: tuple[str, ...], nodes: tuple[str, ...] = (),
-) -> list[Lemon]:  # fmt: skip
+) -> list[OutlierNode]:  # fmt: skip
     day = ((found.time - prepared.window.start) // DAY).astype(np.int64)
     job = np.where(found.job >= 0, found.job, -1 - np.arange(len(found.job)))  # without a job, each by itself
     # One fault may show several signatures: of one job on one day, all are one event.
@@ -107,7 +107,7 @@ def _lemons(
             kinds = [prepared.observed.signatures[s] for s in np.unique(found.signature[rows])]
             where = names[each] if kind == "node" else nodes[int(found.node[rows[-1]])]
             out.append(
-                Lemon(
+                OutlierNode(
                     kind=kind, name=names[each], node=where, incidents=int(counts[each]), jobs=jobs, days=days,
                     expected=float(hours[each] * usual), probability=float(probability), signatures=tuple(kinds),
                 )

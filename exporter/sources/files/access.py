@@ -14,7 +14,7 @@ from typing import TypeVar
 from exporter.sources.files.identity import NO_ANSWER, Fingerprint, Inode, generation, inode_of
 from exporter.sources.files.open_logs import OpenLogs
 from exporter.sources.files.opening import OpenFile, Refused, Roots, closed_on_error, reason_of
-from exporter.sources.files.skipped_files import Refusals
+from exporter.sources.files.skipped_files import SkippedFiles
 from exporter.sources.files.tail import Log, Position
 
 RETRY_SECONDS = 10.0  # a file that cannot be opened or read: no open() in every poll (rsyslog#7597)
@@ -37,7 +37,7 @@ class OtherBytes(Exception):
 class Access:
     """What a source may read, and what of it is open."""
 
-    def __init__(self, open_logs: OpenLogs, refusals: Refusals) -> None:
+    def __init__(self, open_logs: OpenLogs, refusals: SkippedFiles) -> None:
         self.roots = Roots(())
         self.open_logs = open_logs
         self.refusals = refusals

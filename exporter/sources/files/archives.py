@@ -9,7 +9,7 @@ from exporter.sources.files import rotation
 from exporter.sources.files.access import Access
 from exporter.sources.files.discovery import Globs
 from exporter.sources.files.follow import Follower
-from exporter.sources.files.gzip_reader import Unpacked
+from exporter.sources.files.gzip_reader import GzipReader
 from exporter.sources.files.identity import Inode, inode_of
 from exporter.sources.files.opening import OpenFile, closed_on_error
 from exporter.sources.files.register import Register
@@ -40,7 +40,7 @@ class Archives:
         file = self._access.try_open(path)
         if file is None:
             return
-        unpacked = Unpacked(file)
+        unpacked = GzipReader(file)
         with closed_on_error(unpacked):
             taken = self._is_taken(base, unpacked, log, now)
             origin = None if taken else self._begun_as(base, unpacked)
@@ -58,7 +58,7 @@ class Archives:
             self._register.place(late, late.lose_file)
         late.reader, late.left = unpacked, now
 
-    def _is_taken(self, base: str, unpacked: Unpacked, log: Log | None, now: float) -> bool:
+    def _is_taken(self, base: str, unpacked: GzipReader, log: Log | None, now: float) -> bool:
         """Whether what was compressed is what a log of a path has in another form, or was read to its end."""
         inode = inode_of(unpacked.status)
         if (inode, unpacked.status.st_mtime_ns) in self._taken:
@@ -71,7 +71,7 @@ class Archives:
             reader, mark = other.reader, other.position.mark
             if isinstance(reader, OpenFile):
                 taken = rotation.is_packed_copy(unpacked, reader)
-            elif isinstance(reader, Unpacked):
+            elif isinstance(reader, GzipReader):
                 taken = inode_of(reader.status) == inode
             elif taken := not other.over and rotation.may_hold(unpacked, mark):  # it is looked for, and found here
                 self._follower.look_again(base, other, other.position.modified)
@@ -82,7 +82,7 @@ class Archives:
         marks += [at.mark for at in self._register.read_to(unpacked.trailer()[1]) if os.path.dirname(at.path) == folder]
         return any(rotation.is_packed_whole(unpacked, mark) for mark in marks)
 
-    def _begun_as(self, base: str, unpacked: Unpacked) -> str | None:
+    def _begun_as(self, base: str, unpacked: GzipReader) -> str | None:
         """The log of a path that was done with too early: more of it is here."""
         for origin in self._register.done_of(base):
             mark = self._register.done_position(origin).mark

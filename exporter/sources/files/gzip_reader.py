@@ -19,7 +19,7 @@ BLOCKS_A_STEP = 8  # 30 to 60 ms with zlib
 _DAMAGE = (OSError, EOFError, zlib.error)
 
 
-class Unpacked:
+class GzipReader:
     """What a gzip file unpacks to, read forwards. A damaged file ends where the damage begins.
 
     Raises OSError where the file itself cannot be read, and can be asked again. Closes the file that it is given.
@@ -81,11 +81,11 @@ class Unpacked:
 class Search:
     """Looks, step by step, for the gzip file that begins with what `mark` tells."""
 
-    def __init__(self, mark: Fingerprint, candidates: Iterable[Unpacked]) -> None:
+    def __init__(self, mark: Fingerprint, candidates: Iterable[GzipReader]) -> None:
         self._mark = mark
         self._waiting = list(candidates)
 
-    def step(self) -> Unpacked | None:
+    def step(self) -> GzipReader | None:
         """The file, once it is found. None: `over` tells whether the search goes on.
 
         Raises OSError when a file cannot be read. It is left out then: whoever finds nothing searches again.

@@ -18,7 +18,7 @@ from itertools import islice, takewhile
 
 from exporter.sources.files.access import Access
 from exporter.sources.files.clock import TICK_NS
-from exporter.sources.files.gzip_reader import BLOCK_BYTES, Unpacked
+from exporter.sources.files.gzip_reader import BLOCK_BYTES, GzipReader
 from exporter.sources.files.identity import HEAD_BYTES, NO_ANSWER, TAIL_BYTES, Fingerprint, Version, version_of
 from exporter.sources.files.opening import OpenFile, Reader, closed_on_error
 
@@ -163,12 +163,12 @@ def copies_of(mark: Fingerprint, siblings: Siblings, access: Access) -> Iterator
             file.close()
 
 
-def packed(mark: Fingerprint, siblings: Siblings, modified: int, access: Access) -> list[Unpacked]:
+def packed(mark: Fingerprint, siblings: Siblings, modified: int, access: Access) -> list[GzipReader]:
     """The gzip files among siblings that begin like `mark` and may hold what was written at `modified` or later: gzip
     keeps the time.
     """
     since = modified - 10**9  # whole seconds, where utimensat(2) is not used
-    found: list[Unpacked] = []
+    found: list[GzipReader] = []
     with ExitStack() as opened:
         for path, status in siblings:
             if not path.endswith(".gz") or status.st_mtime_ns < since:
@@ -176,7 +176,7 @@ def packed(mark: Fingerprint, siblings: Siblings, modified: int, access: Access)
             file = access.try_open(path)
             if file is None:
                 continue
-            unpacked = Unpacked(file)
+            unpacked = GzipReader(file)
             opened.enter_context(closed_on_error(unpacked))
             if access.tells(path, partial(mark.begins_like, unpacked.read), False):
                 found.append(unpacked)
@@ -205,7 +205,7 @@ def holds_all_of(copy: OpenFile, original: OpenFile, length: int) -> bool:
     return alike and (length > COMPARED_BYTES or same_bytes(copy, original, 0, length))
 
 
-def is_packed_copy(packed: Unpacked, original: OpenFile) -> bool:
+def is_packed_copy(packed: GzipReader, original: OpenFile) -> bool:
     """Whether a compressed file holds a part of another file from its first byte on, or all of it: perhaps it is being
     written.
     """
@@ -220,7 +220,7 @@ def is_packed_copy(packed: Unpacked, original: OpenFile) -> bool:
     return _is_begun_in(packed, original, size)
 
 
-def _is_begun_in(packed: Unpacked, original: OpenFile, size: int) -> bool:
+def _is_begun_in(packed: GzipReader, original: OpenFile, size: int) -> bool:
     """Whether all that has been compressed so far is what the first `size` bytes of another file begin with."""
     at = 0
     while block := packed.read(BLOCK_BYTES, at):
@@ -230,12 +230,12 @@ def _is_begun_in(packed: Unpacked, original: OpenFile, size: int) -> bool:
     return True
 
 
-def may_hold(packed: Unpacked, mark: Fingerprint) -> bool:
+def may_hold(packed: GzipReader, mark: Fingerprint) -> bool:
     """Whether a compressed file begins with what `mark` tells; of one that is too long to unpack, only its head tells."""
     return same_head(packed, mark) and (mark.length > COMPARED_BYTES or mark.found_in(packed.read))
 
 
-def is_packed_whole(packed: Unpacked, mark: Fingerprint) -> bool:
+def is_packed_whole(packed: GzipReader, mark: Fingerprint) -> bool:
     """Whether a compressed file holds what `mark` tells, and nothing else."""
     return packed.trailer()[1] == mark.length % 2**32 and may_hold(packed, mark)
 

@@ -53,7 +53,7 @@ class Counted(UserDict[str, str]):
         self._changed(path)
 
 
-class Refusals:
+class SkippedFiles:
     """Counts into the statistics of the moment, which the daemon may exchange.
 
     What was counted is stored with the counters, so a restart counts nothing again; each process says it again.

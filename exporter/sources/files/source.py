@@ -27,7 +27,7 @@ from exporter.sources.files.follow import Follower
 from exporter.sources.files.open_logs import OpenLogs
 from exporter.sources.files.opening import Roots, looks_binary, reason_of
 from exporter.sources.files.register import Register
-from exporter.sources.files.skipped_files import Refusals
+from exporter.sources.files.skipped_files import SkippedFiles
 from exporter.sources.files.tail import End, Log
 from exporter.sources.files.watch import Hints, Watch
 from exporter.sources.node_jobs import COUNTED_EVERY_SECONDS, LATELY_SECONDS, NodeJobs
@@ -86,7 +86,9 @@ class FilesSource:
         self._settings = settings
         self._globs = settings.globs()
         self._register = Register(name, stored, job_of)
-        self._access = Access(OpenLogs(settings.open_files), Refusals(lambda: self.stats, log, self._register.refused))
+        self._access = Access(
+            OpenLogs(settings.open_files), SkippedFiles(lambda: self.stats, log, self._register.refused)
+        )
         self._follower = Follower(self._register, self._globs, self._access, lambda: self.stats)
         self._finder = Finder(self._register, self._globs, self._follower, self._access, line_bytes=settings.line_bytes)
         self._watch = Watch(wake) if settings.watch else None

@@ -27,7 +27,7 @@ from exporter.sources.kernel.device import Device
 from exporter.sources.kernel.file import Followed
 from exporter.sources.kernel.journal import KERNEL, KernelJournal
 from exporter.sources.kernel.syslog import SyslogRing
-from exporter.sources.kernel.transport import Line, Place, Way
+from exporter.sources.kernel.transport import Line, Place, Transport
 from exporter.sources.systemd.journal import OpenJournal, SystemdJournal
 
 Mode = Literal["auto", "kmsg", "syslog", "journal", "file"]
@@ -97,7 +97,7 @@ class KmsgSource:
         self._taken = self._consumed.taken.encode("latin-1", "replace")  # to be given to the way that is opened next
         self._takes = False  # whether what the way reads is gone from where it was
         self._boots: deque[_Boot] = deque()
-        self._open: Way | None = None
+        self._open: Transport | None = None
         self._rested: float | None = None
         self._polled = 0.0
 
@@ -155,7 +155,7 @@ class KmsgSource:
             return
         self._rested, self.stats.why_down = now, "; ".join(refusals)
 
-    def _way(self, mode: Mode) -> Way:
+    def _way(self, mode: Mode) -> Transport:
         path, place = self._path or device.PATH, self._read_to
         if mode == "syslog":
             return SyslogRing(place.of_boot(self._boot_id), self.stats)
@@ -167,7 +167,7 @@ class KmsgSource:
             return followed
         return Device.open(path, place.of_boot(self._boot_id))
 
-    def _read(self, way: Way, now: float) -> None:
+    def _read(self, way: Transport, now: float) -> None:
         if self._boots and len(self._boots[-1].backlog) >= BACKLOG_BYTES:
             return
         try:

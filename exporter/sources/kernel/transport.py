@@ -62,7 +62,7 @@ class Kept:
     rest = b""
 
 
-class Way(Protocol):
+class Transport(Protocol):
     """One way to the kernel's records, open. Anything may raise OSError: open it again.
 
     `takes`: what was read is no longer where it was. `rest` is what was read and is no line yet; empty elsewhere.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.core.authoring.example_checks import broken_promises
+from exporter.core.authoring.example_checks import failed_examples
 from exporter.core.authoring.lint import errors, warnings
 from exporter.core.catalogue.loader import Loaded, load
 
@@ -212,5 +212,5 @@ def test_a_pattern_that_takes_many_steps_is_a_warning_with_what_shows_it() -> No
 
 def test_both_engines_are_asked_and_named() -> None:
     packs = loaded(OWN.replace("own fault 7", "own fault"))
-    (broken,) = broken_promises(packs.own, packs.catalogue)
+    (broken,) = failed_examples(packs.own, packs.catalogue)
     assert (broken.engines, broken.shows, broken.text) == (("hyperscan", "python"), (), "own fault")

@@ -13,7 +13,7 @@ from exporter.config import packs
 from exporter.core.catalogue.loader import Catalogue, compile_packs, load_compiled, load_packs
 from exporter.core.catalogue.pack_types import Row, Table
 from exporter.core.diagnosis.assessment import Diagnosis
-from exporter.core.diagnosis.incident_tracker import Casebook
+from exporter.core.diagnosis.incident_tracker import IncidentTracker
 from exporter.core.model import OPERATOR_ACTIONS
 from exporter.core.text.problems import InvalidInput
 from exporter.scan.plan import Task
@@ -249,7 +249,7 @@ def test_a_fatal_line_behind_harmless_ones_is_an_incident_of_its_own(catalogue: 
     name = "nv_xid_154_recovery_action"
     assert not catalogue.is_grave(name, harmless)
     assert catalogue.is_grave(name, fatal)
-    book = Casebook(catalogue, "node", window=WINDOW, settle=15.0)
+    book = IncidentTracker(catalogue, "node", window=WINDOW, settle=15.0)
     book.add([match(name, 0, source="kernel", gpu=gpu, captures=harmless)])
     (first,) = book.settle(NOW + 15, lambda _: {})
     book.add([match(name, 30, source="kernel", gpu=gpu, captures=fatal, grave=True)])

@@ -11,7 +11,7 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_schema import Condition
 from exporter.core.diagnosis import incidents
 from exporter.core.diagnosis.assessment import Assessment, Diagnosis
-from exporter.core.diagnosis.causes import Known, View, assess, best_cause, exposed, judge, view_of
+from exporter.core.diagnosis.causes import KnownValue, View, assess, best_cause, exposed, judge, view_of
 from exporter.core.diagnosis.diagnose import diagnose, incident_id, root_of, ultimate_root
 from exporter.core.diagnosis.incidents import Entry
 from exporter.core.model import Job, LogContext, Mark, Match, Truth
@@ -130,7 +130,7 @@ signatures:
 
 def test_what_has_been_told_of_stays_what_it_was() -> None:
     early, late = entries(match("second_view", 0), match("gpu_fault", 1))
-    told = Entry(early.number, early.incident, incidents.Told("id", "id", "root", "unknown", 1))
+    told = Entry(early.number, early.incident, incidents.Reported("id", "id", "root", "unknown", 1))
     assert ultimate_root(late, lambda _: [told], ROLES) is late
     assert ultimate_root(early, lambda _: [late], ROLES) is late
     assert root_of(late, [told], ROLES) is None
@@ -140,7 +140,7 @@ def test_what_has_been_told_of_stays_what_it_was() -> None:
 
 
 def known(**facts: str) -> View:
-    return View({name.replace("env_", "env."): Known(value, "node") for name, value in facts.items()}, {}, {}, {})
+    return View({name.replace("env_", "env."): KnownValue(value, "node") for name, value in facts.items()}, {}, {}, {})
 
 
 def truth(view: View, condition: Mapping[str, Any]) -> Truth:
@@ -205,8 +205,8 @@ def test_conditions_have_three_truths(tree: Mapping[str, Any], expected: str) ->
 )
 def test_a_leaf_asks_one_thing(condition: Mapping[str, Any], expected: str) -> None:
     view = View(
-        {n: Known(v, "node") for n, v in {"os": "Debian", "rocm": "6.2", "several": "6.2.4,6.3.1"}.items()},
-        {"api": Known("hipMemset", "log")},
+        {n: KnownValue(v, "node") for n, v in {"os": "Debian", "rocm": "6.2", "several": "6.2.4,6.3.1"}.items()},
+        {"api": KnownValue("hipMemset", "log")},
         {"id": "7", "kind": "slurm"},
         {
             "cache_warning": [
@@ -403,7 +403,7 @@ def test_a_consequence_names_its_root() -> None:
 
 def test_what_was_told_is_not_taken_back_and_its_evidence_stays() -> None:
     (entry,) = entries(match("gpu_fault"))
-    settled = Entry(entry.number, entry.incident, incidents.Told("first-id", "first-id", "root", "one_fact", 1))
+    settled = Entry(entry.number, entry.incident, incidents.Reported("first-id", "first-id", "root", "one_fact", 1))
     told = diagnose(settled, [], settled, {"a": "1", "b": "2"}, CAUSES, "node")
     assert (told.id, told.root_cause, told.role, told.caused_by) == ("first-id", "one_fact", "root", None)
     assert [e.what for e in told.evidence] == ["fact a"]

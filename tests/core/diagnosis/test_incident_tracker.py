@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from exporter.core.diagnosis.assessment import Diagnosis
-from exporter.core.diagnosis.incident_tracker import Casebook
+from exporter.core.diagnosis.incident_tracker import IncidentTracker
 from exporter.core.diagnosis.stored_incidents import dump_entry, load_entry
 from exporter.core.model import LogContext, Mark
 from tests.support.matches import NOW, WINDOW, catalogue_of, entries, match
@@ -29,8 +29,8 @@ def facts_at(time: float) -> Mapping[str, str]:
     return FACTS if time >= NOW else {"cable": "good"}
 
 
-def casebook(stored: Mapping[str, str] | None = None) -> Casebook:
-    return Casebook(CATALOGUE, "node", window=WINDOW, settle=15.0, stored=stored)
+def casebook(stored: Mapping[str, str] | None = None) -> IncidentTracker:
+    return IncidentTracker(CATALOGUE, "node", window=WINDOW, settle=15.0, stored=stored)
 
 
 def told(diagnoses: list[Diagnosis]) -> list[tuple[str, str, str]]:
@@ -144,7 +144,7 @@ def test_at_the_end_everything_is_told_of() -> None:
     assert told(book.settle(NOW, facts_at, everything=True)) == [("xid_79", "root", "bad_cable")]
 
 
-def restarted(book: Casebook, stored: dict[str, str]) -> Casebook:
+def restarted(book: IncidentTracker, stored: dict[str, str]) -> IncidentTracker:
     """A new process, with what this one stored on top of what was stored before."""
     for number, text in book.unsaved().items():
         if text is None:

@@ -14,7 +14,7 @@ from exporter.core.diagnosis.incidents import (
     MAX_OPEN,
     Entry,
     OpenIncidents,
-    Told,
+    Reported,
     condense,
     gpu_of,
     group,
@@ -34,8 +34,8 @@ def spans(found: list[Incident]) -> list[tuple[str, float, float, int]]:
     return [(i.signature, i.first.time - NOW, i.last_time - NOW, i.lines) for i in found]
 
 
-def told(number: int = 0) -> Told:
-    return Told(f"id{number}", f"id{number}", "root", "unknown", 1)
+def told(number: int = 0) -> Reported:
+    return Reported(f"id{number}", f"id{number}", "root", "unknown", 1)
 
 
 # What belongs together

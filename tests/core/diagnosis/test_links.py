@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exporter.core.diagnosis.assessment import Diagnosis
-from exporter.core.diagnosis.incident_tracker import Casebook
+from exporter.core.diagnosis.incident_tracker import IncidentTracker
 from exporter.core.model import Job, Match
 from tests.support.matches import WINDOW, catalogue_of, match
 
@@ -29,7 +29,7 @@ root_causes:
 
 def diagnosed(*matches: Match) -> dict[str, Diagnosis]:
     """The diagnoses of what settles together, by signature, or by signature and job where several jobs crashed."""
-    book = Casebook(CATALOGUE, "node", window=WINDOW, settle=15.0)
+    book = IncidentTracker(CATALOGUE, "node", window=WINDOW, settle=15.0)
     book.add(matches)
     told = book.settle(0.0, lambda _: {}, everything=True)
     return {f"{d.incident.signature}{'@' + d.incident.first.job.id if d.incident.first.job else ''}": d for d in told}
@@ -113,7 +113,7 @@ def test_what_another_device_reports_is_no_evidence() -> None:
 
 def test_two_jobs_of_one_id_share_nothing() -> None:
     alice, mallory = (Job(id="4242", kind="slurm", owner=f"uid {uid}", confidence="high") for uid in (1001, 1002))
-    book = Casebook(CATALOGUE, "node", window=WINDOW, settle=15.0)
+    book = IncidentTracker(CATALOGUE, "node", window=WINDOW, settle=15.0)
     book.add([match("cuda_fault", 1, job=alice), match("switch_error", 0, job=mallory, path="/m/slurm-4242.out")])
     assert [d.role for d in book.settle(0.0, lambda _: {}, everything=True)] == ["root", "root"]
     assert len({incident.scope for incident in book.incidents()}) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from exporter.core.diagnosis.repeated_xids import JOBS, MAX_GPUS, MAX_JOBS, SECONDS, SIGNATURE, Repeats
+from exporter.core.diagnosis.repeated_xids import JOBS, MAX_GPUS, MAX_JOBS, SECONDS, SIGNATURE, RepeatedXids
 from exporter.core.model import JOBS_ON_SM, Match
 from tests.support.matches import NOW, match
 
@@ -20,7 +20,7 @@ def xid_13(pid: int | None, at: float = 0.0, *, sm: str = SM, gpu: str = GPU, **
 
 
 def told(
-    repeats: Repeats, matches: Iterable[Match], job: str | None = None, uid: int | None = None
+    repeats: RepeatedXids, matches: Iterable[Match], job: str | None = None, uid: int | None = None
 ) -> list[str | None]:
     """The fact that each match gets, read one by one."""
     return [repeats.attached([m], lambda _: (job, uid))[0].process.get(JOBS_ON_SM) for m in matches]
@@ -28,35 +28,35 @@ def told(
 
 def test_the_third_job_on_one_sm_makes_it_suspect() -> None:
     assert JOBS == 3
-    assert told(Repeats({}), [xid_13(1), xid_13(2, 60), xid_13(3, 120), xid_13(4, 180)]) == [None, None, "3", "4"]
+    assert told(RepeatedXids({}), [xid_13(1), xid_13(2, 60), xid_13(3, 120), xid_13(4, 180)]) == [None, None, "3", "4"]
 
 
 def test_a_flood_of_one_process_or_of_one_job_never_does() -> None:
-    assert set(told(Repeats({}), [xid_13(7, n) for n in range(50)])) == {None}
-    assert set(told(Repeats({}), [xid_13(n, n) for n in range(50)], job="slurm 4242")) == {None}
+    assert set(told(RepeatedXids({}), [xid_13(7, n) for n in range(50)])) == {None}
+    assert set(told(RepeatedXids({}), [xid_13(n, n) for n in range(50)], job="slurm 4242")) == {None}
 
 
 def test_jobs_of_one_user_never_do_and_those_of_two_users_do() -> None:
-    repeats = Repeats({})
+    repeats = RepeatedXids({})
     assert set(told(repeats, [xid_13(n, n) for n in range(20)], uid=1001)) == {None}
     assert told(repeats, [xid_13(99, 99)], uid=1002) == ["21"]
 
 
 def test_jobs_on_different_sms_or_gpus_are_the_programs_own() -> None:
-    repeats = Repeats({})
+    repeats = RepeatedXids({})
     elsewhere = [xid_13(1), xid_13(2, sm=OTHER_SM), xid_13(3, gpu=OTHER_GPU), xid_13(4, sm="GPC 0, TPC 0, SM 0")]
     assert set(told(repeats, elsewhere)) == {None}
 
 
 def test_a_job_that_fails_on_several_sms_does_not_count() -> None:
-    repeats = Repeats({})
+    repeats = RepeatedXids({})
     lines = [xid_13(pid, pid, sm=sm) for pid in (1, 2, 3) for sm in (OTHER_SM, SM)]
     assert {m.process.get(JOBS_ON_SM) for m in repeats.attached(lines, lambda _: (None, None))} == {None}
     assert told(repeats, [xid_13(9, 9)]) == [None]
 
 
 def test_a_week_later_it_is_forgotten() -> None:
-    assert told(Repeats({}), [xid_13(1), xid_13(2), xid_13(3, SECONDS + 1)]) == [None, None, None]
+    assert told(RepeatedXids({}), [xid_13(1), xid_13(2), xid_13(3, SECONDS + 1)]) == [None, None, None]
 
 
 def test_only_the_kernels_xid_13_of_a_known_process_counts() -> None:
@@ -66,24 +66,24 @@ def test_only_the_kernels_xid_13_of_a_known_process_counts() -> None:
     no_place = [
         xid_13(n, captures={"pid": str(n), "message": "Graphics Exception: ESR 0x514730=0xc81000e"}) for n in range(5)
     ]
-    repeats = Repeats({})
+    repeats = RepeatedXids({})
     assert set(told(repeats, [*forged, *nameless, *of_others, *no_place])) == {None}
     assert repeats.unsaved() == {}
 
 
 def test_it_outlives_the_process_and_rows_of_another_version_go() -> None:
-    repeats = Repeats({})
+    repeats = RepeatedXids({})
     told(repeats, [xid_13(1), xid_13(2)])
     rows = {key: text for key, text in repeats.unsaved().items() if text is not None}
     repeats.saved()
     assert repeats.unsaved() == {}
-    again = Repeats({**rows, "old": "[1]", "torn": '{"a":'})
+    again = RepeatedXids({**rows, "old": "[1]", "torn": '{"a":'})
     assert again.unsaved() == {"old": None, "torn": None}
     assert told(again, [xid_13(3)]) == ["3"]
 
 
 def test_it_is_bounded_in_jobs_and_gpus() -> None:
-    repeats = Repeats({})
+    repeats = RepeatedXids({})
     told(repeats, [xid_13(n, n, sm=f"GPC 0, TPC {n % 9}, SM 0") for n in range(3 * MAX_JOBS)])
     told(repeats, [xid_13(1, 500 + n, gpu=f"0000:{n:02x}:00.0") for n in range(MAX_GPUS + 5)])
     rows = {gpu: text for gpu, text in repeats.unsaved().items() if text is not None}
@@ -93,6 +93,6 @@ def test_it_is_bounded_in_jobs_and_gpus() -> None:
 
 def test_an_sm_that_fails_on_another_gpu_too_is_the_programs_choice() -> None:
     """A kernel of one block runs on the same SM of each GPU."""
-    repeats = Repeats({})
+    repeats = RepeatedXids({})
     assert told(repeats, [xid_13(9, gpu=OTHER_GPU)]) == [None]
     assert set(told(repeats, [xid_13(pid, pid) for pid in (1, 2, 3, 4)])) == {None}

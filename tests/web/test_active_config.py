@@ -15,7 +15,7 @@ import trustme
 
 from exporter.core.text.problems import InvalidInput
 from exporter.web import serving as web
-from exporter.web.config_files import InForce
+from exporter.web.active_config import ActiveConfig
 from exporter.web.serving import RunningServer
 from tests.web.serving import TIMEOUT, Answer, Node, ask, serving
 
@@ -78,7 +78,7 @@ def refused(server: RunningServer, tls: ssl.SSLContext) -> bool:
     return False
 
 
-def problems(in_force: InForce) -> list[str]:
+def problems(in_force: ActiveConfig) -> list[str]:
     return [str(problem) for problem in in_force.problems]
 
 
@@ -87,7 +87,7 @@ def problems(in_force: InForce) -> list[str]:
 
 def test_every_path_asks_for_name_and_password_where_there_are_users(site: Site) -> None:
     site.write(USERS)
-    with serving(Node(), in_force=InForce(site.path)) as server:
+    with serving(Node(), in_force=ActiveConfig(site.path)) as server:
         for path in ("/", "/metrics", "/-/healthy", "/-/ready", "/nowhere"):
             answer = ask(server, path)
             assert (answer.status, answer.headers["www-authenticate"][:5]) == (401, "Basic")
@@ -102,7 +102,7 @@ def test_every_path_asks_for_name_and_password_where_there_are_users(site: Site)
 def test_two_authorization_headers_are_none(site: Site) -> None:
     site.write(USERS)
     right = as_user("ada", "secret")["Authorization"]
-    with serving(Node(), in_force=InForce(site.path)) as server:
+    with serving(Node(), in_force=ActiveConfig(site.path)) as server:
         request = f"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: {right}\r\n"
         for more, status in (("", b"200"), (f"Authorization: {right}\r\n", b"401")):
             with socket.create_connection(server.addresses[0].split(":"), timeout=TIMEOUT) as sock:
@@ -112,7 +112,7 @@ def test_two_authorization_headers_are_none(site: Site) -> None:
 
 def test_a_new_password_takes_force_without_a_restart(site: Site) -> None:
     site.write(USERS)
-    in_force = InForce(site.path)
+    in_force = ActiveConfig(site.path)
     with serving(Node(), in_force=in_force) as server:
         assert ask(server, "/metrics", headers=as_user("ada", "secret")).status == 200
         site.write(f"basic_auth_users: {{ada: {bcrypt.hashpw(b'new', bcrypt.gensalt(4)).decode()}}}\n")
@@ -124,7 +124,7 @@ def test_a_new_password_takes_force_without_a_restart(site: Site) -> None:
 def test_the_server_looks_at_the_files_by_itself(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "LOOK_SECONDS", 0.01)
     site.write(USERS)
-    in_force = InForce(site.path)
+    in_force = ActiveConfig(site.path)
     looked = threading.Event()
     server = web.serve(["127.0.0.1:0"], Node(), "/metrics", in_force, after_look=looked.set)
     try:
@@ -138,7 +138,7 @@ def test_the_server_looks_at_the_files_by_itself(site: Site, monkeypatch: pytest
 
 def test_the_headers_that_are_set_replace_ours(site: Site) -> None:
     site.write("http_server_config: {headers: {X-Frame-Options: deny, Content-Security-Policy: sandbox}}")
-    with serving(Node(), in_force=InForce(site.path)) as server:
+    with serving(Node(), in_force=ActiveConfig(site.path)) as server:
         headers = ask(server, "/").headers
     assert headers["x-frame-options"] == "deny"
     assert headers["content-security-policy"] == "sandbox"
@@ -150,7 +150,7 @@ def test_the_headers_that_are_set_replace_ours(site: Site) -> None:
 
 def test_nothing_is_read_again_as_long_as_nothing_has_changed(site: Site) -> None:
     site.write(USERS)
-    in_force = InForce(site.path)
+    in_force = ActiveConfig(site.path)
     before = in_force.settings
     os.utime(site.path, (0, 0))
     assert not in_force.look()
@@ -160,7 +160,7 @@ def test_nothing_is_read_again_as_long_as_nothing_has_changed(site: Site) -> Non
 def test_a_broken_file_leaves_the_old_one_in_force_and_is_told_once(site: Site) -> None:
     site.write(USERS)
     now = [100.0]
-    in_force = InForce(site.path, clock=lambda: now[0])
+    in_force = ActiveConfig(site.path, clock=lambda: now[0])
     before = in_force.settings
     now[0] = 200.0
     site.write(USERS + "basic_auth: 1\n")
@@ -174,7 +174,7 @@ def test_a_broken_file_leaves_the_old_one_in_force_and_is_told_once(site: Site) 
 
 def test_a_file_that_is_gone_leaves_the_old_one_in_force(site: Site) -> None:
     site.write(USERS)
-    in_force = InForce(site.path)
+    in_force = ActiveConfig(site.path)
     site.path.unlink()
     assert in_force.look()
     assert problems(in_force) == [f"{site.path}:1:1: No such file or directory; give a file that gpufault may read"]
@@ -185,7 +185,7 @@ def test_a_file_that_is_gone_leaves_the_old_one_in_force(site: Site) -> None:
 @pytest.mark.parametrize("name", ["web.yaml", "server.key"])
 def test_a_file_that_becomes_a_fifo_holds_up_no_look(site: Site, name: str) -> None:
     site.write(TLS % "")
-    in_force = InForce(site.path)
+    in_force = ActiveConfig(site.path)
     held = in_force.settings
     was = (site.folder / name).read_bytes()
     (site.folder / name).unlink()
@@ -219,18 +219,18 @@ def test_a_file_that_becomes_a_fifo_holds_up_no_look(site: Site, name: str) -> N
 )
 def test_a_file_that_is_empty_for_a_moment_opens_nothing(site: Site, before: str, after: str, told: str) -> None:
     site.write(before)
-    in_force = InForce(site.path)
+    in_force = ActiveConfig(site.path)
     held = in_force.settings
     site.write(after)
     assert in_force.look()
     assert told in problems(in_force)[0]
     assert in_force.settings is held
-    assert InForce(site.path).problems == ()
+    assert ActiveConfig(site.path).problems == ()
 
 
 def test_half_of_a_new_pair_changes_nothing_and_the_other_half_does(site: Site) -> None:
     site.write(TLS % "")
-    in_force = InForce(site.path)
+    in_force = ActiveConfig(site.path)
     held = in_force.settings
     key = (site.folder / "server.key").read_bytes()
     site.certify()
@@ -251,7 +251,7 @@ def test_half_of_a_new_pair_changes_nothing_and_the_other_half_does(site: Site) 
 
 def test_metrics_come_over_tls_and_over_nothing_less(site: Site) -> None:
     site.write(TLS % "")
-    with serving(Node(), in_force=InForce(site.path)) as server:
+    with serving(Node(), in_force=ActiveConfig(site.path)) as server:
         assert ask(server, "/metrics", tls=site.client()).status == 200
         with socket.create_connection(server.addresses[0].split(":"), timeout=TIMEOUT) as plain:
             plain.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -264,7 +264,7 @@ def test_metrics_come_over_tls_and_over_nothing_less(site: Site) -> None:
 
 def test_a_new_certificate_takes_force_for_the_next_connection(site: Site) -> None:
     site.write(TLS % "")
-    in_force = InForce(site.path)
+    in_force = ActiveConfig(site.path)
     with serving(Node(), in_force=in_force) as server:
         assert ask(server, "/metrics", tls=site.client()).status == 200
         site.authority = trustme.CA()
@@ -275,7 +275,7 @@ def test_a_new_certificate_takes_force_for_the_next_connection(site: Site) -> No
 
 def test_the_oldest_version_is_refused_where_the_newest_is_asked_for(site: Site) -> None:
     site.write(TLS % ", min_version: TLS13")
-    with serving(Node(), in_force=InForce(site.path)) as server:
+    with serving(Node(), in_force=ActiveConfig(site.path)) as server:
         assert ask(server, "/metrics", tls=site.client()).status == 200
         assert refused(server, site.client(maximum_version=ssl.TLSVersion.TLSv1_2))
 
@@ -283,7 +283,7 @@ def test_the_oldest_version_is_refused_where_the_newest_is_asked_for(site: Site)
 def test_only_the_chosen_cipher_suite_and_curve_are_spoken(site: Site) -> None:
     site.write(TLS % ", max_version: TLS12, cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, "
                "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384], curve_preferences: [CurveP384]")  # fmt: skip
-    with serving(Node(), in_force=InForce(site.path)) as server:
+    with serving(Node(), in_force=ActiveConfig(site.path)) as server:
         host, port = server.addresses[0].split(":")
         with (
             socket.create_connection((host, port), timeout=TIMEOUT) as sock,
@@ -302,7 +302,7 @@ def test_only_the_chosen_cipher_suite_and_curve_are_spoken(site: Site) -> None:
 
 def test_a_client_needs_a_certificate_of_the_authority(site: Site) -> None:
     site.write(VERIFIED % "")
-    with serving(Node(), in_force=InForce(site.path)) as server:
+    with serving(Node(), in_force=ActiveConfig(site.path)) as server:
         assert ask(server, "/metrics", tls=site.client("prometheus.example.org")).status == 200
         assert refused(server, site.client())
         foreign = site.client()
@@ -313,7 +313,7 @@ def test_a_client_needs_a_certificate_of_the_authority(site: Site) -> None:
 @pytest.mark.parametrize("name", ["prometheus.example.org", "10.1.2.3", "2001:db8::7", "ada@example.org"])
 def test_a_clients_certificate_must_carry_an_allowed_name(site: Site, name: str) -> None:
     site.write(VERIFIED % f", client_allowed_sans: ['{name}']")
-    with serving(Node(), in_force=InForce(site.path)) as server:
+    with serving(Node(), in_force=ActiveConfig(site.path)) as server:
         assert ask(server, "/metrics", tls=site.client(name)).status == 200
         assert refused(server, site.client("prometheus.example.com"))
 
@@ -331,7 +331,7 @@ def test_what_openssl_cannot_use_is_told_at_its_key(site: Site, spoil: object, t
     site.write(VERIFIED % "")
     spoil(site.folder)
     with pytest.raises(InvalidInput) as caught:
-        InForce(site.path)
+        ActiveConfig(site.path)
     assert str(caught.value).startswith(f"{site.path}:1:")
     assert told.format(site.folder) in str(caught.value)
     assert "; give " in str(caught.value)
@@ -350,7 +350,7 @@ def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(site: 
     )
     site.write(TLS % "")
     with pytest.raises(InvalidInput, match="which is not encrypted"):
-        InForce(site.path)
+        ActiveConfig(site.path)
 
 
 def test_the_answer_over_tls_is_the_answer_without(site: Site) -> None:
@@ -359,5 +359,5 @@ def test_the_answer_over_tls_is_the_answer_without(site: Site) -> None:
     def shown(answer: Answer) -> tuple[int, bytes, dict[str, str]]:
         return answer.status, answer.body, {**answer.headers, "date": ""}
 
-    with serving(Node(), in_force=InForce(site.path)) as secure, serving(Node()) as plain:
+    with serving(Node(), in_force=ActiveConfig(site.path)) as secure, serving(Node()) as plain:
         assert shown(ask(secure, "/", tls=site.client())) == shown(ask(plain, "/"))

@@ -41,7 +41,7 @@ class Settings:
         return f"{how}, {len(self.config.basic_auth_users) or 'no'} users"
 
 
-class InForce:
+class ActiveConfig:
     """The settings now (`settings`), and how reading them last went. `look` is called from one thread at a time."""
 
     def __init__(self, path: Path | None = None, *, clock: Callable[[], float] = time.time) -> None:
