@@ -231,8 +231,9 @@ class Delivery:
             self._say("info", "reached again")
         self._failures, self._said = 0, ""
         with self._changed:
-            self._tally.sent += count - rejected
             self._tally.last_success = self._clock()
+            if self._place == batch.start:  # else the journal's bound has counted them as dropped already
+                self._tally.sent += count - rejected
         self._pass(batch, refused=rejected)
 
     def _pass(self, batch: Batch, *, refused: int = 0) -> None:

@@ -23,6 +23,7 @@ from tests.e2e.conftest import eventually
 from tests.e2e.test_prometheus import free_port
 from tests.outputs.receivers import (
     Behaviour,
+    Handler,
     Receiver,
     answers,
     babbles,
@@ -224,6 +225,25 @@ def test_what_leaves_the_journal_before_it_was_received_is_counted(tmp_path: Pat
     assert dropped > 100
     assert dropped + tally.sent == total
     assert taken == [f"i{number}" for number in range(dropped, total)]
+
+
+def test_a_record_that_is_dropped_while_it_is_sent_counts_once(tmp_path: Path, receiver: Receiver) -> None:
+    total, asked, dropped = 200, threading.Event(), threading.Event()
+
+    def answers_late(handler: Handler) -> None:
+        asked.set()
+        dropped.wait(30)
+        answers(200)(handler)
+
+    receiver.behaviour = answers_late
+    with shipping(tmp_path, receiver.url) as ship:
+        ship.write(incident(0, text="x" * 400))
+        assert asked.wait(30)
+        for number in range(1, total):
+            ship.write(incident(number, text="x" * 400))
+        dropped.set()
+        tally = ship.all_passed()
+    assert tally.dropped["journal"] + tally.sent == total
 
 
 def test_a_journal_that_somebody_removed_is_sent_from_its_new_beginning(tmp_path: Path, receiver: Receiver) -> None:
