@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator, Sequence
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -43,6 +44,7 @@ def imports(source: str, package: str) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
+@cache
 def imports_of(path: Path) -> set[str]:
     return set(imports(path.read_text(), ".".join(path.relative_to(ROOT).parent.parts)))
 

@@ -7,6 +7,7 @@ Packs are joined in `catalogue`, matched in `match`; conditions are judged in `c
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Self
 
 import regex
@@ -26,9 +27,11 @@ from exporter.core.patterns import required_literals, syntax
 from exporter.core.patterns.syntax import FLAGS
 from exporter.core.text.versions import VersionRange
 
+MAX_CHECKED = 4096  # patterns that are checked once a process; the built-in packs have 1,800
 OPERATORS = ("equals", "in_", "matches", "exists", "version")
 
 
+@lru_cache(MAX_CHECKED)
 def _compiles(pattern: str) -> str:
     if why := syntax.refusal(pattern):
         raise ValueError(why)

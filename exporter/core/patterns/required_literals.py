@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from exporter.core.patterns.regex_safety import characters
@@ -24,6 +25,9 @@ MAX_NEEDS = (
 )
 MAX_NEED_CHOICES = 8
 _REWRITTEN = frozenset("\"'\\<>&`\x7f") | {chr(c) for c in range(32)}
+
+
+MAX_CHECKED = 4096  # patterns whose literals are read off once a process; the built-in packs have 1,800
 
 
 class NoGate(ValueError):
@@ -54,6 +58,7 @@ NO_NEEDS = Needs([])
 _DOT_IS_ANY = re.compile(r"\(\?[a-zA-Z]*s")  # a newline, too
 
 
+@lru_cache(MAX_CHECKED)
 def derive(pattern: str, *, ignore_case: bool = False) -> frozenset[Gate]:
     """The best set of gates of which every match of `pattern` contains one, in its first line.
 
@@ -69,6 +74,7 @@ def derive(pattern: str, *, ignore_case: bool = False) -> frozenset[Gate]:
     return frozenset(Gate(text.lower().encode() if any_case else text.encode(), any_case) for text in best)
 
 
+@lru_cache(MAX_CHECKED)
 def needs(pattern: str) -> Needs:
     """What every text that `pattern` is found in holds, as `regex` reads it: the longest literals of it."""
     if OF_REGEX_ALONE.search(pattern):
