@@ -22,13 +22,6 @@ from exporter.core.patterns.step_bound import Size, cost, with_needs
 from exporter.core.patterns.syntax import FLAGS
 
 LENGTHS = (1, 1, 2, 3, 5, 8, 13, 21)  # of what is repeated
-CATALOGUE = packs.load(whole=True)
-ITEMS: list[Patterned] = [
-    *CATALOGUE.signatures.values(),
-    *CATALOGUE.log_facts,
-    *CATALOGUE.crash_shapes,
-    *CATALOGUE.echoes,
-]
 # What a hostile job wrote when patterns saw 16 KiB.
 KNOWN = [
     "CUDA_ERROR_NVLINK_UNCORRECTABLE: uncorrectable NVLink " + "error d" * 2328 + "etected during the execution",
@@ -38,6 +31,12 @@ KNOWN = [
     "[PG " * 600,
     "\n" * 2048,
 ]
+
+
+@pytest.fixture(scope="module")
+def items() -> list[Patterned]:
+    catalogue = packs.load(whole=True)
+    return [*catalogue.signatures.values(), *catalogue.log_facts, *catalogue.crash_shapes, *catalogue.echoes]
 
 
 def patterns_of(item: Patterned) -> list[str]:
@@ -76,9 +75,10 @@ def assert_few_steps(pattern: str, text: str, matcher: Backtracker) -> None:
         pytest.fail(f"over {MOST_STEPS:,} steps: {pattern!r} in {text[:80]!r}…{text[-80:]!r}")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("text", KNOWN, ids=lambda text: repr(text[:32]))
-def test_no_known_text_is_slow(text: str) -> None:
-    for item in ITEMS:
+def test_no_known_text_is_slow(text: str, items: list[Patterned]) -> None:
+    for item in items:
         for pattern in patterns_of(item):
             known = needs(pattern)
             if all(any(literal in text for literal in literals) for literals in known.sets):
@@ -87,17 +87,18 @@ def test_no_known_text_is_slow(text: str) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(1))
-def test_no_built_in_pattern_takes_many_steps_on_any_text(seed: int) -> None:
+def test_no_built_in_pattern_takes_many_steps_on_any_text(seed: int, items: list[Patterned]) -> None:
     chance = random.Random(seed)
-    for item in ITEMS:
+    for item in items:
         for pattern in patterns_of(item):
             matcher = Backtracker(pattern)
             for text in hostile(item, pattern, chance, mutations=1):
                 assert_few_steps(pattern, text, matcher)
 
 
-def test_the_counting_matcher_finds_what_regex_finds() -> None:
-    for item in ITEMS:
+@pytest.mark.heavy
+def test_the_counting_matcher_finds_what_regex_finds(items: list[Patterned]) -> None:
+    for item in items:
         texts = [*(one.text for one in item.examples[:2]), *(one.text for one in item.near_misses[:1])]
         for pattern in patterns_of(item):
             matcher = Backtracker(pattern)
