@@ -19,7 +19,7 @@ DESCRIPTION = (
     "Reads node journals (JSONL, also .gz and .zst, or Parquet, in any depth below DIR), or what a Prometheus has scraped "
     "from the nodes. Tests every fact against every signature, by distinct nodes that crashed first, facts as of the crash, "
     "and hours of exposure. What passes the false-discovery gate is a candidate; a later window makes it confirmed. Exit "
-    "code 1 if there is a finding, 0 if there is none, 3 if nothing could be read."
+    "code 1 if there is a finding, 0 if none was found, 3 if nothing could be read."
 )
 WINDOW = "7d"
 

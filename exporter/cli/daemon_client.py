@@ -32,7 +32,7 @@ def ask(url: str, options: argparse.Namespace, *, timeout: float, most: int) -> 
     from exporter.net.redirects import NoRedirects
 
     if not url.startswith(("http://", "https://")):
-        raise Unusable(f"--url: {url!r} is no http:// or https:// address")
+        raise Unusable(f"--url: {url!r} is not an http:// or https:// address")
     try:
         request = urllib.request.Request(url, headers=_headers(options))  # noqa: S310 (the scheme is checked)
         no_proxy = urllib.request.ProxyHandler({})  # a job's is not for us

@@ -173,7 +173,7 @@ def _sources(config: Config) -> Iterator[Finding]:
             else:
                 yield Finding("bad", f"source {source.name}", stats.why_down or "not up yet")
             for reason, count in sorted(stats.dropped.items()):
-                yield Finding("note", f"source {source.name}", f"{count} passed over: {reason}")
+                yield Finding("note", f"source {source.name}", f"{count} skipped: {reason}")
         finally:
             source.close()
     for line in said:
@@ -209,7 +209,7 @@ def _facts(config: Config) -> Iterator[Finding]:
     took = (time.perf_counter() - started) * 1000
     yield Finding("ok", "facts", f"{len(gathered.facts)} facts in {took:.0f} ms; `gpufault facts` shows them")
     if not gathered.gpus:
-        yield Finding("note", "GPUs", "none found here: signatures of all vendors stay in force")
+        yield Finding("note", "GPUs", "none found; signatures of all vendors stay enabled")
     elif config.facts.processes and not may_look():
         told = "of other users cannot be looked into, so jobs' own libraries stay unknown; CAP_SYS_PTRACE allows it"
         yield Finding("note", "GPU processes", told)
@@ -237,7 +237,7 @@ def _clock(_config: Config) -> Iterator[Finding]:
 
 
 def _web(file: str | None) -> Iterator[Finding]:
-    """Whether the daemon would take its web configuration in force, and what that asks of clients."""
+    """Whether the daemon would accept its web configuration, and what it requires of clients."""
     from exporter.core.text.problems import InvalidInput
     from exporter.web.active_config import ActiveConfig
 

@@ -14,7 +14,7 @@ from exporter.core.diagnosis.causes import evidence_of
 from exporter.core.diagnosis.incidents import gpu_of
 from exporter.core.model import UNKNOWN
 
-SHOWN_CANDIDATES = 4  # of those that a missing fact leaves open, the best: more is no help at 3 a.m.
+SHOWN_CANDIDATES = 4  # the best of those that a missing fact leaves open; more would not help at 3 a.m.
 SHOWN_REFERENCES = 2
 SHOWN_SAME_TIME = 2
 MARKS = {"held": "+", "failed": "-", "undetermined": "?"}
@@ -75,7 +75,7 @@ def _cause(diagnosis: Diagnosis, chosen: Assessment | None) -> str:
     if diagnosis.root_cause != UNKNOWN:
         return incident_text.PEER_FAILURE
     if any(a.ways for a in diagnosis.considered):
-        return "unknown, for want of facts: the causes below are neither shown nor ruled out"
+        return "unknown: facts are missing; the causes below are neither confirmed nor ruled out"
     if diagnosis.considered:
         return "unknown: the causes that are known for this do not fit"
     return "unknown: no cause is known for this; the advice is the signature's"
@@ -138,7 +138,7 @@ def _value(leaf: Leaf, *, holds: bool = True) -> str:
 
 
 def _in_words(pattern: str) -> str:
-    """The alternatives of a pattern that are as good as plain text; "" where there is none."""
+    """The alternatives of a pattern that read as plain text; "" if it has none."""
     plain = [part for part in pattern.split("|") if re.fullmatch(r"[\w .+\[\]-]+", part)]
     return " or ".join([", ".join(plain[:-1]), plain[-1]] if len(plain) > 1 else plain)
 

@@ -126,7 +126,7 @@ def _with_flags(config: FleetConfig, options: argparse.Namespace) -> FleetConfig
         given |= {"journal": Path(options.journal).absolute(), "prometheus": None}
     if options.prometheus:
         if not options.prometheus.startswith(("http://", "https://")):
-            what = f"{options.prometheus!r} is no http:// or https:// address"
+            what = f"{options.prometheus!r} is not an http:// or https:// address"
             raise InvalidInput([Problem("command line", 1, 1, "--prometheus", what)])
         given |= {"journal": None, "prometheus": PrometheusConfig(url=options.prometheus, **asked)}
     elif config.prometheus is not None and asked and not options.journal:

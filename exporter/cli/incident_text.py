@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 INDENT = 11
 _COLORS = {"critical": "1;31", "error": "31", "warning": "33", "info": "36"}
 GRADES = {
-    "A": "confirmed and mended upstream",
+    "A": "confirmed and fixed upstream",
     "B": "documented or diagnosed by its makers",
     "C": "reported by several",
     "D": "reported once",
@@ -71,7 +71,7 @@ def incident_text(
 
 
 def _notes(records: Sequence[Mapping[str, Any]], catalogue: Catalogue) -> list[str]:
-    """What is no crash and worth a word, a paragraph each kind."""
+    """Warnings that are not crashes, one paragraph for each kind."""
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
         kinds.setdefault(record["signature"], []).append(record)

@@ -11,8 +11,8 @@ from exporter.cli import daemon_client
 from exporter.cli import options as flags
 
 DESCRIPTION = (
-    "Asks the daemon of this node for critical incidents that the infrastructure is to blame for and that someone has to "
-    "mend before the node takes jobs again. Exit code 0: none; 1: there is one, and the line names it; 3: not known, "
+    "Ask the daemon of this node for critical infrastructure incidents that an operator has to "
+    "fix before the node takes jobs again. Exit code 0: none; 1: there is one, and the line names it; 3: not known, "
     "because the daemon does not answer or cannot see everything. It drains nothing."
 )
 HEALTHY, PROBLEM, UNKNOWN = 0, 1, 3
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--job",
         action="append",
         metavar="ID",
-        help="pass over what names another job; may be given again: a task of an array is 8 and 7_1",
+        help="ignore incidents that name another job; repeat it for several ids: an array task is 8 and 7_1",
     )
     parser.add_argument(
         "--format",
@@ -96,7 +96,7 @@ def _writable(text: str) -> str:
 
 
 def _bounded(options: argparse.Namespace) -> dict[str, Any]:
-    """The daemon's answer, or why there is none, in time: a look-up or a slow server may take longer than any timeout."""
+    """The daemon's answer, or the reason for a missing one, in time: name resolution or a slow server may exceed a timeout."""
     import threading
 
     answers: list[dict[str, Any]] = []
@@ -120,7 +120,7 @@ def _ask(options: argparse.Namespace) -> dict[str, Any]:
     asked = [("since", repr(since))] if (since := _since(options.since)) is not None else []
     asked += [("job", job) for job in options.job or ()]
     if not options.url.startswith(("http://", "https://")):
-        raise Unknown(f"--url: {options.url!r} is no http:// or https:// address")
+        raise Unknown(f"--url: {options.url!r} is not an http:// or https:// address")
     where = f"{options.url.rstrip('/')}/api/v1/node-check?{urllib.parse.urlencode(asked)}"
     try:
         told = json.loads(daemon_client.ask(where, options, timeout=options.timeout, most=MAX_ANSWER))

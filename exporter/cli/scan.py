@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from exporter.scan.run import Summary
 
 DESCRIPTION = (
-    "Runs the daemon's analysis over logs that are there. Exit code 1 if there was an incident, 0 if there was none, "
-    "3 if nothing could be read."
+    "Analyse existing logs as the daemon would. Exit code 1: an incident was found; 0: none was found; "
+    "3: nothing could be read."
 )
 CSV_FIELDS = (
     "time", "node", "signature", "root_cause", "verdict", "severity", "role", "gpu", "job", "path", "line", "lines", "text",
@@ -205,14 +205,16 @@ def _size(text: str) -> int:
 
 def _address(text: str) -> str:
     if not re.fullmatch(r"(?:[a-z]+://)?(?:\[[^\]]+\]|[^/:\s]+):\d{1,5}/?", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no address of a scheduler, such as tcp://HOST:8786")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not the address of a scheduler; write for example tcp://HOST:8786"
+        )
     return text
 
 
 def _option(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not (name and sign):
-        raise argparse.ArgumentTypeError(f"{text!r} is no NAME=VALUE, such as partition=cpu")
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE; write for example partition=cpu")
     return name.lstrip("-"), value
 
 
@@ -228,7 +230,7 @@ def facts_named(which: str) -> Mapping[str, str]:
 
 
 def read_facts(path: str) -> Mapping[str, str]:
-    """Facts from a JSON or YAML mapping. Raises InvalidInput with the place of what is no text."""
+    """Facts from a JSON or YAML mapping. Raises InvalidInput with the place of each value that is not text."""
     from exporter.core.text.problems import InvalidInput
     from exporter.core.text.yaml_text import parse
 

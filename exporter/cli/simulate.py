@@ -56,7 +56,10 @@ def run(options: argparse.Namespace) -> int:
         print("gpufault simulate: give OUTPUT, a folder that is new or empty", file=sys.stderr)
         return 2
     if options.case and options.case not in CASES:
-        print(f"gpufault simulate: {options.case!r} is no founding case; one of: {', '.join(CASES)}", file=sys.stderr)
+        print(
+            f"gpufault simulate: {options.case!r} is not a founding case; use one of: {', '.join(CASES)}",
+            file=sys.stderr,
+        )
         return 2
     given = {
         name: value

@@ -16,7 +16,7 @@ def seconds(flag: str, text: str) -> float:
         total := sum(int(n) * _UNITS[u] for n, u in re.findall(r"(\d+)(\w)", text))
     ):
         return total
-    raise _wrong(flag, f"{text!r} is no duration; write for example 7d, 36h or 1d12h")
+    raise _wrong(flag, f"invalid duration {text!r}; use numbers and units, such as 7d, 36h or 1d12h")
 
 
 def moment(flag: str, text: str | None) -> float | None:
@@ -28,7 +28,7 @@ def moment(flag: str, text: str | None) -> float | None:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise _wrong(flag, f"{text!r} is no time; write 2026-06-01T00:00:00Z or Unix seconds") from error
+        raise _wrong(flag, f"invalid time {text!r}; use 2026-06-01T00:00:00Z or Unix seconds") from error
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 

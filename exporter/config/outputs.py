@@ -20,7 +20,7 @@ OURS = frozenset({"host", "content-length", "content-type", "content-encoding", 
 def header_name(name: str) -> str:
     """A header's name. Raises ValueError."""
     if not _TOKEN.match(name):
-        raise ValueError("is no name of an HTTP header; write for example X-Scope-OrgID")
+        raise ValueError("not a name of an HTTP header; write for example X-Scope-OrgID")
     if name.lower() in OURS:
         raise ValueError(f"{name} is set by gpufault itself; remove it")
     return name
@@ -29,20 +29,20 @@ def header_name(name: str) -> str:
 def header_value(value: Any) -> str:
     """A header's value. Raises ValueError, which does not repeat it."""
     if not isinstance(value, str) or not _FIELD_VALUE.match(value) or len(value) > 8192:
-        raise ValueError("is no value of an HTTP header; write it in one line of ASCII, in quotes")
+        raise ValueError("not a value of an HTTP header; write one line of ASCII in quotes")
     return value
 
 
 def _url(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError("is no URL; write https://HOST:PORT/PATH")
+        raise ValueError("not a URL; write https://HOST:PORT/PATH")
     parse_url(value)
     return value
 
 
 def _mode(value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch("0[0-7]{3}", value):
-        raise ValueError('is no mode of a file; write it in quotes, such as "0644"')
+        raise ValueError('not a file mode; write it in quotes, such as "0644"')
     return value
 
 

@@ -1,4 +1,4 @@
-"""Reads signature packs: those that come with the package, and those in a site's folders."""
+"""Read the built-in signature packs and those in a site's folders."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def load(dirs: Sequence[Path] = (), *, whole: bool = False) -> Catalogue:
 
 
 def unknown(catalogue: Catalogue, disable: Sequence[str]) -> Iterator[tuple[Loc, str]]:
-    """What `signatures.disable` of the configuration names that is not there, and where."""
+    """The globs of `signatures.disable` that match no signature, with their places."""
     for number, glob in enumerate(disable):
         if not catalogue.matching([glob]):
             yield ("signatures", "disable", number), f"no signature is {glob!r}; see `gpufault signatures list`"
@@ -43,14 +43,14 @@ def load_texts(places: Sequence[Path] = ()) -> Loaded:
 
 
 def builtin() -> list[tuple[str, str]]:
-    """(name, text) of each pack that comes with the package: from the wheel, or from the checkout beside it."""
+    """(name, text) of each built-in pack: from the wheel, or from the checkout."""
     is_packaged = _PACKAGED.is_dir()
     root, name = (_PACKAGED, "builtin") if is_packaged else (_CHECKOUT, "signatures")
     return sorted((f"{name}/{path.relative_to(root)}", path.read_text("utf-8")) for path in root.rglob("*.yaml"))
 
 
 def existing(names: Iterable[str]) -> list[Path]:
-    """The files and folders that a user names. Raises InvalidInput with each that is not there."""
+    """The files and folders that a user names. Raises InvalidInput with each missing one."""
     paths = [Path(name) for name in names]
     missing = [Problem(str(p), 1, 1, "", "no such file or folder; correct the path") for p in paths if not p.exists()]
     if missing:
@@ -69,7 +69,7 @@ def of_site(places: Iterable[Path]) -> list[tuple[str, str]]:
             try:
                 texts.append((str(path), path.read_text(encoding="utf-8")))
             except (OSError, UnicodeDecodeError) as error:
-                problems.append(Problem(str(path), 1, 1, "", f"cannot be read: {error}; mend or remove it"))
+                problems.append(Problem(str(path), 1, 1, "", f"cannot be read: {error}; fix or remove it"))
     if problems:
         raise InvalidInput(problems)
     return texts

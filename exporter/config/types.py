@@ -18,7 +18,7 @@ def duration(value: Any) -> float:
     """Seconds. Raises ValueError."""
     found = _DURATION.match(str(value))
     if not found:
-        raise ValueError(f"{value!r} is no duration; write for example 60s, 5m or 1h")
+        raise ValueError(f"invalid duration {value!r}; use a number and a unit, such as 60s, 5m or 1h")
     return float(found[1]) * _SECONDS[found[2]]
 
 
@@ -26,7 +26,7 @@ def size(value: Any) -> int:
     """Bytes. Raises ValueError."""
     found = _SIZE.match(str(value))
     if not found:
-        raise ValueError(f"{value!r} is no size; write for example 1MiB")
+        raise ValueError(f"invalid size {value!r}; use a number and a unit, such as 1MiB")
     return int(found[1]) * _BYTES[found[2]]
 
 

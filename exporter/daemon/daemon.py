@@ -101,7 +101,7 @@ class Daemon:
     # -- the loop
 
     def begin(self) -> None:
-        """The first round, which passes over what `start: end` leaves out: what comes later is read from its first byte."""
+        """Run the first round. It skips what `start: end` excludes; whatever is written later is read from its first byte."""
         self.step()
         self.commit(self._clock())
         malloc_tuning.give_back()
@@ -204,7 +204,7 @@ class Daemon:
             except Exception as error:
                 self._outcome.state_up = False
                 self._snapshot = self._snapshot.but("gpufault_state_up", 0.0)  # what was counted since may be lost yet
-                self._say(f"state cannot be written: {error}; free space or mend the disk; counting goes on in memory")
+                self._say(f"state cannot be written: {error}; free space or fix the disk; counting goes on in memory")
                 return
             for _, keeper in keepers:
                 keeper.saved()
@@ -225,7 +225,7 @@ class Daemon:
 
     def not_seeing(self) -> list[str]:
         if not self.watching:
-            return ["the first look at the sources is under way; wait"]
+            return ["initial scan of the sources in progress"]
         return [f"source {s.name}: {s.stats.why_down}" for s in self.sources if not s.stats.up]
 
     def not_ready(self) -> list[str]:
@@ -234,13 +234,13 @@ class Daemon:
     # -- parts
 
     def assemble_again(self, config: Config, catalogue: Catalogue) -> None:
-        """Take a new configuration in force: commit, then build everything anew from the state."""
+        """Apply a new configuration: commit, then rebuild everything from the state."""
         now = self._clock()
         for diagnosis in self.casebook.settle_without(catalogue.signatures, self.facts.at):
             self._tell(diagnosis, now)
         self.commit(now)
         if not self._outcome.state_up:
-            raise OSError("state cannot be written, so nothing may be rebuilt from it; free space or mend the disk")
+            raise OSError("state cannot be written, so nothing may be rebuilt from it; free space or fix the disk")
         self.watching = False
         self._stats |= {source.name: source.stats for source in self.sources}
         for source in self.sources:
@@ -276,7 +276,7 @@ class Daemon:
             utc_offset=time.localtime().tm_gmtoff,
             line_bytes=config.limits.line_bytes,
             window=config.incidents.window,
-            clock=time.thread_time,  # CPU time: a busy machine is no fault of a log
+            clock=time.thread_time,  # CPU time: a log is not to blame for a busy machine
         )
         self.pipeline.restore(spaces.get("logs", {}))
         incidents = config.incidents
@@ -394,6 +394,6 @@ class Daemon:
 
     def _say_taken(self, what: str, problems: Sequence[str]) -> None:
         for problem in problems:
-            self._log.error(f"{what} not taken in force", problem=problem)
+            self._log.error(f"{what} rejected", problem=problem)
         if not problems:
-            self._log.info(f"{what} taken in force")
+            self._log.info(f"{what} applied")

@@ -46,7 +46,7 @@ class Gauges:
         if not self.state_up:
             reasons.append("state cannot be written; see the log")
         if not self.reload_ok:
-            reasons.append("the configuration in the file is not in force; POST /-/reload tells why")
+            reasons.append("the configuration file is not applied; POST /-/reload reports the reason")
         return reasons
 
 

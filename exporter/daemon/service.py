@@ -61,7 +61,7 @@ class Service:
     def not_ready(self) -> list[str]:
         reasons = self._daemon.not_ready()
         if self._web.problems:
-            reasons.append("the web configuration in the file is not in force; the log tells why")
+            reasons.append("the web configuration file is not applied; the log gives the reason")
         return reasons
 
     def impaired(self) -> list[str]:
@@ -102,7 +102,7 @@ class Service:
         self._reloads.answer(self._reload_now)
 
     def _reload_now(self) -> list[str]:
-        """Validate, then swap; on any problem the old configuration stays in force."""
+        """Validate, then swap; on any problem the old configuration stays active."""
         try:
             config, catalogue = self._load()
             self._daemon.assemble_again(config, catalogue)

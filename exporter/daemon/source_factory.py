@@ -59,7 +59,7 @@ def moved(config: Config, stored: Stored) -> list[Row]:
 def _settings_of_all(config: Config) -> dict[str, FilesSettings]:
     """By name, in the configuration's order."""
     alone = {item.name: _settings(item, config) for item in config.sources if isinstance(item, FilesConfig)}
-    every = tuple(alone.values())  # what is another's before is no log of a source
+    every = tuple(alone.values())  # a log belongs to the first source that names it
     return {name: replace(settings, earlier=every[:at]) for at, (name, settings) in enumerate(alone.items())}
 
 

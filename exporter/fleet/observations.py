@@ -70,7 +70,7 @@ class Beats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incidents:
-    """One row an incident that is no consequence of another."""
+    """One row for each root incident."""
 
     node: Ints
     time: Floats

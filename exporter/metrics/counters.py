@@ -65,7 +65,7 @@ METRICS: dict[str, Metric] = {
     "gpufault_node_info": Metric(
         "gauge",
         ("gpu_model", "gpu_count", "driver_version", "rocm_version", "cuda_version", "kernel_release", "os"),
-        "What to join by: 1.",
+        "Node facts for joins; always 1.",
     ),
     "gpufault_gpu_info": Metric(
         "gauge", ("gpu", "gpu_model", "unique_id", "serial"), "1 for each GPU: which card is at an address."
@@ -85,10 +85,10 @@ METRICS: dict[str, Metric] = {
     ),
     "gpufault_match_engine_info": Metric("gauge", ("engine", "version"), "1 for the match engine in use."),
     "gpufault_build_info": Metric("gauge", ("version", "python"), "1."),
-    "gpufault_config_last_reload_successful": Metric("gauge", (), "1 if the configuration in the file is in force."),
-    "gpufault_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "When it was last taken in force."),
-    "gpufault_web_config_last_reload_successful": Metric("gauge", (), "1 if --web.config.file as it is now is in force."),
-    "gpufault_web_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "When it was last taken in force."),
+    "gpufault_config_last_reload_successful": Metric("gauge", (), "1 if the configuration file is applied, 0 if rejected."),
+    "gpufault_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "Time of the last success."),
+    "gpufault_web_config_last_reload_successful": Metric("gauge", (), "1 if --web.config.file is applied, 0 if rejected."),
+    "gpufault_web_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "Time of the last success."),
     "gpufault_source_up": Metric("gauge", ("source",), "1 where the source can be read."),
     "gpufault_source_bytes_read_total": Metric("counter", ("source",), "Bytes read."),
     "gpufault_source_lag_bytes": Metric("gauge", ("source",), "Bytes that are there and not yet done with."),
@@ -129,7 +129,7 @@ METRICS: dict[str, Metric] = {
     # Counters without _total, as node-problem-detector names them, are of no type that OpenMetrics has.
     "problem_counter": Metric("unknown", ("reason",), "Incidents by signature. Only with outputs.npd."),
     "problem_gauge": Metric(
-        "unknown", ("type", "reason"), "1 for a root cause that an operator has to mend. Only with outputs.npd."
+        "unknown", ("type", "reason"), "1 for a root cause that an operator has to fix. Only with outputs.npd."
     ),
     "gpufault_last_commit_timestamp_seconds": Metric(
         "gauge", (), "When what is shown here was committed: each second, unless the daemon hangs or cannot write."

@@ -36,12 +36,12 @@ class Url:
 def parse_url(text: str) -> Url:
     """Read a URL. Raises ValueError, whose message does not repeat it."""
     if not _PRINTABLE.match(text):
-        raise ValueError("is no URL; write https://HOST:PORT/PATH, in ASCII and without spaces")
+        raise ValueError("not a URL; write https://HOST:PORT/PATH, in ASCII and without spaces")
     try:
         parts = urlsplit(text)
         host, port = parts.hostname or "", parts.port
     except ValueError:
-        raise ValueError("is no URL; write https://HOST:PORT/PATH") from None
+        raise ValueError("not a URL; write https://HOST:PORT/PATH") from None
     if parts.scheme not in _PORTS:
         raise ValueError("begins with neither https:// nor http://; write https://HOST:PORT/PATH")
     if not (_IPV6 if ":" in host else _NAME).match(host) or port == 0:

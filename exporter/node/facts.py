@@ -74,7 +74,7 @@ class NodeFacts:
     def refresh(self, now: float, *, wait: bool = False) -> bool:
         """Start gathering when it is time, take in what has been gathered; True if the facts changed, or the cards."""
         running = self._worker is not None and self._worker.is_alive()
-        # An age below zero is no rest: a clock set back by a year must not blind us for one.
+        # A clock set back by a year must not stop the refresh for a year, so a negative age counts as old.
         rests = self._asked is not None and 0 <= now - self._asked < self._settings.interval
         if not running and not rests:
             self._asked = now

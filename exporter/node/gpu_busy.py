@@ -1,6 +1,6 @@
 """For how long a node's GPUs were busy: looked at now and then, in a thread of its own.
 
-A GPU is busy while a process holds it open that is no monitor: it is taken, whether its job computes or waits. Where the
+A GPU is busy while a process other than a monitor holds it open, whether its job computes or waits. Where the
 driver says by itself how busy the card is (amdgpu), that counts instead, since a ROCm process opens every card of its
 node. What cannot be seen is not known, which is another thing than idle.
 """

@@ -139,7 +139,7 @@ class Delivery:
         return max(0.0, now - since) if since is not None else 0.0
 
     def stop(self, seconds: float = 0.0) -> None:
-        """Send nothing more; wait so long for a request that is under way."""
+        """Send nothing more; wait so long for a request in progress."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
@@ -292,4 +292,4 @@ def _hint(result: Judged, answer: Answer) -> str:
         return "; it will never take this, so what it refuses goes"
     if answer.status in (301, 302, 303, 307, 308):
         return "; redirects are not followed, write the address that is meant into url"
-    return "; it is tried again when somebody has mended that" if result.verdict == "held" else ""
+    return "; retried when the configuration is fixed" if result.verdict == "held" else ""

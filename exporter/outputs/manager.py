@@ -23,7 +23,7 @@ from exporter.store.journal import End, Journal, segments_in
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-LAST_SECONDS = 2.0  # a request that is under way when the daemon ends; what it does not finish comes at the next start
+LAST_SECONDS = 2.0  # for a request in progress when the daemon ends; unfinished ones are repeated at the next start
 
 
 class OutputState(NamedTuple):
@@ -67,7 +67,7 @@ class Outputs:
         self._whole = whole
 
     def use(self, config: OutputsConfig, journal: Journal, stored: Mapping[str, str]) -> None:
-        """Take settings in force. An output goes on where it was; one whose settings are as before is left alone.
+        """Apply settings. An output goes on where it was; one whose settings are as before is left alone.
 
         stored: what `unsaved` gave, by name.
         """

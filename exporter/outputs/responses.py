@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 from typing import Literal, NamedTuple
 
 # sent: done with. again: later, the receiver is away or busy. refused: the receiver will never take this; it goes.
-# held: the configuration is at fault, not what was sent; it waits until somebody mends that.
+# held: the configuration is at fault, not what was sent; it waits until somebody fixes that.
 Verdict = Literal["sent", "again", "refused", "held"]
 
 # Labels of gpufault_output_failures_total.

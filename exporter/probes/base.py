@@ -75,7 +75,7 @@ class Host:
         return self._first(lambda real: real.stat().st_uid, path)
 
     def link(self, path: str) -> str | None:
-        """Where a link leads, by its last part; None for what is no link."""
+        """The last part of a link's target; None for anything but a link."""
         parent, _, name = path.rpartition("/")
         try:
             return os.path.basename(os.readlink(self.real(parent) / name))

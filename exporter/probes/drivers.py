@@ -78,7 +78,7 @@ _PARAMETERS = {
         "pcie_p2p": "whether GPUs reach each other over PCIe",
     },
     "i915": {
-        "enable_hangcheck": "whether a hang is looked for: without, a hung job stays for ever",
+        "enable_hangcheck": "whether hangs are detected; without it a hung job never ends",
         "enable_guc": "what the firmware does: 1 scheduling, 2 authentication",
         "reset": "how a hung GPU is reset",
         "request_timeout_ms": "how long a request may take",

@@ -78,7 +78,7 @@ INTEL = Probe(
             f"{_DEVICE}/drm/card*/engine/ccs*/heartbeat_interval_ms",
         ),
         "gpu_survivability": Fact(
-            "set where a GPU came up only to have its firmware mended", f"{_DEVICE}/survivability_mode"
+            "set where a GPU runs only to have its firmware repaired", f"{_DEVICE}/survivability_mode"
         ),
         "i915_agama_version": Fact(
             "Intel's backport of i915, where it is that", "/sys/module/i915/agama_version", one_value

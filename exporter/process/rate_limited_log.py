@@ -24,7 +24,7 @@ class RateLimitedLog:
         now = self._clock()
         if not 0 <= now - self._since < 60.0:
             if self._spoken > A_MINUTE:
-                self._say(f"{self._spoken - A_MINUTE} more warnings in a minute were not said; /metrics has the counts")
+                self._say(f"suppressed {self._spoken - A_MINUTE} more warnings in a minute; /metrics has the counts")
             self._since, self._spoken = now, 0
         self._spoken += 1
         if self._spoken > A_MINUTE:

@@ -114,7 +114,7 @@ class Unpacked:
 
 
 def unpacker_of(path: str) -> Decompressor | None:
-    """How a log is unpacked, by its name's ending; None where it is no archive."""
+    """The decompressor for a log's name; None unless it is an archive."""
     of_ending = _UNPACKERS.get(os.path.splitext(path)[1])
     return of_ending and of_ending()
 

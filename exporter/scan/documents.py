@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-_LINE_BYTES = 400  # of a line; what is longer is no line of prose, and would only cost time
+_LINE_BYTES = 400  # of a line: prose has no longer ones
 _LOGGED = re.compile(  # a stamp or a level where a logger puts it; not in the column of a block that is quoted
     rb"\W{0,3}(?:\d{4}[-/]\d\d[-/]\d\d|\d\d:\d\d:\d\d|\d+\.\d{6}\]|[A-Z][a-z]{2} [ \d]\d \d\d:|[IWEF]\d{4} )"
     rb"|\W{0,2}(?:INFO|WARN(?:ING)?|ERROR|DEBUG|FATAL)\b"

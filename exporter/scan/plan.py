@@ -18,7 +18,7 @@ from exporter.sources.files.recursion_limit import allow_the_deepest_folders
 
 SAMPLE_BYTES = 64 * 1024
 SAMPLE_LINES = 60
-_PACKED = {  # how files begin that are no text, whatever their names; what is unpacked by its name begins otherwise
+_PACKED = {  # first bytes of binary files that are not unpacked by name
     b"PK\x03\x04": "a zip archive; scan what it holds: unzip -p FILE | gpufault scan -",
     b"7z\xbc\xaf\x27\x1c": "a 7z archive; scan what it holds: 7z x -so FILE | gpufault scan -",
     b"\x04\x22\x4d\x18": "packed by lz4; scan what it holds: lz4 -dc FILE | gpufault scan -",
@@ -51,7 +51,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A path that could not be read, and why. `is_document`: it could, and was not, for it is no log."""
+    """A path that was not read, and why. `is_document`: it was skipped because it is not a log."""
 
     path: str
     why: str

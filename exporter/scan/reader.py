@@ -31,7 +31,7 @@ def keep_freed_blocks() -> None:
 def head(path: str, size: int) -> bytes:
     """The first bytes of a log, at most `size`. Of stdin, what is there first, and it stays there to be read.
 
-    Raises OSError where there are none: whoever reads on tells of damage behind them.
+    Raises OSError if nothing can be read. Damage further on is reported by the reader.
     """
     if path == STDIN:
         stdin = sys.stdin.buffer
@@ -52,7 +52,7 @@ def head(path: str, size: int) -> bytes:
 def open_log(path: str) -> Iterator[IO[bytes]]:
     """A stream of the log's bytes, unpacked by its name's ending.
 
-    Raises OSError, here and while it is read, for what is no regular file and for what is damaged.
+    Raises OSError, here and while it is read, for anything but a regular file and for damaged ones.
     """
     if path == STDIN:
         with suppress(OSError, AttributeError):  # no pipe, more than a user may have, no Linux
@@ -68,5 +68,5 @@ def _regular(path: str) -> io.FileIO:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(None, "is no regular file; give a file, or - for stdin")
+        raise OSError(None, "not a regular file; give a file, or - for stdin")
     return io.FileIO(descriptor, "r")

@@ -15,7 +15,7 @@ class Stop:
 
     def __init__(self) -> None:
         self.asked = False
-        self.anywhere = False  # asked again, so that what was under way is half done
+        self.anywhere = False  # asked again: work in progress is abandoned
         self._at_once = False
         self._before: Any = None
 

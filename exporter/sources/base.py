@@ -23,7 +23,7 @@ class SourceStats:
     rotations: int = 0
     truncations: int = 0
     lost_records: int = 0  # kernel records that were overwritten before they could be read
-    dropped: dict[str, int] = field(default_factory=dict)  # reason -> files or lines that were passed over
+    dropped: dict[str, int] = field(default_factory=dict)  # reason -> skipped files or lines
     deferred: dict[str, int] = field(default_factory=dict)  # what had to wait -> polls in which it did
     last_read: float | None = None
     files: int = 0  # gauge: files tracked
@@ -48,7 +48,7 @@ class Source(Protocol):
     def poll(self, now: float) -> Iterable[Chunk]:
         """What is there now, at most a bounded amount; empty when nothing is. `now` is Unix seconds.
 
-        Each chunk is taken in (`advance`) before the next one is asked for. Who stops asking leaves the rest for later.
+        Each chunk is consumed (`advance`) before the next one is asked for. A caller that stops early gets the rest later.
         """
 
     def advance(self, log: str, consumed: int, lines: int) -> None:
@@ -61,7 +61,7 @@ class Source(Protocol):
         """The positions that `unsaved` told have been committed."""
 
     def fileno(self) -> int | None:
-        """A descriptor that becomes readable when there is news, for the daemon's wait; None if there is none."""
+        """A descriptor that becomes readable when there is news, for the daemon's wait; None without such a descriptor."""
 
     def close(self) -> None:
         """Let go of every descriptor."""

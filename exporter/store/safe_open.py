@@ -12,5 +12,5 @@ def start_of(path: str | Path, most: int) -> bytes:
     """The first bytes of a regular file; of 0 bytes, whether it can be read. Raises OSError."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "is no regular file", str(path))
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
         return file.read(most)

@@ -175,7 +175,7 @@ class State:
             except sqlite3.Error as error:
                 raise StateUnusable(
                     f"{self._path}: still of schema {version}, since making it {version + 1} failed: {error}; "
-                    "mend that and start again, or move the file away to start afresh"
+                    "fix that and start again, or move the file away to start from zero"
                 ) from error
             version += 1
 

@@ -50,7 +50,7 @@ def bcrypt_cost(hashed: str) -> int | None:
 def _hash(value: Any) -> str:
     cost = bcrypt_cost(value) if isinstance(value, str) else None
     if cost is None:
-        raise ValueError("is no bcrypt hash; write what `htpasswd -nBC 10 USER` prints behind the colon")
+        raise ValueError("not a bcrypt hash; write what `htpasswd -nBC 10 USER` prints behind the colon")
     if not 4 <= cost <= MAX_BCRYPT_COST:
         raise ValueError(f"has cost {cost}; take one from 4 to {MAX_BCRYPT_COST}, such as 10")
     return str(value)

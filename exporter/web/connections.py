@@ -77,7 +77,7 @@ class Places:
 class Connection(H11Protocol):
     """uvicorn's HTTP/1.1, with a bound on how long it may stay without a whole request, or with an answer unread.
 
-    By itself uvicorn times only the pause after an answer, so a silent, half-sent or unread request stays for ever. Has
+    By itself uvicorn times only the pause after an answer, so a silent, half-sent or unread request would stay open. Has
     a place from the beginning.
     """
 

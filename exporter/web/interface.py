@@ -62,7 +62,7 @@ class Overview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFaults:
-    """What an operator has to mend here, as far as is known; `blind` says why something may not be known, if so."""
+    """The faults that an operator has to fix; `blind` is the reason why some may be unknown, or empty."""
 
     node: str
     now: Moment

@@ -1,4 +1,4 @@
-"""`/api/v1/node-check`: what an operator has to mend on this node, as JSON for programs that start and drain jobs.
+"""`/api/v1/node-check`: what an operator has to fix on this node, as JSON for programs that start and drain jobs.
 
 `?since=` Unix seconds, since the boot if it is missing; `&job=` an id, and again for another name of the job.
 """
@@ -30,7 +30,7 @@ def node_check(view: WebView) -> Callable[[Request], Awaitable[Response]]:
         except (ValueError, OverflowError, OSError):
             told = ""
         if not told:
-            return PlainTextResponse("since: is no time; give Unix seconds such as 1767225600\n", 400)
+            return PlainTextResponse("since: not a time; use Unix seconds such as 1767225600\n", 400)
         faults = concerning(known.faults, known.now, since=since, jobs=request.query_params.getlist("job"))
         return Response(
             line(

@@ -34,7 +34,7 @@ BACKLOG = 1024  # connections that wait in the kernel; it drops more, and the cl
 # A thread that waits for the interpreter's lock may demand it only once nobody took it for so long. Python's 5 ms never pass
 # without a system call in a busy daemon's loop, so that a scrape, which waits some fifty times, took up to a second.
 SWITCH_SECONDS = 0.0002
-NO_DESCRIPTOR_SECONDS = 0.1  # accept() fails at once as long as there is none, so it is not asked again at once
+NO_DESCRIPTOR_SECONDS = 0.1  # without a free one accept() fails at once, so wait before the next call
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class RunningServer:
     _thread: threading.Thread
 
     def close(self, timeout: float) -> None:
-        """Stop listening and wait at most `timeout` seconds for answers under way; later ones end with the process."""
+        """Stop listening and wait at most `timeout` seconds for responses in progress; later ones end with the process."""
         self._server.should_exit = True
         self._thread.join(timeout)
 

@@ -61,7 +61,7 @@ class Users:
         if bcrypt.checkpw(cut, hashed.encode()) and name in self._hashes:
             self._proved[hashed] = self._digest(password)
             return True
-        # 2^c + 2^c + 2^(c+1) + … + 2^(max-1) = 2^max: a user with a cheap hash is refused as late as nobody's name.
+        # 2^c + 2^c + 2^(c+1) + … + 2^(max-1) = 2^max: a user with a cheap hash is refused as late as an unknown one.
         for cost in range(bcrypt_cost(hashed) or self._cost, self._cost):
             bcrypt.checkpw(cut, _decoy(cost).encode())
         return False

@@ -668,7 +668,7 @@ def test_a_wrong_command_ends_with_2_and_no_traceback(capsys: pytest.CaptureFixt
         ("GPUFAULT_LOG_LEVEL", "verbose", ["run"], "invalid choice: 'verbose' (choose from debug, info, warning, error)"),
         ("GPUFAULT_LOG_FORMAT", "xml", ["run"], "invalid choice: 'xml' (choose from logfmt, json)"),
         ("GPUFAULT_LOG_FORMAT", "", ["fleet"], "invalid choice: '' (choose from logfmt, json)"),
-        ("GPUFAULT_DASK_ADDRESS", "zz", ["scan", "-"], "'zz' is no address of a scheduler, such as tcp://HOST:8786"),
+        ("GPUFAULT_DASK_ADDRESS", "zz", ["scan", "-"], "'zz' is not the address of a scheduler; write for example tcp://HOST:8786"),
     ],
 )  # fmt: skip
 def test_a_wrong_environment_variable_is_refused_as_a_wrong_flag_is(

@@ -214,7 +214,7 @@ def test_a_reload_that_is_asked_for_while_it_starts_does_not_end_it(make_node: M
     process = node.spawn()
     eventually(lambda: (node.folder / "state" / "lock").exists() or None)
     process.send_signal(signal.SIGHUP)
-    eventually(lambda: b"configuration taken in force" in node.log.read_bytes() or None)
+    eventually(lambda: b"configuration applied" in node.log.read_bytes() or None)
     assert process.poll() is None
 
 

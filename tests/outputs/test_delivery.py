@@ -160,13 +160,13 @@ def test_a_receiver_that_hangs_holds_up_neither_the_loop_nor_metrics_nor_the_end
 
 
 def reload(node: Node, **outputs: Any) -> None:
-    """Write the configuration with other outputs, and have it taken in force."""
+    """Write the configuration with other outputs, and wait until it is applied."""
     config = json.loads(node.config.read_text())
     node.config.write_text(json.dumps({**config, "outputs": outputs}))
-    taken = node.log.read_text().count('event="configuration taken in force"')
+    taken = node.log.read_text().count('event="configuration applied"')
     assert node.process is not None
     node.process.send_signal(signal.SIGHUP)
-    eventually(lambda: node.log.read_text().count('event="configuration taken in force"') > taken or None)
+    eventually(lambda: node.log.read_text().count('event="configuration applied"') > taken or None)
 
 
 def test_a_reload_moves_to_another_receiver_without_a_loss(make_node: Callable[..., Node], receiver: Receiver) -> None:

@@ -40,7 +40,7 @@ def test_a_flood_of_messages_is_cut_short_and_that_is_said() -> None:
     hour.now += 60.0
     hour.say("the disk is full")
     assert hour.heard[A_MINUTE:] == [
-        f"{5000 - A_MINUTE} more warnings in a minute were not said; /metrics has the counts",
+        f"suppressed {5000 - A_MINUTE} more warnings in a minute; /metrics has the counts",
         "the disk is full",
     ]
 

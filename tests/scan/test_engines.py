@@ -136,10 +136,7 @@ def test_a_log_that_kills_each_dask_worker_is_named_and_the_rest_is_read(tmp_pat
         assert kill_whoever_opens(poison, scan, cluster.pid) >= 2
         code, out, err = ended(scan)
     assert (code, out.count("\n")) == (1, 3), err
-    assert (
-        err
-        == f"{poison}: not read: each Dask worker that read it died; were they killed for want of memory?\n" + UNREAD
-    )
+    assert err == f"{poison}: not read: each Dask worker that read it died; did they run out of memory?\n" + UNREAD
 
 
 def test_a_dask_cluster_that_goes_away_ends_the_scan_with_what_was_found(tmp_path: Path) -> None:

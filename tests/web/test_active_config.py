@@ -195,7 +195,7 @@ def test_a_file_that_becomes_a_fifo_holds_up_no_look(site: Site, name: str) -> N
     looking.start()
     looking.join(TIMEOUT)
     assert looks == [True]
-    assert "is no regular file; give a file that gpufault may read" in problems(in_force)[0]
+    assert "not a regular file; give a file that gpufault may read" in problems(in_force)[0]
     assert in_force.settings is held
     (site.folder / name).unlink()
     (site.folder / name).write_bytes(was)

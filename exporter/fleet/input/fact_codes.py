@@ -16,7 +16,7 @@ MAX_FACTS = 1024  # names: a node states 155 and its cards, and a site a few; 20
 
 
 def rows_of_facts(rows: Sequence[tuple[int, float, str]]) -> tuple[FactRows, list[Gap]]:
-    """Facts of (node, time, JSON), as codes. A value that is no text counts by its JSON; null and "" are "not known"."""
+    """Facts of (node, time, JSON), as codes. A value that is not text counts by its JSON; null and "" mean "not known"."""
     names: dict[str, int] = {}
     values: list[dict[str, int]] = []
     cells: list[tuple[Ints, Ints]] = []

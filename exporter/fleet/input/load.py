@@ -212,7 +212,7 @@ def _bad_lines(bad: Sequence[tuple[str, int]]) -> list[Gap]:
     if not total:
         return []
     more = f" and {total - len(named)} more" if total > len(named) else ""
-    return [Gap(kind="bad_lines", count=total, what=f"{total} lines are no records: {'; '.join(named)}{more}")]
+    return [Gap(kind="bad_lines", count=total, what=f"{total} lines are not records: {'; '.join(named)}{more}")]
 
 
 def _places(file: str, most: int) -> list[str]:

@@ -92,7 +92,7 @@ def connect(
     """An API by its address, with what it asks for. Raises ValueError, OSError (a certificate that cannot be read)."""
     scheme = urllib.parse.urlsplit(url).scheme
     if scheme not in ("http", "https"):
-        raise ValueError(f"{url!r} is no http:// or https:// address")
+        raise ValueError(f"{url!r} is not an http:// or https:// address")
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     if user is not None:
         headers["Authorization"] = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()

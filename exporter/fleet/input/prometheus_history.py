@@ -204,7 +204,7 @@ def _crashes(api: Api, window: Window, selector: str, node: str, step: float) ->
 
 
 def _rises(series: Series) -> Iterator[float]:
-    """The time of the sample before each rise, so that a crash meets the facts from before it; a reset is no rise, what
+    """The time of the sample before each rise, so that a crash meets the facts from before it; a reset is not a rise, what
     comes after one is.
     """
     for (time, before), (_, after) in itertools.pairwise(series.samples):

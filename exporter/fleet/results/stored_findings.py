@@ -29,7 +29,7 @@ def read(path: Path) -> tuple[Remembered, ...]:
             raise ValueError(f"version {data['version']} is not {VERSION}")
         return tuple(_remembered(each) for each in data["findings"])
     except (ValueError, KeyError, TypeError) as error:
-        what = f"is no store of findings ({error}); give another file, or remove this one to start afresh"
+        what = f"not a file of findings ({error}); name another file, or remove this one to start again"
         raise InvalidInput([Problem(str(path), 1, 1, "", what)]) from error
 
 

@@ -61,7 +61,7 @@ def _head(found: Correlation, paint: _Paint) -> str:
         ),
     ]
     if not found.complete:
-        lines.append(paint("33", "Not complete: what follows is no all-clear."))
+        lines.append(paint("33", "Incomplete: an empty result does not mean that all is well."))
     lines += [line for gap in found.gaps for line in _wrap(f"- {gap.what}", "  ", "    ")]
     return "\n".join(lines) + "\n"
 
@@ -90,7 +90,7 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
         others = ", ".join(clipped(str(fact)) for fact in f.facts[1 : 1 + ALTERNATIVES]) + (
             f" and {more} more" if more > 0 else ""
         )
-        lines += row("or", f"{others}: cannot be told apart from it with these nodes")
+        lines += row("or", f"{others}: these nodes cannot distinguish it")
     if f.tie_breakers:
         lines += row("to decide", f"watch, or change one of these facts on, {', '.join(f.tie_breakers)}")
     lines += row("against", "; ".join(f.counter_evidence)) if f.counter_evidence else []

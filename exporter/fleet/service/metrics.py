@@ -50,7 +50,7 @@ METRICS: dict[str, Metric] = {
         "gauge", _EXPOSED, "Crashes to be expected of these nodes within seven days."
     ),
     "gpufault_fleet_nodes": Metric("gauge", (), "Nodes with facts and exposure in the window."),
-    "gpufault_fleet_incidents": Metric("gauge", (), "Incidents in the window that are no consequence of another."),
+    "gpufault_fleet_incidents": Metric("gauge", (), "Root incidents in the window."),
     "gpufault_fleet_exposure_hours": Metric("gauge", ("unit",), "Exposure in the window, and what it is counted in."),
     "gpufault_fleet_lost_gpu_hours": Metric(
         "gauge", (), "GPU-hours that crashed jobs have lost in the window, at an hour a GPU."
@@ -61,7 +61,7 @@ METRICS: dict[str, Metric] = {
         "Where the window ends: with journals, at the newest record. Old while results are young: no journals arrive.",
     ),
     "gpufault_fleet_complete": Metric(
-        "gauge", (), "1 if nothing was missing for the last result; at 0, no findings are no all-clear."
+        "gauge", (), "1 if the last result is complete; at 0, an empty result does not mean that all is well."
     ),
     "gpufault_fleet_gaps": Metric(
         "gauge", ("kind",), "What was missing for the last result, or less exact: how much of each kind."
@@ -79,12 +79,12 @@ METRICS: dict[str, Metric] = {
         "when memory is short), `internal`.",
     ),
     "gpufault_fleet_refresh_duration_seconds": Metric("gauge", (), "How long the last refresh that ended took."),
-    "gpufault_fleet_refresh_running": Metric("gauge", (), "1 while a refresh is under way."),
+    "gpufault_fleet_refresh_running": Metric("gauge", (), "1 while a refresh runs."),
     "gpufault_fleet_last_refresh_successful": Metric("gauge", (), "1 if the last refresh that ended gave a result."),
-    "gpufault_fleet_config_last_reload_successful": Metric("gauge", (), "1 if the configuration in the file is in force."),
-    "gpufault_fleet_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "When it was last taken in force."),
-    "gpufault_fleet_web_config_last_reload_successful": Metric("gauge", (), "1 if --web.config.file as it is now is in force."),
-    "gpufault_fleet_web_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "When it was last taken in force."),
+    "gpufault_fleet_config_last_reload_successful": Metric("gauge", (), "1 if the configuration file is applied."),
+    "gpufault_fleet_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "Time of the last success."),
+    "gpufault_fleet_web_config_last_reload_successful": Metric("gauge", (), "1 if --web.config.file is applied."),
+    "gpufault_fleet_web_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "Time of the last success."),
     "gpufault_fleet_build_info": Metric("gauge", ("version", "python"), "1."),
 }  # fmt: skip
 

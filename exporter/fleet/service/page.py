@@ -33,15 +33,19 @@ def page(standing: FleetStatus, source: str, not_ready: Sequence[str], telemetry
 
 def _trust(standing: FleetStatus, now: float) -> str:
     """How old the result is, whether the last refresh failed, and whether anything was missing."""
-    running = " A refresh is under way." if standing.running else ""
+    running = " A refresh is running." if standing.running else ""
     failed = ""
     if standing.failure is not None:
         why = f"{standing.failure.reason}: {standing.failure.told}"
         failed = f"\n<p>The last refresh failed at {moment(standing.failure.time)} UTC ({shown(why)})."
         failed += " What follows is of the one before." if standing.result is not None else ""
     if standing.result is None:
-        return f"There is no result yet.{running}{failed}"
-    complete = "Nothing was missing." if standing.result["complete"] else "Not complete: no findings are no all-clear."
+        return f"No result yet.{running}{failed}"
+    complete = (
+        "Nothing was missing."
+        if standing.result["complete"]
+        else "Incomplete: an empty result does not mean that all is well."
+    )
     return (
         f"The result is {age(now - standing.result_time)} old ({moment(standing.result_time)} UTC).{running}\n"
         f"<p>{complete}{failed}"
@@ -93,7 +97,7 @@ def _finding(each: Mapping[str, Any]) -> list[str]:
     with_ = " and ".join(_fact(one) for one in (each["facts"][0], each["together_with"]) if one)
     if others := each["facts"][1:]:
         more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
-        with_ += f" (or {', '.join(map(_fact, others[:NAMED]))}{more}: cannot be told apart)"
+        with_ += f" (or {', '.join(map(_fact, others[:NAMED]))}{more}: cannot be distinguished)"
     told = "another window showed it too" if each["status"] == "confirmed" else "a later window has to show it again"
     watch = f"watch, or change one of these facts on, {', '.join(each['tie_breakers'])}" if each["tie_breakers"] else ""
     examples = f"look at {', '.join(each['examples'])}" if each["examples"] else ""

@@ -59,7 +59,7 @@ def arguments(config: FleetConfig, findings_file: Path, output: Path) -> list[st
 
 
 class Refresh:
-    """A refresh under way. `folder` is ours alone, for its output and its words."""
+    """A running refresh. `folder` is private, for its output and messages."""
 
     def __init__(self, asked: Sequence[str], folder: Path, output: Path, *, timeout: float) -> None:
         """Start it. Raises OSError where no process can be started."""
@@ -79,7 +79,7 @@ class Refresh:
             os.setpriority(os.PRIO_PROCESS, self._process.pid, NICE)
 
     def ended(self) -> Outcome | None:
-        """What became of it; None while it is under way. Waits for nothing."""
+        """The outcome; None while it runs. Returns at once."""
         code = self._process.poll()
         seconds = time.monotonic() - self._started
         if code is not None:

@@ -30,7 +30,7 @@ from exporter.process.signals import obey
 from exporter.process.wake import Waker
 from exporter.web.active_config import ActiveConfig
 
-LOOK_SECONDS = 0.2  # between two looks at a refresh under way
+LOOK_SECONDS = 0.2  # between two checks of a running refresh
 ROUND_SECONDS = 30.0  # a loop that has not come round for so long hangs
 REST_SECONDS = 5.0  # between two rounds: systemd's watchdog wants a sign of life now and then
 FIRST_RETRY_SECONDS = 60.0  # after a failure; each further one doubles it, up to the interval
@@ -103,9 +103,9 @@ class FleetService:
             if standing.failure is not None:
                 reasons.append(f"the last refresh failed ({standing.failure.reason}): {standing.failure.told}")
         if not standing.reload_ok:
-            reasons.append("the configuration in the file is not in force; POST /-/reload tells why")
+            reasons.append("the configuration file is not applied; POST /-/reload reports the reason")
         if standing.web_config_ok is False:
-            reasons.append("the web configuration in the file is not in force; the log tells why")
+            reasons.append("the web configuration file is not applied; the log gives the reason")
         return reasons
 
     def impaired(self) -> list[str]:
@@ -121,9 +121,9 @@ class FleetService:
         """Tell how reading the web configuration went. From any thread."""
         problems = [str(problem) for problem in self._web.problems]
         for problem in problems:
-            self._log.error("web configuration not taken in force", problem=problem)
+            self._log.error("web configuration rejected", problem=problem)
         if not problems:
-            self._log.info("web configuration taken in force")
+            self._log.info("web configuration applied")
         self._put(web_config_ok=not problems, web_config_time=self._web.changed)
 
     # -- the loop
@@ -177,7 +177,7 @@ class FleetService:
         self._due = time.monotonic() + wait
 
     def _reload_now(self) -> list[str]:
-        """Validate, then swap; on any problem the old configuration stays in force. A refresh under way begins anew."""
+        """Validate, then swap; on any problem the old configuration stays active. A running refresh starts again."""
         try:
             config = self._load()
         except InvalidInput as error:
@@ -192,9 +192,9 @@ class FleetService:
                 self._refresh = None
             self._due, self._failures = time.monotonic(), 0
             self._put(running=False, reload_time=time.time())
-            self._log.info("configuration taken in force")
+            self._log.info("configuration applied")
         for problem in problems:
-            self._log.error("configuration not taken in force", problem=problem)
+            self._log.error("configuration rejected", problem=problem)
         self._put(reload_ok=not problems)
         return problems
 

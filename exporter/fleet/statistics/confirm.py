@@ -37,7 +37,7 @@ class Remembered:
     confirmed_in: Window | None = None
 
     def same_as(self, signature: str, direction: Direction, facts: Sequence[FactValue]) -> bool:
-        """Whether a finding of another window says the same: of several facts that cannot be told apart, one suffices."""
+        """Whether a finding of another window agrees: of several indistinguishable facts, one suffices."""
         return (self.signature, self.direction) == (signature, direction) and not set(self.facts).isdisjoint(facts)
 
 

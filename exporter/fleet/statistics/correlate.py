@@ -162,7 +162,7 @@ def _against(prepared: Prepared, each: Explanation, units: screen.Units, nodes_w
 
 
 def _tie_breakers(prepared: Prepared, each: Explanation, crashed: Ints) -> tuple[str, ...]:
-    """Nodes that show one of two facts that cannot be told apart: what they do will tell. Where none does, nodes with
+    """Nodes with only one of two indistinguishable facts: their crashes will decide. Without such nodes, nodes with
     both that have not crashed: changing one fact on some of them is the experiment.
     """
     if not each.others:
@@ -227,7 +227,7 @@ def _not_enough(prepared: Prepared, discovery: Discovery) -> list[NotEnough]:
                 ratio = float(np.clip(odds, 1.5, 10.0))  # a ratio of few crashes overstates itself
         needed = power.needed(share, ratio, discovery.cut)
         if lead is None and crashes >= needed:
-            continue  # enough to have found such an effect: there is none
+            continue  # enough crashes to find such an effect, and none was found
         what = f"would need {needed} crashes to find a rate ratio of {ratio:.2g} for {share:.0%} of the exposure"
         out.append(
             NotEnough(

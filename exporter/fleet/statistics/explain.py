@@ -1,6 +1,6 @@
 """From tests to explanations: of all values that stand out, the few that the others follow from.
 
-The strongest value comes first; everything that cannot be told apart from it joins its group; the rest must stand out
+The strongest value comes first; everything indistinguishable from it joins its group; the rest must stand out
 again within the strata of what was chosen. A pair is an explanation only where each member needs the other.
 """
 
@@ -21,7 +21,7 @@ Direction = Literal["more", "fewer"]
 
 MAX_EXPLANATIONS = 5  # of one signature
 AGAIN = 1e-3  # what a further explanation, or a pair's member, must reach beside the ones before it
-APART = 0.05  # below it two values are told apart: the one stands out within the other
+APART = 0.05  # below it two values are distinct: the one stands out within the other
 MIN_WITH = 3  # distinct nodes that crashed with it
 MIN_EFFECT = 1.5  # a smaller rate ratio is within what a few per cent of misjudged exposure can do
 COMPARED = 50  # values that are held against a chosen one, strongest first
@@ -44,7 +44,7 @@ class Tested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """One value, or a pair, with those that cannot be told apart from it. `column` are the states that it names."""
+    """One value, or a pair, with the indistinguishable ones. `column` marks the states that it names."""
 
     value: int
     others: tuple[int, ...]
@@ -129,11 +129,11 @@ def _explanation(
 def _alike(
     design: Design, tested: Tested, value: int, column: Bools, label: Ints, direction: Direction
 ) -> tuple[int, ...]:
-    """The values that cannot be told apart from one: nearly the same nodes, or it does not stand out within them."""
+    """The values indistinguishable from one: nearly the same nodes, or it does not stand out within them."""
     family = design.values[value].family
     shares = overlap(design, column)
     counts, p = tested.counts, tested.p
-    if family == "stratum":  # facts that go with the model are no comparison within it, but beside it they are
+    if family == "stratum":  # facts that go with the model cannot be compared within it, only beside it
         counts = screen.count(design, screen.table(design, label), tested.units)
         p = screen.more(counts) if direction == "more" else screen.fewer(counts)
     strength = screen.evidence(counts)
@@ -164,7 +164,7 @@ def _with_partner(design: Design, tested: Tested, single: Explanation, label: In
         )
         if not len(columns):
             continue
-        # Within the strata of the value, but for the model itself, which is no comparison within the model.
+        # Within the strata of the value. The model itself cannot be compared within the model.
         strata = label if family == "configuration" else tested.label_of(int(columns[0]))
         inside = screen.table(design, _only(strata, single.column), columns)
         p = screen.more(screen.count(design, inside, tested.units))

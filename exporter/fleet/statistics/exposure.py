@@ -139,7 +139,7 @@ def states(facts: FactRows, sight: Sight, window: Window, first_crash: Floats) -
 
 
 def state_at(found: States, node: Ints, time: Floats) -> Ints:
-    """The state that each node was in at each time, -1 where there is none: no facts known yet, or no exposure."""
+    """The state of each node at each time; -1 if no facts are known yet, or without exposure."""
     if not len(found.node):
         return np.full(len(node), -1)
     index = np.searchsorted(keys(found.node, found.since), keys(node, time), side="right") - 1

@@ -37,7 +37,7 @@ class Confirmation:
 class Finding:
     """One value, or a pair of them, under which a signature is more, or less, frequent than elsewhere.
 
-    `facts` cannot be told apart from each other, the most likely first; `together_with` is the other member of a pair.
+    `facts` are indistinguishable, the most likely first; `together_with` is the other member of a pair.
     `observed` and `expected` count distinct origin nodes in the strata that tell something.
     """
 

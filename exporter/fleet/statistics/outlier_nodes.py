@@ -1,7 +1,7 @@
 """Lemons: nodes, and GPUs by their serial numbers, that crash far more often than their like whatever their facts.
 
 Rates of a GPU model's nodes come from a Gamma, fitted to the counts; a lemon is one whose own posterior lies above five
-times the usual rate. Its crashes must come from several jobs and days: one job in a loop is no lemon.
+times the usual rate. Its crashes must come from several jobs and days: one job in a loop does not make an outlier.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _lemons(
         if len(like) < MIN_LIKE or counts[like].sum() == 0:
             continue
         usual = counts[like].sum() / hours[like].sum()
-        # The usual rate is that of nodes which are no lemons themselves: those with the most crashes are left out.
+        # The usual rate leaves out the nodes with the most crashes, which may be outliers themselves.
         calm = like[counts[like] <= np.quantile(counts[like], 0.99)]
         usual = max(counts[calm].sum() / hours[calm].sum(), 0.1 * usual)
         shape, rate = fit_one(counts[like], hours[like] * usual)

@@ -32,7 +32,7 @@ class Prepared:
     gaps: tuple[Gap, ...]
 
     def label(self, fact: str, signature: int) -> Ints:
-        """The strata in which a fact's values are compared for a signature; -1 for states that are no comparison.
+        """The strata in which a fact's values are compared for a signature; -1 for states that cannot be compared.
 
         The GPU model itself is compared within the signature's vendor, the other stratum facts within the GPU model.
         """
@@ -135,7 +135,7 @@ def _unwatched(observed: Observed, beats: Beats, states: exposure.States, window
     if len(without_facts):
         what = f"nodes without facts are left out, {len(without_facts)} in all: {_some(observed, without_facts)}"
         out.append(Gap(kind="nodes_without_facts", count=len(without_facts), what=what))
-    # Who has told nothing for a whole window before this one is no part of the fleet any more.
+    # A node that reported nothing for a whole window before this one has left the fleet.
     since = window.start - (window.end - window.start)
     lately = np.concatenate(
         [beats.node[beats.end > since], observed.facts.node[observed.facts.since > since], observed.incidents.node]

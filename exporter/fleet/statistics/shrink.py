@@ -1,4 +1,4 @@
-"""Shrinking noisy ratios, as pharmacovigilance does (DuMouchel 1999): 3 crashes where 0.1 were expected are no ratio of 30.
+"""Shrink noisy ratios, as pharmacovigilance does (DuMouchel 1999): 3 crashes for 0.1 expected ones do not prove 30.
 
 Ratios come from a mixture of two Gammas: most tests are of facts that do nothing, some of facts that do.
 """

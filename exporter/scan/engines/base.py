@@ -18,9 +18,9 @@ class Unusable(OSError):
 class Engine(Protocol):
     """Runs `read_batch` elsewhere.
 
-    `width` is how many batches may be under way or wait; `span_bytes` the length of a part of a large log. A batch has
+    `width` is how many batches may run or wait; `span_bytes` the length of a part of a large log. A batch has
     `batch_bytes`, and where `batch_seconds` is not 0, as many as a worker was seen to read in that time.
-    No fewer than `refill` batches are sent at a time while others are under way.
+    No fewer than `refill` batches are sent at a time while others run.
     `remote`: the workers are on other machines, which are named where a log cannot be read.
     """
 

@@ -58,7 +58,7 @@ class Dask:
 
     def loss(self, error: BaseException) -> str:
         if isinstance(error, self._killed):
-            return "each Dask worker that read it died; were they killed for want of memory?"
+            return "each Dask worker that read it died; did they run out of memory?"
         if isinstance(error, CancelledError):
             self._connected()
             return "Dask gave it up"
@@ -78,7 +78,7 @@ class Dask:
 
     def close(self, *, at_once: bool) -> None:
         if at_once:
-            self._executor.shutdown(wait=False)  # cancels what is under way
+            self._executor.shutdown(wait=False)  # cancels what runs
         self._client.close(timeout=1.0 if at_once else CONNECT_SECONDS)
 
     def _connected(self) -> None:

@@ -46,7 +46,7 @@ class Local:
 
     def loss(self, error: BaseException) -> str:
         if isinstance(error, BrokenProcessPool):
-            return "the process that read it died; was it killed for want of memory? `dmesg` tells"
+            return "the process that read it died; did it run out of memory? See `dmesg`"
         return ""
 
     def check(self) -> None:

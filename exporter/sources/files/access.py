@@ -1,6 +1,6 @@
 """Opening and reading the files of logs: below the roots, a bounded number at a time, every refusal counted once.
 
-An error of a disk or a server is no answer: nothing is concluded from it, it is counted, and the question asked again.
+An I/O error proves nothing about a file: it is counted, and the operation is retried.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Access:
     def read(self, log: Log, count: int, now: float, is_copied: Callable[[Log], bool]) -> tuple[bytes, int] | None:
         """Bytes of a log up to `count` behind its offset, and where they start: at or before what its mark tells of.
 
-        None: not now. Raises OtherBytes, and OSError. The bytes before the offset come with the same read, so no
+        None: not now. Raises OtherBytes, and OSError. The bytes before the offset are part of the same read, so no
         truncation slips in between. `is_copied` tells whether what was read of it stands elsewhere, too: then it was
         truncated, and begins as it did before.
         """

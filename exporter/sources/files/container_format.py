@@ -11,7 +11,7 @@ KUBELET_LOGS = "/var/log/pods/"  # the kubelet's own folder (its --root-dir does
 
 
 def format_of(path: str, lines: bytes) -> LogFormat | None:
-    """The format that a log's first complete lines show; None while there is none."""
+    """The format that a log's first complete lines show; None without a complete line."""
     if path.startswith(KUBELET_LOGS):
         return "cri"
     first = [line for line in lines.split(b"\n", LOOK_AT_LINES)[:LOOK_AT_LINES] if line and line + b"\n" in lines]

@@ -113,7 +113,7 @@ class Finder:
                     self._register.lingering.pop(origin, None)
 
     def refuse_binary(self, log: Log) -> None:
-        """A log's first bytes are no text."""
+        """Give up a log whose first bytes are binary."""
         self.give_up(log)
         self._refuse_binary(log.position.path, log.position.file, log.size)
 
@@ -211,7 +211,7 @@ class Finder:
             return
         log = self._register.new(base, position, now)
         if offset and offset == status.st_size:
-            log.take_up()  # passed over to its end: there is nothing to read yet
+            log.take_up()  # skipped to its end: nothing to read yet
         log.judged = bool(head.strip(b"\0"))
         self._take(log, path, file, where, now)
 

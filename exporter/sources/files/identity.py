@@ -21,7 +21,7 @@ Inode = tuple[int, int]  # device, inode
 Version = tuple[Inode, int]  # and when it was last written to: a number is used again
 NOWHERE: Inode = (0, 0)  # no inode has the number 0
 
-# What a disk, a server or the kernel says when it has no answer just now. Nothing follows from it.
+# Errors of a disk, a server or the kernel that prove nothing about a file: the operation is retried.
 NO_ANSWER = frozenset({
     errno.EAGAIN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.EINTR, errno.EIO, errno.EMFILE, errno.ENETDOWN,
     errno.ENETUNREACH, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ENOTCONN, errno.EREMOTEIO, errno.ESHUTDOWN,

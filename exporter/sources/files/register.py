@@ -90,7 +90,7 @@ class Register:
                 log.unconfirmed = True
 
     def begin_first(self) -> None:
-        """Remember, over a crash too, that files which are already there are being passed over."""
+        """Record that existing files are being skipped, so that a crash does not make them new."""
         self.first = True
         self._changed.add(self._prefix + _FIRST)
 

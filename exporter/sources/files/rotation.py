@@ -26,7 +26,7 @@ LISTINGS = 3  # of a folder that changes all the time
 COMPARED_BYTES = 64 << 20  # 0.4 s to unpack; of what is longer, only beginning and length are compared
 MAX_FOLDERS = 32  # a stat each for a log that went while nobody looked
 MAX_SHORT_COPIES = 1024
-MAX_SIBLINGS = 64  # the newest; logrotate keeps fewer, and a thousand ranks named job-N are no rotation
+MAX_SIBLINGS = 64  # the newest; logrotate keeps fewer, and a thousand ranks named job-N are not a rotation
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".zip")
 _NO_LOG = (".swp", ".tmp", ".lock", ".pid", ".state", "~")  # what editors, rsync and daemons put beside a log
 _DATE = r"__?\d{4}-?\d\d-?\d\d"  # pm2-logrotate and many a script; `job_1` is a rank's
@@ -44,7 +44,7 @@ Siblings = Sequence[tuple[str, os.stat_result]]  # paths and what a stat told of
 
 
 class Folder:
-    """What stood in a folder at one moment. A folder that is not there, or that may not be read, is empty.
+    """What stood in a folder at one moment. A missing or unreadable folder is empty.
 
     Raises OSError where the disk or its server gives no answer. Without `listings`, it is taken to be empty.
     """

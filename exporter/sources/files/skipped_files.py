@@ -1,4 +1,4 @@
-"""What is passed over, and why: counted once a file, over restarts too, said once a reason. Nothing is dropped unseen."""
+"""Skipped files and the reasons: counted once for each file, over restarts too, and logged once for each reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_REMEMBERED = 10_000
 SAID_PATHS = 5  # examples a reason; the counter tells how many there are
 
 _WHY = {
-    "binary": "is no text",
+    "binary": "not a text file",
     "device": "is a device",
     "directory": "is a folder; write the pattern as …/** to look into it",
     "fifo": "is a FIFO; only regular files are read",
@@ -67,7 +67,7 @@ class SkippedFiles:
         self._said: dict[str, int] = {}
 
     def note(self, path: str, reason: str) -> None:
-        """A path is passed over. The same again costs nothing."""
+        """Count a skipped path; the same reason again is ignored."""
         if self._reasons.get(path) == reason:
             return
         self._reasons[path] = reason

@@ -2,7 +2,7 @@
 
 Sits between the parts: `discovery` says which paths are logs, `finding` whose file a path leads to, `follow` where a
 log's bytes are, `tail` what of them is next. Here is only when each of them is asked, and how much is done in a poll.
-A chunk's line numbers are those of the file, but where more than 64 MiB were passed over at the very first start: then
+A chunk's line numbers are those of the file, unless more than 64 MiB were skipped at the very first start: then
 they count from 1 there.
 """
 

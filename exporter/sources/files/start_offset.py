@@ -1,4 +1,4 @@
-"""Where to begin in a file of which a part is passed over: what was there at the very first start, or a copy."""
+"""The start offset in a file whose beginning is skipped: it existed at the very first start, or is a copy."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from exporter.sources.files.opening import Reader
 
 QUIET_SECONDS = 1.0  # writers flush a line within milliseconds; a count may lag by a second
 ACTIVE_SECONDS = 10.0  # 20,000 logs take 10 % of a core meanwhile; then inotify or the round over all tells
-ZEROS_BYTES = 1 << 20  # looked at in one step where they are no hole
+ZEROS_BYTES = 1 << 20  # checked in one step unless they are a hole
 RELOOK_SECONDS = (
     5.0  # stores into a mapped file change neither its time nor its size, and inotify does not tell of them
 )
@@ -304,7 +304,7 @@ class Log:
         return bool(self.next_byte) and block[self.position.offset - start :][:1] == b"\0"
 
     def skip_nuls(self, block: bytes, start: int) -> bool:
-        """Pass over NULs at the offset: the hole that a writer leaves who goes on at his old offset after a truncation.
+        """Skip NULs at the offset: a writer that keeps its old offset after a truncation leaves such a hole.
 
         NULs up to the end stay, for they may be space that is yet to be written to. True if the next bytes lie elsewhere
         than in the block, or have not been found yet.

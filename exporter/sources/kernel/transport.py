@@ -65,7 +65,7 @@ class Kept:
 class Transport(Protocol):
     """One way to the kernel's records, open. Anything may raise OSError: open it again.
 
-    `takes`: what was read is no longer where it was. `rest` is what was read and is no line yet; empty elsewhere.
+    `takes`: what was read is no longer where it was. `rest` is an incomplete last line; empty elsewhere.
     """
 
     @property

@@ -33,13 +33,13 @@ class Journal(Protocol):
         """Go behind the entry of this cursor; False if it is gone: then before the oldest one that is left after it."""
 
     def seek_boot(self, boot_id: str) -> None:
-        """Go before the first entry of this boot, or to some place if there is none."""
+        """Seek the first entry of this boot, or any place if the boot has no entry."""
 
     def seek_end(self) -> str:
-        """Go behind the last entry; its cursor, or "" when there is none yet."""
+        """Seek behind the last entry and return its cursor, or "" for an empty journal."""
 
     def next(self) -> Entry | None:
-        """The next entry; None when there is none now."""
+        """The next entry; None at the end."""
 
     def close(self) -> None: ...
 
