@@ -6,7 +6,7 @@ Times are Unix seconds (float, UTC). Offsets and sizes are bytes. Lines count fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, NamedTuple, get_args
@@ -24,18 +24,32 @@ LogFormat = Literal["plain", "cri", "docker", "kmsg"]
 
 ACTIONS: tuple[Action, ...] = get_args(Action)
 OPERATOR_ACTIONS: frozenset[Action] = frozenset({"run_diagnostics", "reset_gpu", "reboot", "replace"})
-KEPT_MATCHES = 10  # of an incident, the earliest; an amdgpu page-fault block has 11 lines, its first ten tell all
+MAX_KEPT_MATCHES = 10  # of an incident, the earliest; an amdgpu page-fault block has 11 lines, its first ten tell all
 UNKNOWN = "unknown"
 PEER_FAILURE = "peer_failure"
 JOBS_ON_SM = "xid_13_jobs_on_sm"  # the one fact beside a match that was counted from kernel lines: see `repeats`
 
 
 class Truth(StrEnum):
-    """What is known of a condition: held, failed, or undetermined because a fact is missing."""
+    """The result of a condition: held, failed, or undetermined because a fact is missing."""
 
     HELD = "held"
     FAILED = "failed"
     UNDETERMINED = "undetermined"
+
+    @property
+    def negated(self) -> Truth:
+        return {Truth.HELD: Truth.FAILED, Truth.FAILED: Truth.HELD}.get(self, self)
+
+    @staticmethod
+    def all_of(truths: Iterable[Truth]) -> Truth:
+        found = set(truths)
+        return next((truth for truth in (Truth.FAILED, Truth.UNDETERMINED) if truth in found), Truth.HELD)
+
+    @staticmethod
+    def any_of(truths: Iterable[Truth]) -> Truth:
+        found = set(truths)
+        return next((truth for truth in (Truth.HELD, Truth.UNDETERMINED) if truth in found), Truth.FAILED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +134,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class ContextLine:
     """Where a context line was seen: enough to cite it as evidence later."""
 
     path: str
@@ -137,7 +151,7 @@ class LogContext:
     """
 
     facts: Mapping[str, str] = field(default_factory=dict)
-    marks: Mapping[str, Mark] = field(default_factory=dict)
+    marks: Mapping[str, ContextLine] = field(default_factory=dict)
 
 
 NO_CONTEXT = LogContext()

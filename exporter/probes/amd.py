@@ -2,8 +2,8 @@
 
 from exporter.core.facts import amd as parse
 from exporter.core.facts.gpus import Gpu
-from exporter.core.facts.values import identity, number, one_value, size
-from exporter.probes.base import Fact, Found, Host, Probe, stated
+from exporter.core.facts.values import identity, number, single_line, size
+from exporter.probes.base import Fact, Found, Host, Probe, known_facts
 
 _DRIVER = "/sys/bus/pci/drivers/amdgpu"
 _DEVICE = f"{_DRIVER}/GPU"
@@ -25,7 +25,7 @@ def _gpu(host: Host, pci: str) -> Gpu:
         unique_id=identity(host.read(f"{device}/unique_id")),
         serial=identity(host.read(f"{device}/serial_number")),
         facts=parse.firmware(firmware)
-        | stated(
+        | known_facts(
             gpu_model=host.value(f"{device}/product_name"),
             vbios_version=host.value(f"{device}/vbios_version"),
             hbm_vendor=parse.memory_vendor(host.value(f"{device}/mem_info_vram_vendor")),
@@ -62,7 +62,7 @@ AMDGPU = Probe(
             for name, what in parse.FIRMWARE.items()
         },
         "amdgpu_version": Fact(
-            "amdgpu's own version; the kernel's own amdgpu has none", "/sys/module/amdgpu/version", one_value
+            "amdgpu's own version; the kernel's own amdgpu has none", "/sys/module/amdgpu/version", single_line
         ),
     },
 )

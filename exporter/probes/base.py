@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from exporter.core.facts.gpus import Gpu
 from exporter.core.facts.pci import normalise_pci
-from exporter.core.facts.values import one_value
+from exporter.core.facts.values import single_line
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class Host:
         return self._first(lambda real: _bytes_of(real, most), *paths)
 
     def value(self, *paths: str) -> str | None:
-        return one_value(self.read(*paths))
+        return single_line(self.read(*paths))
 
     def names(self, folder: str) -> list[str]:
         return sorted(self._first(os.listdir, folder) or ())
@@ -138,7 +138,7 @@ def _bytes_of(path: Path, most: int) -> bytes:
         return b"".join(chunks)
 
 
-def nothing(_host: Host) -> Found:
+def no_further_facts(_host: Host) -> Found:
     """The look of a probe all of whose facts are files."""
     return Found()
 
@@ -148,7 +148,7 @@ class Probe:
     """One question to a machine: what it may state, and how it is asked beyond the files that the facts name."""
 
     facts: Mapping[str, Fact]
-    look: Callable[[Host], Found] = nothing
+    look: Callable[[Host], Found] = no_further_facts
 
     def ask(self, host: Host) -> Found:
         read = {
@@ -157,9 +157,9 @@ class Probe:
             if fact.parse and (text := host.read(*fact.source.split())) is not None
         }
         seen = self.look(host)
-        return Found(facts={**stated(**read), **seen.facts}, gpus=seen.gpus)
+        return Found(facts={**known_facts(**read), **seen.facts}, gpus=seen.gpus)
 
 
-def stated(**facts: str | None) -> dict[str, str]:
+def known_facts(**facts: str | None) -> dict[str, str]:
     """The facts that are known."""
     return {name: value for name, value in facts.items() if value}

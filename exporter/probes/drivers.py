@@ -3,19 +3,19 @@
 from collections.abc import Callable
 
 from exporter.core.facts import nvidia
-from exporter.core.facts.values import joined, one_value
-from exporter.probes.base import Fact, Found, Host, Probe, stated
+from exporter.core.facts.values import distinct_values, single_line
+from exporter.probes.base import Fact, Found, Host, Probe, known_facts
 
 
 def _look(host: Host) -> Found:
     bound = [name for name in _VERSIONS if host.addresses(f"/sys/bus/pci/drivers/{name}")]
     held = {name: _VERSIONS[name](host) for name in bound}
     return Found(
-        facts=stated(
+        facts=known_facts(
             driver="+".join(held),
             driver_version="+".join(version for version, _ in held.values() if version),
-            driver_flavor=joined(flavor for _, flavor in held.values()),
-            driver_srcversion=joined(host.value(f"/sys/module/{name}/srcversion") for name in bound),
+            driver_flavor=distinct_values(flavor for _, flavor in held.values()),
+            driver_srcversion=distinct_values(host.value(f"/sys/module/{name}/srcversion") for name in bound),
         )
     )
 
@@ -95,7 +95,7 @@ _PARAMETERS = {
 
 PARAMETERS = Probe(
     facts={
-        f"{module}.{name}": Fact(f"module parameter: {meaning}", f"/sys/module/{module}/parameters/{name}", one_value)
+        f"{module}.{name}": Fact(f"module parameter: {meaning}", f"/sys/module/{module}/parameters/{name}", single_line)
         for module, parameters in _PARAMETERS.items()
         for name, meaning in parameters.items()
     }

@@ -3,8 +3,8 @@
 Which ports are up is telemetry and no fact: a link that flaps would fill the history of facts within hours.
 """
 
-from exporter.core.facts.values import joined, one_value
-from exporter.probes.base import Fact, Found, Host, Probe, stated
+from exporter.core.facts.values import distinct_values, single_line
+from exporter.probes.base import Fact, Found, Host, Probe, known_facts
 
 _FOLDER = "/sys/class/infiniband"
 
@@ -14,11 +14,11 @@ def _look(host: Host) -> Found:
     ports = [f"{adapter}/ports/{port}" for adapter in adapters for port in host.names(f"{adapter}/ports")]
     active = [port for port in ports if "ACTIVE" in (host.value(f"{port}/state") or "")]
     return Found(
-        facts=stated(
-            ib_board=joined(host.value(f"{adapter}/board_id") for adapter in adapters),
-            ib_firmware=joined(host.value(f"{adapter}/fw_ver") for adapter in adapters),
-            ib_link_layer=joined(host.value(f"{port}/link_layer") for port in active),
-            ib_rate=joined(host.value(f"{port}/rate") for port in active),
+        facts=known_facts(
+            ib_board=distinct_values(host.value(f"{adapter}/board_id") for adapter in adapters),
+            ib_firmware=distinct_values(host.value(f"{adapter}/fw_ver") for adapter in adapters),
+            ib_link_layer=distinct_values(host.value(f"{port}/link_layer") for port in active),
+            ib_rate=distinct_values(host.value(f"{port}/rate") for port in active),
         )
     )
 
@@ -31,7 +31,7 @@ FABRIC = Probe(
         "ib_link_layer": Fact("InfiniBand or Ethernet (RoCE)", f"{_FOLDER}/*/ports/*/link_layer"),
         "ib_rate": Fact("the speed of the ports that are up", f"{_FOLDER}/*/ports/*/rate"),
         "mlx5_version": Fact(
-            "the adapters' driver, where it is not the kernel's own", "/sys/module/mlx5_core/version", one_value
+            "the adapters' driver, where it is not the kernel's own", "/sys/module/mlx5_core/version", single_line
         ),
     },
 )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.core.facts.conclude import concluded
+from exporter.core.facts.conclude import with_derived_facts
 from exporter.core.facts.gpus import Gpu, merge_gpus
 from exporter.core.facts.mounts import is_service_home
 from exporter.probes.base import Found, Host, Probe
@@ -64,7 +64,7 @@ def gather(
 
     facts = {fact: value for each in reversed(found) for fact, value in each.facts.items()}
     gpus = merge_gpus(gpu for each in found for gpu in each.gpus)
-    return Gathered(facts=concluded(facts, gpus), failed=failed, gpus=gpus)
+    return Gathered(facts=with_derived_facts(facts, gpus), failed=failed, gpus=gpus)
 
 
 class _Run(threading.Thread):

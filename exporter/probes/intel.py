@@ -2,8 +2,8 @@
 
 from exporter.core.facts.gpus import Gpu
 from exporter.core.facts.intel import firmware_version
-from exporter.core.facts.values import identity, joined, number, one_value, size
-from exporter.probes.base import Fact, Found, Host, Probe, stated
+from exporter.core.facts.values import distinct_values, identity, number, single_line, size
+from exporter.probes.base import Fact, Found, Host, Probe, known_facts
 
 _DRIVERS = ("i915", "xe")
 _DEVICE = "/sys/bus/pci/devices/GPU"
@@ -26,7 +26,7 @@ def _gpu(host: Host, driver: str, pci: str) -> Gpu:
         pci=pci,
         vendor="intel",
         unique_id=identity(host.read(f"{device}/device_uuid")),
-        facts=stated(
+        facts=known_facts(
             gpu_memory=size(memory or number(host.read(*(f"{device}/drm/{card}/lmem_total_bytes" for card in cards)))),
             guc_version=firmware_version(host.read(f"{debug}/guc_info")) if debug else None,
             huc_version=firmware_version(host.read(f"{debug}/huc_info")) if debug else None,
@@ -48,7 +48,7 @@ def _compute_engines(host: Host, device: str, cards: list[str], tiles: list[str]
 def _of_engines(host: Host, engines: list[str], *files: str) -> str | None:
     """What a setting is on all engines, with the unit that its file's name ends in."""
     values = ((file, number(host.read(f"{engine}/{file}"))) for engine in engines for file in files)
-    return joined(f"{value} {file.rpartition('_')[2]}" for file, value in values if value is not None)
+    return distinct_values(f"{value} {file.rpartition('_')[2]}" for file, value in values if value is not None)
 
 
 def _debug(host: Host, pci: str, cards: list[str]) -> str | None:
@@ -81,7 +81,7 @@ INTEL = Probe(
             "set where a GPU came up only to have its firmware mended", f"{_DEVICE}/survivability_mode"
         ),
         "i915_agama_version": Fact(
-            "Intel's backport of i915, where it is that", "/sys/module/i915/agama_version", one_value
+            "Intel's backport of i915, where it is that", "/sys/module/i915/agama_version", single_line
         ),
     },
 )

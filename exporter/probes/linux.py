@@ -1,8 +1,8 @@
 """The kernel, its settings and the board: what every machine states, GPUs or not."""
 
 from exporter.core.facts import linux as parse
-from exporter.core.facts.values import chosen, joined, one_value, switch
-from exporter.probes.base import Fact, Found, Host, Probe, stated
+from exporter.core.facts.values import bracketed_word, distinct_values, on_or_off, single_line
+from exporter.probes.base import Fact, Found, Host, Probe, known_facts
 
 _HEAD_BYTES = 4096  # the first CPU; a file of 256 CPUs interrupts each of them to ask for its frequency
 
@@ -11,11 +11,11 @@ def _kernel(host: Host) -> Found:
     release = host.value("/proc/sys/kernel/osrelease") or ""
     config = host.read(f"/boot/config-{release}", f"/lib/modules/{release}/config") if release else None
     return Found(
-        facts=stated(
+        facts=known_facts(
             cgroup_version=_cgroup_version(host),
             hmm=parse.build_option(config, "CONFIG_HMM_MIRROR") if config else None,
             gpu_svm=parse.build_option(config, "CONFIG_HSA_AMD_SVM") if config else None,
-            gpu_modules=joined(name for name in host.names("/sys/module") if name in _MODULES),
+            gpu_modules=distinct_values(name for name in host.names("/sys/module") if name in _MODULES),
         )
     )
 
@@ -35,7 +35,7 @@ _MODULES = {
 KERNEL = Probe(
     look=_kernel,
     facts={
-        "kernel_release": Fact("the kernel that runs", "/proc/sys/kernel/osrelease", one_value),
+        "kernel_release": Fact("the kernel that runs", "/proc/sys/kernel/osrelease", single_line),
         "os": Fact("the distribution, without its point release", "/etc/os-release /usr/lib/os-release", parse.os_name),
         "kernel_arguments": Fact(
             "the kernel's arguments that GPUs, memory and power feel", "/proc/cmdline", parse.kernel_arguments
@@ -45,26 +45,28 @@ KERNEL = Probe(
             "/proc/sys/kernel/tainted",
             parse.taint,
         ),
-        "lockdown": Fact("what root may not do to the kernel", "/sys/kernel/security/lockdown", chosen),
+        "lockdown": Fact("what root may not do to the kernel", "/sys/kernel/security/lockdown", bracketed_word),
         "numa_balancing": Fact(
-            "1: the kernel moves pages between NUMA nodes", "/proc/sys/kernel/numa_balancing", one_value
+            "1: the kernel moves pages between NUMA nodes", "/proc/sys/kernel/numa_balancing", single_line
         ),
         "transparent_hugepage": Fact(
-            "large pages without asking", "/sys/kernel/mm/transparent_hugepage/enabled", chosen
+            "large pages without asking", "/sys/kernel/mm/transparent_hugepage/enabled", bracketed_word
         ),
         "huge_pages": Fact("huge pages set aside", "/proc/meminfo", parse.huge_pages),
-        "overcommit_memory": Fact("2: no memory is promised twice", "/proc/sys/vm/overcommit_memory", one_value),
-        "max_map_count": Fact("mappings that a process may have", "/proc/sys/vm/max_map_count", one_value),
+        "overcommit_memory": Fact("2: no memory is promised twice", "/proc/sys/vm/overcommit_memory", single_line),
+        "max_map_count": Fact("mappings that a process may have", "/proc/sys/vm/max_map_count", single_line),
         "zone_reclaim_mode": Fact(
-            "not 0: memory is freed on the near NUMA node first", "/proc/sys/vm/zone_reclaim_mode", one_value
+            "not 0: memory is freed on the near NUMA node first", "/proc/sys/vm/zone_reclaim_mode", single_line
         ),
-        "core_pattern": Fact("where core dumps go", "/proc/sys/kernel/core_pattern", one_value),
+        "core_pattern": Fact("where core dumps go", "/proc/sys/kernel/core_pattern", single_line),
         "ptrace_scope": Fact(
             "not 0: processes of one user may not share memory through CMA",
             "/proc/sys/kernel/yama/ptrace_scope",
-            one_value,
+            single_line,
         ),
-        "dmesg_restricted": Fact("whether the kernel log needs CAP_SYSLOG", "/proc/sys/kernel/dmesg_restrict", switch),
+        "dmesg_restricted": Fact(
+            "whether the kernel log needs CAP_SYSLOG", "/proc/sys/kernel/dmesg_restrict", on_or_off
+        ),
         "cgroup_version": Fact("1 or 2", "/sys/fs/cgroup/cgroup.controllers"),
         "hmm": Fact("whether the kernel was built to share page tables with GPUs (HMM_MIRROR)", "/boot/config-RELEASE"),
         "gpu_svm": Fact("the same for AMD's shared virtual memory (HSA_AMD_SVM)", "/boot/config-RELEASE"),
@@ -78,8 +80,8 @@ def _board(host: Host) -> Found:
     maker, product = host.value(f"{folder}/sys_vendor"), host.value(f"{folder}/product_name")
     cpuinfo = host.read("/proc/cpuinfo", most=_HEAD_BYTES) or ""
     return Found(
-        facts=stated(
-            platform=one_value(" ".join(part for part in (maker, product) if part)),
+        facts=known_facts(
+            platform=single_line(" ".join(part for part in (maker, product) if part)),
             cpu_model=parse.cpu_model(cpuinfo),
             cpu_microcode=parse.cpu_microcode(cpuinfo),
         )
@@ -89,17 +91,17 @@ def _board(host: Host) -> Found:
 BOARD = Probe(
     look=_board,
     facts={
-        "bios_version": Fact("the BIOS", "/sys/class/dmi/id/bios_version", one_value),
-        "bios_date": Fact("its date", "/sys/class/dmi/id/bios_date", one_value),
+        "bios_version": Fact("the BIOS", "/sys/class/dmi/id/bios_version", single_line),
+        "bios_date": Fact("its date", "/sys/class/dmi/id/bios_date", single_line),
         "platform": Fact("maker and name of the machine", "/sys/class/dmi/id/{sys_vendor,product_name}"),
         "cpu_model": Fact("the CPU", "/proc/cpuinfo"),
         "cpu_microcode": Fact("its microcode", "/proc/cpuinfo"),
-        "cpu_smt": Fact("whether two threads share a core", "/sys/devices/system/cpu/smt/active", switch),
+        "cpu_smt": Fact("whether two threads share a core", "/sys/devices/system/cpu/smt/active", on_or_off),
         "cpu_governor": Fact(
-            "who chooses the clocks", "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", one_value
+            "who chooses the clocks", "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", single_line
         ),
         "cpu_idle_driver": Fact(
-            "who sends cores to sleep", "/sys/devices/system/cpu/cpuidle/current_driver", one_value
+            "who sends cores to sleep", "/sys/devices/system/cpu/cpuidle/current_driver", single_line
         ),
         "memory_size": Fact("the node's memory", "/proc/meminfo", parse.memory_size),
     },

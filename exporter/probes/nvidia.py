@@ -5,8 +5,8 @@ under `facts.commands`, where it has a timeout of its own.
 """
 
 from exporter.core.facts import nvidia as parse
-from exporter.core.facts.values import joined, switch
-from exporter.probes.base import Fact, Found, Host, Probe, stated
+from exporter.core.facts.values import distinct_values, on_or_off
+from exporter.probes.base import Fact, Found, Host, Probe, known_facts
 
 _GPUS = "/proc/driver/nvidia/gpus"
 _LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64")
@@ -20,8 +20,8 @@ def _look(host: Host) -> Found:
     return Found(
         gpus=tuple(parse.gpu_of_information(pci, text) for pci, text in informations.items() if text),
         facts=parse.parameters(params or "")
-        | stated(
-            libcuda_version=joined(parse.libcuda_versions(libraries)),
+        | known_facts(
+            libcuda_version=distinct_values(parse.libcuda_versions(libraries)),
             nvidia_mig=_mig(host) if informations else None,
             nvidia_mps=str(host.exists(_MPS)).lower() if informations else None,
             nvidia_persistenced=str(host.exists("/run/nvidia-persistenced/socket")).lower() if informations else None,
@@ -51,7 +51,7 @@ NVIDIA = Probe(
         "nvidia_uvm_hmm": Fact(
             "true where system memory can be used on GPUs as it is (HMM)",
             "/sys/module/nvidia_uvm/parameters/uvm_disable_hmm",
-            lambda text: {"true": "false", "false": "true"}.get(switch(text) or ""),
+            lambda text: {"true": "false", "false": "true"}.get(on_or_off(text) or ""),
         ),
         "libcuda_version": Fact("the driver's user-mode half", f"libcuda.so.* in {', '.join(_LIBRARIES)}"),
         **{

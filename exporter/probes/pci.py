@@ -6,7 +6,7 @@ from exporter.core.facts.gpus import Gpu, gpu_of_uevent
 from exporter.core.facts.linux import iommu_mode
 from exporter.core.facts.pci import largest_bar, pcie_speed, pcie_width
 from exporter.core.facts.values import identity, number, size
-from exporter.probes.base import Fact, Found, Host, Probe, stated
+from exporter.probes.base import Fact, Found, Host, Probe, known_facts
 
 _FOLDER = "/sys/bus/pci/devices"
 
@@ -27,7 +27,7 @@ def _asked(host: Host, gpu: Gpu) -> Gpu:
         serial=identity(host.read(f"{device}/serial_number")),  # the PCI device's own, in kernels that tell it
         pcie_speed=pcie_speed(host.read(f"{device}/current_link_speed")),
         facts=dict(gpu.facts)
-        | stated(
+        | known_facts(
             iommu=_iommu(host, device),
             gpu_numa_nodes="none" if node == "-1" else node,
             gpu_bar_size=size(largest_bar(host.read(f"{device}/resource") or "")),

@@ -1,7 +1,7 @@
 """What runs on the node besides jobs, by the control groups that systemd keeps for units that are active."""
 
-from exporter.core.facts.values import joined
-from exporter.probes.base import Fact, Found, Host, Probe, stated
+from exporter.core.facts.values import distinct_values
+from exporter.probes.base import Fact, Found, Host, Probe, known_facts
 
 _SLICES = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice")  # version 2 and 1
 
@@ -31,10 +31,10 @@ def _look(host: Host) -> Found:
     active = {name.removesuffix(".service") for folder in _SLICES for name in host.names(folder)}
     if not active:
         return Found()
-    facts = {fact: joined(units[name] for name in units if name in active) for fact, units in _UNITS.items()}
+    facts = {fact: distinct_values(units[name] for name in units if name in active) for fact, units in _UNITS.items()}
     if host.exists("/proc/driver/nvidia-nvswitch"):
         facts["fabricmanager_running"] = str("nvidia-fabricmanager" in active).lower()
-    return Found(facts=stated(**facts))
+    return Found(facts=known_facts(**facts))
 
 
 SERVICES = Probe(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from exporter.core.facts import mounts as parse
 from exporter.core.facts.linux import memory_bytes
-from exporter.core.facts.values import joined
-from exporter.probes.base import Fact, Found, Host, Probe, stated
+from exporter.core.facts.values import distinct_values
+from exporter.probes.base import Fact, Found, Host, Probe, known_facts
 
 _MOUNTS = "/proc/1/mountinfo"
 
@@ -27,16 +27,18 @@ def _look(host: Host) -> Found:
         return mount.fs_type if mount else None
 
     return Found(
-        facts=stated(
+        facts=known_facts(
             network_mounts=parse.network_types(mounts),
             root_fs_type=type_of("/"),
             tmp_fs_type=type_of("/tmp"),  # noqa: S108 (a fact about it; no file of ours)
             rocm_fs_type=type_of(host.resolve("/opt/rocm")) if "rocm" in host.names("/opt") else None,
             shm_size=parse.shm_size(mounts, memory_bytes(host.read("/proc/meminfo") or "")),
-            nvme_firmware=joined(
+            nvme_firmware=distinct_values(
                 host.value(f"/sys/class/nvme/{name}/firmware_rev") for name in host.names("/sys/class/nvme")
             ),
-            nvme_model=joined(host.value(f"/sys/class/nvme/{name}/model") for name in host.names("/sys/class/nvme")),
+            nvme_model=distinct_values(
+                host.value(f"/sys/class/nvme/{name}/model") for name in host.names("/sys/class/nvme")
+            ),
         )
     )
 
@@ -59,7 +61,7 @@ def _home_mount(host: Host) -> Found:
     _, mount = _home(host)
     if mount is None or mount.fs_type == "autofs":
         return Found()
-    return Found(facts=stated(home_fs_type=mount.fs_type, home_mount_options=parse.mount_options(mount)))
+    return Found(facts=known_facts(home_fs_type=mount.fs_type, home_mount_options=parse.mount_options(mount)))
 
 
 def _home_cache(host: Host) -> Found:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from exporter.core.facts.conclude import CONCLUDED
+from exporter.core.facts.conclude import DERIVED
 from exporter.probes import amd, drivers, fabric, intel, linux, nvidia, packages, pci, services, storage, toolkits
 from exporter.probes.base import Fact, Probe
 
@@ -30,5 +30,5 @@ PROBES: Mapping[str, Probe] = {
 
 FACTS: Mapping[str, Fact] = {
     **{name: fact for probe in PROBES.values() for name, fact in probe.facts.items()},
-    **{name: Fact(meaning, "other facts") for name, meaning in CONCLUDED.items()},
+    **{name: Fact(meaning, "other facts") for name, meaning in DERIVED.items()},
 }

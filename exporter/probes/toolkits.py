@@ -2,7 +2,7 @@
 
 from exporter.core.facts import amd, intel, nvidia
 from exporter.core.facts.values import sorted_versions
-from exporter.probes.base import Fact, Found, Host, Probe, stated
+from exporter.probes.base import Fact, Found, Host, Probe, known_facts
 
 
 def _rocm(host: Host) -> Found:
@@ -11,7 +11,7 @@ def _rocm(host: Host) -> Found:
 
     installed = [release(folder) for folder in host.names("/opt") if folder.startswith("rocm")]
     versions = sorted_versions(version for version in installed if version)
-    return Found(facts=stated(rocm_version=release("rocm"), rocm_versions=",".join(versions)))
+    return Found(facts=known_facts(rocm_version=release("rocm"), rocm_versions=",".join(versions)))
 
 
 ROCM = Probe(
@@ -31,7 +31,7 @@ def _cuda(host: Host) -> Found:
     folders = [name for name in host.names("/usr/local") if name.startswith("cuda-")]
     versions = sorted_versions(version for name in folders if (version := release(f"/usr/local/{name}")))
     chosen = release("/usr/local/cuda") if host.exists("/usr/local/cuda") else None
-    return Found(facts=stated(cuda_version=chosen, cuda_versions=",".join(versions)))
+    return Found(facts=known_facts(cuda_version=chosen, cuda_versions=",".join(versions)))
 
 
 CUDA = Probe(
@@ -49,7 +49,7 @@ CUDA = Probe(
 def _oneapi(host: Host) -> Found:
     folder = "/opt/intel/oneapi/compiler"
     versions = sorted_versions(intel.oneapi_versions(host.names(folder)))
-    return Found(facts=stated(oneapi_version=host.link(f"{folder}/latest"), oneapi_versions=",".join(versions)))
+    return Found(facts=known_facts(oneapi_version=host.link(f"{folder}/latest"), oneapi_versions=",".join(versions)))
 
 
 ONEAPI = Probe(

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import regex
 
 from exporter.core.catalogue.loader import Catalogue
-from exporter.core.catalogue.pack_types import Condition, RootCause, Row, Signature, Table
-from exporter.core.diagnosis.causes import asks
+from exporter.core.catalogue.pack_types import Condition, RootCause, Signature, Table, TableRow
+from exporter.core.diagnosis.causes import requirement_text
 from exporter.core.model import Action
 from exporter.core.patterns.expression import search_in_time
 from exporter.core.patterns.syntax import FLAGS
@@ -100,7 +100,7 @@ def _tables(signature: Signature, catalogue: Catalogue) -> Iterator[str]:
             yield f"A row of [{_prose(table.title)}](../vendor-tables.md#{table.id}) gives the line its severity and action."
 
 
-def _table(table: Table, rows: Iterable[Row]) -> Iterator[str]:
+def _table(table: Table, rows: Iterable[TableRow]) -> Iterator[str]:
     yield f'## <a id="{table.id}"></a>{_prose(table.title)}\n'
     yield f"Read on {table.read}: " + ", ".join(map(_link, table.references)) + ".\n"
     if table.note:
@@ -112,7 +112,7 @@ def _table(table: Table, rows: Iterable[Row]) -> Iterator[str]:
     yield f"| lines | severity | affects | action | note |\n| --- | --- | --- | --- | --- |\n{lines}"
 
 
-def _row_is_about(row: Row) -> str:
+def _row_is_about(row: TableRow) -> str:
     return "; ".join(f"{name} {_values_of(values)}" for name, values in row.where.items()) or "all others"
 
 
@@ -195,7 +195,7 @@ def _leaf(condition: Condition) -> str:
     elif condition.in_ is not None:
         said = f"{subject} is one of {', '.join(map(_code, condition.in_))}"
     else:
-        said = f"{subject} is {_code(asks(condition).removeprefix('= '))}"
+        said = f"{subject} is {_code(requirement_text(condition).removeprefix('= '))}"
     return said + (f"; where it is not known, taken as {condition.if_unknown}" if condition.if_unknown else "")
 
 

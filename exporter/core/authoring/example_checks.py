@@ -28,7 +28,7 @@ _FURTHEST: tuple[Outcome, ...] = ("matched", "yields", "echo", "amid", "unless",
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class FailedExample:
     """One promise that does not hold: of what, where it stands, with which engines, and what the text shows instead.
 
     `taken_by` is the signature or echo that counts in its stead, where that is the reason.
@@ -53,7 +53,7 @@ class _Shown:
 
 def failed_examples(
     files: Iterable[PackFile], catalogue: Catalogue, engines: Sequence[EngineName] = BOTH
-) -> Iterator[Broken]:
+) -> Iterator[FailedExample]:
     """Every example of some packs that is not matched as promised, and every near miss that is matched."""
     pipelines = [Pipeline(catalogue, engine=engine) for engine in engines]
     for file in files:
@@ -69,7 +69,7 @@ def check_examples(files: Iterable[PackFile]) -> tuple[int, int]:
     return sum(len(item.examples) for item in items), sum(len(item.near_misses) for item in items)
 
 
-def _shadowed(file: PackFile, loc: Loc, item: Patterned, broken: Sequence[Broken]) -> list[Broken]:
+def _shadowed(file: PackFile, loc: Loc, item: Patterned, broken: Sequence[FailedExample]) -> list[FailedExample]:
     """One problem for a signature that never counts, since others take all of its examples."""
     takers = sorted({b.taken_by for b in broken if b.taken_by})
     if not takers or sum(bool(b.taken_by) for b in broken) < len(item.examples):
@@ -81,7 +81,7 @@ def _shadowed(file: PackFile, loc: Loc, item: Patterned, broken: Sequence[Broken
     return [replace(broken[0], problem=file.document.problem((*loc, "id"), what), shows=tuple(takers))]
 
 
-def _examples(pipelines: Sequence[Pipeline], file: PackFile, loc: Loc, item: Patterned) -> Iterator[Broken]:
+def _examples(pipelines: Sequence[Pipeline], file: PackFile, loc: Loc, item: Patterned) -> Iterator[FailedExample]:
     for index, example in enumerate(item.examples):
         here = (*loc, "examples", index)
         results = {pipeline.engine.name: _shown(pipeline, item, example.text) for pipeline in pipelines}
@@ -89,7 +89,7 @@ def _examples(pipelines: Sequence[Pipeline], file: PackFile, loc: Loc, item: Pat
         if missing:
             why, taken_by = _why(pipelines[0], item, example.text)
             problem = file.document.problem(here, f"example shows no {item.id}: {why}")
-            yield Broken(item, problem, example.text, missing, results[missing[0]].signatures, taken_by)
+            yield FailedExample(item, problem, example.text, missing, results[missing[0]].signatures, taken_by)
             continue
         for name, value in example.captures.items():
             if wrong := tuple(e for e, result in results.items() if result.captures.get(name) != value):
@@ -97,10 +97,10 @@ def _examples(pipelines: Sequence[Pipeline], file: PackFile, loc: Loc, item: Pat
                 told = "missing" if got is None else repr(got)
                 what = f"capture {name} is {told}, not {value!r}; mend the group's pattern, or the example"
                 problem = file.document.problem((*here, "captures", name), what)
-                yield Broken(item, problem, example.text, wrong, results[wrong[0]].signatures)
+                yield FailedExample(item, problem, example.text, wrong, results[wrong[0]].signatures)
 
 
-def _near_misses(pipelines: Sequence[Pipeline], file: PackFile, loc: Loc, item: Patterned) -> Iterator[Broken]:
+def _near_misses(pipelines: Sequence[Pipeline], file: PackFile, loc: Loc, item: Patterned) -> Iterator[FailedExample]:
     for index, near_miss in enumerate(item.near_misses):
         results = {pipeline.engine.name: _shown(pipeline, item, near_miss.text) for pipeline in pipelines}
         if wrong := tuple(name for name, result in results.items() if result.shown):
@@ -108,7 +108,7 @@ def _near_misses(pipelines: Sequence[Pipeline], file: PackFile, loc: Loc, item: 
             pattern = f" by patterns[{item.patterns.index(by.by)}]" if by and by.by in item.patterns else ""
             what = f"near miss is matched{pattern}; narrow the pattern, or except the line with `unless`"
             problem = file.document.problem((*loc, "near_misses", index), what)
-            yield Broken(item, problem, near_miss.text, wrong, results[wrong[0]].signatures)
+            yield FailedExample(item, problem, near_miss.text, wrong, results[wrong[0]].signatures)
 
 
 def _shown(pipeline: Pipeline, item: Patterned, text: str) -> _Shown:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 import regex
 
 from exporter.core.authoring.example_checks import failed_examples
-from exporter.core.catalogue.loader import Catalogue, Loaded, PackFile
-from exporter.core.catalogue.pack_types import LogFact, Patterned, leaves
+from exporter.core.catalogue.loader import Catalogue, LoadedPacks, PackFile
+from exporter.core.catalogue.pack_types import LogFact, Patterned, leaf_conditions
 from exporter.core.facts import process
 from exporter.core.matching.rules import longest_text, slots
 from exporter.core.patterns.counting_matcher import MOST_STEPS, Backtracker, TooManySteps
@@ -22,7 +22,7 @@ from exporter.core.patterns.syntax import FLAGS, OF_REGEX_ALONE
 from exporter.core.text.problems import Loc, Problem
 
 
-def errors(loaded: Loaded) -> list[Problem]:
+def errors(loaded: LoadedPacks) -> list[Problem]:
     """Why a site's own packs are refused though they can be read: names of captures that are none, examples that are not
     matched, near misses that are. Without packs of its own, the built-in ones are looked at.
     """
@@ -31,7 +31,7 @@ def errors(loaded: Loaded) -> list[Problem]:
     return [*found, *(broken.problem for broken in failed_examples(files, loaded.catalogue, ["auto"]))]
 
 
-def warnings(loaded: Loaded, told: Iterable[str]) -> list[Problem]:
+def warnings(loaded: LoadedPacks, told: Iterable[str]) -> list[Problem]:
     """What its author should mend, although it works. `told`: the names of all facts that probes tell."""
     files = loaded.own or loaded.builtin
     facts = set(told) | {name for fact in loaded.catalogue.log_facts for name in fact.set}
@@ -101,7 +101,7 @@ def _patterns(file: PackFile) -> Iterator[tuple[Loc, str]]:
             for key in ("patterns", "unless"):
                 yield from (((*loc, key, n), pattern) for n, pattern in enumerate(getattr(item, key)))
     for number, cause in enumerate(file.pack.root_causes):
-        for loc, leaf in leaves(cause):
+        for loc, leaf in leaf_conditions(cause):
             if leaf.matches:
                 yield ("root_causes", number, *loc, "matches"), leaf.matches
             yield from ((("root_causes", number, *loc, "where", name), p) for name, p in leaf.where.items())
@@ -110,7 +110,7 @@ def _patterns(file: PackFile) -> Iterator[tuple[Loc, str]]:
 def _unknown_captures(file: PackFile, catalogue: Catalogue) -> Iterator[Problem]:
     for number, cause in enumerate(file.pack.root_causes):
         own = _captures_of(cause.signatures, catalogue)
-        for loc, leaf in leaves(cause):
+        for loc, leaf in leaf_conditions(cause):
             here: Loc = ("root_causes", number, *loc)
             if leaf.capture and leaf.capture not in own:
                 yield file.document.problem((*here, "capture"), _no_capture(leaf.capture, cause.signatures, own))
@@ -150,7 +150,7 @@ def _groups(patterns: Iterable[str]) -> set[str]:
 def _unknown_facts(file: PackFile, known: Iterable[str]) -> Iterator[Problem]:
     known = set(known)
     for number, cause in enumerate(file.pack.root_causes):
-        for loc, leaf in leaves(cause):
+        for loc, leaf in leaf_conditions(cause):
             if leaf.fact and leaf.fact not in known and not leaf.fact.startswith("env."):
                 what = (
                     f"no probe and no log fact tells {leaf.fact!r}; correct its name, or let facts.extra or "

@@ -22,12 +22,12 @@ from exporter.core.catalogue.pack_types import (
     Pack,
     Patterned,
     RootCause,
-    Row,
     Signature,
     Table,
-    as_written,
-    from_written,
-    leaves,
+    TableRow,
+    from_data,
+    leaf_conditions,
+    to_data,
 )
 from exporter.core.model import ACTIONS, Incident, Severity
 from exporter.core.patterns.expression import Expression
@@ -61,7 +61,7 @@ class Catalogue:
         """The root causes that can explain a signature."""
         return self._causes.get(signature, [])
 
-    def row_of(self, incident: Incident) -> Row | None:
+    def table_row(self, incident: Incident) -> TableRow | None:
         """What the vendors' tables say of an incident: of the rows for its lines, the one that asks for most."""
         rows = self._rows.get(incident.signature)
         if not rows:
@@ -71,13 +71,13 @@ class Catalogue:
         return max(found, key=lambda row: ACTIONS.index(row.action), default=None)
 
     @cached_property
-    def graded(self) -> frozenset[str]:
+    def mixed_severity(self) -> frozenset[str]:
         """The signatures of which a vendor's table calls some lines critical and others not."""
         return frozenset(s for s, rows in self._rows.items() if len({row.severity == "critical" for row in rows}) > 1)
 
-    def is_grave(self, signature: str, captures: Mapping[str, str]) -> bool:
+    def is_critical_line(self, signature: str, captures: Mapping[str, str]) -> bool:
         """Whether a line is one of the critical ones of such a signature."""
-        if signature not in self.graded:
+        if signature not in self.mixed_severity:
             return False
         line = {**captures, "signature": signature}
         row = next((r for r in self._rows[signature] if r.covers(line)), None)
@@ -85,7 +85,7 @@ class Catalogue:
 
     def severity_of(self, incident: Incident) -> Severity:
         """How bad an incident is: by the vendor's table, else by its signature."""
-        row = self.row_of(incident)
+        row = self.table_row(incident)
         return row.severity if row else self.signatures[incident.signature].severity
 
     def follows(self, signature: str, other: str) -> bool:
@@ -122,8 +122,8 @@ class Catalogue:
         return causes
 
     @cached_property
-    def _rows(self) -> dict[str, tuple[Row, ...]]:
-        rows: dict[str, tuple[Row, ...]] = {}
+    def _rows(self) -> dict[str, tuple[TableRow, ...]]:
+        rows: dict[str, tuple[TableRow, ...]] = {}
         for table in self.tables:
             for signature in self.matching(table.signatures):
                 rows[signature] = rows.get(signature, ()) + table.rows
@@ -149,7 +149,7 @@ class PackFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedPacks:
     """The catalogue, and the files that it was read from: a site's own, and the built-in ones where they were texts."""
 
     catalogue: Catalogue
@@ -157,12 +157,12 @@ class Loaded:
     builtin: tuple[PackFile, ...]
 
 
-def load_packs(texts: Sequence[Text], builtin: Compiled | Sequence[Text] = ()) -> Catalogue:
+def load_packs(texts: Sequence[NamedText], builtin: Compiled | Sequence[NamedText] = ()) -> Catalogue:
     """The catalogue of `load`."""
     return load(texts, builtin).catalogue
 
 
-def load(texts: Sequence[Text], builtin: Compiled | Sequence[Text] = ()) -> Loaded:
+def load(texts: Sequence[NamedText], builtin: Compiled | Sequence[NamedText] = ()) -> LoadedPacks:
     """Turn (file name, YAML text) pairs into a catalogue, above the built-in packs, which only `override` replaces.
 
     Raises InvalidInput with every problem of every file.
@@ -181,10 +181,10 @@ def load(texts: Sequence[Text], builtin: Compiled | Sequence[Text] = ()) -> Load
         problems.extend(problem for file in read for problem in _dangling(file, catalogue))
     if problems:
         raise InvalidInput(problems)
-    return Loaded(catalogue, tuple(own), () if isinstance(builtin, Compiled) else tuple(beneath))
+    return LoadedPacks(catalogue, tuple(own), () if isinstance(builtin, Compiled) else tuple(beneath))
 
 
-def _read_packs(texts: Sequence[Text], problems: list[Problem]) -> list[PackFile]:
+def _read_packs(texts: Sequence[NamedText], problems: list[Problem]) -> list[PackFile]:
     """The packs of those texts that are sound; what is wrong with the others goes into `problems`."""
     if not texts:
         return []
@@ -206,7 +206,7 @@ def _read_packs(texts: Sequence[Text], problems: list[Problem]) -> list[PackFile
     return files
 
 
-def compile_packs(texts: Sequence[Text]) -> str:
+def compile_packs(texts: Sequence[NamedText]) -> str:
     """Packs as one JSON text that loads without being checked again: for the wheel. Examples stay in the YAML.
 
     Gates and literals, which many patterns share, are told of once, so that a daemon holds each once.
@@ -215,7 +215,7 @@ def compile_packs(texts: Sequence[Text]) -> str:
     gated = loaded.catalogue.gates
     all_gates = sorted(frozenset().union(*gated.values()))
     gates_of = {pattern: [bisect_left(all_gates, gate) for gate in sorted(of)] for pattern, of in gated.items()}
-    packs = [as_written(_without_examples(file.pack)) for file in loaded.own]
+    packs = [to_data(_without_examples(file.pack)) for file in loaded.own]
     searched = {
         p for f in loaded.own for kind in _PATTERNED for i in getattr(f.pack, kind) for p in (*i.patterns, *i.unless)
     }
@@ -251,7 +251,7 @@ def load_compiled(text: str) -> Compiled:
         return frozenset(all_gates[at] for at in places)
 
     return Compiled(
-        packs=tuple(from_written(Pack, pack) for pack in data["packs"]),
+        packs=tuple(from_data(Pack, pack) for pack in data["packs"]),
         gates={pattern: at_places(*of) for pattern, of in data["gates"].items()},
         needs={
             pattern: Needs(tuple(literals[at] for at in sets), blind, tuple(literals[at] for at in first), one_line)
@@ -277,7 +277,7 @@ def _without_examples(pack: Pack) -> Pack:
     return replace(pack, **bare)
 
 
-Text = tuple[str, str]  # the name of a file, and what is in it
+NamedText = tuple[str, str]  # the name of a file, and what is in it
 _PATTERNED = ("signatures", "log_facts", "echoes", "crash_shapes")
 KINDS = (*_PATTERNED, "root_causes", "tables")
 
@@ -334,7 +334,7 @@ def _dangling(file: PackFile, catalogue: Catalogue) -> Iterator[Problem]:
         named += [(("signatures", i, "follows", n), glob) for n, glob in enumerate(signature.follows)]
     for i, cause in enumerate(file.pack.root_causes):
         named += [(("root_causes", i, "signatures", n), glob) for n, glob in enumerate(cause.signatures)]
-        named += [(("root_causes", i, *loc, "match"), leaf.match) for loc, leaf in leaves(cause) if leaf.match]
+        named += [(("root_causes", i, *loc, "match"), leaf.match) for loc, leaf in leaf_conditions(cause) if leaf.match]
     for i, table in enumerate(file.pack.tables):
         named += [(("tables", i, "signatures", n), glob) for n, glob in enumerate(table.signatures)]
     for loc, glob in named:

@@ -249,7 +249,7 @@ class RootCause(Identified):
         return self
 
 
-class Row(PackModel):
+class TableRow(PackModel):
     """One row of a vendor's table."""
 
     where: dict[str, str] = Field(
@@ -281,7 +281,7 @@ class Table(Identified):
     references: list[str] = Field(min_length=1, description="where the rows were read")
     read: str = Field(pattern=r"^\d{4}-\d\d-\d\d$", description="the date on which they were read")
     note: str = Field(default="", description="how the vendor's words became these actions")
-    rows: list[Row] = Field(min_length=1, description="the first row that covers a line counts")
+    rows: list[TableRow] = Field(min_length=1, description="the first row that covers a line counts")
 
 
 class Pack(PackModel):
@@ -300,5 +300,5 @@ class Pack(PackModel):
     def read(self) -> pack_types.Pack:
         """The pack as the plain value that everything else works with."""
         written = self.model_dump(by_alias=True, exclude_defaults=True)
-        pack: pack_types.Pack = pack_types.from_written(pack_types.Pack, written)
+        pack: pack_types.Pack = pack_types.from_data(pack_types.Pack, written)
         return pack

@@ -131,7 +131,7 @@ class RootCause(Identified):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TableRow:
     """One row of a vendor's table: which lines it is about, how bad they are, and what to do."""
 
     where: Mapping[str, str] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class Table(Identified):
     references: tuple[str, ...]
     read: str
     note: str = ""
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +183,7 @@ class Pack:
     crash_shapes: tuple[CrashShape, ...] = ()
 
 
-def leaves(cause: RootCause) -> Iterator[tuple[Loc, Condition]]:
+def leaf_conditions(cause: RootCause) -> Iterator[tuple[Loc, Condition]]:
     """Every leaf condition of a cause, its supports and counters included, with its place inside the cause."""
     stack: list[tuple[Loc, Condition]] = [(("when",), cause.when)] if cause.when else []
     stack += [(("supported_by", n), c) for n, c in enumerate(cause.supported_by)]
@@ -198,21 +198,21 @@ def leaves(cause: RootCause) -> Iterator[tuple[Loc, Condition]]:
             yield loc, condition
 
 
-def as_written(value: Any) -> Any:
+def to_data(value: Any) -> Any:
     """A value as a pack's file writes it: what is as it is by default is left out."""
     if isinstance(value, tuple):
-        return [as_written(item) for item in value]
+        return [to_data(item) for item in value]
     if not is_dataclass(value):
         return value
     defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(value)}
     return {
-        name.rstrip("_"): as_written(getattr(value, name))
+        name.rstrip("_"): to_data(getattr(value, name))
         for name, default in defaults.items()
         if getattr(value, name) != default
     }
 
 
-def from_written(kind: type[Any], data: Mapping[str, Any]) -> Any:
+def from_data(kind: type[Any], data: Mapping[str, Any]) -> Any:
     """What `as_written` was given, if it was of this kind."""
     return kind(**{_OF_WORDS.get(name, name): _read(name, item) for name, item in data.items()})
 
@@ -223,7 +223,7 @@ _PARTS: Mapping[str, type[Any]] = {
     "signatures": Signature,
     "root_causes": RootCause,
     "tables": Table,
-    "rows": Row,
+    "rows": TableRow,
     "log_facts": LogFact,
     "echoes": Echo,
     "crash_shapes": CrashShape,
@@ -236,4 +236,4 @@ _PARTS: Mapping[str, type[Any]] = {
 def _read(name: str, item: Any) -> Any:
     if isinstance(item, list):  # a cause names signatures, a pack holds them
         return tuple(_read(name, one) for one in item)
-    return from_written(_PARTS[name], item) if isinstance(item, dict) and name in _PARTS else item
+    return from_data(_PARTS[name], item) if isinstance(item, dict) and name in _PARTS else item

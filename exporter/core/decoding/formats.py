@@ -17,11 +17,11 @@ from exporter.core.decoding.prefixes import (
     Clock,
     PrefixFields,
     Stamp,
-    job_stamp,
-    possible,
+    first_stamp,
+    plausible_time,
     read_job_prefixes,
     read_kernel_prefixes,
-    time_by,
+    time_from,
 )
 from exporter.core.model import LogFormat, Record, SourceKind
 
@@ -30,13 +30,13 @@ _NULS = re.compile(r"\x00+")
 CRI = re.compile(r"(?P<time>\d{4}-\d\d-\d\dT\S+) (?P<stream>stdout|stderr) (?P<part>[FP])(?::\S+)?(?: |$)")
 
 
-class Part(NamedTuple):
+class ContainerLine(NamedTuple):
     """A carrier's line: its text, and whether the writer's line goes on in the carrier's next one."""
 
     text: str
     time: float | None
     stream: str = ""
-    goes_on: bool = False
+    continues: bool = False
 
 
 def decode(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> Record:  # noqa: A002 (the field's word)
@@ -44,8 +44,8 @@ def decode(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> R
     if format == "kmsg":
         return _kmsg(raw, clock)
     time = None
-    if format in CARRIERS:
-        part = CARRIERS[format](raw, clock)
+    if format in CONTAINER_FORMATS:
+        part = CONTAINER_FORMATS[format](raw, clock)
         text, time = clean(part.text), part.time
     else:
         text = clean(_text(raw))
@@ -57,12 +57,12 @@ def time_of(raw: bytes, format: LogFormat, clock: Clock) -> float | None:  # noq
     if format != "plain":
         return decode(raw, format, "job", clock).time
     text = clean(_text(raw))
-    stamp = job_stamp(text)
-    time = time_by(stamp.prefix, text, stamp.start, clock) if stamp else None
+    stamp = first_stamp(text)
+    time = time_from(stamp.prefix, text, stamp.start, clock) if stamp else None
     return time if time is not None or stamp is None else read_job_prefixes(text, 0, clock).time
 
 
-def told_by(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> PrefixFields | None:  # noqa: A002
+def prefix_fields(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> PrefixFields | None:  # noqa: A002
     """Where in a line its prefixes lie, a carrier's with them; None unless a Record's text is the rest of the line as it is."""
     if format not in ("plain", "cri") or is_rewritten(raw):
         return None
@@ -73,7 +73,7 @@ def told_by(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> 
     if not found or found["part"] == "P":
         return None
     told = read_job_prefixes(text, found.end(), clock)
-    time = time_by(ISO, text, 0, clock)
+    time = time_from(ISO, text, 0, clock)
     return told if time is None else told._replace(time=time, stamp=Stamp(ISO, 0, found.end("time")))
 
 
@@ -106,31 +106,31 @@ def is_kmsg(raw: bytes) -> bool:
     return kernel_records.parse_header(raw[:256]) is not None
 
 
-def cri_part(raw: bytes, clock: Clock) -> Part:
+def parse_cri(raw: bytes, clock: Clock) -> ContainerLine:
     """A line of the Container Runtime Interface's log: `time stream P|F text`."""
     text = _text(raw)
     found = CRI.match(text)
     if not found:
-        return Part(text, None)
-    return Part(text[found.end() :], time_by(ISO, text, 0, clock), found["stream"], found["part"] == "P")
+        return ContainerLine(text, None)
+    return ContainerLine(text[found.end() :], time_from(ISO, text, 0, clock), found["stream"], found["part"] == "P")
 
 
-def docker_part(raw: bytes, clock: Clock) -> Part:
+def parse_docker(raw: bytes, clock: Clock) -> ContainerLine:
     """A line of docker's json-file log: `{"log": "text\\n", "stream": …, "time": …}`; without the \\n the line goes on."""
     try:
         entry = json.loads(raw)
     except (ValueError, RecursionError):
-        return Part(_text(raw), None)
+        return ContainerLine(_text(raw), None)
     if not isinstance(entry, dict) or not isinstance(entry.get("log"), str):
-        return Part(_text(raw), None)
+        return ContainerLine(_text(raw), None)
     text = (
         entry["log"].encode("utf-8", "backslashreplace").decode()
     )  # JSON can hold half a surrogate pair, UTF-8 cannot
-    time = time_by(ISO, str(entry.get("time", "")), 0, clock)
-    return Part(text.removesuffix("\n"), time, str(entry.get("stream", "")), not text.endswith("\n"))
+    time = time_from(ISO, str(entry.get("time", "")), 0, clock)
+    return ContainerLine(text.removesuffix("\n"), time, str(entry.get("stream", "")), not text.endswith("\n"))
 
 
-CARRIERS: dict[str, Callable[[bytes, Clock], Part]] = {"cri": cri_part, "docker": docker_part}
+CONTAINER_FORMATS: dict[str, Callable[[bytes, Clock], ContainerLine]] = {"cri": parse_cri, "docker": parse_docker}
 
 
 def _text(raw: bytes) -> str:
@@ -167,7 +167,7 @@ def _kmsg(raw: bytes, clock: Clock) -> Record:
     mono = None if header.us is None else header.us / 1e6
     return Record(
         text=clean(_text(kernel_records.unescape(raw[header.text_at :]))),
-        time=possible(clock.boot_time + mono) if clock.boot_time is not None and mono is not None else None,
+        time=plausible_time(clock.boot_time + mono) if clock.boot_time is not None and mono is not None else None,
         mono=mono,
         device=header.device.removeprefix("+pci:") if header.device else None,
         kernel=header.pri >> 3 == 0,  # facility 0 cannot be written from user space (Documentation/ABI dev-kmsg)

@@ -55,7 +55,7 @@ def job_of(path: str) -> Job | None:
     return None
 
 
-def owned(job: Job | None, uid: int | None, service_accounts: Container[int]) -> Job | None:
+def with_owner(job: Job | None, uid: int | None, service_accounts: Container[int]) -> Job | None:
     """The job of a log that belongs to user `uid`: another user's log of the same job id is another job's.
 
     A service account writes the logs of many users. There the folder that the path names the job in tells them apart,
@@ -72,7 +72,7 @@ def owner_uid(job: Job | None) -> int | None:
     return int(uid) if uid.isdecimal() else None
 
 
-def name_of(job: Job | None, path: str) -> str:
+def log_group(job: Job | None, path: str) -> str:
     """What tells a log's job from the others of a node. Logs that name none are one job where they share a folder."""
     return f"job {job.id} of {job.owner}" if job else f"logs in {path.rpartition('/')[0]}"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from exporter.core.decoding import formats, prefixes
-from exporter.core.decoding.prefixes import Clock, Stamp, Times, job_stamp, perhaps_by_others
+from exporter.core.decoding.prefixes import Clock, Stamp, Times, first_stamp, may_be_by_others
 from exporter.core.model import LogFormat, SourceKind
 from exporter.core.patterns.digit_sensitivity import looked_at, shape_of
 from exporter.core.patterns.expression import Expression
@@ -45,7 +45,7 @@ class Layouts:
         try:
             return self._layouts[shape]
         except KeyError:
-            told = formats.told_by(line, self._format, self._source, clock)
+            told = formats.prefix_fields(line, self._format, self._source, clock)
             if told and (told.impossible or told.others):
                 return None
             layout = told and Layout(
@@ -53,7 +53,7 @@ class Layouts:
                 told.stamp,
                 slice(*told.mono) if told.mono else None,
                 slice(*told.rank) if told.rank else None,
-                tuple(at for at in told.looked if perhaps_by_others(line.decode(), at)),
+                tuple(at for at in told.looked if may_be_by_others(line.decode(), at)),
             )
             self._remembers(len(shape))
             self._layouts[shape] = layout
@@ -76,7 +76,7 @@ class Layouts:
             stamp = self._stamps[shape]
         except KeyError:
             self._remembers(len(shape))
-            stamp = self._stamps[shape] = job_stamp(head.decode())
+            stamp = self._stamps[shape] = first_stamp(head.decode())
         if stamp is None:
             return None
         time = times.of(stamp, head)

@@ -232,12 +232,12 @@ def written_by_others(text: str, at: int = 0) -> bool:
     return text[at : at + 1] != "[" and bool(_BY_OTHERS.match(text, at))
 
 
-def perhaps_by_others(text: str, at: int) -> bool:
+def may_be_by_others(text: str, at: int) -> bool:
     """Whether a line in which only digits differ may say that."""
     return text[at : at + 1] != "[" and bool(_PERHAPS_BY_OTHERS.match(text, at))
 
 
-def time_by(prefix: Prefix, text: str, at: int, clock: Clock) -> float | None:
+def time_from(prefix: Prefix, text: str, at: int, clock: Clock) -> float | None:
     """What a prefix that stamps lines says there; None if it is not there or no time."""
     found = prefix.match(text, at)
     return _time(prefix, found, clock) if found else None
@@ -256,11 +256,11 @@ class Times:
         try:
             return self._said[key]
         except KeyError:
-            said = self._said[key] = time_by(stamp.prefix, line.decode(), stamp.start, self._clock)
+            said = self._said[key] = time_from(stamp.prefix, line.decode(), stamp.start, self._clock)
             return said
 
 
-def job_stamp(text: str) -> Stamp | None:
+def first_stamp(text: str) -> Stamp | None:
     """The first stamp of a job's line."""
     at = 0
     for _ in range(MAX_PREFIXES):
@@ -283,7 +283,7 @@ def _time(prefix: Prefix, found: re.Match[str], clock: Clock) -> float | None:
 def _from_iso(found: re.Match[str], clock: Clock) -> float | None:
     stamp, fraction, zone = found.group("stamp", "fraction", "zone")
     whole = _seconds(stamp, zone, clock.utc_offset)
-    return None if whole is None else possible(whole + float(f"0.{fraction}") if fraction else whole)
+    return None if whole is None else plausible_time(whole + float(f"0.{fraction}") if fraction else whole)
 
 
 @lru_cache(maxsize=1024)  # a crash that floods a log writes thousands of lines a second
@@ -301,7 +301,7 @@ def _fraction(digits: str | None) -> float:
     return float(f"0.{digits}") if digits else 0.0
 
 
-def possible(time: float) -> float | None:
+def plausible_time(time: float) -> float | None:
     """A time, unless it is one that no clock of a node shows: then it was a number of something else, or a forgery."""
     return time if 0.0 <= time < _LATEST else None
 
@@ -328,5 +328,5 @@ def _from_syslog(f: Mapping[str, Any], clock: Clock) -> float | None:
         except (ValueError, OverflowError):
             return None
         if f.get("year") or time <= clock.read_at + 86400:
-            return possible(time)
+            return plausible_time(time)
     return None

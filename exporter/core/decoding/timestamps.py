@@ -38,16 +38,16 @@ class Timestamps:
 
     def know(self, start: int, time: float | None, mono: float | None) -> None:
         """The line that begins there has been decoded, and states these times."""
-        self._known[start] = _stamp(time, mono)
+        self._known[start] = _as_stamp(time, mono)
 
     def learnt(self, start: int, stop: int, time: float | None, mono: float | None) -> float:
         """Both at once, for a line that was looked at as a whole: its time."""
-        stamp = self._known[start] = _stamp(time, mono)
+        stamp = self._known[start] = _as_stamp(time, mono)
         return stamp[0] if stamp else self.time_of(start, stop, None, None)[0]
 
     def time_of(self, start: int, stop: int, time: float | None, mono: float | None) -> Stamp:
         """When what the line chunk[start:stop] tells happened, given the times that a record of it states."""
-        if stamp := _stamp(time, mono):
+        if stamp := _as_stamp(time, mono):
             return stamp
         stamp, before = self._nearest[start] = self._nearest_to(start, stop)
         return stamp if stamp and before <= self._look_back else (self._chunk.latest, "observed")
@@ -86,11 +86,11 @@ class Timestamps:
         chunk = self._chunk
         if chunk.source == "kernel":
             record = formats.decode(head, chunk.format, chunk.source, self._clock)
-            return _stamp(record.time, record.mono)
-        return _stamp(self._layouts.time_of(head, self._clock, self.times), None)
+            return _as_stamp(record.time, record.mono)
+        return _as_stamp(self._layouts.time_of(head, self._clock, self.times), None)
 
 
-def _stamp(time: float | None, mono: float | None) -> Stamp | None:
+def _as_stamp(time: float | None, mono: float | None) -> Stamp | None:
     """Without the wall's clock it is on the kernel's own axis, so that distances are right."""
     if time is not None:
         return time, "log"

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from exporter.core.catalogue.loader import Catalogue
-from exporter.core.catalogue.pack_types import Row
+from exporter.core.catalogue.pack_types import TableRow
 from exporter.core.diagnosis.assessment import Assessment, Diagnosis, Evidence, Leaf
-from exporter.core.diagnosis.causes import assess, best_cause, evidence_of, view_of
+from exporter.core.diagnosis.causes import assess, best_cause, distinct_evidence, known_context
 from exporter.core.diagnosis.incidents import Entry
 from exporter.core.model import (
     ACTIONS,
@@ -68,7 +68,7 @@ def ultimate_root(entry: Entry, near_of: Callable[[Entry], Sequence[Entry]], cat
     """
     path = [entry]
     while (up := root_of(path[-1], near_of(path[-1]), catalogue)) is not None:
-        if up.told:
+        if up.reported:
             return up
         numbers = [e.number for e in path]
         if up.number in numbers:
@@ -99,19 +99,19 @@ def diagnose(
     same_time: Sequence[Entry] = (),
 ) -> Diagnosis:
     """The diagnosis of an incident whose root is `root` (itself, if it is one). `near` may explain it, `same_time` may not."""
-    incident, told = entry.incident, entry.told
+    incident, told = entry.incident, entry.reported
     signature = catalogue.signatures[incident.signature]
-    assessments = assess(incident.signature, view_of(incident, [e.incident for e in near], node_facts), catalogue)
+    assessments = assess(incident.signature, known_context(incident, [e.incident for e in near], node_facts), catalogue)
     if told:  # later evidence changes no cause: at most, that of the one told of does not hold any more
         assessments = [a for a in assessments if a.cause.id == told.root_cause]
     best = best_cause(assessments)
     role: Literal["root", "cascade"] = "root" if root.number == entry.number else "cascade"
-    row = catalogue.row_of(incident)
+    row = catalogue.table_row(incident)
     verdict = _verdict(incident, best, row)
     severity = row.severity if row else signature.severity
     caused_by = told.root_id if told and told.role == "cascade" else None
     if role == "cascade":
-        caused_by = root.told.root_id if root.told else incident_id(root.incident, node)
+        caused_by = root.reported.root_id if root.reported else incident_id(root.incident, node)
     cause = best.cause.id if best else PEER_FAILURE if role == "root" and signature.role == "cascade" else UNKNOWN
     return Diagnosis(
         incident=incident,
@@ -131,7 +131,7 @@ def diagnose(
 
 
 def _action(
-    incident: Incident, assessments: Iterable[Assessment], row: Row | None, severity: Severity
+    incident: Incident, assessments: Iterable[Assessment], row: TableRow | None, severity: Severity
 ) -> Action | None:
     """What the vendor's table asks for; else the gravest that a cause asks for, of a critical incident.
 
@@ -153,10 +153,10 @@ def _action(
 
 
 def _evidence(leaves: Iterable[Leaf]) -> tuple[Evidence, ...]:
-    return tuple(Evidence(what=leaf.what, value=leaf.value, why=leaf.why) for leaf in evidence_of(leaves))
+    return tuple(Evidence(what=leaf.what, value=leaf.value, reason=leaf.reason) for leaf in distinct_evidence(leaves))
 
 
-def _verdict(incident: Incident, best: Assessment | None, row: Row | None) -> Verdict:
+def _verdict(incident: Incident, best: Assessment | None, row: TableRow | None) -> Verdict:
     """The verdict of a cause, trusted as far as the conditions that decided it.
 
     A job's log can lie, and a job chooses what its processes load. To blame the infrastructure for what a job printed
@@ -169,6 +169,6 @@ def _verdict(incident: Incident, best: Assessment | None, row: Row | None) -> Ve
         return "unclear"  # nobody is to be called for what the vendor says to ignore
     if best.cause.verdict != "infrastructure":
         return best.cause.verdict
-    answered = [leaf.origin in ("node", "kernel") for leaf in best.held if leaf.origin]
+    answered = [leaf.source in ("node", "kernel") for leaf in best.held if leaf.source]
     is_trusted = all(answered) if incident.first.source == "kernel" else any(answered)
     return "infrastructure" if is_trusted else "unclear"

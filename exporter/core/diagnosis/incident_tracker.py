@@ -16,12 +16,12 @@ from exporter.core.catalogue.pack_types import Signature
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.diagnose import diagnose, incident_id, ultimate_root
 from exporter.core.diagnosis.incidents import Entry, OpenIncidents, Reported, condense, device_of
-from exporter.core.diagnosis.links import Near, split
+from exporter.core.diagnosis.links import Nearby, split_by_link
 from exporter.core.diagnosis.stored_incidents import dump_entry, load_entry
 from exporter.core.model import ACTIONS, UNKNOWN, Action, Incident, Match, Role, Severity
 
 FactsAt = Callable[[float], Mapping[str, str]]
-NearOf = Callable[[Entry], Near]
+NearOf = Callable[[Entry], Nearby]
 
 
 class IncidentTracker:
@@ -43,7 +43,7 @@ class IncidentTracker:
         entries, dropped = _load(stored or {}, catalogue)
         self._unreadable = list(dropped)
         # What was waiting, and can be diagnosed no more, since the catalogue has lost its signature.
-        self.undiagnosed = [entry.incident for entry in dropped.values() if entry and not entry.told]
+        self.undiagnosable = [entry.incident for entry in dropped.values() if entry and not entry.reported]
         self._open = OpenIncidents(window, entries, live=live)
         self.shares_node = False  # whether its incidents are of several jobs, whatever each match says of that
 
@@ -60,9 +60,9 @@ class IncidentTracker:
         """The diagnoses that are due: each incident is told of once. `everything`: no more matches will come."""
         return self._told(self._open.due(now, float("-inf") if everything else self._settle), facts_at)
 
-    def settle_without(self, known: Container[str], facts_at: FactsAt) -> list[Diagnosis]:
+    def settle_before_removal(self, known: Container[str], facts_at: FactsAt) -> list[Diagnosis]:
         """The diagnoses that cannot wait, since only the signatures that are `known` will be left."""
-        return self._told(self._open.due_without(known), facts_at)
+        return self._told(self._open.due_before_removal(known), facts_at)
 
     def _told(self, due: list[Entry], facts_at: FactsAt) -> list[Diagnosis]:
         diagnosed = self._diagnosed(due, facts_at)
@@ -80,10 +80,10 @@ class IncidentTracker:
                     verdict=diagnosis.verdict,
                     action=diagnosis.action,
                 )
-            self._open.tell(entry, told)
+            self._open.mark_reported(entry, told)
         return [diagnosed[entry.number] for entry in due if entry.number in diagnosed]
 
-    def foreseen(self, facts_at: FactsAt, *, severity: Severity, at_most: int) -> list[Diagnosis]:
+    def provisional(self, facts_at: FactsAt, *, severity: Severity, at_most: int) -> list[Diagnosis]:
         """What would be told if the kernel's incidents of a severity settled now: evidence may still come, and change it."""
         kernels = (e for e in self._open.waiting if e.incident.first.source == "kernel")
         waiting = (e for e in kernels if self._catalogue.severity_of(e.incident) == severity)
@@ -101,12 +101,14 @@ class IncidentTracker:
                 continue
             diagnosis = self._of(entry, root, near_of, facts_at)
             if root is not entry:
-                of_root = diagnosed.get(root.number) or (None if root.told else self._of(root, root, near_of, facts_at))
-                diagnosis = _as_of_root(diagnosis, root, of_root)
+                of_root = diagnosed.get(root.number) or (
+                    None if root.reported else self._of(root, root, near_of, facts_at)
+                )
+                diagnosis = _with_root_cause(diagnosis, root, of_root)
             diagnosed[entry.number] = diagnosis
         return diagnosed
 
-    def all_of(self, facts_at: FactsAt, order: Callable[[Incident, str], Any]) -> Iterator[Diagnosis]:
+    def diagnose_all(self, facts_at: FactsAt, order: Callable[[Incident, str], Any]) -> Iterator[Diagnosis]:
         """The diagnoses of all incidents that are no mere context, sorted by `order` of an incident and its id, each made
         when it is asked for: it is several times as large as its incident.
         """
@@ -115,7 +117,11 @@ class IncidentTracker:
         for entry in sorted(crashes, key=lambda e: order(e.incident, incident_id(e.incident, self._node))):
             root = self._root(entry, near_of)
             diagnosis = self._of(entry, root, near_of, facts_at)
-            yield diagnosis if root is entry else _as_of_root(diagnosis, root, self._of(root, root, near_of, facts_at))
+            yield (
+                diagnosis
+                if root is entry
+                else _with_root_cause(diagnosis, root, self._of(root, root, near_of, facts_at))
+            )
 
     def _root(self, entry: Entry, near_of: NearOf) -> Entry:
         return ultimate_root(entry, lambda each: near_of(each).linked, self._catalogue)
@@ -126,35 +132,35 @@ class IncidentTracker:
 
     def _remembered_near(self) -> NearOf:
         """What is near an incident, with the answers kept: one round asks for the same neighbours again and again."""
-        answers: dict[int, Near] = {}
+        answers: dict[int, Nearby] = {}
 
-        def ask(entry: Entry) -> Near:
+        def ask(entry: Entry) -> Nearby:
             if entry.number not in answers:
-                answers[entry.number] = split(
-                    entry, self._open.near(entry), self._catalogue, shares_node=self.shares_node
+                answers[entry.number] = split_by_link(
+                    entry, self._open.nearby(entry), self._catalogue, shares_node=self.shares_node
                 )
             return answers[entry.number]
 
         return ask
 
-    def let_go(self, now: float, facts_at: FactsAt) -> list[Diagnosis]:
+    def close_expired(self, now: float, facts_at: FactsAt) -> list[Diagnosis]:
         """Close what nothing can join any more. What grew after it was told of comes back, to be journalled again."""
         near_of = self._remembered_near()
-        leaving = self._open.leaving(now)
+        leaving = self._open.expired(now)
         grown = [  # while all are still there, to be near each other
             self._of(entry, entry, near_of, facts_at)
             for entry in leaving
-            if entry.told and entry.told.id and entry.incident.lines > entry.told.lines
+            if entry.reported and entry.reported.id and entry.incident.lines > entry.reported.lines
         ]
         for entry in leaving:
-            self._open.take(entry)
+            self._open.remove(entry)
         return grown
 
-    def going_on(self) -> Iterator[tuple[str, float]]:
+    def still_growing(self) -> Iterator[tuple[str, float]]:
         """The kernel's incidents that were told of and may still grow: id, and when their last line was written."""
         for entry in self._open:
-            if entry.told and entry.incident.first.source == "kernel":
-                yield entry.told.id, entry.incident.last_time
+            if entry.reported and entry.incident.first.source == "kernel":
+                yield entry.reported.id, entry.incident.last_time
 
     def open_by_signature(self) -> Counter[str]:
         """How many incidents have not settled yet."""
@@ -168,7 +174,7 @@ class IncidentTracker:
         """All that are open, settled or not."""
         return [entry.incident for entry in self._open]
 
-    def notes(self) -> list[Diagnosis]:
+    def context_warnings(self) -> list[Diagnosis]:
         """What is no crash and worth a word: signatures of role `context` that warn, where no crash is for them to explain.
 
         Nothing is counted for them.
@@ -208,10 +214,10 @@ class IncidentTracker:
         self._open.saved()
 
 
-def _as_of_root(cascade: Diagnosis, root: Entry, diagnosed: Diagnosis | None) -> Diagnosis:
+def _with_root_cause(cascade: Diagnosis, root: Entry, diagnosed: Diagnosis | None) -> Diagnosis:
     """A consequence has its root's cause: what is to be done is to be done there, unless it asks for more."""
     if diagnosed is None:  # the root was told of in an earlier round
-        told = root.told
+        told = root.reported
         cause, done = (told.root_cause, told.action) if told else (UNKNOWN, None)
         action = cascade.action if _asks_for_more(cascade, root, done) else None
         return replace(cascade, root_cause=cause, evidence=(), action=action)

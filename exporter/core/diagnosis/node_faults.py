@@ -18,8 +18,8 @@ from exporter.core.diagnosis.incidents import gpu_of
 from exporter.core.diagnosis.records import rfc3339, writable
 from exporter.core.model import OPERATOR_ACTIONS, Action, Match, Moment
 
-KEPT = 64  # a node of 8 GPUs with 8 faults each
-FORESEEN = 16  # in a storm some tell enough: who asks wants to know whether the node is fit for jobs
+MAX_FAULTS = 64  # a node of 8 GPUs with 8 faults each
+MAX_PROVISIONAL = 16  # in a storm some tell enough: who asks wants to know whether the node is fit for jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ def fault_of(diagnosis: Diagnosis, catalogue: Catalogue, now: Moment, *, settled
     if diagnosis.verdict != "infrastructure":
         cause = None  # the vendor asks for it, whatever brought the GPU there
     happened = min(incident.first.happened, now.time)  # the clock may have been ahead
-    boot, boot_seconds = _by_the_kernels_clock(incident.first, happened, now)
+    boot, boot_seconds = _boot_time_of(incident.first, happened, now)
     return Fault(
         time=happened,
         last_time=happened,
@@ -98,7 +98,7 @@ def fault_of(diagnosis: Diagnosis, catalogue: Catalogue, now: Moment, *, settled
     )
 
 
-def _by_the_kernels_clock(first: Match, happened: float, now: Moment) -> tuple[str, float]:
+def _boot_time_of(first: Match, happened: float, now: Moment) -> tuple[str, float]:
     """The boot in which a match happened, and the seconds since that boot; no boot if it was before this one."""
     if first.boot_seconds is not None:
         latest = now.boot_seconds if first.origin == now.boot else math.inf  # a file may hold stamps of another boot
@@ -113,7 +113,7 @@ class OpenFaults:
     def __init__(self, stored: Mapping[str, str]) -> None:
         self._faults: dict[str, Fault] = {}
         self._unsaved: dict[str, str | None] = {}
-        self.shown: tuple[Fault, ...] = ()  # may be read from another thread
+        self.current: tuple[Fault, ...] = ()  # may be read from another thread
         for key, text in stored.items():
             try:
                 self._faults[key] = Fault(**json.loads(text))
@@ -130,23 +130,23 @@ class OpenFaults:
             fault = replace(last, time=min(old.time, fault.time), count=old.count + fault.count)
         self._faults[fault.key] = fault
         self._unsaved[fault.key] = json.dumps(asdict(fault))
-        if len(self._faults) > KEPT:
+        if len(self._faults) > MAX_FAULTS:
             gone = min(self._faults, key=lambda key: self._faults[key].recency(now))
             del self._faults[gone]
             self._unsaved[gone] = None
 
-    def told(self, diagnosis: Diagnosis, catalogue: Catalogue, now: Moment) -> None:
+    def add_settled(self, diagnosis: Diagnosis, catalogue: Catalogue, now: Moment) -> None:
         """Take in the fault that a settled incident shows, if it shows one."""
         if fault := fault_of(diagnosis, catalogue, now, settled=True):
             self.add(fault, now)
 
     def show(self, casebook: IncidentTracker, facts_at: FactsAt, catalogue: Catalogue, now: Moment) -> None:
         """Have `shown` be the faults that are known, and those that unsettled incidents point to."""
-        for incident, last_time in casebook.going_on():
+        for incident, last_time in casebook.still_growing():
             self._seen_again(incident, last_time, now)
-        foreseen = casebook.foreseen(facts_at, severity="critical", at_most=FORESEEN)
+        foreseen = casebook.provisional(facts_at, severity="critical", at_most=MAX_PROVISIONAL)
         likely = (fault_of(diagnosis, catalogue, now, settled=False) for diagnosis in foreseen)
-        self.shown = (*self, *filter(None, likely))
+        self.current = (*self, *filter(None, likely))
 
     def _seen_again(self, incident: str, last_time: float, now: Moment) -> None:
         """A fault goes on for as long as lines join its incident."""
@@ -165,7 +165,9 @@ class OpenFaults:
         self._unsaved = {}
 
 
-def concerning(faults: Iterable[Fault], now: Moment, *, since: float | None, jobs: Collection[str] = ()) -> list[Fault]:
+def select_faults(
+    faults: Iterable[Fault], now: Moment, *, since: float | None, jobs: Collection[str] = ()
+) -> list[Fault]:
     """The faults seen since a wall time (None: since the boot), the last one first; with `jobs`, those of the node and of
     these jobs only.
     """
@@ -173,7 +175,7 @@ def concerning(faults: Iterable[Fault], now: Moment, *, since: float | None, job
     return sorted(sorted(found, key=lambda f: f.key), key=lambda f: f.recency(now), reverse=True)
 
 
-def plain(fault: Fault, now: Moment) -> dict[str, Any]:
+def fault_json(fault: Fault, now: Moment) -> dict[str, Any]:
     """A fault as JSON has it, dated by the clock of now where it is of this boot: the clock may have been set since."""
     last = fault.last_time
     if fault.is_of_this_boot(now):

@@ -17,7 +17,7 @@ from exporter.core.facts.gpus import Gpu
 from exporter.core.model import Incident
 from exporter.core.text.redact import redact
 
-_QUOTED = frozenset({"path", "text", "captures", "evidence", "same_time", "excerpt"})  # what holds words of a log
+_LOG_FIELDS = frozenset({"path", "text", "captures", "evidence", "same_time", "excerpt"})  # what holds words of a log
 MAX_SAME_TIME = 4  # kernel lines told beside a crash; a node that has more at once shows them by themselves
 MAX_TEXT = 2048  # characters of the first line; a torch exception with its arguments fits
 
@@ -67,7 +67,7 @@ def incident_record(
         "role": diagnosis.role,
         "caused_by": diagnosis.caused_by,
         "verdict": diagnosis.verdict,
-        "evidence": [{"what": e.what, "value": hide(e.value), "why": e.why} for e in diagnosis.evidence],
+        "evidence": [{"what": e.what, "value": hide(e.value), "why": e.reason} for e in diagnosis.evidence],
         "remediation": diagnosis.remediation,
         "references": list(diagnosis.references),
         "same_time": [
@@ -78,14 +78,14 @@ def incident_record(
     }
 
 
-def place_of(record: Mapping[str, Any]) -> str:
+def location_of(record: Mapping[str, Any]) -> str:
     """Where the first line of an incident is, for people: `PATH:LINE`, or the kernel's number of what is in no file."""
     if record["line"]:
         return f"{record['path']}:{record['line']}"
     return f"{record['path']} record {record['record']}" if "record" in record else str(record["path"])
 
 
-def as_told(diagnosis: Diagnosis, now: float, *, late_after: float) -> dict[str, Any]:
+def recorded_fields(diagnosis: Diagnosis, now: float, *, late_after: float) -> dict[str, Any]:
     """What a record in the journal has besides: when it was made, and whether its incident was old when it was read."""
     first = diagnosis.incident.first
     late = first.read_at - first.happened > late_after
@@ -107,18 +107,18 @@ def without_secrets(record: Mapping[str, Any]) -> dict[str, Any]:
             return [hide(item) for item in value]
         return {name: hide(item) for name, item in value.items()} if isinstance(value, Mapping) else value
 
-    return {name: hide(value) if name in _QUOTED else value for name, value in record.items()}
+    return {name: hide(value) if name in _LOG_FIELDS else value for name, value in record.items()}
 
 
 def facts_record(facts: Mapping[str, str], gpus: Iterable[Gpu], node: str, now: float) -> dict[str, Any]:
     """One `kind: "facts"` record: all that is known of the node from `now` on, and which card is at which address."""
     gpus = tuple(gpus)
     cards = [{"pci": gpu.pci, "unique_id": gpu.unique_id, "serial": gpu.serial} for gpu in gpus]
-    told = dict(sorted({**facts, **serials(gpus)}.items()))
+    told = dict(sorted({**facts, **card_facts(gpus)}.items()))
     return {"kind": "facts", "time": rfc3339(now), "node": node, "facts": told, "gpus": cards}
 
 
-def serials(gpus: Iterable[Gpu]) -> dict[str, str]:
+def card_facts(gpus: Iterable[Gpu]) -> dict[str, str]:
     """Which card is in which slot, as facts `gpu_serial.PCI`: the correlator follows a card that is moved by them."""
     known = ((gpu.pci, gpu.serial or gpu.unique_id) for gpu in gpus)
     return {f"gpu_serial.{pci}": card for pci, card in known if card}

@@ -22,7 +22,7 @@ SECONDS = 7 * 86400.0
 MAX_JOBS = 32  # remembered of a GPU, the latest
 MAX_GPUS = 64
 _PLACE = re.compile(r"\bon \(GPC (\d{1,3}), TPC (\d{1,3}), SM (\d{1,3})\)")
-_SEVERAL = ""  # the place of a job that failed on more than one SM
+_SEVERAL_SMS = ""  # the place of a job that failed on more than one SM
 
 _OF_USER = " of uid "
 JobOf = Callable[[Match], tuple[str | None, int | None]]  # the job and the user of the process that a line names
@@ -41,9 +41,9 @@ class RepeatedXids:
             except (ValueError, TypeError, AttributeError):  # another version wrote it
                 self._changed.add(gpu)
 
-    def attached(self, matches: Sequence[Match], job_of: JobOf) -> list[Match]:
+    def with_job_counts(self, matches: Sequence[Match], job_of: JobOf) -> list[Match]:
         """The matches, those of an SM that failed in several jobs with their number as a fact."""
-        places = {index: found for index, match in enumerate(matches) if (found := _place(match, job_of))}
+        places = {index: found for index, match in enumerate(matches) if (found := _location(match, job_of))}
         for index, (gpu, place, job) in places.items():
             self._note(gpu, place, job, matches[index].read_at)
         out = list(matches)
@@ -60,7 +60,7 @@ class RepeatedXids:
     def _note(self, gpu: str, place: str, job: str, now: float) -> None:
         jobs = {name: seen for name, seen in self._gpus.get(gpu, {}).items() if abs(now - seen[0]) <= SECONDS}
         before = jobs.pop(job, None)
-        jobs[job] = (now, place if before is None or before[1] == place else _SEVERAL)
+        jobs[job] = (now, place if before is None or before[1] == place else _SEVERAL_SMS)
         self._gpus[gpu] = dict(list(jobs.items())[-MAX_JOBS:])
         self._changed.add(gpu)
         while len(self._gpus) > MAX_GPUS:
@@ -76,7 +76,7 @@ class RepeatedXids:
         self._changed.clear()
 
 
-def _place(match: Match, job_of: JobOf) -> tuple[str, str, str] | None:
+def _location(match: Match, job_of: JobOf) -> tuple[str, str, str] | None:
     """The GPU, the SM and the job of an Xid 13 that names all three. Without a job's name a process stands for it."""
     if match.signature != SIGNATURE or match.source != "kernel" or not match.gpu:
         return None

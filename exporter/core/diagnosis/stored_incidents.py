@@ -44,7 +44,7 @@ def dump_entry(entry: Entry) -> str:
     incident = {f.name: getattr(entry.incident, f.name) for f in fields(Incident)}
     incident["matches"] = matches
     incident["ranks"] = sorted(entry.incident.ranks)
-    out = {"incident": incident, "told": _plain(entry.told), "contexts": [dump_context(c) for c in contexts]}
+    out = {"incident": incident, "told": _plain(entry.reported), "contexts": [dump_context(c) for c in contexts]}
     return json.dumps(out, separators=(",", ":"))
 
 
@@ -65,8 +65,10 @@ def load_entry(number: int, text: str) -> Entry:
             )
             for m in incident["matches"]
         )
-        told = Reported(**stored["told"]) if stored["told"] else None
-        return Entry(number, Incident(**{**incident, "matches": matches, "ranks": frozenset(incident["ranks"])}), told)
+        reported = Reported(**stored["told"]) if stored["told"] else None
+        return Entry(
+            number, Incident(**{**incident, "matches": matches, "ranks": frozenset(incident["ranks"])}), reported
+        )
     except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise ValueError(f"no stored incident: {error!r}") from None
 

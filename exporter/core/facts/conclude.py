@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from exporter.core.facts.amd import rocm_mix
 from exporter.core.facts.gpus import Gpu, facts_of
 
-CONCLUDED = {
+DERIVED = {
     "rocm_mix": "whether driver and ROCm come from two ROCm releases",
     "nvidia_mix": "whether the driver's two halves, module and libcuda, are of two versions: it was updated, not reloaded",
     "fabricmanager_mix": "whether the fabric manager is of another version than the driver, which it refuses to work with",
 }
 
 
-def concluded(facts: Mapping[str, str], gpus: tuple[Gpu, ...]) -> dict[str, str]:
+def with_derived_facts(facts: Mapping[str, str], gpus: tuple[Gpu, ...]) -> dict[str, str]:
     """`facts`, those of the GPUs, and those that follow, sorted by name."""
     driver = facts.get("driver_version") if facts.get("driver") == "nvidia" else None
     following = {

@@ -2,13 +2,13 @@
 
 import re
 
-from exporter.core.facts.values import assignments, fields, one_value, size
+from exporter.core.facts.values import assignments, fields, single_line, size
 
 
 def os_name(os_release: str) -> str | None:
     """`ubuntu 22.04` from `/etc/os-release`: no point release, since the kernel release tells more than that does."""
     stated = assignments(os_release)
-    return one_value(f"{stated.get('ID', '')} {stated.get('VERSION_ID', '')}")
+    return single_line(f"{stated.get('ID', '')} {stated.get('VERSION_ID', '')}")
 
 
 def iommu_mode(group_type: str) -> str:
@@ -43,7 +43,7 @@ _ARGUMENTS = {
 def kernel_arguments(cmdline: str) -> str | None:
     """Those of the kernel's arguments that GPUs, memory and power feel, sorted. A wish: other facts tell what came of it."""
     given = (word for word in cmdline.split() if word.partition("=")[0] in _ARGUMENTS)
-    return one_value(" ".join(sorted(given)))
+    return single_line(" ".join(sorted(given)))
 
 
 def cpu_model(cpuinfo: str) -> str | None:
@@ -54,11 +54,11 @@ def cpu_model(cpuinfo: str) -> str | None:
         if {"CPU implementer", "CPU part"} <= set(stated)
         else None
     )
-    return one_value(stated.get("model name")) or one_value(arm)
+    return single_line(stated.get("model name")) or single_line(arm)
 
 
 def cpu_microcode(cpuinfo: str) -> str | None:
-    return one_value(fields(cpuinfo.partition("\n\n")[0]).get("microcode"))
+    return single_line(fields(cpuinfo.partition("\n\n")[0]).get("microcode"))
 
 
 def memory_bytes(meminfo: str) -> int | None:
@@ -75,7 +75,7 @@ def huge_pages(meminfo: str) -> str | None:
     """How many huge pages are set aside, and of what size: `512 x 2048 kB`."""
     stated = fields(meminfo)
     count, each = stated.get("HugePages_Total", ""), stated.get("Hugepagesize", "")
-    return one_value(f"{count.strip()} x {each.strip()}") if count.strip().isdecimal() and each else None
+    return single_line(f"{count.strip()} x {each.strip()}") if count.strip().isdecimal() and each else None
 
 
 def build_option(config: str, name: str) -> str | None:

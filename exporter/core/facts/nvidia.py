@@ -4,15 +4,15 @@ import re
 from collections.abc import Iterable
 
 from exporter.core.facts.gpus import Gpu
-from exporter.core.facts.values import fields, identity, one_value
+from exporter.core.facts.values import fields, identity, single_line
 
 
 def gpu_of_information(pci: str, information: str) -> Gpu:
     """The GPU of `/proc/driver/nvidia/gpus/<pci>/information`. `GPU Firmware` is the GSP's, N/A where it is off."""
     stated = fields(information)
-    gsp = one_value(stated.get("GPU Firmware"))
+    gsp = single_line(stated.get("GPU Firmware"))
     known = {
-        "gpu_model": one_value(stated.get("Model")),
+        "gpu_model": single_line(stated.get("Model")),
         "vbios_version": identity(stated.get("Video BIOS")),
         "nvidia_gsp_firmware": None if gsp is None else "off" if gsp == "N/A" else gsp,
         "nvidia_gpu_excluded": {"Yes": "true", "No": "false"}.get(stated.get("GPU Excluded", "").strip()),

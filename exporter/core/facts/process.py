@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from exporter.core.facts.amd import rocm_release_of_suffix
 from exporter.core.facts.mounts import mount_holding, mount_options, parse_mountinfo, shm_size
-from exporter.core.facts.values import one_value, sorted_versions
+from exporter.core.facts.values import single_line, sorted_versions
 from exporter.core.text.redact import redact
 
 MAX_VARIABLES = 64  # a job that sets NCCL, UCX, MPI and MIOpen by hand comes to thirty
@@ -128,7 +128,7 @@ def environment(environ: str) -> dict[str, str]:
     facts: dict[str, str] = {}
     for entry in environ.split("\0"):
         name, _, text = entry.partition("=")
-        value = one_value(text)
+        value = single_line(text)
         if value and _VARIABLE.fullmatch(name) and not _SECRET.search(name) and len(facts) < MAX_VARIABLES:
             facts[f"env.{name}"] = redact(value)
     for name in ("env.APPTAINER_CONTAINER", "env.SINGULARITY_CONTAINER"):
@@ -159,7 +159,7 @@ def mount_facts(mountinfo: str, environ: str, memory_bytes: int | None) -> dict[
     home = re.search(r"(?:^|\0)HOME=(/[^\0]{1,1000})", environ)
     mount = mount_holding(mounts, home[1]) if home else None
     if mount and mount.fs_type != "autofs":
-        facts |= {"home_fs_type": one_value(mount.fs_type), "home_mount_options": mount_options(mount)}
+        facts |= {"home_fs_type": single_line(mount.fs_type), "home_mount_options": mount_options(mount)}
         facts["home_cache_writable"] = "false" if mount.read_only else None
     return {name: value for name, value in facts.items() if value}
 
@@ -185,7 +185,7 @@ FACTS = {  # what each means, and by what it is told
 }
 
 
-def told_together(processes: Iterable[Mapping[str, str]]) -> dict[str, str]:
+def combine_facts(processes: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """The facts of a job from those of its processes; where ranks differ, all their values with a comma between."""
     told: dict[str, set[str]] = {}
     for facts in processes:

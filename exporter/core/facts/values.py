@@ -6,7 +6,7 @@ from collections.abc import Iterable
 _VALUE_CHARS = 200  # the longest real one is an NVIDIA or DMI name of under 80; a label must not carry a screenful
 
 
-def one_value(text: str | None) -> str | None:
+def single_line(text: str | None) -> str | None:
     """What a one-line file states; None when it is empty, long or not printable, so that garbage is never a fact."""
     value = (text or "").strip()
     return value if value and len(value) <= _VALUE_CHARS and value.isprintable() else None
@@ -18,7 +18,7 @@ def identity(text: str | None) -> str | None:
     A driver prints `GPU-????????-????-…`, `??.??.??.??.??` or 0 for a GPU that it has not initialised. Taken as
     identities, they would make one card of all cards in that state.
     """
-    value = one_value(text)
+    value = single_line(text)
     return None if value is None or re.fullmatch(r"(?:GPU-)?(?:0x)?[0?.\-]+", value) else value
 
 
@@ -28,7 +28,7 @@ def number(text: str | None) -> int | None:
     return int(match[0], 0 if "x" in match[0].lower() else 10) if match else None
 
 
-def switch(text: str | None) -> str | None:
+def on_or_off(text: str | None) -> str | None:
     """`true` or `false`, in which of its ways (1, Y, yes, on, enabled) the kernel may spell it."""
     spelled = (text or "").strip().lower()
     if spelled in ("1", "y", "yes", "on", "enabled", "true"):
@@ -36,13 +36,13 @@ def switch(text: str | None) -> str | None:
     return "false" if spelled in ("0", "n", "no", "off", "disabled", "false") else None
 
 
-def chosen(text: str | None) -> str | None:
+def bracketed_word(text: str | None) -> str | None:
     """The word in brackets: `[always] madvise never`."""
     match = re.search(r"\[([\w-]{1,40})\]", text or "")
     return match[1] if match else None
 
 
-def joined(values: Iterable[str | None]) -> str | None:
+def distinct_values(values: Iterable[str | None]) -> str | None:
     """One string for what should be the same everywhere on a node: the values that differ, sorted, with "+" between."""
     return "+".join(sorted({value for value in values if value})) or None
 

@@ -24,7 +24,7 @@ _CONSTANTS: dict[str, bool | None] = {
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
 }  # fmt: skip
-_MENDS = {  # what libyaml says to what may be done about it, where one thing most often is
+_ADVICE = {  # what libyaml says to what may be done about it, where one thing most often is
     "found character that cannot start any token": "; indent with spaces, no tabs, and quote what begins with @, ` or %",
     "found unknown escape character": "; write patterns in single quotes, which take \\ as it is",
     "mapping values are not allowed in this context": "; indent as the key above, and quote a text that holds ': '",
@@ -46,7 +46,7 @@ def parse(text: str, file: str) -> Document:
         mark = error.problem_mark or error.context_mark
         line, col = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         what = error.problem or error.context or ""
-        raise InvalidInput([Problem(file, line, col, "", f"not YAML: {what}{_MENDS.get(what, '')}")]) from None
+        raise InvalidInput([Problem(file, line, col, "", f"not YAML: {what}{_ADVICE.get(what, '')}")]) from None
     except (yaml.YAMLError, UnicodeEncodeError) as error:
         raise InvalidInput([Problem(file, 1, 1, "", f"not YAML: {' '.join(str(error).split())}")]) from None
     if reader.problems:

@@ -6,7 +6,7 @@ import pytest
 
 from exporter.core.authoring.example_checks import failed_examples
 from exporter.core.authoring.lint import errors, warnings
-from exporter.core.catalogue.loader import Loaded, load
+from exporter.core.catalogue.loader import LoadedPacks, load
 
 BUILT_IN = """\
 pack: builtin
@@ -36,7 +36,7 @@ signatures:
 """
 
 
-def loaded(own: str) -> Loaded:
+def loaded(own: str) -> LoadedPacks:
     return load([("own.yaml", own)], [("builtin.yaml", BUILT_IN)])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exporter.core.catalogue.loader import Catalogue, compile_packs, load_compiled, load_packs
-from exporter.core.catalogue.pack_types import leaves
+from exporter.core.catalogue.pack_types import leaf_conditions
 from exporter.core.text.problems import InvalidInput
 from tests.support.matches import catalogue_of
 
@@ -164,7 +164,7 @@ root_causes:
 """
     (problem,) = problems(pack("amd", "gpu_fault", cause))
     assert problem.startswith(
-        "amd.yaml:12:34: root_causes[0].when.version: '6.x' is no version bound; write for example"
+        "amd.yaml:12:34: root_causes[0].when.version: invalid version bound '6.x'; use for example"
     )
 
 
@@ -212,7 +212,7 @@ def test_a_signature_switched_off_is_gone_and_what_names_it_stays(xids: Catalogu
 
 
 def test_every_leaf_of_a_cause_is_found(xids: Catalogue) -> None:
-    assert sorted(str(leaf.fact) for _, leaf in leaves(xids.root_causes["bad_cable"])) == ["a", "b", "c"]
+    assert sorted(str(leaf.fact) for _, leaf in leaf_conditions(xids.root_causes["bad_cable"])) == ["a", "b", "c"]
 
 
 def test_packs_that_were_compiled_load_as_they_were() -> None:

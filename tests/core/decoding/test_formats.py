@@ -149,10 +149,10 @@ def test_docker_wraps_a_line_in_json() -> None:
 
 
 def test_a_part_says_whether_its_line_goes_on() -> None:
-    assert formats.cri_part(b"2025-11-20T23:41:00Z stderr P GPU fa", CLOCK).goes_on
-    assert not formats.cri_part(b"2025-11-20T23:41:00Z stderr F ult", CLOCK).goes_on
-    assert formats.docker_part(b'{"log": "GPU fa", "stream": "stderr"}', CLOCK).goes_on
-    assert not formats.docker_part(b'{"log": "ult\\n", "stream": "stderr"}', CLOCK).goes_on
+    assert formats.parse_cri(b"2025-11-20T23:41:00Z stderr P GPU fa", CLOCK).continues
+    assert not formats.parse_cri(b"2025-11-20T23:41:00Z stderr F ult", CLOCK).continues
+    assert formats.parse_docker(b'{"log": "GPU fa", "stream": "stderr"}', CLOCK).continues
+    assert not formats.parse_docker(b'{"log": "ult\\n", "stream": "stderr"}', CLOCK).continues
 
 
 @pytest.mark.parametrize("format", ["cri", "docker"])
@@ -160,8 +160,8 @@ def test_a_part_says_whether_its_line_goes_on() -> None:
     "line", ["GPU fault", "{}", '{"log": 7}', '["log"]', '{"log": "GPU', "7", "[" * 100_000, "9" * 5000]
 )
 def test_what_a_carrier_did_not_write_is_its_own_text(format: LogFormat, line: str) -> None:  # noqa: A002 (as in decode)
-    part = formats.CARRIERS[format](line.encode(), CLOCK)
-    assert (part.text, part.time, part.stream, part.goes_on) == (line, None, "", False)
+    part = formats.CONTAINER_FORMATS[format](line.encode(), CLOCK)
+    assert (part.text, part.time, part.stream, part.continues) == (line, None, "", False)
 
 
 def test_half_a_character_in_json_does_not_poison_what_is_stored() -> None:

@@ -87,7 +87,7 @@ ROOT = frozenset({0})
 def test_logs_that_name_one_job_are_two_jobs_where_owner_or_folder_says_so(
     a: tuple[str, int | None], b: tuple[str, int | None]
 ) -> None:
-    first, second = (jobs.owned(jobs.job_of(path), uid, ROOT) for path, uid in (a, b))
+    first, second = (jobs.with_owner(jobs.job_of(path), uid, ROOT) for path, uid in (a, b))
     assert first is not None
     assert second is not None
     assert first.id == second.id
@@ -102,7 +102,7 @@ def test_logs_that_name_one_job_are_two_jobs_where_owner_or_folder_says_so(
     ],
 )
 def test_logs_of_one_owner_that_name_one_job_are_one_job(a: tuple[str, int], b: tuple[str, int]) -> None:
-    first, second = (jobs.owned(jobs.job_of(path), uid, ROOT) for path, uid in (a, b))
+    first, second = (jobs.with_owner(jobs.job_of(path), uid, ROOT) for path, uid in (a, b))
     assert first is not None
     assert second is not None
     assert first.owner == second.owner

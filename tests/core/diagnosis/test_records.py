@@ -14,7 +14,7 @@ from exporter.core.diagnosis.records import (
     heartbeat_record,
     incident_record,
     line,
-    place_of,
+    location_of,
     rfc3339,
 )
 from exporter.core.facts.gpus import Gpu
@@ -46,12 +46,12 @@ FAULT = match(
 def test_a_kernel_record_is_placed_by_its_line_or_else_by_the_kernels_number() -> None:
     in_file = record(match("gpu_fault", source="kernel", path="/k.log", line=3, offset=37, seq=904))
     assert (in_file["line"], in_file["offset"], in_file["record"]) == (3, 37, 904)
-    assert place_of(in_file) == "/k.log:3"
+    assert location_of(in_file) == "/k.log:3"
     in_ring = record(match("gpu_fault", source="kernel", path="/dev/kmsg", line=0, offset=37, seq=904))
     assert (in_ring["line"], in_ring["offset"], in_ring["record"]) == (None, None, 904)
-    assert place_of(in_ring) == "/dev/kmsg record 904"
+    assert location_of(in_ring) == "/dev/kmsg record 904"
     in_syslog = record(match("gpu_fault", source="kernel", path="/dev/kmsg", line=0))
-    assert place_of(in_syslog) == "/dev/kmsg"
+    assert location_of(in_syslog) == "/dev/kmsg"
 
 
 def test_an_incident_has_every_field_of_the_contract() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.core.facts.conclude import concluded
+from exporter.core.facts.conclude import with_derived_facts
 
 
 @pytest.mark.parametrize(
@@ -15,12 +15,12 @@ def test_a_mix_of_rocm_releases_is_told_where_both_are_known(
     stated = {"amdgpu_rocm_release": driver_release, "rocm_version": rocm}
     known = {fact: value for fact, value in stated.items() if value}
 
-    assert concluded(known, ()).get("rocm_mix") == mix
+    assert with_derived_facts(known, ()).get("rocm_mix") == mix
 
 
 def test_a_driver_that_was_updated_but_not_reloaded_is_a_mix() -> None:
     loaded = {"driver": "nvidia", "driver_version": "550.90.07"}
 
-    assert concluded({**loaded, "libcuda_version": "550.127.05"}, ())["nvidia_mix"] == "true"
-    assert concluded({**loaded, "fabricmanager_version": "550.90.07"}, ())["fabricmanager_mix"] == "false"
-    assert "nvidia_mix" not in concluded(loaded, ())
+    assert with_derived_facts({**loaded, "libcuda_version": "550.127.05"}, ())["nvidia_mix"] == "true"
+    assert with_derived_facts({**loaded, "fabricmanager_version": "550.90.07"}, ())["fabricmanager_mix"] == "false"
+    assert "nvidia_mix" not in with_derived_facts(loaded, ())

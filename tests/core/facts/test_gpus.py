@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.core.facts.conclude import concluded
+from exporter.core.facts.conclude import with_derived_facts
 from exporter.core.facts.gpus import Gpu, gpu_of_uevent, merge_gpus
 from exporter.core.facts.models import MODELS
 
@@ -60,4 +60,4 @@ def test_several_models_are_one_sorted_fact() -> None:
         Gpu(pci=f"0000:0{slot}:00.0", facts={"gpu_model": model}) for slot, model in enumerate(["b", "a", "b"])
     )
 
-    assert concluded({}, gpus) == {"gpu_model": "a+b"}
+    assert with_derived_facts({}, gpus) == {"gpu_model": "a+b"}

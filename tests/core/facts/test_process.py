@@ -158,4 +158,4 @@ def test_the_home_of_a_container_is_where_its_own_mounts_say() -> None:
 def test_what_the_ranks_of_a_job_have_in_common_is_told_once_and_what_differs_is_told() -> None:
     ranks = [{"rocm_version": "6.2.3", "env.HSA_XNACK": "1"}, {"rocm_version": "6.2.4", "env.HSA_XNACK": "1"}]
 
-    assert process.told_together(ranks) == {"rocm_version": "6.2.3,6.2.4", "env.HSA_XNACK": "1"}
+    assert process.combine_facts(ranks) == {"rocm_version": "6.2.3,6.2.4", "env.HSA_XNACK": "1"}
