@@ -176,7 +176,7 @@ class Daemon:
 
     def commit(self, now: float) -> None:
         """Store positions, counters, open incidents and records at once, then show what was stored."""
-        self.faults.show(self.casebook, self.facts.at, self.catalogue, moment(now))  # also if the disk is the fault
+        self.faults.refresh(self.casebook, self.facts.at, self.catalogue, moment(now))  # also if the disk is the fault
         rows = [*self._moved]
         for source in self.sources:
             self.ledger.lose(source.name, source.stats)

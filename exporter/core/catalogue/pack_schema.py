@@ -1,8 +1,6 @@
-"""What a signature, a root cause and a pack are.
+"""The schema of a pack file, as pydantic models: `signatures schema` prints it, and editors complete from it.
 
-The pydantic models are the schema of a pack file: `signatures schema` prints them and editors complete from them.
-Packs are joined in `catalogue`, matched in `match`; conditions are judged in `causes`: all from the plain values of
-`knowledge`, so that pydantic is imported only where a pack's text is read.
+All other modules use the plain values of `pack_types`, so pydantic is imported only to read the text of a pack.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ def _compiles(pattern: str) -> str:
     try:
         regex.compile(pattern, FLAGS)
     except (regex.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"no regular expression: {error}; write it as re does") from None
+        raise ValueError(f"invalid regular expression: {error}; use the syntax of re") from None
     return pattern
 
 
@@ -90,7 +88,7 @@ NearMisses = Annotated[
 
 
 class Identified(PackModel):
-    """What has an id, under which a pack of one's own may replace a built-in one."""
+    """Anything with an id."""
 
     id: Id
     override: bool = Field(
@@ -99,7 +97,7 @@ class Identified(PackModel):
 
 
 class Patterned(Identified):
-    """What everything that looks at lines has in common."""
+    """Anything with patterns for lines."""
 
     title: str = Field(min_length=3, max_length=120, description="one line for people, without a full stop")
     sources: list[SourceKind] = Field(default=["job"], min_length=1, description="logs that may show it")
@@ -115,7 +113,7 @@ class Patterned(Identified):
 
 
 class Gated(Patterned):
-    """What is searched for in every block: each pattern needs a literal that leads to it."""
+    """Patterns that are searched in every block; each needs a literal for the prefilter."""
 
     patterns: list[Annotated[Pattern, AfterValidator(_has_gate)]] = Field(
         min_length=1, description="any of these; written for the format that emits the line"
@@ -297,8 +295,8 @@ class Pack(PackModel):
         default_factory=list, description="what a crash looks like to someone who knows no signature"
     )
 
-    def read(self) -> pack_types.Pack:
-        """The pack as the plain value that everything else works with."""
+    def to_plain(self) -> pack_types.Pack:
+        """The pack as a plain value."""
         written = self.model_dump(by_alias=True, exclude_defaults=True)
         pack: pack_types.Pack = pack_types.from_data(pack_types.Pack, written)
         return pack

@@ -248,7 +248,7 @@ class _Work:
             else:
                 record = self._record(start, stop)
                 if start == candidate.start:
-                    self.stamps.know(start, record.time, record.mono)
+                    self.stamps.note(start, record.time, record.mono)
             try:
                 self._match(candidate, self._offset_of(part), record, trial, gates, behind, once=once)
             except _LinesToCome:
@@ -382,7 +382,7 @@ class _Work:
         """Only the kernel's own lines are kernel evidence: facility 0 in kmsg form, no other syslog tag in text form."""
         if self.chunk.source != "kernel":
             return True
-        return record.kernel if self.chunk.format == "kmsg" else not record.others
+        return record.kernel if self.chunk.format == "kmsg" else not record.by_others
 
     def _offset_of(self, start: int) -> int:
         return self.part_offset if start == 0 else self.chunk.offset + start

@@ -69,8 +69,8 @@ def test_a_pack_that_keeps_its_promises_has_neither_errors_nor_warnings() -> Non
 @pytest.mark.parametrize(
     ("pattern", "example", "why"),
     [
-        ("own fault (?P<code>[0-9]+)", "own fault x", "none of its patterns matches; mend one, or the example"),
-        ("own fault (?P<code>[0-9]+)", "fault 7", "no line holds a literal that its patterns need ('own fault')"),
+        ("own fault (?P<code>[0-9]+)", "own fault x", "none of its patterns matches; fix a pattern or the example"),
+        ("own fault (?P<code>[0-9]+)", "fault 7", "no line contains a required literal ('own fault')"),
         ("own fault (?P<code>[0-9]+)", "$ own fault 7", "echo prompt takes it for a quote"),
     ],
 )
@@ -91,7 +91,7 @@ def test_a_near_miss_that_is_matched_is_told_with_the_pattern() -> None:
     assert told_errors(OWN.replace("'own fault seven'", "'own fault 7 again'")) == [
         (
             "own.yaml:10:19: signatures[0].near_misses[0]: near miss is matched by patterns[0]; narrow the pattern, or "
-            "except the line with `unless`"
+            "exclude the line with `unless`"
         )
     ]
 
@@ -99,11 +99,11 @@ def test_a_near_miss_that_is_matched_is_told_with_the_pattern() -> None:
 def test_a_capture_that_is_not_as_promised_is_told_at_its_place() -> None:
     assert told_errors(OWN.replace("['own fault 7']", "[{text: own fault 7, captures: {code: '8', kind: x}}]")) == [
         (
-            "own.yaml:9:47: signatures[0].examples[0].captures.code: capture code is '7', not '8'; mend the group's pattern, "
+            "own.yaml:9:47: signatures[0].examples[0].captures.code: capture code is '7', not '8'; fix the group's pattern, "
             "or the example"
         ),
         (
-            "own.yaml:9:58: signatures[0].examples[0].captures.kind: capture kind is missing, not 'x'; mend the group's "
+            "own.yaml:9:58: signatures[0].examples[0].captures.kind: capture kind is missing, not 'x'; fix the group's "
             "pattern, or the example"
         ),
     ]
@@ -117,7 +117,7 @@ def test_a_signature_of_which_others_take_every_example_is_told_once() -> None:
     assert told_errors(shadowed + "    yields_to: [gpu_fault]\n") == [
         (
             "own.yaml:3:5: signatures[0].id: own_fault never counts: gpu_fault takes each of its examples; narrow that one, "
-            "or take it out of `yields_to`"
+            "or remove it from `yields_to`"
         )
     ]
 
@@ -148,17 +148,17 @@ def test_a_log_fact_that_an_example_does_not_tell_is_told() -> None:
         (
             "{capture: cod, exists: true}",
             "15:12: root_causes[0].when.capture",
-            "'cod' is captured by no pattern of own_fault; name one of theirs (code)",
+            "unknown capture 'cod' of own_fault; use one of its captures (code)",
         ),
         (
             "{all: [{not: {capture: address, exists: true}}]}",
             "15:25: root_causes[0].when.all[0].not.capture",
-            "'address' is captured by no",
+            "unknown capture 'address' of",
         ),
         (
             "{match: gpu_fault, where: {code: '7'}}",
             "15:38: root_causes[0].when.where.code",
-            "'code' is captured by no pattern of gpu_fault",
+            "unknown capture 'code' of gpu_fault",
         ),
     ],
 )
@@ -174,12 +174,12 @@ def test_a_condition_on_a_capture_that_is_given_is_none() -> None:
 def test_a_template_that_names_no_capture_is_an_error() -> None:
     fact = "log_facts:\n  - {id: own_fact, title: ours, patterns: ['rack (?P<rack>r[0-9]+)'], set: {rack: '{rck|lower}'}}\n"
     (told,) = told_errors(OWN + fact)
-    assert "log_facts[0].set.rack: 'rck' is captured by no pattern of own_fact; name one of theirs (rack)" in told
+    assert "log_facts[0].set.rack: unknown capture 'rck' of own_fact; use one of its captures (rack)" in told
 
 
 def test_a_condition_on_a_fact_that_nothing_tells_is_a_warning_since_a_site_may_tell_it() -> None:
     (told,) = told_warnings(cause("{any: [{fact: os, exists: true}, {fact: rack, equals: r12}]}"))
-    assert told.startswith("own.yaml:15:45: root_causes[0].when.any[1].fact: no probe and no log fact tells 'rack'; ")
+    assert told.startswith("own.yaml:15:45: root_causes[0].when.any[1].fact: no probe and no log fact reports 'rack'; ")
     assert told_warnings(cause("{any: [{fact: env.HOME, exists: true}, {fact: torch_version, version: '>=2'}]}")) == []
 
 

@@ -124,7 +124,7 @@ root_causes:
     remediation: Mend it.
 """
     assert problems(pack("amd", "gpu_fault", more), pack("intel", "xe_fault")) == [
-        f"amd.yaml:{place}: {glob!r} names no signature of any pack; see `gpufault signatures list`"
+        f"amd.yaml:{place}: {glob!r} matches no signature of any pack; see `gpufault signatures list`"
         for place, glob in [
             ("10:17: signatures[0].yields_to[0]", "gpu_fult"),
             ("11:23: signatures[0].follows[1]", "nv_*"),
@@ -225,7 +225,7 @@ def test_packs_that_were_compiled_load_as_they_were() -> None:
 def test_an_own_pack_may_not_take_the_id_of_one_that_was_compiled() -> None:
     with pytest.raises(
         InvalidInput,
-        match=r"site.yaml:3:5: .*gpu_fault is built in; choose another id, or write `override: true` below it",
+        match=r"site.yaml:3:5: .*gpu_fault is built in; choose another id, or add `override: true` to replace it",
     ):
         load_packs([pack("site", "gpu_fault")], load_compiled(compile_packs([pack("amd", "gpu_fault")])))
 
@@ -262,4 +262,4 @@ def test_what_replaces_nothing_is_refused_and_so_is_a_second_replacement() -> No
     told = [str(problem) for problem in caught.value.problems]
     assert [line.split(": ", 1)[0] for line in told] == ["yours.yaml:3:5", "theirs.yaml:3:5"]
     assert "gpu_fault is already in mine.yaml:3; rename or remove one" in told[0]
-    assert "override: no built-in one has the id new; correct the id, or remove `override`" in told[1]
+    assert "override: unknown built-in id new; correct the id, or remove `override`" in told[1]

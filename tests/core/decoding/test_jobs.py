@@ -109,7 +109,7 @@ def test_logs_of_one_owner_that_name_one_job_are_one_job(a: tuple[str, int], b: 
 
 
 def test_a_pattern_that_names_no_job_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs a group"):
+    with pytest.raises(ValueError, match="missing group"):
         jobs.by_pattern(r"/scratch/(\d+)")
 
 

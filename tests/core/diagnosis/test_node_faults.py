@@ -204,7 +204,7 @@ def test_a_fault_goes_on_for_as_long_as_lines_join_its_incident() -> None:
     for seconds in range(30, 1800, 30):
         book.add([match("gpu_lost", seconds, source="kernel", gpu="0000:c1:00.0")])
         assert book.settle(NOW + seconds, lambda _: {}) == []
-        faults.show(book, lambda _: {}, CATALOGUE, at(seconds))
+        faults.refresh(book, lambda _: {}, CATALOGUE, at(seconds))
     (fault,) = faults
     assert (fault.count, fault.last_time) == (1, NOW + 1770)
     assert select_faults(faults, at(1800), since=NOW + 1200) == [fault]
