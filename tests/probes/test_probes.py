@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.probes import FACTS, PROBES, Fact, Found, Host, Probe, gather
+from exporter.probes import FACTS, PROBES, Fact, Host, Probe, ProbeResult, gather
 from tests.support.matches import not_as_root
 
 ROOTS = Path(__file__).parents[1] / "fixtures" / "roots"
@@ -83,11 +83,11 @@ def test_this_machine_can_be_asked() -> None:
 def test_probes_that_hang_are_told_and_cost_the_others_nothing() -> None:
     released = threading.Event()
 
-    def hangs(host: Host) -> Found:
+    def hangs(host: Host) -> ProbeResult:
         released.wait()
-        return Found(facts={"kernel_release": "too late"})
+        return ProbeResult(facts={"kernel_release": "too late"})
 
-    hanging = {name: Probe(facts={}, look=hangs) for name in ("hangs", "hangs too", "hangs as well")}
+    hanging = {name: Probe(facts={}, collect=hangs) for name in ("hangs", "hangs too", "hangs as well")}
     asked_at = time.monotonic()
     gathered = gather(ROOTS / "amd", timeout_seconds=0.5, probes={**hanging, **PROBES})
     took_seconds = time.monotonic() - asked_at
@@ -103,7 +103,7 @@ def test_probes_that_hang_are_told_and_cost_the_others_nothing() -> None:
 HANGING = """
 import threading
 from exporter.probes import Probe, gather
-gathered = gather(probes={"hangs": Probe(facts={}, look=lambda host: threading.Event().wait())}, timeout_seconds=0.01)
+gathered = gather(probes={"hangs": Probe(facts={}, collect=lambda host: threading.Event().wait())}, timeout_seconds=0.01)
 print(gathered.failed)
 """
 
@@ -120,10 +120,10 @@ def test_a_machine_can_be_asked_again_at_once() -> None:
 
 
 def test_a_probe_that_fails_is_told_in_one_line_and_the_others_count() -> None:
-    def fails(host: Host) -> Found:
+    def fails(host: Host) -> ProbeResult:
         raise ValueError("two\nlines")
 
-    probes = {"fails": Probe(facts={}, look=fails), "kernel": PROBES["kernel"]}
+    probes = {"fails": Probe(facts={}, collect=fails), "kernel": PROBES["kernel"]}
     gathered = gather(ROOTS / "amd", timeout_seconds=PATIENT, probes=probes)
 
     assert gathered.failed == {"fails": "ValueError: two lines"}
