@@ -117,7 +117,7 @@ def test_matches_belong_together_exactly_while_no_silence_parts_them(found: list
 
 
 @given(matches(SECONDS))
-def test_every_episode_has_a_root_and_every_consequence_one_that_is_told_of(found: list[Match]) -> None:
+def test_every_episode_has_a_root_and_every_consequence_a_reported_one(found: list[Match]) -> None:
     book = casebook()
     book.add(found)
     diagnoses = book.settle(NOW + SETTLE, lambda _: FACTS)

@@ -39,7 +39,7 @@ def test_a_pack_becomes_a_catalogue() -> None:
     assert catalogue.signatures["gpu_fault"].role == "root"
 
 
-def test_every_problem_of_every_file_is_told_at_once_in_the_order_of_the_text() -> None:
+def test_all_problems_of_all_files_are_reported_in_text_order() -> None:
     first = pack("amd", "Bad-Id", "    severty: high\n    lines: 13\n")
     second = ("intel.yaml", "pack: intel\nsignatures:\n  - id: xe_fault\n    patterns: ['[']\n")
     third = ("nvidia.yaml", "pack: [\n")
@@ -86,7 +86,7 @@ def test_a_pattern_that_cannot_be_searched_for_is_refused_at_its_place(pattern: 
     assert problem.startswith(f"amd.yaml:8:34: signatures[0].patterns[1]: {what}")
 
 
-def test_every_pattern_that_cannot_be_searched_for_is_told_at_once() -> None:
+def test_all_unsearchable_patterns_are_reported_at_once() -> None:
     text = PACK.replace("'GPU fault at (?P<address>0x[0-9a-f]+)'", r"'\d+', '(?:GPU fault)?', '\w+'")
     told = problems(("amd.yaml", text.replace("{pack}", "amd").replace("{id}", "gpu_fault")))
     assert [line.split(": ")[:2] for line in told] == [
@@ -96,7 +96,7 @@ def test_every_pattern_that_cannot_be_searched_for_is_told_at_once() -> None:
     ]
 
 
-def test_an_id_used_twice_is_told_with_where_it_was_first() -> None:
+def test_a_duplicate_id_is_reported_with_its_first_location() -> None:
     assert problems(pack("amd", "gpu_fault"), pack("intel", "gpu_fault")) == [
         "intel.yaml:3:5: signatures[0].id: gpu_fault is already in amd.yaml:3; rename or remove one"
     ]
@@ -156,7 +156,7 @@ root_causes:
     assert problems(pack("amd", "gpu_fault", cause)) == [f"amd.yaml:12:7: root_causes[0].when: {what}"]
 
 
-def test_a_version_bound_that_is_none_is_refused() -> None:
+def test_an_invalid_version_bound_is_rejected() -> None:
     cause = """
 root_causes:
   - {id: a_cause, title: a cause, signatures: [gpu_fault], verdict: workload, strength: A, remediation: Mend it.,
@@ -169,7 +169,7 @@ root_causes:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "7", "pack: amd\nsignatures: {}\n", "pack: 'Big Name'\n"])
-def test_what_is_no_pack_at_all_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_pack_is_rejected(text: str) -> None:
     assert len(problems(("amd.yaml", text))) == 1
 
 

@@ -220,7 +220,7 @@ tables:
     rows:
       - {severity: warning, scope: gpu, action: reset_gpu}
 """
-    with pytest.raises(InvalidInput, match="severity is critical exactly where"):
+    with pytest.raises(InvalidInput, match="severity must be critical if and only if"):
         load_packs([("site.yaml", text)])
 
 

@@ -318,7 +318,7 @@ def test_the_year_is_right_on_every_day_of_every_year(read_at: int, age: float) 
         (b"\xff" * 1000, False),
     ],
 )
-def test_a_kernel_log_is_told_from_a_jobs_by_its_lines(line: bytes, is_kernels: bool) -> None:
+def test_kernel_logs_are_detected_by_their_lines(line: bytes, is_kernels: bool) -> None:
     assert formats.looks_like_kernel(line) is is_kernels
 
 
@@ -350,7 +350,7 @@ def test_a_record_without_stamp_and_number_is_still_the_kernels() -> None:
 
 
 @pytest.mark.parametrize("line", ["x", "3,1,1,-", ",1,1,-;x", "9" * 5000 + ",1,1,-;x"])
-def test_what_is_no_record_is_no_kernels(line: str) -> None:
+def test_an_invalid_kmsg_record_is_not_a_kernel_line(line: str) -> None:
     assert kmsg(line) == Record(text=line)
 
 

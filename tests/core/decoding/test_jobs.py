@@ -47,7 +47,7 @@ def test_kubernetes_puts_the_pod_into_the_path() -> None:
         "/logs/slurm-.out", "/logs/slurm-12345678901.out", "/home/run.o12", "",
     ],
 )  # fmt: skip
-def test_a_path_that_names_no_job_is_nobodys(path: str) -> None:
+def test_a_path_without_a_job_has_no_job(path: str) -> None:
     assert jobs.job_of(path) is None
 
 

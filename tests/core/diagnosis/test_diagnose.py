@@ -124,7 +124,7 @@ def test_of_a_circle_the_earliest_is_the_root() -> None:
     assert roots(*circle) == {"ring_a": "ring_b", "ring_b": "ring_b", "ring_c": "ring_b"}
 
 
-def test_what_itself_follows_something_is_nobodys_root() -> None:
+def test_a_consequence_is_never_the_root() -> None:
     """Else cuda_error, the earliest fault, would take other_fault as its consequence, and all three go in a circle."""
     catalogue = catalogue_of("""
 signatures:
@@ -136,7 +136,7 @@ signatures:
     assert set(found.values()) == {"other_fault"}
 
 
-def test_what_has_been_told_of_stays_what_it_was() -> None:
+def test_a_reported_role_does_not_change() -> None:
     early, late = entries(match("second_view", 0), match("gpu_fault", 1))
     told = Entry(early.number, early.incident, incidents.Reported("id", "id", "root", "unknown", 1))
     assert ultimate_root(late, lambda _: [told], ROLES) is late
@@ -237,13 +237,13 @@ def test_the_fact_that_would_decide_is_named() -> None:
     )  # fmt: skip
 
 
-def test_of_alternatives_that_hold_the_one_with_the_most_evidence_is_told() -> None:
+def test_the_alternative_with_the_most_evidence_is_reported() -> None:
     condition = {"any": [HELD, {"all": [HELD, {"fact": "b", "exists": True}]}, FAILED]}
     _, leaves = judge(Condition.model_validate(condition), known(a="1", b="2"))
     assert [(leaf.what, leaf.requirement) for leaf in leaves] == [("fact a", "= 1"), ("fact b", "known")]
 
 
-def test_what_does_not_hold_is_told_as_such() -> None:
+def test_failed_conditions_are_reported() -> None:
     _, leaves = judge(Condition.model_validate({"not": FAILED, "why": "it is no cluster"}), known(a="1"))
     assert [(leaf.what, leaf.requirement, leaf.value, leaf.truth, leaf.reason) for leaf in leaves] == [
         ("fact a", "not = 2", "1", "held", "it is no cluster")
@@ -301,7 +301,7 @@ root_causes:
     assert [leaf.what for leaf in cause.supports] == ["fact b"]
 
 
-def test_without_a_cause_that_holds_there_is_no_best_one() -> None:
+def test_without_a_satisfied_cause_there_is_no_best_cause() -> None:
     assert best_cause(assess("xid_79", known(), CAUSES)) is None
     undetermined: list[Assessment] = [a for a in assess("gpu_fault", known(), CAUSES) if a.cause.id != "plain"]
     assert best_cause(undetermined) is None
@@ -395,7 +395,7 @@ def test_a_consequence_without_its_root_is_a_peers_failure() -> None:
     assert alone(match("nccl_abort")).root_cause == "peer_failure"
 
 
-def test_evidence_that_speaks_twice_is_told_once_with_all_that_it_says() -> None:
+def test_repeated_evidence_is_reported_once_with_all_reasons() -> None:
     catalogue = catalogue_of("""
 signatures: [{id: gpu_fault, patterns: ['aaaa']}]
 root_causes:
@@ -413,7 +413,7 @@ def test_a_consequence_names_its_root() -> None:
     assert (told.role, told.caused_by) == ("cascade", incident_id(root.incident, "node"))
 
 
-def test_what_was_told_is_not_taken_back_and_its_evidence_stays() -> None:
+def test_a_reported_diagnosis_is_not_withdrawn_and_keeps_its_evidence() -> None:
     (entry,) = entries(match("gpu_fault"))
     settled = Entry(entry.number, entry.incident, incidents.Reported("first-id", "first-id", "root", "one_fact", 1))
     told = diagnose(settled, [], settled, {"a": "1", "b": "2"}, CAUSES, "node")
@@ -576,5 +576,5 @@ root_causes: [{{id: a_cause, signatures: [gpu_fault], when: {when}}}]
     assert is_at_risk(catalogue.root_causes["a_cause"], facts) is is_exposed
 
 
-def test_a_cause_without_conditions_exposes_nobody() -> None:
+def test_a_cause_without_conditions_puts_no_node_at_risk() -> None:
     assert not is_at_risk(CAUSES.root_causes["plain"], {"a": "1"})

@@ -37,7 +37,7 @@ def told(diagnoses: list[Diagnosis]) -> list[tuple[str, str, str]]:
     return [(d.incident.signature, d.role, d.root_cause) for d in diagnoses]
 
 
-def test_an_incident_is_told_of_once_when_it_has_settled() -> None:
+def test_a_settled_incident_is_reported_once() -> None:
     book = casebook()
     book.add([match("xid_79", 0, source="kernel")])
     assert told(book.settle(NOW + 14, facts_at)) == []
@@ -105,7 +105,7 @@ def test_evidence_that_comes_late_changes_no_cause() -> None:
     assert told(late) == [("xid_79", "root", "bad_cable"), ("nccl_abort", "cascade", "unknown")]
 
 
-def test_an_incident_that_grew_after_it_was_told_of_comes_back_as_it_was_told() -> None:
+def test_an_incident_that_grew_after_its_report_is_journalled_again_unchanged() -> None:
     book = casebook()
     book.add([match("xid_79", 0, source="kernel"), match("gpu_fault", 0)])
     first = book.settle(NOW + 15, facts_at)
@@ -138,7 +138,7 @@ def test_a_context_line_is_never_an_incident_of_its_own() -> None:
     assert book.incidents() == []
 
 
-def test_at_the_end_everything_is_told_of() -> None:
+def test_at_the_end_all_incidents_are_reported() -> None:
     book = casebook()
     book.add([match("xid_79", 0, source="kernel")])
     assert told(book.settle(NOW, facts_at, everything=True)) == [("xid_79", "root", "bad_cable")]

@@ -92,7 +92,7 @@ def test_an_incident_has_every_field_of_the_contract() -> None:
     }
 
 
-def test_without_redaction_all_is_told() -> None:
+def test_without_redaction_everything_is_recorded() -> None:
     told = record(FAULT, redacted=False)
     assert (told["path"], told["text"]) == ("/home/ada/slurm-7.out", "fault of /home/ada")
 
@@ -131,7 +131,7 @@ def test_whatever_a_file_is_called_its_record_can_be_written() -> None:
     assert told["path"] == told["job"]["id"] == "/jobs/\\udcff\\udcfe/job_77777/x.log"
 
 
-def test_a_record_in_the_journal_is_one_line_to_everybody_and_moves_no_cursor() -> None:
+def test_a_journal_record_is_one_line_without_control_characters() -> None:
     text = "fault\x9b31m \u202e \u2028 “ü”"
     told = line(record(match("gpu_fault", text=text)))
     assert told.isprintable()

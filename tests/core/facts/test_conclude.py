@@ -9,7 +9,7 @@ from exporter.core.facts.conclude import with_derived_facts
     ("driver_release", "rocm", "mix"),
     [("5.2.0", "6.2.3", "true"), ("6.2.2", "6.2.0", "false"), ("6.2.2", None, None), (None, "6.2.3", None)],
 )
-def test_a_mix_of_rocm_releases_is_told_where_both_are_known(
+def test_a_mix_of_rocm_releases_is_reported_if_both_are_known(
     driver_release: str | None, rocm: str | None, mix: str | None
 ) -> None:
     stated = {"amdgpu_rocm_release": driver_release, "rocm_version": rocm}

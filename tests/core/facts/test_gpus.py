@@ -13,7 +13,7 @@ def test_a_gpu_without_a_product_name_is_known_by_its_pci_id() -> None:
     assert gpu_of_uevent(uevent) == Gpu(pci="0000:01:00.0", vendor="amd", facts={"gpu_model": "AMD Instinct MI300A"})
 
 
-def test_a_gpu_that_no_table_lists_is_told_by_its_pci_id() -> None:
+def test_an_unlisted_gpu_is_named_by_its_pci_id() -> None:
     uevent = "PCI_CLASS=30000\nPCI_ID=8086:4680\nPCI_SLOT_NAME=0000:00:02.0\n"
 
     assert gpu_of_uevent(uevent) == Gpu(pci="0000:00:02.0", vendor="intel", facts={"gpu_model": "intel 8086:4680"})
@@ -29,7 +29,7 @@ def test_a_gpu_that_no_table_lists_is_told_by_its_pci_id() -> None:
         "",
     ],
 )
-def test_a_device_that_is_no_gpu_is_none(uevent: str) -> None:
+def test_a_device_that_is_not_a_gpu_is_none(uevent: str) -> None:
     assert gpu_of_uevent(uevent) is None
 
 
