@@ -22,7 +22,7 @@ from exporter.core.text.problems import Loc, Problem
 EngineName = Literal["auto", "hyperscan", "python"]
 BOTH: tuple[EngineName, ...] = ("hyperscan", "python")
 _LOG = "promise"
-# Of several lines the one that came furthest says why a text shows nothing.
+# Of several lines, the one with the furthest outcome explains a failure.
 _FURTHEST: tuple[Outcome, ...] = ("matched", "yields", "echo", "amid", "unless", "timeout", "off", "no pattern")
 
 
@@ -93,8 +93,8 @@ def _examples(pipelines: Sequence[Pipeline], file: PackFile, loc: Loc, item: Pat
         for name, value in example.captures.items():
             if wrong := tuple(e for e, result in results.items() if result.captures.get(name) != value):
                 got = results[wrong[0]].captures.get(name)
-                told = "missing" if got is None else repr(got)
-                what = f"capture {name} is {told}, not {value!r}; fix the group's pattern, or the example"
+                actual = "missing" if got is None else repr(got)
+                what = f"capture {name} is {actual}, not {value!r}; fix the group's pattern, or the example"
                 problem = file.document.problem((*here, "captures", name), what)
                 yield FailedExample(item, problem, example.text, wrong, results[wrong[0]].signatures)
 
@@ -143,17 +143,17 @@ def _why(pipeline: Pipeline, item: Patterned, text: str) -> tuple[str, str]:
         literals = sorted({gate.literal.decode() for p in item.patterns for gate in required_literals.derive(p)})
         shown = ", ".join(map(repr, literals[:4])) + (", …" if len(literals) > 4 else "")
         return f"no line contains a required literal ({shown}); fix a pattern or the example", ""
-    told = {
-        "matched": "another program's tag stands before it, or another rule counts it; leave the tag out",
+    advice = {
+        "matched": "it follows another program's tag, or counts for another rule; remove the tag",
         "yields": f"{verdict.by} takes it, to which it yields; narrow that one, or remove it from `yields_to`",
-        "echo": f"echo {verdict.by} takes it for a quote; write it as its emitter prints it, or narrow the echo",
-        "amid": "it stands amid what the kernel says, where a user's words may stand; begin where the message begins",
-        "unless": f"its own `unless` /{verdict.by}/ excepts it; narrow that",
+        "echo": f"echo {verdict.by} matches it as a quote; write it as its emitter prints it, or narrow the echo",
+        "amid": "it is inside a kernel message, where user text may be; begin where the message begins",
+        "unless": f"its own `unless` /{verdict.by}/ excludes it; narrow that",
         "timeout": "a pattern ran out of time; narrow its loops",
         "off": "a pattern ran out of time; narrow its loops",
         "no pattern": "none of its patterns matches; fix a pattern or the example",
     }
-    return told[verdict.outcome], verdict.by if verdict.outcome in ("yields", "echo") else ""
+    return advice[verdict.outcome], verdict.by if verdict.outcome in ("yields", "echo") else ""
 
 
 def _furthest(pipeline: Pipeline, item: Patterned, text: str) -> Verdict | None:

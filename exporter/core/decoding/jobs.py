@@ -119,7 +119,7 @@ def _bare(uid: str) -> str:
 def by_pattern(pattern: str) -> JobOf:
     """A finder from the configuration's own pattern with the groups `job` and, if wanted, `user` and `rank`.
 
-    Users choose the names that it is tried on: one that takes too long is no job's. Raises ValueError for a wrong pattern.
+    Users choose the file names: a search that takes too long finds no job. Raises ValueError for an invalid pattern.
     """
     if why := syntax.refusal(pattern):
         raise ValueError(why)

@@ -50,7 +50,7 @@ def _message(error: Any) -> str:
     if kind == "missing":
         return "missing; add it"
     if kind == "union_tag_invalid":
-        return f"{error['ctx']['tag']!r} is none of {error['ctx']['expected_tags']}; take one of them"
+        return f"invalid value {error['ctx']['tag']!r}; use one of {error['ctx']['expected_tags']}"
     if kind == "model_type":
         return (
             "has keys of its own; write them below it" if error["loc"] else "must map keys to values; write KEY: VALUE"
@@ -62,7 +62,7 @@ def _message(error: Any) -> str:
     if kind == "dict_type":
         return "must map names to values; write NAME: VALUE, a line each"
     if kind in {"bool_type", "int_type"} and isinstance(value, str):
-        return f"must be {'true or false' if kind == 'bool_type' else 'a whole number'}; {value!r} is none"
+        return f"must be {'true or false' if kind == 'bool_type' else 'a whole number'}, not {value!r}"
     if kind == "string_type" and isinstance(value, bool | int | float):
         return f"must be text; write '{str(value).lower() if isinstance(value, bool) else value}' in quotes"
     if kind == "string_type" and value is None:

@@ -71,7 +71,7 @@ def test_a_correct_pack_has_neither_errors_nor_warnings() -> None:
     [
         ("own fault (?P<code>[0-9]+)", "own fault x", "none of its patterns matches; fix a pattern or the example"),
         ("own fault (?P<code>[0-9]+)", "fault 7", "no line contains a required literal ('own fault')"),
-        ("own fault (?P<code>[0-9]+)", "$ own fault 7", "echo prompt takes it for a quote"),
+        ("own fault (?P<code>[0-9]+)", "$ own fault 7", "echo prompt matches it as a quote"),
     ],
 )
 def test_an_unmatched_example_is_reported_with_the_reason(pattern: str, example: str, why: str) -> None:
@@ -84,7 +84,7 @@ def test_an_unmatched_example_is_reported_with_the_reason(pattern: str, example:
 
 def test_an_unless_that_excludes_an_example_is_reported() -> None:
     (told,) = told_errors(OWN + "    unless: ['7$']\n".replace("7", "[7]"))
-    assert "its own `unless` /[7]$/ excepts it; narrow that" in told
+    assert "its own `unless` /[7]$/ excludes it; narrow that" in told
 
 
 def test_a_matched_near_miss_is_reported_with_the_pattern() -> None:
