@@ -13,7 +13,7 @@ from exporter.config import packs
 from exporter.config.fleet import FleetConfig
 from exporter.config.node import Config, FilesConfig, JournaldConfig, KmsgConfig
 from exporter.core.authoring import docs_pages
-from exporter.core.catalogue.pack_types import leaves
+from exporter.core.catalogue.pack_types import leaf_conditions
 from exporter.core.facts import process
 from exporter.fleet.service.metrics import METRICS as FLEET_METRICS
 from exporter.metrics.counters import METRICS, Metric
@@ -138,7 +138,7 @@ def facts() -> str:
     catalogue = packs.load()
     users: dict[str, set[str]] = {}
     for cause in catalogue.root_causes.values():
-        for _, leaf in leaves(cause):
+        for _, leaf in leaf_conditions(cause):
             if leaf.fact:
                 users.setdefault(leaf.fact, set()).add(f"`{cause.id}`")
     told: dict[str, set[str]] = {}

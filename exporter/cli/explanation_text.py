@@ -10,7 +10,7 @@ from exporter.cli import incident_text
 from exporter.cli.fact_commands import command_for
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.assessment import Assessment, Diagnosis, Leaf
-from exporter.core.diagnosis.causes import evidence_of
+from exporter.core.diagnosis.causes import distinct_evidence
 from exporter.core.diagnosis.incidents import gpu_of
 from exporter.core.model import UNKNOWN
 
@@ -52,9 +52,9 @@ def explanation(
     yield from incident_text.field("signature", " · ".join([incident.signature, *extent]))
     yield from _emphasised(incident_text.field("cause", _cause(diagnosis, chosen)), color=color)
     if chosen:
-        for leaf in evidence_of((*chosen.held, *chosen.supports)):
+        for leaf in distinct_evidence((*chosen.held, *chosen.supports)):
             yield from incident_text.field("because", _told(leaf, incident.first.line, places), breaks=True)
-        for leaf in evidence_of(chosen.against):
+        for leaf in distinct_evidence(chosen.against):
             yield from incident_text.field("although", _told(leaf, incident.first.line, places), breaks=True)
     for other in diagnosis.same_time[:SHOWN_SAME_TIME]:
         told = incident_text.same_time(other.signature, other.first.text)
@@ -74,7 +74,7 @@ def _cause(diagnosis: Diagnosis, chosen: Assessment | None) -> str:
         return incident_text.cause_text(chosen.cause, diagnosis.verdict)
     if diagnosis.root_cause != UNKNOWN:
         return incident_text.PEER_FAILURE
-    if any(a.ways for a in diagnosis.considered):
+    if any(a.sufficient for a in diagnosis.considered):
         return "unknown: facts are missing; the causes below are neither confirmed nor ruled out"
     if diagnosis.considered:
         return "unknown: the causes that are known for this do not fit"
@@ -85,25 +85,25 @@ def _told(leaf: Leaf, before: int, places: Places) -> str:
     if leaf.line is not None:
         where = places.name(leaf.line)
     else:
-        where = (leaf.origin == "log" and places.of_fact(leaf.what.removeprefix("fact "), before)) or leaf.origin
-    return incident_text.reason(leaf.what, leaf.value, leaf.why, where)
+        where = (leaf.source == "log" and places.of_fact(leaf.what.removeprefix("fact "), before)) or leaf.source
+    return incident_text.reason(leaf.what, leaf.value, leaf.reason, where)
 
 
 def _open_questions(diagnosis: Diagnosis, chosen: Assessment | None) -> Iterator[str]:
     """What would change the answer: what it takes for granted, and the causes that a missing fact could put above it."""
     asked: set[str] = set()
-    assumed = [leaf for leaf in chosen.held if leaf.what.startswith("fact ") and not leaf.origin] if chosen else []
+    assumed = [leaf for leaf in chosen.held if leaf.what.startswith("fact ") and not leaf.source] if chosen else []
     for leaf in {leaf.what: leaf for leaf in assumed}.values():
-        because = f" – {leaf.why}" if leaf.why else ""
+        because = f" – {leaf.reason}" if leaf.reason else ""
         yield from incident_text.field("unless", f"{_value(leaf, holds=False)}, which is not known here{because}")
         yield from _commands([leaf], asked)
-    candidates = [a for a in diagnosis.considered if a.ways and (chosen is None or a.could_outrank(chosen))]
+    candidates = [a for a in diagnosis.considered if a.sufficient and (chosen is None or a.could_outrank(chosen))]
     for candidate in candidates[:SHOWN_CANDIDATES]:
-        wanted = " and ".join(f"{_value(leaf)}{_because(leaf)}" for leaf in candidate.ways[0])
+        wanted = " and ".join(f"{_value(leaf)}{_because(leaf)}" for leaf in candidate.sufficient[0])
         yield from incident_text.field(
             "or else" if chosen else "perhaps", f"{candidate.cause.title} ({candidate.cause.id}), if {wanted}"
         )
-        yield from _commands(candidate.ways[0], asked)
+        yield from _commands(candidate.sufficient[0], asked)
     more = len(candidates) - SHOWN_CANDIDATES
     if more > 0:
         yield from incident_text.field("", f"and {more} less likely; --details tells them")
@@ -112,12 +112,12 @@ def _open_questions(diagnosis: Diagnosis, chosen: Assessment | None) -> Iterator
 
 
 def _because(leaf: Leaf) -> str:
-    return f" ({leaf.why})" if leaf.why else ""
+    return f" ({leaf.reason})" if leaf.reason else ""
 
 
 def _value(leaf: Leaf, *, holds: bool = True) -> str:
     """What a fact is where a condition holds, or does not: `rocm_version is below 6.2`."""
-    name, asked = leaf.what.removeprefix("fact "), leaf.asked
+    name, asked = leaf.what.removeprefix("fact "), leaf.requirement
     while asked.startswith("not "):
         asked, holds = asked.removeprefix("not "), not holds
     if asked == "known":
@@ -175,5 +175,7 @@ def every_candidate(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _condition(leaf: Leaf) -> str:
-    value = f" ({leaf.value}{', from the ' + leaf.origin if leaf.origin else ''})" if leaf.value else ""
-    return incident_text.one_line(f"{leaf.what} {leaf.asked}{value}") + (f": {leaf.why}" if leaf.why else "")
+    value = f" ({leaf.value}{', from the ' + leaf.source if leaf.source else ''})" if leaf.value else ""
+    return incident_text.one_line(f"{leaf.what} {leaf.requirement}{value}") + (
+        f": {leaf.reason}" if leaf.reason else ""
+    )

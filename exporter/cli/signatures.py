@@ -14,7 +14,7 @@ from exporter.cli import options as flags
 from exporter.core.model import Layer, Severity, SourceKind, Vendor
 
 if TYPE_CHECKING:
-    from exporter.core.catalogue.loader import Loaded
+    from exporter.core.catalogue.loader import LoadedPacks
     from exporter.core.catalogue.pack_types import Identified, RootCause, Signature
     from exporter.core.text.problems import Problem
 
@@ -111,7 +111,7 @@ def _show(options: argparse.Namespace) -> int:
     import yaml
 
     from exporter.config import packs
-    from exporter.core.catalogue.pack_types import as_written
+    from exporter.core.catalogue.pack_types import to_data
 
     loaded = packs.load_texts(flags.pack_folders(options))
     catalogue = loaded.catalogue
@@ -126,7 +126,7 @@ def _show(options: argparse.Namespace) -> int:
         return 2
     for item in items:
         print(f"# {_defined_in(loaded, item)}")
-        print(yaml.safe_dump(as_written(item), sort_keys=False, allow_unicode=True, width=110), end="")
+        print(yaml.safe_dump(to_data(item), sort_keys=False, allow_unicode=True, width=110), end="")
     if options.id in catalogue.root_causes:
         print("# explains:")
         for name in sorted(catalogue.matching(catalogue.root_causes[options.id].signatures)):
@@ -168,7 +168,7 @@ def _explain(options: argparse.Namespace) -> int:
     return explain.run(options)
 
 
-def _defined_in(loaded: Loaded, item: Signature | RootCause) -> str:
+def _defined_in(loaded: LoadedPacks, item: Signature | RootCause) -> str:
     """Where an item stands, and what it replaces."""
     places = [
         file.document.problem(loc, "")
@@ -198,7 +198,7 @@ def _check(options: argparse.Namespace) -> int:
     return 1 if errors or (warnings and options.strict) else 0
 
 
-def _profile(loaded: Loaded) -> list[Problem]:
+def _profile(loaded: LoadedPacks) -> list[Problem]:
     """Print what each pattern of the packs costs; those that are slow, with their places."""
     from exporter.cli import pattern_costs
     from exporter.core.catalogue.pack_types import Patterned
@@ -254,17 +254,17 @@ def _test(options: argparse.Namespace) -> int:
 
 
 def _diff(options: argparse.Namespace) -> int:
-    from exporter.core.catalogue.pack_types import as_written
+    from exporter.core.catalogue.pack_types import to_data
 
     old, new = ({(kind, item.id): item for kind, item in _items(name)} for name in (options.old, options.new))
     for key in sorted(old.keys() | new.keys()):
         kind, name = key
         if key in old and key in new:
-            before, after = as_written(old[key]), as_written(new[key])
+            before, after = to_data(old[key]), to_data(new[key])
             changed = [field for field in {**before, **after} if before.get(field) != after.get(field)]
             told = f"changed  {kind} {name}: {', '.join(changed)}" if changed else ""
         else:
-            title = as_written(new.get(key) or old[key]).get("title", "")
+            title = to_data(new.get(key) or old[key]).get("title", "")
             told = f"{'added  ' if key in new else 'removed'}  {kind} {name}: {title}"
         if told:
             print(told)
@@ -306,7 +306,7 @@ def _docs(options: argparse.Namespace) -> int:
     return 0
 
 
-def _held(loaded: Loaded) -> str:
+def _held(loaded: LoadedPacks) -> str:
     files = loaded.own or loaded.builtin
     signatures, causes = (sum(len(getattr(f.pack, kind)) for f in files) for kind in ("signatures", "root_causes"))
     return f"{_count(signatures, 'signature')}, {_count(causes, 'root cause')}"

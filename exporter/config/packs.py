@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from exporter.core.catalogue import loader
-from exporter.core.catalogue.loader import Catalogue, Compiled, Loaded
+from exporter.core.catalogue.loader import Catalogue, Compiled, LoadedPacks
 from exporter.core.text.problems import InvalidInput, Loc, Problem
 
 COMPILED = "_signatures.json"  # made when the wheel is built; a checkout reads its YAML
@@ -37,7 +37,7 @@ def unknown(catalogue: Catalogue, disable: Sequence[str]) -> Iterator[tuple[Loc,
             yield ("signatures", "disable", number), f"no signature is {glob!r}; see `gpufault signatures list`"
 
 
-def load_texts(places: Sequence[Path] = ()) -> Loaded:
+def load_texts(places: Sequence[Path] = ()) -> LoadedPacks:
     """All packs with the texts that they were read from, whatever their examples: for those who write signatures."""
     return loader.load(of_site(places), builtin())
 

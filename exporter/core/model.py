@@ -1,12 +1,12 @@
-"""The values that flow through gpufault, from a chunk of bytes to a diagnosis.
+"""The values that flow through gpufault, from a chunk of bytes to an incident. All are frozen.
 
-Only data lives here: no parsing, no I/O, no clocks. Every value is frozen; functions elsewhere return new ones.
-Times are Unix seconds (float, UTC). Offsets and sizes are bytes. Lines count from 1.
+Only data: no parsing, no I/O, no clocks. Times are Unix seconds (float, UTC). Offsets and sizes are bytes. Lines count
+from 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, NamedTuple, get_args
@@ -17,54 +17,68 @@ Severity = Literal["info", "warning", "error", "critical"]
 Role = Literal["root", "confirmation", "cascade", "context"]
 Verdict = Literal["infrastructure", "workload", "unclear"]
 Reach = Literal["job", "gpu", "node", "fabric"]
-Action = Literal["ignore", "restart_job", "run_diagnostics", "reset_gpu", "reboot", "replace"]  # the mildest first
+Action = Literal["ignore", "restart_job", "run_diagnostics", "reset_gpu", "reboot", "replace"]  # mildest first
 SourceKind = Literal["job", "kernel"]
 TimeSource = Literal["log", "observed"]
 LogFormat = Literal["plain", "cri", "docker", "kmsg"]
 
 ACTIONS: tuple[Action, ...] = get_args(Action)
 OPERATOR_ACTIONS: frozenset[Action] = frozenset({"run_diagnostics", "reset_gpu", "reboot", "replace"})
-KEPT_MATCHES = 10  # of an incident, the earliest; an amdgpu page-fault block has 11 lines, its first ten tell all
+MAX_KEPT_MATCHES = 10  # the earliest of an incident; an amdgpu page-fault block has 11 lines, the first ten suffice
 UNKNOWN = "unknown"
 PEER_FAILURE = "peer_failure"
-JOBS_ON_SM = "xid_13_jobs_on_sm"  # the one fact beside a match that was counted from kernel lines: see `repeats`
+JOBS_ON_SM = "xid_13_jobs_on_sm"  # the only fact counted from kernel lines: see `repeated_xids`
 
 
 class Truth(StrEnum):
-    """What is known of a condition: held, failed, or undetermined because a fact is missing."""
+    """The result of a condition: held, failed, or undetermined because a fact is missing."""
 
     HELD = "held"
     FAILED = "failed"
     UNDETERMINED = "undetermined"
 
+    @property
+    def negated(self) -> Truth:
+        return {Truth.HELD: Truth.FAILED, Truth.FAILED: Truth.HELD}.get(self, self)
+
+    @staticmethod
+    def all_of(truths: Iterable[Truth]) -> Truth:
+        found = set(truths)
+        return next((truth for truth in (Truth.FAILED, Truth.UNDETERMINED) if truth in found), Truth.HELD)
+
+    @staticmethod
+    def any_of(truths: Iterable[Truth]) -> Truth:
+        found = set(truths)
+        return next((truth for truth in (Truth.HELD, Truth.UNDETERMINED) if truth in found), Truth.FAILED)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """A moment by two clocks: the wall clock, which may be wrong and may be set, and the kernel's clock of one boot."""
+    """A moment by two clocks: the wall clock, which may be wrong or set, and the kernel's clock since its boot."""
 
     time: float
-    boot: str  # the kernel's id of the boot; empty if it is not known
+    boot: str  # the kernel's boot id; empty if unknown
     boot_seconds: float  # since that boot
 
     @property
     def booted(self) -> float:
-        """When the boot began, by the wall clock of this moment."""
+        """The time of the boot by the wall clock."""
         return self.time - self.boot_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Bytes of one log, as a source hands them to the pipeline. They begin where the last consumed byte ended.
+    """Unconsumed bytes of one log, from a source to the pipeline.
 
-    `log` names the log for as long as it lives (it survives a rename and a restart); `origin` goes into incident ids
-    and is the same in a replay: the path of a file, the boot id of a kernel ring.
-    `line` is the 1-based number of the line that `offset` lies in. `numbers` are those of all its lines, where they do
-    not simply count up from it: of records whose further lines are left out, and 0 for those that are in no file.
-    `end` says what follows: `more` may come at once; `quiet`: nothing came for a while, so a last line without newline
-    may be looked at (but may still grow); `final`: nothing will ever come, and all of it is to be consumed.
-    `boot_time` is the wall time of the kernel clock's zero, for records that carry only that clock.
-    `written_at` is when the last of it was written, where that is known and it was all there before it was looked at.
-    `shares_node`: other jobs run on the node too, so a kernel line that names no job may be about one of those.
+    `log` identifies the log across renames and restarts. `origin` is part of incident ids and the same in a replay: the
+    path of a file, the boot id of a kernel log.
+    `line` is the number of the line at `offset`. `numbers` lists all line numbers if they are not consecutive; records
+    outside files have 0.
+    `end`: `more` data may follow; `quiet`: a last line without newline may be matched, but may still grow; `final`: no
+    more data will follow, and everything is to be consumed.
+    `boot_time` is the wall time of the boot, for records with only the kernel's clock.
+    `written_at` is the time of the last write, if known.
+    `shares_node`: other jobs run on the node, so a kernel line without a job may concern one of them.
     """
 
     log: str
@@ -85,12 +99,12 @@ class Chunk:
 
     @property
     def latest(self) -> float:
-        """The latest time at which a line of it can have been written."""
+        """The latest possible time of its lines."""
         return self.read_at if self.written_at is None else min(self.read_at, self.written_at)
 
 
 class Record(NamedTuple):
-    """One decoded line: what its writer meant, without the prefixes that carriers put in front."""
+    """One decoded line: the text without prefixes, and the fields of the prefixes."""
 
     text: str
     time: float | None = None
@@ -98,17 +112,17 @@ class Record(NamedTuple):
     rank: str | None = None
     host: str | None = None
     device: str | None = None  # PCI address from the kernel's DEVICE= field
-    kernel: bool = False  # carries the mark of a kernel line (facility 0, `kernel:` tag, dmesg time)
-    others: bool = False  # says that it is not the kernel's
-    seq: int | None = None  # the kernel's own number of the record
+    kernel: bool = False  # has a mark of kernel lines (facility 0, `kernel:` tag, dmesg time)
+    by_others: bool = False  # is marked as written by a user program
+    seq: int | None = None  # the kernel's number of the record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Whose log it is. `confidence` says how we know: `pattern` of the config, `slurm`, `kubernetes` or only the `path`.
+    """The job of a log. `confidence` grades how it was recognised.
 
-    `owner` tells two jobs of one id apart: the user that owns the log, or, where a service account writes the logs of
-    all, the folder that holds them. See `jobs.owned`.
+    `owner` tells two jobs of one id apart: the log's owner, or its folder if a service account writes all logs. See
+    `jobs.with_owner`.
     """
 
     id: str
@@ -120,8 +134,8 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """Where a context line was seen: enough to cite it as evidence later."""
+class ContextLine:
+    """A context line with its location, to cite as evidence later."""
 
     path: str
     line: int
@@ -131,13 +145,13 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogContext:
-    """What one log has told about its job so far: facts (library versions, environment) and context lines.
+    """The facts (library versions, environment) and context lines found in one log so far.
 
-    A new value replaces an older one, so a match that holds the context of its moment holds facts *as of then*.
+    New values replace old ones; each match keeps the context of its time.
     """
 
     facts: Mapping[str, str] = field(default_factory=dict)
-    marks: Mapping[str, Mark] = field(default_factory=dict)
+    marks: Mapping[str, ContextLine] = field(default_factory=dict)
 
 
 NO_CONTEXT = LogContext()
@@ -145,11 +159,10 @@ NO_CONTEXT = LogContext()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """One line (or a few adjoining ones) that shows a signature.
+    """One line (or a few adjacent ones) that matches a signature.
 
-    In a flood it stands for the lines behind it as well: `lines` in all, the last of them at `until`, of `ranks`. They
-    belong to its incident, in which enough earlier ones are kept whole. `line` is 0 for a record that is in no file: it
-    has the kernel's number alone (`seq`).
+    In a flood it represents the following lines too: `lines` in total, the last at `until`, from `ranks`. `line` is 0
+    for kernel records outside files, which have only a number (`seq`).
     """
 
     signature: str
@@ -167,20 +180,20 @@ class Match:
     rank: str | None = None
     job: Job | None = None
     context: LogContext = NO_CONTEXT
-    process: Mapping[str, str] = field(default_factory=dict)  # facts read of the process that it is about, or its job's
+    process: Mapping[str, str] = field(default_factory=dict)  # facts of its process or its job's processes
     lines: int = 1
     until: float | None = None
     ranks: frozenset[str] = frozenset()
     written_at: float | None = None  # as its chunk's
     shares_node: bool = False  # as its chunk's
-    grave: bool = False  # of a kernel line that the vendor's table calls critical: an incident of its own
-    named_job: str | None = None  # of a kernel line: the job of the process that it names, as `jobs.process_job` has it
-    boot_seconds: float | None = None  # a kernel record's own stamp; its boot is `origin`
-    seq: int | None = None  # the kernel's own number of the record
+    grave: bool = False  # a kernel line that the vendor's table calls critical: a separate incident
+    named_job: str | None = None  # of a kernel line: the job of its process, named as by `jobs.process_job`
+    boot_seconds: float | None = None  # timestamp of a kernel record; its boot is `origin`
+    seq: int | None = None  # the kernel's number of the record
 
     @property
     def latest(self) -> float:
-        """The latest time at which it can have been written."""
+        """The latest possible time of the line."""
         return self.read_at if self.written_at is None else min(self.read_at, self.written_at)
 
     @property
@@ -189,14 +202,12 @@ class Match:
 
     @property
     def happened(self) -> float:
-        """When it happened, as far as anyone can say: by the log's own stamp, else when it was read, or the latest that it
-        can have been.
-        """
+        """The best known time: from the log, else the latest possible."""
         return self.time if self.time_source == "log" else self.latest
 
     @property
     def order(self) -> tuple[float, str, int, str]:
-        """Sorts matches the same way whatever order they arrived in."""
+        """A sort key that does not depend on the order of arrival."""
         return (self.time, self.path, self.offset, self.signature)
 
 
@@ -204,9 +215,9 @@ class Match:
 class Incident:
     """All matches of one signature in one episode: one fault, however many ranks print it.
 
-    `scope` is a job, a log without a known job, or one boot of a kernel, where `gpu` tells faults apart too.
-    `matches` holds the earliest few, in canonical order; `lines` counts all. `last_time` bounds the episode.
-    `first_read` and `last_read` are when we learnt of it: it settles by the former and is let go by the latter.
+    `scope` is a job, a log without a known job, or one boot of a kernel, where `gpu` tells faults apart.
+    `matches` holds the earliest few, sorted; `lines` counts all. `last_time` ends the episode.
+    `first_read` and `last_read` are times of reading: it settles by the former and closes by the latter.
     """
 
     scope: str
@@ -233,5 +244,5 @@ class Incident:
         return self.first.order
 
     def captures(self) -> dict[str, str]:
-        """Each capture as the earliest match that has it tells it."""
+        """Each capture from the earliest match that has it."""
         return {name: value for match in reversed(self.matches) for name, value in match.captures.items()}

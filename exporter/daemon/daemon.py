@@ -130,7 +130,7 @@ class Daemon:
         told = self.casebook.settle(now, self.facts.at)
         for diagnosis in told:
             self._tell(diagnosis, now)
-        for diagnosis in self.casebook.let_go(now, self.facts.at):
+        for diagnosis in self.casebook.close_expired(now, self.facts.at):
             self.outbox.add(self._incident_record(diagnosis, now))
         if self._matched or told or now - self._last_commit >= COMMIT_SECONDS or now < self._last_commit:
             self.commit(now)
@@ -176,7 +176,7 @@ class Daemon:
 
     def commit(self, now: float) -> None:
         """Store positions, counters, open incidents and records at once, then show what was stored."""
-        self.faults.show(self.casebook, self.facts.at, self.catalogue, moment(now))  # also if the disk is the fault
+        self.faults.refresh(self.casebook, self.facts.at, self.catalogue, moment(now))  # also if the disk is the fault
         rows = [*self._moved]
         for source in self.sources:
             self.ledger.lose(source.name, source.stats)
@@ -236,7 +236,7 @@ class Daemon:
     def assemble_again(self, config: Config, catalogue: Catalogue) -> None:
         """Apply a new configuration: commit, then rebuild everything from the state."""
         now = self._clock()
-        for diagnosis in self.casebook.settle_without(catalogue.signatures, self.facts.at):
+        for diagnosis in self.casebook.settle_before_removal(catalogue.signatures, self.facts.at):
             self._tell(diagnosis, now)
         self.commit(now)
         if not self._outcome.state_up:
@@ -283,7 +283,7 @@ class Daemon:
         self.casebook = IncidentTracker(
             catalogue, self.node, window=incidents.window, settle=incidents.settle, stored=spaces.get("incidents", {})
         )
-        for incident in self.casebook.undiagnosed:
+        for incident in self.casebook.undiagnosable:
             self.ledger.count_root(incident, UNKNOWN, "unclear")
             self._say(
                 f"an incident of {incident.signature} is counted without a diagnosis: no pack has that signature now"
@@ -322,7 +322,7 @@ class Daemon:
         self.ledger.read(done, chunk.source)
         for one in done.quarantined:
             self._say(str(one))
-        self.casebook.add(self.repeats.attached(self.processes.attached(done.matches), self.processes.job_of))
+        self.casebook.add(self.repeats.with_job_counts(self.processes.attached(done.matches), self.processes.job_of))
         return done.consumed > 0
 
     def _tell(self, diagnosis: Diagnosis, now: float) -> None:
@@ -331,7 +331,7 @@ class Daemon:
         record = self._incident_record(diagnosis, now)
         is_there = first.source == "kernel" or self.facts.has(record["gpu"] or "")
         self.ledger.tell(diagnosis, now, late=record["late"], gpu=record["gpu"], gpu_there=is_there)
-        self.faults.told(diagnosis, self.catalogue, moment(now))
+        self.faults.add_settled(diagnosis, self.catalogue, moment(now))
         self.outbox.add(record)
         self._log.info(
             "incident",
@@ -352,7 +352,7 @@ class Daemon:
         record = records.incident_record(
             diagnosis, self.catalogue, self.node, redacted=journal.redact, excerpt_lines=journal.excerpt_lines
         )
-        return record | records.as_told(diagnosis, now, late_after=self.config.incidents.late_after)
+        return record | records.recorded_fields(diagnosis, now, late_after=self.config.incidents.late_after)
 
     def _before_drop(self, segment: int, path: Path) -> None:
         """What a segment holds that nobody has received is counted as lost, and committed, before it goes."""
@@ -386,7 +386,7 @@ class Daemon:
             open_incidents=self.casebook.open_by_signature(),
             exposures=self._exposures.of(self.facts.facts, self.catalogue),
             outputs=self.outputs.states(self._clock()),
-            npd=self.faults.shown if self.config.outputs.npd else None,
+            npd=self.faults.current if self.config.outputs.npd else None,
         )
 
     def _descriptors(self) -> list[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from exporter import __version__
 from exporter.core.catalogue.loader import Catalogue
-from exporter.core.diagnosis.causes import exposed
+from exporter.core.diagnosis.causes import is_at_risk
 from exporter.core.diagnosis.node_faults import Fault
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.matching.quarantine import Quarantined
@@ -59,7 +59,7 @@ class Exposures:
 
     def of(self, facts: Mapping[str, str], catalogue: Catalogue) -> Mapping[str, bool]:
         if self._of is None or self._of[0] is not facts or self._of[1] is not catalogue:
-            self._exposed = {cause.id: exposed(cause, facts) for cause in catalogue.root_causes.values()}
+            self._exposed = {cause.id: is_at_risk(cause, facts) for cause in catalogue.root_causes.values()}
             self._of = facts, catalogue
         return self._exposed
 

@@ -89,7 +89,7 @@ class Service:
         return NodeFaults(
             node=daemon.node,
             now=moment(time.time()),
-            faults=daemon.faults.shown,
+            faults=daemon.faults.current,
             blind=tuple(daemon.not_seeing()),
         )
 

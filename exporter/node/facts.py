@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from exporter.config.node import FactsConfig
-from exporter.core.diagnosis.records import facts_record, serials
+from exporter.core.diagnosis.records import card_facts, facts_record
 from exporter.core.facts.gpus import Gpu
-from exporter.core.facts.values import joined
+from exporter.core.facts.values import distinct_values
 from exporter.core.model import Vendor
 from exporter.probes import PROBES, Gathered, gather
 
@@ -100,7 +100,7 @@ class NodeFacts:
             try:
                 done = subprocess.run(command, capture_output=True, timeout=COMMAND_TIMEOUT_SECONDS, check=True)  # noqa: S603 (the administrator's own)
                 told = done.stdout.decode(errors="replace").splitlines()  # nvidia-smi: a line for each GPU
-                facts[name] = (joined(line.strip() for line in told) or "")[:MAX_VALUE]
+                facts[name] = (distinct_values(line.strip() for line in told) or "")[:MAX_VALUE]
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 failed[f"command {name}"] = str(error)
         facts.update(self._settings.extra)
@@ -108,7 +108,7 @@ class NodeFacts:
 
     def _take(self, gathered: Gathered, now: float) -> bool:
         self.failed = gathered.failed
-        moved = not gathered.failed and serials(gathered.gpus) != serials(self.gpus)
+        moved = not gathered.failed and card_facts(gathered.gpus) != card_facts(self.gpus)
         self.gpus = gathered.gpus
         self.vendors = frozenset(v for g in gathered.gpus if (v := _vendor(g.vendor)))
         self._addresses |= {g.pci for g in gathered.gpus}  # one that has fallen off the bus was there

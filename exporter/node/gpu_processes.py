@@ -115,7 +115,7 @@ class GpuProcesses:
         if not job:
             return {}
         processes = [p for p in self._known.values() if p.job == job and (uid is None or p.uid in (None, uid))]
-        return parse.told_together(p.facts for p in processes)
+        return parse.combine_facts(p.facts for p in processes)
 
     def job_of(self, match: Match) -> tuple[str | None, int | None]:
         """The job of the process that a kernel line names, by its control group, and its user."""

@@ -1,10 +1,10 @@
-"""Probes: the reading behind `exporter.core.facts`. Which files of a machine state its facts, one module a subject.
+"""Probes: they read the files of a machine for `exporter.core.facts`, one module per subject.
 
-Nothing is executed and nothing is waited for. A new probe is a `Probe` in one of these modules and a row in `table`.
+They run no programs and never block. To add a probe, define a `Probe` and add a row to `table`.
 """
 
-from exporter.probes.base import Fact, Found, Host, Probe
+from exporter.probes.base import Fact, Host, Probe, ProbeResult
 from exporter.probes.gather import Gathered, gather
 from exporter.probes.table import FACTS, PROBES
 
-__all__ = ["FACTS", "PROBES", "Fact", "Found", "Gathered", "Host", "Probe", "gather"]
+__all__ = ["FACTS", "PROBES", "Fact", "Gathered", "Host", "Probe", "ProbeResult", "gather"]

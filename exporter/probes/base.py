@@ -1,4 +1,4 @@
-"""What a probe is: the facts that it declares, a look at a machine, and what it found. And the machine as it sees it."""
+"""The types of probes: declared facts, the machine to read, and results."""
 
 import errno
 import os
@@ -10,21 +10,20 @@ from typing import TypeVar
 
 from exporter.core.facts.gpus import Gpu
 from exporter.core.facts.pci import normalise_pci
-from exporter.core.facts.values import one_value
+from exporter.core.facts.values import single_line
 
 T = TypeVar("T")
 
-_CHUNK_BYTES = 64 << 10  # /proc/sys allocates as much as is asked for, and refuses megabytes (ENOMEM)
-_MOST_BYTES = 1 << 20  # a kernel's configuration has 300 KiB; only package databases are larger, and say so
+_CHUNK_BYTES = 64 << 10  # /proc/sys allocates the requested size and refuses megabytes (ENOMEM)
+_MOST_BYTES = 1 << 20  # a kernel configuration has 300 KiB; package databases pass their own limit
 _LINKS = 40  # as the kernel's own limit (MAXSYMLINKS)
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What a fact says and where it is read from.
+    """The meaning and the source of a fact.
 
-    With `parse`, `source` is a path, or several of which the first that can be read counts, and that is all there is to
-    it. Without, it only says for a reader where the probe looks.
+    With `parse`, the fact is read from the first readable path in `source`. Without it, `source` is only documentation.
     """
 
     meaning: str
@@ -33,17 +32,15 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What one probe found; of each GPU, only what this probe knows of it."""
+class ProbeResult:
+    """The facts of one probe, and partial data of GPUs."""
 
     facts: Mapping[str, str] = field(default_factory=dict)
     gpus: tuple[Gpu, ...] = ()
 
 
 class Host:
-    """The machine below `root`, as one probe sees it. What does not exist is None; what cannot be read is None too, and
-    a line in `problems`, so that one unreadable file costs one fact and not the probe.
-    """
+    """The machine below `root`. Missing files are None; unreadable ones are None and noted in `problems`."""
 
     def __init__(self, root: Path, home: str | None = None) -> None:
         self.root = root
@@ -51,7 +48,7 @@ class Host:
         self.problems: list[str] = []
 
     def read(self, *paths: str, most: int = _MOST_BYTES) -> str | None:
-        """The text of the first of `paths` that can be read. A problem is noted only when none can."""
+        """The text of the first readable path. Problems are noted only if none is readable."""
         data = self.read_bytes(*paths, most=most)
         return None if data is None else data.decode(errors="backslashreplace")
 
@@ -59,13 +56,13 @@ class Host:
         return self._first(lambda real: _bytes_of(real, most), *paths)
 
     def value(self, *paths: str) -> str | None:
-        return one_value(self.read(*paths))
+        return single_line(self.read(*paths))
 
     def names(self, folder: str) -> list[str]:
         return sorted(self._first(os.listdir, folder) or ())
 
     def addresses(self, folder: str) -> list[str]:
-        """The PCI addresses among the names in `folder`: a driver's has `bind`, `module` and others besides."""
+        """The names in a folder that are PCI addresses; a driver's folder has others too."""
         return [name for name in self.names(folder) if normalise_pci(name) == name]
 
     def exists(self, path: str) -> bool:
@@ -75,7 +72,7 @@ class Host:
         return self._first(lambda real: real.stat().st_uid, path)
 
     def link(self, path: str) -> str | None:
-        """The last part of a link's target; None for anything but a link."""
+        """The last part of a link's target; None if not a link."""
         parent, _, name = path.rpartition("/")
         try:
             return os.path.basename(os.readlink(self.real(parent) / name))
@@ -83,10 +80,9 @@ class Host:
             return None
 
     def resolve(self, path: str) -> str:
-        """`path` without links, as a process inside `root` would see it: absolute links begin at `root` again.
+        """`path` without links, resolved as by a process inside `root`.
 
-        Below another root, such as /host in a container, the kernel would follow /opt/rocm → /etc/alternatives/rocm
-        into the container's own /etc.
+        In a container with the host at /host, the kernel would resolve absolute links in the container's own tree.
         """
         links, resolved, rest = 0, "", path.split("/")[::-1]
         while rest:
@@ -98,7 +94,7 @@ class Host:
                 continue
             try:
                 target = os.readlink(f"{self.root}{resolved}/{name}")
-            except OSError:  # no link, or nothing at all
+            except OSError:  # not a link, or missing
                 resolved += f"/{name}"
                 continue
             links += 1
@@ -110,7 +106,7 @@ class Host:
         return resolved or "/"
 
     def real(self, path: str) -> Path:
-        """Where a path of the machine lies for us. Of our own root the kernel resolves links itself, ten times faster."""
+        """The path of a machine's file for us. For our own root the kernel resolves links, ten times faster."""
         return Path(path) if self.root == Path("/") else self.root / self.resolve(path).lstrip("/")
 
     def _first(self, ask: Callable[[Path], T], *paths: str) -> T | None:
@@ -127,7 +123,7 @@ class Host:
 
 
 def _bytes_of(path: Path, most: int) -> bytes:
-    # O_NONBLOCK: opening a FIFO for reading would otherwise wait for a writer.
+    # O_NONBLOCK: never block when opening a FIFO.
     with open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
@@ -138,28 +134,28 @@ def _bytes_of(path: Path, most: int) -> bytes:
         return b"".join(chunks)
 
 
-def nothing(_host: Host) -> Found:
-    """The look of a probe all of whose facts are files."""
-    return Found()
+def no_further_facts(_host: Host) -> ProbeResult:
+    """For probes whose facts are all single files."""
+    return ProbeResult()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """One question to a machine: what it may state, and how it is asked beyond the files that the facts name."""
+    """Declared facts, and a function for those that are not single files."""
 
     facts: Mapping[str, Fact]
-    look: Callable[[Host], Found] = nothing
+    collect: Callable[[Host], ProbeResult] = no_further_facts
 
-    def ask(self, host: Host) -> Found:
+    def ask(self, host: Host) -> ProbeResult:
         read = {
             name: fact.parse(text)
             for name, fact in self.facts.items()
             if fact.parse and (text := host.read(*fact.source.split())) is not None
         }
-        seen = self.look(host)
-        return Found(facts={**stated(**read), **seen.facts}, gpus=seen.gpus)
+        found = self.collect(host)
+        return ProbeResult(facts={**known_facts(**read), **found.facts}, gpus=found.gpus)
 
 
-def stated(**facts: str | None) -> dict[str, str]:
+def known_facts(**facts: str | None) -> dict[str, str]:
     """The facts that are known."""
     return {name: value for name, value in facts.items() if value}

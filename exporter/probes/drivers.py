@@ -1,21 +1,21 @@
-"""The kernel modules that hold GPUs: which, in what version, whose build, with what parameters."""
+"""GPU drivers: version, build and module parameters."""
 
 from collections.abc import Callable
 
 from exporter.core.facts import nvidia
-from exporter.core.facts.values import joined, one_value
-from exporter.probes.base import Fact, Found, Host, Probe, stated
+from exporter.core.facts.values import distinct_values, single_line
+from exporter.probes.base import Fact, Host, Probe, ProbeResult, known_facts
 
 
-def _look(host: Host) -> Found:
+def _collect(host: Host) -> ProbeResult:
     bound = [name for name in _VERSIONS if host.addresses(f"/sys/bus/pci/drivers/{name}")]
     held = {name: _VERSIONS[name](host) for name in bound}
-    return Found(
-        facts=stated(
+    return ProbeResult(
+        facts=known_facts(
             driver="+".join(held),
             driver_version="+".join(version for version, _ in held.values() if version),
-            driver_flavor=joined(flavor for _, flavor in held.values()),
-            driver_srcversion=joined(host.value(f"/sys/module/{name}/srcversion") for name in bound),
+            driver_flavor=distinct_values(flavor for _, flavor in held.values()),
+            driver_srcversion=distinct_values(host.value(f"/sys/module/{name}/srcversion") for name in bound),
         )
     )
 
@@ -38,64 +38,64 @@ def _nvidia_module(host: Host) -> _Stated:
 
 
 _VERSIONS = {
-    "amdgpu": _module("amdgpu", "version"),  # none in the kernel's own: it has no version but the kernel's
+    "amdgpu": _module("amdgpu", "version"),  # missing for the in-tree driver
     "i915": _module("i915", "agama_version", "srcversion"),  # agama: Intel's backport; the order is compute-runtime's
     "nvidia": _nvidia_module,
     "xe": _module("xe", "srcversion"),
 }
 
 DRIVERS = Probe(
-    look=_look,
+    collect=_collect,
     facts={
-        "driver": Fact("the drivers that hold a GPU", "/sys/bus/pci/drivers/{amdgpu,i915,nvidia,xe}"),
+        "driver": Fact("the drivers bound to a GPU", "/sys/bus/pci/drivers/{amdgpu,i915,nvidia,xe}"),
         "driver_version": Fact(
-            "their version, or the fingerprint of their source where they have none",
+            "version of the drivers, or the fingerprint of their source",
             "/sys/module/DRIVER/{version,agama_version,srcversion}, /proc/driver/nvidia/version",
         ),
         "driver_flavor": Fact(
-            "inbox: came with the kernel; dkms: built for it; of NVIDIA's, open or proprietary",
+            "inbox: part of the kernel; dkms: built separately; for NVIDIA, open or proprietary",
             "/sys/module/DRIVER/taint, /proc/driver/nvidia/version",
         ),
-        "driver_srcversion": Fact("the fingerprint of their source", "/sys/module/DRIVER/srcversion"),
+        "driver_srcversion": Fact("fingerprint of the drivers' source", "/sys/module/DRIVER/srcversion"),
     },
 )
 
 _PARAMETERS = {
     "amdgpu": {
         "noretry": "1: no retry faults, so no XNACK; -1: the driver's choice",
-        "cwsr_enable": "whether running waves can be taken off a compute unit",
+        "cwsr_enable": "whether running waves can be preempted",
         "gpu_recovery": "whether a hung GPU is reset; -1: the driver's choice",
         "ras_enable": "whether memory errors are handled",
-        "bad_page_threshold": "pages that may be retired before a GPU is given up",
+        "bad_page_threshold": "retired pages before a GPU is disabled",
         "vm_fragment_size": "page size of the GPU, as a power of two times 4 KiB",
-        "lockup_timeout": "how long a job may run before it is a hang",
+        "lockup_timeout": "run time after which a job counts as hung",
         "mes": "whether firmware schedules the queues",
         "sched_policy": "how KFD schedules queues",
         "hws_max_conc_proc": "processes on a GPU at once",
-        "no_system_mem_limit": "whether GPU jobs may pin more memory than there is",
-        "runpm": "whether an idle GPU is put to sleep",
-        "ppfeaturemask": "power features that are on",
+        "no_system_mem_limit": "whether GPU jobs may pin more than the available memory",
+        "runpm": "whether idle GPUs are suspended",
+        "ppfeaturemask": "enabled power features",
         "pcie_p2p": "whether GPUs reach each other over PCIe",
     },
     "i915": {
-        "enable_hangcheck": "whether hangs are detected; without it a hung job never ends",
-        "enable_guc": "what the firmware does: 1 scheduling, 2 authentication",
+        "enable_hangcheck": "whether hangs are detected; without, a hung job never ends",
+        "enable_guc": "tasks of the firmware: 1 scheduling, 2 authentication",
         "reset": "how a hung GPU is reset",
-        "request_timeout_ms": "how long a request may take",
+        "request_timeout_ms": "timeout of a request",
     },
     "xe": {
         "force_execlist": "scheduling without the firmware",
-        "wedged_mode": "when a GPU is given up",
+        "wedged_mode": "when a GPU is declared wedged",
     },
     "nvidia_uvm": {
         "uvm_ats_mode": "whether GPUs use the CPU's page tables",
-        "uvm_perf_prefetch_enable": "whether managed memory is fetched ahead",
+        "uvm_perf_prefetch_enable": "whether managed memory is prefetched",
     },
 }
 
 PARAMETERS = Probe(
     facts={
-        f"{module}.{name}": Fact(f"module parameter: {meaning}", f"/sys/module/{module}/parameters/{name}", one_value)
+        f"{module}.{name}": Fact(f"module parameter: {meaning}", f"/sys/module/{module}/parameters/{name}", single_line)
         for module, parameters in _PARAMETERS.items()
         for name, meaning in parameters.items()
     }

@@ -1,6 +1,4 @@
-"""Asking all probes at once, and being held up by none: neither by a network mount whose server is gone, nor by a GPU
-whose driver hangs.
-"""
+"""Runs all probes at once with a timeout: neither a dead network mount nor a hung driver can block it."""
 
 import threading
 import time
@@ -8,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.core.facts.conclude import concluded
+from exporter.core.facts.conclude import with_derived_facts
 from exporter.core.facts.gpus import Gpu, merge_gpus
 from exporter.core.facts.mounts import is_service_home
-from exporter.probes.base import Found, Host, Probe
+from exporter.probes.base import Host, Probe, ProbeResult
 from exporter.probes.table import PROBES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """The facts of a machine. `failed`: probe → why it could tell nothing, or not all; the rest is as good as ever."""
+    """The facts of a machine. `failed`: probe → why its facts are missing or incomplete."""
 
     facts: Mapping[str, str]
     failed: Mapping[str, str]
@@ -32,15 +30,14 @@ def gather(
     timeout_seconds: float = 0.2,
     probes: Mapping[str, Probe] = PROBES,
 ) -> Gathered:
-    """The facts of the machine below `rootfs`, in at most `timeout_seconds`, since all probes run at once.
+    """The facts of the machine below `rootfs`, in at most `timeout_seconds`.
 
-    `home` is a home folder of jobs, as the machine names it. Without it, $HOME of `environ` is taken, unless it is a
-    service's: then we run as some user, most likely inside a job. Else it is the first mount at or below /home. A fleet
-    whose homes are elsewhere (/users, /g/g0) has to say so.
+    `home` is a home folder of jobs on the machine. Default: $HOME of `environ` unless it is a service's, else the first
+    mount at or below /home. Fleets with other homes (/users, /g/g0) must configure it.
     """
     at_home = str(home) if home else environ.get("HOME", "")
     known_home = at_home if home or not is_service_home(at_home) else None
-    # A probe that still hangs from an earlier call is not started again: at most one thread of each is ever lost.
+    # A probe that hangs since an earlier call is not started again: at most one thread of each is lost.
     hanging = {thread.name for thread in threading.enumerate()}
     runs = {name: _Run(name, probe, Host(rootfs, known_home)) for name, probe in probes.items()}
     deadline = time.monotonic() + timeout_seconds
@@ -48,7 +45,7 @@ def gather(
         if run.name not in hanging:
             run.start()
 
-    found: list[Found] = []
+    found: list[ProbeResult] = []
     failed: dict[str, str] = {}
     for name, run in runs.items():
         if run.name in hanging:
@@ -64,29 +61,27 @@ def gather(
 
     facts = {fact: value for each in reversed(found) for fact, value in each.facts.items()}
     gpus = merge_gpus(gpu for each in found for gpu in each.gpus)
-    return Gathered(facts=concluded(facts, gpus), failed=failed, gpus=gpus)
+    return Gathered(facts=with_derived_facts(facts, gpus), failed=failed, gpus=gpus)
 
 
 class _Run(threading.Thread):
-    """One probe at work, in a daemon thread.
+    """One running probe, in a daemon thread, which ends with the process even while it hangs.
 
-    Not in a helper process: a thread starts in 0.1 ms, an interpreter in 50, and a daemon that has threads must not
-    fork without exec. Nor would a process help: it hangs just as long as a thread does. What matters is that neither
-    keeps us from ending: a wait for a dead NFS server is killable (TASK_KILLABLE, Linux 2.6.25), and a daemon thread
-    ends with its process.
+    Waiting for a dead NFS server is killable (TASK_KILLABLE, Linux 2.6.25). A helper process would hang as long, start in
+    50 ms instead of 0.1, and a daemon with threads must not fork without exec.
     """
 
     def __init__(self, name: str, probe: Probe, host: Host) -> None:
         super().__init__(name=f"probe {name} of {host.root}", daemon=True)
         self._probe = probe
         self._host = host
-        self.found = Found()
+        self.found = ProbeResult()
         self.problems = host.problems
 
     def run(self) -> None:
         try:
             self.found = self._probe.ask(self._host)
-        except Exception as error:  # one probe must not hide the others; it is told in Gathered.failed
+        except Exception as error:  # one probe must not hide the others; reported in Gathered.failed
             self.problems.append(f"{type(error).__name__}: {error}")
 
 

@@ -1,18 +1,18 @@
-"""Intel: what i915 and xe state of each GPU. Firmware versions are in debugfs, which only root can read."""
+"""Intel: facts of each GPU from i915 and xe. Firmware versions are in debugfs, which only root can read."""
 
 from exporter.core.facts.gpus import Gpu
 from exporter.core.facts.intel import firmware_version
-from exporter.core.facts.values import identity, joined, number, one_value, size
-from exporter.probes.base import Fact, Found, Host, Probe, stated
+from exporter.core.facts.values import distinct_values, identity, number, single_line, size
+from exporter.probes.base import Fact, Host, Probe, ProbeResult, known_facts
 
 _DRIVERS = ("i915", "xe")
 _DEVICE = "/sys/bus/pci/devices/GPU"
 _UC = "/sys/kernel/debug/dri/*/gt0/uc"
 
 
-def _look(host: Host) -> Found:
+def _collect(host: Host) -> ProbeResult:
     held = [(driver, pci) for driver in _DRIVERS for pci in host.addresses(f"/sys/bus/pci/drivers/{driver}")]
-    return Found(gpus=tuple(_gpu(host, driver, pci) for driver, pci in held))
+    return ProbeResult(gpus=tuple(_gpu(host, driver, pci) for driver, pci in held))
 
 
 def _gpu(host: Host, driver: str, pci: str) -> Gpu:
@@ -26,7 +26,7 @@ def _gpu(host: Host, driver: str, pci: str) -> Gpu:
         pci=pci,
         vendor="intel",
         unique_id=identity(host.read(f"{device}/device_uuid")),
-        facts=stated(
+        facts=known_facts(
             gpu_memory=size(memory or number(host.read(*(f"{device}/drm/{card}/lmem_total_bytes" for card in cards)))),
             guc_version=firmware_version(host.read(f"{debug}/guc_info")) if debug else None,
             huc_version=firmware_version(host.read(f"{debug}/huc_info")) if debug else None,
@@ -46,42 +46,40 @@ def _compute_engines(host: Host, device: str, cards: list[str], tiles: list[str]
 
 
 def _of_engines(host: Host, engines: list[str], *files: str) -> str | None:
-    """What a setting is on all engines, with the unit that its file's name ends in."""
+    """A setting of all engines, with the unit from its file name."""
     values = ((file, number(host.read(f"{engine}/{file}"))) for engine in engines for file in files)
-    return joined(f"{value} {file.rpartition('_')[2]}" for file, value in values if value is not None)
+    return distinct_values(f"{value} {file.rpartition('_')[2]}" for file, value in values if value is not None)
 
 
 def _debug(host: Host, pci: str, cards: list[str]) -> str | None:
-    """A GPU's firmware in debugfs: in dri/PCI, in older kernels dri/N of cardN; None where we may not look."""
+    """A GPU's firmware folder in debugfs: dri/PCI, in older kernels dri/N of cardN; None without access."""
     try:
         host.real("/sys/kernel/debug/dri").stat()
-    except OSError:  # not mounted, or not ours to see: no failure of anything
+    except OSError:  # not mounted or no permission: not a failure
         return None
     folders = [f"/sys/kernel/debug/dri/{name}" for name in (pci, *(card.removeprefix("card") for card in cards))]
     return next((f"{folder}/gt0/uc" for folder in folders if host.exists(folder)), None)
 
 
 INTEL = Probe(
-    look=_look,
+    collect=_collect,
     facts={
-        "guc_version": Fact("the GPUs' scheduler firmware that runs", f"{_UC}/guc_info"),
-        "huc_version": Fact("the GPUs' media firmware that runs", f"{_UC}/huc_info"),
+        "guc_version": Fact("running scheduler firmware of the GPUs", f"{_UC}/guc_info"),
+        "huc_version": Fact("running media firmware of the GPUs", f"{_UC}/huc_info"),
         "gpu_preempt_timeout": Fact(
-            "how long a kernel may go on when another's turn comes; then it is a hang",
+            "time a kernel may continue when preempted, before it counts as hung",
             f"{_DEVICE}/drm/card*/engine/ccs*/preempt_timeout_ms of i915, tile*/gt*/engines/ccs/preempt_timeout_us of xe",
         ),
         "gpu_job_timeout": Fact(
-            "how long a kernel may run under xe", f"{_DEVICE}/tile*/gt*/engines/ccs/job_timeout_ms"
+            "maximum run time of a kernel under xe", f"{_DEVICE}/tile*/gt*/engines/ccs/job_timeout_ms"
         ),
         "gpu_heartbeat": Fact(
-            "how often i915 looks whether an engine still answers",
+            "interval of i915's engine checks",
             f"{_DEVICE}/drm/card*/engine/ccs*/heartbeat_interval_ms",
         ),
-        "gpu_survivability": Fact(
-            "set where a GPU runs only to have its firmware repaired", f"{_DEVICE}/survivability_mode"
-        ),
+        "gpu_survivability": Fact("set if a GPU started only for firmware recovery", f"{_DEVICE}/survivability_mode"),
         "i915_agama_version": Fact(
-            "Intel's backport of i915, where it is that", "/sys/module/i915/agama_version", one_value
+            "version of Intel's i915 backport, if used", "/sys/module/i915/agama_version", single_line
         ),
     },
 )

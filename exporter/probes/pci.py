@@ -1,4 +1,4 @@
-"""GPUs as the PCI bus sees them, with a driver or without: what has fallen off its driver is still here."""
+"""GPUs on the PCI bus, with or without a driver."""
 
 from dataclasses import replace
 
@@ -6,28 +6,28 @@ from exporter.core.facts.gpus import Gpu, gpu_of_uevent
 from exporter.core.facts.linux import iommu_mode
 from exporter.core.facts.pci import largest_bar, pcie_speed, pcie_width
 from exporter.core.facts.values import identity, number, size
-from exporter.probes.base import Fact, Found, Host, Probe, stated
+from exporter.probes.base import Fact, Host, Probe, ProbeResult, known_facts
 
 _FOLDER = "/sys/bus/pci/devices"
 
 
-def _look(host: Host) -> Found:
+def _collect(host: Host) -> ProbeResult:
     devices = host.names(_FOLDER)
     gpus = (gpu_of_uevent(host.read(f"{_FOLDER}/{device}/uevent") or "") for device in devices)
-    found = tuple(_asked(host, gpu) for gpu in gpus if gpu)
-    return Found(gpus=found, facts={"gpu_count": str(len(found))} if devices else {})
+    found = tuple(_with_facts(host, gpu) for gpu in gpus if gpu)
+    return ProbeResult(gpus=found, facts={"gpu_count": str(len(found))} if devices else {})
 
 
-def _asked(host: Host, gpu: Gpu) -> Gpu:
+def _with_facts(host: Host, gpu: Gpu) -> Gpu:
     device = f"{_FOLDER}/{gpu.pci}"
     node = host.value(f"{device}/numa_node")
     widest, fastest = pcie_width(host.read(f"{device}/max_link_width")), host.read(f"{device}/max_link_speed")
     return replace(
         gpu,
-        serial=identity(host.read(f"{device}/serial_number")),  # the PCI device's own, in kernels that tell it
+        serial=identity(host.read(f"{device}/serial_number")),  # of the PCI device, in newer kernels
         pcie_speed=pcie_speed(host.read(f"{device}/current_link_speed")),
         facts=dict(gpu.facts)
-        | stated(
+        | known_facts(
             iommu=_iommu(host, device),
             gpu_numa_nodes="none" if node == "-1" else node,
             gpu_bar_size=size(largest_bar(host.read(f"{device}/resource") or "")),
@@ -51,18 +51,20 @@ def _virtual_functions(host: Host, device: str) -> str | None:
 
 
 PCI = Probe(
-    look=_look,
+    collect=_collect,
     facts={
-        "gpu_count": Fact("GPUs on the PCI bus, whether a driver holds them or not", f"{_FOLDER}/*/uevent"),
-        "gpu_model": Fact("the GPUs' name, by PCI id where the driver states none", f"{_FOLDER}/*/uevent"),
+        "gpu_count": Fact("GPUs on the PCI bus, with or without a driver", f"{_FOLDER}/*/uevent"),
+        "gpu_model": Fact("name of the GPUs, by PCI id if the driver has none", f"{_FOLDER}/*/uevent"),
         "iommu": Fact(
-            "what the IOMMU does to the GPUs, whatever the kernel's arguments say: pt, translated or off",
+            "effective IOMMU mode of the GPUs: pt, translated or off",
             f"{_FOLDER}/GPU/iommu_group/type",
         ),
-        "gpu_numa_nodes": Fact("the NUMA nodes that GPUs are near to", f"{_FOLDER}/GPU/numa_node"),
-        "gpu_bar_size": Fact("GPU memory that the CPU can reach at once (large BAR)", f"{_FOLDER}/GPU/resource"),
-        "pcie_width": Fact("lanes in use; fewer than could be is a bad contact", f"{_FOLDER}/GPU/current_link_width"),
-        "pcie_link_max": Fact("speed and lanes that the GPU could have", f"{_FOLDER}/GPU/max_link_{{speed,width}}"),
-        "gpu_virtual_functions": Fact("virtual functions made of a GPU (SR-IOV)", f"{_FOLDER}/GPU/sriov_numvfs"),
+        "gpu_numa_nodes": Fact("NUMA nodes of the GPUs", f"{_FOLDER}/GPU/numa_node"),
+        "gpu_bar_size": Fact("GPU memory that the CPU can access (large BAR)", f"{_FOLDER}/GPU/resource"),
+        "pcie_width": Fact(
+            "lanes in use; fewer than possible indicates bad contact", f"{_FOLDER}/GPU/current_link_width"
+        ),
+        "pcie_link_max": Fact("maximum speed and lanes of the GPU", f"{_FOLDER}/GPU/max_link_{{speed,width}}"),
+        "gpu_virtual_functions": Fact("virtual functions of a GPU (SR-IOV)", f"{_FOLDER}/GPU/sriov_numvfs"),
     },
 )

@@ -1,7 +1,7 @@
-"""What runs on the node besides jobs, by the control groups that systemd keeps for units that are active."""
+"""Services on the node, from systemd's control groups of active units."""
 
-from exporter.core.facts.values import joined
-from exporter.probes.base import Fact, Found, Host, Probe, stated
+from exporter.core.facts.values import distinct_values
+from exporter.probes.base import Fact, Host, Probe, ProbeResult, known_facts
 
 _SLICES = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice")  # version 2 and 1
 
@@ -27,25 +27,25 @@ _UNITS = {
 }
 
 
-def _look(host: Host) -> Found:
+def _collect(host: Host) -> ProbeResult:
     active = {name.removesuffix(".service") for folder in _SLICES for name in host.names(folder)}
     if not active:
-        return Found()
-    facts = {fact: joined(units[name] for name in units if name in active) for fact, units in _UNITS.items()}
+        return ProbeResult()
+    facts = {fact: distinct_values(units[name] for name in units if name in active) for fact, units in _UNITS.items()}
     if host.exists("/proc/driver/nvidia-nvswitch"):
         facts["fabricmanager_running"] = str("nvidia-fabricmanager" in active).lower()
-    return Found(facts=stated(**facts))
+    return ProbeResult(facts=known_facts(**facts))
 
 
 SERVICES = Probe(
-    look=_look,
+    collect=_collect,
     facts={
-        "scheduler": Fact("who starts jobs here", f"{_SLICES[0]}/{{slurmd,kubelet,…}}.service"),
-        "container_runtimes": Fact("who runs containers here", f"{_SLICES[0]}/{{containerd,crio,docker}}.service"),
-        "time_sync": Fact("who keeps the clock right; absent where nobody does", f"{_SLICES[0]}/{{chronyd,…}}.service"),
-        "gpu_services": Fact("vendors' services that run", f"{_SLICES[0]}/nvidia-*.service"),
+        "scheduler": Fact("scheduler of jobs", f"{_SLICES[0]}/{{slurmd,kubelet,…}}.service"),
+        "container_runtimes": Fact("container runtimes", f"{_SLICES[0]}/{{containerd,crio,docker}}.service"),
+        "time_sync": Fact("time synchronisation; absent if none", f"{_SLICES[0]}/{{chronyd,…}}.service"),
+        "gpu_services": Fact("running services of GPU vendors", f"{_SLICES[0]}/nvidia-*.service"),
         "fabricmanager_running": Fact(
-            "on a node with NVSwitches, without which CUDA does not start there",
+            "whether it runs, on nodes with NVSwitches, where CUDA needs it",
             f"{_SLICES[0]}/nvidia-fabricmanager.service",
         ),
     },

@@ -1,12 +1,12 @@
-"""All probes, and the facts that a node can have."""
+"""All probes, and all facts of a node."""
 
 from collections.abc import Mapping
 
-from exporter.core.facts.conclude import CONCLUDED
+from exporter.core.facts.conclude import DERIVED
 from exporter.probes import amd, drivers, fabric, intel, linux, nvidia, packages, pci, services, storage, toolkits
 from exporter.probes.base import Fact, Probe
 
-# Of two statements of one thing, the earlier row counts: product_name before the table of PCI ids.
+# If two probes report one fact, the earlier row counts: product_name before the table of PCI ids.
 PROBES: Mapping[str, Probe] = {
     "kernel": linux.KERNEL,
     "board": linux.BOARD,
@@ -30,5 +30,5 @@ PROBES: Mapping[str, Probe] = {
 
 FACTS: Mapping[str, Fact] = {
     **{name: fact for probe in PROBES.values() for name, fact in probe.facts.items()},
-    **{name: Fact(meaning, "other facts") for name, meaning in CONCLUDED.items()},
+    **{name: Fact(meaning, "other facts") for name, meaning in DERIVED.items()},
 }

@@ -97,9 +97,9 @@ def form_of(lines: Sequence[bytes], source: SourceKind) -> LogFormat:
     """The carrier that the first lines show."""
     clock = Clock(0.0)
     sample = lines[:10]
-    if sample and all(formats.cri_part(line, clock).stream for line in sample):
+    if sample and all(formats.parse_cri(line, clock).stream for line in sample):
         return "cri"
-    if sample and all(formats.docker_part(line, clock).stream for line in sample):
+    if sample and all(formats.parse_docker(line, clock).stream for line in sample):
         return "docker"
     if source == "kernel" and sample and any(formats.is_kmsg(line) for line in sample):
         return "kmsg"

@@ -42,7 +42,7 @@ class Diagnoses:
         return self._casebook.crashes()
 
     def __iter__(self) -> Iterator[Diagnosis]:
-        return self._casebook.all_of(lambda _: self._facts, _place)
+        return self._casebook.diagnose_all(lambda _: self._facts, _place)
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ def scan(
                 summary.left = left()
     casebook.shares_node = len(jobs) > 1
     summary.diagnoses = Diagnoses(casebook, facts)
-    summary.notes = sorted(casebook.notes(), key=reading_order)
+    summary.notes = sorted(casebook.context_warnings(), key=reading_order)
     return summary
 
 

@@ -143,7 +143,7 @@ def _line_starts(window: bytes, *, first: bool) -> list[int]:
 
 def _clean_starts(window: bytes, starts: list[int], form: LogFormat) -> list[bool]:
     """Before which lines no carrier's line goes on. A stream's line goes on over no more than MAX_BETWEEN lines of others."""
-    carrier = formats.CARRIERS.get(form)
+    carrier = formats.CONTAINER_FORMATS.get(form)
     if carrier is None:
         return [True] * len(starts)
     clean, clock = [], Clock(0.0)
@@ -153,6 +153,6 @@ def _clean_starts(window: bytes, starts: list[int], form: LogFormat) -> list[boo
         stop = starts[index + 1] - 1 if index + 1 < len(starts) else len(window)
         part = carrier(window[start:stop], clock)
         going_on.pop(part.stream, None)
-        if part.goes_on:
+        if part.continues:
             going_on[part.stream] = index
     return clean

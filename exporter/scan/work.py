@@ -176,7 +176,7 @@ def _job_of(path: str) -> Job | None:
         uid = os.stat(path).st_uid
     except OSError:  # stdin, or gone
         uid = None
-    return jobs.owned(jobs.job_of(path), uid, uids_of(SERVICE_ACCOUNTS))
+    return jobs.with_owner(jobs.job_of(path), uid, uids_of(SERVICE_ACCOUNTS))
 
 
 class _Reading:
@@ -301,6 +301,6 @@ class _Reading:
             context=context,
             unread=unread,
             stopped=stopped,
-            job=jobs.name_of(self._job, self._task.path) if self._task.source == "job" else None,
+            job=jobs.log_group(self._job, self._task.path) if self._task.source == "job" else None,
             cut=self._cut if stopped and self._offset == self._cut else None,
         )

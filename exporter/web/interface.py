@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.node_faults import Fault
-from exporter.core.diagnosis.records import place_of
+from exporter.core.diagnosis.records import location_of
 from exporter.core.model import Moment
 from exporter.metrics.exposition import MetricsSnapshot
 
@@ -46,7 +46,7 @@ class RecentIncident:
             remediation=record["remediation"],
             job=record["job"]["id"] if record["job"] else "",
             gpu=record["gpu"] or "",
-            log=place_of(record),
+            log=location_of(record),
         )
 
 

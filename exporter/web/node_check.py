@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from exporter.core.diagnosis.node_faults import concerning, plain
+from exporter.core.diagnosis.node_faults import fault_json, select_faults
 from exporter.core.diagnosis.records import line, rfc3339
 from exporter.core.text.redact import redact
 from exporter.web.interface import WebView
@@ -31,14 +31,14 @@ def node_check(view: WebView) -> Callable[[Request], Awaitable[Response]]:
             told = ""
         if not told:
             return PlainTextResponse("since: not a time; use Unix seconds such as 1767225600\n", 400)
-        faults = concerning(known.faults, known.now, since=since, jobs=request.query_params.getlist("job"))
+        faults = select_faults(known.faults, known.now, since=since, jobs=request.query_params.getlist("job"))
         return Response(
             line(
                 {
                     "node": known.node,
                     "since": told,
                     "blind": [redact(reason).encode(errors="backslashreplace").decode() for reason in known.blind],
-                    "faults": [plain(fault, known.now) for fault in faults],
+                    "faults": [fault_json(fault, known.now) for fault in faults],
                 }
             ),
             media_type="application/json",

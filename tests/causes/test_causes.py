@@ -12,7 +12,7 @@ import pytest
 
 from exporter.config import packs
 from exporter.core.catalogue.loader import Catalogue
-from exporter.core.catalogue.pack_types import leaves
+from exporter.core.catalogue.pack_types import leaf_conditions
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.model import Truth
 from exporter.scan.plan import Task
@@ -92,7 +92,7 @@ def test_no_condition_asks_for_a_line_that_would_make_the_incident_a_consequence
     vain = [
         (cause.id, leaf.match)
         for cause in catalogue.root_causes.values()
-        for _, leaf in leaves(cause)
+        for _, leaf in leaf_conditions(cause)
         if leaf.match
         and not any(
             line in contexts or not (line == signature or catalogue.follows(signature, line))

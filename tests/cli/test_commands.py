@@ -529,8 +529,8 @@ def test_test_runs_all_promises_and_shows_what_fails_with_its_place(
         f"{own_pack}:9:26: my_step",
         f"  line    {CRASH.strip()}",
         (
-            "  wrong   example shows no my_step: no line holds a literal that its patterns need ('step'); mend a pattern, or "
-            "the example"
+            "  wrong   example shows no my_step: no line contains a required literal ('step'); fix a pattern or the "
+            "example"
         ),
         "  shows   rocr_memory_access_fault",
         "  engine  hyperscan, python",
@@ -545,8 +545,8 @@ def test_a_built_in_signature_is_replaced_only_where_the_pack_says_so_and_list_s
     own_pack.write_text(text)
     assert main(["signatures", "list", "--signatures.dir", str(own_pack)]) == 1
     assert capsys.readouterr().err == (
-        f"{own_pack}:3:5: signatures[0].id: intel_gpu_page_fault is built in; choose another id, or write "
-        "`override: true` below it to replace the built-in one\n"
+        f"{own_pack}:3:5: signatures[0].id: intel_gpu_page_fault is built in; choose another id, or add "
+        "`override: true` to replace it\n"
     )
     own_pack.write_text(text + "    override: true\n")
     assert main(["signatures", "list", "--layer", "host", "--signatures.dir", str(own_pack)]) == 0

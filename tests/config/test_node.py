@@ -92,7 +92,7 @@ outputs: {otlp: http://collector}
     ]
     assert told[0].endswith("no such key here; check its spelling, or remove it")
     assert told[2].endswith("missing; add it")
-    assert told[4].endswith("'kmesg' is none of 'files', 'kmsg', 'journald'; take one of them")
+    assert told[4].endswith("invalid value 'kmesg'; use one of 'files', 'kmsg', 'journald'")
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,11 @@ outputs: {otlp: http://collector}
         ("facts: {extra: {spare: true}}", "1:17: facts.extra.spare: must be text; write 'true' in quotes"),
         ("facts: {extra: {rack: }}", "1:17: facts.extra.rack: has no value; write one, or remove the key"),
         ("facts: {extra: [rack]}", "1:9: facts.extra: must map names to values; write NAME: VALUE, a line each"),
-        ("journal: {redact: yes}", "1:11: journal.redact: must be true or false; 'yes' is none"),
-        ("limits: {open_files: many}", "1:10: limits.open_files: must be a whole number; 'many' is none"),
+        ("journal: {redact: yes}", "1:11: journal.redact: must be true or false, not 'yes'"),
+        ("limits: {open_files: many}", "1:10: limits.open_files: must be a whole number, not 'many'"),
         ("- node: x", "1:1: must map keys to values; write KEY: VALUE"),
         ("facts: 12", "1:1: facts: has keys of its own; write them below it"),
-        ("\tnode: x", "1:1: not YAML: found character that cannot start any token; indent with spaces, no tabs"),
+        ("\tnode: x", "1:1: not YAML: found character that cannot start any token; indent with spaces, not tabs"),
         ('node: "\\d"', "1:8: not YAML: found unknown escape character; write patterns in single quotes"),
         ("node: [a", "not YAML: did not find expected ',' or ']'; close the list with ]"),
         ("node: {a: b", "not YAML: did not find expected ',' or '}'; close the mapping with }"),
@@ -150,7 +150,7 @@ def test_what_is_no_size_for_a_line_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "what"),
     [
-        (r"/job_(\d+)/", "needs a group (?P<job>…) for the job's id"),
+        (r"/job_(\d+)/", "missing group (?P<job>…); add one for the job's id"),
         ("(?P<job>", "not in the common syntax of re and regex: "),
         ("(?P<job>a{99999999999})", "not in the common syntax of re and regex: "),
         ("(?P<job>a{99999999})", "written out, its repeats are 99999999 characters, over 20000; repeat less"),

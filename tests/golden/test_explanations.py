@@ -16,7 +16,7 @@ from exporter.cli.fact_commands import command_for
 from exporter.cli.scan import read_facts
 from exporter.config import packs
 from exporter.core.catalogue.loader import Catalogue
-from exporter.core.catalogue.pack_types import leaves
+from exporter.core.catalogue.pack_types import leaf_conditions
 from exporter.core.model import SourceKind
 
 FOLDER = Path(__file__).parent
@@ -79,5 +79,5 @@ def test_colour_adds_nothing_but_colour(case: str, catalogue: Catalogue) -> None
 
 
 def test_every_fact_that_a_cause_asks_for_can_be_found_out(catalogue: Catalogue) -> None:
-    asked = {leaf.fact for cause in catalogue.root_causes.values() for _, leaf in leaves(cause) if leaf.fact}
+    asked = {leaf.fact for cause in catalogue.root_causes.values() for _, leaf in leaf_conditions(cause) if leaf.fact}
     assert sorted(fact for fact in asked if not command_for(fact)) == []

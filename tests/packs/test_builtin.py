@@ -12,7 +12,7 @@ import pytest
 from exporter.config import packs
 from exporter.core.authoring.example_checks import failed_examples, run_text
 from exporter.core.authoring.lint import errors, warnings
-from exporter.core.catalogue.loader import Catalogue, Loaded, compile_packs, load_compiled, load_packs
+from exporter.core.catalogue.loader import Catalogue, LoadedPacks, compile_packs, load_compiled, load_packs
 from exporter.core.facts import process
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import SourceKind
@@ -38,12 +38,12 @@ rank 3 of 8 on device cuda:3 (hip:3): connection to the process group not lost, 
 
 
 @pytest.fixture(scope="module")
-def loaded() -> Loaded:
+def loaded() -> LoadedPacks:
     return packs.load_texts()
 
 
 @pytest.fixture(scope="module")
-def catalogue(loaded: Loaded) -> Catalogue:
+def catalogue(loaded: LoadedPacks) -> Catalogue:
     return loaded.catalogue
 
 
@@ -52,11 +52,11 @@ def pipeline(catalogue: Catalogue) -> Pipeline:
     return Pipeline(catalogue)
 
 
-def test_every_example_is_matched_and_no_near_miss_is_with_both_engines(loaded: Loaded) -> None:
+def test_every_example_is_matched_and_no_near_miss_is_with_both_engines(loaded: LoadedPacks) -> None:
     assert [str(broken.problem) for broken in failed_examples(loaded.builtin, loaded.catalogue)] == []
 
 
-def test_the_built_in_packs_have_neither_errors_nor_warnings(loaded: Loaded) -> None:
+def test_the_built_in_packs_have_neither_errors_nor_warnings(loaded: LoadedPacks) -> None:
     assert [str(problem) for problem in (*errors(loaded), *warnings(loaded, {*FACTS, *process.FACTS}))] == []
 
 
@@ -68,7 +68,7 @@ def test_what_only_mentions_an_error_is_no_crash(
     assert [s for s in shown if catalogue.signatures[s].role != "context"] == []
 
 
-def test_no_example_counts_where_the_kernel_repeats_a_name(loaded: Loaded, pipeline: Pipeline) -> None:
+def test_no_example_counts_where_the_kernel_repeats_a_name(loaded: LoadedPacks, pipeline: Pipeline) -> None:
     said = "a.out[42]: segfault at 0 ip 00007f2c sp 00007ffd error 4 in lib "
     counted = {
         signature.id: example.text

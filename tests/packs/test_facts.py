@@ -8,7 +8,7 @@ import pytest
 
 from exporter.config import packs
 from exporter.core.catalogue.loader import Catalogue
-from exporter.core.catalogue.pack_types import leaves
+from exporter.core.catalogue.pack_types import leaf_conditions
 from exporter.core.facts import process
 from exporter.probes import FACTS
 
@@ -19,7 +19,7 @@ def catalogue() -> Catalogue:
 
 
 def asked_of(catalogue: Catalogue) -> set[str]:
-    return {leaf.fact for cause in catalogue.root_causes.values() for _, leaf in leaves(cause) if leaf.fact}
+    return {leaf.fact for cause in catalogue.root_causes.values() for _, leaf in leaf_conditions(cause) if leaf.fact}
 
 
 def test_every_fact_that_a_cause_asks_for_is_told_by_something(catalogue: Catalogue) -> None:

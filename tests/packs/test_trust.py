@@ -11,7 +11,7 @@ from exporter.config import packs
 from exporter.core.catalogue.pack_types import Signature
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
-from exporter.core.diagnosis.links import split
+from exporter.core.diagnosis.links import split_by_link
 from exporter.core.diagnosis.node_faults import fault_of
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import Job, Match, Moment, SourceKind
@@ -51,7 +51,10 @@ def test_no_line_of_a_job_may_explain_a_kernel_line() -> None:
     for kernel in signatures("kernel"):
         (entry,) = entries(of(kernel, "kernel", 0))
         for job in jobs:
-            assert split(entry, [job], CATALOGUE, shares_node=False).linked == [], (kernel.id, job.incident.signature)
+            assert split_by_link(entry, [job], CATALOGUE, shares_node=False).linked == [], (
+                kernel.id,
+                job.incident.signature,
+            )
 
 
 @pytest.mark.parametrize("kernel", [s for s in signatures("kernel") if s.severity == "critical"], ids=lambda s: s.id)

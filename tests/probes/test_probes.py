@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.probes import FACTS, PROBES, Fact, Found, Host, Probe, gather
+from exporter.probes import FACTS, PROBES, Fact, Host, Probe, ProbeResult, gather
 from tests.support.matches import not_as_root
 
 ROOTS = Path(__file__).parents[1] / "fixtures" / "roots"
@@ -80,14 +80,14 @@ def test_this_machine_can_be_asked() -> None:
 # Machines that resist
 
 
-def test_probes_that_hang_are_told_and_cost_the_others_nothing() -> None:
+def test_hanging_probes_are_reported_and_do_not_delay_others() -> None:
     released = threading.Event()
 
-    def hangs(host: Host) -> Found:
+    def hangs(host: Host) -> ProbeResult:
         released.wait()
-        return Found(facts={"kernel_release": "too late"})
+        return ProbeResult(facts={"kernel_release": "too late"})
 
-    hanging = {name: Probe(facts={}, look=hangs) for name in ("hangs", "hangs too", "hangs as well")}
+    hanging = {name: Probe(facts={}, collect=hangs) for name in ("hangs", "hangs too", "hangs as well")}
     asked_at = time.monotonic()
     gathered = gather(ROOTS / "amd", timeout_seconds=0.5, probes={**hanging, **PROBES})
     took_seconds = time.monotonic() - asked_at
@@ -103,7 +103,7 @@ def test_probes_that_hang_are_told_and_cost_the_others_nothing() -> None:
 HANGING = """
 import threading
 from exporter.probes import Probe, gather
-gathered = gather(probes={"hangs": Probe(facts={}, look=lambda host: threading.Event().wait())}, timeout_seconds=0.01)
+gathered = gather(probes={"hangs": Probe(facts={}, collect=lambda host: threading.Event().wait())}, timeout_seconds=0.01)
 print(gathered.failed)
 """
 
@@ -119,18 +119,18 @@ def test_a_machine_can_be_asked_again_at_once() -> None:
         assert facts_of(ROOTS / "amd", "kernel")["os"] == "ubuntu 20.04"
 
 
-def test_a_probe_that_fails_is_told_in_one_line_and_the_others_count() -> None:
-    def fails(host: Host) -> Found:
+def test_a_failed_probe_is_reported_in_one_line_and_others_still_count() -> None:
+    def fails(host: Host) -> ProbeResult:
         raise ValueError("two\nlines")
 
-    probes = {"fails": Probe(facts={}, look=fails), "kernel": PROBES["kernel"]}
+    probes = {"fails": Probe(facts={}, collect=fails), "kernel": PROBES["kernel"]}
     gathered = gather(ROOTS / "amd", timeout_seconds=PATIENT, probes=probes)
 
     assert gathered.failed == {"fails": "ValueError: two lines"}
     assert gathered.facts["os"] == "ubuntu 20.04"
 
 
-def test_a_fifo_where_a_file_should_be_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_fifo_in_place_of_a_file_does_not_block(tmp_path: Path) -> None:
     write(tmp_path, "etc/os-release", "ID=sles\nVERSION_ID=15.5\n")
     (tmp_path / "proc/sys/kernel").mkdir(parents=True)
     os.mkfifo(tmp_path / "proc/sys/kernel/osrelease")
@@ -165,7 +165,7 @@ TOLD_BY_NAMES = {
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_a_machine_of_nothing_but_fifos_holds_nobody_up(machine: str, tmp_path: Path) -> None:
+def test_a_machine_full_of_fifos_does_not_block(machine: str, tmp_path: Path) -> None:
     shutil.copytree(ROOTS / machine, tmp_path / "root", symlinks=True)
     for path in (tmp_path / "root").rglob("*"):
         if path.is_file() and not path.is_symlink():
@@ -234,7 +234,7 @@ def test_packages_of_rpm_are_read_from_its_database(tmp_path: Path) -> None:
     assert before == sorted(folder.iterdir())
 
 
-def test_a_database_of_rpm_that_is_none_is_told(tmp_path: Path) -> None:
+def test_an_invalid_rpm_database_is_reported(tmp_path: Path) -> None:
     write(tmp_path, "var/lib/rpm/rpmdb.sqlite", "not a database, whatever its name says" * 100)
 
     gathered = gather(tmp_path, timeout_seconds=PATIENT)
@@ -250,7 +250,7 @@ def test_a_fact_that_is_a_file_needs_no_code(tmp_path: Path) -> None:
     assert gather(tmp_path, timeout_seconds=PATIENT, probes={"own": probe}).facts == {"some": "value"}
 
 
-def test_links_that_go_in_circles_are_told(tmp_path: Path) -> None:
+def test_circular_links_are_reported(tmp_path: Path) -> None:
     (tmp_path / "opt").mkdir()
     (tmp_path / "opt/rocm").symlink_to("/opt/rocm")
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from exporter.core.diagnosis.incidents import condense
 from exporter.core.matching.flood import Flood
-from exporter.core.model import KEPT_MATCHES, Match
+from exporter.core.model import MAX_KEPT_MATCHES, Match
 
 WINDOW = 2.0
 LINES = st.tuples(
@@ -15,7 +15,7 @@ LINES = st.tuples(
     st.sampled_from([None, "0000:3b:00.0"]),
     st.one_of(st.just(0.0), st.floats(-3.0, 5.0), st.sampled_from([WINDOW, -WINDOW])),  # after the line before
     st.sampled_from([None, "0", "7"]),
-    st.sampled_from([1, 3 * KEPT_MATCHES]),  # how often
+    st.sampled_from([1, 3 * MAX_KEPT_MATCHES]),  # how often
 )
 
 
@@ -49,7 +49,7 @@ def test_of_a_flood_little_is_kept() -> None:
         if not flood.takes([("gpu_fault", None, None)], number / 10):
             flood.add(matched("gpu_fault", None, number / 10, None, number), None)
     flood.end()
-    assert len(folded) == KEPT_MATCHES
+    assert len(folded) == MAX_KEPT_MATCHES
     assert (folded[0].lines, folded[0].until) == (991, 99.9)
 
 

@@ -19,7 +19,7 @@ from exporter.core.matching import flood_fast_path, verdict_cache
 from exporter.core.matching import pipeline as pipelines
 from exporter.core.matching.flood_fast_path import Folding
 from exporter.core.matching.pipeline import Pipeline
-from exporter.core.model import KEPT_MATCHES, LogFormat, Match, SourceKind
+from exporter.core.model import MAX_KEPT_MATCHES, LogFormat, Match, SourceKind
 from exporter.core.patterns.regex_safety import Class, characters
 from exporter.core.patterns.syntax import inside, parse, sre
 from tests.support.matches import Tail, catalogue_of
@@ -53,7 +53,7 @@ LINES = st.lists(
     st.tuples(
         st.integers(0, 9),
         st.integers(0, len(TEXTS) - 1),
-        st.sampled_from([1, 2, 6 * KEPT_MATCHES]),
+        st.sampled_from([1, 2, 6 * MAX_KEPT_MATCHES]),
         st.sampled_from([0.0, 0.01, 0.05, 0.3]),
     ),
     min_size=1,
@@ -117,7 +117,7 @@ XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234"
     ],
 )
 def test_a_line_that_differs_in_digits_that_matter_is_told_apart(kind: Kind, often: str, other: str) -> None:
-    lines = [often, *[often] * 3 * KEPT_MATCHES, other, often, other, other, often]
+    lines = [often, *[often] * 3 * MAX_KEPT_MATCHES, other, often, other, other, often]
     _compare("\n".join([*lines, ""]).encode(), kind, [])
 
 
@@ -128,8 +128,8 @@ def test_a_line_that_differs_in_digits_that_matter_is_told_apart(kind: Kind, oft
 def test_a_line_of_others_is_so_perhaps_whatever_its_digits(line: str, digits: random.Random) -> None:
     """Else it would be folded with those of the kernel."""
     other = "".join(digits.choice("0123456789") if character.isdigit() else character for character in line)
-    assert prefixes.perhaps_by_others(other, 0) == prefixes.perhaps_by_others(line, 0)
-    assert prefixes.perhaps_by_others(other, 0) or not prefixes.written_by_others(other, 0)
+    assert prefixes.may_be_by_others(other, 0) == prefixes.may_be_by_others(line, 0)
+    assert prefixes.may_be_by_others(other, 0) or not prefixes.written_by_others(other, 0)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
-from exporter.core.diagnosis.incidents import group, touch
+from exporter.core.diagnosis.incidents import group, within_window
 from exporter.core.model import LogContext, Match
 from tests.support.matches import NOW, WINDOW, catalogue_of, match
 
@@ -113,11 +113,11 @@ def test_matches_belong_together_exactly_while_no_silence_parts_them(found: list
     for a in incidents:
         times = sorted(m.time for m in a.matches)
         assert all(later - earlier <= WINDOW for earlier, later in itertools.pairwise(times))
-        assert not any(touch(a, b, WINDOW) for b in incidents if b is not a and b.key == a.key)
+        assert not any(within_window(a, b, WINDOW) for b in incidents if b is not a and b.key == a.key)
 
 
 @given(matches(SECONDS))
-def test_every_episode_has_a_root_and_every_consequence_one_that_is_told_of(found: list[Match]) -> None:
+def test_every_episode_has_a_root_and_every_consequence_a_reported_one(found: list[Match]) -> None:
     book = casebook()
     book.add(found)
     diagnoses = book.settle(NOW + SETTLE, lambda _: FACTS)
@@ -148,6 +148,6 @@ def test_a_daemon_tells_of_the_same_incidents_as_a_scan(episodes: list[list[Matc
         now = NOW + second
         daemon.add([m for m in arriving if now - 1 < m.time <= now])
         online += daemon.settle(now, lambda _: FACTS)
-        assert daemon.let_go(now, lambda _: FACTS) == []  # nothing grew after it was told of
+        assert daemon.close_expired(now, lambda _: FACTS) == []  # nothing grew after it was told of
     assert told(online) == told(offline)
     assert daemon.incidents() == []

@@ -1,4 +1,4 @@
-"""A signature to begin with: a line of a log as a pack of its own, to be narrowed by who knows what prints it."""
+"""Draft signatures: a pack made from one log line, for its author to refine."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Collection
 
 from exporter.core.model import SourceKind
 
-LONGEST = 200  # characters of a line that its pattern is made of; the format is rarely longer
+LONGEST = 200  # characters of the line that become its pattern; formats are rarely longer
 _ID_WORDS = 4
 
-# What another crash would have otherwise, and what stands for it. Numbers within names, as in gfx90a, stay.
+# Text that varies between crashes, and its patterns. Numbers within names, as in gfx90a, are kept.
 _VARIES = re.compile(
     r"(?P<gpu>\b(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b)"
     r"|(?P<hex>\b0x[0-9a-fA-F]+)"
@@ -23,33 +23,33 @@ _SPECIAL = re.compile(r"([\\.^$*+?{}\[\]|()])")
 
 
 def draft(text: str, source: SourceKind, taken: Collection[str]) -> str:
-    """A pack, as YAML with remarks, of one signature that this text shows. `taken`: ids that there are."""
+    """A YAML pack with comments, with one signature for this text. `taken`: ids in use."""
     pattern, gpu = _pattern(text)
     captures = [f"        captures: {{gpu: {_quoted(gpu)}}}"] if gpu else []
     lines = [
         "# yaml-language-server: $schema=gpufault-pack.schema.json",
         "pack: my_site",
         "signatures:",
-        f"  - id: {_id(text, taken)}  # for ever: dashboards and alerts use it",
+        f"  - id: {_id(text, taken)}  # permanent: dashboards and alerts use it",
         "    title: What happened, in a few words",
         "    vendor: any  # amd | intel | nvidia | any",
         f"    layer: {'kernel' if source == 'kernel' else 'library'}  # kernel | runtime | library | framework | fabric | host",
         "    severity: error  # info | warning | error | critical",
         *(["    sources: [kernel]"] if source == "kernel" else []),
-        "    patterns:  # as what prints it has its format: look it up, and name what varies, (?P<code>\\d+)",
+        "    patterns:  # use the format in the source code, and name what varies: (?P<code>\\d+)",
         f"      - {_quoted(pattern)}",
-        "    examples:  # one a wording",
+        "    examples:  # one for each wording",
         f"      - text: {_quoted(text)}",
         *captures,
-        "    near_misses: []  # lines that look alike and are no crash: {text: '…', why: it goes on}",
-        "    # remediation: What whoever is on call does first, in one or two sentences.",
+        "    near_misses: []  # similar lines that are not crashes: {text: '…', why: it continues}",
+        "    # remediation: What to do first, in one or two sentences.",
         "    # references: ['https://…']",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _pattern(text: str) -> tuple[str, str]:
-    """The pattern of a text, and the GPU's address in it; "" where there is none."""
+    """The pattern of a text, and its GPU address or ""."""
     out, end, gpu = ["^"], 0, ""
     for found in _VARIES.finditer(text):
         if found.end() > LONGEST:
@@ -80,7 +80,7 @@ def _id(text: str, taken: Collection[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text as YAML, whose double quotes know the escapes that Python writes."""
+    """A text as YAML; its double quotes accept Python's escapes."""
     if text.isprintable():
         return "'" + text.replace("'", "''") + "'"
     return '"' + "".join("\\" + c if c in '"\\' else c if c.isprintable() else ascii(c)[1:-1] for c in text) + '"'

@@ -1,7 +1,6 @@
-"""What a pack promises about itself, put to the test: each example is matched, each near miss is not.
+"""Example checks: each example of a pack must match, each near miss must not.
 
-Runs the real pipeline, so a gate that misses an example is found here and not on a node. What a pack's text alone tells
-is looked at in `check`.
+They run the real pipeline, so missed gates are found here, not on a node. `lint` checks the rest of a pack.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from exporter.core.text.problems import Loc, Problem
 EngineName = Literal["auto", "hyperscan", "python"]
 BOTH: tuple[EngineName, ...] = ("hyperscan", "python")
 _LOG = "promise"
-# Of several lines the one that came furthest says why a text shows nothing.
+# Of several lines, the one with the furthest outcome explains a failure.
 _FURTHEST: tuple[Outcome, ...] = ("matched", "yields", "echo", "amid", "unless", "timeout", "off", "no pattern")
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """One promise that does not hold: of what, where it stands, with which engines, and what the text shows instead.
+class FailedExample:
+    """One failed example: its item, location and engines, and the signatures that its text shows.
 
-    `taken_by` is the signature or echo that counts in its stead, where that is the reason.
+    `taken_by` is the signature or echo that counts instead.
     """
 
     item: Patterned
@@ -44,7 +43,7 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What a text shows of an item: whether at all, its captures, and which signatures."""
+    """Whether a text shows an item, with its captures and all signatures."""
 
     shown: bool
     captures: Mapping[str, str]
@@ -53,8 +52,8 @@ class _Shown:
 
 def failed_examples(
     files: Iterable[PackFile], catalogue: Catalogue, engines: Sequence[EngineName] = BOTH
-) -> Iterator[Broken]:
-    """Every example of some packs that is not matched as promised, and every near miss that is matched."""
+) -> Iterator[FailedExample]:
+    """Every example that does not match, and every near miss that does."""
     pipelines = [Pipeline(catalogue, engine=engine) for engine in engines]
     for file in files:
         for loc, item in file.items():
@@ -64,24 +63,24 @@ def failed_examples(
 
 
 def check_examples(files: Iterable[PackFile]) -> tuple[int, int]:
-    """How many examples and how many near misses some packs have."""
+    """The numbers of examples and near misses in packs."""
     items = [item for file in files for _, item in file.items() if isinstance(item, Patterned)]
     return sum(len(item.examples) for item in items), sum(len(item.near_misses) for item in items)
 
 
-def _shadowed(file: PackFile, loc: Loc, item: Patterned, broken: Sequence[Broken]) -> list[Broken]:
-    """One problem for a signature that never counts, since others take all of its examples."""
+def _shadowed(file: PackFile, loc: Loc, item: Patterned, broken: Sequence[FailedExample]) -> list[FailedExample]:
+    """One problem for a signature whose examples all count for others."""
     takers = sorted({b.taken_by for b in broken if b.taken_by})
     if not takers or sum(bool(b.taken_by) for b in broken) < len(item.examples):
         return []
     what = (
-        f"{item.id} never counts: {', '.join(takers)} takes each of its examples; narrow that one, or take it out of "
+        f"{item.id} never counts: {', '.join(takers)} takes each of its examples; narrow that one, or remove it from "
         "`yields_to`"
     )
     return [replace(broken[0], problem=file.document.problem((*loc, "id"), what), shows=tuple(takers))]
 
 
-def _examples(pipelines: Sequence[Pipeline], file: PackFile, loc: Loc, item: Patterned) -> Iterator[Broken]:
+def _examples(pipelines: Sequence[Pipeline], file: PackFile, loc: Loc, item: Patterned) -> Iterator[FailedExample]:
     for index, example in enumerate(item.examples):
         here = (*loc, "examples", index)
         results = {pipeline.engine.name: _shown(pipeline, item, example.text) for pipeline in pipelines}
@@ -89,30 +88,30 @@ def _examples(pipelines: Sequence[Pipeline], file: PackFile, loc: Loc, item: Pat
         if missing:
             why, taken_by = _why(pipelines[0], item, example.text)
             problem = file.document.problem(here, f"example shows no {item.id}: {why}")
-            yield Broken(item, problem, example.text, missing, results[missing[0]].signatures, taken_by)
+            yield FailedExample(item, problem, example.text, missing, results[missing[0]].signatures, taken_by)
             continue
         for name, value in example.captures.items():
             if wrong := tuple(e for e, result in results.items() if result.captures.get(name) != value):
                 got = results[wrong[0]].captures.get(name)
-                told = "missing" if got is None else repr(got)
-                what = f"capture {name} is {told}, not {value!r}; mend the group's pattern, or the example"
+                actual = "missing" if got is None else repr(got)
+                what = f"capture {name} is {actual}, not {value!r}; fix the group's pattern, or the example"
                 problem = file.document.problem((*here, "captures", name), what)
-                yield Broken(item, problem, example.text, wrong, results[wrong[0]].signatures)
+                yield FailedExample(item, problem, example.text, wrong, results[wrong[0]].signatures)
 
 
-def _near_misses(pipelines: Sequence[Pipeline], file: PackFile, loc: Loc, item: Patterned) -> Iterator[Broken]:
+def _near_misses(pipelines: Sequence[Pipeline], file: PackFile, loc: Loc, item: Patterned) -> Iterator[FailedExample]:
     for index, near_miss in enumerate(item.near_misses):
         results = {pipeline.engine.name: _shown(pipeline, item, near_miss.text) for pipeline in pipelines}
         if wrong := tuple(name for name, result in results.items() if result.shown):
             by = _furthest(pipelines[0], item, near_miss.text)
             pattern = f" by patterns[{item.patterns.index(by.by)}]" if by and by.by in item.patterns else ""
-            what = f"near miss is matched{pattern}; narrow the pattern, or except the line with `unless`"
+            what = f"near miss is matched{pattern}; narrow the pattern, or exclude the line with `unless`"
             problem = file.document.problem((*loc, "near_misses", index), what)
-            yield Broken(item, problem, near_miss.text, wrong, results[wrong[0]].signatures)
+            yield FailedExample(item, problem, near_miss.text, wrong, results[wrong[0]].signatures)
 
 
 def _shown(pipeline: Pipeline, item: Patterned, text: str) -> _Shown:
-    """What some line of `text` shows, in the first kind of log that shows the item."""
+    """What a text shows, in the first kind of log that shows the item."""
     if isinstance(item, Echo):
         taken_as = pipeline.matcher.echo(text)
         return _Shown(taken_as == item.id, {}, (taken_as,) if taken_as else ())
@@ -133,28 +132,28 @@ def _shown(pipeline: Pipeline, item: Patterned, text: str) -> _Shown:
 
 
 def _why(pipeline: Pipeline, item: Patterned, text: str) -> tuple[str, str]:
-    """Why a text does not show an item, then what to do; and what took it in its stead."""
+    """Why a text does not show an item, with advice; and what took it instead."""
     if isinstance(item, Echo):
         other = pipeline.matcher.echo(text)
         if other:
-            return f"it is taken for {other}, which comes first; narrow that one, or move the example there", other
-        return "none of its patterns matches; mend one, or the example", ""
+            return f"it matches {other}, which comes first; narrow that one, or move the example there", other
+        return "none of its patterns matches; fix a pattern or the example", ""
     verdict = _furthest(pipeline, item, text)
     if verdict is None:
         literals = sorted({gate.literal.decode() for p in item.patterns for gate in required_literals.derive(p)})
         shown = ", ".join(map(repr, literals[:4])) + (", …" if len(literals) > 4 else "")
-        return f"no line holds a literal that its patterns need ({shown}); mend a pattern, or the example", ""
-    told = {
-        "matched": "another program's tag stands before it, or another rule counts it; leave the tag out",
-        "yields": f"{verdict.by} takes it, to which it yields; narrow that one, or take it out of `yields_to`",
-        "echo": f"echo {verdict.by} takes it for a quote; write it as its emitter prints it, or narrow the echo",
-        "amid": "it stands amid what the kernel says, where a user's words may stand; begin where the message begins",
-        "unless": f"its own `unless` /{verdict.by}/ excepts it; narrow that",
+        return f"no line contains a required literal ({shown}); fix a pattern or the example", ""
+    advice = {
+        "matched": "it follows another program's tag, or counts for another rule; remove the tag",
+        "yields": f"{verdict.by} takes it, to which it yields; narrow that one, or remove it from `yields_to`",
+        "echo": f"echo {verdict.by} matches it as a quote; write it as its emitter prints it, or narrow the echo",
+        "amid": "it is inside a kernel message, where user text may be; begin where the message begins",
+        "unless": f"its own `unless` /{verdict.by}/ excludes it; narrow that",
         "timeout": "a pattern ran out of time; narrow its loops",
         "off": "a pattern ran out of time; narrow its loops",
-        "no pattern": "none of its patterns matches; mend one, or the example",
+        "no pattern": "none of its patterns matches; fix a pattern or the example",
     }
-    return told[verdict.outcome], verdict.by if verdict.outcome in ("yields", "echo") else ""
+    return advice[verdict.outcome], verdict.by if verdict.outcome in ("yields", "echo") else ""
 
 
 def _furthest(pipeline: Pipeline, item: Patterned, text: str) -> Verdict | None:

@@ -1,6 +1,6 @@
-"""What is wrong with a pack that can be read: errors, for which it is refused, and warnings, which its author reads.
+"""Checks of a loaded pack: errors, which reject it, and warnings for its author.
 
-What no pack may hold at all (schema, unsearchable patterns, ids used twice, unknown signatures) is refused by `catalogue`.
+The loader rejects schema errors, unsearchable patterns, duplicate ids and unknown signatures.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 import regex
 
 from exporter.core.authoring.example_checks import failed_examples
-from exporter.core.catalogue.loader import Catalogue, Loaded, PackFile
-from exporter.core.catalogue.pack_types import LogFact, Patterned, leaves
+from exporter.core.catalogue.loader import Catalogue, LoadedPacks, PackFile
+from exporter.core.catalogue.pack_types import LogFact, Patterned, leaf_conditions
 from exporter.core.facts import process
 from exporter.core.matching.rules import longest_text, slots
 from exporter.core.patterns.counting_matcher import MOST_STEPS, Backtracker, TooManySteps
@@ -22,24 +22,19 @@ from exporter.core.patterns.syntax import FLAGS, OF_REGEX_ALONE
 from exporter.core.text.problems import Loc, Problem
 
 
-def errors(loaded: Loaded) -> list[Problem]:
-    """Why a site's own packs are refused though they can be read: names of captures that are none, examples that are not
-    matched, near misses that are. Without packs of its own, the built-in ones are looked at.
-    """
+def errors(loaded: LoadedPacks) -> list[Problem]:
+    """Unknown captures, unmatched examples and matched near misses in a site's packs, else in the built-in ones."""
     files = loaded.own or loaded.builtin
     found = [problem for file in files for problem in _unknown_captures(file, loaded.catalogue)]
     return [*found, *(broken.problem for broken in failed_examples(files, loaded.catalogue, ["auto"]))]
 
 
-def warnings(loaded: Loaded, told: Iterable[str]) -> list[Problem]:
-    """What its author should mend, although it works. `told`: the names of all facts that probes tell."""
+def warnings(loaded: LoadedPacks, probed: Iterable[str]) -> list[Problem]:
+    """Problems that do not reject a pack. `probed`: the names of all facts of probes."""
     files = loaded.own or loaded.builtin
-    facts = set(told) | {name for fact in loaded.catalogue.log_facts for name in fact.set}
-    found: list[Problem] = []
-    for file in files:
-        for kind in (_unproven(file), _exponential(file), _unknown_facts(file, facts)):
-            found += kind
-    for file in loaded.own:  # the built-in ones are held to it by a test, with more texts
+    facts = set(probed) | {name for fact in loaded.catalogue.log_facts for name in fact.set}
+    found = [p for file in files for p in (*_unproven(file), *_exponential(file), *_unknown_facts(file, facts))]
+    for file in loaded.own:  # a test checks the built-in ones with more texts
         found += _slow(file)
     return sorted(found, key=lambda problem: (problem.file, problem.line, problem.col))
 
@@ -64,7 +59,7 @@ def _exponential(file: PackFile) -> Iterator[Problem]:
 
 
 def _slow(file: PackFile) -> Iterator[Problem]:
-    """Patterns that take many steps on a text that repeats what their loops can read."""
+    """Patterns that take many steps on repetitive text."""
     for loc, item in file.items():
         if not isinstance(item, Patterned):
             continue
@@ -73,13 +68,13 @@ def _slow(file: PackFile) -> Iterator[Problem]:
                 if shown := _slow_on(pattern, item.lines):
                     what = (
                         f"takes over {MOST_STEPS:,} steps on a text that repeats {shown}; bound the loops, as in .{{0,100}}, "
-                        "or let them exclude what stands before them; where it runs out of time, the log is not searched for it"
+                        "or exclude the text before them; a pattern that times out is skipped for that log"
                     )
                     yield file.document.problem((*loc, key, number), what)
 
 
 def _slow_on(pattern: str, lines: int) -> str:
-    """What a text repeats that a pattern is slow on; "" if none was found. Exponential loops have a warning of their own."""
+    """The repeated text on which a pattern is slow, or "". Exponential loops have their own warning."""
     if OF_REGEX_ALONE.search(pattern) or ambiguous_loop(pattern):
         return ""
     known = needs(pattern)
@@ -95,13 +90,13 @@ def _slow_on(pattern: str, lines: int) -> str:
 
 
 def _patterns(file: PackFile) -> Iterator[tuple[Loc, str]]:
-    """Every pattern of a pack, with its place."""
+    """Every pattern of a pack, with its location."""
     for loc, item in file.items():
         if isinstance(item, Patterned):
             for key in ("patterns", "unless"):
                 yield from (((*loc, key, n), pattern) for n, pattern in enumerate(getattr(item, key)))
     for number, cause in enumerate(file.pack.root_causes):
-        for loc, leaf in leaves(cause):
+        for loc, leaf in leaf_conditions(cause):
             if leaf.matches:
                 yield ("root_causes", number, *loc, "matches"), leaf.matches
             yield from ((("root_causes", number, *loc, "where", name), p) for name, p in leaf.where.items())
@@ -110,7 +105,7 @@ def _patterns(file: PackFile) -> Iterator[tuple[Loc, str]]:
 def _unknown_captures(file: PackFile, catalogue: Catalogue) -> Iterator[Problem]:
     for number, cause in enumerate(file.pack.root_causes):
         own = _captures_of(cause.signatures, catalogue)
-        for loc, leaf in leaves(cause):
+        for loc, leaf in leaf_conditions(cause):
             here: Loc = ("root_causes", number, *loc)
             if leaf.capture and leaf.capture not in own:
                 yield file.document.problem((*here, "capture"), _no_capture(leaf.capture, cause.signatures, own))
@@ -135,7 +130,7 @@ def _unknown_captures(file: PackFile, catalogue: Catalogue) -> Iterator[Problem]
 
 def _no_capture(name: str, of: Iterable[str], known: Iterable[str]) -> str:
     shown = ", ".join(sorted(known)) or "none"
-    return f"{name!r} is captured by no pattern of {', '.join(of)}; name one of theirs ({shown})"
+    return f"unknown capture {name!r} of {', '.join(of)}; use one of its captures ({shown})"
 
 
 def _captures_of(globs: Iterable[str], catalogue: Catalogue) -> set[str]:
@@ -143,17 +138,17 @@ def _captures_of(globs: Iterable[str], catalogue: Catalogue) -> set[str]:
 
 
 def _groups(patterns: Iterable[str]) -> set[str]:
-    """The captures that patterns give; a group named `emitter__torch` gives `emitter`."""
+    """The captures of patterns; a group `emitter__torch` gives `emitter`."""
     return {name.partition("__")[0] for p in patterns for name in regex.compile(p, FLAGS).groupindex}
 
 
 def _unknown_facts(file: PackFile, known: Iterable[str]) -> Iterator[Problem]:
     known = set(known)
     for number, cause in enumerate(file.pack.root_causes):
-        for loc, leaf in leaves(cause):
+        for loc, leaf in leaf_conditions(cause):
             if leaf.fact and leaf.fact not in known and not leaf.fact.startswith("env."):
                 what = (
-                    f"no probe and no log fact tells {leaf.fact!r}; correct its name, or let facts.extra or "
-                    "facts.commands of the configuration tell it"
+                    f"no probe and no log fact reports {leaf.fact!r}; correct its name, or add it to facts.extra or "
+                    "facts.commands of the configuration"
                 )
                 yield file.document.problem(("root_causes", number, *loc, "fact"), what)

@@ -1,7 +1,6 @@
-"""All packs in force as one catalogue: how packs are joined, held against each other, and compiled for the wheel.
+"""The catalogue: all active packs joined, cross-checked, and compiled for the wheel.
 
-`load_packs` reports every error of every file as `file:line:col: key: what, then what to do`, all at once. What a pack
-may hold is in `signatures`; files are read by the caller.
+`load_packs` reports every error of every file at once. The schema of a pack is in `pack_schema`; the caller reads files.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from exporter.core.catalogue.pack_types import (
     Pack,
     Patterned,
     RootCause,
-    Row,
     Signature,
     Table,
-    as_written,
-    from_written,
-    leaves,
+    TableRow,
+    from_data,
+    leaf_conditions,
+    to_data,
 )
 from exporter.core.model import ACTIONS, Incident, Severity
 from exporter.core.patterns.expression import Expression
@@ -35,9 +34,9 @@ from exporter.core.patterns.required_literals import Gate, Needs, derive, needs
 from exporter.core.text.problems import Document, InvalidInput, Loc, Problem
 
 
-@dataclass(frozen=True)  # without slots: what is derived from globs is derived once
+@dataclass(frozen=True)  # without slots, for cached properties
 class Catalogue:
-    """All packs in force, with ids unique over them."""
+    """All active packs; ids are unique."""
 
     signatures: Mapping[str, Signature]
     root_causes: Mapping[str, RootCause]
@@ -45,47 +44,46 @@ class Catalogue:
     echoes: tuple[Echo, ...]
     crash_shapes: tuple[CrashShape, ...]
     pack_of: Mapping[str, str]
-    gates: Mapping[str, frozenset[Gate]]  # of every pattern that a line is tried for
-    needs: Mapping[str, Needs] = field(default_factory=dict)  # of any pattern, as far as they are known
+    gates: Mapping[str, frozenset[Gate]]  # of every gated pattern
+    needs: Mapping[str, Needs] = field(default_factory=dict)  # of the patterns compiled before
     tables: tuple[Table, ...] = ()
 
     def expressions(self, patterns: Iterable[str]) -> tuple[Expression, ...]:
-        """Patterns as they are searched for."""
+        """The searchable form of patterns."""
         return tuple(Expression(pattern, self.needs.get(pattern)) for pattern in patterns)
 
     def matching(self, globs: Iterable[str]) -> frozenset[str]:
-        """The signature ids that one of the globs names."""
+        """The signature ids that match any of the globs."""
         return frozenset().union(*map(self._named_by, globs))
 
     def causes_of(self, signature: str) -> list[RootCause]:
         """The root causes that can explain a signature."""
         return self._causes.get(signature, [])
 
-    def row_of(self, incident: Incident) -> Row | None:
-        """What the vendors' tables say of an incident: of the rows for its lines, the one that asks for most."""
+    def table_row(self, incident: Incident) -> TableRow | None:
+        """The row of the vendors' tables for an incident; of several, the one with the strongest action."""
         rows = self._rows.get(incident.signature)
         if not rows:
             return None
         lines = ({**m.process, **m.captures, "signature": incident.signature} for m in incident.matches)
-        found = [row for line in lines if (row := next((r for r in rows if r.covers(line)), None))]
+        found = filter(None, (_first_row(rows, line) for line in lines))
         return max(found, key=lambda row: ACTIONS.index(row.action), default=None)
 
     @cached_property
-    def graded(self) -> frozenset[str]:
-        """The signatures of which a vendor's table calls some lines critical and others not."""
+    def mixed_severity(self) -> frozenset[str]:
+        """The signatures whose lines are partly critical by a vendor's table."""
         return frozenset(s for s, rows in self._rows.items() if len({row.severity == "critical" for row in rows}) > 1)
 
-    def is_grave(self, signature: str, captures: Mapping[str, str]) -> bool:
-        """Whether a line is one of the critical ones of such a signature."""
-        if signature not in self.graded:
+    def is_critical_line(self, signature: str, captures: Mapping[str, str]) -> bool:
+        """Whether a line is a critical one of a signature with mixed severity."""
+        if signature not in self.mixed_severity:
             return False
-        line = {**captures, "signature": signature}
-        row = next((r for r in self._rows[signature] if r.covers(line)), None)
+        row = _first_row(self._rows[signature], {**captures, "signature": signature})
         return row is not None and row.severity == "critical"
 
     def severity_of(self, incident: Incident) -> Severity:
-        """How bad an incident is: by the vendor's table, else by its signature."""
-        row = self.row_of(incident)
+        """The severity by the vendor's table, else by the signature."""
+        row = self.table_row(incident)
         return row.severity if row else self.signatures[incident.signature].severity
 
     def follows(self, signature: str, other: str) -> bool:
@@ -93,14 +91,13 @@ class Catalogue:
         return other in self._followed[signature]
 
     def follows_any(self, signature: str) -> bool:
-        """Whether a signature is declared a consequence of some other."""
+        """Whether a signature is declared a consequence of any other."""
         return bool(self._followed[signature])
 
     def without(self, disabled: Iterable[str]) -> Catalogue:
-        """The same, less the signatures that a configuration switches off."""
+        """The catalogue without disabled signatures."""
         off = self.matching(disabled)
-        kept = {i: s for i, s in self.signatures.items() if i not in off}
-        return replace(self, signatures=kept)
+        return replace(self, signatures={i: s for i, s in self.signatures.items() if i not in off})
 
     def _named_by(self, glob: str) -> frozenset[str]:
         if glob not in self._named:
@@ -122,8 +119,8 @@ class Catalogue:
         return causes
 
     @cached_property
-    def _rows(self) -> dict[str, tuple[Row, ...]]:
-        rows: dict[str, tuple[Row, ...]] = {}
+    def _rows(self) -> dict[str, tuple[TableRow, ...]]:
+        rows: dict[str, tuple[TableRow, ...]] = {}
         for table in self.tables:
             for signature in self.matching(table.signatures):
                 rows[signature] = rows.get(signature, ()) + table.rows
@@ -136,34 +133,34 @@ class Catalogue:
 
 @dataclass(frozen=True, slots=True)
 class PackFile:
-    """A pack with the text that it was read from. Of a pack that was compiled there is no text, only its name."""
+    """A pack and its text. A compiled pack has only a name."""
 
     document: Document
     pack: Pack
 
     def items(self) -> Iterator[tuple[Loc, Identified]]:
-        """All that has an id, with its place in the text."""
+        """Everything with an id, and its location in the text."""
         for kind in KINDS:
             for index, item in enumerate(getattr(self.pack, kind)):
                 yield (kind, index), item
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """The catalogue, and the files that it was read from: a site's own, and the built-in ones where they were texts."""
+class LoadedPacks:
+    """The catalogue and its files: a site's own, and built-in ones unless compiled."""
 
     catalogue: Catalogue
     own: tuple[PackFile, ...]
     builtin: tuple[PackFile, ...]
 
 
-def load_packs(texts: Sequence[Text], builtin: Compiled | Sequence[Text] = ()) -> Catalogue:
-    """The catalogue of `load`."""
+def load_packs(texts: Sequence[NamedText], builtin: Compiled | Sequence[NamedText] = ()) -> Catalogue:
+    """As `load`; returns the catalogue only."""
     return load(texts, builtin).catalogue
 
 
-def load(texts: Sequence[Text], builtin: Compiled | Sequence[Text] = ()) -> Loaded:
-    """Turn (file name, YAML text) pairs into a catalogue, above the built-in packs, which only `override` replaces.
+def load(texts: Sequence[NamedText], builtin: Compiled | Sequence[NamedText] = ()) -> LoadedPacks:
+    """Load (file name, YAML text) pairs on top of the built-in packs, which only `override` replaces.
 
     Raises InvalidInput with every problem of every file.
     """
@@ -181,14 +178,14 @@ def load(texts: Sequence[Text], builtin: Compiled | Sequence[Text] = ()) -> Load
         problems.extend(problem for file in read for problem in _dangling(file, catalogue))
     if problems:
         raise InvalidInput(problems)
-    return Loaded(catalogue, tuple(own), () if isinstance(builtin, Compiled) else tuple(beneath))
+    return LoadedPacks(catalogue, tuple(own), () if isinstance(builtin, Compiled) else tuple(beneath))
 
 
-def _read_packs(texts: Sequence[Text], problems: list[Problem]) -> list[PackFile]:
-    """The packs of those texts that are sound; what is wrong with the others goes into `problems`."""
+def _read_packs(texts: Sequence[NamedText], problems: list[Problem]) -> list[PackFile]:
+    """The valid packs among the texts; errors of the others are appended to `problems`."""
     if not texts:
         return []
-    from pydantic import ValidationError  # with schema and YAML 0.2 s that a start from compiled packs does without
+    from pydantic import ValidationError  # pydantic and YAML take 0.2 s; compiled packs need neither
 
     from exporter.core.catalogue.pack_schema import Pack as PackModel
     from exporter.core.text.validation import validation_problems
@@ -198,7 +195,7 @@ def _read_packs(texts: Sequence[Text], problems: list[Problem]) -> list[PackFile
     for file, text in texts:
         try:
             document = parse(text, file)
-            files.append(PackFile(document, PackModel.model_validate(document.data).read()))
+            files.append(PackFile(document, PackModel.model_validate(document.data).to_plain()))
         except InvalidInput as error:
             problems.extend(error.problems)
         except ValidationError as error:
@@ -206,16 +203,16 @@ def _read_packs(texts: Sequence[Text], problems: list[Problem]) -> list[PackFile
     return files
 
 
-def compile_packs(texts: Sequence[Text]) -> str:
-    """Packs as one JSON text that loads without being checked again: for the wheel. Examples stay in the YAML.
+def compile_packs(texts: Sequence[NamedText]) -> str:
+    """Checked packs as one JSON text for the wheel, without examples.
 
-    Gates and literals, which many patterns share, are told of once, so that a daemon holds each once.
+    Shared gates and literals are stored once, so the daemon keeps each once.
     """
     loaded = load(texts)
     gated = loaded.catalogue.gates
     all_gates = sorted(frozenset().union(*gated.values()))
     gates_of = {pattern: [bisect_left(all_gates, gate) for gate in sorted(of)] for pattern, of in gated.items()}
-    packs = [as_written(_without_examples(file.pack)) for file in loaded.own]
+    packs = [to_data(_without_examples(file.pack)) for file in loaded.own]
     searched = {
         p for f in loaded.own for kind in _PATTERNED for i in getattr(f.pack, kind) for p in (*i.patterns, *i.unless)
     }
@@ -241,7 +238,7 @@ def compile_packs(texts: Sequence[Text]) -> str:
 
 
 def load_compiled(text: str) -> Compiled:
-    """What `compile_packs` wrote."""
+    """Read the text that `compile_packs` wrote."""
     data = json.loads(text)
     all_gates = [Gate(literal.encode(), blind) for literal, blind in data["all_gates"]]
     literals = data["sets"]
@@ -251,7 +248,7 @@ def load_compiled(text: str) -> Compiled:
         return frozenset(all_gates[at] for at in places)
 
     return Compiled(
-        packs=tuple(from_written(Pack, pack) for pack in data["packs"]),
+        packs=tuple(from_data(Pack, pack) for pack in data["packs"]),
         gates={pattern: at_places(*of) for pattern, of in data["gates"].items()},
         needs={
             pattern: Needs(tuple(literals[at] for at in sets), blind, tuple(literals[at] for at in first), one_line)
@@ -262,11 +259,15 @@ def load_compiled(text: str) -> Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """Packs that have been checked, with the gates and the needs of their patterns."""
+    """Checked packs, with the gates and needs of their patterns."""
 
     packs: tuple[Pack, ...] = ()
     gates: Mapping[str, frozenset[Gate]] = field(default_factory=dict)
     needs: Mapping[str, Needs] = field(default_factory=dict)
+
+
+def _first_row(rows: Iterable[TableRow], line: Mapping[str, str]) -> TableRow | None:
+    return next((row for row in rows if row.covers(line)), None)
 
 
 def _without_examples(pack: Pack) -> Pack:
@@ -277,13 +278,13 @@ def _without_examples(pack: Pack) -> Pack:
     return replace(pack, **bare)
 
 
-Text = tuple[str, str]  # the name of a file, and what is in it
+NamedText = tuple[str, str]  # file name, text
 _PATTERNED = ("signatures", "log_facts", "echoes", "crash_shapes")
 KINDS = (*_PATTERNED, "root_causes", "tables")
 
 
 def _join(packs: Sequence[Pack], known: Compiled) -> Catalogue:
-    """Packs as one: of two things with one id the later counts."""
+    """Join packs; of two items with one id the later counts."""
     signatures = {s.id: s for p in packs for s in p.signatures}
     log_facts = {f.id: f for p in packs for f in p.log_facts}
     echoes = {e.id: e for p in packs for e in p.echoes}
@@ -304,7 +305,7 @@ def _join(packs: Sequence[Pack], known: Compiled) -> Catalogue:
 
 
 def _clashes(builtin: Iterable[PackFile], own: Iterable[PackFile]) -> Iterator[Problem]:
-    """Ids that are used twice, in one pack or in two, and replacements that replace nothing."""
+    """Duplicate ids, and overrides of nothing."""
     beneath: dict[tuple[str, str], Problem] = {}
     for files in (builtin, own):
         first: dict[tuple[str, str], Problem] = {}
@@ -315,28 +316,27 @@ def _clashes(builtin: Iterable[PackFile], own: Iterable[PackFile]) -> Iterator[P
                 if there is not here:
                     yield replace(here, what=f"{item.id} is already in {there.file}:{there.line}; rename or remove one")
                 elif item.override and key not in beneath:
-                    what = f"override: no built-in one has the id {item.id}; correct the id, or remove `override`"
+                    what = f"override: unknown built-in id {item.id}; correct the id, or remove `override`"
                     yield replace(here, what=what)
                 elif key in beneath and not item.override:
-                    what = (
-                        f"{item.id} is built in; choose another id, or write `override: true` below it to replace "
-                        "the built-in one"
-                    )
+                    what = f"{item.id} is built in; choose another id, or add `override: true` to replace it"
                     yield replace(here, what=what)
         beneath = first
 
 
 def _dangling(file: PackFile, catalogue: Catalogue) -> Iterator[Problem]:
-    """Names of signatures that are none."""
+    """References to unknown signatures."""
     named: list[tuple[Loc, str]] = []
     for i, signature in enumerate(file.pack.signatures):
         named += [(("signatures", i, "yields_to", n), glob) for n, glob in enumerate(signature.yields_to)]
         named += [(("signatures", i, "follows", n), glob) for n, glob in enumerate(signature.follows)]
     for i, cause in enumerate(file.pack.root_causes):
         named += [(("root_causes", i, "signatures", n), glob) for n, glob in enumerate(cause.signatures)]
-        named += [(("root_causes", i, *loc, "match"), leaf.match) for loc, leaf in leaves(cause) if leaf.match]
+        named += [(("root_causes", i, *loc, "match"), leaf.match) for loc, leaf in leaf_conditions(cause) if leaf.match]
     for i, table in enumerate(file.pack.tables):
         named += [(("tables", i, "signatures", n), glob) for n, glob in enumerate(table.signatures)]
     for loc, glob in named:
         if not catalogue.matching([glob]):
-            yield file.document.problem(loc, f"{glob!r} names no signature of any pack; see `gpufault signatures list`")
+            yield file.document.problem(
+                loc, f"{glob!r} matches no signature of any pack; see `gpufault signatures list`"
+            )

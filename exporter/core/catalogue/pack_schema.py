@@ -1,8 +1,6 @@
-"""What a signature, a root cause and a pack are.
+"""The schema of a pack file, as pydantic models: `signatures schema` prints it, and editors complete from it.
 
-The pydantic models are the schema of a pack file: `signatures schema` prints them and editors complete from them.
-Packs are joined in `catalogue`, matched in `match`; conditions are judged in `causes`: all from the plain values of
-`knowledge`, so that pydantic is imported only where a pack's text is read.
+All other modules use the plain values of `pack_types`, so pydantic is imported only to read the text of a pack.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ def _compiles(pattern: str) -> str:
     try:
         regex.compile(pattern, FLAGS)
     except (regex.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"no regular expression: {error}; write it as re does") from None
+        raise ValueError(f"invalid regular expression: {error}; use the syntax of re") from None
     return pattern
 
 
@@ -68,14 +66,14 @@ class PackModel(BaseModel):
 
 
 class Example(PackModel):
-    """A line (or block) as its emitter prints it, which this signature must match."""
+    """A line (or block) as its emitter prints it; it must match."""
 
     text: str = Field(min_length=1, description="the line, or several")
-    captures: dict[str, str] = Field(default_factory=dict, description="captures that the match must have")
+    captures: dict[str, str] = Field(default_factory=dict, description="required captures of the match")
 
 
 class NearMiss(PackModel):
-    """A text that looks alike and must not match."""
+    """A similar text that must not match."""
 
     text: str = Field(min_length=1, description="the line, or several")
     why: str = Field(default="", description="what it is instead")
@@ -88,37 +86,38 @@ Examples = Annotated[
 ]
 NearMisses = Annotated[
     list[Annotated[NearMiss, BeforeValidator(_example, json_schema_input_type=Text | NearMiss)]],
-    Field(default_factory=list, description="lines that look alike and must not match"),
+    Field(default_factory=list, description="similar lines that must not match"),
 ]
 
 
 class Identified(PackModel):
-    """What has an id, under which a pack of one's own may replace a built-in one."""
+    """Anything with an id."""
 
     id: Id
     override: bool = Field(
-        default=False, description="in a pack of your own: replaces the built-in one of this id, which else is an error"
+        default=False,
+        description="in your own pack: replaces the built-in item with this id",
     )
 
 
 class Patterned(Identified):
-    """What everything that looks at lines has in common."""
+    """Anything with patterns for lines."""
 
-    title: str = Field(min_length=3, max_length=120, description="one line for people, without a full stop")
-    sources: list[SourceKind] = Field(default=["job"], min_length=1, description="logs that may show it")
+    title: str = Field(min_length=3, max_length=120, description="one line, without a full stop")
+    sources: list[SourceKind] = Field(default=["job"], min_length=1, description="logs to search")
     patterns: list[Pattern] = Field(
         min_length=1, description="any of these; written for the format that emits the line"
     )
     lines: int = Field(
-        default=1, ge=1, le=MAX_LINES, description="how many adjoining lines a pattern may span with \\n"
+        default=1, ge=1, le=MAX_LINES, description="the most adjacent lines that a pattern may span with \\n"
     )
-    unless: list[Pattern] = Field(default_factory=list, description="a line that shows one of these does not count")
+    unless: list[Pattern] = Field(default_factory=list, description="lines that match one of these do not count")
     examples: Examples
     near_misses: NearMisses
 
 
 class Gated(Patterned):
-    """What is searched for in every block: each pattern needs a literal that leads to it."""
+    """Patterns that are searched in every block; each needs a literal for the prefilter."""
 
     patterns: list[Annotated[Pattern, AfterValidator(_has_gate)]] = Field(
         min_length=1, description="any of these; written for the format that emits the line"
@@ -128,35 +127,32 @@ class Gated(Patterned):
 class Signature(Gated):
     """How one kind of crash shows itself in a log."""
 
-    vendor: Vendor = Field(description="whose hardware; any: of every vendor, or of none")
-    layer: Layer = Field(description="who prints it")
+    vendor: Vendor = Field(description="vendor of the hardware; any: all vendors, or none")
+    layer: Layer = Field(description="the layer that prints it")
     severity: Severity = Field(
-        description="critical: the hardware or the node is lost; error: the job is; warning and info: it may go on"
+        description="critical: the hardware or the node is lost; error: the job is lost; warning, info: the job may continue"
     )
     role: Role = Field(
         default="root",
-        description="root: a fault of its own; confirmation: a second view of a fault, a fault of its own only when alone; "
-        "cascade: a consequence of some other fault, here or on a peer; context: explains others, never an incident",
+        description="root: a fault of its own; confirmation: a second view of a fault, a fault of its own only if alone; "
+        "cascade: a consequence of another fault, here or on a peer; context: explains others, never an incident",
     )
     trust: Literal["kernel", "anyone"] = Field(
         default="kernel",
-        description="whose words in the kernel log count: the kernel's own, from where its message begins, "
-        "or also what users wrote there",
+        description="kernel: only messages of the kernel count; anyone: also text that users wrote to the kernel log",
     )
-    yields_to: list[IdGlob] = Field(
-        default_factory=list, description="where one of these matches the same line, it wins"
-    )
-    follows: list[IdGlob] = Field(default_factory=list, description="a consequence of these when they are near")
-    remediation: str = Field(default="", description="what to do first when the cause is not known")
-    references: list[str] = Field(default_factory=list, description="where the format or the meaning was read")
+    yields_to: list[IdGlob] = Field(default_factory=list, description="signatures that win if they match the same line")
+    follows: list[IdGlob] = Field(default_factory=list, description="signatures that it is a consequence of, if nearby")
+    remediation: str = Field(default="", description="what to do first if the cause is unknown")
+    references: list[str] = Field(default_factory=list, description="sources of the format or the meaning")
     status: Literal["experimental", "stable", "deprecated"] = Field(
-        default="stable", description="whether the id may still change, or is to be given up"
+        default="stable", description="experimental: the id may change; deprecated: it will be removed"
     )
-    since: str = Field(default="0.1.0", description="the release of gpufault that had it first")
+    since: str = Field(default="0.1.0", description="the first release of gpufault with it")
 
 
 class LogFact(Gated):
-    """A fact that a job's own log tells about its stack: a library's version, an environment variable."""
+    """A fact in a job's own log: a library's version, an environment variable."""
 
     set: dict[str, str] = Field(
         min_length=1, description="fact name to value; {group} is a capture, {group|minor} its first two version parts"
@@ -164,37 +160,37 @@ class LogFact(Gated):
 
 
 class Echo(Patterned):
-    """A line that quotes an error instead of raising it: a search, a listing, a test's name, a shell's echo."""
+    """A line that quotes an error: a search, a listing, a test's name, a shell's echo."""
 
 
 class CrashShape(Gated):
-    """What a crash looks like to someone who knows no signature: counted when nothing else matched."""
+    """A line that looks like a crash; counted if no signature matches."""
 
 
 class Condition(PackModel):
-    """A tree of all/any/not over what is known. Exactly one of all, any, not, fact, capture, job, match."""
+    """A tree of all, any and not. Set exactly one of all, any, not, fact, capture, job, match."""
 
-    all: list[Condition] | None = Field(default=None, min_length=1, description="every one of these holds")
+    all: list[Condition] | None = Field(default=None, min_length=1, description="all of these hold")
     any: list[Condition] | None = Field(default=None, min_length=1, description="at least one of these holds")
     not_: Condition | None = Field(default=None, alias="not", description="this does not hold")
-    fact: str | None = Field(default=None, description="a fact of the job's own log, else of the node")
+    fact: str | None = Field(default=None, description="a fact of the job, else of the node")
     capture: str | None = Field(default=None, description="a capture of the incident's matches")
-    job: Literal["id", "user", "kind"] | None = Field(default=None, description="what is known of the job")
-    match: IdGlob | None = Field(default=None, description="another signature near the incident, or earlier in its log")
+    job: Literal["id", "user", "kind"] | None = Field(default=None, description="a field of the job")
+    match: IdGlob | None = Field(default=None, description="another signature nearby, or earlier in the log")
 
-    equals: str | None = Field(default=None, description="it is exactly this")
-    in_: list[str] | None = Field(default=None, alias="in", min_length=1, description="it is one of these")
-    matches: Pattern | None = Field(default=None, description="a regular expression that is found in it")
-    exists: bool | None = Field(default=None, description="whether it is known at all")
+    equals: str | None = Field(default=None, description="equal to this")
+    in_: list[str] | None = Field(default=None, alias="in", min_length=1, description="one of these")
+    matches: Pattern | None = Field(default=None, description="contains this regular expression")
+    exists: bool | None = Field(default=None, description="whether it is known")
     version: Annotated[str, AfterValidator(_is_range)] | None = Field(
         default=None, description="such as '>=6.2, <7.2.1'"
     )
 
-    where: dict[str, Pattern] = Field(default_factory=dict, description="of a match: captures and what they must match")
+    where: dict[str, Pattern] = Field(default_factory=dict, description="of a match: patterns for its captures")
     if_unknown: Literal["held", "failed"] | None = Field(
-        default=None, description="what to take when the fact is not known; without it the condition is undetermined"
+        default=None, description="the result if the fact is unknown (default: undetermined)"
     )
-    why: str = Field(default="", description="one clause for the explanation: why this matters")
+    why: str = Field(default="", description="why this matters, as one clause")
 
     @model_validator(mode="after")
     def _one_subject(self) -> Self:
@@ -215,31 +211,31 @@ class Condition(PackModel):
 
 
 class RootCause(Identified):
-    """Why a crash happened, as conditions over evidence. The most specific one that holds is taken."""
+    """A reason for crashes, as conditions over evidence. The most specific satisfied one applies."""
 
     title: str = Field(min_length=3, max_length=160, description="the cause in one line, without a full stop")
-    signatures: list[IdGlob] = Field(min_length=1, description="incidents that this can explain")
+    signatures: list[IdGlob] = Field(min_length=1, description="signatures that this can explain")
     when: Condition | None = Field(
-        default=None, description="without it, the cause is taken when nothing more specific holds"
+        default=None, description="required conditions (default: applies if nothing more specific holds)"
     )
-    supported_by: list[Condition] = Field(default_factory=list, description="not needed; each that holds adds evidence")
-    against: list[Condition] = Field(default_factory=list, description="each that holds takes evidence away")
-    verdict: Verdict = Field(description="whose to mend: the infrastructure's, the workload's, or not to be told")
+    supported_by: list[Condition] = Field(default_factory=list, description="optional; each that holds adds evidence")
+    against: list[Condition] = Field(default_factory=list, description="each that holds removes evidence")
+    verdict: Verdict = Field(description="who must fix it: infrastructure, workload, or unclear")
     action: Action | None = Field(
         default=None,
-        description="what a critical incident needs, where no vendor's table covers it; node-check reports run_diagnostics, "
+        description="action for a critical incident outside vendors' tables; node-check reports run_diagnostics, "
         "reset_gpu, reboot and replace",
     )
     strength: Literal["A", "B", "C", "D", "E"] = Field(
         description="A confirmed and fixed upstream, B a maintainer's diagnosis, C several reports, D one report, E inferred"
     )
-    remediation: str = Field(min_length=3, description="what the administrator on call does first")
-    references: list[str] = Field(default_factory=list, description="where the cause was confirmed or reported")
+    remediation: str = Field(min_length=3, description="what to do first")
+    references: list[str] = Field(default_factory=list, description="confirmations and reports of the cause")
 
     @model_validator(mode="before")
     @classmethod
     def _read_the_former_key(cls, data: Any) -> Any:
-        """`needs_operator: true` was the key before there were actions."""
+        """Accept `needs_operator: true`, which `action` replaced."""
         if not isinstance(data, dict) or not isinstance(data.get("needs_operator"), bool):
             return data
         rest = {name: value for name, value in data.items() if name != "needs_operator"}
@@ -252,56 +248,55 @@ class RootCause(Identified):
         return self
 
 
-class Row(PackModel):
+class TableRow(PackModel):
     """One row of a vendor's table."""
 
     where: dict[str, str] = Field(
         default_factory=dict,
-        description="captures, or `signature`, and the values that the row is about: alternatives separated by |, "
-        "each a glob; without it, every line",
+        description="captures, or `signature`, and their values: globs separated by | (default: all lines)",
     )
-    severity: Severity = Field(description="critical exactly where the action is an operator's")
-    scope: Reach = Field(description="what is affected: the job, the GPU, the node, or the fabric between GPUs")
+    severity: Severity = Field(description="critical if and only if an operator must act")
+    scope: Reach = Field(description="affected part: the job, the GPU, the node, or the fabric between GPUs")
     action: Action = Field(
         description="what to do first; node-check reports run_diagnostics, reset_gpu, reboot and replace"
     )
-    note: str = Field(default="", description="what the row means, in one sentence")
+    note: str = Field(default="", description="meaning of the row, in one sentence")
 
     @model_validator(mode="after")
     def _critical_is_what_needs_an_operator(self) -> Self:
         if (self.severity == "critical") != (self.action in OPERATOR_ACTIONS):
             raise ValueError(
-                "severity is critical exactly where the action is run_diagnostics, reset_gpu, reboot or replace"
+                "severity must be critical if and only if the action is run_diagnostics, reset_gpu, reboot or replace"
             )
         return self
 
 
 class Table(Identified):
-    """What a vendor's public table says of the lines of some signatures. The first row that covers a line counts."""
+    """A vendor's public table for the lines of some signatures. The first row that covers a line counts."""
 
-    title: str = Field(min_length=3, max_length=120, description="what the table is about, without a full stop")
-    signatures: list[IdGlob] = Field(min_length=1, description="whose lines it is about")
-    references: list[str] = Field(min_length=1, description="where the rows were read")
-    read: str = Field(pattern=r"^\d{4}-\d\d-\d\d$", description="the date on which they were read")
-    note: str = Field(default="", description="how the vendor's words became these actions")
-    rows: list[Row] = Field(min_length=1, description="the first row that covers a line counts")
+    title: str = Field(min_length=3, max_length=120, description="subject of the table, without a full stop")
+    signatures: list[IdGlob] = Field(min_length=1, description="signatures that it covers")
+    references: list[str] = Field(min_length=1, description="sources of the rows")
+    read: str = Field(pattern=r"^\d{4}-\d\d-\d\d$", description="date of reading")
+    note: str = Field(default="", description="how the vendor's words map to actions")
+    rows: list[TableRow] = Field(min_length=1, description="the first row that covers a line counts")
 
 
 class Pack(PackModel):
     """One pack file."""
 
-    pack: str = Field(pattern=r"^[a-z][a-z0-9_.-]{1,59}$", description="its name, which files may share")
-    signatures: list[Signature] = Field(default_factory=list, description="how crashes show themselves in a log")
-    root_causes: list[RootCause] = Field(default_factory=list, description="why crashes happen")
-    tables: list[Table] = Field(default_factory=list, description="what vendors' tables say of severity and action")
-    log_facts: list[LogFact] = Field(default_factory=list, description="what a job's own log tells about its stack")
-    echoes: list[Echo] = Field(default_factory=list, description="lines that quote an error instead of raising it")
+    pack: str = Field(pattern=r"^[a-z][a-z0-9_.-]{1,59}$", description="name of the pack; files may share it")
+    signatures: list[Signature] = Field(default_factory=list, description="crashes and their lines in logs")
+    root_causes: list[RootCause] = Field(default_factory=list, description="reasons for crashes")
+    tables: list[Table] = Field(default_factory=list, description="vendors' tables of severity and action")
+    log_facts: list[LogFact] = Field(default_factory=list, description="facts in a job's own log")
+    echoes: list[Echo] = Field(default_factory=list, description="lines that quote an error")
     crash_shapes: list[CrashShape] = Field(
-        default_factory=list, description="what a crash looks like to someone who knows no signature"
+        default_factory=list, description="lines that look like crashes; counted if no signature matches"
     )
 
-    def read(self) -> pack_types.Pack:
-        """The pack as the plain value that everything else works with."""
+    def to_plain(self) -> pack_types.Pack:
+        """The pack as a plain value."""
         written = self.model_dump(by_alias=True, exclude_defaults=True)
-        pack: pack_types.Pack = pack_types.from_written(pack_types.Pack, written)
+        pack: pack_types.Pack = pack_types.from_data(pack_types.Pack, written)
         return pack

@@ -1,6 +1,6 @@
-"""What a signature, a root cause and a pack are, once they have been read and checked.
+"""Signatures, root causes, vendor tables and packs, as plain values that load in milliseconds.
 
-Plain values that load in milliseconds; what they may hold, and what it means, is in `signatures`, their schema.
+`pack_schema` says what each field may hold and what it means.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, Literal
 from exporter.core.model import OPERATOR_ACTIONS, Action, Layer, Reach, Role, Severity, SourceKind, Vendor, Verdict
 from exporter.core.text.problems import Loc
 
-MAX_LINES = 12  # that a pattern may span; the longest block known is amdgpu's page fault with 11 lines
+MAX_LINES = 12  # of one pattern; the longest known block, amdgpu's page fault, has 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A text that is matched, with the captures that it gives."""
+    """A text that must match, and its captures."""
 
     text: str
     captures: Mapping[str, str] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearMiss:
-    """A text that is not matched, and why not."""
+    """A text that must not match, and why."""
 
     text: str
     why: str = ""
@@ -35,7 +35,7 @@ class NearMiss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identified:
-    """What has a name that is its alone."""
+    """Anything with a unique id."""
 
     id: str
     override: bool = False
@@ -43,7 +43,7 @@ class Identified:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patterned(Identified):
-    """What everything that looks at lines has in common."""
+    """Anything with patterns for lines."""
 
     title: str
     sources: tuple[SourceKind, ...] = ("job",)
@@ -56,7 +56,7 @@ class Patterned(Identified):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature(Patterned):
-    """How one kind of crash shows itself in a log."""
+    """One kind of crash and its lines in a log."""
 
     vendor: Vendor
     layer: Layer
@@ -73,7 +73,7 @@ class Signature(Patterned):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFact(Patterned):
-    """A fact that a job's own log tells about its stack."""
+    """A fact in a job's own log."""
 
     set: Mapping[str, str]
 
@@ -85,12 +85,12 @@ class Echo(Patterned):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrashShape(Patterned):
-    """What a crash looks like to someone who knows no signature."""
+    """A line that looks like a crash; counted if no signature matches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A tree of all/any/not over what is known. Exactly one of all, any, not_, fact, capture, job, match."""
+    """A tree of all, any and not over facts, captures, jobs and matches; exactly one of them is set."""
 
     all: tuple[Condition, ...] | None = None
     any: tuple[Condition, ...] | None = None
@@ -111,7 +111,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootCause(Identified):
-    """Why a crash happened, as conditions over evidence."""
+    """A reason for crashes, as conditions over evidence."""
 
     title: str
     signatures: tuple[str, ...]
@@ -126,13 +126,13 @@ class RootCause(Identified):
 
     @property
     def needs_operator(self) -> bool:
-        """Whether a critical incident of this cause leaves the node unfit for jobs."""
+        """Whether a critical incident of this cause makes the node unfit for jobs."""
         return self.action in OPERATOR_ACTIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One row of a vendor's table: which lines it is about, how bad they are, and what to do."""
+class TableRow:
+    """One row of a vendor's table: its lines, their severity and the action."""
 
     where: Mapping[str, str] = field(default_factory=dict)
     severity: Severity
@@ -141,7 +141,7 @@ class Row:
     note: str = ""
 
     def covers(self, captures: Mapping[str, str]) -> bool:
-        """Whether each capture is one of the values that the row names; a capture that is missing is "" here."""
+        """Whether all captures have values of the row; a missing capture counts as ""."""
         return all(_is_one_of(captures.get(name, ""), values) for name, values in self.where.items())
 
 
@@ -152,22 +152,22 @@ def _is_one_of(value: str, values: str) -> bool:
 
 @cache
 def _alternatives(values: str) -> tuple[frozenset[str], tuple[str, ...]]:
-    """The values that `a|b*` names, those that are globs apart."""
+    """The plain values and the globs of `a|b*`."""
     alternatives = values.split("|")
-    globs = tuple(one for one in alternatives if set("*?[") & set(one))
+    globs = tuple(value for value in alternatives if set("*?[") & set(value))
     return frozenset(alternatives) - set(globs), globs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table(Identified):
-    """What a vendor's public table says of the lines of some signatures. The first row that covers a line counts."""
+    """A vendor's public table for the lines of some signatures. The first row that covers a line counts."""
 
     title: str
     signatures: tuple[str, ...]
     references: tuple[str, ...]
     read: str
     note: str = ""
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,8 +183,8 @@ class Pack:
     crash_shapes: tuple[CrashShape, ...] = ()
 
 
-def leaves(cause: RootCause) -> Iterator[tuple[Loc, Condition]]:
-    """Every leaf condition of a cause, its supports and counters included, with its place inside the cause."""
+def leaf_conditions(cause: RootCause) -> Iterator[tuple[Loc, Condition]]:
+    """Every leaf condition of a cause, with its location inside the cause."""
     stack: list[tuple[Loc, Condition]] = [(("when",), cause.when)] if cause.when else []
     stack += [(("supported_by", n), c) for n, c in enumerate(cause.supported_by)]
     stack += [(("against", n), c) for n, c in enumerate(cause.against)]
@@ -198,32 +198,32 @@ def leaves(cause: RootCause) -> Iterator[tuple[Loc, Condition]]:
             yield loc, condition
 
 
-def as_written(value: Any) -> Any:
-    """A value as a pack's file writes it: what is as it is by default is left out."""
+def to_data(value: Any) -> Any:
+    """A value as data of a pack file, without defaults."""
     if isinstance(value, tuple):
-        return [as_written(item) for item in value]
+        return [to_data(item) for item in value]
     if not is_dataclass(value):
         return value
     defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(value)}
     return {
-        name.rstrip("_"): as_written(getattr(value, name))
+        name.rstrip("_"): to_data(getattr(value, name))
         for name, default in defaults.items()
         if getattr(value, name) != default
     }
 
 
-def from_written(kind: type[Any], data: Mapping[str, Any]) -> Any:
-    """What `as_written` was given, if it was of this kind."""
-    return kind(**{_OF_WORDS.get(name, name): _read(name, item) for name, item in data.items()})
+def from_data(kind: type[Any], data: Mapping[str, Any]) -> Any:
+    """The inverse of `to_data` for a type."""
+    return kind(**{_FIELDS.get(name, name): _read(name, item) for name, item in data.items()})
 
 
-_OF_WORDS = {"not": "not_", "in": "in_"}
+_FIELDS = {"not": "not_", "in": "in_"}
 _PARTS: Mapping[str, type[Any]] = {
     "packs": Pack,
     "signatures": Signature,
     "root_causes": RootCause,
     "tables": Table,
-    "rows": Row,
+    "rows": TableRow,
     "log_facts": LogFact,
     "echoes": Echo,
     "crash_shapes": CrashShape,
@@ -234,6 +234,6 @@ _PARTS: Mapping[str, type[Any]] = {
 
 
 def _read(name: str, item: Any) -> Any:
-    if isinstance(item, list):  # a cause names signatures, a pack holds them
-        return tuple(_read(name, one) for one in item)
-    return from_written(_PARTS[name], item) if isinstance(item, dict) and name in _PARTS else item
+    if isinstance(item, list):  # `signatures` of a cause are names
+        return tuple(_read(name, each) for each in item)
+    return from_data(_PARTS[name], item) if isinstance(item, dict) and name in _PARTS else item

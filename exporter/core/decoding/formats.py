@@ -1,7 +1,7 @@
-"""One raw line to a Record: what its writer meant, its time, and what its carrier told about it.
+"""Log formats: from one raw line to a Record with its text, time and prefix fields. Never raises on any input.
 
-Takes bytes, gives values; never raises on any input. Carriers (CRI, docker, kmsg, syslog, srun, torchrun …) nest, so
-their prefixes are taken off again and again. What a prefix says is kept as a field; a match is tried on the rest.
+Formats nest (CRI, docker, kmsg, syslog, srun, torchrun …): all prefixes are removed and kept as fields; signatures match
+the remaining text.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from exporter.core.decoding.prefixes import (
     Clock,
     PrefixFields,
     Stamp,
-    job_stamp,
-    possible,
+    first_stamp,
+    plausible_time,
     read_job_prefixes,
     read_kernel_prefixes,
-    time_by,
+    time_from,
 )
 from exporter.core.model import LogFormat, Record, SourceKind
 
@@ -30,22 +30,22 @@ _NULS = re.compile(r"\x00+")
 CRI = re.compile(r"(?P<time>\d{4}-\d\d-\d\dT\S+) (?P<stream>stdout|stderr) (?P<part>[FP])(?::\S+)?(?: |$)")
 
 
-class Part(NamedTuple):
-    """A carrier's line: its text, and whether the writer's line goes on in the carrier's next one."""
+class ContainerLine(NamedTuple):
+    """A line of a container log: its text, and whether the container's line continues in the next one."""
 
     text: str
     time: float | None
     stream: str = ""
-    goes_on: bool = False
+    continues: bool = False
 
 
 def decode(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> Record:  # noqa: A002 (the field's word)
-    """One raw line, without its newline, to a Record. The text holds no ANSI sequence, no NUL and no line end."""
+    """Decode one raw line without newline. The text has no ANSI sequences, NULs or line ends."""
     if format == "kmsg":
         return _kmsg(raw, clock)
     time = None
-    if format in CARRIERS:
-        part = CARRIERS[format](raw, clock)
+    if format in CONTAINER_FORMATS:
+        part = CONTAINER_FORMATS[format](raw, clock)
         text, time = clean(part.text), part.time
     else:
         text = clean(_text(raw))
@@ -53,17 +53,17 @@ def decode(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> R
 
 
 def time_of(raw: bytes, format: LogFormat, clock: Clock) -> float | None:  # noqa: A002
-    """The time that a job's line, or how it begins, is stamped with: that of its Record."""
+    """The time of a job's line, or of its first bytes: the same as in its Record."""
     if format != "plain":
         return decode(raw, format, "job", clock).time
     text = clean(_text(raw))
-    stamp = job_stamp(text)
-    time = time_by(stamp.prefix, text, stamp.start, clock) if stamp else None
+    stamp = first_stamp(text)
+    time = time_from(stamp.prefix, text, stamp.start, clock) if stamp else None
     return time if time is not None or stamp is None else read_job_prefixes(text, 0, clock).time
 
 
-def told_by(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> PrefixFields | None:  # noqa: A002
-    """Where in a line its prefixes lie, a carrier's with them; None unless a Record's text is the rest of the line as it is."""
+def prefix_fields(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> PrefixFields | None:  # noqa: A002
+    """The prefix fields of a line with positions in it; None if decoding changes the text."""
     if format not in ("plain", "cri") or is_rewritten(raw):
         return None
     text = raw.decode()
@@ -72,24 +72,24 @@ def told_by(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> 
     found = CRI.match(text)
     if not found or found["part"] == "P":
         return None
-    told = read_job_prefixes(text, found.end(), clock)
-    time = time_by(ISO, text, 0, clock)
-    return told if time is None else told._replace(time=time, stamp=Stamp(ISO, 0, found.end("time")))
+    fields = read_job_prefixes(text, found.end(), clock)
+    time = time_from(ISO, text, 0, clock)
+    return fields if time is None else fields._replace(time=time, stamp=Stamp(ISO, 0, found.end("time")))
 
 
 def is_rewritten(raw: bytes) -> bool:
-    """Whether a Record's text is another than a part of these bytes."""
+    """Whether decoding changes the text, so that it is not a part of these bytes."""
     return not raw.isascii() or b"\x1b" in raw or b"\r" in raw or b"\0" in raw
 
 
 def decode_job_text(text: str, time: float | None, clock: Clock) -> Record:
-    """A job's line that has been taken out of its carrier already (joined parts, a piece between carriage returns)."""
+    """Decode a job's line without its container format (joined parts, a piece between carriage returns)."""
     return _job(clean(text), time, clock)
 
 
 def clean(text: str) -> str:
-    """Without colours, NULs and line ends: what a person reads on a terminal."""
-    if "\x00" in text:  # first: one within a colour's sequence would hide it
+    """The text as a terminal shows it, without colours, NULs and line ends."""
+    if "\x00" in text:  # first: a NUL may hide in a colour sequence
         text = _NULS.sub("", text)
     if "\x1b" in text:
         text = _ANSI.sub("", text)
@@ -97,40 +97,38 @@ def clean(text: str) -> str:
 
 
 def looks_like_kernel(raw: bytes) -> bool:
-    """Whether a line carries a mark that only kernel logs carry: for `--source auto`."""
+    """Whether a line has a mark of kernel logs; for `--source auto`."""
     return is_kmsg(raw) or _kernel(clean(_text(raw[:512])), None, Clock(0.0)).kernel
 
 
 def is_kmsg(raw: bytes) -> bool:
-    """Whether a line is a record in /dev/kmsg form."""
+    """Whether a line is a record in the /dev/kmsg format."""
     return kernel_records.parse_header(raw[:256]) is not None
 
 
-def cri_part(raw: bytes, clock: Clock) -> Part:
-    """A line of the Container Runtime Interface's log: `time stream P|F text`."""
+def parse_cri(raw: bytes, clock: Clock) -> ContainerLine:
+    """Parse a line of the Container Runtime Interface: `time stream P|F text`."""
     text = _text(raw)
     found = CRI.match(text)
     if not found:
-        return Part(text, None)
-    return Part(text[found.end() :], time_by(ISO, text, 0, clock), found["stream"], found["part"] == "P")
+        return ContainerLine(text, None)
+    return ContainerLine(text[found.end() :], time_from(ISO, text, 0, clock), found["stream"], found["part"] == "P")
 
 
-def docker_part(raw: bytes, clock: Clock) -> Part:
-    """A line of docker's json-file log: `{"log": "text\\n", "stream": …, "time": …}`; without the \\n the line goes on."""
+def parse_docker(raw: bytes, clock: Clock) -> ContainerLine:
+    """Parse a line of docker's json-file log: `{"log": "text\\n", "stream": …, "time": …}`; without \\n it continues."""
     try:
         entry = json.loads(raw)
     except (ValueError, RecursionError):
-        return Part(_text(raw), None)
+        return ContainerLine(_text(raw), None)
     if not isinstance(entry, dict) or not isinstance(entry.get("log"), str):
-        return Part(_text(raw), None)
-    text = (
-        entry["log"].encode("utf-8", "backslashreplace").decode()
-    )  # JSON can hold half a surrogate pair, UTF-8 cannot
-    time = time_by(ISO, str(entry.get("time", "")), 0, clock)
-    return Part(text.removesuffix("\n"), time, str(entry.get("stream", "")), not text.endswith("\n"))
+        return ContainerLine(_text(raw), None)
+    text = entry["log"].encode("utf-8", "backslashreplace").decode()  # JSON can hold lone surrogates, UTF-8 cannot
+    time = time_from(ISO, str(entry.get("time", "")), 0, clock)
+    return ContainerLine(text.removesuffix("\n"), time, str(entry.get("stream", "")), not text.endswith("\n"))
 
 
-CARRIERS: dict[str, Callable[[bytes, Clock], Part]] = {"cri": cri_part, "docker": docker_part}
+CONTAINER_FORMATS: dict[str, Callable[[bytes, Clock], ContainerLine]] = {"cri": parse_cri, "docker": parse_docker}
 
 
 def _text(raw: bytes) -> str:
@@ -138,25 +136,25 @@ def _text(raw: bytes) -> str:
 
 
 def _job(text: str, time: float | None, clock: Clock) -> Record:
-    told = read_job_prefixes(text, 0, clock)
-    return _record(text, told, told.time if time is None else time)
+    fields = read_job_prefixes(text, 0, clock)
+    return _record(text, fields, fields.time if time is None else time)
 
 
 def _kernel(text: str, time: float | None, clock: Clock) -> Record:
-    told = read_kernel_prefixes(text, clock)
-    return _record(text, told, told.time if time is None else time)
+    fields = read_kernel_prefixes(text, clock)
+    return _record(text, fields, fields.time if time is None else time)
 
 
-def _record(text: str, told: PrefixFields, time: float | None) -> Record:
-    mono, rank, host = told.mono, told.rank, told.host
+def _record(text: str, fields: PrefixFields, time: float | None) -> Record:
+    mono, rank, host = fields.mono, fields.rank, fields.host
     return Record(
-        text=text[told.text :],
+        text=text[fields.text :],
         time=time,
         mono=float(text[mono[0] : mono[1]]) if mono else None,
         rank=text[rank[0] : rank[1]] if rank else None,
         host=text[host[0] : host[1]] if host else None,
-        kernel=told.kernel,
-        others=told.others,
+        kernel=fields.kernel,
+        by_others=fields.by_others,
     )
 
 
@@ -167,7 +165,7 @@ def _kmsg(raw: bytes, clock: Clock) -> Record:
     mono = None if header.us is None else header.us / 1e6
     return Record(
         text=clean(_text(kernel_records.unescape(raw[header.text_at :]))),
-        time=possible(clock.boot_time + mono) if clock.boot_time is not None and mono is not None else None,
+        time=plausible_time(clock.boot_time + mono) if clock.boot_time is not None and mono is not None else None,
         mono=mono,
         device=header.device.removeprefix("+pci:") if header.device else None,
         kernel=header.pri >> 3 == 0,  # facility 0 cannot be written from user space (Documentation/ABI dev-kmsg)

@@ -1,6 +1,6 @@
-"""Whose log a path is: Slurm's file names, Kubernetes' pod folders, or a pattern of the configuration. And whose a process.
+"""Jobs of logs and processes: from Slurm's file names, Kubernetes' pod folders, configured patterns and control groups.
 
-Takes a path or a control group as text. Reads nothing.
+Takes text only; reads no files.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from exporter.core.patterns import syntax
 from exporter.core.patterns.expression import search_in_time
 
 JobOf = Callable[[str], Job | None]
-_UID = "uid "  # no folder begins so: paths of logs are absolute, but for a scan's
+_UID = "uid "  # not the start of a folder: paths are absolute, but in scans
 
 _DIGITS = r"(?P<job>\d{1,10})(?:_(?P<task>\d{1,7})|[+.]\d{1,7})?"  # a task of an array; a component; a step
-# slurm-%j.out and slurm-%A_%a.out are sbatch's defaults; the others are what sites and launchers write (NVRx's list).
+# slurm-%j.out and slurm-%A_%a.out are sbatch's defaults; the others are common at sites and in launchers (NVRx's list).
 _SLURM = tuple(
     re.compile(pattern)
     for pattern in (
@@ -39,7 +39,7 @@ _RANK = re.compile(r"(?:^|[/_.-])(?:rank|local_rank|task|proc)[_.-]?(?P<rank>\d{
 
 
 def job_of(path: str) -> Job | None:
-    """The job that a path names by the conventions of Slurm and Kubernetes, or None."""
+    """The job in a path by the conventions of Slurm and Kubernetes, or None."""
     found = _KUBERNETES.search(path)
     if found:
         owner = _folder(path, found.start("namespace"))
@@ -49,17 +49,16 @@ def job_of(path: str) -> Job | None:
         if found:
             confidence: Literal["high", "medium"] = "high" if "slurm" in found[0] else "medium"
             task = found.groupdict().get("task")
-            job = f"{found['job']}_{task}" if task else found["job"]  # as sacct names a task of an array
+            job = f"{found['job']}_{task}" if task else found["job"]  # as in sacct
             owner = _folder(path, found.start("job"))
             return Job(id=job, owner=owner, kind="slurm", rank=_rank(path), confidence=confidence)
     return None
 
 
-def owned(job: Job | None, uid: int | None, service_accounts: Container[int]) -> Job | None:
-    """The job of a log that belongs to user `uid`: another user's log of the same job id is another job's.
+def with_owner(job: Job | None, uid: int | None, service_accounts: Container[int]) -> Job | None:
+    """The job of a log of user `uid`: two users' logs with one job id are two jobs.
 
-    A service account writes the logs of many users. There the folder that the path names the job in tells them apart,
-    as it does where the owner is not known.
+    A service account writes the logs of many users. Its logs, and those of unknown owners, are told apart by folder.
     """
     if job is None or uid is None or uid in service_accounts:
         return job
@@ -67,24 +66,23 @@ def owned(job: Job | None, uid: int | None, service_accounts: Container[int]) ->
 
 
 def owner_uid(job: Job | None) -> int | None:
-    """The user that owns a job's log, where `owned` has found one."""
+    """The user set by `with_owner`, or None."""
     uid = job.owner.removeprefix(_UID) if job and job.owner.startswith(_UID) else ""
     return int(uid) if uid.isdecimal() else None
 
 
-def name_of(job: Job | None, path: str) -> str:
-    """What tells a log's job from the others of a node. Logs that name none are one job where they share a folder."""
+def log_group(job: Job | None, path: str) -> str:
+    """The name of a log's job on this node. Logs without a job are grouped by folder."""
     return f"job {job.id} of {job.owner}" if job else f"logs in {path.rpartition('/')[0]}"
 
 
 def _folder(path: str, stop: int) -> str:
-    """The folder in which a path names a job, at `stop`: all logs of the job lie below it."""
+    """The folder of the path part at `stop`, which contains all logs of the job."""
     return path[:stop].rpartition("/")[0]
 
 
 # Slurm's plug-ins for cgroup v1 (slurm/uid_1000/job_7/step_0) and v2 (slurmstepd.scope/job_7/step_0), and the kubelet's
-# two drivers (pod1b2c-… and kubepods-pod1b2c_….slice). Only the kernel's own hierarchy counts: a user can write neither,
-# but for what systemd gives each user below user.slice.
+# two drivers (pod1b2c-… and kubepods-pod1b2c_….slice). Users can write neither, but below systemd's user.slice.
 _CGROUP_SLURM = re.compile(
     r"/(?:slurm|[\w.-]*slurmstepd\.scope)[^\n:]{0,200}?/job_(\d{1,10})(?:/|$)",
     re.MULTILINE,
@@ -96,7 +94,7 @@ _CGROUP_POD = re.compile(
 
 
 def job_of_cgroup(cgroup: str) -> str | None:
-    """The job that `/proc/<pid>/cgroup` places a process in, as `process_job` names the one of a log; None for none."""
+    """The job of a process from `/proc/<pid>/cgroup`, named as by `process_job`, or None."""
     cgroup = "\n".join(line for line in cgroup.splitlines() if "/user.slice/" not in line)
     if found := _CGROUP_SLURM.search(cgroup):
         return f"slurm {found[1]}"
@@ -106,7 +104,7 @@ def job_of_cgroup(cgroup: str) -> str | None:
 
 
 def process_job(job: Job | None, path: str) -> str | None:
-    """The name under which the processes of a log's job are known."""
+    """The name of a log's job in the control groups of its processes."""
     if job is None:
         return None
     if found := _KUBERNETES.search(path):
@@ -121,13 +119,13 @@ def _bare(uid: str) -> str:
 def by_pattern(pattern: str) -> JobOf:
     """A finder from the configuration's own pattern with the groups `job` and, if wanted, `user` and `rank`.
 
-    Users choose the names that it is tried on: one that takes too long is no job's. Raises ValueError for a wrong pattern.
+    Users choose the file names: a search that takes too long finds no job. Raises ValueError for an invalid pattern.
     """
     if why := syntax.refusal(pattern):
         raise ValueError(why)
     compiled = regex.compile(pattern, regex.VERSION0)
     if "job" not in compiled.groupindex:
-        raise ValueError("needs a group (?P<job>…) for the job's id")
+        raise ValueError("missing group (?P<job>…); add one for the job's id")
 
     def find(path: str) -> Job | None:
         try:
@@ -145,7 +143,7 @@ def by_pattern(pattern: str) -> JobOf:
 
 
 def no_job(_path: str) -> Job | None:
-    """For sources whose logs are no job's."""
+    """The finder for sources without jobs."""
     return None
 
 

@@ -1,10 +1,10 @@
-r"""The kernel log's canonical form: one line a record, as /dev/kmsg writes its first line, with the device folded in.
+r"""Kernel log records in their canonical form: one line per record, as in /dev/kmsg, with the device as a field.
 
     3,1042,567890123,-,d=+pci:0000:c1:00.0;amdgpu 0000:c1:00.0: [gfxhub] page fault\x0a  in process …
 
 Fields: priority (facility * 8 + level), sequence number, microseconds of the kernel's clock, flags, then `name=value`.
-A field that a carrier does not tell is empty. Source: Documentation/ABI/testing/dev-kmsg and kernel/printk/printk.c.
-Only bytes in, bytes out: which records are to be believed, and what time they have, is decided elsewhere.
+A missing field is empty. Source: Documentation/ABI/testing/dev-kmsg and kernel/printk/printk.c. Trust and times are
+decided elsewhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_DIGITS = rb"[0-9]{1,20}"  # 64 bits are 20 digits; without a bound int() refuses what a forger may write
+_DIGITS = rb"[0-9]{1,20}"  # 64 bits; int() refuses very long forged numbers
 _HEADER = re.compile(
     rb"(?P<pri>%b),(?P<seq>(?:%b)?),(?P<us>(?:%b)?),(?P<flags>[^,;\n]*)(?P<more>[^;\n]*);" % ((_DIGITS,) * 3)
 )
@@ -23,8 +23,8 @@ _DEVICE_FIELD = re.compile(rb",d=(.+)\Z")
 _ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 _ESCAPED = re.compile(rb"[^ -\[\]-~]")
 
-# `<4>[  123.456789][  T421] text`, and the lines behind it that have no prefix: CONFIG_PRINTK_CALLER adds the second
-# bracket, printk.time=0 leaves out the first.
+# `<4>[  123.456789][  T421] text` and the following lines without a prefix: CONFIG_PRINTK_CALLER adds the second
+# bracket, printk.time=0 omits the first.
 _SYSLOG_RECORD = re.compile(
     rb"^<(?P<pri>[0-9]{1,10})>"
     rb"(?:\[ *(?P<s>[0-9]{1,12})\.(?P<us>[0-9]{6})\](?:\[ *(?P<caller>[TC][0-9]+)\])? ?)?"
@@ -35,7 +35,7 @@ _SYSLOG_RECORD = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What stands before a record's text. `text_at` is the index of the text's first byte in the line."""
+    """The header of a record; `text_at` is the index of the text in the line."""
 
     pri: int
     seq: int | None
@@ -46,7 +46,7 @@ class Header:
 
 
 def fold(record: bytes) -> bytes:
-    """One read of /dev/kmsg (first line, then ` KEY=value` lines) to its canonical line, newline at the end."""
+    """Convert one read of /dev/kmsg (first line, then ` KEY=value` lines) to its canonical line with newline."""
     first, _, properties = record.partition(b"\n")
     device, header = _DEVICE_LINE.search(properties), _HEADER.match(first)
     if device and header:
@@ -56,7 +56,7 @@ def fold(record: bytes) -> bytes:
 
 
 def parse_header(line: bytes) -> Header | None:
-    """The header of a canonical line; None if it has none."""
+    """The header of a canonical line, or None."""
     found = _HEADER.match(line)
     if not found:
         return None
@@ -72,13 +72,13 @@ def parse_header(line: bytes) -> Header | None:
 
 
 def compose(*, pri: int, us: int | None, text: bytes, device: str = "", caller: str = "") -> bytes:
-    """A canonical line from what a carrier without sequence numbers tells. `text` is what the kernel's writer wrote."""
+    """A canonical line without a sequence number; `text` is as the kernel wrote it."""
     more = (f",caller={caller}" if caller else "") + (f",d={device}" if device else "")
     return b"%d,,%b,-%b;%b\n" % (pri, b"" if us is None else b"%d" % us, more.encode(), escape(text))
 
 
 def from_syslog(text: bytes, start: int = 0) -> Iterator[bytes]:
-    """The canonical lines of what syslog(2) READ_ALL gave. A line without prefix belongs to the record before it."""
+    """The canonical lines of a syslog(2) READ_ALL text. A line without prefix belongs to the record before it."""
     for found in _SYSLOG_RECORD.finditer(text, start):
         yield _from_syslog_record(found)
 
@@ -89,9 +89,10 @@ def chain(digest: str, line: bytes) -> str:
 
 
 def find_in_syslog(text: bytes, us: int, digest: str) -> int | None:
-    """Where a READ_ALL text goes on behind a line seen earlier: the last of a run stamped `us` that chains to `digest`.
+    """The position in a READ_ALL text after the line seen last, or None if that line is gone.
 
-    None if that line is no longer there. Looks only at lines with that stamp, however long the text.
+    The line seen last is the end of a run of lines with timestamp `us` whose chained digest is `digest`. Only lines with
+    that timestamp are parsed.
     """
     stamp = b">[%5d.%06d]" % divmod(us, 1_000_000)
     run, run_end, at = "", -1, text.find(stamp)
@@ -108,12 +109,12 @@ def find_in_syslog(text: bytes, us: int, digest: str) -> int | None:
 
 
 def escape(text: bytes) -> bytes:
-    r"""Bytes as /dev/kmsg shows them: what is not printable ASCII, and the backslash, as `\x09`."""
+    r"""Bytes as in /dev/kmsg: backslashes and all but printable ASCII as `\x09`."""
     return _ESCAPED.sub(lambda found: b"\\x%02x" % found[0][0], text)
 
 
 def unescape(text: bytes) -> bytes:
-    """The bytes that the kernel's writer wrote."""
+    """The bytes as the kernel wrote them."""
     return _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), text)
 
 

@@ -1,7 +1,7 @@
-"""Where lines' prefixes and texts lie, remembered by the lines' shape: a log has a few shapes, and a flood has one or two.
+"""Line layouts: a cache of prefix positions by line shape. A log has few shapes, and a flood has one or two.
 
-Changes nothing of what a line is decoded to. A line whose text is not, byte for byte, what stands behind its prefixes
-(colours, NULs, carriage returns, letters beyond ASCII) has no layout.
+The result of decoding is the same with or without it. A line whose text is not a plain slice of its bytes (colours,
+NULs, carriage returns, characters outside ASCII) has no layout.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from exporter.core.decoding import formats, prefixes
-from exporter.core.decoding.prefixes import Clock, Stamp, Times, job_stamp, perhaps_by_others
+from exporter.core.decoding.prefixes import Clock, Stamp, Times, first_stamp, may_be_by_others
 from exporter.core.model import LogFormat, SourceKind
 from exporter.core.patterns.digit_sensitivity import looked_at, shape_of
 from exporter.core.patterns.expression import Expression
@@ -19,17 +19,17 @@ MAX_REMEMBERED = 1 << 20  # bytes of shapes
 
 
 class Layout(NamedTuple):
-    """Where a line's text begins, what stamps the line, and where else its prefixes say what."""
+    """The positions of the text, the timestamp and the prefix fields in lines of one shape."""
 
     text: int
     stamp: Stamp | None
     mono: slice | None
     rank: slice | None
-    others: tuple[int, ...]  # where another line of the shape may say that others wrote it
+    others_at: tuple[int, ...]  # where a line of the shape may be marked as not the kernel's
 
 
 class Layouts:
-    """Those of the lines of one format and source."""
+    """The layouts of lines of one format and source."""
 
     def __init__(self, format: LogFormat, source: SourceKind) -> None:  # noqa: A002 (the field's word)
         self._format: LogFormat = format
@@ -41,48 +41,46 @@ class Layouts:
         self._remembered = 0
 
     def of(self, line: bytes, shape: bytes, clock: Clock) -> Layout | None:
-        """The layout of a line of this shape; None if it has none, or is to be decoded by itself."""
+        """The layout of a line of this shape; None if the line must be decoded on its own."""
         try:
             return self._layouts[shape]
         except KeyError:
-            told = formats.told_by(line, self._format, self._source, clock)
-            if told and (told.impossible or told.others):
+            fields = formats.prefix_fields(line, self._format, self._source, clock)
+            if fields and (fields.bad_time or fields.by_others):
                 return None
-            layout = told and Layout(
-                told.text,
-                told.stamp,
-                slice(*told.mono) if told.mono else None,
-                slice(*told.rank) if told.rank else None,
-                tuple(at for at in told.looked if perhaps_by_others(line.decode(), at)),
+            layout = fields and Layout(
+                fields.text,
+                fields.stamp,
+                slice(*fields.mono) if fields.mono else None,
+                slice(*fields.rank) if fields.rank else None,
+                tuple(at for at in fields.checked_at if may_be_by_others(line.decode(), at)),
             )
-            self._remembers(len(shape))
+            self._count(len(shape))
             self._layouts[shape] = layout
             return layout
 
-    def is_of_all(self, line: bytes, shape: bytes, layout: Layout) -> bool:
-        """Whether a line's prefixes are those of all lines of its shape: they tell no digits apart, and look at nothing
-        hexadecimal.
-        """
+    def applies_to_shape(self, line: bytes, shape: bytes, layout: Layout) -> bool:
+        """Whether all lines of the shape have these prefixes: no pattern reads hexadecimal digits."""
         return shape[: layout.text].isascii() and not looked_at(
             self._patterns, line.decode(), starts=range(layout.text + 1)
         )
 
     def time_of(self, head: bytes, clock: Clock, times: Times) -> float | None:
-        """The time that a job's line is stamped with which begins like this."""
+        """The time of a job's line with these first bytes."""
         if self._format != "plain" or formats.is_rewritten(head):
             return formats.time_of(head, self._format, clock)
         shape = shape_of(head)
         try:
             stamp = self._stamps[shape]
         except KeyError:
-            self._remembers(len(shape))
-            stamp = self._stamps[shape] = job_stamp(head.decode())
+            self._count(len(shape))
+            stamp = self._stamps[shape] = first_stamp(head.decode())
         if stamp is None:
             return None
         time = times.of(stamp, head)
         return formats.time_of(head, self._format, clock) if time is None else time
 
-    def _remembers(self, size: int) -> None:
+    def _count(self, size: int) -> None:
         self._remembered += size
         if self._remembered > MAX_REMEMBERED:
             self._layouts.clear()

@@ -1,6 +1,6 @@
-"""What carriers put in front of a line: ranks, hosts, times. Where each lies, what it says, and where the line's text begins.
+"""Prefixes of log lines: ranks, hosts and times, which launchers, container runtimes and syslog daemons add.
 
-Prefixes nest, so they are taken off again and again.
+Prefixes nest, so they are removed one after the other.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _SYSLOG_TIME = (
     r"(?P<mon>[A-Z][a-z]{2}) +(?P<day>\d{1,2}) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
     r"(?:\.(?P<fraction>\d{1,9}))?"
 )
-_TAG = r"(?:kern\.\w+ )?kernel(?:\[\d+\])?:"  # busybox tells the level, too
+_TAG = r"(?:kern\.\w+ )?kernel(?:\[\d+\])?:"  # busybox adds the level
 _DELTA = r"(?: +<[ \d.]{1,24}>)?"  # dmesg --show-delta, journalctl -o short-delta
 _MONOTONIC = rf"\[ *(?P<mono>\d{{1,10}}\.\d{{6}}){_DELTA}\](?:\[ *[TC]\d+\])? ?"
 _LEVEL = r"(?:emerg|alert|crit|err|warn|notice|info|debug)"
 
 
 class Prefix:
-    """One prefix, and what it tells."""
+    """One prefix, and the fields that its pattern has."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
@@ -44,9 +44,9 @@ class Prefix:
 
 
 class Prefixes:
-    """Prefixes in the order in which they are tried, and which of them can begin with a given ASCII character.
+    """Prefixes in the order of their trial, indexed by the ASCII characters that they can begin with.
 
-    To none is one digit another than any other: `Layouts` rests on it.
+    No pattern may distinguish one digit from another: `Layouts` depends on it.
     """
 
     def __init__(self, *rows: tuple[str, str]) -> None:
@@ -59,18 +59,17 @@ class Prefixes:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """What they are searched by."""
         return tuple(prefix.pattern for prefix in self._all)
 
     def match(self, text: str, at: int) -> tuple[Prefix, re.Match[str]] | None:
-        """The first prefix that a text goes on with at a place."""
-        for prefix in self._by_initial.get(text[at : at + 1], self._all):  # digits that are not ASCII are digits too
+        """The first prefix that matches a text at a position."""
+        for prefix in self._by_initial.get(text[at : at + 1], self._all):  # \d also matches digits outside ASCII
             if found := prefix.match(text, at):
                 return prefix, found
         return None
 
 
-# What carriers put in front of a job's line: docs of srun --label, mpirun --tag-output, PALS, c10d, compose, Actions.
+# Prefixes of job lines: docs of srun --label, mpirun --tag-output, PALS, c10d, compose, Actions.
 _DIGITS, _LETTERS = string.digits, string.ascii_letters
 _JOB_PREFIXES = Prefixes(
     (" " + _DIGITS, r" *(?P<rank>\d{1,6}): "),
@@ -81,10 +80,10 @@ _JOB_PREFIXES = Prefixes(
     ("[", rf"\[{_ISO}\] ?"),
     (_LETTERS, r"(?P<service>[A-Za-z][\w.-]{0,60}-\d+) +\| "),
 )
-# What the kernel's readers put in front: dmesg in its forms, syslog daemons with their `kernel:` tag, journalctl -k.
-_UNMARKED = rf"{_ISO} (?=\S)"  # anyone's stamp: no mark of the kernel
-# What somebody put before the lines of a whole log: an indentation, pdsh's and clush's host, grep's path. The kernel's own
-# lines without a stamp keep how they begin.
+# Prefixes of kernel lines: the forms of dmesg, syslog daemons with their `kernel:` tag, journalctl -k.
+_UNMARKED = rf"{_ISO} (?=\S)"  # any program's timestamp: not a mark of the kernel
+# Prefixes of every line of a copied log: an indentation, the host of pdsh and clush, the path of grep. They need a
+# timestamp behind them: kernel lines without one keep their first words.
 _STAMPED = (
     r"\[ *\d{1,10}\.\d{6}[\] ]|\[[A-Z][a-z]{2} |<\d{1,3}>"
     r"|[^\W\d]{3,6}\.? +\d{1,2} \d\d:|\d{4}-\d\d-\d\d[T ]"
@@ -93,7 +92,7 @@ _QUOTED = (
     rf"(?:[ \t]{{1,32}}|[\w./-]{{1,255}}:(?:\d{{1,9}}:)?[ \t]?)(?={_STAMPED})"
     r"|[\w.-]{1,64} (?=\[ *\d{1,10}\.\d{6}\])"  # a console server's
 )
-# Whoever shows a log to others may have blotted it out: `<host>`, `****`, nothing.
+# The host may be redacted: `<host>`, `****`, nothing.
 _HOST = r"(?:(?:(?P<host>[\w.:-]+)|[\w.<>\[\]{}()*#$-]*) )?"
 # journalctl -o short-full
 _FULL = rf"[^\W\d]{{2,4}}\.? {_DATE_TIME} (?:(?P<zone>UTC|GMT)|[A-Z]{{2,5}}|[+-]\d{{2,4}})"
@@ -119,9 +118,9 @@ _KERNEL_PREFIXES = Prefixes(
     (_DIGITS, _UNMARKED),
     (" \t/._-" + _DIGITS + _LETTERS, _QUOTED),
 )
-# What a syslog daemon, journalctl or dmesg puts in front of a line that is not the kernel's: any user may write one, with
-# any tag. After a classic stamp, in whatever language, comes a host, then `kernel:` or another's tag. After an ISO stamp
-# the host may be missing (dmesg's own has a comma), so only what looks like `host tag[pid]: ` is another's.
+# Prefixes that syslog daemons, journalctl and dmesg give to lines that are not the kernel's: any user may write one, with
+# any tag. A classic timestamp, in any language, is followed by a host and a tag. After an ISO timestamp the host may be
+# missing (dmesg's own timestamp has a comma), so only `host tag[pid]: ` counts.
 _OTHERS = (
     rf"(?:<\d+>)?[^\W\d]{{3,6}}\.? +\d{{1,2}} \d\d:\d\d:\d\d(?:\.\d+)? (?!{_TAG})\S+ (?!{_TAG})"
     rf"|(?:\d{{4}}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?"
@@ -129,22 +128,22 @@ _OTHERS = (
     rf"|[^\W\d]{{2,4}}\.? \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \S+ [\w.-]+ (?!{_TAG})"
     rf"|<{{priority}}>|(?!kern\b)[a-z]+{{local}}? *:{_LEVEL} *: "  # dmesg --raw, dmesg --decode
 )
-# A priority is facility * 8 + level, and the kernel's facility is 0; local0 to local7 are no words of the kernel.
+# A priority is facility * 8 + level; the kernel's facility is 0, and it never uses local0 to local7.
 _BY_OTHERS = re.compile(_OTHERS.replace("{priority}", r"(?:[89]|[1-9]\d+)").replace("{local}", "[0-7]"))
 _PERHAPS_BY_OTHERS = re.compile(_OTHERS.replace("{priority}", r"\d+").replace("{local}", r"\d"))  # with other digits
 ISO = Prefix(_ISO)
-# All that decides what a line's prefixes are, but for whether others wrote it: that is asked of each line.
+# All patterns that decide the prefixes of a line. Whether others wrote it is checked for each line.
 PATTERNS: Mapping[SourceKind, tuple[str, ...]] = {
     "job": _JOB_PREFIXES.patterns,
     "kernel": (*_KERNEL_PREFIXES.patterns, _PERHAPS_BY_OTHERS.pattern),
 }
 _YEAR_SECONDS = 31556952  # the mean Gregorian year
-_LATEST = 4102444800.0  # 2100: no log is from later, and what lies beyond the year 9999 no record could state
+_LATEST = 4102444800.0  # 2100; RFC 3339 ends with the year 9999
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What is needed to place a stamp that lacks a zone or a year: the node's offset from UTC and the time of reading."""
+    """The values that complete timestamps without zone, year or date: UTC offset, time of reading, time of boot."""
 
     read_at: float
     utc_offset: float = 0.0
@@ -155,7 +154,7 @@ Span = tuple[int, int]
 
 
 class Stamp(NamedTuple):
-    """By which prefix a line is stamped, and where that lies: no other character decides what it says."""
+    """A timestamp in a line: its prefix and its position. No other character affects the time."""
 
     prefix: Prefix
     start: int
@@ -163,26 +162,28 @@ class Stamp(NamedTuple):
 
 
 class PrefixFields(NamedTuple):
-    """What a line's prefixes tell: its time, and by which of them; of the rest where it lies, as spans. All of it but the
-    time is the same in every line in which only ASCII digits differ, unless a stamp is no time or others wrote the line.
+    """The fields of a line's prefixes: the time, and the positions of all others.
+
+    Lines that differ only in ASCII digits have the same positions, unless a timestamp is invalid or others wrote the
+    line.
     """
 
     text: int
     time: float | None = None
     stamp: Stamp | None = None
-    impossible: bool = False  # a stamp that is no time came first
+    bad_time: bool = False  # an invalid timestamp came first
     mono: Span | None = None
     rank: Span | None = None
     host: Span | None = None
     kernel: bool = False
-    others: bool = False
-    looked: tuple[int, ...] = ()  # where a mark of others would have ended them
+    by_others: bool = False
+    checked_at: tuple[int, ...] = ()  # where the mark of another writer would end the prefixes
 
 
 def read_job_prefixes(text: str, at: int, clock: Clock) -> PrefixFields:
-    """By what carriers put in front of a job's line, which begins there."""
+    """The prefixes of a job's line that begins at a position."""
     rank = host = time = stamp = None
-    impossible = False
+    bad_time = False
     for _ in range(MAX_PREFIXES):
         there = _JOB_PREFIXES.match(text, at)
         if there is None:
@@ -190,21 +191,21 @@ def read_job_prefixes(text: str, at: int, clock: Clock) -> PrefixFields:
         prefix, found = there
         if prefix.stamp and time is None:
             time, stamp = _time(prefix, found, clock), Stamp(prefix, *found.span())
-            impossible = impossible or time is None
+            bad_time = bad_time or time is None
         if prefix.rank:
             rank = found.span("rank")
         if prefix.host:
             host = found.span("host")
         at = found.end()
-    return PrefixFields(at, time, stamp, impossible, None, rank, host)
+    return PrefixFields(at, time, stamp, bad_time, None, rank, host)
 
 
 def read_kernel_prefixes(text: str, clock: Clock) -> PrefixFields:
-    """By what readers of the kernel's log put in front."""
+    """The prefixes of a kernel line."""
     mono = host = time = stamp = None
-    kernel, others, impossible, at, looked = False, False, False, 0, []
+    kernel, others, bad_time, at, checked_at = False, False, False, 0, []
     for count in range(MAX_PREFIXES + 1):
-        looked.append(at)
+        checked_at.append(at)
         if others := written_by_others(text, at):
             break
         there = _KERNEL_PREFIXES.match(text, at) if count < MAX_PREFIXES else None
@@ -213,14 +214,14 @@ def read_kernel_prefixes(text: str, clock: Clock) -> PrefixFields:
         prefix, found = there
         if time is None and _stamps(prefix, found):
             time, stamp = _time(prefix, found, clock), Stamp(prefix, *found.span())
-            impossible = impossible or time is None
+            bad_time = bad_time or time is None
         if prefix.mono and found["mono"]:
             mono = found.span("mono")
         if prefix.host and found["host"]:
             host = found.span("host")
         at = found.end()
         kernel = kernel or prefix.pattern not in (_UNMARKED, _QUOTED)
-    return PrefixFields(at, time, stamp, impossible, mono, None, host, kernel, others, tuple(looked))
+    return PrefixFields(at, time, stamp, bad_time, mono, None, host, kernel, others, tuple(checked_at))
 
 
 def _stamps(prefix: Prefix, found: re.Match[str]) -> bool:
@@ -228,40 +229,40 @@ def _stamps(prefix: Prefix, found: re.Match[str]) -> bool:
 
 
 def written_by_others(text: str, at: int = 0) -> bool:
-    """Whether a line of a kernel log says that it is not the kernel's: any user may write one, whatever it says."""
+    """Whether a line of a kernel log is marked as written by a user program."""
     return text[at : at + 1] != "[" and bool(_BY_OTHERS.match(text, at))
 
 
-def perhaps_by_others(text: str, at: int) -> bool:
-    """Whether a line in which only digits differ may say that."""
+def may_be_by_others(text: str, at: int) -> bool:
+    """Whether a line that differs only in digits may be marked so."""
     return text[at : at + 1] != "[" and bool(_PERHAPS_BY_OTHERS.match(text, at))
 
 
-def time_by(prefix: Prefix, text: str, at: int, clock: Clock) -> float | None:
-    """What a prefix that stamps lines says there; None if it is not there or no time."""
+def time_from(prefix: Prefix, text: str, at: int, clock: Clock) -> float | None:
+    """The time in a prefix at a position; None if missing or invalid."""
     found = prefix.match(text, at)
     return _time(prefix, found, clock) if found else None
 
 
 class Times:
-    """What stamps say under one clock. Those of a second are mostly one and the same."""
+    """A cache of timestamps under one clock: lines of one second mostly share theirs."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._said: dict[tuple[Prefix, bytes], float | None] = {}
+        self._times: dict[tuple[Prefix, bytes], float | None] = {}
 
     def of(self, stamp: Stamp, line: bytes) -> float | None:
-        """The time that an ASCII line states, of the shape that the stamp was found in; None if it is no time."""
+        """The time of an ASCII line whose shape has this stamp; None if invalid."""
         key = stamp.prefix, line[stamp.start : stamp.stop]
         try:
-            return self._said[key]
+            return self._times[key]
         except KeyError:
-            said = self._said[key] = time_by(stamp.prefix, line.decode(), stamp.start, self._clock)
-            return said
+            time = self._times[key] = time_from(stamp.prefix, line.decode(), stamp.start, self._clock)
+            return time
 
 
-def job_stamp(text: str) -> Stamp | None:
-    """The first stamp of a job's line."""
+def first_stamp(text: str) -> Stamp | None:
+    """The first timestamp of a job's line."""
     at = 0
     for _ in range(MAX_PREFIXES):
         there = _JOB_PREFIXES.match(text, at)
@@ -283,26 +284,22 @@ def _time(prefix: Prefix, found: re.Match[str], clock: Clock) -> float | None:
 def _from_iso(found: re.Match[str], clock: Clock) -> float | None:
     stamp, fraction, zone = found.group("stamp", "fraction", "zone")
     whole = _seconds(stamp, zone, clock.utc_offset)
-    return None if whole is None else possible(whole + float(f"0.{fraction}") if fraction else whole)
+    return None if whole is None else plausible_time(whole + float(f"0.{fraction}") if fraction else whole)
 
 
-@lru_cache(maxsize=1024)  # a crash that floods a log writes thousands of lines a second
+@lru_cache(maxsize=1024)  # a flood has thousands of lines a second
 def _seconds(stamp: str, zone: str | None, utc_offset: float) -> float | None:
-    """`YYYY-MM-DD?hh:mm:ss` of a zone as Unix seconds."""
-    year, month, day, hour, minute, second = stamp[:4], stamp[5:7], stamp[8:10], stamp[11:13], stamp[14:16], stamp[17:]
+    """`YYYY-MM-DD?hh:mm:ss` in a zone as Unix seconds."""
+    parts = (stamp[:4], stamp[5:7], stamp[8:10], stamp[11:13], stamp[14:16], stamp[17:])
     try:
-        there = calendar.timegm((int(year), int(month), int(day), int(hour), int(minute), int(second), 0, 0, 0))
+        local = calendar.timegm((*map(int, parts), 0, 0, 0))
     except (ValueError, OverflowError):
         return None
-    return there - _zone_seconds(zone, utc_offset)
+    return local - _zone_seconds(zone, utc_offset)
 
 
-def _fraction(digits: str | None) -> float:
-    return float(f"0.{digits}") if digits else 0.0
-
-
-def possible(time: float) -> float | None:
-    """A time, unless it is one that no clock of a node shows: then it was a number of something else, or a forgery."""
+def plausible_time(time: float) -> float | None:
+    """The time, or None if no node's clock can show it: a forgery, or not a timestamp."""
     return time if 0.0 <= time < _LATEST else None
 
 
@@ -316,17 +313,17 @@ def _zone_seconds(zone: str | None, utc_offset: float) -> float:
 
 
 def _from_syslog(f: Mapping[str, Any], clock: Clock) -> float | None:
-    """A stamp without a year lies in the year that ends now: nothing was logged in the future (but for a day of skew)."""
+    """The time of a timestamp without a year: the latest that is not in the future (but for a day of skew)."""
     month = _MONTHS.get(f["mon"])
     if month is None:
         return None
-    about = int(clock.read_at // _YEAR_SECONDS) + 1970  # a day off at New Year, so its neighbours are looked at too
+    about = int(clock.read_at // _YEAR_SECONDS) + 1970  # may be off by a day at New Year, so adjacent years are tried
     for year in (int(f["year"]),) if f.get("year") else (about + 1, about, about - 1):
         parts = (year, month, int(f["day"]), int(f["hour"]), int(f["minute"]), int(f.get("second") or 0), 0, 0, 0)
         try:
-            time = calendar.timegm(parts) + _fraction(f.get("fraction")) - clock.utc_offset
+            time = calendar.timegm(parts) + float(f"0.{f.get('fraction') or 0}") - clock.utc_offset
         except (ValueError, OverflowError):
             return None
         if f.get("year") or time <= clock.read_at + 86400:
-            return possible(time)
+            return plausible_time(time)
     return None

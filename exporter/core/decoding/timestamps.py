@@ -1,6 +1,4 @@
-"""When the lines of a chunk were written: by their own stamp, else by that of a line before them, else when they were
-read, or at the latest can have been written.
-"""
+"""Timestamps of a chunk's lines: from the line, else from a line before it, else the latest possible time."""
 
 from __future__ import annotations
 
@@ -13,16 +11,16 @@ from exporter.core.model import Chunk
 
 Stamp = tuple[float, Literal["log", "observed"]]
 
-LOOK_BACK = (
-    8  # lines without a stamp belong to a stamped one before them; of a longer traceback it is known when it came
-)
-_HEAD = 128  # bytes of a line that hold its stamp, behind all prefixes
-_LINE = 160  # bytes that most lines have fewer of
+LOOK_BACK = 8  # lines without a timestamp belong to one before them; the rest of a longer traceback is new
+_HEAD = 128  # bytes of a line that contain its timestamp, behind all prefixes
+_LINE = 160  # most lines are shorter
 
 
 class Timestamps:
-    """The stamps of one chunk's lines. `heads` are how the lines before the chunk begin, one below the other;
-    `look_back` is how many lines before one may have its stamp.
+    """The timestamps of one chunk's lines.
+
+    `heads` are the first bytes of the lines before the chunk, joined by newlines. `look_back` is the number of earlier
+    lines to search.
     """
 
     def __init__(self, chunk: Chunk, clock: Clock, heads: bytes, layouts: Layouts, look_back: int = LOOK_BACK) -> None:
@@ -32,28 +30,28 @@ class Timestamps:
         self._clock = clock
         self.times = Times(clock)
         self._heads = heads
-        # By where a line of the chunk begins: its own, and the nearest with how many lines before it stands.
+        # By the start of a line: its own timestamp, and the nearest with its distance in lines.
         self._known: dict[int, Stamp | None] = {}
         self._nearest: dict[int, tuple[Stamp | None, int]] = {}
 
-    def know(self, start: int, time: float | None, mono: float | None) -> None:
-        """The line that begins there has been decoded, and states these times."""
-        self._known[start] = _stamp(time, mono)
+    def note(self, start: int, time: float | None, mono: float | None) -> None:
+        """Store the times of a decoded line."""
+        self._known[start] = _as_stamp(time, mono)
 
-    def learnt(self, start: int, stop: int, time: float | None, mono: float | None) -> float:
-        """Both at once, for a line that was looked at as a whole: its time."""
-        stamp = self._known[start] = _stamp(time, mono)
+    def note_and_get(self, start: int, stop: int, time: float | None, mono: float | None) -> float:
+        """Store the times of a line and return its time."""
+        stamp = self._known[start] = _as_stamp(time, mono)
         return stamp[0] if stamp else self.time_of(start, stop, None, None)[0]
 
     def time_of(self, start: int, stop: int, time: float | None, mono: float | None) -> Stamp:
-        """When what the line chunk[start:stop] tells happened, given the times that a record of it states."""
-        if stamp := _stamp(time, mono):
+        """The time of the line chunk[start:stop], given the times of its record."""
+        if stamp := _as_stamp(time, mono):
             return stamp
         stamp, before = self._nearest[start] = self._nearest_to(start, stop)
         return stamp if stamp and before <= self._look_back else (self._chunk.latest, "observed")
 
     def _nearest_to(self, start: int, stop: int) -> tuple[Stamp | None, int]:
-        """The stamp of a line or of the nearest before it, and how many lines before. A line that was asked about knows."""
+        """The timestamp of a line or the nearest before it, with the distance in lines."""
         for looked in range(self._look_back + 1):
             if start in self._nearest:
                 stamp, before = self._nearest[start]
@@ -70,7 +68,7 @@ class Timestamps:
         return None, 0
 
     def heads_before(self, at: int) -> bytes:
-        """How the lines before a place of the chunk begin, one below the other: what the next chunk is given."""
+        """The first bytes of the lines before a position, joined by newlines, for the next chunk."""
         data, most, size = self._chunk.data, self._look_back, self._look_back * _LINE
         while True:
             lines = data[max(0, at - size) : max(0, at - 1)].rsplit(b"\n", most)
@@ -86,12 +84,12 @@ class Timestamps:
         chunk = self._chunk
         if chunk.source == "kernel":
             record = formats.decode(head, chunk.format, chunk.source, self._clock)
-            return _stamp(record.time, record.mono)
-        return _stamp(self._layouts.time_of(head, self._clock, self.times), None)
+            return _as_stamp(record.time, record.mono)
+        return _as_stamp(self._layouts.time_of(head, self._clock, self.times), None)
 
 
-def _stamp(time: float | None, mono: float | None) -> Stamp | None:
-    """Without the wall's clock it is on the kernel's own axis, so that distances are right."""
+def _as_stamp(time: float | None, mono: float | None) -> Stamp | None:
+    """The wall time, else the kernel's clock, so that at least distances are right."""
     if time is not None:
         return time, "log"
     return None if mono is None else (mono, "observed")

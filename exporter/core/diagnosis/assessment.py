@@ -1,4 +1,4 @@
-"""What a diagnosis is made of: conditions as they came out, causes as they were judged, and the result."""
+"""The values of a diagnosis: evaluated conditions, assessed root causes and the result."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ STRENGTHS = "ABCDE"
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """How one leaf condition came out, in words: what was looked at, what was asked of it, what it was, why it matters.
+    """The result of one leaf condition, in words.
 
-    `origin` is where the value was learnt (see Known); empty where nothing was known and an assumption stands in.
+    `source` is where the value was learnt (see KnownValue); empty if the value is unknown or assumed.
     """
 
     truth: Truth
     what: str
-    asked: str
+    requirement: str
     value: str
-    why: str
-    origin: str = ""
+    reason: str
+    source: str = ""
     line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """How one root cause came out for one incident: its leaves, by what they did to it."""
+    """The result of one root cause for one incident, with its leaves by their effect."""
 
     cause: RootCause
     truth: Truth
@@ -39,38 +39,38 @@ class Assessment:
     undetermined: tuple[Leaf, ...]
     supports: tuple[Leaf, ...]
     against: tuple[Leaf, ...]
-    ways: tuple[tuple[Leaf, ...], ...] = ()  # where undetermined: what would do, if it held together; shortest first
+    sufficient: tuple[tuple[Leaf, ...], ...] = ()  # sets of undetermined leaves that would prove it; shortest first
 
     @property
     def rank(self) -> tuple[int, int, str]:
-        """Sorts the best first: most evidence, then best grade, then by name.
+        """A sort key, best cause first: most evidence, then best grade, then name.
 
-        What was only assumed is no evidence, and what is asked for twice is so once.
+        Assumptions are not evidence. Evidence that two conditions ask for counts once.
         """
         return self._rank_with(())
 
     def could_outrank(self, other: Assessment) -> bool:
-        """Whether it would be the better cause, had the fewest missing facts that it needs the values that it needs."""
-        return bool(self.ways) and self._rank_with(self.ways[0]) < other.rank
+        """Whether it would rank above another cause if the shortest sufficient set held."""
+        return bool(self.sufficient) and self._rank_with(self.sufficient[0]) < other.rank
 
     def _rank_with(self, more: Iterable[Leaf]) -> tuple[int, int, str]:
-        evidence = {(leaf.what, leaf.value) for leaf in (*self.held, *self.supports) if leaf.origin}
+        evidence = {(leaf.what, leaf.value) for leaf in (*self.held, *self.supports) if leaf.source}
         evidence.update((leaf.what, leaf.value) for leaf in more)
         return (len(self.against) - len(evidence), STRENGTHS.index(self.cause.strength), self.cause.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One reason for a diagnosis, in words an SRE can check: what was looked at, its value, why it matters."""
+    """One reason for a diagnosis: what was checked, its value, and why it matters."""
 
     what: str
     value: str
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What an incident is: root or cascade, and the cause that its evidence supports."""
+    """The role of an incident and the root cause that its evidence supports."""
 
     incident: Incident
     id: str
@@ -81,7 +81,7 @@ class Diagnosis:
     evidence: tuple[Evidence, ...] = ()
     remediation: str = ""
     references: tuple[str, ...] = ()
-    severity: Severity = "error"  # of this incident: a vendor's table may say another than the signature
-    action: Action | None = None  # what the vendor's table or the cause asks for, where it can be trusted
-    considered: tuple[Assessment, ...] = ()  # every cause that can explain the incident, the best first
-    same_time: tuple[Incident, ...] = ()  # kernel incidents of the same minute that nothing links to this job
+    severity: Severity = "error"  # by the vendor's table, else by the signature
+    action: Action | None = None  # requested by the vendor's table or the cause, if trusted
+    considered: tuple[Assessment, ...] = ()  # every cause that can explain the incident; best first
+    same_time: tuple[Incident, ...] = ()  # kernel incidents of the same minute without a link to this job

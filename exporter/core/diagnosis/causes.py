@@ -1,7 +1,7 @@
-"""What is known around an incident, held against the conditions of the causes that can explain it; and exposure.
+"""Root causes: their conditions, evaluated against what is known around an incident; and nodes at risk.
 
-Conditions are data (see `signatures.Condition`) and three-valued: a fact that is missing leaves a condition
-undetermined, and the explanation names it. Knows nothing of roles, files, clocks or metrics.
+Conditions are data (see `pack_types.Condition`) with three values. A missing fact leaves a condition undetermined, and
+the explanation names that fact. Knows nothing of roles, files, clocks or metrics.
 """
 
 from __future__ import annotations
@@ -17,57 +17,58 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_types import Condition, RootCause
 from exporter.core.diagnosis.assessment import Assessment, Leaf
 from exporter.core.diagnosis.incidents import device_of
-from exporter.core.model import JOBS_ON_SM, Incident, Mark, Match, Truth
+from exporter.core.model import JOBS_ON_SM, ContextLine, Incident, Match, Truth
 from exporter.core.patterns.expression import search_in_time
 from exporter.core.patterns.syntax import FLAGS
 from exporter.core.text.versions import VersionRange
 
-MAX_WAYS = 256  # that an explanation looks at: their number is the product over all alternatives of a tree
+MAX_SUFFICIENT_SETS = 256  # their number is the product over all alternatives of a tree
 
 
 @dataclass(frozen=True, slots=True)
 class KnownValue:
-    """A value and where it was learnt: `log` (a job said it of itself), `process` (we read it of the job, which chose
-    it), `node` (we read it) or `kernel`; and in which line of its log, where that is known.
+    """A value with its source and, if known, its log line.
+
+    Sources: `log` (printed by the job), `process` (read from the job's process), `node` and `kernel`. A job controls
+    the first two.
     """
 
     value: str
-    origin: str
+    source: str
     line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """All that is known around one incident, as conditions ask for it."""
+class KnownContext:
+    """Everything known around one incident, by the names that conditions use."""
 
     facts: Mapping[str, KnownValue]
     captures: Mapping[str, KnownValue]
     job: Mapping[str, str]
-    near: Mapping[str, Sequence[Incident | Mark]]  # by signature: what is near, or was told of earlier in the log
-    device: str | None = None  # the PCI address that the incident names: what is said of another device is no evidence
+    nearby: Mapping[str, Sequence[Incident | ContextLine]]  # by signature: incidents nearby, lines earlier in the log
+    device: str | None = None  # the PCI address of the incident; lines about other devices are not evidence
 
 
-def view_of(incident: Incident, near: Iterable[Incident], node_facts: Mapping[str, str]) -> View:
-    """Gather what is known around an incident: the job's own log and processes before the node."""
-    near = list(near)
-    own = [incident, *(i for i in near if i.scope == incident.scope)]
-    contexts = [m.context for i in own for m in i.matches]
-    facts = _known_facts(own, node_facts)
-    seen: dict[str, list[Incident | Mark]] = {}
-    for other in near:
-        seen.setdefault(other.signature, []).append(other)
-    for context in contexts:
-        for signature, mark in context.marks.items():
-            seen.setdefault(signature, []).append(mark)
+def known_context(incident: Incident, nearby: Iterable[Incident], node_facts: Mapping[str, str]) -> KnownContext:
+    """Everything known around an incident. The job's own log and processes override the node's facts."""
+    nearby = list(nearby)
+    own = [incident, *(i for i in nearby if i.scope == incident.scope)]
+    found: dict[str, list[Incident | ContextLine]] = {}
+    for other in nearby:
+        found.setdefault(other.signature, []).append(other)
+    for match in (m for i in own for m in i.matches):
+        for signature, line in match.context.marks.items():
+            found.setdefault(signature, []).append(line)
     job = incident.first.job
     described = {"id": job.id, "kind": job.kind, **({"user": job.user} if job.user else {})} if job else {}
-    captures = {name: _said(m, value) for m in reversed(incident.matches) for name, value in m.captures.items()}
-    return View(facts, captures, described, seen, device_of(incident))
+    captures = {name: _from_line(m, value) for m in reversed(incident.matches) for name, value in m.captures.items()}
+    return KnownContext(_known_facts(own, node_facts), captures, described, found, device_of(incident))
 
 
 def _known_facts(own: Sequence[Incident], node_facts: Mapping[str, str]) -> dict[str, KnownValue]:
-    """The job's own beats the node's; of its own, what it mapped beats what it said, and what it said the environment that
-    it was started with, which it may have changed since. Of one version told at two lengths the longer is kept.
+    """Facts by priority: mapped libraries, the job's log, its start environment, the node.
+
+    The job may have changed its environment since its start. Of one version in two lengths, the longer is kept.
     """
     matches = [match for incident in reversed(own) for match in reversed(incident.matches)]
     process = {name: value for match in matches for name, value in match.process.items()}
@@ -81,13 +82,13 @@ def _known_facts(own: Sequence[Incident], node_facts: Mapping[str, str]) -> dict
     return facts
 
 
-def _said(match: Match, value: str) -> KnownValue:
+def _from_line(match: Match, value: str) -> KnownValue:
     return KnownValue(value, "kernel" if match.source == "kernel" else "log", match.line)
 
 
-def assess(signature: str, view: View, catalogue: Catalogue) -> list[Assessment]:
-    """Every cause that can explain a signature, judged, the best first."""
-    return sorted((_assess(cause, view) for cause in catalogue.causes_of(signature)), key=lambda a: a.rank)
+def assess(signature: str, context: KnownContext, catalogue: Catalogue) -> list[Assessment]:
+    """An assessment of every cause that can explain a signature; best first."""
+    return sorted((_assess(cause, context) for cause in catalogue.causes_of(signature)), key=lambda a: a.rank)
 
 
 def best_cause(assessments: Iterable[Assessment]) -> Assessment | None:
@@ -95,147 +96,142 @@ def best_cause(assessments: Iterable[Assessment]) -> Assessment | None:
     return min((a for a in assessments if a.truth is Truth.HELD), key=lambda a: a.rank, default=None)
 
 
-def evidence_of(leaves: Iterable[Leaf]) -> list[Leaf]:
-    """What speaks for a cause, each thing once, with all that it says; what it rules out only where it says no more."""
+def distinct_evidence(leaves: Iterable[Leaf]) -> list[Leaf]:
+    """The evidence for a cause, each value once with all its reasons.
+
+    Reasons of negated conditions count only if there are no others.
+    """
     found: dict[tuple[str, str], Leaf] = {}
-    whys: dict[tuple[str, str], dict[str, bool]] = {}
+    reasons: dict[tuple[str, str], dict[str, bool]] = {}
     for leaf in leaves:
-        if leaf.origin:
+        if leaf.source:
             found.setdefault((leaf.what, leaf.value), leaf)
-            if leaf.why:
-                whys.setdefault((leaf.what, leaf.value), {})[leaf.why] = not leaf.asked.startswith("not ")
-    return [replace(leaf, why="; ".join(_strongest(whys.get(key, {})))) for key, leaf in found.items()]
+            if leaf.reason:
+                is_positive = not leaf.requirement.startswith("not ")
+                reasons.setdefault((leaf.what, leaf.value), {})[leaf.reason] = is_positive
+    return [replace(leaf, reason="; ".join(_preferred(reasons.get(key, {})))) for key, leaf in found.items()]
 
 
-def _strongest(whys: Mapping[str, bool]) -> list[str]:
-    return [why for why, positive in whys.items() if positive] or list(whys)
+def _preferred(reasons: Mapping[str, bool]) -> list[str]:
+    return [reason for reason, is_positive in reasons.items() if is_positive] or list(reasons)
 
 
-def _assess(cause: RootCause, view: View) -> Assessment:
-    truth, leaves = judge(cause.when, view) if cause.when else (Truth.HELD, ())
-    supports = [leaf for c in cause.supported_by for leaf in _if_held(c, view)]
-    against = [leaf for c in cause.against for leaf in _if_held(c, view)]
+def _assess(cause: RootCause, context: KnownContext) -> Assessment:
+    truth, leaves = judge(cause.when, context) if cause.when else (Truth.HELD, ())
+    sufficient = _sufficient_sets(cause.when, context) if cause.when and truth is Truth.UNDETERMINED else []
     return Assessment(
         cause,
         truth,
-        held=tuple(leaf for leaf in leaves if leaf.truth is Truth.HELD),
-        failed=tuple(leaf for leaf in leaves if leaf.truth is Truth.FAILED),
-        undetermined=tuple(leaf for leaf in leaves if leaf.truth is Truth.UNDETERMINED),
-        supports=tuple(supports),
-        against=tuple(against),
-        ways=tuple(sorted(_ways(cause.when, view), key=len)) if cause.when and truth is Truth.UNDETERMINED else (),
+        held=_of_truth(Truth.HELD, leaves),
+        failed=_of_truth(Truth.FAILED, leaves),
+        undetermined=_of_truth(Truth.UNDETERMINED, leaves),
+        supports=tuple(leaf for c in cause.supported_by for leaf in _if_held(c, context)),
+        against=tuple(leaf for c in cause.against for leaf in _if_held(c, context)),
+        sufficient=tuple(sorted(sufficient, key=len)),
     )
 
 
-def _if_held(condition: Condition, view: View) -> list[Leaf]:
-    """The leaves that make a condition hold, if it does."""
-    truth, leaves = judge(condition, view)
-    return [leaf for leaf in leaves if leaf.truth is Truth.HELD] if truth is Truth.HELD else []
+def _of_truth(truth: Truth, leaves: Iterable[Leaf]) -> tuple[Leaf, ...]:
+    return tuple(leaf for leaf in leaves if leaf.truth is truth)
 
 
-def judge(condition: Condition, view: View) -> tuple[Truth, tuple[Leaf, ...]]:
-    """A condition's truth, and the leaves that made it so (of an `any` that holds, those of the best branch that holds)."""
-    if condition.all:
-        judged = [judge(child, view) for child in condition.all]
-        return _and(truth for truth, _ in judged), tuple(leaf for _, leaves in judged for leaf in leaves)
-    if condition.any:
-        judged = [judge(child, view) for child in condition.any]
-        holding = [leaves for truth, leaves in judged if truth is Truth.HELD]
-        if holding:
-            return Truth.HELD, max(holding, key=lambda leaves: sum(leaf.truth is Truth.HELD for leaf in leaves))
-        return _or(truth for truth, _ in judged), tuple(leaf for _, leaves in judged for leaf in leaves)
+def _if_held(condition: Condition, context: KnownContext) -> tuple[Leaf, ...]:
+    """The leaves that make a condition hold; empty if it does not hold."""
+    truth, leaves = judge(condition, context)
+    return _of_truth(Truth.HELD, leaves) if truth is Truth.HELD else ()
+
+
+def judge(condition: Condition, context: KnownContext) -> tuple[Truth, tuple[Leaf, ...]]:
+    """The truth of a condition and the leaves that decide it. An `any` that holds gives its best branch."""
     if condition.not_:
-        truth, leaves = judge(condition.not_, view)
-        flipped = {Truth.HELD: Truth.FAILED, Truth.FAILED: Truth.HELD, Truth.UNDETERMINED: Truth.UNDETERMINED}
-        why = condition.why
-        return flipped[truth], tuple(
-            replace(leaf, truth=flipped[leaf.truth], asked=f"not {leaf.asked}", why=leaf.why or why) for leaf in leaves
+        truth, leaves = judge(condition.not_, context)
+        return truth.negated, tuple(
+            replace(
+                leaf,
+                truth=leaf.truth.negated,
+                requirement=f"not {leaf.requirement}",
+                reason=leaf.reason or condition.why,
+            )
+            for leaf in leaves
         )
-    leaf = _leaf(condition, view)
-    return leaf.truth, (leaf,)
+    children = condition.all or condition.any
+    if not children:
+        leaf = _leaf(condition, context)
+        return leaf.truth, (leaf,)
+    judged = [judge(child, context) for child in children]
+    holding = [leaves for truth, leaves in judged if truth is Truth.HELD]
+    if condition.any and holding:
+        return Truth.HELD, max(holding, key=lambda leaves: len(_of_truth(Truth.HELD, leaves)))
+    truths = [truth for truth, _ in judged]
+    return (Truth.all_of if condition.all else Truth.any_of)(truths), tuple(
+        leaf for _, leaves in judged for leaf in leaves
+    )
 
 
-def _ways(condition: Condition, view: View, *, negated: bool = False) -> list[tuple[Leaf, ...]]:
-    """Each set of undetermined leaves that would make a condition hold, were they to come out so."""
+def _sufficient_sets(condition: Condition, context: KnownContext, *, negated: bool = False) -> list[tuple[Leaf, ...]]:
+    """Each set of undetermined leaves that would make a condition hold."""
     if condition.not_:
-        return _ways(condition.not_, view, negated=not negated)
+        return _sufficient_sets(condition.not_, context, negated=not negated)
     children = condition.all or condition.any
     if children:
-        ways = [_ways(child, view, negated=negated) for child in children]
+        sets = [_sufficient_sets(child, context, negated=negated) for child in children]
         if bool(condition.any) != negated:
-            return list(dict.fromkeys(way for choice in ways for way in choice))
-        choices = itertools.islice(itertools.product(*ways), MAX_WAYS)
+            return list(dict.fromkeys(leaves for alternatives in sets for leaves in alternatives))
+        choices = itertools.islice(itertools.product(*sets), MAX_SUFFICIENT_SETS)
         return [tuple(dict.fromkeys(itertools.chain(*choice))) for choice in choices]
-    _, (leaf,) = judge(Condition(not_=condition) if negated else condition, view)
+    _, (leaf,) = judge(Condition(not_=condition) if negated else condition, context)
     if leaf.truth is Truth.FAILED:
         return []
     return [(leaf,)] if leaf.truth is Truth.UNDETERMINED else [()]
 
 
-def _and(truths: Iterable[Truth]) -> Truth:
-    found = set(truths)
-    if Truth.FAILED in found:
-        return Truth.FAILED
-    return Truth.UNDETERMINED if Truth.UNDETERMINED in found else Truth.HELD
-
-
-def _or(truths: Iterable[Truth]) -> Truth:
-    found = set(truths)
-    if Truth.HELD in found:
-        return Truth.HELD
-    return Truth.UNDETERMINED if Truth.UNDETERMINED in found else Truth.FAILED
-
-
-def _leaf(condition: Condition, view: View) -> Leaf:
+def _leaf(condition: Condition, context: KnownContext) -> Leaf:
     if condition.match:
-        return _match_leaf(condition, condition.match, view)
+        return _match_leaf(condition, condition.match, context)
     if condition.fact:
-        known, what = view.facts.get(condition.fact), f"fact {condition.fact}"
+        known, what = context.facts.get(condition.fact), f"fact {condition.fact}"
     elif condition.capture:
-        known, what = view.captures.get(condition.capture), f"capture {condition.capture}"
+        known, what = context.captures.get(condition.capture), f"capture {condition.capture}"
     else:
-        known, what = _of_job(view.job.get(condition.job or "")), f"job {condition.job}"
-    asked = asks(condition)
+        value, what = context.job.get(condition.job or ""), f"job {condition.job}"
+        known = None if value is None else KnownValue(value, "log")
+    wanted = requirement_text(condition)
     if condition.exists is not None and (known is not None or not condition.fact):
         holds = (known is not None) == condition.exists
         found = known or KnownValue("", "")
-        return Leaf(_truth(holds), what, asked, found.value, condition.why, found.origin, found.line)
+        return Leaf(_truth(holds), what, wanted, found.value, condition.why, found.source, found.line)
     if known is None:
         if condition.if_unknown:
-            assumed = f"not known, taken as {condition.if_unknown}"
-            return Leaf(_truth(condition.if_unknown == "held"), what, asked, assumed, condition.why)
+            holds = condition.if_unknown == "held"
+            assumed = f"unknown; assumed {'to hold' if holds else 'not to hold'}"
+            return Leaf(_truth(holds), what, wanted, assumed, condition.why)
         missing = Truth.UNDETERMINED if condition.fact else Truth.FAILED
-        return Leaf(missing, what, asked, "not known", condition.why)
-    return Leaf(_compare(condition, known.value), what, asked, known.value, condition.why, known.origin, known.line)
+        return Leaf(missing, what, wanted, "unknown", condition.why)
+    return Leaf(_compare(condition, known.value), what, wanted, known.value, condition.why, known.source, known.line)
 
 
-def _of_job(value: str | None) -> KnownValue | None:
-    return None if value is None else KnownValue(value, "log")
-
-
-def _match_leaf(condition: Condition, glob: str, view: View) -> Leaf:
-    asked = " and ".join(f"{name} ~ {pattern}" for name, pattern in condition.where.items())
-    for signature, lines in view.near.items():
+def _match_leaf(condition: Condition, glob: str, context: KnownContext) -> Leaf:
+    wanted = " and ".join(f"{name} ~ {pattern}" for name, pattern in condition.where.items())
+    for signature, lines in context.nearby.items():
         if not fnmatch.fnmatchcase(signature, glob):
             continue
-        for captures, line in (_told_by(one) for one in lines if not _is_about_another(one, view.device)):
+        for captures, line in (_captures_and_line(each) for each in lines if not _names_other(each, context.device)):
             if all(_search(pattern, captures.get(name, "")) for name, pattern in condition.where.items()):
-                said = line.value[:300]
-                return Leaf(Truth.HELD, f"line of {signature}", asked, said, condition.why, line.origin, line.line)
-    return Leaf(Truth.FAILED, f"line of {glob}", asked, "none near", condition.why)
+                text = line.value[:300]
+                return Leaf(Truth.HELD, f"line of {signature}", wanted, text, condition.why, line.source, line.line)
+    return Leaf(Truth.FAILED, f"line of {glob}", wanted, "none found nearby", condition.why)
 
 
-def _is_about_another(one: Incident | Mark, device: str | None) -> bool:
-    """Whether something near names another device."""
-    other = device_of(one) if isinstance(one, Incident) else None
+def _names_other(nearby: Incident | ContextLine, device: str | None) -> bool:
+    """Whether an incident nearby names another device."""
+    other = device_of(nearby) if isinstance(nearby, Incident) else None
     return device is not None and other is not None and other != device
 
 
-def _told_by(one: Incident | Mark) -> tuple[Mapping[str, str], KnownValue]:
-    """The captures and the line of something near."""
-    if isinstance(one, Mark):
-        return one.captures, KnownValue(one.text, "log", one.line)
-    return one.captures(), _said(one.first, one.first.text)
+def _captures_and_line(nearby: Incident | ContextLine) -> tuple[Mapping[str, str], KnownValue]:
+    if isinstance(nearby, ContextLine):
+        return nearby.captures, KnownValue(nearby.text, "log", nearby.line)
+    return nearby.captures(), _from_line(nearby.first, nearby.first.text)
 
 
 def _compare(condition: Condition, value: str) -> Truth:
@@ -246,14 +242,10 @@ def _compare(condition: Condition, value: str) -> Truth:
     if condition.matches is not None:
         return _truth(_search(condition.matches, value))
     if condition.version is not None:
-        truths = [VersionRange.parse(condition.version).holds_for(part) for part in value.split(",")]
-        return truths[0] if len(truths) == 1 else _any(truths)
+        # Any of several installed versions may be the one in use: the answer is known only if all agree.
+        truths = {VersionRange.parse(condition.version).holds_for(part) for part in value.split(",")}
+        return truths.pop() if len(truths) == 1 else Truth.UNDETERMINED
     return Truth.HELD
-
-
-def _any(truths: Sequence[Truth]) -> Truth:
-    """Of several versions (several ROCm installs) any may be the one that ran: only unanimity is an answer."""
-    return truths[0] if len(set(truths)) == 1 else Truth.UNDETERMINED
 
 
 def _search(pattern: str, text: str) -> bool:
@@ -267,8 +259,8 @@ def _truth(holds: bool) -> Truth:
     return Truth.HELD if holds else Truth.FAILED
 
 
-def asks(condition: Condition) -> str:
-    """What a leaf condition asks of its subject, in short: `>=6.2`, `~ MI300A`, `known`."""
+def requirement_text(condition: Condition) -> str:
+    """The requirement of a leaf condition, in short: `>=6.2`, `~ MI300A`, `known`."""
     if condition.equals is not None:
         return f"= {condition.equals}"
     if condition.in_ is not None:
@@ -280,27 +272,30 @@ def asks(condition: Condition) -> str:
     return "known" if condition.exists else "not known"
 
 
-def exposed(cause: RootCause, facts: Mapping[str, str]) -> bool:
-    """Whether a node's facts meet a cause's conditions, crash or not. What only a crash can tell is left out of account;
-    a job's environment too, where it is not known. A cause without conditions on facts exposes nobody.
+def is_at_risk(cause: RootCause, facts: Mapping[str, str]) -> bool:
+    """Whether a node's facts meet the conditions of a cause, with or without a crash.
+
+    Conditions on captures, jobs and lines are skipped, and so are unknown environment variables. A cause without
+    conditions on facts puts no node at risk.
     """
     if cause.when is None:
         return False
-    view = View({name: KnownValue(value, "node") for name, value in facts.items()}, {}, {}, {})
-    return _exposure(cause.when, view) is Truth.HELD
+    context = KnownContext({name: KnownValue(value, "node") for name, value in facts.items()}, {}, {}, {})
+    return _fact_truth(cause.when, context) is Truth.HELD
 
 
-def _exposure(condition: Condition, view: View) -> Truth | None:
+def _fact_truth(condition: Condition, context: KnownContext) -> Truth | None:
+    """The truth of a condition by facts alone; None if it has no conditions on facts."""
     if condition.all or condition.any:
-        judged = [_exposure(child, view) for child in condition.all or condition.any or ()]
+        judged = [_fact_truth(child, context) for child in condition.all or condition.any or ()]
         truths = [truth for truth in judged if truth is not None]
         if not truths:
             return None
-        return _and(truths) if condition.all else _or(truths)
+        return Truth.all_of(truths) if condition.all else Truth.any_of(truths)
     if condition.not_:
-        inner = _exposure(condition.not_, view)  # what a node is not can rule a cause out, and exposes nobody
+        inner = _fact_truth(condition.not_, context)  # a negation can rule a cause out, but puts no node at risk
         return Truth.FAILED if inner is Truth.HELD else Truth.UNDETERMINED if inner is Truth.UNDETERMINED else None
-    known = condition.fact in view.facts
+    known = condition.fact in context.facts
     if not condition.fact or (not known and (condition.if_unknown or condition.fact.startswith("env."))):
         return None
-    return _leaf(condition, view).truth
+    return _leaf(condition, context).truth

@@ -1,6 +1,6 @@
-"""From matches to diagnoses: the open incidents, and when and how each is told of. The same online and offline.
+"""The incident tracker: from matches to open incidents to diagnoses, the same online and offline.
 
-Knows no files and no clocks: `now` is an argument, node facts come from a function of time.
+Knows no files or clocks: `now` is an argument, and node facts come from a function of time.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from exporter.core.catalogue.pack_types import Signature
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.diagnose import diagnose, incident_id, ultimate_root
 from exporter.core.diagnosis.incidents import Entry, OpenIncidents, Reported, condense, device_of
-from exporter.core.diagnosis.links import Near, split
+from exporter.core.diagnosis.links import Nearby, split_by_link
 from exporter.core.diagnosis.stored_incidents import dump_entry, load_entry
 from exporter.core.model import ACTIONS, UNKNOWN, Action, Incident, Match, Role, Severity
 
 FactsAt = Callable[[float], Mapping[str, str]]
-NearOf = Callable[[Entry], Near]
+NearOf = Callable[[Entry], Nearby]
 
 
 class IncidentTracker:
-    """All incidents that are not closed yet."""
+    """All open incidents, and their diagnoses when they settle."""
 
     def __init__(
         self,
@@ -42,137 +42,131 @@ class IncidentTracker:
         self._settle = settle
         entries, dropped = _load(stored or {}, catalogue)
         self._unreadable = list(dropped)
-        # What was waiting, and can be diagnosed no more, since the catalogue has lost its signature.
-        self.undiagnosed = [entry.incident for entry in dropped.values() if entry and not entry.told]
+        # Unreported incidents whose signature is no longer in the catalogue.
+        self.undiagnosable = [entry.incident for entry in dropped.values() if entry and not entry.reported]
         self._open = OpenIncidents(window, entries, live=live)
-        self.shares_node = False  # whether its incidents are of several jobs, whatever each match says of that
+        self.shares_node = False  # whether several jobs are known to run here, whatever the matches say
 
     def add(self, matches: Iterable[Match]) -> None:
-        """Let matches join their incidents."""
+        """Add matches to their incidents."""
         self.join(condense(matches, self._open.window))
 
     def join(self, incidents: Iterable[Incident]) -> None:
-        """The same of matches that were condensed before."""
+        """Add condensed matches to their incidents."""
         for incident in incidents:
             self._open.join(incident)
 
     def settle(self, now: float, facts_at: FactsAt, *, everything: bool = False) -> list[Diagnosis]:
-        """The diagnoses that are due: each incident is told of once. `everything`: no more matches will come."""
-        return self._told(self._open.due(now, float("-inf") if everything else self._settle), facts_at)
+        """The diagnoses that are due; each incident is reported once. `everything`: no more matches will come."""
+        return self._report(self._open.due(now, float("-inf") if everything else self._settle), facts_at)
 
-    def settle_without(self, known: Container[str], facts_at: FactsAt) -> list[Diagnosis]:
-        """The diagnoses that cannot wait, since only the signatures that are `known` will be left."""
-        return self._told(self._open.due_without(known), facts_at)
+    def settle_before_removal(self, remaining: Container[str], facts_at: FactsAt) -> list[Diagnosis]:
+        """The diagnoses to make before all signatures but the `remaining` ones are removed."""
+        return self._report(self._open.due_before_removal(remaining), facts_at)
 
-    def _told(self, due: list[Entry], facts_at: FactsAt) -> list[Diagnosis]:
-        diagnosed = self._diagnosed(due, facts_at)
+    def _report(self, due: list[Entry], facts_at: FactsAt) -> list[Diagnosis]:
+        diagnosed = self._diagnose_each(due, facts_at)
         for entry in due:
             lines = entry.incident.lines
-            told = Reported("", "", "context", "", lines)
-            if diagnosis := diagnosed.get(entry.number):
-                root_id = diagnosis.caused_by or diagnosis.id
-                told = Reported(
-                    diagnosis.id,
-                    root_id,
-                    diagnosis.role,
-                    diagnosis.root_cause,
-                    lines,
-                    verdict=diagnosis.verdict,
-                    action=diagnosis.action,
-                )
-            self._open.tell(entry, told)
+            reported = Reported("", "", "context", "", lines)
+            if d := diagnosed.get(entry.number):
+                reported = Reported(d.id, d.caused_by or d.id, d.role, d.root_cause, lines, d.verdict, d.action)
+            self._open.mark_reported(entry, reported)
         return [diagnosed[entry.number] for entry in due if entry.number in diagnosed]
 
-    def foreseen(self, facts_at: FactsAt, *, severity: Severity, at_most: int) -> list[Diagnosis]:
-        """What would be told if the kernel's incidents of a severity settled now: evidence may still come, and change it."""
+    def provisional(self, facts_at: FactsAt, *, severity: Severity, at_most: int) -> list[Diagnosis]:
+        """Diagnoses of unsettled kernel incidents of a severity; later evidence may change them."""
         kernels = (e for e in self._open.waiting if e.incident.first.source == "kernel")
         waiting = (e for e in kernels if self._catalogue.severity_of(e.incident) == severity)
-        return list(self._diagnosed(list(itertools.islice(waiting, at_most)), facts_at).values())
+        return list(self._diagnose_each(itertools.islice(waiting, at_most), facts_at).values())
 
-    def _diagnosed(self, entries: Iterable[Entry], facts_at: FactsAt) -> dict[int, Diagnosis]:
-        """The diagnoses of incidents by their numbers, of all that are no mere context."""
-        near_of = self._remembered_near()
+    def _diagnose_each(self, entries: Iterable[Entry], facts_at: FactsAt) -> dict[int, Diagnosis]:
+        """The diagnoses of incidents by number, without context incidents."""
+        near_of = self._cached_near()
         diagnosed: dict[int, Diagnosis] = {}
         with_roots = [(entry, self._root(entry, near_of)) for entry in entries]
-        for entry, root in sorted(
-            with_roots, key=lambda pair: pair[1] is not pair[0]
-        ):  # roots first: cascades ask them
+        # Roots first: consequences take over their causes.
+        for entry, root in sorted(with_roots, key=lambda pair: pair[1] is not pair[0]):
             if self._role(entry.incident) == "context":
                 continue
-            diagnosis = self._of(entry, root, near_of, facts_at)
+            diagnosis = self._diagnose(entry, root, near_of, facts_at)
             if root is not entry:
-                of_root = diagnosed.get(root.number) or (None if root.told else self._of(root, root, near_of, facts_at))
-                diagnosis = _as_of_root(diagnosis, root, of_root)
+                of_root = diagnosed.get(root.number) or (
+                    None if root.reported else self._diagnose(root, root, near_of, facts_at)
+                )
+                diagnosis = _with_root_cause(diagnosis, root, of_root)
             diagnosed[entry.number] = diagnosis
         return diagnosed
 
-    def all_of(self, facts_at: FactsAt, order: Callable[[Incident, str], Any]) -> Iterator[Diagnosis]:
-        """The diagnoses of all incidents that are no mere context, sorted by `order` of an incident and its id, each made
-        when it is asked for: it is several times as large as its incident.
+    def diagnose_all(self, facts_at: FactsAt, order: Callable[[Incident, str], Any]) -> Iterator[Diagnosis]:
+        """The diagnoses of all incidents but context, sorted by `order` of an incident and its id.
+
+        They are made lazily: a diagnosis is several times as large as its incident.
         """
-        near_of = self._remembered_near()
+        near_of = self._cached_near()
         crashes = [entry for entry in self._open if self._role(entry.incident) != "context"]
         for entry in sorted(crashes, key=lambda e: order(e.incident, incident_id(e.incident, self._node))):
             root = self._root(entry, near_of)
-            diagnosis = self._of(entry, root, near_of, facts_at)
-            yield diagnosis if root is entry else _as_of_root(diagnosis, root, self._of(root, root, near_of, facts_at))
+            diagnosis = self._diagnose(entry, root, near_of, facts_at)
+            yield (
+                diagnosis
+                if root is entry
+                else _with_root_cause(diagnosis, root, self._diagnose(root, root, near_of, facts_at))
+            )
 
     def _root(self, entry: Entry, near_of: NearOf) -> Entry:
         return ultimate_root(entry, lambda each: near_of(each).linked, self._catalogue)
 
-    def _of(self, entry: Entry, root: Entry, near_of: NearOf, facts_at: FactsAt) -> Diagnosis:
+    def _diagnose(self, entry: Entry, root: Entry, near_of: NearOf, facts_at: FactsAt) -> Diagnosis:
         facts, near = facts_at(entry.incident.first.happened), near_of(entry)
         return diagnose(entry, near.linked, root, facts, self._catalogue, self._node, same_time=near.same_time)
 
-    def _remembered_near(self) -> NearOf:
-        """What is near an incident, with the answers kept: one round asks for the same neighbours again and again."""
-        answers: dict[int, Near] = {}
+    def _cached_near(self) -> NearOf:
+        """A function for the incidents near another, with a cache for one round."""
+        answers: dict[int, Nearby] = {}
 
-        def ask(entry: Entry) -> Near:
+        def ask(entry: Entry) -> Nearby:
             if entry.number not in answers:
-                answers[entry.number] = split(
-                    entry, self._open.near(entry), self._catalogue, shares_node=self.shares_node
+                answers[entry.number] = split_by_link(
+                    entry, self._open.nearby(entry), self._catalogue, shares_node=self.shares_node
                 )
             return answers[entry.number]
 
         return ask
 
-    def let_go(self, now: float, facts_at: FactsAt) -> list[Diagnosis]:
-        """Close what nothing can join any more. What grew after it was told of comes back, to be journalled again."""
-        near_of = self._remembered_near()
-        leaving = self._open.leaving(now)
-        grown = [  # while all are still there, to be near each other
-            self._of(entry, entry, near_of, facts_at)
-            for entry in leaving
-            if entry.told and entry.told.id and entry.incident.lines > entry.told.lines
+    def close_expired(self, now: float, facts_at: FactsAt) -> list[Diagnosis]:
+        """Close the incidents that no match can join any more; return those that grew since their report."""
+        near_of = self._cached_near()
+        expired = self._open.expired(now)
+        grown = [  # before any is removed: they may be near each other
+            self._diagnose(entry, entry, near_of, facts_at)
+            for entry in expired
+            if entry.reported and entry.reported.id and entry.incident.lines > entry.reported.lines
         ]
-        for entry in leaving:
-            self._open.take(entry)
+        for entry in expired:
+            self._open.remove(entry)
         return grown
 
-    def going_on(self) -> Iterator[tuple[str, float]]:
-        """The kernel's incidents that were told of and may still grow: id, and when their last line was written."""
+    def still_growing(self) -> Iterator[tuple[str, float]]:
+        """The reported kernel incidents that may still grow: id, and the time of the last line."""
         for entry in self._open:
-            if entry.told and entry.incident.first.source == "kernel":
-                yield entry.told.id, entry.incident.last_time
+            if entry.reported and entry.incident.first.source == "kernel":
+                yield entry.reported.id, entry.incident.last_time
 
     def open_by_signature(self) -> Counter[str]:
-        """How many incidents have not settled yet."""
+        """The number of unsettled incidents by signature."""
         return Counter(e.incident.signature for e in self._open.waiting)
 
     def crashes(self) -> int:
-        """How many of all that are open are no mere context."""
+        """The number of open incidents, without context."""
         return sum(self._role(incident) != "context" for incident in self.incidents())
 
     def incidents(self) -> list[Incident]:
-        """All that are open, settled or not."""
+        """All open incidents, settled or not."""
         return [entry.incident for entry in self._open]
 
-    def notes(self) -> list[Diagnosis]:
-        """What is no crash and worth a word: signatures of role `context` that warn, where no crash is for them to explain.
-
-        Nothing is counted for them.
-        """
+    def context_warnings(self) -> list[Diagnosis]:
+        """Context incidents of severity warning or above in scopes without a crash. They are not counted."""
         noted, crashed = [], {i.scope for i in self.incidents() if self._role(i) != "context"}
         for incident in self.incidents():
             signature = self._signature(incident)
@@ -199,7 +193,7 @@ class IncidentTracker:
         return self._catalogue.signatures[incident.signature]
 
     def unsaved(self) -> dict[str, str | None]:
-        """Entries that changed since `saved`: JSON by number, or None where gone."""
+        """The entries changed since `saved`: JSON by number, or None if removed."""
         changed = {str(n): dump_entry(e) if e else None for n, e in self._open.unsaved().items()}
         return dict.fromkeys(self._unreadable) | changed
 
@@ -208,11 +202,11 @@ class IncidentTracker:
         self._open.saved()
 
 
-def _as_of_root(cascade: Diagnosis, root: Entry, diagnosed: Diagnosis | None) -> Diagnosis:
-    """A consequence has its root's cause: what is to be done is to be done there, unless it asks for more."""
-    if diagnosed is None:  # the root was told of in an earlier round
-        told = root.told
-        cause, done = (told.root_cause, told.action) if told else (UNKNOWN, None)
+def _with_root_cause(cascade: Diagnosis, root: Entry, diagnosed: Diagnosis | None) -> Diagnosis:
+    """A consequence with its root's cause; it keeps its action only if it asks for more than the root."""
+    if diagnosed is None:  # the root was reported in an earlier round
+        report = root.reported
+        cause, done = (report.root_cause, report.action) if report else (UNKNOWN, None)
         action = cascade.action if _asks_for_more(cascade, root, done) else None
         return replace(cascade, root_cause=cause, evidence=(), action=action)
     return replace(
@@ -227,7 +221,7 @@ def _as_of_root(cascade: Diagnosis, root: Entry, diagnosed: Diagnosis | None) ->
 
 
 def _asks_for_more(cascade: Diagnosis, root: Entry, done: Action | None) -> bool:
-    """Whether a consequence needs a graver action than what its root asks for, or one on another device."""
+    """Whether a consequence needs a stronger action than its root, or one on another device."""
     if done is None or cascade.action is None:
         return cascade.action is not None
     device, of_root = device_of(cascade.incident), device_of(root.incident)
@@ -235,9 +229,7 @@ def _asks_for_more(cascade: Diagnosis, root: Entry, done: Action | None) -> bool
 
 
 def _load(stored: Mapping[str, str], catalogue: Catalogue) -> tuple[list[Entry], dict[str, Entry | None]]:
-    """Stored entries, and by their numbers those to be dropped: what another version wrote in a form that this one cannot
-    read (None), and those of a signature that a changed catalogue no longer has.
-    """
+    """The stored entries, and those to drop by number: unreadable ones (None) and those without a signature."""
     entries, dropped = list[Entry](), dict[str, Entry | None]()
     for number, text in stored.items():
         try:

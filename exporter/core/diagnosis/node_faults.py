@@ -1,6 +1,6 @@
-"""Faults of this node that someone has to mend before it takes jobs again: what `gpufault node-check` tells of.
+"""Node faults: what an operator must fix before the node takes jobs again; `gpufault node-check` reports them.
 
-A fault is what critical incidents of one cause, signature, GPU and job have in common. Knows no files, clocks or HTTP.
+A fault stands for all critical incidents of one cause, signature, GPU and job. Knows no files, clocks or HTTP.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from exporter.core.diagnosis.incidents import gpu_of
 from exporter.core.diagnosis.records import rfc3339, writable
 from exporter.core.model import OPERATOR_ACTIONS, Action, Match, Moment
 
-KEPT = 64  # a node of 8 GPUs with 8 faults each
-FORESEEN = 16  # in a storm some tell enough: who asks wants to know whether the node is fit for jobs
+MAX_FAULTS = 64  # a node of 8 GPUs with 8 faults each
+MAX_PROVISIONAL = 16  # in a storm a sample suffices: the question is whether the node is fit for jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault. `time` is when it was seen first, `last_time` when last; `incident` is the id of the last one.
+    """One fault, first seen at `time` and last at `last_time`; `incident` is the id of its latest incident.
 
-    `settled` is False as long as evidence may still change the diagnosis. `boot` and `boot_seconds` are when it was seen
-    last by the kernel's clock, which nobody sets; `boot` is empty where only the wall time is known.
+    `settled` is False while evidence may still change the diagnosis. `boot` and `boot_seconds` give the last sighting by
+    the kernel's clock, which nobody can set; `boot` is empty if only the wall time is known.
     """
 
     time: float
@@ -43,7 +43,7 @@ class Fault:
     settled: bool = True
     boot: str = ""
     boot_seconds: float = 0.0
-    action: Action = "run_diagnostics"  # the mildest, for a fault that a version without actions stored
+    action: Action = "run_diagnostics"  # for faults that a version without actions stored
 
     @property
     def key(self) -> str:
@@ -53,13 +53,13 @@ class Fault:
         return bool(now.boot) and self.boot == now.boot
 
     def recency(self, now: Moment) -> tuple[bool, float]:
-        """Sorts faults by when they were seen last. A wall time in the future is wrong and sorts first."""
+        """A sort key: the last sighting. A wall time in the future is wrong and sorts first."""
         if self.is_of_this_boot(now):
             return True, self.boot_seconds
         return False, self.last_time if self.last_time <= now.time else -math.inf
 
     def seen_since(self, since: float | None, now: Moment) -> bool:
-        """Whether it was seen since a wall time of now's clock; None: since the boot."""
+        """Whether it was seen since a wall time by the current clock; None: since the boot."""
         if self.is_of_this_boot(now):
             return since is None or now.booted + self.boot_seconds >= since
         since = now.booted if since is None else since
@@ -69,17 +69,15 @@ class Fault:
 
 
 def fault_of(diagnosis: Diagnosis, catalogue: Catalogue, now: Moment, *, settled: bool) -> Fault | None:
-    """The fault that an incident shows, or None: most incidents ask nothing of an operator."""
-    if diagnosis.action not in OPERATOR_ACTIONS:
-        return None
+    """The fault behind an incident, or None: most incidents need no operator."""
     incident = diagnosis.incident
-    if incident.first.source != "kernel":  # a job's word drains no node; what it saw of a fault, the kernel saw too
+    if diagnosis.action not in OPERATOR_ACTIONS or incident.first.source != "kernel":  # jobs cannot drain a node
         return None
     signature, cause = catalogue.signatures[incident.signature], catalogue.root_causes.get(diagnosis.root_cause)
     if diagnosis.verdict != "infrastructure":
-        cause = None  # the vendor asks for it, whatever brought the GPU there
+        cause = None  # the vendor's table asks for the action, whatever the cause
     happened = min(incident.first.happened, now.time)  # the clock may have been ahead
-    boot, boot_seconds = _by_the_kernels_clock(incident.first, happened, now)
+    boot, boot_seconds = _boot_time_of(incident.first, happened, now)
     return Fault(
         time=happened,
         last_time=happened,
@@ -98,8 +96,8 @@ def fault_of(diagnosis: Diagnosis, catalogue: Catalogue, now: Moment, *, settled
     )
 
 
-def _by_the_kernels_clock(first: Match, happened: float, now: Moment) -> tuple[str, float]:
-    """The boot in which a match happened, and the seconds since that boot; no boot if it was before this one."""
+def _boot_time_of(first: Match, happened: float, now: Moment) -> tuple[str, float]:
+    """The boot of a match and the seconds since that boot; no boot if it was before this one."""
     if first.boot_seconds is not None:
         latest = now.boot_seconds if first.origin == now.boot else math.inf  # a file may hold stamps of another boot
         return first.origin, min(first.boot_seconds, latest)
@@ -108,12 +106,12 @@ def _by_the_kernels_clock(first: Match, happened: float, now: Moment) -> tuple[s
 
 
 class OpenFaults:
-    """The faults of a node, the earliest first; of too many, those that were seen last. Outlives the process as rows."""
+    """The faults of a node, earliest first; of too many, the latest. Stored as rows."""
 
     def __init__(self, stored: Mapping[str, str]) -> None:
         self._faults: dict[str, Fault] = {}
         self._unsaved: dict[str, str | None] = {}
-        self.shown: tuple[Fault, ...] = ()  # may be read from another thread
+        self.current: tuple[Fault, ...] = ()  # may be read from another thread
         for key, text in stored.items():
             try:
                 self._faults[key] = Fault(**json.loads(text))
@@ -124,32 +122,32 @@ class OpenFaults:
         return iter(self._faults.values())
 
     def add(self, fault: Fault, now: Moment) -> None:
-        """Take in a fault, or that it was seen again."""
+        """Add a fault or a new sighting of it."""
         if old := self._faults.get(fault.key):
             last = max(old, fault, key=lambda f: f.recency(now))
             fault = replace(last, time=min(old.time, fault.time), count=old.count + fault.count)
         self._faults[fault.key] = fault
         self._unsaved[fault.key] = json.dumps(asdict(fault))
-        if len(self._faults) > KEPT:
+        if len(self._faults) > MAX_FAULTS:
             gone = min(self._faults, key=lambda key: self._faults[key].recency(now))
             del self._faults[gone]
             self._unsaved[gone] = None
 
-    def told(self, diagnosis: Diagnosis, catalogue: Catalogue, now: Moment) -> None:
-        """Take in the fault that a settled incident shows, if it shows one."""
+    def add_settled(self, diagnosis: Diagnosis, catalogue: Catalogue, now: Moment) -> None:
+        """Add the fault behind a settled incident, if any."""
         if fault := fault_of(diagnosis, catalogue, now, settled=True):
             self.add(fault, now)
 
-    def show(self, casebook: IncidentTracker, facts_at: FactsAt, catalogue: Catalogue, now: Moment) -> None:
-        """Have `shown` be the faults that are known, and those that unsettled incidents point to."""
-        for incident, last_time in casebook.going_on():
+    def refresh(self, tracker: IncidentTracker, facts_at: FactsAt, catalogue: Catalogue, now: Moment) -> None:
+        """Set `current` to the known faults and those that unsettled incidents indicate."""
+        for incident, last_time in tracker.still_growing():
             self._seen_again(incident, last_time, now)
-        foreseen = casebook.foreseen(facts_at, severity="critical", at_most=FORESEEN)
-        likely = (fault_of(diagnosis, catalogue, now, settled=False) for diagnosis in foreseen)
-        self.shown = (*self, *filter(None, likely))
+        provisional = tracker.provisional(facts_at, severity="critical", at_most=MAX_PROVISIONAL)
+        likely = (fault_of(diagnosis, catalogue, now, settled=False) for diagnosis in provisional)
+        self.current = (*self, *filter(None, likely))
 
     def _seen_again(self, incident: str, last_time: float, now: Moment) -> None:
-        """A fault goes on for as long as lines join its incident."""
+        """Update the faults of an incident that has grown."""
         last_time = min(last_time, now.time)
         for key, fault in self._faults.items():
             if fault.incident == incident and last_time >= fault.last_time + 1.0:
@@ -165,16 +163,16 @@ class OpenFaults:
         self._unsaved = {}
 
 
-def concerning(faults: Iterable[Fault], now: Moment, *, since: float | None, jobs: Collection[str] = ()) -> list[Fault]:
-    """The faults seen since a wall time (None: since the boot), the last one first; with `jobs`, those of the node and of
-    these jobs only.
-    """
+def select_faults(
+    faults: Iterable[Fault], now: Moment, *, since: float | None, jobs: Collection[str] = ()
+) -> list[Fault]:
+    """The faults seen since a wall time (None: since the boot), latest first; with `jobs`, only the node's and theirs."""
     found = [f for f in faults if f.seen_since(since, now) and (not jobs or f.job is None or f.job in jobs)]
     return sorted(sorted(found, key=lambda f: f.key), key=lambda f: f.recency(now), reverse=True)
 
 
-def plain(fault: Fault, now: Moment) -> dict[str, Any]:
-    """A fault as JSON has it, dated by the clock of now where it is of this boot: the clock may have been set since."""
+def fault_json(fault: Fault, now: Moment) -> dict[str, Any]:
+    """A fault as JSON data. Faults of this boot are dated by the current clock, which may have been set since."""
     last = fault.last_time
     if fault.is_of_this_boot(now):
         last = min(now.booted + fault.boot_seconds, now.time)

@@ -1,6 +1,6 @@
-"""Diagnoses, facts and heartbeats as records: the JSON objects of the node journal and of `scan`. See the contract.
+"""Records: diagnoses, facts and heartbeats as JSON objects, for the node journal and `scan`.
 
-The one place that knows the field names. Values in, dictionaries out.
+The only module that knows the field names.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from exporter.core.facts.gpus import Gpu
 from exporter.core.model import Incident
 from exporter.core.text.redact import redact
 
-_QUOTED = frozenset({"path", "text", "captures", "evidence", "same_time", "excerpt"})  # what holds words of a log
-MAX_SAME_TIME = 4  # kernel lines told beside a crash; a node that has more at once shows them by themselves
+_LOG_FIELDS = frozenset({"path", "text", "captures", "evidence", "same_time", "excerpt"})  # hold text from logs
+MAX_SAME_TIME = 4  # kernel lines listed with a crash; they have records of their own
 MAX_TEXT = 2048  # characters of the first line; a torch exception with its arguments fits
 
 
 def incident_record(
     diagnosis: Diagnosis, catalogue: Catalogue, node: str, *, redacted: bool = True, excerpt_lines: int = 10
 ) -> dict[str, Any]:
-    """One `kind: "incident"` record. The journal's has `as_told` too."""
+    """One `kind: "incident"` record. The journal adds `recorded_fields`."""
 
     def hide(text: str) -> str:
         return writable(redact(text) if redacted else text)
@@ -67,7 +67,7 @@ def incident_record(
         "role": diagnosis.role,
         "caused_by": diagnosis.caused_by,
         "verdict": diagnosis.verdict,
-        "evidence": [{"what": e.what, "value": hide(e.value), "why": e.why} for e in diagnosis.evidence],
+        "evidence": [{"what": e.what, "value": hide(e.value), "why": e.reason} for e in diagnosis.evidence],
         "remediation": diagnosis.remediation,
         "references": list(diagnosis.references),
         "same_time": [
@@ -78,27 +78,26 @@ def incident_record(
     }
 
 
-def place_of(record: Mapping[str, Any]) -> str:
-    """Where the first line of an incident is, for people: `PATH:LINE`, or the kernel's number of what is in no file."""
+def location_of(record: Mapping[str, Any]) -> str:
+    """The location of an incident's first line, for people: `PATH:LINE`, or the kernel's record number."""
     if record["line"]:
         return f"{record['path']}:{record['line']}"
     return f"{record['path']} record {record['record']}" if "record" in record else str(record["path"])
 
 
-def as_told(diagnosis: Diagnosis, now: float, *, late_after: float) -> dict[str, Any]:
-    """What a record in the journal has besides: when it was made, and whether its incident was old when it was read."""
+def recorded_fields(diagnosis: Diagnosis, now: float, *, late_after: float) -> dict[str, Any]:
+    """The additional fields of a journal record. `late`: the incident was old when its log was read."""
     first = diagnosis.incident.first
-    late = first.read_at - first.happened > late_after
-    return {"recorded_time": rfc3339(now), "late": late}
+    return {"recorded_time": rfc3339(now), "late": first.read_at - first.happened > late_after}
 
 
 def _last_seen(incident: Incident) -> float:
-    """When the last line of an incident without stamps was read, or at the latest can have been written."""
+    """The latest time at which the last line of an incident without timestamps can have been written."""
     return incident.last_read - (incident.first.read_at - incident.first.happened)
 
 
 def without_secrets(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record as it may leave the node, also from a journal with `redact: false`. Twice redacted is as once."""
+    """A redacted record, safe to leave the node, also from a journal with `redact: false`. Idempotent."""
 
     def hide(value: Any) -> Any:
         if isinstance(value, str):
@@ -107,43 +106,37 @@ def without_secrets(record: Mapping[str, Any]) -> dict[str, Any]:
             return [hide(item) for item in value]
         return {name: hide(item) for name, item in value.items()} if isinstance(value, Mapping) else value
 
-    return {name: hide(value) if name in _QUOTED else value for name, value in record.items()}
+    return {name: hide(value) if name in _LOG_FIELDS else value for name, value in record.items()}
 
 
 def facts_record(facts: Mapping[str, str], gpus: Iterable[Gpu], node: str, now: float) -> dict[str, Any]:
-    """One `kind: "facts"` record: all that is known of the node from `now` on, and which card is at which address."""
+    """One `kind: "facts"` record: the node's facts from `now` on, and the card at each address."""
     gpus = tuple(gpus)
     cards = [{"pci": gpu.pci, "unique_id": gpu.unique_id, "serial": gpu.serial} for gpu in gpus]
-    told = dict(sorted({**facts, **serials(gpus)}.items()))
-    return {"kind": "facts", "time": rfc3339(now), "node": node, "facts": told, "gpus": cards}
+    every = dict(sorted({**facts, **card_facts(gpus)}.items()))
+    return {"kind": "facts", "time": rfc3339(now), "node": node, "facts": every, "gpus": cards}
 
 
-def serials(gpus: Iterable[Gpu]) -> dict[str, str]:
-    """Which card is in which slot, as facts `gpu_serial.PCI`: the correlator follows a card that is moved by them."""
+def card_facts(gpus: Iterable[Gpu]) -> dict[str, str]:
+    """The card in each slot as facts `gpu_serial.PCI`; the correlator follows moved cards by them."""
     known = ((gpu.pci, gpu.serial or gpu.unique_id) for gpu in gpus)
     return {f"gpu_serial.{pci}": card for pci, card in known if card}
 
 
 def heartbeat_record(node: str, now: float, seconds: float, busy_hours: float | None) -> dict[str, Any]:
-    """One `kind: "heartbeat"` record: for how long, since the last one, this node has been watched, and for how many
-    hours, times GPUs, its GPUs were busy, where that is known.
-    """
+    """One `kind: "heartbeat"` record: the time watched since the previous one, and busy GPU hours if known."""
     hours, busy = round(seconds / 3600, 6), None if busy_hours is None else round(busy_hours, 6)
     return {"kind": "heartbeat", "time": rfc3339(now), "node": node, "hours": hours, "gpu_busy_hours": busy}
 
 
 def line(record: Mapping[str, Any]) -> str:
-    """A record as one line of JSON, without its newline. Control characters, bidirectional controls and U+2028 are escaped:
-    a terminal or a person may see them.
-    """
+    """A record as one line of JSON, without newline. Control characters, bidirectional ones and U+2028 are escaped."""
     text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
     return text if text.isprintable() else json.dumps(record, separators=(",", ":"))
 
 
 def writable(text: str) -> str:
-    """A text that UTF-8 can hold: the name of a file, and so of its job, may be any bytes, which Python keeps as halves
-    of surrogate pairs.
-    """
+    """A text without lone surrogates, which Python uses for file names that are not UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

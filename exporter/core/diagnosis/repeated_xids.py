@@ -1,9 +1,8 @@
-"""Xid 13 that repeats on one streaming multiprocessor (SM) of a GPU over several jobs: suspected hardware.
+"""Repeated Xid 13 on one streaming multiprocessor (SM) of a GPU in several jobs: suspected hardware.
 
-A program that accesses what it must not fails on many SMs, on the same SM of many GPUs, or only in its own job; a broken SM
-fails in everyone's, on its own GPU alone. NVIDIA's
-workflow for Xid 13 says so: https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. Only the kernel's lines
-count. Knows no files and no clocks; outlives the process as rows, one for each GPU.
+A faulty program fails on many SMs, on the same SM of many GPUs, or only in its own job. A broken SM fails in every job,
+on its own GPU only (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html). Only kernel lines count.
+Knows no files or clocks; stored as one row per GPU.
 """
 
 from __future__ import annotations
@@ -16,21 +15,20 @@ from dataclasses import replace
 from exporter.core.model import JOBS_ON_SM, Match
 
 SIGNATURE = "nv_xid_13_graphics_exception"
-JOBS = 3  # two can be one user who tries again
-USERS = 2  # where they are known: a user can make a program fail on one SM, as often as they like
+JOBS = 3  # two can be one user's retry
+USERS = 2  # if known: one user can make a program fail on one SM at will
 SECONDS = 7 * 86400.0
-MAX_JOBS = 32  # remembered of a GPU, the latest
+MAX_JOBS = 32  # kept per GPU, the latest
 MAX_GPUS = 64
 _PLACE = re.compile(r"\bon \(GPC (\d{1,3}), TPC (\d{1,3}), SM (\d{1,3})\)")
-_SEVERAL = ""  # the place of a job that failed on more than one SM
-
+_SEVERAL_SMS = ""  # for a job that failed on more than one SM
 _OF_USER = " of uid "
-JobOf = Callable[[Match], tuple[str | None, int | None]]  # the job and the user of the process that a line names
-Jobs = dict[str, tuple[float, str]]  # by job, when it failed last, and on which SM
+JobOf = Callable[[Match], tuple[str | None, int | None]]  # the job and the user of the process in a line
+Jobs = dict[str, tuple[float, str]]  # by job: time of the latest failure, SM
 
 
 class RepeatedXids:
-    """Which jobs failed on which SM of which GPU."""
+    """The jobs that failed on each SM of each GPU."""
 
     def __init__(self, stored: Mapping[str, str]) -> None:
         self._gpus: dict[str, Jobs] = {}
@@ -41,15 +39,15 @@ class RepeatedXids:
             except (ValueError, TypeError, AttributeError):  # another version wrote it
                 self._changed.add(gpu)
 
-    def attached(self, matches: Sequence[Match], job_of: JobOf) -> list[Match]:
-        """The matches, those of an SM that failed in several jobs with their number as a fact."""
-        places = {index: found for index, match in enumerate(matches) if (found := _place(match, job_of))}
+    def with_job_counts(self, matches: Sequence[Match], job_of: JobOf) -> list[Match]:
+        """The matches; those of a suspected SM get the number of failed jobs as a fact."""
+        places = {index: found for index, match in enumerate(matches) if (found := _location(match, job_of))}
         for index, (gpu, place, job) in places.items():
             self._note(gpu, place, job, matches[index].read_at)
         out = list(matches)
         for index, (gpu, place, _) in places.items():
             failed = [job for job, (_, other) in self._gpus.get(gpu, {}).items() if place == other]
-            users = {job.rpartition(_OF_USER)[2] for job in failed}  # without a user, each job stands for one
+            users = {job.rpartition(_OF_USER)[2] for job in failed}  # a job without a known user counts as one
             others = (jobs for other, jobs in self._gpus.items() if other != gpu)
             elsewhere = any(place == other for jobs in others for _, other in jobs.values())  # then it is the program
             if len(failed) >= JOBS and len(users) >= USERS and not elsewhere:
@@ -60,7 +58,7 @@ class RepeatedXids:
     def _note(self, gpu: str, place: str, job: str, now: float) -> None:
         jobs = {name: seen for name, seen in self._gpus.get(gpu, {}).items() if abs(now - seen[0]) <= SECONDS}
         before = jobs.pop(job, None)
-        jobs[job] = (now, place if before is None or before[1] == place else _SEVERAL)
+        jobs[job] = (now, place if before is None or before[1] == place else _SEVERAL_SMS)
         self._gpus[gpu] = dict(list(jobs.items())[-MAX_JOBS:])
         self._changed.add(gpu)
         while len(self._gpus) > MAX_GPUS:
@@ -69,15 +67,15 @@ class RepeatedXids:
             self._changed.add(oldest)
 
     def unsaved(self) -> Mapping[str, str | None]:
-        """What changed since `saved`, by GPU: JSON, or None where it is gone."""
+        """The rows changed since `saved`: JSON by GPU, or None if removed."""
         return {gpu: json.dumps(self._gpus[gpu]) if gpu in self._gpus else None for gpu in self._changed}
 
     def saved(self) -> None:
         self._changed.clear()
 
 
-def _place(match: Match, job_of: JobOf) -> tuple[str, str, str] | None:
-    """The GPU, the SM and the job of an Xid 13 that names all three. Without a job's name a process stands for it."""
+def _location(match: Match, job_of: JobOf) -> tuple[str, str, str] | None:
+    """The GPU, SM and job of an Xid 13 with all three. An unknown job is named by its process."""
     if match.signature != SIGNATURE or match.source != "kernel" or not match.gpu:
         return None
     found, pid = _PLACE.search(match.captures.get("message", "")), match.captures.get("pid")

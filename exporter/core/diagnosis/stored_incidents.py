@@ -1,7 +1,4 @@
-"""Open incidents as JSON text and back: what the state file holds of them between two processes.
-
-The one place that knows this form. A text that it cannot read raises ValueError, and the caller sets it aside.
-"""
+"""Open incidents as JSON text in the state file. An unreadable text raises ValueError, and the caller drops it."""
 
 from __future__ import annotations
 
@@ -14,26 +11,19 @@ from exporter.core.diagnosis.incidents import Entry, Reported
 from exporter.core.matching.log_state import dump_context, load_context
 from exporter.core.model import Incident, Job, LogContext, Match
 
-_LATER = (
-    "written_at",
-    "shares_node",
-    "named_job",
-    "boot_seconds",
-    "seq",
-    "grave",
-)  # fields that came with later versions
-_OF_A_FLOOD = {"lines", "until", "ranks"}  # what a match stands for besides itself, which its incident has taken over
+_ADDED_LATER = ("written_at", "shares_node", "named_job", "boot_seconds", "seq", "grave")
+_OF_A_FLOOD = {"lines", "until", "ranks"}  # counted by the incident
 
 
 def dump_entry(entry: Entry) -> str:
-    """One open incident. Contexts that its matches share are written once."""
+    """One open incident as JSON; shared contexts are written once."""
     contexts: list[LogContext] = []
     matches = []
     for match in entry.incident.matches:
         if match.context not in contexts:
             contexts.append(match.context)
         plain = {f.name: getattr(match, f.name) for f in fields(Match) if f.name not in _OF_A_FLOOD}
-        for name in _LATER:  # left out where they say nothing, so that an earlier version reads it, too
+        for name in _ADDED_LATER:  # left out if empty, so earlier versions can read the text
             if plain[name] in (None, False):
                 del plain[name]
         plain["captures"] = dict(match.captures)
@@ -44,31 +34,26 @@ def dump_entry(entry: Entry) -> str:
     incident = {f.name: getattr(entry.incident, f.name) for f in fields(Incident)}
     incident["matches"] = matches
     incident["ranks"] = sorted(entry.incident.ranks)
-    out = {"incident": incident, "told": _plain(entry.told), "contexts": [dump_context(c) for c in contexts]}
+    out = {"incident": incident, "told": _plain(entry.reported), "contexts": [dump_context(c) for c in contexts]}
     return json.dumps(out, separators=(",", ":"))
 
 
 def load_entry(number: int, text: str) -> Entry:
-    """The incident that `dump_entry` wrote."""
+    """Read the text that `dump_entry` wrote."""
     try:
         stored = json.loads(text)
         contexts = [load_context(c) for c in stored["contexts"]]
         incident = stored["incident"]
         matches = tuple(
-            Match(
-                **{
-                    **m,
-                    "captures": m["captures"],
-                    "job": _job(m["job"]),
-                    "context": contexts[m["context"]],
-                }
-            )
+            Match(**{**m, "captures": m["captures"], "job": _job(m["job"]), "context": contexts[m["context"]]})
             for m in incident["matches"]
         )
-        told = Reported(**stored["told"]) if stored["told"] else None
-        return Entry(number, Incident(**{**incident, "matches": matches, "ranks": frozenset(incident["ranks"])}), told)
+        reported = Reported(**stored["told"]) if stored["told"] else None
+        return Entry(
+            number, Incident(**{**incident, "matches": matches, "ranks": frozenset(incident["ranks"])}), reported
+        )
     except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
-        raise ValueError(f"no stored incident: {error!r}") from None
+        raise ValueError(f"invalid stored incident: {error!r}") from None
 
 
 def _plain(value: Job | Reported | None) -> dict[str, Any] | None:

@@ -1,6 +1,5 @@
-"""Facts: what a node or a job is, as named strings, parsed from the texts in which Linux, drivers and packages state it.
+"""Facts: properties of a node or job as named strings, parsed from texts of Linux, drivers and packages.
 
-Pure: text in, values out; `exporter.probes` and `exporter.node.gpu_processes` do the reading. A fact that is not known is
-absent, never "" or "unknown", and text that is not what it should be (binary, cut off, of another form) states nothing:
-it is no error.
+Pure: `exporter.probes` and `exporter.node.gpu_processes` read the files. Unknown facts are absent, never "" or
+"unknown". Unexpected text (binary, truncated, another format) gives no fact and no error.
 """

@@ -1,4 +1,4 @@
-"""What amdgpu, its KFD and ROCm state: topology nodes, RAS, firmware, releases."""
+"""Facts of amdgpu, KFD and ROCm: topology nodes, RAS, firmware, releases."""
 
 import hashlib
 import re
@@ -11,20 +11,20 @@ from exporter.core.facts.values import number
 def kfd_location(domain: int, location_id: int) -> str:
     """The PCI address of a KFD topology node; bits 15:8 of `location_id` are the bus, 7:3 the device.
 
-    The function is always 0. Its bits cannot be trusted: kernels of 6.4 to 6.8 put the number of the partition of a
-    partitioned MI300 there (later ones into bits 31:28), and amdgpu drives only function 0 (kfd_topology_add_device).
+    The function is always 0: amdgpu drives no other (kfd_topology_add_device). Kernels 6.4 to 6.8 store an MI300's
+    partition number in those bits, later ones in bits 31:28.
     """
     return f"{domain:04x}:{location_id >> 8 & 0xFF:02x}:{location_id >> 3 & 0x1F:02x}.0"
 
 
 def gfx_target(version: int) -> str:
-    """`gfx_target_version` of KFD as compilers write it: 90402 is gfx942, 90010 is gfx90a; "" for 0, a CPU's node."""
+    """KFD's `gfx_target_version` as a compiler target: gfx942 for 90402, gfx90a for 90010; "" for 0, a CPU."""
     major, minor, step = version // 10_000, version // 100 % 100, version % 100
     return f"gfx{major}{minor:x}{step:x}" if version > 0 else ""
 
 
 def gpu_of_kfd_node(node: int, properties: str) -> Gpu | None:
-    """The GPU of `/sys/class/kfd/kfd/topology/nodes/<node>/properties`; None for the node of a CPU."""
+    """The GPU of `/sys/class/kfd/kfd/topology/nodes/<node>/properties`; None for a CPU."""
     stated = {name: int(value) for name, value in re.findall(r"^(\w+) (\d{1,20})$", properties, re.MULTILINE)}
     target = gfx_target(stated.get("gfx_target_version", 0))
     if not target or "location_id" not in stated:
@@ -37,7 +37,7 @@ def gpu_of_kfd_node(node: int, properties: str) -> Gpu | None:
 
 
 def memory_vendor(text: str | None) -> str | None:
-    """Who made the memory; `unknown`, which an APU states, is nobody."""
+    """The maker of the memory; APUs report `unknown`."""
     return None if text == "unknown" else text
 
 
@@ -48,16 +48,16 @@ def memory_ecc(ras_features: str | None) -> str | None:
 
 
 def retired_pages(bad_pages: str | None) -> str | None:
-    """How many pages `ras/gpu_vram_bad_pages` lists (page : size : R, P or F); None where there is no such file."""
+    """The number of pages in `ras/gpu_vram_bad_pages` (page : size : R, P or F); None without the file."""
     if bad_pages is None:
         return None
     return str(len(re.findall(r"^0x[0-9a-fA-F]+ : 0x[0-9a-fA-F]+ : [RPF]$", bad_pages, re.MULTILINE)))
 
 
 def firmware(versions: Mapping[str, str | None]) -> dict[str, str]:
-    """Facts from the files of `fw_version`: those that compute work depends on by name, and one fingerprint of all.
+    """Facts from the files of `fw_version`: firmware for compute work by name, and a fingerprint of all.
 
-    The fingerprint tells nodes apart that differ in a firmware nobody thought of. 0 is a firmware that is not loaded.
+    The fingerprint shows differences in any other firmware. Version 0 means not loaded.
     """
     loaded = {name: f"0x{value:08x}" for name, text in sorted(versions.items()) if (value := number(text))}
     if not loaded:
@@ -81,33 +81,33 @@ FIRMWARE = {
 
 
 def rocm_release_of_amdgpu_package(version: str) -> str | None:
-    """The ROCm release that an amdgpu-core or amdgpu-dkms package was made for; None when its version does not tell.
+    """The ROCm release of an amdgpu-core or amdgpu-dkms package, or None.
 
         22.20.50200-1438746~20.04         5.2.0
         1:6.2.60202-2041575.22.04         6.2.2
         1:6.8.5.60200-2009582.24.04       6.2.0
-        1:6.14.14.30100000-2204008.24.04  none: since ROCm 7 the driver has releases of its own, here 30.10.0
+        1:6.14.14.30100000-2204008.24.04  none: since ROCm 7 the driver has its own releases, here 30.10.0
 
-    The five digits before the dash are the release; 22.20, 6.2 and 6.8.5 are three other schemes, not to be compared.
+    The five digits before the dash are the release; the prefixes follow other schemes.
     """
     match = re.fullmatch(r"(?:\d+:)?[\d.]+\.(\d)(\d\d)(\d\d)-\S+", version)
     return ".".join(str(int(part)) for part in match.groups()) if match else None
 
 
 def rocm_release(info_version: str) -> str | None:
-    """6.2.2 from `/opt/rocm*/.info/version`, which has the build too: 6.2.2-116."""
+    """6.2.2 from 6.2.2-116 in `/opt/rocm*/.info/version`."""
     match = re.match(r"\d{1,4}\.\d{1,4}(?:\.\d{1,4})?", info_version)
     return match[0] if match else None
 
 
 def rocm_release_of_suffix(version: str) -> str | None:
-    """6.2.3 of a ROCm package's version `2.20.5.60203-113~22.04` or of a library's `libamdhip64.so.6.2.60203`."""
+    """6.2.3 from a package version `2.20.5.60203-113~22.04` or a library `libamdhip64.so.6.2.60203`."""
     match = re.search(r"\.(\d{1,2})(\d\d)(\d\d)(?=-|~|$)", version)
     return ".".join(str(int(part)) for part in match.groups()) if match else None
 
 
 def rocm_mix(driver_release: str | None, installed: str | None) -> str | None:
-    """Whether kernel driver and ROCm come from different ROCm releases, patch releases aside."""
+    """Whether kernel driver and ROCm come from different ROCm releases, ignoring patch releases."""
     if driver_release is None or installed is None:
         return None
     return "false" if driver_release.split(".")[:2] == installed.split(".")[:2] else "true"

@@ -1,4 +1,4 @@
-"""GPUs: which there are and what is known of each. A GPU is named by its PCI address and by nothing else."""
+"""GPUs and their facts. The PCI address identifies a GPU."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -10,29 +10,29 @@ from exporter.core.facts.values import assignments
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU, or what one text states of it. `pci` says where it sits, `unique_id` which card it is, slots aside."""
+    """One GPU, or partial data about it. `pci` identifies the slot, `unique_id` the card."""
 
     pci: str
     vendor: str | None = None  # amd | intel | nvidia
     unique_id: str | None = None
     serial: str | None = None
     kfd_node: int | None = None  # N of "Memory access fault by GPU node-N"
-    pcie_speed: str | None = None  # now; it follows the load, so that it is no fact
-    facts: Mapping[str, str] = field(default_factory=dict)  # of this card; the node's are those of all its cards
+    pcie_speed: str | None = None  # current speed; it changes with the load, so it is not a fact
+    facts: Mapping[str, str] = field(default_factory=dict)  # of this card
 
 
 _VENDORS = {"1002": "amd", "10de": "nvidia", "8086": "intel"}
-# VGA, 3D and display controllers, by base class and sub class. An MI300X is a "processing accelerator" (1200), as are
-# Intel's NPUs, which are no GPUs.
+# VGA, 3D and display controllers, by class and subclass. An MI300X is a "processing accelerator" (1200), as are Intel's
+# NPUs, which are not GPUs.
 _GPU_CLASSES = {"amd": ("0300", "0302", "0380", "1200"), "nvidia": ("0300", "0302"), "intel": ("0300", "0302", "0380")}
 
 
 def gpu_of_uevent(uevent: str) -> Gpu | None:
-    """The GPU that `/sys/bus/pci/devices/*/uevent` describes; None for a device that is no GPU of a vendor we know."""
+    """The GPU in `/sys/bus/pci/devices/*/uevent`; None for other devices and unknown vendors."""
     stated = assignments(uevent)
     pci, pci_id = normalise_pci(stated.get("PCI_SLOT_NAME", "")), stated.get("PCI_ID", "").lower()
     vendor = _VENDORS.get(pci_id[:4])
-    # %04X of 24 bits, so that 0x030200 reads 30200 (pci_uevent in drivers/pci/pci-driver.c)
+    # %04X of 24 bits: 0x030200 becomes 30200 (pci_uevent in drivers/pci/pci-driver.c)
     device_class = stated.get("PCI_CLASS", "").zfill(6)[:4]
     if pci is None or vendor is None or device_class not in _GPU_CLASSES[vendor]:
         return None
@@ -40,7 +40,7 @@ def gpu_of_uevent(uevent: str) -> Gpu | None:
 
 
 def merge_gpus(statements: Iterable[Gpu]) -> tuple[Gpu, ...]:
-    """One GPU for each PCI address, in the order of the addresses. Of two statements of one thing, the first counts."""
+    """One GPU per PCI address, sorted. The first value of each field counts."""
     merged: dict[str, Gpu] = {}
     for gpu in statements:
         known = merged.setdefault(gpu.pci, gpu)
@@ -50,7 +50,7 @@ def merge_gpus(statements: Iterable[Gpu]) -> tuple[Gpu, ...]:
 
 
 def facts_of(gpus: Iterable[Gpu]) -> dict[str, str]:
-    """The facts of a node that its cards state, "+" between values that differ."""
+    """The node's facts from its cards; different values are joined by "+"."""
     stated: dict[str, list[str]] = {}
     for gpu in gpus:
         for name, value in gpu.facts.items():

@@ -1,11 +1,11 @@
-"""What i915, xe and oneAPI state."""
+"""Facts of i915, xe and oneAPI."""
 
 import re
 from collections.abc import Iterable
 
 
 def firmware_version(uc_info: str | None) -> str | None:
-    """The version of the GuC or HuC that runs, from `gt0/uc/guc_info` in debugfs; None where it does not run.
+    """The running GuC or HuC version from `gt0/uc/guc_info` in debugfs, or None.
 
     i915 prints `version: found 70.20.0` (or `wanted 70.29.2, found 70.20.0`), xe `found release version 70.29.2`.
     """
@@ -16,5 +16,5 @@ def firmware_version(uc_info: str | None) -> str | None:
 
 
 def oneapi_versions(names: Iterable[str]) -> list[str]:
-    """Releases among the names in /opt/intel/oneapi/compiler: 2024.2, 2025.0.4; `latest` is a link to one of them."""
+    """The releases in /opt/intel/oneapi/compiler: 2024.2, 2025.0.4; `latest` is a link."""
     return [name for name in names if re.fullmatch(r"20\d\d\.\d+(?:\.\d+)?", name)]

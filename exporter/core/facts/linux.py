@@ -1,29 +1,29 @@
-"""What the kernel and the distribution state of a machine."""
+"""Facts of the kernel, the distribution and the CPU."""
 
 import re
 
-from exporter.core.facts.values import assignments, fields, one_value, size
+from exporter.core.facts.values import assignments, fields, single_line, size
 
 
 def os_name(os_release: str) -> str | None:
-    """`ubuntu 22.04` from `/etc/os-release`: no point release, since the kernel release tells more than that does."""
+    """`ubuntu 22.04` from `/etc/os-release`, without point release: the kernel release is more precise."""
     stated = assignments(os_release)
-    return one_value(f"{stated.get('ID', '')} {stated.get('VERSION_ID', '')}")
+    return single_line(f"{stated.get('ID', '')} {stated.get('VERSION_ID', '')}")
 
 
 def iommu_mode(group_type: str) -> str:
-    """What `/sys/kernel/iommu_groups/*/type` does to a device's DMA. Effective, where `iommu=pt` is only a wish."""
+    """The effective DMA mode from `/sys/kernel/iommu_groups/*/type`; `iommu=pt` is only a request."""
     return {"identity": "pt", "DMA": "translated", "DMA-FQ": "translated"}.get(group_type, group_type)
 
 
-# Documentation/admin-guide/tainted-kernels.rst, in the order of the bits; the first letter is for a bit that is set.
+# Documentation/admin-guide/tainted-kernels.rst, in the order of the bits.
 _TAINTS = "PFSRMBUDAWCIOELKXTN"
 
 
 def taint(text: str) -> str | None:
     """The letters of `/proc/sys/kernel/tainted`, `none` for 0. O: out-of-tree module, E: unsigned, M: machine check.
 
-    W (a warning was printed) is left out: it comes with time, and would make another node of one that merely ran.
+    W (a warning was printed) is left out: it only shows that a node has run for some time.
     """
     value = re.fullmatch(r"\s*(\d{1,9})\s*", text)
     if not value:
@@ -41,28 +41,28 @@ _ARGUMENTS = {
 
 
 def kernel_arguments(cmdline: str) -> str | None:
-    """Those of the kernel's arguments that GPUs, memory and power feel, sorted. A wish: other facts tell what came of it."""
+    """The requested kernel arguments for GPUs, memory and power, sorted."""
     given = (word for word in cmdline.split() if word.partition("=")[0] in _ARGUMENTS)
-    return one_value(" ".join(sorted(given)))
+    return single_line(" ".join(sorted(given)))
 
 
 def cpu_model(cpuinfo: str) -> str | None:
-    """The model of the first CPU. An Arm CPU has only numbers there."""
+    """The model of the first CPU; Arm CPUs have only numbers."""
     stated = fields(cpuinfo.partition("\n\n")[0])
     arm = (
         f"arm {stated['CPU implementer']} {stated['CPU part']}"
         if {"CPU implementer", "CPU part"} <= set(stated)
         else None
     )
-    return one_value(stated.get("model name")) or one_value(arm)
+    return single_line(stated.get("model name")) or single_line(arm)
 
 
 def cpu_microcode(cpuinfo: str) -> str | None:
-    return one_value(fields(cpuinfo.partition("\n\n")[0]).get("microcode"))
+    return single_line(fields(cpuinfo.partition("\n\n")[0]).get("microcode"))
 
 
 def memory_bytes(meminfo: str) -> int | None:
-    """All memory that the kernel has."""
+    """The kernel's total memory."""
     match = re.search(r"^MemTotal:\s+(\d{1,15}) kB$", meminfo, re.MULTILINE)
     return int(match[1]) << 10 if match else None
 
@@ -72,14 +72,14 @@ def memory_size(meminfo: str) -> str | None:
 
 
 def huge_pages(meminfo: str) -> str | None:
-    """How many huge pages are set aside, and of what size: `512 x 2048 kB`."""
+    """The number and size of reserved huge pages: `512 x 2048 kB`."""
     stated = fields(meminfo)
     count, each = stated.get("HugePages_Total", ""), stated.get("Hugepagesize", "")
-    return one_value(f"{count.strip()} x {each.strip()}") if count.strip().isdecimal() and each else None
+    return single_line(f"{count.strip()} x {each.strip()}") if count.strip().isdecimal() and each else None
 
 
 def build_option(config: str, name: str) -> str | None:
-    """Whether a kernel was built with an option, from /boot/config-*; None where the text is no such file."""
+    """Whether a kernel was built with an option, from /boot/config-*; None if the text is not a configuration."""
     if "CONFIG_" not in config:
         return None
     return "true" if re.search(rf"^{name}=[ym]$", config, re.MULTILINE) else "false"

@@ -1,4 +1,4 @@
-"""Names of GPUs by PCI id, for where the driver states none. Only the table."""
+"""Names of GPUs by PCI id, for drivers that report none."""
 
 # product_name needs an FRU chip and is empty in virtual machines (ROCm/device-metrics-exporter#171), and the Intel
 # drivers have no such file. Sources: libdrm data/amdgpu.ids, compute-runtime devices_base.inl (without its "(R)"),

@@ -1,4 +1,4 @@
-"""Mounts: what file system a path lies on, as `/proc/<pid>/mountinfo` tells it without touching the file system."""
+"""Mounts: the file system of a path, from `/proc/<pid>/mountinfo`, without access to the file system."""
 
 import re
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ class Mount:
 
 
 def parse_mountinfo(text: str) -> tuple[Mount, ...]:
-    """The mounts of `/proc/<pid>/mountinfo` (proc(5)), in its order; lines of another form are left out."""
+    """The mounts of `/proc/<pid>/mountinfo` (proc(5)), in order; invalid lines are skipped."""
     mounts = []
     for line in text.split("\n"):
         mount, _, file_system = line.partition(" - ")
@@ -45,16 +45,15 @@ def _unescaped(path: str) -> str:
 
 
 def mount_holding(mounts: Iterable[Mount], path: str) -> Mount | None:
-    """The mount that holds `path` (absolute, links resolved): of the longest fitting point, the one mounted last."""
+    """The mount of an absolute path without links: the longest mount point; of several, the latest."""
     holders = [mount for mount in mounts if f"{path}/".startswith(f"{mount.point.rstrip('/')}/")]
     return max(reversed(holders), key=lambda mount: len(mount.point), default=None)
 
 
 def first_home_mount(mounts: Iterable[Mount]) -> str | None:
-    """The home of jobs, as far as mounts tell it: the first (sorted) mount at or below /home.
+    """The home of jobs by mounts: the first (sorted) mount at or below /home.
 
-    An autofs mount is only the trigger: while nobody's home is mounted, nothing is known. Nor does a /home on the
-    root disk tell anything: it may hold one administrator, and the jobs' homes be elsewhere.
+    An autofs mount is only a trigger. A /home on the root disk is no evidence: jobs' homes may be elsewhere.
     """
     return min(
         (mount.point for mount in mounts if f"{mount.point}/".startswith("/home/") and mount.fs_type != "autofs"),
@@ -63,12 +62,12 @@ def first_home_mount(mounts: Iterable[Mount]) -> str | None:
 
 
 def is_service_home(home: str) -> bool:
-    """Whether $HOME is that of a service (systemd's DynamicUser has /) or of root, and so not where jobs live."""
+    """Whether $HOME belongs to root or a service (systemd's DynamicUser has /), not to a job."""
     return home in ("", "/", "/root", "/nonexistent") or home.startswith("/var/lib/")
 
 
 def network_types(mounts: Iterable[Mount]) -> str | None:
-    """The network file systems that are mounted: `lustre+nfs4`."""
+    """The mounted network file systems: `lustre+nfs4`."""
     return "+".join(sorted({mount.fs_type for mount in mounts} & NETWORK)) or None
 
 
@@ -76,9 +75,9 @@ _NFS_OPTIONS = re.compile(r"vers=|soft|hard|nolock|noac|local_lock=|timeo=|proto
 
 
 def mount_options(mount: Mount) -> str | None:
-    """Those options of a network mount that change what a job sees: `hard,proto=tcp,timeo=600,vers=4.2`.
+    """The options of an NFS mount that affect jobs: `hard,proto=tcp,timeo=600,vers=4.2`.
 
-    A soft mount gives a job EIO where a hard one lets it wait; without locks two ranks tear one database.
+    On a soft mount a job gets EIO instead of waiting; without locks, two ranks can corrupt a database.
     """
     if mount.fs_type not in ("nfs", "nfs4"):
         return None

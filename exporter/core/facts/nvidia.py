@@ -1,18 +1,18 @@
-"""What NVIDIA's driver and CUDA state, in files that can be read while nvidia-smi hangs."""
+"""Facts of NVIDIA's driver and CUDA, from files that are readable while nvidia-smi hangs."""
 
 import re
 from collections.abc import Iterable
 
 from exporter.core.facts.gpus import Gpu
-from exporter.core.facts.values import fields, identity, one_value
+from exporter.core.facts.values import fields, identity, single_line
 
 
 def gpu_of_information(pci: str, information: str) -> Gpu:
-    """The GPU of `/proc/driver/nvidia/gpus/<pci>/information`. `GPU Firmware` is the GSP's, N/A where it is off."""
+    """The GPU of `/proc/driver/nvidia/gpus/<pci>/information`. `GPU Firmware` is the GSP's, N/A if off."""
     stated = fields(information)
-    gsp = one_value(stated.get("GPU Firmware"))
+    gsp = single_line(stated.get("GPU Firmware"))
     known = {
-        "gpu_model": one_value(stated.get("Model")),
+        "gpu_model": single_line(stated.get("Model")),
         "vbios_version": identity(stated.get("Video BIOS")),
         "nvidia_gsp_firmware": None if gsp is None else "off" if gsp == "N/A" else gsp,
         "nvidia_gpu_excluded": {"Yes": "true", "No": "false"}.get(stated.get("GPU Excluded", "").strip()),
@@ -45,7 +45,7 @@ def parameters(params: str) -> dict[str, str]:
 
 
 PARAMETERS = {
-    "EnableGpuFirmware": "whether the GSP is wanted; 18 is the driver's own choice",
+    "EnableGpuFirmware": "whether the GSP is requested; 18 is the driver's choice",
     "EnableResizableBar": "whether the BAR may grow",
     "EnableStreamMemOPs": "stream memory operations",
     "EnablePCIERelaxedOrderingMode": "relaxed ordering on PCIe",
@@ -56,18 +56,18 @@ PARAMETERS = {
 
 
 def cuda_version(version_json: str) -> str | None:
-    """The toolkit's version from `/usr/local/cuda/version.json`; what the driver supports, only NVML tells."""
+    """The toolkit's version from `/usr/local/cuda/version.json`."""
     match = re.search(r'"cuda"\s*:\s*\{[^}]*"version"\s*:\s*"(\d+(?:\.\d+)*)"', version_json)
     return match[1] if match else None
 
 
 def cuda_version_of_folder(path: str) -> str | None:
-    """13.0 of `/usr/local/cuda-13.0`, which tells even where version.json was left out of an image."""
+    """13.0 from `/usr/local/cuda-13.0`, for images without version.json."""
     match = re.search(r"(?:^|/)cuda-(\d+\.\d+)$", path)
     return match[1] if match else None
 
 
 def libcuda_versions(names: Iterable[str]) -> list[str]:
-    """The user-mode drivers among the names in a library folder: 550.90.07 of libcuda.so.550.90.07."""
+    """The user-mode drivers in a library folder: 550.90.07 from libcuda.so.550.90.07."""
     found = (re.fullmatch(r"libcuda\.so\.(\d{3,4}(?:\.\d+){1,2})", name) for name in names)
     return [match[1] for match in found if match]

@@ -10,16 +10,16 @@ _PCI = re.compile(
     (?:PCI:)?                               # NVRM: Xid (PCI:0000:c1:00): 79
     (?:(?P<domain>[0-9a-f]{4,8}):)?         # nvidia-smi 00000000:C1:00.0; DMAR [c1:00.0] has none
     (?P<bus>[0-9a-f]{2}):
-    (?P<device>[01][0-9a-f])                # five bits: a clock time such as 12:34 is no address
+    (?P<device>[01][0-9a-f])                # five bits: excludes times such as 12:34
     (?:\.(?P<function>[0-7]))?
     """,
     re.VERBOSE | re.IGNORECASE,
 )
 
 
-@lru_cache(maxsize=1024)  # a node's GPUs, in the spellings of a flood's lines
+@lru_cache(maxsize=1024)  # a node's GPUs in several spellings
 def normalise_pci(text: str) -> str | None:
-    """The kernel's spelling (`0000:c1:00.0`) of a PCI address in any spelling that tools use; None if it is none."""
+    """A PCI address in the kernel's spelling (`0000:c1:00.0`); None if invalid."""
     match = _PCI.fullmatch(text.strip(" []\n"))
     if match is None:
         return None
@@ -28,25 +28,25 @@ def normalise_pci(text: str) -> str | None:
 
 
 def pcie_speed(text: str | None) -> str | None:
-    """`32 GT/s` of `32.0 GT/s PCIe`; None for `Unknown`, which an APU and a sleeping GPU state."""
+    """`32 GT/s` of `32.0 GT/s PCIe`; None for `Unknown` (APUs, sleeping GPUs)."""
     match = re.match(r"\s*(\d{1,3}(?:\.\d+)?) GT/s", text or "")
     return f"{float(match[1]):g} GT/s" if match else None
 
 
 def pcie_width(text: str | None) -> str | None:
-    """`x16` of `16`; None for 0 and 255, which stand for a link that is down."""
+    """`x16` of `16`; None for 0 and 255: the link is down."""
     lanes = number(text)
     return f"x{lanes}" if lanes in (1, 2, 4, 8, 12, 16, 32) else None
 
 
-_BARS = 6  # behind them come the ROM, and the BARs of virtual functions
+_BARS = 6  # followed by the ROM and the BARs of virtual functions
 _MEMORY = 0x200  # IORESOURCE_MEM (include/linux/ioport.h)
 
 
 def largest_bar(resource: str) -> int | None:
-    """Bytes of the largest memory window among the lines (start, end, flags) of a device's `resource` file.
+    """Bytes of the largest memory window in a device's `resource` file (start, end, flags).
 
-    All of a GPU's memory where the BAR is large, 256 MiB of it where the BIOS gave it no more.
+    All of a GPU's memory with a large BAR, else mostly 256 MiB.
     """
     sizes = [0]
     for line in resource.splitlines()[:_BARS]:

@@ -1,7 +1,7 @@
-"""What a process shows of its own stack: the libraries that it mapped, its packages, environment, limits and mounts.
+"""Facts of a process: mapped libraries, Python packages, environment, limits and mounts.
 
-A user chose all of it: names of libraries and values of variables are taken only in the form that they should have, and
-of variables only those that GPUs, libraries and launchers of GPU work read, never one whose name speaks of a secret.
+Users control all of it, so values must have the expected form. Only variables for GPUs, libraries and launchers are
+read, and none with a secret-like name.
 """
 
 import re
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 from exporter.core.facts.amd import rocm_release_of_suffix
 from exporter.core.facts.mounts import mount_holding, mount_options, parse_mountinfo, shm_size
-from exporter.core.facts.values import one_value, sorted_versions
+from exporter.core.facts.values import single_line, sorted_versions
 from exporter.core.text.redact import redact
 
-MAX_VARIABLES = 64  # a job that sets NCCL, UCX, MPI and MIOpen by hand comes to thirty
+MAX_VARIABLES = 64  # jobs that configure NCCL, UCX, MPI and MIOpen set about thirty
 _MAX_FOLDERS = 4  # of Python packages: an environment, the one below it, ~/.local
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A fact that the name of a mapped library tells: `pattern` finds it in the file's name."""
+    """A fact from the file name of a mapped library."""
 
     fact: str
     meaning: str
@@ -50,23 +50,23 @@ _PACKAGES = re.compile(r"(/.{1,1000}?/(?:site|dist)-packages)/")
 
 
 def mapped_libraries(maps: str) -> frozenset[str]:
-    """The paths of the libraries in `/proc/<pid>/maps`, as the process' own root has them."""
+    """The paths of the libraries in `/proc/<pid>/maps`, below the process's root."""
     return frozenset(_MAPPED.findall(maps))
 
 
 def library_facts(paths: Iterable[str]) -> dict[str, str]:
-    """What the names of libraries tell; several versions of one, with a comma between, are told as several."""
-    told: dict[str, set[str]] = {}
+    """Facts from library names; several versions of one are joined by commas."""
+    found: dict[str, set[str]] = {}
     for path in paths:
         name = path.rpartition("/")[2]
         for library in LIBRARIES:
             if match := library.pattern.fullmatch(name):
-                told.setdefault(library.fact, set()).add(match[1])
+                found.setdefault(library.fact, set()).add(match[1])
         if _ROCM.fullmatch(name):
             folder = _ROCM_FOLDER.match(path)
             if release := rocm_release_of_suffix(name) or (folder and folder[1]):
-                told.setdefault("rocm_version", set()).add(release)
-    return {fact: ",".join(sorted(values)) for fact, values in told.items()}
+                found.setdefault("rocm_version", set()).add(release)
+    return {fact: ",".join(sorted(values)) for fact, values in found.items()}
 
 
 def uses_rocm(paths: Iterable[str]) -> bool:
@@ -74,7 +74,7 @@ def uses_rocm(paths: Iterable[str]) -> bool:
 
 
 def package_folders(paths: Iterable[str]) -> list[str]:
-    """The folders of Python packages that libraries were mapped from."""
+    """The folders of Python packages with mapped libraries."""
     found = (_PACKAGES.match(path) for path in paths)
     return sorted({match[1] for match in found if match})[:_MAX_FOLDERS]
 
@@ -97,9 +97,9 @@ _DISTRIBUTION = re.compile(r"([A-Za-z0-9_]{1,60})-([0-9][0-9A-Za-z.+]{0,60})\.di
 
 
 def distribution_facts(names: Iterable[str]) -> dict[str, str]:
-    """What the names in a folder of Python packages tell: `torch-2.5.1+rocm6.2.dist-info`.
+    """Facts from the names in a folder of Python packages: `torch-2.5.1+rocm6.2.dist-info`.
 
-    A wheel brings its own ROCm or CUDA, of which its version names the first two numbers.
+    A wheel contains its own ROCm or CUDA; its version has the first two numbers.
     """
     facts: dict[str, str] = {}
     for name in sorted(names):
@@ -120,15 +120,15 @@ _VARIABLE = re.compile(
     r"|SLURM_GPUS|SLURM_JOB_PARTITION|SLURM_JOB_NUM_NODES|XDG_CACHE_HOME|XDG_CONFIG_HOME|EnableImplicitScaling|NEOReadDebugKeys"
     r"|OverrideThreadArbitrationPolicy|PrintDebugSettings|APPTAINER_CONTAINER|SINGULARITY_CONTAINER"
 )
-_SECRET = re.compile(r"(?i)token|(?<!debug)key|secret|pass|cred|auth")  # NEOReadDebugKeys is none
+_SECRET = re.compile(r"(?i)token|(?<!debug)key|secret|pass|cred|auth")  # NEOReadDebugKeys is harmless
 
 
 def environment(environ: str) -> dict[str, str]:
-    """Facts `env.NAME` of `/proc/<pid>/environ`, which holds the environment that the process was started with."""
+    """Facts `env.NAME` from `/proc/<pid>/environ`: the environment at the start of the process."""
     facts: dict[str, str] = {}
     for entry in environ.split("\0"):
         name, _, text = entry.partition("=")
-        value = one_value(text)
+        value = single_line(text)
         if value and _VARIABLE.fullmatch(name) and not _SECRET.search(name) and len(facts) < MAX_VARIABLES:
             facts[f"env.{name}"] = redact(value)
     for name in ("env.APPTAINER_CONTAINER", "env.SINGULARITY_CONTAINER"):
@@ -153,47 +153,47 @@ def limit_facts(limits: str) -> dict[str, str]:
 
 
 def mount_facts(mountinfo: str, environ: str, memory_bytes: int | None) -> dict[str, str]:
-    """What the process' own mounts tell of its home and its /dev/shm. No link is followed, no file system touched."""
+    """Facts about the home and /dev/shm from the process's mounts, without access to file systems."""
     mounts = parse_mountinfo(mountinfo)
     facts = {"shm_size": shm_size(mounts, memory_bytes)}
     home = re.search(r"(?:^|\0)HOME=(/[^\0]{1,1000})", environ)
     mount = mount_holding(mounts, home[1]) if home else None
     if mount and mount.fs_type != "autofs":
-        facts |= {"home_fs_type": one_value(mount.fs_type), "home_mount_options": mount_options(mount)}
+        facts |= {"home_fs_type": single_line(mount.fs_type), "home_mount_options": mount_options(mount)}
         facts["home_cache_writable"] = "false" if mount.read_only else None
     return {name: value for name, value in facts.items() if value}
 
 
 def _packages_of(fact: str) -> str:
-    return " or ".join(f"`{name}`" for name, told in DISTRIBUTIONS.items() if told == fact)
+    return " or ".join(f"`{name}`" for name, of in DISTRIBUTIONS.items() if of == fact)
 
 
-FACTS = {  # what each means, and by what it is told
-    **{fact: f"by the folder of {_packages_of(fact)}" for fact in DISTRIBUTIONS.values()},
-    **{library.fact: f"{library.meaning}, by the name of the mapped library" for library in LIBRARIES},
-    "nccl_version": f"NCCL, by the name of the mapped library, else by the folder of {_packages_of('nccl_version')}",
-    "rocm_version": "ROCm, by the names of its mapped libraries, else by the wheel of PyTorch",
-    "rocm_versions": "all ROCm that are installed below the process' root",
+FACTS = {  # meaning and source
+    **{fact: f"from the folder of {_packages_of(fact)}" for fact in DISTRIBUTIONS.values()},
+    **{library.fact: f"{library.meaning}, from the name of the mapped library" for library in LIBRARIES},
+    "nccl_version": f"NCCL, from the name of the mapped library, else the folder of {_packages_of('nccl_version')}",
+    "rocm_version": "ROCm, from the names of its mapped libraries, else the PyTorch wheel",
+    "rocm_versions": "all ROCm versions below the process's root",
     **dict(LIMITS.values()),
-    "home_fs_type": "what its HOME lies on, by its own mounts",
+    "home_fs_type": "file system of its HOME, from its mounts",
     "home_mount_options": "options of that mount, on NFS",
-    "home_cache_writable": "`false` where that mount is read-only",
-    "shm_size": "how large its /dev/shm may grow",
-    "xid_13_jobs_on_sm": "jobs of the last 7 days in which Xid 13 came from this SM of the GPU alone; known from 3 on",
-    "container_image": "the image that Apptainer or Singularity was started with",
-    "env.NAME": "variables that GPUs, their libraries and launchers read; none whose name speaks of a secret",
+    "home_cache_writable": "`false` if that mount is read-only",
+    "shm_size": "maximum size of its /dev/shm",
+    "xid_13_jobs_on_sm": "jobs of the last 7 days with Xid 13 from only this SM of the GPU; known from 3 on",
+    "container_image": "container image of Apptainer or Singularity",
+    "env.NAME": "variables for GPUs, their libraries and launchers; none with a secret-like name",
 }
 
 
-def told_together(processes: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """The facts of a job from those of its processes; where ranks differ, all their values with a comma between."""
-    told: dict[str, set[str]] = {}
+def combine_facts(processes: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """The facts of a job from its processes; different values are joined by commas."""
+    found: dict[str, set[str]] = {}
     for facts in processes:
         for name, value in facts.items():
-            told.setdefault(name, set()).add(value)
-    return {name: ",".join(sorted(values)) for name, values in told.items()}
+            found.setdefault(name, set()).add(value)
+    return {name: ",".join(sorted(values)) for name, values in found.items()}
 
 
 def releases(versions: Iterable[str | None]) -> str | None:
-    """ROCm releases that a container has, sorted as versions."""
+    """The ROCm releases in a container, sorted by version."""
     return ",".join(sorted_versions(version for version in versions if version)) or None

@@ -1,69 +1,68 @@
-"""Values of facts: one printable line each, short enough for a label. What every other module here builds on."""
+"""Values of facts: one printable line each, short enough for a label."""
 
 import re
 from collections.abc import Iterable
 
-_VALUE_CHARS = 200  # the longest real one is an NVIDIA or DMI name of under 80; a label must not carry a screenful
+_VALUE_CHARS = 200  # the longest real value has under 80
 
 
-def one_value(text: str | None) -> str | None:
-    """What a one-line file states; None when it is empty, long or not printable, so that garbage is never a fact."""
+def single_line(text: str | None) -> str | None:
+    """The text of a one-line file; None if empty, long or not printable."""
     value = (text or "").strip()
     return value if value and len(value) <= _VALUE_CHARS and value.isprintable() else None
 
 
 def identity(text: str | None) -> str | None:
-    """As `one_value`, for identifiers, in which only zeros or question marks mean "not read yet".
+    """As `single_line`, for identifiers; None if it has only zeros or question marks.
 
-    A driver prints `GPU-????????-????-…`, `??.??.??.??.??` or 0 for a GPU that it has not initialised. Taken as
-    identities, they would make one card of all cards in that state.
+    A driver prints `GPU-????????-????-…`, `??.??.??.??.??` or 0 for a GPU that is not initialised yet.
     """
-    value = one_value(text)
+    value = single_line(text)
     return None if value is None or re.fullmatch(r"(?:GPU-)?(?:0x)?[0?.\-]+", value) else value
 
 
 def number(text: str | None) -> int | None:
-    """A decimal or, with 0x, hexadecimal number that stands alone."""
+    """A decimal or 0x-prefixed hexadecimal number without other text."""
     match = re.fullmatch(r"\s*(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20})\s*", text or "")
     return int(match[0], 0 if "x" in match[0].lower() else 10) if match else None
 
 
-def switch(text: str | None) -> str | None:
-    """`true` or `false`, in which of its ways (1, Y, yes, on, enabled) the kernel may spell it."""
+def on_or_off(text: str | None) -> str | None:
+    """`true` or `false` from the kernel's spellings (1, Y, yes, on, enabled, …)."""
     spelled = (text or "").strip().lower()
     if spelled in ("1", "y", "yes", "on", "enabled", "true"):
         return "true"
     return "false" if spelled in ("0", "n", "no", "off", "disabled", "false") else None
 
 
-def chosen(text: str | None) -> str | None:
-    """The word in brackets: `[always] madvise never`."""
+def bracketed_word(text: str | None) -> str | None:
+    """`always` from `[always] madvise never`."""
     match = re.search(r"\[([\w-]{1,40})\]", text or "")
     return match[1] if match else None
 
 
-def joined(values: Iterable[str | None]) -> str | None:
-    """One string for what should be the same everywhere on a node: the values that differ, sorted, with "+" between."""
+def distinct_values(values: Iterable[str | None]) -> str | None:
+    """The distinct values, sorted and joined by "+"."""
     return "+".join(sorted({value for value in values if value})) or None
 
 
 def size(count: int | None) -> str | None:
-    """`192 GiB`, `256 MiB`: rounded, since a BIOS that keeps a page more for itself makes no other machine."""
+    """`192 GiB`, `256 MiB`: rounded, to ignore differences in BIOS reservations."""
     if not count:
         return None
     return f"{round(count / 2**30)} GiB" if count >= 2**30 else f"{round(count / 2**20)} MiB"
 
 
 def assignments(text: str) -> dict[str, str]:
-    """NAME=value lines, quoted or not, of os-release and uevent files."""
+    """NAME=value lines of os-release and uevent files."""
     return {name: value for name, _, value in re.findall(r"^(\w+)=([\"']?)(.*?)\2$", text, re.MULTILINE)}
 
 
 def fields(text: str) -> dict[str, str]:
-    """`Name: value` lines, as most of /proc has them."""
+    """`Name: value` lines, common in /proc."""
     return {name.strip(): value for name, value in re.findall(r"^([^:\n]{1,80}):[ \t]*(\S.*)$", text, re.MULTILINE)}
 
 
 def sorted_versions(versions: Iterable[str]) -> list[str]:
-    """Dotted numbers, each once, the highest last."""
+    """Distinct dotted numbers, highest last."""
     return sorted(set(versions), key=lambda version: [int(part) for part in version.split(".")])

@@ -8,7 +8,7 @@ import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from exporter.core.model import KEPT_MATCHES, Match
+from exporter.core.model import MAX_KEPT_MATCHES, Match
 
 Another = tuple[str, str | None, str | None]  # one more match, as far as it is told apart: signature, GPU, rank
 
@@ -47,7 +47,7 @@ class Flood:
                 run is None
                 or signature in self._whole
                 or self._window < 0
-                or len(run.earliest) < KEPT_MATCHES
+                or len(run.earliest) < MAX_KEPT_MATCHES
                 or not run.earliest[-1] <= time <= run.last + self._window
             ):
                 return False
@@ -71,7 +71,7 @@ class Flood:
         elif time >= run.first - self._window:
             run.first, run.last = min(run.first, time), max(run.last, time)
             bisect.insort(run.earliest, time)
-            del run.earliest[KEPT_MATCHES:]
+            del run.earliest[MAX_KEPT_MATCHES:]
         self._matches.append(match)
 
     def end(self) -> None:

@@ -98,7 +98,7 @@ class Ways:
             self._firm.clear()
         self._asked[shape] += 1
         if self._asked[shape] == WORTH_CHECKING:
-            self._firm[shape] = self.layouts.is_of_all(line, shape, layout)
+            self._firm[shape] = self.layouts.applies_to_shape(line, shape, layout)
         return self._firm.get(shape, False)
 
     def forget(self, way: Way) -> None:
@@ -142,7 +142,7 @@ class Folding:
         if shown is None or not (shown.ones or shown.nothing):
             return False
         line = raw.decode()
-        for at in layout.others:
+        for at in layout.others_at:
             if written_by_others(line, at):
                 return False
         if not shown.ones:
@@ -157,7 +157,7 @@ class Folding:
         for signature, rank, gpu in shown.ones:
             told_apart = normalise_pci(text[gpu]) if gpu and self._of_kernel else None
             more.append((signature, told_apart, by_prefix or (text[rank] if rank else None)))
-        return self._flood.takes(more, self._stamps.learnt(start, stop, time, mono))
+        return self._flood.takes(more, self._stamps.note_and_get(start, stop, time, mono))
 
     def _with_those_behind(self, way: Way, text: bytes, told: Behind, stop: int) -> tuple[bytes, MatchResult | None]:
         """What a line shows with those behind it, and the text that shows it; None if they are to be looked at."""
@@ -171,7 +171,7 @@ class Folding:
                 return text, without
             line = self._data[start:line_stop]
             placed = self._ways.placed(line, self._clock)
-            if placed is None or any(written_by_others(line.decode(), at) for at in placed.layout.others):
+            if placed is None or any(written_by_others(line.decode(), at) for at in placed.layout.others_at):
                 break
             text += b"\n" + line[placed.layout.text :]
             shape += b"\n" + placed.shape[placed.layout.text :]

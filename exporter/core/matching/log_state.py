@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from exporter.core.model import NO_CONTEXT, LogContext, Mark
+from exporter.core.model import NO_CONTEXT, ContextLine, LogContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,5 +55,5 @@ def load_context(stored: Mapping[str, Any]) -> LogContext:
     """The context that `dump_context` wrote."""
     if not stored["facts"] and not stored["marks"]:
         return NO_CONTEXT
-    marks = {name: Mark(**{**m, "captures": m["captures"]}) for name, m in stored["marks"].items()}
+    marks = {name: ContextLine(**{**m, "captures": m["captures"]}) for name, m in stored["marks"].items()}
     return LogContext(facts=stored["facts"], marks=marks)

@@ -23,7 +23,7 @@ from exporter.core.matching.log_state import LogState, OpenLine, dump_log_state,
 from exporter.core.matching.quarantine import Quarantined
 from exporter.core.matching.rules import MAX_BEHIND, MAX_TEXT, Found, Matcher, facts_of, gpu_of
 from exporter.core.matching.verdict_cache import Trial, Trials
-from exporter.core.model import Chunk, LogContext, LogFormat, Mark, Match, Record, SourceKind
+from exporter.core.model import Chunk, ContextLine, LogContext, LogFormat, Match, Record, SourceKind
 from exporter.core.patterns.prefilter import Engine, build
 from exporter.core.patterns.required_literals import Gate
 
@@ -194,7 +194,7 @@ class _Work:
         self.clock = clock
         self.context = state.context
         self.matches: list[Match] = []
-        self.flood = Flood(self.matches, pipeline.window, pipeline.catalogue.graded)
+        self.flood = Flood(self.matches, pipeline.window, pipeline.catalogue.mixed_severity)
         self.counts: Counter[str] = Counter()
         self.shown: set[tuple[int, str]] = set()
         self.part_offset = chunk.offset
@@ -215,7 +215,7 @@ class _Work:
     def _matches(self, candidate: Candidate, *, may_wait: bool) -> bool:
         chunk = self.chunk
         block, line, line_stop, time = chunk.data, candidate, candidate.stop, None
-        carried = chunk.format in formats.CARRIERS
+        carried = chunk.format in formats.CONTAINER_FORMATS
         if carried:
             joined = self._joined(candidate, may_wait=may_wait)
             if joined is None:
@@ -248,7 +248,7 @@ class _Work:
             else:
                 record = self._record(start, stop)
                 if start == candidate.start:
-                    self.stamps.know(start, record.time, record.mono)
+                    self.stamps.note(start, record.time, record.mono)
             try:
                 self._match(candidate, self._offset_of(part), record, trial, gates, behind, once=once)
             except _LinesToCome:
@@ -311,7 +311,7 @@ class _Work:
         line, captures = self._line_at(candidate.start), found.captures(text)
         marks = self.context.marks
         if is_context and (signature in marks or len(marks) < MAX_MARKS):
-            mark = Mark(path=chunk.path, line=line, text=record.text[:MAX_MARK_CHARS], captures=captures)
+            mark = ContextLine(path=chunk.path, line=line, text=record.text[:MAX_MARK_CHARS], captures=captures)
             self.context = replace(self.context, marks={**marks, signature: mark})
         match = Match(
             signature=signature,
@@ -332,7 +332,7 @@ class _Work:
             rank=rank,
             job=chunk.job,
             shares_node=chunk.shares_node,
-            grave=chunk.source == "kernel" and self.pipeline.catalogue.is_grave(signature, captures),
+            grave=chunk.source == "kernel" and self.pipeline.catalogue.is_critical_line(signature, captures),
             context=self.context,
         )
         self.flood.add(match, told_apart)
@@ -358,10 +358,10 @@ class _Work:
 
         None if its end is to come.
         """
-        data, carrier = self.chunk.data, formats.CARRIERS[self.chunk.format]
+        data, carrier = self.chunk.data, formats.CONTAINER_FORMATS[self.chunk.format]
         part = here = carrier(data[candidate.start : candidate.stop], self.clock)
         texts, size, at, stop, between, starts = [here.text], len(here.text), candidate.stop, candidate.stop, 0, []
-        while part.goes_on and size < MAX_JOINED and between <= MAX_BETWEEN:
+        while part.continues and size < MAX_JOINED and between <= MAX_BETWEEN:
             ranges, complete = following(data, at, 1)
             if not complete:
                 if may_wait:
@@ -382,7 +382,7 @@ class _Work:
         """Only the kernel's own lines are kernel evidence: facility 0 in kmsg form, no other syslog tag in text form."""
         if self.chunk.source != "kernel":
             return True
-        return record.kernel if self.chunk.format == "kmsg" else not record.others
+        return record.kernel if self.chunk.format == "kmsg" else not record.by_others
 
     def _offset_of(self, start: int) -> int:
         return self.part_offset if start == 0 else self.chunk.offset + start

@@ -1,4 +1,4 @@
-"""What is wrong with a user's file, and where: the errors that a user reads, and nothing that finds them."""
+"""Problems in a user's file, with their locations. Other modules find them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Loc = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a user's file. `str()` is the line that the user reads."""
+    """One problem in a user's file; `str()` is the message."""
 
     file: str
     line: int
@@ -27,7 +27,7 @@ class Problem:
 
 
 class InvalidInput(Exception):
-    """A user's file or flag is wrong. Carries every problem found, not only the first."""
+    """A user's file or flag is invalid; holds all problems."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -36,14 +36,14 @@ class InvalidInput(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Plain data of one YAML document and the (line, column) of each of its keys and items, from 1."""
+    """The data of one YAML document and the (line, column) of each key and item, from 1."""
 
     file: str
     data: Any
     places: Mapping[Loc, tuple[int, int]]
 
     def problem(self, loc: Loc, what: str) -> Problem:
-        """A problem at `loc`, or at the nearest place above it that the text has."""
+        """A problem at `loc`, or at its nearest parent in the text."""
         at = loc
         while at and at not in self.places:
             at = at[:-1]
@@ -52,5 +52,5 @@ class Document:
 
 
 def key_path(loc: Loc) -> str:
-    """`("signatures", 0, "id")` as people write it: `signatures[0].id`."""
+    """`("signatures", 0, "id")` as `signatures[0].id`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")

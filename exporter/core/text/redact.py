@@ -1,7 +1,7 @@
-"""What leaves the node without its secrets: tokens, keys, passwords, e-mail addresses, names of users and their homes.
+"""Redaction: removes tokens, keys, passwords, e-mail addresses, user names and homes from text that leaves the node.
 
-Errs on the side of hiding: a redacted word costs an SRE a look at the log itself, a leaked token costs more. Every
-repetition has a bound, so that the time grows with the length of the text whatever it holds.
+In doubt it redacts: a leaked token costs more than a look at the log. All repetitions are bounded, so the time is linear
+in the length of the text.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 def redact(text: str) -> str:
-    """The text without what must not leave the node. Doing it twice changes nothing."""
+    """The text without secrets and personal data. Idempotent."""
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return text

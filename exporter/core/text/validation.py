@@ -1,4 +1,4 @@
-"""pydantic's errors in our words, each at its place in the user's text. What a text may hold is said by its models."""
+"""Validation errors of pydantic as problems with our messages and locations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from exporter.core.text.problems import Document, Loc, Problem
 
 
 class LocatedError(ValueError):
-    """An error of a model's own check, at a place inside the model."""
+    """An error of a model's own check, at a location inside the model."""
 
     def __init__(self, loc: Loc, what: str) -> None:
         self.loc = loc
@@ -19,36 +19,38 @@ class LocatedError(ValueError):
 
 
 def validation_problems(document: Document, error: ValidationError) -> list[Problem]:
-    """pydantic's errors, each at its place in the user's text and in our words, in the order of the text.
+    """The problems behind a validation error, in the order of the text.
 
-    Of a choice between a word and a mapping, whoever wrote the mapping is told what is wrong inside it, and no words.
+    If a word or a mapping is allowed and the user wrote a mapping, only errors inside the mapping are reported.
     """
-    told = [(_loc(e, document), e) for e in error.errors(include_url=False)]
-    above = {loc[:depth] for loc, _ in told for depth in range(len(loc))}
-    problems = [document.problem(loc, _say(e)) for loc, e in told if e["type"] != "literal_error" or loc not in above]
+    found = [(_loc(e, document), e) for e in error.errors(include_url=False)]
+    above = {loc[:depth] for loc, _ in found for depth in range(len(loc))}
+    problems = [
+        document.problem(loc, _message(e)) for loc, e in found if e["type"] != "literal_error" or loc not in above
+    ]
     return sorted(problems, key=lambda p: (p.line, p.col))
 
 
 def _loc(error: Any, document: Document) -> Loc:
-    """Where an error is. pydantic also names the branch of a union that it tried; the text has no such key."""
+    """The location of an error, without the union branches in pydantic's locations."""
     inner = error.get("ctx", {}).get("error")
-    told = (*error["loc"], *inner.loc) if isinstance(inner, LocatedError) else tuple(error["loc"])
+    parts = (*error["loc"], *inner.loc) if isinstance(inner, LocatedError) else tuple(error["loc"])
     loc: Loc = ()
-    for part in told:
-        if (*loc, part) in document.places or (error["type"] == "missing" and part is told[-1]):
+    for part in parts:
+        if (*loc, part) in document.places or (error["type"] == "missing" and part is parts[-1]):
             loc = (*loc, part)
     return loc
 
 
-def _say(error: Any) -> str:
-    """pydantic's message in our words: what is wrong, then what to do."""
+def _message(error: Any) -> str:
+    """What is wrong, then what to do."""
     kind, value, message = error["type"], error.get("input"), str(error["msg"])
     if kind == "extra_forbidden":
         return "no such key here; check its spelling, or remove it"
     if kind == "missing":
         return "missing; add it"
     if kind == "union_tag_invalid":
-        return f"{error['ctx']['tag']!r} is none of {error['ctx']['expected_tags']}; take one of them"
+        return f"invalid value {error['ctx']['tag']!r}; use one of {error['ctx']['expected_tags']}"
     if kind == "model_type":
         return (
             "has keys of its own; write them below it" if error["loc"] else "must map keys to values; write KEY: VALUE"
@@ -60,7 +62,7 @@ def _say(error: Any) -> str:
     if kind == "dict_type":
         return "must map names to values; write NAME: VALUE, a line each"
     if kind in {"bool_type", "int_type"} and isinstance(value, str):
-        return f"must be {'true or false' if kind == 'bool_type' else 'a whole number'}; {value!r} is none"
+        return f"must be {'true or false' if kind == 'bool_type' else 'a whole number'}, not {value!r}"
     if kind == "string_type" and isinstance(value, bool | int | float):
         return f"must be text; write '{str(value).lower() if isinstance(value, bool) else value}' in quotes"
     if kind == "string_type" and value is None:

@@ -1,7 +1,7 @@
-"""YAML text to plain data, with the place of every key: what turns a schema error into `file:line:col`.
+"""A YAML reader that keeps the location of every key, for errors with `file:line:col`.
 
-YAML 1.2's core scalars only (`on`, `NO`, `010`, `12:30` stay text: 1.1 made booleans and 750 of them), no duplicate
-keys, no aliases (a pack of ten lines could expand to gigabytes), no tags. Knows no file system.
+Only YAML 1.2's core scalars: `on`, `NO`, `010` and `12:30` stay text. Duplicate keys, tags and aliases are rejected; with
+aliases, ten lines could expand to gigabytes.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import yaml
 
 from exporter.core.text.problems import Document, InvalidInput, Loc, Problem, key_path
 
-MAX_CHARS = 4 * 1024 * 1024  # the largest pack of a peer (an XID catalogue) is 0.3 MB
+MAX_CHARS = 4 * 1024 * 1024  # the largest known pack has 0.3 MB
 MAX_DEPTH = 64  # deeper than any condition that a person writes
 
-# Numbers with leading zeros and those of over 18 digits are none: no setting has them, and int() refuses 4,301 digits.
+# Leading zeros and over 18 digits are text: no setting has them, and int() refuses 4,301 digits.
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})\Z")
 _FLOAT = re.compile(r"[-+]?(?:(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)\Z")
 _CONSTANTS: dict[str, bool | None] = {
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
 }  # fmt: skip
-_MENDS = {  # what libyaml says to what may be done about it, where one thing most often is
-    "found character that cannot start any token": "; indent with spaces, no tabs, and quote what begins with @, ` or %",
-    "found unknown escape character": "; write patterns in single quotes, which take \\ as it is",
+_ADVICE = {  # libyaml's message: the most likely fix
+    "found character that cannot start any token": "; indent with spaces, not tabs, and quote text that begins with @, ` or %",
+    "found unknown escape character": "; write patterns in single quotes, which keep \\ as it is",
     "mapping values are not allowed in this context": "; indent as the key above, and quote a text that holds ': '",
     "did not find expected key": "; indent as the key above, and close what is quoted",
     "did not find expected ',' or ']'": "; close the list with ]",
@@ -36,7 +36,7 @@ _MENDS = {  # what libyaml says to what may be done about it, where one thing mo
 
 
 def parse(text: str, file: str) -> Document:
-    """Parse one YAML document. Raises InvalidInput with each place that YAML itself or these rules refuse."""
+    """Parse one YAML document. Raises InvalidInput with all problems."""
     if len(text) > MAX_CHARS:
         raise InvalidInput([Problem(file, 1, 1, "", f"over {MAX_CHARS} characters; split it into several files")])
     try:
@@ -46,7 +46,7 @@ def parse(text: str, file: str) -> Document:
         mark = error.problem_mark or error.context_mark
         line, col = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         what = error.problem or error.context or ""
-        raise InvalidInput([Problem(file, line, col, "", f"not YAML: {what}{_MENDS.get(what, '')}")]) from None
+        raise InvalidInput([Problem(file, line, col, "", f"not YAML: {what}{_ADVICE.get(what, '')}")]) from None
     except (yaml.YAMLError, UnicodeEncodeError) as error:
         raise InvalidInput([Problem(file, 1, 1, "", f"not YAML: {' '.join(str(error).split())}")]) from None
     if reader.problems:
@@ -55,9 +55,9 @@ def parse(text: str, file: str) -> Document:
 
 
 class _Reader:
-    """Walks the events of a parser once, collecting data, places and problems.
+    """Collects data, locations and problems from parser events.
 
-    Events, not nodes: libyaml composes nodes by recursion in C, and 100,000 opening brackets end the process.
+    libyaml composes nodes by recursion in C: 100,000 opening brackets would crash the process. Events have no recursion.
     """
 
     def __init__(self, file: str, events: Iterator[Any]) -> None:
@@ -67,7 +67,7 @@ class _Reader:
         self._events = events
 
     def document(self) -> Any:
-        """The data of the one document, None where there is none."""
+        """The data of the document, or None."""
         starts = (event for event in self._events if isinstance(event, yaml.DocumentStartEvent))
         data = None
         if next(starts, None):
@@ -84,7 +84,7 @@ class _Reader:
             self._refuse(event, loc, "tags (!name) are not allowed here; remove it, and quote what is to be text")
         if isinstance(event, yaml.ScalarEvent):
             return _scalar(event)
-        if len(loc) > MAX_DEPTH:  # ends the reading too: libyaml's time grows with the square of the depth
+        if len(loc) > MAX_DEPTH:  # stop here: libyaml's time is quadratic in the depth
             self._refuse(event, loc, f"nested deeper than {MAX_DEPTH} levels; flatten it")
             raise InvalidInput(self.problems)
         return self._mapping(loc) if isinstance(event, yaml.MappingStartEvent) else self._sequence(loc)

@@ -8,7 +8,7 @@ import numpy as np
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_types import Condition
-from exporter.core.diagnosis.causes import exposed
+from exporter.core.diagnosis.causes import is_at_risk
 from exporter.fleet.observations import Observed
 
 
@@ -29,7 +29,7 @@ def catalogued(observed: Observed, catalogue: Catalogue) -> Mapping[str, tuple[s
         columns = [facts.names.index(fact) for fact in asked]
         kinds, kind_of = np.unique(facts.codes[latest[nodes]][:, columns], axis=0, return_inverse=True)
         meets = [
-            exposed(cause, {f: facts.values[c][v] for f, c, v in zip(asked, columns, kind, strict=True) if v >= 0})
+            is_at_risk(cause, {f: facts.values[c][v] for f, c, v in zip(asked, columns, kind, strict=True) if v >= 0})
             for kind in kinds.tolist()
         ]
         met = nodes[np.array(meets, dtype=bool)[kind_of.reshape(-1)]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exporter.core.decoding.formats import CARRIERS
+from exporter.core.decoding.formats import CONTAINER_FORMATS
 from exporter.core.decoding.prefixes import Clock
 from exporter.core.model import LogFormat
 
@@ -18,8 +18,8 @@ def format_of(path: str, lines: bytes) -> LogFormat | None:
     if not first:
         return None
     clock = Clock(0.0)
-    if all(CARRIERS["cri"](line, clock).stream for line in first):
+    if all(CONTAINER_FORMATS["cri"](line, clock).stream for line in first):
         return "cri"
-    if all(CARRIERS["docker"](line, clock).time is not None for line in first):
+    if all(CONTAINER_FORMATS["docker"](line, clock).time is not None for line in first):
         return "docker"
     return "plain"

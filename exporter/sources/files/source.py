@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from exporter.core.decoding.jobs import name_of, owned
+from exporter.core.decoding.jobs import log_group, with_owner
 from exporter.core.model import Chunk, Job, LogFormat
 from exporter.sources.base import SourceStats
 from exporter.sources.files.access import Access
@@ -320,12 +320,12 @@ class FilesSource:
         )
 
     def _job_of(self, log: Log) -> Job | None:
-        return owned(log.job, log.uid, self._settings.service_accounts)
+        return with_owner(log.job, log.uid, self._settings.service_accounts)
 
     def _name_of(self, log: Log, job: Job | None) -> str:
         """What tells a log's job from the others of the node. Of two users' logs that name none, each is a job's."""
         of_user = "" if job or log.uid in self._settings.service_accounts else f" of uid {log.uid}"
-        return name_of(job, log.position.path) + of_user
+        return log_group(job, log.position.path) + of_user
 
     def _count_jobs(self, time: float, now: float) -> None:
         """Count the jobs that have written to a log lately. A log's ctime says when: its user cannot set it."""

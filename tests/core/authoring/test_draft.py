@@ -32,7 +32,7 @@ def test_what_varies_may_differ_and_nothing_else(other: str, same: bool) -> None
     assert (regex.search(pattern, other) is not None) is same
 
 
-def test_the_gpu_is_captured_and_the_id_is_made_of_words_that_nobody_has_taken() -> None:
+def test_a_draft_captures_the_gpu_and_has_an_unused_id() -> None:
     assert drafted(LINE)["examples"] == [{"text": LINE, "captures": {"gpu": "0000:c1:00.0"}}]
     assert drafted(LINE)["id"] == "acme_tile_of_hang"
     assert drafted("known 17")["id"] == "known_2"

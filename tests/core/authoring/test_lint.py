@@ -6,7 +6,7 @@ import pytest
 
 from exporter.core.authoring.example_checks import failed_examples
 from exporter.core.authoring.lint import errors, warnings
-from exporter.core.catalogue.loader import Loaded, load
+from exporter.core.catalogue.loader import LoadedPacks, load
 
 BUILT_IN = """\
 pack: builtin
@@ -36,7 +36,7 @@ signatures:
 """
 
 
-def loaded(own: str) -> Loaded:
+def loaded(own: str) -> LoadedPacks:
     return load([("own.yaml", own)], [("builtin.yaml", BUILT_IN)])
 
 
@@ -61,7 +61,7 @@ def cause(when: str, signatures: str = "[own_fault]") -> str:
 """
 
 
-def test_a_pack_that_keeps_its_promises_has_neither_errors_nor_warnings() -> None:
+def test_a_correct_pack_has_neither_errors_nor_warnings() -> None:
     assert told_errors(OWN) == []
     assert told_warnings(OWN) == []
 
@@ -69,12 +69,12 @@ def test_a_pack_that_keeps_its_promises_has_neither_errors_nor_warnings() -> Non
 @pytest.mark.parametrize(
     ("pattern", "example", "why"),
     [
-        ("own fault (?P<code>[0-9]+)", "own fault x", "none of its patterns matches; mend one, or the example"),
-        ("own fault (?P<code>[0-9]+)", "fault 7", "no line holds a literal that its patterns need ('own fault')"),
-        ("own fault (?P<code>[0-9]+)", "$ own fault 7", "echo prompt takes it for a quote"),
+        ("own fault (?P<code>[0-9]+)", "own fault x", "none of its patterns matches; fix a pattern or the example"),
+        ("own fault (?P<code>[0-9]+)", "fault 7", "no line contains a required literal ('own fault')"),
+        ("own fault (?P<code>[0-9]+)", "$ own fault 7", "echo prompt matches it as a quote"),
     ],
 )
-def test_an_example_that_is_not_matched_is_told_with_the_reason(pattern: str, example: str, why: str) -> None:
+def test_an_unmatched_example_is_reported_with_the_reason(pattern: str, example: str, why: str) -> None:
     text = OWN.replace("['own fault 7']", f"['own fault 8', '{example}']").replace(
         "own fault (?P<code>[0-9]+)", pattern
     )
@@ -82,34 +82,34 @@ def test_an_example_that_is_not_matched_is_told_with_the_reason(pattern: str, ex
     assert told.startswith("own.yaml:9:31: signatures[0].examples[1]: example shows no own_fault: " + why)
 
 
-def test_an_unless_that_excepts_an_example_is_told() -> None:
+def test_an_unless_that_excludes_an_example_is_reported() -> None:
     (told,) = told_errors(OWN + "    unless: ['7$']\n".replace("7", "[7]"))
-    assert "its own `unless` /[7]$/ excepts it; narrow that" in told
+    assert "its own `unless` /[7]$/ excludes it; narrow that" in told
 
 
-def test_a_near_miss_that_is_matched_is_told_with_the_pattern() -> None:
+def test_a_matched_near_miss_is_reported_with_the_pattern() -> None:
     assert told_errors(OWN.replace("'own fault seven'", "'own fault 7 again'")) == [
         (
             "own.yaml:10:19: signatures[0].near_misses[0]: near miss is matched by patterns[0]; narrow the pattern, or "
-            "except the line with `unless`"
+            "exclude the line with `unless`"
         )
     ]
 
 
-def test_a_capture_that_is_not_as_promised_is_told_at_its_place() -> None:
+def test_a_wrong_capture_is_reported_with_its_location() -> None:
     assert told_errors(OWN.replace("['own fault 7']", "[{text: own fault 7, captures: {code: '8', kind: x}}]")) == [
         (
-            "own.yaml:9:47: signatures[0].examples[0].captures.code: capture code is '7', not '8'; mend the group's pattern, "
+            "own.yaml:9:47: signatures[0].examples[0].captures.code: capture code is '7', not '8'; fix the group's pattern, "
             "or the example"
         ),
         (
-            "own.yaml:9:58: signatures[0].examples[0].captures.kind: capture kind is missing, not 'x'; mend the group's "
+            "own.yaml:9:58: signatures[0].examples[0].captures.kind: capture kind is missing, not 'x'; fix the group's "
             "pattern, or the example"
         ),
     ]
 
 
-def test_a_signature_of_which_others_take_every_example_is_told_once() -> None:
+def test_a_signature_shadowed_by_others_is_reported_once() -> None:
     shadowed = OWN.replace("own fault 7", "GPU fault at 0x7', 'GPU fault at 0x8").replace(
         "own fault (?P<code>[0-9]+)", "fault at 0x(?P<code>[0-9]+)"
     )
@@ -117,17 +117,17 @@ def test_a_signature_of_which_others_take_every_example_is_told_once() -> None:
     assert told_errors(shadowed + "    yields_to: [gpu_fault]\n") == [
         (
             "own.yaml:3:5: signatures[0].id: own_fault never counts: gpu_fault takes each of its examples; narrow that one, "
-            "or take it out of `yields_to`"
+            "or remove it from `yields_to`"
         )
     ]
 
 
-def test_a_signature_of_which_an_echo_takes_every_example_is_told_once() -> None:
+def test_a_signature_shadowed_by_an_echo_is_reported_once() -> None:
     (told,) = told_errors(OWN.replace("['own fault 7']", "['$ own fault 7', '$ own fault 8']"))
     assert told.startswith("own.yaml:3:5: signatures[0].id: own_fault never counts: prompt takes each of its examples")
 
 
-def test_an_echo_behind_another_is_told() -> None:
+def test_an_echo_shadowed_by_another_is_reported() -> None:
     echo = (
         "echoes:\n  - {id: own_prompt, title: ours, patterns: ['^[$] own'], examples: ['$ own'], near_misses: [own]}\n"
     )
@@ -135,7 +135,7 @@ def test_an_echo_behind_another_is_told() -> None:
     assert "own_prompt never counts: prompt takes each of its examples" in told
 
 
-def test_a_log_fact_that_an_example_does_not_tell_is_told() -> None:
+def test_an_example_without_its_log_fact_is_reported() -> None:
     fact = "log_facts:\n  - {id: own_fact, title: ours, patterns: ['rack (?P<rack>r[0-9]+)'], set: {rack: '{rack}'}, "
     assert told_errors(f"{OWN}{fact}examples: ['rack r12']}}\n") == []
     (told,) = told_errors(f"{OWN}{fact}examples: ['rack 12, torch 2.5']}}\n")
@@ -148,21 +148,21 @@ def test_a_log_fact_that_an_example_does_not_tell_is_told() -> None:
         (
             "{capture: cod, exists: true}",
             "15:12: root_causes[0].when.capture",
-            "'cod' is captured by no pattern of own_fault; name one of theirs (code)",
+            "unknown capture 'cod' of own_fault; use one of its captures (code)",
         ),
         (
             "{all: [{not: {capture: address, exists: true}}]}",
             "15:25: root_causes[0].when.all[0].not.capture",
-            "'address' is captured by no",
+            "unknown capture 'address' of",
         ),
         (
             "{match: gpu_fault, where: {code: '7'}}",
             "15:38: root_causes[0].when.where.code",
-            "'code' is captured by no pattern of gpu_fault",
+            "unknown capture 'code' of gpu_fault",
         ),
     ],
 )
-def test_a_condition_on_a_capture_that_none_gives_is_an_error(when: str, place: str, what: str) -> None:
+def test_a_condition_on_an_unknown_capture_is_an_error(when: str, place: str, what: str) -> None:
     (told,) = told_errors(cause(when))
     assert told.startswith(f"own.yaml:{place}: {what}")
 
@@ -174,12 +174,12 @@ def test_a_condition_on_a_capture_that_is_given_is_none() -> None:
 def test_a_template_that_names_no_capture_is_an_error() -> None:
     fact = "log_facts:\n  - {id: own_fact, title: ours, patterns: ['rack (?P<rack>r[0-9]+)'], set: {rack: '{rck|lower}'}}\n"
     (told,) = told_errors(OWN + fact)
-    assert "log_facts[0].set.rack: 'rck' is captured by no pattern of own_fact; name one of theirs (rack)" in told
+    assert "log_facts[0].set.rack: unknown capture 'rck' of own_fact; use one of its captures (rack)" in told
 
 
 def test_a_condition_on_a_fact_that_nothing_tells_is_a_warning_since_a_site_may_tell_it() -> None:
     (told,) = told_warnings(cause("{any: [{fact: os, exists: true}, {fact: rack, equals: r12}]}"))
-    assert told.startswith("own.yaml:15:45: root_causes[0].when.any[1].fact: no probe and no log fact tells 'rack'; ")
+    assert told.startswith("own.yaml:15:45: root_causes[0].when.any[1].fact: no probe and no log fact reports 'rack'; ")
     assert told_warnings(cause("{any: [{fact: env.HOME, exists: true}, {fact: torch_version, version: '>=2'}]}")) == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exporter.core.catalogue.loader import Catalogue, compile_packs, load_compiled, load_packs
-from exporter.core.catalogue.pack_types import leaves
+from exporter.core.catalogue.pack_types import leaf_conditions
 from exporter.core.text.problems import InvalidInput
 from tests.support.matches import catalogue_of
 
@@ -39,7 +39,7 @@ def test_a_pack_becomes_a_catalogue() -> None:
     assert catalogue.signatures["gpu_fault"].role == "root"
 
 
-def test_every_problem_of_every_file_is_told_at_once_in_the_order_of_the_text() -> None:
+def test_all_problems_of_all_files_are_reported_in_text_order() -> None:
     first = pack("amd", "Bad-Id", "    severty: high\n    lines: 13\n")
     second = ("intel.yaml", "pack: intel\nsignatures:\n  - id: xe_fault\n    patterns: ['[']\n")
     third = ("nvidia.yaml", "pack: [\n")
@@ -86,7 +86,7 @@ def test_a_pattern_that_cannot_be_searched_for_is_refused_at_its_place(pattern: 
     assert problem.startswith(f"amd.yaml:8:34: signatures[0].patterns[1]: {what}")
 
 
-def test_every_pattern_that_cannot_be_searched_for_is_told_at_once() -> None:
+def test_all_unsearchable_patterns_are_reported_at_once() -> None:
     text = PACK.replace("'GPU fault at (?P<address>0x[0-9a-f]+)'", r"'\d+', '(?:GPU fault)?', '\w+'")
     told = problems(("amd.yaml", text.replace("{pack}", "amd").replace("{id}", "gpu_fault")))
     assert [line.split(": ")[:2] for line in told] == [
@@ -96,7 +96,7 @@ def test_every_pattern_that_cannot_be_searched_for_is_told_at_once() -> None:
     ]
 
 
-def test_an_id_used_twice_is_told_with_where_it_was_first() -> None:
+def test_a_duplicate_id_is_reported_with_its_first_location() -> None:
     assert problems(pack("amd", "gpu_fault"), pack("intel", "gpu_fault")) == [
         "intel.yaml:3:5: signatures[0].id: gpu_fault is already in amd.yaml:3; rename or remove one"
     ]
@@ -124,7 +124,7 @@ root_causes:
     remediation: Mend it.
 """
     assert problems(pack("amd", "gpu_fault", more), pack("intel", "xe_fault")) == [
-        f"amd.yaml:{place}: {glob!r} names no signature of any pack; see `gpufault signatures list`"
+        f"amd.yaml:{place}: {glob!r} matches no signature of any pack; see `gpufault signatures list`"
         for place, glob in [
             ("10:17: signatures[0].yields_to[0]", "gpu_fult"),
             ("11:23: signatures[0].follows[1]", "nv_*"),
@@ -156,7 +156,7 @@ root_causes:
     assert problems(pack("amd", "gpu_fault", cause)) == [f"amd.yaml:12:7: root_causes[0].when: {what}"]
 
 
-def test_a_version_bound_that_is_none_is_refused() -> None:
+def test_an_invalid_version_bound_is_rejected() -> None:
     cause = """
 root_causes:
   - {id: a_cause, title: a cause, signatures: [gpu_fault], verdict: workload, strength: A, remediation: Mend it.,
@@ -164,12 +164,12 @@ root_causes:
 """
     (problem,) = problems(pack("amd", "gpu_fault", cause))
     assert problem.startswith(
-        "amd.yaml:12:34: root_causes[0].when.version: '6.x' is no version bound; write for example"
+        "amd.yaml:12:34: root_causes[0].when.version: invalid version bound '6.x'; use for example"
     )
 
 
 @pytest.mark.parametrize("text", ["", "[]", "7", "pack: amd\nsignatures: {}\n", "pack: 'Big Name'\n"])
-def test_what_is_no_pack_at_all_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_pack_is_rejected(text: str) -> None:
     assert len(problems(("amd.yaml", text))) == 1
 
 
@@ -212,7 +212,7 @@ def test_a_signature_switched_off_is_gone_and_what_names_it_stays(xids: Catalogu
 
 
 def test_every_leaf_of_a_cause_is_found(xids: Catalogue) -> None:
-    assert sorted(str(leaf.fact) for _, leaf in leaves(xids.root_causes["bad_cable"])) == ["a", "b", "c"]
+    assert sorted(str(leaf.fact) for _, leaf in leaf_conditions(xids.root_causes["bad_cable"])) == ["a", "b", "c"]
 
 
 def test_packs_that_were_compiled_load_as_they_were() -> None:
@@ -225,7 +225,7 @@ def test_packs_that_were_compiled_load_as_they_were() -> None:
 def test_an_own_pack_may_not_take_the_id_of_one_that_was_compiled() -> None:
     with pytest.raises(
         InvalidInput,
-        match=r"site.yaml:3:5: .*gpu_fault is built in; choose another id, or write `override: true` below it",
+        match=r"site.yaml:3:5: .*gpu_fault is built in; choose another id, or add `override: true` to replace it",
     ):
         load_packs([pack("site", "gpu_fault")], load_compiled(compile_packs([pack("amd", "gpu_fault")])))
 
@@ -262,4 +262,4 @@ def test_what_replaces_nothing_is_refused_and_so_is_a_second_replacement() -> No
     told = [str(problem) for problem in caught.value.problems]
     assert [line.split(": ", 1)[0] for line in told] == ["yours.yaml:3:5", "theirs.yaml:3:5"]
     assert "gpu_fault is already in mine.yaml:3; rename or remove one" in told[0]
-    assert "override: no built-in one has the id new; correct the id, or remove `override`" in told[1]
+    assert "override: unknown built-in id new; correct the id, or remove `override`" in told[1]

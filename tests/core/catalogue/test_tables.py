@@ -11,7 +11,7 @@ import yaml
 
 from exporter.config import packs
 from exporter.core.catalogue.loader import Catalogue, compile_packs, load_compiled, load_packs
-from exporter.core.catalogue.pack_types import Row, Table
+from exporter.core.catalogue.pack_types import Table, TableRow
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
 from exporter.core.model import OPERATOR_ACTIONS
@@ -139,7 +139,7 @@ def table(catalogue: Catalogue, name: str) -> Table:
     return found
 
 
-def nvlink_rows(row: Row) -> int:
+def nvlink_rows(row: TableRow) -> int:
     """How many rows of NVIDIA's sheet a row stands for: one for each status, or for each sub-code of a link."""
     if "intrinfo" not in row.where:
         return len(row.where["status"].split("|"))
@@ -220,7 +220,7 @@ tables:
     rows:
       - {severity: warning, scope: gpu, action: reset_gpu}
 """
-    with pytest.raises(InvalidInput, match="severity is critical exactly where"):
+    with pytest.raises(InvalidInput, match="severity must be critical if and only if"):
         load_packs([("site.yaml", text)])
 
 
@@ -247,8 +247,8 @@ def test_a_fatal_line_behind_harmless_ones_is_an_incident_of_its_own(catalogue: 
     harmless = {"xid": "154", "message": "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"}
     fatal = {"xid": "154", "message": "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"}
     name = "nv_xid_154_recovery_action"
-    assert not catalogue.is_grave(name, harmless)
-    assert catalogue.is_grave(name, fatal)
+    assert not catalogue.is_critical_line(name, harmless)
+    assert catalogue.is_critical_line(name, fatal)
     book = IncidentTracker(catalogue, "node", window=WINDOW, settle=15.0)
     book.add([match(name, 0, source="kernel", gpu=gpu, captures=harmless)])
     (first,) = book.settle(NOW + 15, lambda _: {})

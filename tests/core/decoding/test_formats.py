@@ -149,10 +149,10 @@ def test_docker_wraps_a_line_in_json() -> None:
 
 
 def test_a_part_says_whether_its_line_goes_on() -> None:
-    assert formats.cri_part(b"2025-11-20T23:41:00Z stderr P GPU fa", CLOCK).goes_on
-    assert not formats.cri_part(b"2025-11-20T23:41:00Z stderr F ult", CLOCK).goes_on
-    assert formats.docker_part(b'{"log": "GPU fa", "stream": "stderr"}', CLOCK).goes_on
-    assert not formats.docker_part(b'{"log": "ult\\n", "stream": "stderr"}', CLOCK).goes_on
+    assert formats.parse_cri(b"2025-11-20T23:41:00Z stderr P GPU fa", CLOCK).continues
+    assert not formats.parse_cri(b"2025-11-20T23:41:00Z stderr F ult", CLOCK).continues
+    assert formats.parse_docker(b'{"log": "GPU fa", "stream": "stderr"}', CLOCK).continues
+    assert not formats.parse_docker(b'{"log": "ult\\n", "stream": "stderr"}', CLOCK).continues
 
 
 @pytest.mark.parametrize("format", ["cri", "docker"])
@@ -160,8 +160,8 @@ def test_a_part_says_whether_its_line_goes_on() -> None:
     "line", ["GPU fault", "{}", '{"log": 7}', '["log"]', '{"log": "GPU', "7", "[" * 100_000, "9" * 5000]
 )
 def test_what_a_carrier_did_not_write_is_its_own_text(format: LogFormat, line: str) -> None:  # noqa: A002 (as in decode)
-    part = formats.CARRIERS[format](line.encode(), CLOCK)
-    assert (part.text, part.time, part.stream, part.goes_on) == (line, None, "", False)
+    part = formats.CONTAINER_FORMATS[format](line.encode(), CLOCK)
+    assert (part.text, part.time, part.stream, part.continues) == (line, None, "", False)
 
 
 def test_half_a_character_in_json_does_not_poison_what_is_stored() -> None:
@@ -318,7 +318,7 @@ def test_the_year_is_right_on_every_day_of_every_year(read_at: int, age: float) 
         (b"\xff" * 1000, False),
     ],
 )
-def test_a_kernel_log_is_told_from_a_jobs_by_its_lines(line: bytes, is_kernels: bool) -> None:
+def test_kernel_logs_are_detected_by_their_lines(line: bytes, is_kernels: bool) -> None:
     assert formats.looks_like_kernel(line) is is_kernels
 
 
@@ -350,7 +350,7 @@ def test_a_record_without_stamp_and_number_is_still_the_kernels() -> None:
 
 
 @pytest.mark.parametrize("line", ["x", "3,1,1,-", ",1,1,-;x", "9" * 5000 + ",1,1,-;x"])
-def test_what_is_no_record_is_no_kernels(line: str) -> None:
+def test_an_invalid_kmsg_record_is_not_a_kernel_line(line: str) -> None:
     assert kmsg(line) == Record(text=line)
 
 

@@ -47,7 +47,7 @@ def test_kubernetes_puts_the_pod_into_the_path() -> None:
         "/logs/slurm-.out", "/logs/slurm-12345678901.out", "/home/run.o12", "",
     ],
 )  # fmt: skip
-def test_a_path_that_names_no_job_is_nobodys(path: str) -> None:
+def test_a_path_without_a_job_has_no_job(path: str) -> None:
     assert jobs.job_of(path) is None
 
 
@@ -87,7 +87,7 @@ ROOT = frozenset({0})
 def test_logs_that_name_one_job_are_two_jobs_where_owner_or_folder_says_so(
     a: tuple[str, int | None], b: tuple[str, int | None]
 ) -> None:
-    first, second = (jobs.owned(jobs.job_of(path), uid, ROOT) for path, uid in (a, b))
+    first, second = (jobs.with_owner(jobs.job_of(path), uid, ROOT) for path, uid in (a, b))
     assert first is not None
     assert second is not None
     assert first.id == second.id
@@ -102,14 +102,14 @@ def test_logs_that_name_one_job_are_two_jobs_where_owner_or_folder_says_so(
     ],
 )
 def test_logs_of_one_owner_that_name_one_job_are_one_job(a: tuple[str, int], b: tuple[str, int]) -> None:
-    first, second = (jobs.owned(jobs.job_of(path), uid, ROOT) for path, uid in (a, b))
+    first, second = (jobs.with_owner(jobs.job_of(path), uid, ROOT) for path, uid in (a, b))
     assert first is not None
     assert second is not None
     assert first.owner == second.owner
 
 
 def test_a_pattern_that_names_no_job_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs a group"):
+    with pytest.raises(ValueError, match="missing group"):
         jobs.by_pattern(r"/scratch/(\d+)")
 
 

@@ -28,7 +28,7 @@ def test_the_device_of_a_record_is_folded_into_its_header() -> None:
     assert fold(record) == b"3,1042,567890123,-,d=+pci:0000:c1:00.0;amdgpu 0000:c1:00.0: page fault\n"
 
 
-def test_a_device_stands_behind_the_fields_that_the_kernel_wrote() -> None:
+def test_the_device_follows_the_fields_of_the_kernel() -> None:
     record = b"6,7,8,-,caller=T421;virtio_blk virtio1: new size\n SUBSYSTEM=virtio\n DEVICE=+virtio:virtio1\n"
     assert fold(record) == b"6,7,8,-,caller=T421,d=+virtio:virtio1;virtio_blk virtio1: new size\n"
 
@@ -55,12 +55,12 @@ def test_a_header_tells_its_fields_and_where_the_text_starts() -> None:
     )
 
 
-def test_fields_that_a_carrier_does_not_know_are_none() -> None:
+def test_missing_header_fields_are_none() -> None:
     assert parse_header(b"4,,,c;x\n") == Header(pri=4, seq=None, us=None, flags="c", device=None, text_at=6)
 
 
 @pytest.mark.parametrize("line", [b"", b"text", b"4,1,2;x", b"-4,1,2,-;x", b"4,1,2,-\n;x", b"9" * 5000 + b",1,2,-;x"])
-def test_what_is_no_header_is_none(line: bytes) -> None:
+def test_an_invalid_header_is_none(line: bytes) -> None:
     assert parse_header(line) is None
 
 

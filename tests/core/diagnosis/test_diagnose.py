@@ -11,10 +11,18 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_schema import Condition
 from exporter.core.diagnosis import incidents
 from exporter.core.diagnosis.assessment import Assessment, Diagnosis
-from exporter.core.diagnosis.causes import KnownValue, View, assess, best_cause, exposed, judge, view_of
+from exporter.core.diagnosis.causes import (
+    KnownContext,
+    KnownValue,
+    assess,
+    best_cause,
+    is_at_risk,
+    judge,
+    known_context,
+)
 from exporter.core.diagnosis.diagnose import diagnose, incident_id, root_of, ultimate_root
 from exporter.core.diagnosis.incidents import Entry
-from exporter.core.model import Job, LogContext, Mark, Match, Truth
+from exporter.core.model import ContextLine, Job, LogContext, Match, Truth
 from tests.support.matches import NOW, WINDOW, catalogue_of, entries, match
 
 # Roles
@@ -41,7 +49,7 @@ def roots(*matches: Match, catalogue: Catalogue = ROLES) -> dict[str, str]:
     found = entries(*matches)
 
     def near_of(entry: Entry) -> list[Entry]:
-        return [e for e in found if e is not entry and incidents.near(e.incident, entry.incident, WINDOW)]
+        return [e for e in found if e is not entry and incidents.may_explain(e.incident, entry.incident, WINDOW)]
 
     told = {e.incident.signature: ultimate_root(e, near_of, catalogue).incident.signature for e in found}
     assert len(told) == len(found)
@@ -116,7 +124,7 @@ def test_of_a_circle_the_earliest_is_the_root() -> None:
     assert roots(*circle) == {"ring_a": "ring_b", "ring_b": "ring_b", "ring_c": "ring_b"}
 
 
-def test_what_itself_follows_something_is_nobodys_root() -> None:
+def test_a_consequence_is_never_the_root() -> None:
     """Else cuda_error, the earliest fault, would take other_fault as its consequence, and all three go in a circle."""
     catalogue = catalogue_of("""
 signatures:
@@ -128,7 +136,7 @@ signatures:
     assert set(found.values()) == {"other_fault"}
 
 
-def test_what_has_been_told_of_stays_what_it_was() -> None:
+def test_a_reported_role_does_not_change() -> None:
     early, late = entries(match("second_view", 0), match("gpu_fault", 1))
     told = Entry(early.number, early.incident, incidents.Reported("id", "id", "root", "unknown", 1))
     assert ultimate_root(late, lambda _: [told], ROLES) is late
@@ -139,11 +147,13 @@ def test_what_has_been_told_of_stays_what_it_was() -> None:
 # Conditions
 
 
-def known(**facts: str) -> View:
-    return View({name.replace("env_", "env."): KnownValue(value, "node") for name, value in facts.items()}, {}, {}, {})
+def known(**facts: str) -> KnownContext:
+    return KnownContext(
+        {name.replace("env_", "env."): KnownValue(value, "node") for name, value in facts.items()}, {}, {}, {}
+    )
 
 
-def truth(view: View, condition: Mapping[str, Any]) -> Truth:
+def truth(view: KnownContext, condition: Mapping[str, Any]) -> Truth:
     return judge(Condition.model_validate(condition), view)[0]
 
 
@@ -204,14 +214,14 @@ def test_conditions_have_three_truths(tree: Mapping[str, Any], expected: str) ->
     ],
 )
 def test_a_leaf_asks_one_thing(condition: Mapping[str, Any], expected: str) -> None:
-    view = View(
+    view = KnownContext(
         {n: KnownValue(v, "node") for n, v in {"os": "Debian", "rocm": "6.2", "several": "6.2.4,6.3.1"}.items()},
         {"api": KnownValue("hipMemset", "log")},
         {"id": "7", "kind": "slurm"},
         {
             "cache_warning": [
-                Mark(path="/job.log", line=1, text="a line", captures={"folder": "/tmp"}),
-                Mark(path="/job.log", line=2, text="b line", captures={"folder": "/home/x"}),
+                ContextLine(path="/job.log", line=1, text="a line", captures={"folder": "/tmp"}),
+                ContextLine(path="/job.log", line=2, text="b line", captures={"folder": "/home/x"}),
             ]
         },
     )
@@ -222,20 +232,20 @@ def test_the_fact_that_would_decide_is_named() -> None:
     condition = {"all": [HELD, {"fact": "rocm_version", "version": ">=6.2", "why": "the race was mended there"}]}
     _, leaves = judge(Condition.model_validate(condition), known(a="1"))
     (open_one,) = (leaf for leaf in leaves if leaf.truth is Truth.UNDETERMINED)
-    assert (open_one.what, open_one.asked, open_one.value, open_one.why) == (
-        "fact rocm_version", ">=6.2", "not known", "the race was mended there",
+    assert (open_one.what, open_one.requirement, open_one.value, open_one.reason) == (
+        "fact rocm_version", ">=6.2", "unknown", "the race was mended there",
     )  # fmt: skip
 
 
-def test_of_alternatives_that_hold_the_one_with_the_most_evidence_is_told() -> None:
+def test_the_alternative_with_the_most_evidence_is_reported() -> None:
     condition = {"any": [HELD, {"all": [HELD, {"fact": "b", "exists": True}]}, FAILED]}
     _, leaves = judge(Condition.model_validate(condition), known(a="1", b="2"))
-    assert [(leaf.what, leaf.asked) for leaf in leaves] == [("fact a", "= 1"), ("fact b", "known")]
+    assert [(leaf.what, leaf.requirement) for leaf in leaves] == [("fact a", "= 1"), ("fact b", "known")]
 
 
-def test_what_does_not_hold_is_told_as_such() -> None:
+def test_failed_conditions_are_reported() -> None:
     _, leaves = judge(Condition.model_validate({"not": FAILED, "why": "it is no cluster"}), known(a="1"))
-    assert [(leaf.what, leaf.asked, leaf.value, leaf.truth, leaf.why) for leaf in leaves] == [
+    assert [(leaf.what, leaf.requirement, leaf.value, leaf.truth, leaf.reason) for leaf in leaves] == [
         ("fact a", "not = 2", "1", "held", "it is no cluster")
     ]
 
@@ -274,8 +284,8 @@ def test_the_cause_with_the_most_evidence_wins() -> None:
 
 def test_an_assessment_says_what_did_what() -> None:
     (supported,) = (a for a in assess("gpu_fault", known(a="1", c="3", e="5"), CAUSES) if a.cause.id == "supported")
-    assert [(leaf.what, leaf.asked) for leaf in supported.held] == [("fact a", "= 1")]
-    assert [(leaf.what, leaf.why) for leaf in supported.supports] == [("fact c", "c shows it")]
+    assert [(leaf.what, leaf.requirement) for leaf in supported.held] == [("fact a", "= 1")]
+    assert [(leaf.what, leaf.reason) for leaf in supported.supports] == [("fact c", "c shows it")]
     assert [leaf.what for leaf in supported.against] == ["fact e"]
     (two,) = (a for a in assess("gpu_fault", known(a="1"), CAUSES) if a.cause.id == "two_facts")
     assert (two.truth, [leaf.what for leaf in two.undetermined]) == (Truth.UNDETERMINED, ["fact b"])
@@ -291,7 +301,7 @@ root_causes:
     assert [leaf.what for leaf in cause.supports] == ["fact b"]
 
 
-def test_without_a_cause_that_holds_there_is_no_best_one() -> None:
+def test_without_a_satisfied_cause_there_is_no_best_cause() -> None:
     assert best_cause(assess("xid_79", known(), CAUSES)) is None
     undetermined: list[Assessment] = [a for a in assess("gpu_fault", known(), CAUSES) if a.cause.id != "plain"]
     assert best_cause(undetermined) is None
@@ -305,8 +315,8 @@ def test_a_jobs_own_log_outweighs_its_other_logs_and_those_the_node() -> None:
     other = match("nccl_abort", 1, path="/other.log", context=LogContext(facts={"torch": "other", "rccl": "other"}))
     stranger = match("nccl_abort", 1, job="8", context=LogContext(facts={"miopen": "stranger"}))
     a, b, c = entries(own), entries(other), entries(stranger)
-    view = view_of(a[0].incident, [b[0].incident, c[0].incident], {"torch": "node", "rccl": "node", "os": "node"})
-    assert {name: (fact.value, fact.origin) for name, fact in view.facts.items()} == {
+    view = known_context(a[0].incident, [b[0].incident, c[0].incident], {"torch": "node", "rccl": "node", "os": "node"})
+    assert {name: (fact.value, fact.source) for name, fact in view.facts.items()} == {
         "torch": ("own", "log"), "cuda": ("own", "log"), "rccl": ("other", "log"), "os": ("node", "node"),
     }  # fmt: skip
 
@@ -314,15 +324,15 @@ def test_a_jobs_own_log_outweighs_its_other_logs_and_those_the_node() -> None:
 def test_a_fact_is_taken_as_it_was_at_the_first_line() -> None:
     early = match("gpu_fault", 0, context=LogContext(facts={"torch": "2.5"}))
     late = match("gpu_fault", 1, context=LogContext(facts={"torch": "2.6"}))
-    assert view_of(entries(late, early)[0].incident, [], {}).facts["torch"].value == "2.5"
+    assert known_context(entries(late, early)[0].incident, [], {}).facts["torch"].value == "2.5"
 
 
 def test_what_a_process_mapped_outweighs_what_its_log_says_and_that_the_environment_it_was_started_with() -> None:
     said = LogContext(facts={"torch_version": "2.5", "env.HSA_XNACK": "1"})
     process = {"torch_version": "2.6.0", "env.HSA_XNACK": "0", "env.NCCL_DEBUG": "INFO"}
     (entry,) = entries(match("gpu_fault", context=said, process=process))
-    view = view_of(entry.incident, [], {"torch_version": "node", "env.NCCL_DEBUG": "node"})
-    assert {name: (fact.value, fact.origin) for name, fact in view.facts.items()} == {
+    view = known_context(entry.incident, [], {"torch_version": "node", "env.NCCL_DEBUG": "node"})
+    assert {name: (fact.value, fact.source) for name, fact in view.facts.items()} == {
         "torch_version": ("2.6.0", "process"), "env.HSA_XNACK": ("1", "log"), "env.NCCL_DEBUG": ("INFO", "process"),
     }  # fmt: skip
 
@@ -331,22 +341,24 @@ def test_of_one_version_the_longer_telling_is_kept() -> None:
     said = LogContext(facts={"rocm_version": "6.2.3", "torch_version": "2.10.0"})
     wheel = {"rocm_version": "6.2", "torch_version": "2.1"}  # a wheel's name has two numbers
     (entry,) = entries(match("gpu_fault", context=said, process=wheel))
-    assert {name: fact.value for name, fact in view_of(entry.incident, [], {}).facts.items()} == {
+    assert {name: fact.value for name, fact in known_context(entry.incident, [], {}).facts.items()} == {
         "rocm_version": "6.2.3", "torch_version": "2.1",
     }  # fmt: skip
 
 
 def test_a_line_of_the_same_log_is_evidence_though_it_is_long_ago() -> None:
-    marks = {"cache_warning": Mark(path="/job.log", line=3, text="not writable", captures={"folder": "/home/x"})}
+    marks = {"cache_warning": ContextLine(path="/job.log", line=3, text="not writable", captures={"folder": "/home/x"})}
     (entry,) = entries(match("gpu_fault", 9000, context=LogContext(marks=marks)))
-    assert truth(view_of(entry.incident, [], {}), {"match": "cache_warning", "where": {"folder": "home"}}) == "held"
+    assert (
+        truth(known_context(entry.incident, [], {}), {"match": "cache_warning", "where": {"folder": "home"}}) == "held"
+    )
 
 
 def test_a_job_is_described_as_far_as_it_is_known() -> None:
     (unknown,) = entries(match("gpu_fault", job=None))
     (known_one,) = entries(match("gpu_fault", job=Job(id="7", kind="slurm", user="ada")))
-    assert view_of(unknown.incident, [], {}).job == {}
-    assert view_of(known_one.incident, [], {}).job == {"id": "7", "kind": "slurm", "user": "ada"}
+    assert known_context(unknown.incident, [], {}).job == {}
+    assert known_context(known_one.incident, [], {}).job == {"id": "7", "kind": "slurm", "user": "ada"}
 
 
 # Diagnoses
@@ -360,7 +372,7 @@ def alone(m: Match, catalogue: Catalogue = CAUSES, **facts: str) -> Diagnosis:
 def test_a_diagnosis_tells_its_cause_and_the_evidence_for_it() -> None:
     told = alone(match("gpu_fault"), a="1", c="3")
     assert (told.role, told.root_cause, told.caused_by, told.remediation) == ("root", "supported", None, "Mend it.")
-    assert [(e.what, e.value, e.why) for e in told.evidence] == [
+    assert [(e.what, e.value, e.reason) for e in told.evidence] == [
         ("fact a", "1", ""),
         ("fact c", "3", "c shows it"),
     ]
@@ -383,14 +395,14 @@ def test_a_consequence_without_its_root_is_a_peers_failure() -> None:
     assert alone(match("nccl_abort")).root_cause == "peer_failure"
 
 
-def test_evidence_that_speaks_twice_is_told_once_with_all_that_it_says() -> None:
+def test_repeated_evidence_is_reported_once_with_all_reasons() -> None:
     catalogue = catalogue_of("""
 signatures: [{id: gpu_fault, patterns: ['aaaa']}]
 root_causes:
   - {id: a_cause, signatures: [gpu_fault], when: {all: [
       {fact: a, equals: '1', why: first}, {fact: a, exists: true, why: second}, {fact: b, equals: x, if_unknown: held}]}}
 """)
-    assert [(e.what, e.value, e.why) for e in alone(match("gpu_fault"), catalogue, a="1").evidence] == [
+    assert [(e.what, e.value, e.reason) for e in alone(match("gpu_fault"), catalogue, a="1").evidence] == [
         ("fact a", "1", "first; second")  # and nothing of b, which nobody knows
     ]
 
@@ -401,7 +413,7 @@ def test_a_consequence_names_its_root() -> None:
     assert (told.role, told.caused_by) == ("cascade", incident_id(root.incident, "node"))
 
 
-def test_what_was_told_is_not_taken_back_and_its_evidence_stays() -> None:
+def test_a_reported_diagnosis_is_not_withdrawn_and_keeps_its_evidence() -> None:
     (entry,) = entries(match("gpu_fault"))
     settled = Entry(entry.number, entry.incident, incidents.Reported("first-id", "first-id", "root", "one_fact", 1))
     told = diagnose(settled, [], settled, {"a": "1", "b": "2"}, CAUSES, "node")
@@ -429,7 +441,7 @@ root_causes:
         (match("gpu_fault"), [], {"a": "1"}, "infrastructure"),  # we read it
         (match("gpu_fault"), [match("xid_79", source="kernel")], {}, "infrastructure"),  # the kernel said it
         (match("gpu_fault", source="kernel"), [], {}, "infrastructure"),
-        (match("gpu_fault"), [], {}, "unclear"),  # taken as held is not known
+        (match("gpu_fault"), [], {}, "unclear"),  # an assumption is not evidence
     ],
 )
 def test_only_the_node_or_the_kernel_can_blame_the_infrastructure(
@@ -493,7 +505,7 @@ signatures: [{{id: gpu_fault, patterns: ['aaaa']}}]
 root_causes: [{{id: a_cause, signatures: [gpu_fault], when: {when}}}]
 """)
     (assessment,) = assess("gpu_fault", known(a="1"), catalogue)
-    assert ways == [[leaf.what for leaf in way] for way in assessment.ways]
+    assert ways == [[leaf.what for leaf in way] for way in assessment.sufficient]
 
 
 def test_a_cause_that_asks_for_a_fact_twice_has_no_more_evidence_for_it() -> None:
@@ -561,8 +573,8 @@ def test_a_node_is_exposed_where_its_facts_meet_a_causes_conditions(
 signatures: [{{id: gpu_fault, patterns: ['aaaa']}}]
 root_causes: [{{id: a_cause, signatures: [gpu_fault], when: {when}}}]
 """)
-    assert exposed(catalogue.root_causes["a_cause"], facts) is is_exposed
+    assert is_at_risk(catalogue.root_causes["a_cause"], facts) is is_exposed
 
 
-def test_a_cause_without_conditions_exposes_nobody() -> None:
-    assert not exposed(CAUSES.root_causes["plain"], {"a": "1"})
+def test_a_cause_without_conditions_puts_no_node_at_risk() -> None:
+    assert not is_at_risk(CAUSES.root_causes["plain"], {"a": "1"})

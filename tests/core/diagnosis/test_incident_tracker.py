@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
 from exporter.core.diagnosis.stored_incidents import dump_entry, load_entry
-from exporter.core.model import LogContext, Mark
+from exporter.core.model import ContextLine, LogContext
 from tests.support.matches import NOW, WINDOW, catalogue_of, entries, match
 
 CATALOGUE = catalogue_of("""
@@ -37,7 +37,7 @@ def told(diagnoses: list[Diagnosis]) -> list[tuple[str, str, str]]:
     return [(d.incident.signature, d.role, d.root_cause) for d in diagnoses]
 
 
-def test_an_incident_is_told_of_once_when_it_has_settled() -> None:
+def test_a_settled_incident_is_reported_once() -> None:
     book = casebook()
     book.add([match("xid_79", 0, source="kernel")])
     assert told(book.settle(NOW + 14, facts_at)) == []
@@ -105,14 +105,14 @@ def test_evidence_that_comes_late_changes_no_cause() -> None:
     assert told(late) == [("xid_79", "root", "bad_cable"), ("nccl_abort", "cascade", "unknown")]
 
 
-def test_an_incident_that_grew_after_it_was_told_of_comes_back_as_it_was_told() -> None:
+def test_an_incident_that_grew_after_its_report_is_journalled_again_unchanged() -> None:
     book = casebook()
     book.add([match("xid_79", 0, source="kernel"), match("gpu_fault", 0)])
     first = book.settle(NOW + 15, facts_at)
     book.add([match("xid_79", 30, source="kernel")])
     assert book.settle(NOW + 60, facts_at) == []
-    assert book.let_go(NOW + 90, facts_at) == []
-    (grown,) = book.let_go(NOW + 91, facts_at)
+    assert book.close_expired(NOW + 90, facts_at) == []
+    (grown,) = book.close_expired(NOW + 91, facts_at)
     root = next(d for d in first if d.role == "root")
     assert grown.incident.lines == 2
     assert (grown.id, grown.root_cause, grown.role, grown.verdict, grown.evidence, grown.remediation) == (
@@ -125,7 +125,7 @@ def test_what_did_not_grow_goes_in_silence() -> None:
     book = casebook()
     book.add([match("xid_79", 0, source="kernel")])
     book.settle(NOW + 15, facts_at)
-    assert book.let_go(NOW + 61, facts_at) == []
+    assert book.close_expired(NOW + 61, facts_at) == []
     assert book.incidents() == []
 
 
@@ -134,11 +134,11 @@ def test_a_context_line_is_never_an_incident_of_its_own() -> None:
     book.add([match("cache_warning", 0)])
     assert book.settle(NOW + 15, facts_at) == []
     book.add([match("cache_warning", 20)])
-    assert book.let_go(NOW + 100, facts_at) == []
+    assert book.close_expired(NOW + 100, facts_at) == []
     assert book.incidents() == []
 
 
-def test_at_the_end_everything_is_told_of() -> None:
+def test_at_the_end_all_incidents_are_reported() -> None:
     book = casebook()
     book.add([match("xid_79", 0, source="kernel")])
     assert told(book.settle(NOW, facts_at, everything=True)) == [("xid_79", "root", "bad_cable")]
@@ -175,7 +175,7 @@ def test_a_restart_after_it_settled_tells_nothing_twice() -> None:
     book.add([match("xid_79", 20, source="kernel")])
     assert book.settle(NOW + 60, facts_at) == []
     book = restarted(book, stored)
-    (grown,) = book.let_go(NOW + 100, facts_at)
+    (grown,) = book.close_expired(NOW + 100, facts_at)
     assert (grown.id, grown.root_cause, grown.incident.lines) == (first.id, "bad_cable", 2)
     restarted(book, stored)
     assert stored == {}
@@ -183,7 +183,7 @@ def test_a_restart_after_it_settled_tells_nothing_twice() -> None:
 
 def test_what_is_stored_is_what_comes_back() -> None:
     context = LogContext(
-        facts={"torch": "2.6"}, marks={"cache_warning": Mark(path="/p", line=3, text="t", captures={"a": "b"})}
+        facts={"torch": "2.6"}, marks={"cache_warning": ContextLine(path="/p", line=3, text="t", captures={"a": "b"})}
     )
     (entry,) = entries(
         match("gpu_fault", 0, context=context, rank="3", captures={"x": "y"}, gpu="0000:01:00.0"),

@@ -9,9 +9,9 @@ import pytest
 
 from exporter.core.diagnosis import incidents
 from exporter.core.diagnosis.incidents import (
-    KEPT_MATCHES,
-    KEPT_RANKS,
+    MAX_KEPT_MATCHES,
     MAX_OPEN,
+    MAX_RANKS,
     Entry,
     OpenIncidents,
     Reported,
@@ -83,13 +83,13 @@ def test_an_incident_keeps_its_first_matches_and_counts_all() -> None:
     matches = [match("gpu_fault", n, captures={"n": str(n), **({"late": "x"} if n > 10 else {})}) for n in range(50)]
     random.Random(1).shuffle(matches)
     incident = one(*matches)
-    assert [m.captures["n"] for m in incident.matches] == [str(n) for n in range(KEPT_MATCHES)]
+    assert [m.captures["n"] for m in incident.matches] == [str(n) for n in range(MAX_KEPT_MATCHES)]
     assert (incident.lines, incident.captures()) == (50, {"n": "0"})
 
 
 def test_an_incident_names_a_bounded_number_of_ranks() -> None:
-    ranks = one(*(match("gpu_fault", rank=str(n)) for n in range(KEPT_RANKS + 9))).ranks
-    assert len(ranks) == KEPT_RANKS
+    ranks = one(*(match("gpu_fault", rank=str(n)) for n in range(MAX_RANKS + 9))).ranks
+    assert len(ranks) == MAX_RANKS
 
 
 def test_an_incident_is_as_old_as_the_first_reading_of_it() -> None:
@@ -123,15 +123,15 @@ def test_merging_knows_no_order() -> None:
 )
 def test_one_incident_may_explain_another_that_is_near(other: Match, is_near: bool) -> None:
     a, b = one(match("gpu_fault", gpu="0000:01:00.0")), one(other)
-    assert incidents.near(a, b, WINDOW) is incidents.near(b, a, WINDOW) is is_near
+    assert incidents.may_explain(a, b, WINDOW) is incidents.may_explain(b, a, WINDOW) is is_near
 
 
 def test_between_a_job_and_the_kernel_the_time_of_reading_decides_only_while_they_run() -> None:
     unstamped, kernel = one(match("gpu_fault", time_source="observed")), one(match("ring_gone", source="kernel"))
     same_log = one(match("ring_gone"))
-    assert incidents.near(unstamped, kernel, WINDOW)
-    assert not incidents.near(unstamped, kernel, WINDOW, live=False)
-    assert incidents.near(unstamped, same_log, WINDOW, live=False)
+    assert incidents.may_explain(unstamped, kernel, WINDOW)
+    assert not incidents.may_explain(unstamped, kernel, WINDOW, live=False)
+    assert incidents.may_explain(unstamped, same_log, WINDOW, live=False)
 
 
 # Open incidents
@@ -154,7 +154,7 @@ def test_neighbours_are_given_in_the_order_of_their_first_lines() -> None:
         match("too_late", 71), match("other_job", 10, job="8"), match("first_one", 0),
     )  # fmt: skip
     (entry,) = (e for e in found if e.incident.signature == "gpu_fault")
-    assert signatures(found.near(entry)) == ["first_one", "kernel_one", "last_one"]
+    assert signatures(found.nearby(entry)) == ["first_one", "kernel_one", "last_one"]
 
 
 def test_an_incident_is_due_when_its_first_line_was_read_long_enough_ago() -> None:
@@ -162,7 +162,7 @@ def test_an_incident_is_due_when_its_first_line_was_read_long_enough_ago() -> No
     assert signatures(found.due(NOW + 14.9, 15.0)) == []
     assert signatures(found.due(NOW + 15, 15.0)) == ["gpu_fault"]
     assert signatures(found.due(NOW + 20, 15.0)) == ["gpu_fault", "ring_gone"]
-    found.tell(found.due(NOW + 15, 15.0)[0], told())
+    found.mark_reported(found.due(NOW + 15, 15.0)[0], told())
     assert signatures(found.due(NOW + 20, 15.0)) == ["ring_gone"]
     assert signatures(found.due(NOW, float("-inf"))) == ["ring_gone"]
 
@@ -173,55 +173,55 @@ def test_neighbours_of_neighbours_are_due_together() -> None:
     assert signatures(found.due(NOW + 15, 15.0)) == ["link_0", "link_1", "link_2", "link_3"]
 
 
-def test_what_has_been_told_of_draws_nobody_in() -> None:
+def test_reported_incidents_do_not_settle_others() -> None:
     found = opened(match("gpu_fault", 0))
-    found.tell(found.due(NOW + 15, 15.0)[0], told())
+    found.mark_reported(found.due(NOW + 15, 15.0)[0], told())
     found.join(one(match("ring_gone", 16)))
     assert found.due(NOW + 20, 15.0) == []
 
 
-def test_a_clock_that_is_set_back_silences_nobody() -> None:
+def test_a_clock_set_back_does_not_silence_incidents() -> None:
     found = opened(match("gpu_fault", 0))
     assert signatures(found.due(NOW - 3600, 15.0)) == ["gpu_fault"]
-    found.tell(found.due(NOW - 3600, 15.0)[0], told())
-    assert signatures(found.leaving(NOW - 3600)) == ["gpu_fault"]
+    found.mark_reported(found.due(NOW - 3600, 15.0)[0], told())
+    assert signatures(found.expired(NOW - 3600)) == ["gpu_fault"]
 
 
-def test_a_settled_incident_grows_and_stays_told_of() -> None:
+def test_a_settled_incident_grows_and_stays_reported() -> None:
     found = opened(match("gpu_fault", 0))
-    found.tell(found.due(NOW + 15, 15.0)[0], told())
+    found.mark_reported(found.due(NOW + 15, 15.0)[0], told())
     found.join(one(match("gpu_fault", 40)))
     (entry,) = found
-    assert (entry.told, entry.incident.lines) == (told(), 2)
+    assert (entry.reported, entry.incident.lines) == (told(), 2)
 
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_of_two_that_turn_out_to_be_one_the_smaller_id_lives_on(first: int) -> None:
     found = opened(match("gpu_fault", 0), match("gpu_fault", 100))
     for number, entry in enumerate(found.due(NOW + 200, 15.0)):
-        found.tell(entry, told(number ^ first))
+        found.mark_reported(entry, told(number ^ first))
     found.join(one(match("gpu_fault", 50)))
     (entry,) = found
-    assert (entry.told, entry.incident.lines, len(found)) == (told(0), 3, 1)
+    assert (entry.reported, entry.incident.lines, len(found)) == (told(0), 3, 1)
 
 
 def test_an_incident_is_let_go_when_nothing_can_join_it_any_more() -> None:
     found = opened(match("gpu_fault", 0), match("waiting", 0, job="8"))
-    found.tell(next(iter(found)), told())
+    found.mark_reported(next(iter(found)), told())
     found.join(one(match("gpu_fault", 50)))
-    assert signatures(found.leaving(NOW + 110)) == []
-    (gone,) = found.leaving(NOW + 110.1)
-    found.take(gone)
+    assert signatures(found.expired(NOW + 110)) == []
+    (gone,) = found.expired(NOW + 110.1)
+    found.remove(gone)
     assert signatures(list(found)) == ["waiting"]
 
 
-def test_in_a_storm_the_oldest_are_told_of_early_and_let_go_early() -> None:
+def test_in_a_storm_the_oldest_incidents_settle_and_close_early() -> None:
     found = opened(*(match("gpu_fault", 0, job=str(n), read_at=NOW + n / 1e6) for n in range(MAX_OPEN + 3)))
     early = found.due(NOW + 1, 15.0)
     assert [e.incident.first.job.id for e in early if e.incident.first.job] == ["0", "1", "2"]
     for entry in found.due(NOW + 20, 15.0):
-        found.tell(entry, told())
-    gone = found.leaving(NOW + 20)
+        found.mark_reported(entry, told())
+    gone = found.expired(NOW + 20)
     assert sorted(e.incident.first.job.id for e in gone if e.incident.first.job) == ["0", "1", "2"]
 
 
@@ -231,8 +231,8 @@ def test_unsaved_is_what_changed_since_it_was_saved() -> None:
     assert found.unsaved() == {a.number: a, b.number: b}
     found.saved()
     assert found.unsaved() == {}
-    found.tell(a, told())
-    found.take(b)
+    found.mark_reported(a, told())
+    found.remove(b)
     assert found.unsaved() == {a.number: Entry(a.number, a.incident, told()), b.number: None}
 
 
@@ -255,8 +255,8 @@ def test_an_incident_of_a_century_is_found_at_both_its_ends() -> None:
     found.join(one(match("gpu_fault", -59)))
     entry, other = found
     assert spans([entry.incident]) == [("gpu_fault", -59, 100 * year + 59, 4)]
-    assert found.near(entry) == [other]
-    assert found.near(other) == [entry]
+    assert found.nearby(entry) == [other]
+    assert found.nearby(other) == [entry]
 
 
 def test_what_is_found_is_what_a_search_through_all_would_find() -> None:
@@ -277,10 +277,10 @@ def test_what_is_found_is_what_a_search_through_all_would_find() -> None:
             found.join(one(m))
         everything = list(found)
         for a, b in itertools.combinations(everything, 2):
-            assert a.incident.key != b.incident.key or not incidents.touch(a.incident, b.incident, WINDOW)
+            assert a.incident.key != b.incident.key or not incidents.within_window(a.incident, b.incident, WINDOW)
         for a in everything:
-            expected = [b for b in everything if b is not a and incidents.near(a.incident, b.incident, WINDOW)]
-            assert found.near(a) == sorted(expected, key=lambda e: e.order)
+            expected = [b for b in everything if b is not a and incidents.may_explain(a.incident, b.incident, WINDOW)]
+            assert found.nearby(a) == sorted(expected, key=lambda e: e.order)
 
 
 def test_a_fault_of_every_gpu_is_held_against_those_of_its_own_gpu_alone() -> None:
@@ -289,19 +289,19 @@ def test_a_fault_of_every_gpu_is_held_against_those_of_its_own_gpu_alone() -> No
     for offset, gpu in enumerate([*gpus, None]):
         for signature in ("gpu_fault", "ring_gone"):
             found.join(one(match(signature, 0.0, source="kernel", gpu=gpu, offset=offset)))
-    assert {len(found.near(entry)) for entry in found if entry.incident.gpu} == {3}
-    assert {len(found.near(entry)) for entry in found if not entry.incident.gpu} == {401}
+    assert {len(found.nearby(entry)) for entry in found if entry.incident.gpu} == {3}
+    assert {len(found.nearby(entry)) for entry in found if not entry.incident.gpu} == {401}
     (fault,) = [e for e in found if e.incident.gpu == gpus[0] and e.incident.signature == "gpu_fault"]
     assert len(found._rows_around(fault.incident, (fault.incident.scope, gpus[0]))) == 2
 
 
 @pytest.mark.parametrize("apart", [True, False])
-def test_thousands_of_incidents_are_joined_told_and_let_go_without_looking_at_each_for_each(apart: bool) -> None:
+def test_thousands_of_incidents_are_joined_and_closed_in_linear_time(apart: bool) -> None:
     """A bound on work, not on time: how often two incidents are compared."""
     looked = 0
 
     class Counted(OpenIncidents):
-        def _around(self, incident: Incident, place: incidents.Place) -> list[Entry]:
+        def _around(self, incident: Incident, place: incidents.IndexKey) -> list[Entry]:
             nonlocal looked
             around = super()._around(incident, place)
             looked += len(around)
@@ -315,8 +315,8 @@ def test_thousands_of_incidents_are_joined_told_and_let_go_without_looking_at_ea
     due = found.due(NOW + 15, 15.0)
     assert len(due) == count
     for entry in due:
-        found.tell(entry, told())
-    for entry in found.leaving(NOW + 100):
-        found.take(entry)
+        found.mark_reported(entry, told())
+    for entry in found.expired(NOW + 100):
+        found.remove(entry)
     assert len(found) == 0
     assert looked < 10 * count

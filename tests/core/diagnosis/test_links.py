@@ -105,7 +105,7 @@ def test_of_a_kernel_and_a_job_line_that_follow_each_other_the_jobs_is_the_conse
         assert {name: d.role for name, d in told.items()} == {"xid_31": "root", "cuda_fault@7": "cascade"}
 
 
-def test_what_another_device_reports_is_no_evidence() -> None:
+def test_lines_of_another_device_are_not_evidence() -> None:
     aer = match("aer_corrected", 0, source="kernel", captures={"device": "0000:81:00.0"})
     assert diagnosed(aer, match("gpu_lost", 1, gpu=GPU))["gpu_lost@7"].root_cause == "unknown"
     assert diagnosed(aer, match("gpu_lost", 1, gpu="0000:81:00.0"))["gpu_lost@7"].verdict == "infrastructure"

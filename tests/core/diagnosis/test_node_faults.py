@@ -9,7 +9,7 @@ from exporter.config import packs
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
-from exporter.core.diagnosis.node_faults import KEPT, Fault, OpenFaults, concerning, fault_of, plain
+from exporter.core.diagnosis.node_faults import MAX_FAULTS, Fault, OpenFaults, fault_json, fault_of, select_faults
 from exporter.core.diagnosis.records import rfc3339
 from exporter.core.model import Incident, Job, Moment
 from tests.support.matches import NOW, catalogue_of, match
@@ -120,19 +120,19 @@ def test_faults_outlive_the_process_and_rows_of_another_version_go() -> None:
 
 def test_of_too_many_faults_those_seen_last_are_kept() -> None:
     faults = OpenFaults({})
-    for number in range(KEPT + 1):
+    for number in range(MAX_FAULTS + 1):
         faults.add(replace(FAULT, job=str(number), last_time=NOW - number), at(0))
-    assert [f.job for f in faults] == [str(number) for number in range(KEPT)]
-    assert [key for key, text in faults.unsaved().items() if text is None] == [replace(FAULT, job=str(KEPT)).key]
+    assert [f.job for f in faults] == [str(number) for number in range(MAX_FAULTS)]
+    assert [key for key, text in faults.unsaved().items() if text is None] == [replace(FAULT, job=str(MAX_FAULTS)).key]
 
 
 def test_a_job_is_concerned_by_its_own_faults_and_by_those_of_the_node() -> None:
     of_node, of_job = replace(FAULT, last_time=NOW + 5), replace(FAULT, job="7_1")
     faults = [of_job, of_node, replace(FAULT, job="9")]
-    assert concerning(faults, at(10), since=NOW, jobs=["8", "7_1"]) == [of_node, of_job]
-    assert concerning(faults, at(10), since=NOW, jobs=["10"]) == [of_node]
-    assert concerning(faults, at(10), since=NOW + 1) == [of_node]
-    assert concerning(faults, at(10), since=NOW + 6) == []
+    assert select_faults(faults, at(10), since=NOW, jobs=["8", "7_1"]) == [of_node, of_job]
+    assert select_faults(faults, at(10), since=NOW, jobs=["10"]) == [of_node]
+    assert select_faults(faults, at(10), since=NOW + 1) == [of_node]
+    assert select_faults(faults, at(10), since=NOW + 6) == []
 
 
 def test_a_fault_seen_while_the_clock_was_ahead_ages_by_the_clock_of_its_boot() -> None:
@@ -143,7 +143,7 @@ def test_a_fault_seen_while_the_clock_was_ahead_ages_by_the_clock_of_its_boot() 
     assert seen.seen_since(later.time - 125, later)
     assert not seen.seen_since(later.time - 115, later)
     assert seen.seen_since(None, later)
-    assert plain(seen, later)["last_time"] == rfc3339(NOW)
+    assert fault_json(seen, later)["last_time"] == rfc3339(NOW)
 
 
 def test_a_fault_seen_while_the_clock_was_behind_is_of_this_boot() -> None:
@@ -200,11 +200,11 @@ def test_a_fault_goes_on_for_as_long_as_lines_join_its_incident() -> None:
     faults = OpenFaults({})
     book.add([match("gpu_lost", 0, source="kernel", gpu="0000:c1:00.0")])
     for diagnosis in book.settle(NOW + 15, lambda _: {}):
-        faults.told(diagnosis, CATALOGUE, at(15))
+        faults.add_settled(diagnosis, CATALOGUE, at(15))
     for seconds in range(30, 1800, 30):
         book.add([match("gpu_lost", seconds, source="kernel", gpu="0000:c1:00.0")])
         assert book.settle(NOW + seconds, lambda _: {}) == []
-        faults.show(book, lambda _: {}, CATALOGUE, at(seconds))
+        faults.refresh(book, lambda _: {}, CATALOGUE, at(seconds))
     (fault,) = faults
     assert (fault.count, fault.last_time) == (1, NOW + 1770)
-    assert concerning(faults, at(1800), since=NOW + 1200) == [fault]
+    assert select_faults(faults, at(1800), since=NOW + 1200) == [fault]

@@ -14,7 +14,7 @@ from exporter.core.diagnosis.records import (
     heartbeat_record,
     incident_record,
     line,
-    place_of,
+    location_of,
     rfc3339,
 )
 from exporter.core.facts.gpus import Gpu
@@ -46,12 +46,12 @@ FAULT = match(
 def test_a_kernel_record_is_placed_by_its_line_or_else_by_the_kernels_number() -> None:
     in_file = record(match("gpu_fault", source="kernel", path="/k.log", line=3, offset=37, seq=904))
     assert (in_file["line"], in_file["offset"], in_file["record"]) == (3, 37, 904)
-    assert place_of(in_file) == "/k.log:3"
+    assert location_of(in_file) == "/k.log:3"
     in_ring = record(match("gpu_fault", source="kernel", path="/dev/kmsg", line=0, offset=37, seq=904))
     assert (in_ring["line"], in_ring["offset"], in_ring["record"]) == (None, None, 904)
-    assert place_of(in_ring) == "/dev/kmsg record 904"
+    assert location_of(in_ring) == "/dev/kmsg record 904"
     in_syslog = record(match("gpu_fault", source="kernel", path="/dev/kmsg", line=0))
-    assert place_of(in_syslog) == "/dev/kmsg"
+    assert location_of(in_syslog) == "/dev/kmsg"
 
 
 def test_an_incident_has_every_field_of_the_contract() -> None:
@@ -92,7 +92,7 @@ def test_an_incident_has_every_field_of_the_contract() -> None:
     }
 
 
-def test_without_redaction_all_is_told() -> None:
+def test_without_redaction_everything_is_recorded() -> None:
     told = record(FAULT, redacted=False)
     assert (told["path"], told["text"]) == ("/home/ada/slurm-7.out", "fault of /home/ada")
 
@@ -131,7 +131,7 @@ def test_whatever_a_file_is_called_its_record_can_be_written() -> None:
     assert told["path"] == told["job"]["id"] == "/jobs/\\udcff\\udcfe/job_77777/x.log"
 
 
-def test_a_record_in_the_journal_is_one_line_to_everybody_and_moves_no_cursor() -> None:
+def test_a_journal_record_is_one_line_without_control_characters() -> None:
     text = "fault\x9b31m \u202e \u2028 “ü”"
     told = line(record(match("gpu_fault", text=text)))
     assert told.isprintable()

@@ -23,7 +23,7 @@ def told(
     repeats: RepeatedXids, matches: Iterable[Match], job: str | None = None, uid: int | None = None
 ) -> list[str | None]:
     """The fact that each match gets, read one by one."""
-    return [repeats.attached([m], lambda _: (job, uid))[0].process.get(JOBS_ON_SM) for m in matches]
+    return [repeats.with_job_counts([m], lambda _: (job, uid))[0].process.get(JOBS_ON_SM) for m in matches]
 
 
 def test_the_third_job_on_one_sm_makes_it_suspect() -> None:
@@ -51,7 +51,7 @@ def test_jobs_on_different_sms_or_gpus_are_the_programs_own() -> None:
 def test_a_job_that_fails_on_several_sms_does_not_count() -> None:
     repeats = RepeatedXids({})
     lines = [xid_13(pid, pid, sm=sm) for pid in (1, 2, 3) for sm in (OTHER_SM, SM)]
-    assert {m.process.get(JOBS_ON_SM) for m in repeats.attached(lines, lambda _: (None, None))} == {None}
+    assert {m.process.get(JOBS_ON_SM) for m in repeats.with_job_counts(lines, lambda _: (None, None))} == {None}
     assert told(repeats, [xid_13(9, 9)]) == [None]
 
 

@@ -33,7 +33,7 @@ def test_a_kfd_node_of_a_gpu_gives_its_address_and_target() -> None:
 
 
 @pytest.mark.parametrize("properties", ["gfx_target_version 0\nlocation_id 0\n", "gfx_target_version 90402\n", ""])
-def test_a_kfd_node_of_a_cpu_or_without_a_location_is_no_gpu(properties: str) -> None:
+def test_a_kfd_node_of_a_cpu_or_without_a_location_is_not_a_gpu(properties: str) -> None:
     assert amd.gpu_of_kfd_node(0, properties) is None
 
 

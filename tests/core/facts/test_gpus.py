@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.core.facts.conclude import concluded
+from exporter.core.facts.conclude import with_derived_facts
 from exporter.core.facts.gpus import Gpu, gpu_of_uevent, merge_gpus
 from exporter.core.facts.models import MODELS
 
@@ -13,7 +13,7 @@ def test_a_gpu_without_a_product_name_is_known_by_its_pci_id() -> None:
     assert gpu_of_uevent(uevent) == Gpu(pci="0000:01:00.0", vendor="amd", facts={"gpu_model": "AMD Instinct MI300A"})
 
 
-def test_a_gpu_that_no_table_lists_is_told_by_its_pci_id() -> None:
+def test_an_unlisted_gpu_is_named_by_its_pci_id() -> None:
     uevent = "PCI_CLASS=30000\nPCI_ID=8086:4680\nPCI_SLOT_NAME=0000:00:02.0\n"
 
     assert gpu_of_uevent(uevent) == Gpu(pci="0000:00:02.0", vendor="intel", facts={"gpu_model": "intel 8086:4680"})
@@ -29,7 +29,7 @@ def test_a_gpu_that_no_table_lists_is_told_by_its_pci_id() -> None:
         "",
     ],
 )
-def test_a_device_that_is_no_gpu_is_none(uevent: str) -> None:
+def test_a_device_that_is_not_a_gpu_is_none(uevent: str) -> None:
     assert gpu_of_uevent(uevent) is None
 
 
@@ -60,4 +60,4 @@ def test_several_models_are_one_sorted_fact() -> None:
         Gpu(pci=f"0000:0{slot}:00.0", facts={"gpu_model": model}) for slot, model in enumerate(["b", "a", "b"])
     )
 
-    assert concluded({}, gpus) == {"gpu_model": "a+b"}
+    assert with_derived_facts({}, gpus) == {"gpu_model": "a+b"}

@@ -28,7 +28,7 @@ def test_taints_are_letters_and_a_mere_warning_is_none(text: str, taint: str | N
     assert linux.taint(text) == taint
 
 
-def test_of_the_kernels_arguments_only_those_are_told_that_a_gpu_feels() -> None:
+def test_only_kernel_arguments_that_affect_gpus_are_reported() -> None:
     cmdline = "BOOT_IMAGE=/vmlinuz root=UUID=1-2 ro quiet pci=realloc=off iommu=pt password=secret\n"
 
     assert linux.kernel_arguments(cmdline) == "iommu=pt pci=realloc=off"

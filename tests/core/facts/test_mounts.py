@@ -86,7 +86,7 @@ def test_the_home_of_a_person_is_that_of_jobs(home: str) -> None:
     assert not mounts.is_service_home(home)
 
 
-def test_only_those_options_of_a_home_are_told_that_a_job_feels() -> None:
+def test_only_mount_options_that_affect_jobs_are_reported() -> None:
     def mount(fs_type: str, *options: str) -> Mount:
         return Mount(point="/home", fs_type=fs_type, read_only=False, options=options)
 

@@ -72,7 +72,7 @@ def test_a_header_of_rpm_tells_name_and_version() -> None:
         struct.pack(">II", 2**32 - 1, 0),
     ],
 )
-def test_a_header_that_is_none_tells_nothing(header: bytes) -> None:
+def test_an_invalid_rpm_header_gives_no_version(header: bytes) -> None:
     assert packages.rpm_version(header) is None
 
 

@@ -27,7 +27,7 @@ def test_every_spelling_of_a_pci_address_becomes_the_kernels(spelling: str) -> N
 @pytest.mark.parametrize(
     "text", ["", "c1", "12:34", "0000:c1:00.8", "0000:c1:20.0", "0000:c1:00.0:1", "mlx5_0", "0000:c1:00.0 x"]
 )
-def test_what_is_no_pci_address_is_none(text: str) -> None:
+def test_an_invalid_pci_address_is_none(text: str) -> None:
     assert pci.normalise_pci(text) is None
 
 

@@ -48,7 +48,7 @@ def test_a_librarys_name_tells_its_version(path: str, facts: dict[str, str]) -> 
     assert process.library_facts([path]) == facts
 
 
-def test_two_versions_of_one_library_are_both_told() -> None:
+def test_two_versions_of_one_library_are_both_reported() -> None:
     paths = ["/opt/rocm-6.2.3/lib/libamdhip64.so.6.2.60203", "/x/librocblas.so.4.1.60102"]
 
     assert process.library_facts(paths) == {"rocm_version": "6.1.2,6.2.3"}
@@ -155,7 +155,7 @@ def test_the_home_of_a_container_is_where_its_own_mounts_say() -> None:
     assert "home_fs_type" not in process.mount_facts(MOUNTS, "XHOME=/home/u\0", None)
 
 
-def test_what_the_ranks_of_a_job_have_in_common_is_told_once_and_what_differs_is_told() -> None:
+def test_equal_facts_of_ranks_are_reported_once_and_different_ones_together() -> None:
     ranks = [{"rocm_version": "6.2.3", "env.HSA_XNACK": "1"}, {"rocm_version": "6.2.4", "env.HSA_XNACK": "1"}]
 
-    assert process.told_together(ranks) == {"rocm_version": "6.2.3,6.2.4", "env.HSA_XNACK": "1"}
+    assert process.combine_facts(ranks) == {"rocm_version": "6.2.3,6.2.4", "env.HSA_XNACK": "1"}

@@ -8,13 +8,13 @@ from exporter.core.facts import values
 @pytest.mark.parametrize(
     "placeholder", ["GPU-????????-????-????-????-????????????", "??.??.??.??.??", "0", "0x0", "0000000000000000", " \n"]
 )
-def test_a_placeholder_is_nobodys_identity(placeholder: str) -> None:
+def test_a_placeholder_is_not_an_identity(placeholder: str) -> None:
     assert values.identity(placeholder) is None
 
 
 @pytest.mark.parametrize("garbage", ["", "\n", "MI2\x0010", "\x1b[31mMI210", "one\ntwo", "x" * 201, "\\xff\x00"])
 def test_garbage_is_not_a_value(garbage: str) -> None:
-    assert values.one_value(garbage) is None
+    assert values.single_line(garbage) is None
 
 
 def test_versions_are_sorted_as_versions() -> None:
@@ -33,12 +33,12 @@ def test_a_number_stands_alone(text: str | None, value: int | None) -> None:
     ("text", "value"), [("Y\n", "true"), ("1", "true"), ("N\n", "false"), ("off", "false"), ("2", None)]
 )
 def test_a_switch_is_on_or_off_however_the_kernel_spells_it(text: str, value: str | None) -> None:
-    assert values.switch(text) == value
+    assert values.on_or_off(text) == value
 
 
 def test_the_word_in_brackets_is_the_one_that_was_chosen() -> None:
-    assert values.chosen("[none] integrity confidentiality\n") == "none"
-    assert values.chosen("always madvise never\n") is None
+    assert values.bracketed_word("[none] integrity confidentiality\n") == "none"
+    assert values.bracketed_word("always madvise never\n") is None
 
 
 @pytest.mark.parametrize(

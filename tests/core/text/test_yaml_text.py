@@ -31,7 +31,7 @@ def test_a_scalar_is_what_it_looks_like_to_a_person(text: str, value: object) ->
 
 
 @pytest.mark.parametrize("block", ["|\n  12\n", ">\n  12\n"])
-def test_a_block_is_text_whatever_stands_in_it(block: str) -> None:
+def test_a_block_scalar_is_always_text(block: str) -> None:
     assert parse(f"key: {block}", "f.yaml").data == {"key": "12\n"}
 
 
@@ -65,7 +65,7 @@ def test_a_path_of_keys_is_written_as_people_write_it() -> None:
     assert key_path(("signatures", 0, "patterns", 12)) == "signatures[0].patterns[12]"
 
 
-def test_a_key_given_twice_is_told_with_both_lines() -> None:
+def test_a_duplicate_key_is_reported_with_both_lines() -> None:
     assert problems("a: 1\nb:\n  c: 1\n  c: 2\na: 3\n") == [
         "f.yaml:4:3: b.c: given twice (first in line 3); keep one",
         "f.yaml:5:1: a: given twice (first in line 1); keep one",
@@ -116,7 +116,7 @@ def test_a_second_document_is_refused() -> None:
         ("\ta: 1", "f.yaml:1:1: "),
     ],
 )
-def test_what_is_no_yaml_is_told_where_it_breaks(text: str, place: str) -> None:
+def test_invalid_yaml_is_reported_with_its_location(text: str, place: str) -> None:
     (problem,) = problems(text)
     assert problem.startswith(f"{place}not YAML: ")
 
