@@ -1,4 +1,4 @@
-"""docs/install-linux.md, typed block by block on a bare Debian that runs under systemd."""
+"""docs/install-linux.md: each block is run on a fresh Debian under systemd."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 
-def test_a_linux_node_and_the_fleet_service_are_installed_as_their_page_says(machine: Live) -> None:
+def test_the_steps_of_the_linux_page_work(machine: Live) -> None:
     leave = shutil.ignore_patterns(".*", "dist", "build", "__pycache__")
     shutil.copytree(ROOT, machine.root / "root/gpufault", ignore=leave, symlinks=True)
     page = Page("install-linux.md", machine, "/root/gpufault")

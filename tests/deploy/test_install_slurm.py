@@ -1,4 +1,4 @@
-"""docs/install-slurm.md, typed block by block on a bare Debian that runs under systemd."""
+"""docs/install-slurm.md: each block is run on a fresh Debian under systemd."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 
-def test_a_slurm_node_is_installed_as_its_page_says(machine: Live, package: Path) -> None:
+def test_the_steps_of_the_slurm_page_work(machine: Live, package: Path) -> None:
     (machine.root / "scratch/root").mkdir(parents=True)  # the cluster's, where it sits
     shutil.copy(package, machine.root / "root")
     page = Page("install-slurm.md", machine, "/root")
