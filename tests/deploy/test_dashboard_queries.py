@@ -29,7 +29,7 @@ from tests.support.monitoring import (
 
 ROOT = DEPLOY.parent
 CAUSE = "onednn_pvc_scoreboard_hazard"
-CRASH = (ROOT / "exporter/demo/slurm-48230.out").read_text(encoding="utf-8")
+CRASH = (ROOT / "exporter/demo/logs/slurm-48230.out").read_text(encoding="utf-8")
 DASHBOARDS = {p.stem: json.loads(p.read_text(encoding="utf-8")) for p in sorted((DEPLOY / "grafana").glob("*.json"))}
 INTERVALS = {"$__rate_interval": "1m", "$__range": "1h"}
 

@@ -32,7 +32,7 @@ def test_the_steps_of_the_linux_page_work(machine: Live) -> None:
     assert "is valid: 2 sources" in said
     assert not re.findall(r"^bad.*", said, re.MULTILINE)
     ready(machine, 9873)  # nobody types faster than a reload
-    is_ready, seen = page.follow("3. See that it works").splitlines()
+    is_ready, seen = page.follow("3. Test it").splitlines()
     assert is_ready == "gpufault is ready."
     assert seen.startswith("seen: /var/log/jobs/")
     page.follow("4. Scrape it")
@@ -45,7 +45,7 @@ def test_the_steps_of_the_linux_page_work(machine: Live) -> None:
     assert machine.shell("systemctl is-active gpufault gpufault-fleet") == "active\nactive\n"
     assert json.loads(machine.shell("curl -s http://127.0.0.1:9874/api/v1/correlation"))["nodes"] == 1
 
-    page.follow("Taking it away")
+    page.follow("Uninstall")
     look = "find / -xdev -name '*gpufault*' -not -path '/root/*'; getent passwd; getent group"
     assert "gpufault" not in machine.shell(f"{look}; systemctl list-unit-files --no-pager")
 

@@ -36,7 +36,7 @@ NODES = 8
 STORM, FATAL = "n0", "n7"  # the six between them crash together
 CAUSE = "onednn_pvc_scoreboard_hazard"
 FATAL_SIGNATURE = "nv_xid_79_fallen_off_bus"
-CRASH = (ROOT / "exporter/demo/slurm-48230.out").read_text(encoding="utf-8")
+CRASH = (ROOT / "exporter/demo/logs/slurm-48230.out").read_text(encoding="utf-8")
 
 pytestmark = [
     pytest.mark.heavy,
