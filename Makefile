@@ -22,13 +22,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-test: $(INSTALLED)/.ready ## every test that is not heavy, on the installed wheel; ARGS='-k kmsg' passes options to pytest
+test: $(INSTALLED)/.ready ## all tests except heavy ones, on the installed wheel; ARGS='-k kmsg' passes options to pytest
 	PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m 'not heavy' $(ARGS)
 
-torture: $(INSTALLED)/.ready ## hostile scenarios against the real daemon, a thousand kills among them; half an hour
+torture: $(INSTALLED)/.ready ## hostile scenarios against the real daemon, including 1,000 kills; takes 30 minutes
 	GPUFAULT_TORTURE_KILLS=1000 PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m torture $(ARGS)
 
-deploy-test: $(INSTALLED)/.ready go-tools ## what deploy/ ships, with the real Prometheus, Alertmanager, Slurm, Helm where they are installed
+deploy-test: $(INSTALLED)/.ready go-tools ## tests of deploy/, with the real Prometheus, Alertmanager, Slurm and Helm if installed
 	PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m deploy $(ARGS)
 
 # Their modules are pinned by version here, and by hash in the checksum database that go asks.
@@ -69,14 +69,14 @@ lint: $(DEV)/.ready ## ruff: rules and format
 	$(DEV)/bin/ruff check .
 	$(DEV)/bin/ruff format --check .
 
-format: $(DEV)/.ready ## ruff: mend what it can
+format: $(DEV)/.ready ## ruff: fix what it can
 	$(DEV)/bin/ruff check --fix .
 	$(DEV)/bin/ruff format .
 
 types: $(DEV)/.ready ## mypy, strict
 	$(DEV)/bin/mypy
 
-docs: $(DEV)/.ready ## the references that are generated from the code, and the chart's copies
+docs: $(DEV)/.ready ## generate reference pages and the copies in the chart
 	$(DEV)/bin/python docs/generate.py
 	$(DEV)/bin/gpufault signatures docs
 	$(DEV)/bin/python deploy/render.py
@@ -86,7 +86,7 @@ wheel: dist/.built ## the wheel, in dist/
 deb: $(INSTALLED)/.ready ## Debian packages of the node daemon and of the correlator, in dist/, for this Debian's Python
 	$(INSTALLED)/bin/python -P deploy/deb/build.py dist/*.whl dist
 
-lock: $(DEV)/bin/uv ## renew the lock files from pyproject.toml
+lock: $(DEV)/bin/uv ## update the lock files from pyproject.toml
 	$(DEV)/bin/$(LOCK) pyproject.toml --all-extras --output-file requirements.lock
 	$(DEV)/bin/$(LOCK) pyproject.toml --all-extras --output-file requirements-dev.lock --group dev --constraints requirements.lock
 	$(DEV)/bin/$(LOCK) --output-file requirements-image.lock --group image --constraints requirements-dev.lock
@@ -94,10 +94,10 @@ lock: $(DEV)/bin/uv ## renew the lock files from pyproject.toml
 bench: $(INSTALLED)/.ready ## the benchmarks, on the installed wheel
 	$(if $(wildcard benchmarks/__main__.py),$(INSTALLED)/bin/python benchmarks $(ARGS),@echo 'no benchmarks yet')
 
-soak: $(INSTALLED)/.ready ## the daemon under steady work for half an hour; ARGS='--minutes 5'
+soak: $(INSTALLED)/.ready ## the daemon under constant load for 30 minutes; ARGS='--minutes 5'
 	$(INSTALLED)/bin/python benchmarks/soak.py $(ARGS)
 
-clean: ## remove what make made, environments included
+clean: ## remove everything that make created, including environments
 	rm -rf $(DEV) .tools dist .bench .state .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 # --universal: one file for every Python from 3.11 on and for x86_64 and aarch64. No index is written down:

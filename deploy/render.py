@@ -1,6 +1,6 @@
-"""Writes the dashboards, and into chart and overlays what they hold copies of: `python deploy/render.py`.
+"""Write the dashboards, and the copies of rules and dashboards in chart and overlays: `python deploy/render.py`.
 
-A test holds all of it to its sources.
+`tests/deploy/test_rendered.py` checks that they are up to date.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ spec:
 """
 
 sys.path.insert(0, str(DEPLOY / "grafana"))
-from dashboards import DASHBOARDS  # noqa: E402 - beside the JSON that it makes, and no part of the package
+from dashboards import DASHBOARDS  # noqa: E402 - beside the JSON that it renders, outside the package
 
 
 def rendered() -> dict[Path, str]:
-    """What is made of other files. Helm reads only what lies in the chart, kustomize what lies in the overlay."""
+    """The text of each rendered file. Helm reads only files in the chart, kustomize only files in the overlay."""
     rules = RULES.read_text(encoding="utf-8")
     texts = {
         CHART / "rules.yaml": rules,

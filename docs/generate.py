@@ -1,8 +1,12 @@
-"""Writes the references that are generated from the code: `python docs/generate.py`. A test holds them to it."""
+"""Write the reference pages that are generated from the code: `python docs/generate.py`.
+
+`tests/docs/test_generated.py` checks that they are up to date.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -13,6 +17,7 @@ from exporter.config import packs
 from exporter.config.fleet import FleetConfig
 from exporter.config.node import Config, FilesConfig, JournaldConfig, KmsgConfig
 from exporter.core.authoring import docs_pages
+from exporter.core.catalogue import pack_schema
 from exporter.core.catalogue.pack_types import leaf_conditions
 from exporter.core.facts import process
 from exporter.fleet.service.metrics import METRICS as FLEET_METRICS
@@ -238,6 +243,67 @@ a table by one of the same id with `override: true`, or add one for its own sign
 {docs_pages.vendor_tables(packs.load())}"""
 
 
+PACK_SECTIONS: Mapping[str, type[BaseModel]] = {
+    "A pack file": pack_schema.Pack,
+    "`signatures`": pack_schema.Signature,
+    "`root_causes`": pack_schema.RootCause,
+    "Conditions": pack_schema.Condition,
+    "`tables`": pack_schema.Table,
+    "`rows` of a table": pack_schema.Row,
+    "`log_facts`": pack_schema.LogFact,
+    "`echoes`": pack_schema.Echo,
+    "`crash_shapes`": pack_schema.CrashShape,
+    "`examples`": pack_schema.Example,
+    "`near_misses`": pack_schema.NearMiss,
+}
+
+
+def pack_reference() -> str:
+    """docs/pack-reference.md: every key of a signature pack, from the pydantic schema."""
+    sections = "".join(
+        f"\n## {title}\n\n{' '.join((model.__doc__ or '').split())}\n\n"
+        f"| key | type | default | meaning |\n| --- | --- | --- | --- |\n{''.join(_pack_keys(model))}"
+        for title, model in PACK_SECTIONS.items()
+    )
+    return f"""{NOTE}
+# Signature pack reference
+
+Every key of a pack file. [Write a signature](writing-signatures.md) shows how to use them. `gpufault signatures schema`
+prints the same schema as JSON Schema, for completion in an editor. An unknown key is an error.
+{sections}"""
+
+
+def _pack_keys(model: type[BaseModel]) -> Iterator[str]:
+    schema = model.model_json_schema()
+    own = schema["$defs"][model.__name__] if "$ref" in schema else schema
+    required = own.get("required", ())
+    for name, field in own["properties"].items():
+        default = field.get("default")
+        shown = "required" if name in required else "" if default in (None, "", [], {}) else f"`{json.dumps(default)}`"
+        row = (f"`{name}`", _pack_type(field), shown, field.get("description", ""))
+        yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |\n"
+
+
+NAMED_STRINGS = {"regular expression": "pattern", "an id, or a glob": "id or glob", "short snake_case": "id"}
+
+
+def _pack_type(field: Mapping[str, Any]) -> str:
+    """The type of a key in words, such as `list of pattern`."""
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    if "$ref" in field:
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", field["$ref"].rpartition("/")[2]).lower()
+    if "anyOf" in field:
+        kinds = [_pack_type(option) for option in field["anyOf"] if option.get("type") != "null"]
+        return " or ".join(dict.fromkeys(kinds))
+    if field.get("type") == "array":
+        return f"list of {_pack_type(field['items'])}"
+    if field.get("type") == "object":
+        return f"map of string to {_pack_type(field['additionalProperties'])}"
+    described = field.get("description", "")
+    return next((kind for start, kind in NAMED_STRINGS.items() if described.startswith(start)), str(field["type"]))
+
+
 CHART = "../deploy/helm/gpufault/values.schema.json"
 CONFIGURATIONS = (Config, FleetConfig)  # what a key of the chart holds whole
 
@@ -283,6 +349,7 @@ GENERATED = {
     "configuration.md": configuration,
     "facts.md": facts,
     "vendor-tables.md": vendor_tables,
+    "pack-reference.md": pack_reference,
     CHART: chart_schema,
 }
 

@@ -16,7 +16,7 @@ CORE = [path for path in MODULES if path.is_relative_to(ROOT / "exporter/core")]
 IMPURE = {"os", "pathlib", "time", "socket", "threading", "logging", "subprocess", "sqlite3"}
 LONGEST_FILE_LINES = 400
 
-# The rooms of the package, lowest first: each imports only itself and rooms before it. docs/decisions.md gives reasons.
+# The rooms of the package, lowest first: each imports only itself and rooms before it. Reasons: docs/internals/decisions.md.
 ROOMS = (
     "core", "process", "probes", "sources", "metrics", "store", "net", "web", "config", "node", "outputs", "scan",
     "daemon", "fleet", "demo", "cli",

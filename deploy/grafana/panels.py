@@ -1,4 +1,4 @@
-"""What a dashboard is made of, in Grafana's JSON: variables, panels, rows, links. What they show is in dashboards.py."""
+"""Parts of a dashboard in Grafana's JSON: variables, panels, rows, links. dashboards.py has the contents."""
 
 from __future__ import annotations
 

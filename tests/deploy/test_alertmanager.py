@@ -26,25 +26,25 @@ def amtool(*arguments: str | Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_alertmanager_understands_the_example() -> None:
+def test_alertmanager_accepts_the_example() -> None:
     code, said = amtool("check-config", CONFIG)
     assert code == 0, said
 
 
 @pytest.mark.parametrize(("alert", "severity"), SEVERITIES.items())
-def test_each_alert_goes_to_whom_its_severity_is_for(alert: str, severity: str) -> None:
+def test_an_alert_is_routed_by_severity(alert: str, severity: str) -> None:
     route = ("config", "routes", "test", f"--config.file={CONFIG}", f"--verify.receivers={RECEIVERS[severity]}")
     code, said = amtool(*route, f"alertname={alert}", f"severity={severity}", "cluster=a", "root_cause=c")
     assert code == 0, said
 
 
-def test_an_alert_of_something_else_pages_nobody_through_these_routes() -> None:
+def test_other_alerts_do_not_page() -> None:
     route = ("config", "routes", "test", f"--config.file={CONFIG}", "--verify.receivers=tickets")
     code, said = amtool(*route, "alertname=NodeDown", "severity=critical")
     assert code == 0, said
 
 
-def test_inhibitions_name_alerts_that_there_are_and_never_silence_a_page_of_a_crash() -> None:
+def test_inhibitions_name_existing_alerts_and_never_silence_a_crash_page() -> None:
     for rule in yaml.safe_load(CONFIG.read_text(encoding="utf-8"))["inhibit_rules"]:
         for matcher in rule["source_matchers"] + rule["target_matchers"]:
             names = set(matcher.split('"')[1].split("|"))

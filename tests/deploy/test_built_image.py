@@ -60,7 +60,7 @@ def image(builder: Builder) -> Image:
     return builder.build("localhost/gpufault")
 
 
-def test_it_says_what_it_is_and_what_is_in_it(image: Image) -> None:
+def test_the_image_has_labels_and_a_bill_of_materials(image: Image) -> None:
     labels = {name.removeprefix("org.opencontainers.image."): value for name, value in image.config["Labels"].items()}
     assert labels.items() >= {"title": "gpufault", "licenses": "Apache-2.0", "version": __version__}.items()
     assert {"description", "revision", "created", "base.name"} <= labels.keys()
@@ -77,7 +77,7 @@ def test_it_says_what_it_is_and_what_is_in_it(image: Image) -> None:
     assert len(installed) == len(listed) + 1  # and gpufault itself
 
 
-def test_nothing_in_it_installs_anything_or_can_be_written_by_whom_it_runs_as(image: Image) -> None:
+def test_the_image_has_no_installer_and_no_writable_file(image: Image) -> None:
     ours = image.root / "opt/gpufault"
     assert [path for path in ours.rglob("*") if path.name in ("pip", "ensurepip", "uv")] == []
     writable = [
@@ -93,7 +93,7 @@ def test_the_same_commit_on_the_same_base_gives_the_same_image(builder: Builder,
     assert image.root.joinpath("opt/gpufault/ask.py").stat().st_mtime == COMMITTED
 
 
-def test_it_runs_as_nobody_without_any_right_on_a_read_only_root_and_is_scraped(image: Image, tmp_path: Path) -> None:
+def test_the_image_runs_unprivileged_on_a_read_only_root(image: Image, tmp_path: Path) -> None:
     state = folder(tmp_path / "state", owner=65534)
     pod: Object = {
         "name": "gpufault",
@@ -118,7 +118,7 @@ def test_it_runs_as_nobody_without_any_right_on_a_read_only_root_and_is_scraped(
     assert {path.name for path in state.iterdir()} >= {"state.sqlite", "journal"}
 
 
-def test_the_probe_finds_a_daemon_alive_behind_tls_and_a_password(image: Image, tmp_path: Path) -> None:
+def test_the_health_probe_works_with_tls_and_a_password(image: Image, tmp_path: Path) -> None:
     web = folder(tmp_path / "web", owner=65534)
     certificate = trustme.CA().issue_cert("127.0.0.1")
     certificate.private_key_pem.write_to_path(web / "tls.key")
@@ -154,7 +154,7 @@ def test_the_probe_finds_a_daemon_alive_behind_tls_and_a_password(image: Image, 
 @needs_helm
 @needs_kernel_log
 @pytest.mark.parametrize("profile", ["restricted-root", "nonroot-filecaps", "privileged"])
-def test_a_profile_gives_what_the_daemon_needs_and_no_more(profile: str, image: Image, tmp_path: Path) -> None:
+def test_a_profile_grants_only_what_the_daemon_needs(profile: str, image: Image, tmp_path: Path) -> None:
     pod, container_spec, volumes = of_the_chart(tmp_path, f"securityProfile={profile}")
     private = folder(tmp_path / "log/pods/job_train-0_4567/train")
     (private / "0.log").touch(mode=0o600)
@@ -204,7 +204,7 @@ def test_a_profile_gives_what_the_daemon_needs_and_no_more(profile: str, image: 
     ],
     ids=["default", "user logs", "user logs and the shipped profile"],
 )
-def test_the_daemon_reads_no_file_of_the_node_by_its_handle(
+def test_the_daemon_cannot_open_node_files_by_handle(
     options: tuple[str, ...], reads_users_logs: bool, others_read: str, image: Image, tmp_path: Path
 ) -> None:
     """others_read: what a program gets that did not come from the daemon, such as one of `kubectl exec`."""

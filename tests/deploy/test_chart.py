@@ -44,7 +44,7 @@ def values(mode: str) -> Path:
 MODES = sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "ci").glob("*-values.yaml"))
 
 
-def test_helm_lint_has_nothing_to_say() -> None:
+def test_helm_lint_passes() -> None:
     assert HELM
     for mode in MODES:
         code, said, error = run(HELM, "lint", "--strict", "--kube-version", NEWEST, "--values", values(mode), CHART)
@@ -54,13 +54,13 @@ def test_helm_lint_has_nothing_to_say() -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("mode", MODES)
-def test_what_is_rendered_is_what_the_api_takes(mode: str, version: str) -> None:
+def test_rendered_objects_are_valid_for_the_api(mode: str, version: str) -> None:
     text = rendered(mode, version)
     assert {"ConfigMap", "DaemonSet"} <= {item["kind"] for item in objects(text)}
     assert violations(text, version) == []
 
 
-def test_the_schemas_refuse_a_field_that_is_not_there_and_a_value_that_cannot_be() -> None:
+def test_the_schemas_reject_unknown_fields_and_invalid_values() -> None:
     text = rendered("default")
     misspelt = text.replace("readOnlyRootFilesystem", "readonlyRootFilesystem").replace(
         "containerPort: 9873", "containerPort: http"
@@ -72,7 +72,7 @@ def test_the_schemas_refuse_a_field_that_is_not_there_and_a_value_that_cannot_be
 
 @needs_operator
 @pytest.mark.parametrize("mode", MODES)
-def test_the_operator_s_own_types_take_its_objects(mode: str) -> None:
+def test_objects_are_valid_for_the_prometheus_operator(mode: str) -> None:
     assert OPERATOR_TYPES
     code, said, error = run(OPERATOR_TYPES, said=rendered(mode))
     assert code == 0, error
@@ -85,7 +85,7 @@ def test_the_operator_s_own_types_take_its_objects(mode: str) -> None:
 
 
 @needs_operator
-def test_the_operator_s_own_types_refuse_a_field_that_is_not_there() -> None:
+def test_the_operator_schemas_reject_unknown_fields() -> None:
     assert OPERATOR_TYPES
     code, _, error = run(OPERATOR_TYPES, said=rendered("operator").replace("jobLabel", "jobLable"))
     assert code == 1
@@ -95,7 +95,7 @@ def test_the_operator_s_own_types_refuse_a_field_that_is_not_there() -> None:
 DASHBOARDS = [f"gpu-gpufault-dashboard-{path.stem}" for path in (CHART / "files/dashboards").iterdir()]
 
 
-def test_alerts_link_to_the_site_s_own_pages() -> None:
+def test_alerts_link_to_the_configured_pages() -> None:
     rules = only(rendered("operator"), "PrometheusRule")["spec"]["groups"]
     alerts = [rule["annotations"] for group in rules for rule in group["rules"] if "alert" in rule]
     assert alerts
@@ -103,7 +103,7 @@ def test_alerts_link_to_the_site_s_own_pages() -> None:
     assert "example.org" not in str(alerts)
 
 
-def test_dashboards_link_to_the_site_s_own_pages() -> None:
+def test_dashboards_link_to_the_configured_pages() -> None:
     boards = [text for name in DASHBOARDS for text in only(rendered("operator"), "ConfigMap", name)["data"].values()]
     assert all("https://docs.example.com/gpufault/runbooks/" in board for board in boards)
     assert "example.org" not in str(boards)
@@ -126,12 +126,12 @@ def test_every_dashboard_of_the_chart_becomes_a_configmap(tmp_path: Path) -> Non
     assert json.loads(made["data"]["fleet.json"]) == board
 
 
-def test_some_mode_has_each_kind_of_the_operator() -> None:
+def test_every_operator_kind_is_rendered_in_some_mode() -> None:
     kinds = {item["kind"] for mode in MODES for item in objects(rendered(mode))}
     assert kinds >= {"PodMonitor", "ServiceMonitor", "PrometheusRule", "NetworkPolicy", "PersistentVolumeClaim", "Pod"}
 
 
-def test_a_cluster_that_is_too_old_is_told_so() -> None:
+def test_a_cluster_that_is_too_old_is_rejected() -> None:
     code, _, error = template(version="1.24")
     assert code != 0
     assert "requires kubeVersion: >=1.25" in error
@@ -162,7 +162,7 @@ def test_a_cluster_that_is_too_old_is_told_so() -> None:
         ("fleet: {enabled: true}", "'/fleet/config': missing property 'prometheus'"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_is_refused_at_install_with_where_it_stands(wrong: str, told: str, tmp_path: Path) -> None:
+def test_an_invalid_value_is_rejected_at_install_with_its_location(wrong: str, told: str, tmp_path: Path) -> None:
     file = tmp_path / "values.yaml"
     file.write_text(wrong)
     code, said, error = template("--values", file)
@@ -171,7 +171,7 @@ def test_a_wrong_value_is_refused_at_install_with_where_it_stands(wrong: str, to
     assert told in error
 
 
-def test_every_key_that_the_schema_knows_is_written_for_people_with_its_default() -> None:
+def test_every_schema_key_is_documented_with_its_default() -> None:
     """The other way round Helm holds it: a value that is not in the schema is refused."""
     given = yaml.safe_load((CHART / "values.yaml").read_text())
     open_ones = {
@@ -196,14 +196,14 @@ def test_every_key_that_the_schema_knows_is_written_for_people_with_its_default(
     assert missing(json.loads((CHART / "values.schema.json").read_text()), given) == ["global"]
 
 
-def test_every_key_that_is_written_for_people_is_used_by_a_template() -> None:
+def test_every_documented_key_is_used_by_a_template() -> None:
     used = "".join(path.read_text() for path in (CHART / "templates").rglob("*") if path.is_file())
     given = yaml.safe_load((CHART / "values.yaml").read_text())
     assert [key for key in given if f".Values.{key}" not in used] == []
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_daemon_takes_the_configuration_its_packs_and_its_flags(mode: str, tmp_path: Path) -> None:
+def test_the_daemon_accepts_its_configuration_packs_and_flags(mode: str, tmp_path: Path) -> None:
     text = rendered(mode)
     config = only(text, "ConfigMap", name_of(text, "-config"))["data"]["config.yaml"]
     for item in objects(text):
@@ -220,7 +220,7 @@ def test_the_daemon_takes_the_configuration_its_packs_and_its_flags(mode: str, t
 
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if "fleet:" in values(mode).read_text()])
-def test_the_fleet_service_takes_its_configuration_and_its_flags(mode: str, tmp_path: Path) -> None:
+def test_the_fleet_service_accepts_its_configuration_and_flags(mode: str, tmp_path: Path) -> None:
     text = rendered(mode)
     (container,) = only(text, "Deployment")["spec"]["template"]["spec"]["containers"]
     (name,) = [i["metadata"]["name"] for i in objects(text) if i["metadata"]["name"].endswith("-fleet-config")]
@@ -233,7 +233,7 @@ def test_the_fleet_service_takes_its_configuration_and_its_flags(mode: str, tmp_
     assert f"--web.listen-address={FLEET_ADDRESS}" in container["args"]
 
 
-def test_a_site_s_own_pack_comes_with_the_chart() -> None:
+def test_the_chart_installs_a_site_pack() -> None:
     text = rendered("site")
     config = yaml.safe_load(only(text, "ConfigMap", "gpufault-config")["data"]["config.yaml"])
     assert config["signatures"] == {"dirs": ["/etc/gpufault/signatures.d"]}
@@ -245,7 +245,7 @@ def test_a_site_s_own_pack_comes_with_the_chart() -> None:
     "change",
     ["config.incidents.settle=20s", "signatures.packs.a\\.yaml=pack: a", "jobProcesses.enabled=true"],
 )
-def test_pods_are_replaced_when_what_they_read_changes(change: str) -> None:
+def test_pods_restart_when_their_configuration_changes(change: str) -> None:
     code, text, error = template("--set-string" if "=true" not in change else "--set", change)
     assert code == 0, error
 
@@ -257,7 +257,7 @@ def test_pods_are_replaced_when_what_they_read_changes(change: str) -> None:
     assert [key for key in before if before[key] != after[key]] != []
 
 
-def test_the_labels_of_a_series_are_those_that_the_correlator_asks_for() -> None:
+def test_series_have_the_labels_that_the_correlator_needs() -> None:
     _, usage, _ = run(GPUFAULT, "correlate", "--help")
     assert 'job="gpufault"' in usage
     text = rendered("operator")
@@ -270,7 +270,7 @@ def test_the_labels_of_a_series_are_those_that_the_correlator_asks_for() -> None
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_notes_name_commands_metrics_and_objects_that_there_are(mode: str, tmp_path: Path) -> None:
+def test_commands_metrics_and_objects_in_the_notes_exist(mode: str, tmp_path: Path) -> None:
     notes = notes_of(mode, tmp_path / "gpufault")
     assert "<no value>" not in notes
     metrics = (CHART.parents[2] / "docs/metrics.md").read_text()
@@ -285,7 +285,7 @@ def test_the_notes_name_commands_metrics_and_objects_that_there_are(mode: str, t
     assert [flag for command in commands for flag in re.findall(r"--\w+", command) if flag not in usage] == []
 
 
-def test_chart_and_image_have_the_version_of_the_code() -> None:
+def test_chart_and_image_versions_match_the_code() -> None:
     assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == __version__
     image = only(rendered("default"), "DaemonSet")["spec"]["template"]["spec"]["containers"][0]["image"]
     assert image == f"gpufault:{__version__}"
@@ -293,7 +293,7 @@ def test_chart_and_image_have_the_version_of_the_code() -> None:
     assert pinned == "registry.example.org/hpc/gpufault@sha256:" + "0123456789abcdef" * 4
 
 
-def test_fields_that_a_cluster_does_not_know_are_not_sent_to_it() -> None:
+def test_fields_unknown_to_a_cluster_are_omitted() -> None:
     assert "recursiveReadOnly" not in rendered("site", OLDEST)
     assert "appArmorProfile" not in rendered("site", OLDEST)
     assert "recursiveReadOnly: IfPossible" in rendered("site", NEWEST)

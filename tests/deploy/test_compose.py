@@ -1,4 +1,4 @@
-"""The composition for a laptop, without an engine: what it mounts is there, and each program understands what it is given."""
+"""The compose file: mounts exist, and each program accepts its configuration. Needs no container engine."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def run(*command: str | Path) -> tuple[int, str]:
 
 
 @pytest.mark.skipif(COMPOSE_SPEC is None, reason="no compose-spec; with Go, make go-tools builds it")
-def test_compose_takes_it_as_it_is() -> None:
+def test_the_compose_file_is_valid() -> None:
     assert COMPOSE_SPEC
     code, said = run(COMPOSE_SPEC, FOLDER / "compose.yaml")
     assert code == 0, said
     assert yaml.safe_load(said)["services"].keys() == SERVICES.keys()
 
 
-def test_it_has_what_a_look_needs_and_shows_it_to_this_machine_only() -> None:
+def test_compose_ports_are_bound_to_loopback() -> None:
     assert SERVICES.keys() == {"gpufault", "prometheus", "alertmanager", "grafana"}
     ports = [port for service in SERVICES.values() for port in service["ports"]]
     assert [port for port in ports if not re.fullmatch(r"127\.0\.0\.1:(\d+):\1", port)] == []
@@ -50,14 +50,14 @@ def test_it_has_what_a_look_needs_and_shows_it_to_this_machine_only() -> None:
     assert [image for image in images if not re.fullmatch(r"\w+/\w+:v?\d+\.\d+\.\d+", image)] == []
 
 
-def test_every_mount_is_a_file_or_folder_of_the_checkout_or_a_volume_that_is_declared() -> None:
+def test_every_mount_exists_in_the_checkout_or_is_a_volume() -> None:
     volumes = {source for _, source, _ in MOUNTS if not source.startswith(".")}
     assert volumes == COMPOSE["volumes"].keys()
     assert [source for _, source, _ in MOUNTS if source.startswith(".") and not (FOLDER / source).exists()] == []
     assert (FOLDER / SERVICES["gpufault"]["build"] / "Dockerfile").is_file()
 
 
-def test_the_daemon_understands_its_configuration_and_writes_where_a_volume_is(tmp_path: Path) -> None:
+def test_the_daemon_accepts_its_configuration_and_writes_to_a_volume(tmp_path: Path) -> None:
     config = mounted("gpufault", "/etc/gpufault/config.yaml")
     code, said = run(Path(sys.executable).with_name("gpufault"), "run", "--config.check", f"--config.file={config}")
     assert code == 0, said
@@ -68,7 +68,7 @@ def test_the_daemon_understands_its_configuration_and_writes_where_a_volume_is(t
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool (apt install prometheus)")
-def test_prometheus_understands_its_configuration_with_the_rules_and_scrapes_the_daemon(tmp_path: Path) -> None:
+def test_prometheus_accepts_its_configuration_and_scrapes_the_daemon(tmp_path: Path) -> None:
     rules = mounted("prometheus", "/etc/prometheus/rules.yml")
     text = mounted("prometheus", "/etc/prometheus/prometheus.yml").read_text(encoding="utf-8")
     (tmp_path / "prometheus.yml").write_text(text.replace("/etc/prometheus/rules.yml", str(rules)))
@@ -81,12 +81,12 @@ def test_prometheus_understands_its_configuration_with_the_rules_and_scrapes_the
 
 
 @pytest.mark.skipif(not shutil.which("amtool"), reason="needs amtool (apt install prometheus-alertmanager)")
-def test_alertmanager_understands_its_configuration() -> None:
+def test_alertmanager_accepts_its_configuration() -> None:
     code, said = run("amtool", "check-config", mounted("alertmanager", "/etc/alertmanager/alertmanager.yml"))
     assert code == 0, said
 
 
-def test_grafana_gets_the_datasource_and_the_dashboards_that_are_mounted() -> None:
+def test_grafana_gets_the_datasource_and_the_dashboards() -> None:
     given = yaml.safe_load(mounted("grafana", "/etc/grafana/provisioning/datasources/gpufault.yaml").read_text())
     (datasource,) = given["datasources"]
     assert (datasource["type"], datasource["url"], datasource["isDefault"]) == (

@@ -77,12 +77,12 @@ def excused(rule: str) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_every_query_keeps_the_rule_or_is_excused_with_a_reason_and_no_excuse_is_left_over(rule: str) -> None:
+def test_every_query_follows_the_rule_or_has_an_exception(rule: str) -> None:
     assert offenders(rule) == excused(rule)
     assert rule not in EXCLUSIONS or EXCLUSIONS[rule]["reason"]
 
 
-def test_the_rules_see_what_they_are_for() -> None:
+def test_the_dashboard_rules_detect_violations() -> None:
     bad = (
         'sum by (job) (increase(a_total{instance=~"$instance"}[5m])) / on (job) b_total unless c{job="$job"} offset 1h'
     )
@@ -92,13 +92,13 @@ def test_the_rules_see_what_they_are_for() -> None:
     assert all(rule({}, {}, {"expr": good}) for rule in RULES.values())
 
 
-def test_there_are_four_with_ids_for_ever() -> None:
+def test_the_four_dashboards_have_permanent_ids() -> None:
     assert {d["uid"] for d in DASHBOARDS.values()} == {f"gpufault-{name}" for name in DASHBOARDS}
     assert sorted(DASHBOARDS) == ["agents", "fleet", "node", "root-cause"]
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_a_dashboard_cannot_be_edited_away_and_asks_whichever_datasource_is_chosen(name: str) -> None:
+def test_a_dashboard_is_read_only_and_uses_the_chosen_datasource(name: str) -> None:
     dashboard = DASHBOARDS[name]
     assert dashboard["editable"] is False
     (datasource,) = (v for v in variables(dashboard).values() if v["type"] == "datasource")
@@ -110,7 +110,7 @@ def test_a_dashboard_cannot_be_edited_away_and_asks_whichever_datasource_is_chos
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_variables_are_chosen_together_and_follow_the_time(name: str) -> None:
+def test_variables_depend_on_each_other_and_on_the_time_range(name: str) -> None:
     asked = variables(DASHBOARDS[name])
     assert {"cluster", "job", "instance"} <= asked.keys()
     for variable, label in (("job", "Job"), ("instance", "Instance")):
@@ -123,7 +123,7 @@ def test_variables_are_chosen_together_and_follow_the_time(name: str) -> None:
 
 
 @pytest.mark.parametrize(("dashboard", "panel"), PANELS, ids=lambda value: value["title"])
-def test_a_panel_says_what_it_shows_in_which_unit(dashboard: Json, panel: Json) -> None:
+def test_a_panel_has_a_title_description_and_unit(dashboard: Json, panel: Json) -> None:
     assert panel["title"]
     assert panel["description"].endswith(".")
     assert panel["datasource"]["uid"] == "${datasource}"
@@ -133,7 +133,7 @@ def test_a_panel_says_what_it_shows_in_which_unit(dashboard: Json, panel: Json) 
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_panels_lie_beside_each_other_and_never_upon_each_other(name: str) -> None:
+def test_panels_do_not_overlap(name: str) -> None:
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARDS[name]["panels"]:
         place = panel["gridPos"]
@@ -152,7 +152,7 @@ def links() -> Iterator[str]:
             yield from (link["url"] for one in override["properties"] for link in one["value"])
 
 
-def test_links_lead_to_runbooks_and_dashboards_that_there_are() -> None:
+def test_links_to_runbooks_and_dashboards_resolve() -> None:
     runbooks = {url.rpartition("/")[2] for url in links() if url.startswith("https://gpufault.example.org/runbooks/")}
     assert runbooks == {path.name for path in (ROOT / "docs/runbooks").glob("Gpufault*.md")}
     others = {url.partition("?")[0].removeprefix("/d/") for url in links() if url.startswith("/d/")}

@@ -1,4 +1,4 @@
-"""The Debian package on a bare Debian: installed, run, scraped, upgraded, removed and purged."""
+"""The Debian package on a fresh Debian: installed, run, scraped, upgraded, removed and purged."""
 
 from __future__ import annotations
 
@@ -65,13 +65,11 @@ def lines_seen(address: str) -> float:
 
 
 @pytest.mark.skipif(not shutil.which("lintian"), reason="no lintian")
-def test_lintian_finds_no_error(package: Path) -> None:
+def test_lintian_reports_no_errors(package: Path) -> None:
     said("lintian", "--allow-root", "--fail-on=error", package)
 
 
-def test_a_node_is_installed_runs_is_upgraded_and_leaves_nothing_when_purged(
-    bare: Bare, package: Path, tmp_path: Path
-) -> None:
+def test_the_package_installs_runs_upgrades_and_purges_completely(bare: Bare, package: Path, tmp_path: Path) -> None:
     shutil.copy(package, bare.folder / "tmp/gpufault.deb")
     bare.said("apt-get", "install", "--quiet", "--yes", "--no-install-recommends", "/tmp/gpufault.deb")
     assert bare.said("gpufault", "--version").startswith("gpufault ")

@@ -1,4 +1,4 @@
-"""The Dockerfile, read as text: no engine is needed to see that what it copies is there and gets past .dockerignore."""
+"""The Dockerfile, checked as text: copied files exist and are not excluded by .dockerignore."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", "")
 RUNTIME = DOCKERFILE.rpartition("\nFROM ")[2]
 
 
-def test_everything_that_is_copied_is_in_the_build_context() -> None:
+def test_every_copied_file_is_in_the_build_context() -> None:
     copies = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
     copied = set(" ".join(copies).split())
     let_in = set(re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE))
@@ -23,13 +23,13 @@ def test_everything_that_is_copied_is_in_the_build_context() -> None:
     assert [name for name in copied if not (ROOT / name).exists()] == []
 
 
-def test_both_stages_have_the_interpreter_in_the_same_place() -> None:
+def test_both_stages_have_the_interpreter_at_the_same_path() -> None:
     assert re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE) == ["${BASE_IMAGE}"] * 2
     (base,) = re.findall(r"^ARG BASE_IMAGE=(\S+)", DOCKERFILE, re.MULTILINE)
     assert re.fullmatch(r"docker\.io/library/python:3\.\d+-slim-\w+", base)
 
 
-def test_the_daemon_runs_as_nobody_and_stops_on_sigterm() -> None:
+def test_the_daemon_runs_unprivileged_and_stops_on_sigterm() -> None:
     for instruction in (
         "USER 65534:65534",
         "STOPSIGNAL SIGTERM",
@@ -39,7 +39,7 @@ def test_the_daemon_runs_as_nobody_and_stops_on_sigterm() -> None:
         assert f"\n{instruction}\n" in RUNTIME
 
 
-def test_its_health_is_asked_for_by_what_is_in_it() -> None:
+def test_the_health_check_uses_a_program_in_the_image() -> None:
     (asks,) = re.findall(r"^HEALTHCHECK .* CMD (\[.*\])$", RUNTIME, re.MULTILINE)
     interpreter, isolated, script, address = re.findall(r'"([^"]+)"', asks)
     assert (interpreter, isolated) == ("/opt/gpufault/bin/python", "-I")
@@ -49,12 +49,12 @@ def test_its_health_is_asked_for_by_what_is_in_it() -> None:
 
 
 @pytest.mark.skipif(not HADOLINT.exists(), reason="no hadolint: it comes with the development packages on Linux")
-def test_hadolint_has_nothing_to_say() -> None:
+def test_hadolint_passes() -> None:
     done = subprocess.run([HADOLINT, ROOT / "Dockerfile"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-def test_every_package_comes_by_its_hash() -> None:
+def test_every_package_is_pinned_by_hash() -> None:
     installs = [part for part in re.split(r"\n|&&", DOCKERFILE) if "install " in part and "pip" in part]
     assert installs
     assert [part for part in installs if "--require-hashes" not in part and "--no-index" not in part] == []

@@ -1,4 +1,4 @@
-"""docs/install-kubernetes.md: what it tells a reader to type, and what it says will come."""
+"""docs/install-kubernetes.md: its commands, settings and outputs are correct."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WRONG = "config.incidents.settle=15"
 
 
 @needs_helm
-def test_every_setting_that_it_names_is_one_that_the_chart_takes() -> None:
+def test_every_setting_on_the_page_exists_in_the_chart() -> None:
     settings = re.findall(r"--set ([\w.]+=[^\s`]+)", PAGE)
     assert WRONG in settings
     options = [part for setting in settings if setting != WRONG for part in ("--set", setting)]
@@ -28,7 +28,7 @@ def test_every_setting_that_it_names_is_one_that_the_chart_takes() -> None:
 
 
 @needs_helm
-def test_the_refusal_that_it_shows_is_what_helm_says() -> None:
+def test_the_error_on_the_page_is_the_error_of_helm() -> None:
     (shown,) = re.findall(r"^Error: values.*?(?=```)", PAGE, re.DOTALL | re.MULTILINE)
     code, _, error = template("--set", WRONG)
     assert code != 0
@@ -36,7 +36,7 @@ def test_the_refusal_that_it_shows_is_what_helm_says() -> None:
 
 
 @needs_helm
-def test_the_table_of_folders_is_what_the_daemon_mounts() -> None:
+def test_the_table_of_folders_matches_the_mounts() -> None:
     ((_, pod),) = [found for found in pods(rendered("default")) if found[0].startswith("DaemonSet")]
     mounted = {volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
     rows = re.findall(r"^\| (`/.*?`) \|", PAGE, re.MULTILINE)
@@ -44,7 +44,7 @@ def test_the_table_of_folders_is_what_the_daemon_mounts() -> None:
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool")
-def test_prometheus_takes_the_scrape_job(tmp_path: Path) -> None:
+def test_the_scrape_job_of_the_page_is_valid(tmp_path: Path) -> None:
     (job,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", PAGE, re.DOTALL)
     # Debian builds Prometheus without discovery in Kubernetes: another one takes its place
     there, count = re.subn(
@@ -56,7 +56,7 @@ def test_prometheus_takes_the_scrape_job(tmp_path: Path) -> None:
     assert code == 0, said + error
 
 
-def test_what_it_points_to_is_there() -> None:
+def test_files_named_on_the_page_exist() -> None:
     assert "values.schema.json" in {path.name for path in CHART.iterdir()}
     for path in re.findall(r"\bdeploy/[\w/-]+(?:\.\w+)*|`ci/[\w-]+\.yaml`", PAGE):
         file = CHART / path.strip("`") if path.startswith("`") else ROOT / path

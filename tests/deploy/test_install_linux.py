@@ -1,4 +1,4 @@
-"""docs/install-linux.md, typed block by block on a bare Debian that runs under systemd."""
+"""docs/install-linux.md: each block is run on a fresh Debian under systemd."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 
-def test_a_linux_node_and_the_fleet_service_are_installed_as_their_page_says(machine: Live) -> None:
+def test_the_steps_of_the_linux_page_work(machine: Live) -> None:
     leave = shutil.ignore_patterns(".*", "dist", "build", "__pycache__")
     shutil.copytree(ROOT, machine.root / "root/gpufault", ignore=leave, symlinks=True)
     page = Page("install-linux.md", machine, "/root/gpufault")
@@ -32,7 +32,7 @@ def test_a_linux_node_and_the_fleet_service_are_installed_as_their_page_says(mac
     assert "is valid: 2 sources" in said
     assert not re.findall(r"^bad.*", said, re.MULTILINE)
     ready(machine, 9873)  # nobody types faster than a reload
-    is_ready, seen = page.follow("3. See that it works").splitlines()
+    is_ready, seen = page.follow("3. Test it").splitlines()
     assert is_ready == "gpufault is ready."
     assert seen.startswith("seen: /var/log/jobs/")
     page.follow("4. Scrape it")
@@ -45,7 +45,7 @@ def test_a_linux_node_and_the_fleet_service_are_installed_as_their_page_says(mac
     assert machine.shell("systemctl is-active gpufault gpufault-fleet") == "active\nactive\n"
     assert json.loads(machine.shell("curl -s http://127.0.0.1:9874/api/v1/correlation"))["nodes"] == 1
 
-    page.follow("Taking it away")
+    page.follow("Uninstall")
     look = "find / -xdev -name '*gpufault*' -not -path '/root/*'; getent passwd; getent group"
     assert "gpufault" not in machine.shell(f"{look}; systemctl list-unit-files --no-pager")
 

@@ -1,4 +1,4 @@
-"""docs/install-slurm.md, typed block by block on a bare Debian that runs under systemd."""
+"""docs/install-slurm.md: each block is run on a fresh Debian under systemd."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 
-def test_a_slurm_node_is_installed_as_its_page_says(machine: Live, package: Path) -> None:
+def test_the_steps_of_the_slurm_page_work(machine: Live, package: Path) -> None:
     (machine.root / "scratch/root").mkdir(parents=True)  # the cluster's, where it sits
     shutil.copy(package, machine.root / "root")
     page = Page("install-slurm.md", machine, "/root")
@@ -31,7 +31,7 @@ def test_a_slurm_node_is_installed_as_its_page_says(machine: Live, package: Path
     said = page.follow("2. Where the job logs are")
     assert "is valid: 2 sources" in said
     assert not re.findall(r"^bad.*", said, re.MULTILINE)
-    series, seen, healthy = page.follow("3. See that it works").splitlines()
+    series, seen, healthy = page.follow("3. Test it").splitlines()
     assert 800 <= int(series) <= 2200
     assert seen.startswith("seen: /scratch/root/slurm-0.out to ")
     assert healthy.startswith("gpufault: healthy since ")
@@ -40,5 +40,5 @@ def test_a_slurm_node_is_installed_as_its_page_says(machine: Live, package: Path
     for _, block in page.blocks("4. Hooks")[:1]:
         for hook in re.findall(r"=(/\S+)", block):
             machine.shell(f"SLURM_JOB_ID=7 {hook}")
-    page.follow("Taking it away")
+    page.follow("Uninstall")
     assert "gpufault" not in machine.shell("getent passwd; systemctl list-unit-files --no-pager; ls /etc /var/lib")

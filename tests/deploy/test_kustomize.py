@@ -1,4 +1,4 @@
-"""deploy/kustomize: built by kustomize, held against the API's schemas, the chart and the code."""
+"""deploy/kustomize: built by kustomize, compared with the API schemas, the chart and the code."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ OF_THE_NODE = [name for name in FOLDERS if name != "fleet"]
 FIRST = "1.31"  # that knows recursiveReadOnly without a gate
 
 
-def test_every_overlay_that_is_promised_is_there() -> None:
+def test_every_documented_overlay_exists() -> None:
     promised = ("journald", "kmsg-privileged", "plain-annotations", "prometheus-operator", "user-logs")
     assert {f"overlays/{name}" for name in promised} < {*FOLDERS}
 
 
 @pytest.mark.parametrize("version", [FIRST, NEWEST])
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_what_is_built_is_what_the_api_takes(folder: str, version: str) -> None:
+def test_built_objects_are_valid_for_the_api(folder: str, version: str) -> None:
     assert violations(built(folder), version) == []
 
 
 @needs_operator
-def test_the_operator_s_own_types_take_its_objects() -> None:
+def test_objects_are_valid_for_the_prometheus_operator() -> None:
     assert OPERATOR_TYPES
     code, said, error = run(OPERATOR_TYPES, said=built("overlays/prometheus-operator"))
     assert code == 0, error
@@ -54,7 +54,7 @@ def test_the_operator_s_own_types_take_its_objects() -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_the_code_takes_its_configuration_and_its_flags(folder: str, tmp_path: Path) -> None:
+def test_the_code_accepts_its_configuration_and_flags(folder: str, tmp_path: Path) -> None:
     text = built(folder)
     ((_, pod),) = pods(text)
     (container,) = pod["containers"]
@@ -71,24 +71,24 @@ def test_the_code_takes_its_configuration_and_its_flags(folder: str, tmp_path: P
 
 
 @needs_helm
-def test_the_base_is_the_chart_s_daemon_with_its_default_values() -> None:
+def test_the_base_equals_the_chart_with_default_values() -> None:
     ours, charts = daemon(built("base")), daemon(rendered("default"))
     assert ours["spec"] == charts["spec"]
 
 
 @needs_helm
-def test_the_privileged_overlay_is_the_chart_s_profile() -> None:
+def test_the_privileged_overlay_equals_the_chart_profile() -> None:
     ours, charts = daemon(built("overlays/kmsg-privileged")), daemon(rendered("privileged"))
     assert ours["spec"] == charts["spec"]
 
 
-def test_the_image_has_the_version_of_the_code() -> None:
+def test_the_image_version_matches_the_code() -> None:
     for folder in FOLDERS:
         for name, pod in pods(built(folder)):
             assert [c["image"] for c in pod["containers"]] == [f"gpufault:{__version__}"], f"{folder}: {name}"
 
 
-def test_pods_are_selected_by_what_they_are_labelled_with() -> None:
+def test_selectors_match_the_labels_of_the_pods() -> None:
     for folder in FOLDERS:
         text = built(folder)
         for item in objects(text):
@@ -109,7 +109,7 @@ def test_prometheus_finds_pods_by_annotation() -> None:
     }.items()  # fmt: skip
 
 
-def test_the_journal_overlay_changes_the_sources_and_nothing_else() -> None:
+def test_the_journal_overlay_changes_only_the_sources() -> None:
     base, overlay = (
         yaml.safe_load((KUSTOMIZE / name / "config.yaml").read_text()) for name in ("base", "overlays/journald")
     )

@@ -1,4 +1,4 @@
-"""What pods of the chart and of deploy/kustomize may do on a node: no more than is said in docs/install-kubernetes.md."""
+"""Pods of the chart and of deploy/kustomize have only the privileges in docs/install-kubernetes.md."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ def containers(shipped: str) -> list[tuple[str, Object, Object]]:
     return found
 
 
-def test_no_container_may_write_to_its_own_root(shipped: str) -> None:
+def test_every_container_has_a_read_only_root(shipped: str) -> None:
     assert [n for n, _, c in containers(shipped) if c["securityContext"]["readOnlyRootFilesystem"] is not True] == []
 
 
-def test_no_pod_has_a_token_or_rights_in_the_api(shipped: str) -> None:
+def test_no_pod_has_an_api_token_or_role(shipped: str) -> None:
     assert [name for name, pod, _ in containers(shipped) if pod["automountServiceAccountToken"] is not False] == []
     items = objects(text_of(shipped))
     assert [i for i in items if i["kind"] == "ServiceAccount" and i["automountServiceAccountToken"] is not False] == []
     assert [i["kind"] for i in items if i["kind"].endswith(("Role", "RoleBinding"))] == []
 
 
-def test_every_capability_is_dropped_but_those_that_reading_takes(shipped: str) -> None:
+def test_capabilities_are_limited_to_reading(shipped: str) -> None:
     for name, pod, container in containers(shipped):
         if shipped in PRIVILEGED and name.startswith("DaemonSet"):
             continue
@@ -77,7 +77,7 @@ def test_every_capability_is_dropped_but_those_that_reading_takes(shipped: str) 
         assert set(security["capabilities"].get("add", ())) == needed, name
 
 
-def test_nobody_gains_rights_unless_the_file_of_the_interpreter_gives_them(shipped: str) -> None:
+def test_privilege_escalation_is_denied_without_file_capabilities(shipped: str) -> None:
     may_gain = {
         name for name, _, c in containers(shipped) if c["securityContext"]["allowPrivilegeEscalation"] is not False
     }
@@ -88,7 +88,7 @@ def test_nobody_gains_rights_unless_the_file_of_the_interpreter_gives_them(shipp
     assert may_gain == expected
 
 
-def test_a_seccomp_profile_holds(shipped: str) -> None:
+def test_a_seccomp_profile_is_set(shipped: str) -> None:
     for name, pod, _ in containers(shipped):
         profile = pod["securityContext"]["seccompProfile"]
         of_the_daemon = name.startswith("DaemonSet")
@@ -98,7 +98,7 @@ def test_a_seccomp_profile_holds(shipped: str) -> None:
             assert profile == {"type": "Unconfined" if of_the_daemon and shipped in PRIVILEGED else "RuntimeDefault"}
 
 
-def test_folders_of_the_node_are_read_only_but_for_the_state(shipped: str) -> None:
+def test_node_folders_are_read_only_except_the_state(shipped: str) -> None:
     for name, pod, container in containers(shipped):
         of_the_node = {volume["name"]: volume["hostPath"] for volume in pod.get("volumes", ()) if "hostPath" in volume}
         mounts = [mount for mount in container.get("volumeMounts", ()) if mount["name"] in of_the_node]
@@ -113,7 +113,7 @@ def test_folders_of_the_node_are_read_only_but_for_the_state(shipped: str) -> No
         assert not {"/", "/etc", "/var/lib", "/var/lib/kubelet"} & {path["path"] for path in of_the_node.values()}, name
 
 
-def test_no_pod_shares_the_node_s_network_or_memory(shipped: str) -> None:
+def test_no_pod_shares_the_network_or_memory_of_the_node(shipped: str) -> None:
     for name, pod, _ in containers(shipped):
         assert not pod.get("hostNetwork"), name
         assert not pod.get("hostIPC"), name
@@ -129,7 +129,7 @@ def test_only_the_daemon_is_root(shipped: str) -> None:
             assert (security["runAsNonRoot"], security["runAsUser"]) == (True, 65534), name
 
 
-def test_memory_is_bounded_and_processor_time_is_not(shipped: str) -> None:
+def test_memory_is_limited_and_cpu_time_is_not(shipped: str) -> None:
     for name, _, container in containers(shipped):
         resources = container["resources"]
         assert resources["limits"].keys() == {"memory"}, name
@@ -141,7 +141,7 @@ def test_a_tenth_of_the_nodes_is_updated_at_a_time(shipped: str) -> None:
     assert [s["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] for s in sets] == ["10%"] * len(sets)
 
 
-def test_the_daemon_is_asked_over_http_whether_it_lives_and_sees(shipped: str) -> None:
+def test_liveness_and_readiness_probes_use_http(shipped: str) -> None:
     for name, _, container in containers(shipped):
         if not re.search(r"/(gpufault|fleet)$", name):
             continue

@@ -1,4 +1,4 @@
-"""What an administrator copies onto a node, judged by the programs that will read it there."""
+"""Files for a node (configuration, units, scrape job), checked by the programs that read them."""
 
 import re
 import shutil
@@ -47,7 +47,7 @@ def test_the_example_web_configuration_is_valid_beside_its_certificate(tmp_path:
     assert f"{example} is valid: TLS, NoClientCert, no users" in said
 
 
-def test_what_the_example_web_configuration_leaves_out_is_valid_too(tmp_path: Path) -> None:
+def test_commented_keys_of_the_example_web_configuration_are_valid(tmp_path: Path) -> None:
     text = re.sub(r"^( *)# (?=( *)[a-z_A-Z-]+: ?)", r"\1", (DEPLOY / "web-config.yaml").read_text(), flags=re.MULTILINE)
     text = text.replace("$2y$10$…", "$2y$10$" + "a" * 21 + "." + "a" * 31)
     config = web_config.load(parse(text, "web-config.yaml"))
@@ -57,7 +57,7 @@ def test_what_the_example_web_configuration_leaves_out_is_valid_too(tmp_path: Pa
     assert list(config.headers) == ["Strict-Transport-Security"]
 
 
-def test_every_variable_of_the_default_file_is_one_that_a_flag_reads() -> None:
+def test_every_variable_of_the_default_file_belongs_to_a_flag() -> None:
     usage = run(GPUFAULT, "run", "--help")[1] + run(GPUFAULT, "node-check", "--help")[1]
     offered = set(re.findall(r"GPUFAULT_\w+", (DEPLOY / "systemd/gpufault.default").read_text()))
     assert offered
@@ -66,7 +66,7 @@ def test_every_variable_of_the_default_file_is_one_that_a_flag_reads() -> None:
 
 @needs_systemd
 @each_unit
-def test_systemd_understands_the_unit(path: Path, tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(path: Path, tmp_path: Path) -> None:
     unit = tmp_path / path.name
     unit.write_text(path.read_text().replace("/opt/gpufault/bin/gpufault", str(GPUFAULT)))
     code, said = run("systemd-analyze", "--man=no", "verify", unit)
@@ -75,14 +75,14 @@ def test_systemd_understands_the_unit(path: Path, tmp_path: Path) -> None:
 
 @needs_systemd
 @each_unit
-def test_the_unit_gives_away_little(path: Path) -> None:
+def test_the_unit_has_a_low_exposure_score(path: Path) -> None:
     code, said = run("systemd-analyze", "security", "--offline=true", "--threshold=25", path)
     assert code == 0, said
 
 
 @needs_systemd
 @each_unit
-def test_the_unit_refuses_files_by_handle_and_lets_the_daemon_filter_itself(path: Path) -> None:
+def test_the_unit_denies_open_by_handle_and_allows_seccomp(path: Path) -> None:
     listed = re.findall(r"^SystemCallFilter=(~?)(.*)$", path.read_text(), re.MULTILINE)
     allowed: set[str] = set()
     for refuses, names in listed:
@@ -103,6 +103,6 @@ def calls_of(name: str) -> set[str]:
 
 
 @needs_promtool
-def test_prometheus_understands_the_scrape_job() -> None:
+def test_prometheus_accepts_the_scrape_job() -> None:
     code, said = run("promtool", "check", "config", DEPLOY / "prometheus/scrape.yaml")
     assert code == 0, said

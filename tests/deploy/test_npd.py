@@ -1,4 +1,4 @@
-"""What deploy/npd ships, with the real node-problem-detector where it is installed, and its contract where it is not."""
+"""deploy/npd, with the real node-problem-detector if installed, else against its contract."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def lose_a_gpu(node: Node) -> None:
         log.write(f"2,1,{int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e6)},-;npd crash seq=1\n")
 
 
-def test_the_check_keeps_to_the_exit_codes_of_a_plugin(node: Node) -> None:
+def test_the_check_uses_the_exit_codes_of_a_plugin(node: Node) -> None:
     assert check("http://127.0.0.1:1")[0] == 2
     code, told = check("http://127.0.0.1:1", "/nowhere/" + "x" * 90)
     assert code == 2
@@ -78,7 +78,7 @@ def test_the_check_keeps_to_the_exit_codes_of_a_plugin(node: Node) -> None:
     assert len(told) <= CONFIG["pluginConfig"]["max_output_length"]
 
 
-def test_the_configuration_is_what_npd_reads_and_names_the_condition_of_the_metrics() -> None:
+def test_the_npd_configuration_is_valid_and_names_the_condition() -> None:
     """node-problem-detector, pkg/custompluginmonitor/types/config.go: unknown keys it would pass over in silence."""
     assert CONFIG.keys() == {"plugin", "pluginConfig", "source", "metricsReporting", "conditions", "rules"}
     assert CONFIG["plugin"] == "custom"

@@ -1,5 +1,5 @@
-"""From a line in a log to somebody's pager: eight real daemons, Prometheus with the rules that are shipped, Alertmanager
-with the example that is shipped, and a receiver in place of the pager.
+"""From a log line to a page: eight real daemons, Prometheus with the shipped rules, Alertmanager with the shipped example,
+and a receiver instead of a pager.
 
 Only times are shortened: of scrapes, of evaluations, of Alertmanager's grouping. The expressions are those of the file.
 The score compares this hour with the hours of the past week, so two days of a quiet fleet are written into Prometheus's
@@ -116,7 +116,7 @@ def hasty_alertmanager(folder: Path, receiver: str) -> Path:
     return path
 
 
-def test_a_fleet_pages_once_for_a_spike_and_once_for_a_first_fatal_fault_and_not_for_a_storm_on_one_node(
+def test_a_spike_and_a_first_fatal_fault_page_once_and_a_storm_does_not(
     fleet: Fleet,
 ) -> None:
     fleet.crash(STORM, jobs=40)

@@ -1,4 +1,4 @@
-"""The Slurm that other tests rely on does what a real one does: it is one."""
+"""The real Slurm that other tests use works."""
 
 from pathlib import Path
 
@@ -15,13 +15,13 @@ def test_a_batch_job_leaves_its_output(slurm: Slurm, tmp_path: Path) -> None:
     assert (tmp_path / f"slurm-{job}.out").read_text() == f"it is {job}\na step of it\n"
 
 
-def test_the_tasks_of_an_array_run_side_by_side(slurm: Slurm, tmp_path: Path) -> None:
+def test_tasks_of_an_array_run_in_parallel(slurm: Slurm, tmp_path: Path) -> None:
     meet = f"cd {tmp_path}; touch $SLURM_ARRAY_TASK_ID; until test -e 0 -a -e 1 -a -e 2 -a -e 3; do sleep 0.1; done"
     job = slurm.submit(meet, "--array=0-3", "--output=/dev/null")
     assert slurm.ended(job) == ["COMPLETED"] * 4
 
 
-def test_two_run_side_by_side_and_leave_no_process_not_even_a_job(slurm: Slurm, tmp_path: Path) -> None:
+def test_two_clusters_run_in_parallel_and_leave_no_process(slurm: Slurm, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     with slurm_of() as other:
         other.submit(f"touch {begun}; exec sleep 1000", "--output=/dev/null")

@@ -1,4 +1,4 @@
-"""What deploy/ holds twice says the same in both places."""
+"""Rendered copies below deploy/ are up to date."""
 
 import runpy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The rules that deploy/ ships: what promtool says of them, what each alert tells, and that each is tested both ways."""
+"""The alert rules: promtool accepts them, and each alert has its texts and is tested firing and silent."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ needs_promtool = pytest.mark.skipif(not shutil.which("promtool"), reason="needs 
 
 
 def promtool(*arguments: str | Path) -> tuple[int, str]:
-    """Exit code, and all that was said."""
+    """Exit code and output."""
     done = subprocess.run(["promtool", *arguments], check=False, capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
 
 
 @needs_promtool
-def test_prometheus_understands_the_rules() -> None:
-    code, said = promtool("check", "rules", RULES)
-    assert code == 0, said
+def test_prometheus_accepts_the_rules() -> None:
+    code, output = promtool("check", "rules", RULES)
+    assert code == 0, output
 
 
 @pytest.mark.heavy
 @pytest.mark.deploy
 @needs_promtool
 @pytest.mark.parametrize("test", TESTS, ids=lambda path: path.stem)
-def test_the_alerts_fire_when_they_should_and_at_no_other_time(test: Path) -> None:
-    code, said = promtool("test", "rules", test)
-    assert code == 0, said
+def test_alerts_fire_only_when_they_should(test: Path) -> None:
+    code, output = promtool("test", "rules", test)
+    assert code == 0, output
 
 
-def test_every_alert_is_shown_to_fire_and_not_to_fire() -> None:
+def test_every_alert_is_tested_firing_and_silent() -> None:
     fires, is_silent = set(), set()
     for path in TESTS:
         for case in yaml.safe_load(path.read_text(encoding="utf-8"))["tests"]:
@@ -55,25 +55,25 @@ def test_every_alert_is_shown_to_fire_and_not_to_fire() -> None:
 
 
 @pytest.mark.parametrize("name", ALERTS)
-def test_an_alert_says_how_bad_it_is_what_is_wrong_and_where_to_read_on(name: str) -> None:
+def test_an_alert_has_a_severity_texts_and_links(name: str) -> None:
     rule = ALERTS[name]
-    told = rule["annotations"]
+    texts = rule["annotations"]
     assert re.fullmatch(r"Gpufault[A-Z][A-Za-z]+", name)
     assert rule["labels"].keys() == {"severity"}
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
-    assert told.keys() == {"summary", "description", "runbook_url", "dashboard_url"}
-    assert told["summary"].endswith(".")
-    assert "{{" not in told["summary"]  # one sentence, whichever node it is: what a pager's list is read by
-    assert told["runbook_url"] == f"https://gpufault.example.org/runbooks/{name}.md"
-    assert re.match(r"https://grafana\.example\.org/d/gpufault-[a-z-]+(\?|$)", told["dashboard_url"])
+    assert texts.keys() == {"summary", "description", "runbook_url", "dashboard_url"}
+    assert texts["summary"].endswith(".")
+    assert "{{" not in texts["summary"]  # one sentence for all nodes, as lists of a pager show it
+    assert texts["runbook_url"] == f"https://gpufault.example.org/runbooks/{name}.md"
+    assert re.match(r"https://grafana\.example\.org/d/gpufault-[a-z-]+(\?|$)", texts["dashboard_url"])
 
 
-def test_only_what_cannot_wait_until_morning_pages() -> None:
+def test_only_urgent_alerts_page() -> None:
     pages = {name for name, rule in ALERTS.items() if rule["labels"]["severity"] == "critical"}
     assert pages == {"GpufaultCrashSpike", "GpufaultFatalSignature", "GpufaultAbsent"}
 
 
-def test_the_rules_ask_for_metrics_that_there_are() -> None:
+def test_metrics_in_the_rules_exist() -> None:
     exported = {*METRICS, *fleet_metrics()}
     asked = {name for rule in ALL for name in re.findall(r"\bgpufault_[a-z0-9_]+\b(?!:)", rule["expr"])}
     recorded = {part for rule in ALL if "record" in rule for part in rule["record"].split(":")}
@@ -81,7 +81,7 @@ def test_the_rules_ask_for_metrics_that_there_are() -> None:
     assert asked - exported - recorded - of_alternatives == set()
 
 
-def test_every_recorded_series_is_asked_for() -> None:
+def test_every_recorded_series_is_used() -> None:
     asked = "\n".join(rule["expr"] for rule in ALL)
     dashboards = "\n".join(path.read_text(encoding="utf-8") for path in (DEPLOY / "grafana").glob("*.json"))
     assert [r["record"] for r in ALL if "record" in r and r["record"] not in asked + dashboards] == []

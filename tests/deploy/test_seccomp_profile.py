@@ -1,4 +1,4 @@
-"""deploy/seccomp/gpufault.json: the default profile of container runtimes without what the daemon never needs."""
+"""deploy/seccomp/gpufault.json: the default profile of container runtimes without unneeded calls."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def calls(action: str) -> set[str]:
 
 
 @pytest.mark.skipif(not derive().DEFAULT.exists(), reason="no default profile: package golang-github-containers-common")
-def test_it_is_the_default_profile_without_the_calls_that_are_never_needed() -> None:
+def test_the_profile_is_the_default_without_unneeded_calls() -> None:
     module = derive()
     default = json.loads(module.DEFAULT.read_text(encoding="utf-8"))
     assert module.SHIPPED.read_text(encoding="utf-8") == module.text(module.derived(default))
     assert calls("SCMP_ACT_ALLOW") <= {name for rule in default["syscalls"] for name in rule["names"]} - module.NEVER
 
 
-def test_it_refuses_whatever_it_does_not_name_and_files_by_handle() -> None:
+def test_the_profile_denies_unlisted_calls_and_open_by_handle() -> None:
     assert SHIPPED["defaultAction"] == "SCMP_ACT_ERRNO"
     assert {"open_by_handle_at", "name_to_handle_at", "ptrace"} <= calls("SCMP_ACT_ERRNO") - calls("SCMP_ACT_ALLOW")
     assert {"openat", "syslog", "inotify_add_watch", "prctl"} <= calls("SCMP_ACT_ALLOW")
 
 
-def test_kubernetes_passes_it_on_as_it_is_so_it_holds_no_conditions() -> None:
+def test_the_profile_has_no_conditions() -> None:
     assert {key for rule in SHIPPED["syscalls"] for key in rule} == {"names", "action", "errnoRet", "args"}
     assert SHIPPED["architectures"] == ["SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"]

@@ -1,4 +1,4 @@
-"""What a site puts into slurm.conf, run by a real slurmd beside a real daemon: nothing of it holds or drains anything."""
+"""The hooks in slurm.conf, run by a real slurmd with a real daemon: they never hold or drain."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ pytestmark = pytest.mark.deploy
 
 
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="no shellcheck")
-def test_shellcheck_finds_nothing_in_the_hooks() -> None:
+def test_shellcheck_accepts_the_hooks() -> None:
     command = ["shellcheck", "--shell=sh", *sorted(str(path) for path in HOOKS.iterdir())]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_hook_ends_well_where_nothing_is_installed(name: str) -> None:
+def test_a_hook_succeeds_without_gpufault(name: str) -> None:
     for environment in ({}, {"PATH": "/nowhere", "SLURM_JOB_ID": "7"}):
         assert subprocess.run([HOOKS / name], env=environment, check=False, timeout=30).returncode == 0
 
@@ -87,7 +87,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @pytest.mark.heavy
-def test_a_crash_in_a_jobs_output_is_counted_with_the_id_of_the_job(
+def test_a_crash_in_a_job_output_is_counted_with_the_job_id(
     site: Site, make_node: Callable[..., Node], tmp_path: Path
 ) -> None:
     node = make_node([{"kind": "files", "paths": [f"{tmp_path}/jobs/slurm-*.out"]}])
@@ -109,7 +109,7 @@ def test_a_crash_in_a_jobs_output_is_counted_with_the_id_of_the_job(
 
 
 @pytest.mark.heavy
-def test_a_fault_is_told_by_every_hook_and_the_node_goes_on(
+def test_every_hook_reports_a_fault_and_the_node_stays_in_service(
     site: Site, make_node: Callable[..., Node], tmp_path: Path
 ) -> None:
     kernel = Kernel(tmp_path)
@@ -139,7 +139,7 @@ def test_a_fault_is_told_by_every_hook_and_the_node_goes_on(
 
 
 @pytest.mark.heavy
-def test_no_daemon_holds_or_drains_nothing(site: Site) -> None:
+def test_without_a_daemon_the_hooks_neither_hold_nor_drain(site: Site) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         for url in (f"http://127.0.0.1:{port}", "http://127.0.0.1:1"):
@@ -152,11 +152,11 @@ def test_no_daemon_holds_or_drains_nothing(site: Site) -> None:
     assert site.slurm.node() == ("idle", "none")
 
 
-def test_the_docs_name_each_hook_where_the_package_puts_it() -> None:
+def test_documented_hook_paths_match_the_package() -> None:
     text = (HOOKS.parents[1] / "docs/install-slurm.md").read_text()
     assert {name for name in NAMES if f"=/usr/lib/gpufault/slurm/{name}\n" in text} == set(NAMES)
 
 
-def test_hooks_are_programs() -> None:
+def test_hooks_are_executable() -> None:
     assert sorted(path.name for path in HOOKS.iterdir()) == sorted(NAMES)
     assert all(os.access(path, os.X_OK) for path in HOOKS.iterdir())

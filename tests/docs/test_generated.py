@@ -25,14 +25,14 @@ def test_a_generated_page_is_up_to_date(name: str) -> None:
     assert written == GENERATED[name](), "run: .venv/bin/python docs/generate.py"
 
 
-def test_there_is_one_page_a_signature_as_its_pack_has_it_and_no_other() -> None:
+def test_every_signature_has_one_up_to_date_page() -> None:
     written = {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "signatures").iterdir()}
     generated = signature_pages(packs.load(whole=True))
     assert written.keys() ^ generated.keys() == set(), "run: make docs, and remove the pages of no signature"
     assert [name for name, text in generated.items() if written[name] != text] == [], "run: make docs"
 
 
-def test_every_link_between_pages_leads_somewhere() -> None:
+def test_every_link_between_signature_pages_resolves() -> None:
     for page in (DOCS / "signatures").iterdir():
         text = page.read_text(encoding="utf-8")
         anchors = set(re.findall(r'<a id="([a-z0-9_]+)">', text))
@@ -42,7 +42,7 @@ def test_every_link_between_pages_leads_somewhere() -> None:
         ] == []
 
 
-def test_the_pack_of_the_guide_has_neither_errors_nor_warnings() -> None:
+def test_the_pack_in_the_guide_has_no_errors_or_warnings() -> None:
     guide = (DOCS / "writing-signatures.md").read_text(encoding="utf-8")
     (pack,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
     loaded = load([("foo.yaml", pack)], packs.builtin())

@@ -1,4 +1,4 @@
-"""The table of promises: each row names tests, and each of them is there to be run."""
+"""The guarantees page: each row names tests, and each of these tests exists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
-    for line in (ROOT / "docs/guarantees.md").read_text(encoding="utf-8").splitlines()
+    for line in (ROOT / "docs/internals/guarantees.md").read_text(encoding="utf-8").splitlines()
     if line.startswith("|") and not line.startswith(("| promise |", "| --- |"))
 ]
 
@@ -19,13 +19,13 @@ def named_in(cell: str) -> list[str]:
     return re.findall(r"`(tests/[\w/]+\.py::test_\w+)`", cell)
 
 
-def test_every_promise_names_tests_and_nothing_else() -> None:
+def test_every_promise_names_its_tests() -> None:
     assert ROWS
     assert [row for row in ROWS if len(row) != 2 or not row[0].endswith(".")] == []
     assert [row for row in ROWS if ", ".join(f"`{test}`" for test in named_in(row[1])) != row[1] or not row[1]] == []
 
 
-def test_pytest_can_collect_every_test_that_a_promise_names() -> None:
+def test_every_test_of_a_promise_exists() -> None:
     named = sorted({test for _, cell in ROWS for test in named_in(cell)})
     collect = (sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:randomly", "-p", "no:cacheprovider")
     done = subprocess.run([*collect, *named], cwd=ROOT, capture_output=True, text=True, check=False)

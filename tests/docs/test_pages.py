@@ -1,4 +1,4 @@
-"""What pages say can be typed, looked up and followed: commands, metrics, configuration keys, links."""
+"""Documentation pages: their commands, metrics, configuration keys and links exist."""
 
 from __future__ import annotations
 
@@ -13,8 +13,17 @@ from tests.docs.commands import programs, understood, written
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PATHS = [*sorted(DOCS.glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
-PAGES = {path.name if path.parent == DOCS else f"../{path.name}": path.read_text(encoding="utf-8") for path in PATHS}
+PATHS = [
+    *sorted(DOCS.glob("*.md")),
+    *sorted(DOCS.glob("internals/*.md")),
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+]
+PAGES = {
+    str(path.relative_to(DOCS)) if path.is_relative_to(DOCS) else f"../{path.name}": path.read_text(encoding="utf-8")
+    for path in PATHS
+}
 COMMANDS = [
     (name, command)
     for name, page in PAGES.items()
@@ -28,17 +37,17 @@ METRIC = re.compile(r"\b(?:gpufault|problem)_(?!test_line)[a-z_]*[a-z]\b")
 
 
 def code(page: str) -> str:
-    """What is no prose: all between backticks."""
+    """Everything between backticks."""
     return "\n".join(re.findall(r"```.*?```|`[^`]+`", page, re.DOTALL))
 
 
 def heading_ids(page: str) -> set[str]:
-    """As GitHub makes anchors of headings."""
+    """The anchors that GitHub makes of headings."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page, flags=re.DOTALL), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_a_line_is_taken_apart_as_a_shell_would() -> None:
+def test_a_line_is_split_as_a_shell_would() -> None:
     assert list(programs("gpufault facts > f.json; sudo gpufault doctor 2>&1 | tail -n 1  # all of it")) == [
         ["gpufault", "facts"],
         ["gpufault", "doctor", "2"],
@@ -52,25 +61,25 @@ def test_a_line_is_taken_apart_as_a_shell_would() -> None:
 
 
 @pytest.mark.parametrize(("name", "command"), COMMANDS)
-def test_a_command_of_a_page_is_one_that_gpufault_understands(name: str, command: list[str]) -> None:
+def test_a_command_on_a_page_is_valid(name: str, command: list[str]) -> None:
     assert understood(command)
 
 
-def test_commands_are_found_in_every_form_that_pages_have() -> None:
+def test_commands_are_found_in_every_form_of_markup() -> None:
     assert {"../README.md", "correlator.md", "faq.md", "install-kubernetes.md", "install-slurm.md", "upgrading.md"} <= {
         name for name, _ in COMMANDS
     }
 
 
 @pytest.mark.parametrize("name", sorted(PAGES))
-def test_a_metric_that_a_page_names_is_one_that_there_is(name: str) -> None:
+def test_a_metric_on_a_page_exists(name: str) -> None:
     known = set(re.findall(r"^\| `(\w+)`", PAGES["metrics.md"], re.MULTILINE))
     text = SHORTENED.sub("", RECORDED.sub("", code(PAGES[name])))
     assert set(METRIC.findall(text)) - known == set()
 
 
 @pytest.mark.parametrize("name", ["faq.md", "install-linux.md", "troubleshooting.md", "tuning.md", "upgrading.md"])
-def test_a_configuration_key_that_a_page_names_is_one_that_there_is(name: str) -> None:
+def test_a_configuration_key_on_a_page_exists(name: str) -> None:
     known = set(re.findall(r"^\| `([\w.]+)`", PAGES["configuration.md"], re.MULTILINE))
     sections = {key.partition(".")[0] for key in known if "." in key}
     named = {key for key in re.findall(r"`(\w+\.\w+)", PAGES[name]) if key.partition(".")[0] in sections}
@@ -78,7 +87,7 @@ def test_a_configuration_key_that_a_page_names_is_one_that_there_is(name: str) -
 
 
 @pytest.mark.parametrize("name", sorted(PAGES))
-def test_every_link_of_a_page_leads_somewhere(name: str) -> None:
+def test_every_link_on_a_page_resolves(name: str) -> None:
     folder = (DOCS / name).parent.resolve()
     links = re.findall(r"\]\((?!https?:)([^)\s]+)\)", re.sub(r"```.*?```", "", PAGES[name], flags=re.DOTALL))
     for path, _, anchor in (link.partition("#") for link in links):
@@ -88,13 +97,16 @@ def test_every_link_of_a_page_leads_somewhere(name: str) -> None:
             assert anchor in heading_ids(target.read_text(encoding="utf-8")), f"{path}#{anchor}"
 
 
-def test_the_index_leads_to_every_page() -> None:
-    assert {name for name in PAGES if "/" not in name} - {"README.md"} - set(
-        re.findall(r"\]\(([\w-]+\.md)\)", PAGES["README.md"])
-    ) == set()
+def test_the_index_links_to_every_page() -> None:
+    linked = set(re.findall(r"\]\(([\w/-]+\.md)\)", PAGES["README.md"]))
+    assert {name for name in PAGES if ".." not in name} - {"README.md"} - linked == set()
 
 
-def test_no_alert_asks_for_a_series_that_the_page_on_tuning_drops() -> None:
+def test_the_index_has_at_most_a_dozen_entries() -> None:
+    assert len(re.findall("^- ", PAGES["README.md"], re.MULTILINE)) <= 12
+
+
+def test_no_alert_needs_a_series_that_the_tuning_page_drops() -> None:
     (scrape,) = (y for y in re.findall(r"```yaml\n(.*?)```", PAGES["tuning.md"], re.DOTALL) if "metric_relabel" in y)
     (job,) = yaml.safe_load(scrape)["scrape_configs"]
     expressions = [
@@ -114,7 +126,7 @@ def test_no_alert_asks_for_a_series_that_the_page_on_tuning_drops() -> None:
 
 
 def may_drop(rule: dict[str, Any], metric: str, matchers: dict[str, str]) -> bool:
-    """Whether a relabelling drops a series that a selector can select; a label that it leaves open has any value."""
+    """Whether a relabelling rule can drop a series of this selector; a label without a matcher may have any value."""
     metrics, *values = rule["regex"].split(";")
     labels = zip(rule["source_labels"][1:], values, strict=True)
     return re.fullmatch(metrics, metric) is not None and all(

@@ -1,4 +1,4 @@
-"""There is a runbook for each alert and no other. What it tells to type can be typed, as on the page by symptom."""
+"""Runbooks: one per alert, and every command in them and on the troubleshooting page is valid."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ COMMANDS = [
 ]
 
 
-def test_there_is_one_runbook_an_alert() -> None:
+def test_every_alert_has_one_runbook() -> None:
     assert PAGES.keys() == ALERTS.keys()
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_runbook_has_all_its_parts_and_its_links_lead_somewhere(name: str) -> None:
+def test_a_runbook_has_all_sections_and_valid_links(name: str) -> None:
     page = PAGES[name]
     assert page.startswith(f"# {name}\n")
     assert re.findall(r"^## (.+)$", page, re.MULTILINE) == HEADINGS
@@ -44,7 +44,7 @@ def test_a_runbook_has_all_its_parts_and_its_links_lead_somewhere(name: str) -> 
 
 
 @pytest.mark.parametrize(("name", "command"), COMMANDS)
-def test_a_command_of_a_runbook_is_one_that_there_is(name: str, command: list[str]) -> None:
+def test_a_command_of_a_runbook_is_valid(name: str, command: list[str]) -> None:
     program, *arguments = command
     if program == "gpufault":
         assert understood(command)
@@ -56,7 +56,7 @@ def test_a_command_of_a_runbook_is_one_that_there_is(name: str, command: list[st
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool (apt install prometheus)")
-def test_prometheus_understands_every_query_of_a_runbook(tmp_path: Path) -> None:
+def test_every_query_of_a_runbook_is_valid_promql(tmp_path: Path) -> None:
     queries = [command[-1] for _, command in COMMANDS if command[0] == "promtool"]
     assert queries
     rules = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(queries)]
@@ -68,7 +68,7 @@ def test_prometheus_understands_every_query_of_a_runbook(tmp_path: Path) -> None
 
 @pytest.mark.skipif(not shutil.which("jq"), reason="needs jq")
 @pytest.mark.parametrize("filter_", sorted({c[-1] for _, c in COMMANDS if c[0] == "jq"}))
-def test_jq_understands_every_filter_of_a_runbook(filter_: str) -> None:
+def test_every_filter_of_a_runbook_is_valid_jq(filter_: str) -> None:
     done = subprocess.run(["jq", filter_], input="", check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -83,7 +83,7 @@ CRASH = {
     "evidence": [{"value": "79"}],
 }
 OTHER = {"id": "0", "signature": "torch_oom", "root_cause": "unknown", "text": f"no {SIGNATURE}, no {CAUSE}"}
-SEGMENTS = [  # each ends with records that only name the crash, or come of it
+SEGMENTS = [  # each ends with records that only mention the crash, or are its consequences
     [CRASH, CRASH | OTHER],
     [CRASH, CRASH | {"id": "2", "role": "cascade", "signature": "srun_task_exit"}, CRASH | OTHER | {"role": "cascade"}],
 ]
@@ -93,7 +93,7 @@ SEGMENTS = [  # each ends with records that only name the crash, or come of it
 @pytest.mark.parametrize(
     "line", [line for page in {**PAGES, **SYMPTOMS}.values() for line in typed(page) if ".jsonl" in line]
 )
-def test_what_a_runbook_reads_from_the_journal_is_the_crash_and_not_its_consequence(line: str, tmp_path: Path) -> None:
+def test_a_runbook_finds_the_crash_in_the_journal_and_not_its_consequence(line: str, tmp_path: Path) -> None:
     for number, records in enumerate(SEGMENTS):
         segment = tmp_path / f"journal-00000{number}.jsonl"
         segment.write_text("".join(json.dumps(record) + "\n" for record in records))
