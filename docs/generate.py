@@ -249,7 +249,7 @@ PACK_SECTIONS: Mapping[str, type[BaseModel]] = {
     "`root_causes`": pack_schema.RootCause,
     "Conditions": pack_schema.Condition,
     "`tables`": pack_schema.Table,
-    "`rows` of a table": pack_schema.Row,
+    "`rows` of a table": pack_schema.TableRow,
     "`log_facts`": pack_schema.LogFact,
     "`echoes`": pack_schema.Echo,
     "`crash_shapes`": pack_schema.CrashShape,
