@@ -80,7 +80,7 @@ def configuration() -> str:
 YAML, by default in `/etc/gpufault/config.yaml`; an example is `deploy/gpufault.yaml`. Durations are `500ms`, `60s`,
 `5m`, `1h`, `1d`; sizes `64KiB`, `1MiB`, `1GiB`. An unknown key is an error; all errors are reported at once as
 `file:line:col: key: what, then what to do`. `gpufault run --config.check` checks a file. A flag goes before the
-environment (`GPUFAULT_CONFIG_FILE`, …), that before the file, that before the default.
+environment (`GPUFAULT_CONFIG_FILE`, …), that before the file, the file before the default.
 {tables}
 ## The fleet service
 

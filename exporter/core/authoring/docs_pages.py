@@ -122,7 +122,7 @@ def _values_of(values: str) -> str:
 
 
 def _section(title: str, paragraphs: Iterable[str]) -> Iterator[str]:
-    """A heading and its paragraphs; nothing if there are none."""
+    """A heading and its paragraphs; nothing without paragraphs."""
     body = [paragraph for paragraph in paragraphs if paragraph]
     if body:
         yield f"## {title}\n"

@@ -58,7 +58,7 @@ def job_of(path: str) -> Job | None:
 def with_owner(job: Job | None, uid: int | None, service_accounts: Container[int]) -> Job | None:
     """The job of a log of user `uid`: two users' logs with one job id are two jobs.
 
-    A service account writes the logs of many users. Its logs, and those of unknown owners, are told apart by folder.
+    A service account writes the logs of many users. Its logs, and those of unknown owners, are distinguished by folder.
     """
     if job is None or uid is None or uid in service_accounts:
         return job

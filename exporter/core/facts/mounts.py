@@ -53,7 +53,7 @@ def mount_holding(mounts: Iterable[Mount], path: str) -> Mount | None:
 def first_home_mount(mounts: Iterable[Mount]) -> str | None:
     """The home of jobs by mounts: the first (sorted) mount at or below /home.
 
-    An autofs mount is only a trigger. A /home on the root disk is no evidence: jobs' homes may be elsewhere.
+    An autofs mount is only a trigger. A /home on the root disk proves nothing: jobs' homes may be elsewhere.
     """
     return min(
         (mount.point for mount in mounts if f"{mount.point}/".startswith("/home/") and mount.fs_type != "autofs"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from exporter.core.model import MAX_KEPT_MATCHES, Match
 
-Another = tuple[str, str | None, str | None]  # one more match, as far as it is told apart: signature, GPU, rank
+Another = tuple[str, str | None, str | None]  # what distinguishes matches: signature, GPU, rank
 
 
 @dataclass(slots=True)

@@ -1,7 +1,6 @@
-"""Passes over lines that show nothing, and counts those of a flood in which nothing is new, by their shape: without
-decoding and judging each.
+"""The fast path for floods: lines of a known shape are skipped or counted without decoding and evaluating each.
 
-Changes no incident: what a line of a shape shows was found out by looking at one, and a flood folds only what it would.
+Invariant: a line is folded only if an evaluated line of its shape showed that the result is the same.
 """
 
 from __future__ import annotations

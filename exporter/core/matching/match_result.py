@@ -8,8 +8,8 @@ from exporter.core.matching.rules import Found
 
 
 class MatchResult(NamedTuple):
-    """What a line shows: signatures and facts in the catalogue's order; whether it only quotes an error; whether it looks
-    like a crash that no signature knows. `block` is the line with those behind it, where they had to be looked at.
+    """What matches a line: signatures and facts in the catalogue's order; whether it only quotes an error; whether it looks
+    like a crash but matches no signature. `block` is the line with those behind it, where they had to be looked at.
     """
 
     found: tuple[Found, ...]

@@ -34,7 +34,7 @@ MAX_MARKS = 32  # context signatures are fewer
 MAX_JOINED = 1 << 20  # bytes of a line that a carrier split up
 MAX_BETWEEN = 16  # lines of the other stream between two parts of one write; behind more, it is an unfinished line
 CHUNK_SECONDS = 0.25  # of work on a chunk: then the kernel's log, a commit and other logs have their turn
-LINE_SECONDS = 1.0  # of work on one line: what is left of a line of a megabyte that costs more is passed over
+LINE_SECONDS = 1.0  # of work on one line: the rest of a line that costs more is skipped
 _OVERLAP = 4096  # bytes that two windows of an oversize line share: no signature's line is longer where it matters
 # What a line may have shown besides signatures, whose ids have no brackets: that it was joined to an earlier one, that
 # it quotes an error, that it looks like a crash.
@@ -56,7 +56,7 @@ class Processed:
 
 
 class _LinesToCome(Exception):
-    """What a line shows depends on lines that are not there yet."""
+    """A match depends on lines that have not been written yet."""
 
 
 class Pipeline:
@@ -159,14 +159,14 @@ class Pipeline:
                 self._changed.add(log)  # no form of ours: the log goes on without what had been seen in it
 
     def unsaved(self) -> dict[str, str | None]:
-        """The state of each log that changed since `saved`: JSON, or None where there is none left."""
+        """The state of each log that changed since `saved`: JSON, or None once it is forgotten."""
         return {log: dump_log_state(self._logs[log]) if log in self._logs else None for log in self._changed}
 
     def saved(self) -> None:
         self._changed.clear()
 
     def forget(self, log: str) -> None:
-        """A log is gone for good."""
+        """Forget a log that will not return."""
         self._heads.pop(log, None)
         self.matcher.quarantine.forget(log)
         if self._logs.pop(log, None) is not None:
@@ -282,7 +282,7 @@ class _Work:
         if not self._is_trusted(record):
             self._count(offset, _ECHO, once=once)
             trial = self.pipeline.trials.under(gates, self.chunk.source, trusted=False)
-        text = record.text[:MAX_TEXT]  # a byte that is no UTF-8 is four characters
+        text = record.text[:MAX_TEXT]  # an invalid UTF-8 byte becomes four characters
         shown = trial.shown(text, behind)
         if shown.echo:
             self._count(offset, _ECHO, once=once)

@@ -259,7 +259,7 @@ class Trial:
         self._seen.clear()
 
     def _judged(self, lines: Sequence[str]) -> tuple[MatchResult, bool]:
-        """What lines show behind which there are none, and whether all rules had a say and their time."""
+        """What the last lines of a log show, and whether every rule was tried within its time."""
         before = self._quarantine.unsure
         shown = self._shown(lines[0], lines, "\n".join(lines))
         assert shown is not None, "all of it was given"
@@ -345,7 +345,7 @@ class _Rules:
         self._rules = sorted(rules, key=lambda rule: rule in self._last)
 
     def all_yield(self, there: frozenset[str]) -> bool:
-        """Whether nothing of these is to be told of beside signatures that are there."""
+        """Whether all these rules yield to the signatures found."""
         return all(rule in self._last and rule.yields_to & there for rule in self._rules)
 
     def found_alone(self, line: str, there: frozenset[str]) -> tuple[Found, ...] | None:

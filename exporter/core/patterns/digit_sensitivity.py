@@ -1,5 +1,4 @@
-"""Which digits of a text patterns look at. Texts that are alike but for the others are one: what one shows, and where, all
-show.
+"""Digit sensitivity: which digits of a text patterns look at. Lines that differ only in other digits share a verdict.
 
 A flood of page faults has another pid and another `0x7f3a5c000000` in each line. What a pattern asks of them depends on
 how far it comes: `Xid .*: 79, ` looks at two digits of a line with an Xid, wherever they stand, and at none of any other.

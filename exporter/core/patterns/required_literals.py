@@ -62,7 +62,7 @@ _DOT_IS_ANY = re.compile(r"\(\?[a-zA-Z]*s")  # a newline, too
 def derive(pattern: str, *, ignore_case: bool = False) -> frozenset[Gate]:
     """The best set of gates of which every match of `pattern` contains one, in its first line.
 
-    Raises NoGate when there is none of at least MIN_LENGTH bytes, and Unreadable.
+    Raises NoGate without a gate of at least MIN_LENGTH bytes, and Unreadable.
     """
     parsed = parse(pattern, ignore_case=ignore_case)
     any_case = _any_case(parsed)
