@@ -22,8 +22,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
+# Twice as many workers as processors: many tests wait for a daemon.
+WORKERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+
 test: $(INSTALLED)/.ready ## all tests except heavy ones, on the installed wheel; ARGS='-k kmsg' passes options to pytest
-	PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m 'not heavy' $(ARGS)
+	PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m 'not heavy' --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 torture: $(INSTALLED)/.ready ## hostile scenarios against the real daemon, including 1,000 kills; takes 30 minutes
 	GPUFAULT_TORTURE_KILLS=1000 PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m torture $(ARGS)

@@ -517,6 +517,7 @@ def test_check_of_a_path_that_is_not_there_says_so(tmp_path: Path, capsys: pytes
     assert capsys.readouterr().err == f"{tmp_path}/none.yaml:1:1: no such file or folder; correct the path\n"
 
 
+@pytest.mark.heavy
 def test_test_runs_all_promises_and_shows_what_fails_with_its_place(
     own_pack: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

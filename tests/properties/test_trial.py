@@ -117,6 +117,7 @@ def test_a_trial_finds_what_a_judgement_finds(text: str, behind: list[str]) -> N
     assert told(TRIAL.shown(text, lambda: behind), text) == told(judged(MATCHER, text, behind, "job"), text)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("source", ["job", "kernel"])
 def test_a_flood_of_each_built_in_example_shows_what_one_does(source: SourceKind) -> None:
     catalogue = packs.load(whole=True)
@@ -163,6 +164,7 @@ def test_what_ran_out_of_time_is_not_remembered(search: int) -> None:
         assert trial.shown(f"GPU fault {number}", lambda: ["and on"]).found
 
 
+@pytest.mark.heavy
 def test_no_built_in_pattern_is_ruled_out_of_a_text_that_it_is_found_in() -> None:
     catalogue = packs.load(whole=True)
     items = [*catalogue.signatures.values(), *catalogue.log_facts, *catalogue.crash_shapes, *catalogue.echoes]
