@@ -1,9 +1,11 @@
 # Everything a developer or CI does, from nothing but make and Python 3.11 or newer with venv.
 
 # Two environments of the same locked packages. DEV has the checkout itself, editable, for editors and linters.
-# INSTALLED has the wheel, as users get it: tests and demo run there, so that a file missing from the wheel fails.
+# INSTALLED has the wheel, as users get it: tests run there, so that a file missing from the wheel fails.
+# DEMO has only what the node daemon needs.
 DEV := .venv
 INSTALLED := .venv/installed
+DEMO := .venv/demo
 
 # A python3 without ensurepip (Debian's python3-venv) cannot make an environment, so it does not count.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
@@ -22,8 +24,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
+# Twice as many workers as processors: many tests wait for a daemon.
+WORKERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+
 test: $(INSTALLED)/.ready ## all tests except heavy ones, on the installed wheel; ARGS='-k kmsg' passes options to pytest
-	PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m 'not heavy' $(ARGS)
+	PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m 'not heavy' --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 torture: $(INSTALLED)/.ready ## hostile scenarios against the real daemon, including 1,000 kills; takes 30 minutes
 	GPUFAULT_TORTURE_KILLS=1000 PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m torture $(ARGS)
@@ -62,8 +67,9 @@ go-tools: $(if $(shell go version 2>&1 | grep -E 'go1\.(2[6-9]|[3-9][0-9])'),$(T
 .tools/operator: $(wildcard tests/deploy/operator/*)
 	go build -C tests/deploy/operator -o '$(abspath $@)'
 
-demo: $(INSTALLED)/.ready ## daemon, correlator and page on this machine: no GPU, no root
-	$(INSTALLED)/bin/gpufault demo $(ARGS)
+# The checkout itself, on the packages that the daemon needs: nothing is built, and no development package is installed.
+demo: $(DEMO)/.locked ## the node daemon and its page on this machine: no GPU, no root
+	@$(DEMO)/bin/python -c 'import sys; from exporter.cli.main import main; sys.exit(main())' demo $(ARGS)
 
 lint: $(DEV)/.ready ## ruff: rules and format
 	$(DEV)/bin/ruff check .
@@ -88,6 +94,7 @@ deb: $(INSTALLED)/.ready ## Debian packages of the node daemon and of the correl
 
 lock: $(DEV)/bin/uv ## update the lock files from pyproject.toml
 	$(DEV)/bin/$(LOCK) pyproject.toml --all-extras --output-file requirements.lock
+	$(DEV)/bin/$(LOCK) pyproject.toml --output-file requirements-base.lock --constraints requirements.lock
 	$(DEV)/bin/$(LOCK) pyproject.toml --all-extras --output-file requirements-dev.lock --group dev --constraints requirements.lock
 	$(DEV)/bin/$(LOCK) --output-file requirements-image.lock --group image --constraints requirements-dev.lock
 
@@ -105,12 +112,21 @@ clean: ## remove everything that make created, including environments
 LOCK = uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --quiet
 
+NO_PYTHON := No Python 3.11 or newer with venv, neither python3 nor python3.13 to python3.11. \
+	On Debian and Ubuntu: apt-get install python3 python3-venv. Elsewhere: make PYTHON=/path/to/python3
+
 $(DEV)/.locked $(INSTALLED)/.locked: requirements-dev.lock
-	@test -n "$(PYTHON)" || { echo >&2 'No Python 3.11 or newer with venv, neither python3 nor python3.13 to python3.11.' \
-		'On Debian and Ubuntu: apt-get install python3 python3-venv. Elsewhere: make PYTHON=/path/to/python3'; exit 1; }
+	@test -n "$(PYTHON)" || { echo >&2 '$(NO_PYTHON)'; exit 1; }
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --require-hashes --requirement $<
 	touch $@
+
+$(DEMO)/.locked: requirements-base.lock
+	@test -n "$(PYTHON)" || { echo >&2 '$(NO_PYTHON)'; exit 1; }
+	@echo 'Installing the packages of the node daemon into $(@D) …'
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/pip install --progress-bar off --require-hashes --requirement $<
+	@touch $@
 
 $(DEV)/.ready: $(DEV)/.locked pyproject.toml
 	$(DEV)/bin/pip install --quiet --no-deps --no-build-isolation --editable .

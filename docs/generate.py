@@ -79,8 +79,8 @@ def configuration() -> str:
 
 YAML, by default in `/etc/gpufault/config.yaml`; an example is `deploy/gpufault.yaml`. Durations are `500ms`, `60s`,
 `5m`, `1h`, `1d`; sizes `64KiB`, `1MiB`, `1GiB`. An unknown key is an error; all errors are reported at once as
-`file:line:col: key: what, then what to do`. `gpufault run --config.check` checks a file. A flag goes before the
-environment (`GPUFAULT_CONFIG_FILE`, …), that before the file, the file before the default.
+`file:line:col: key: what, then what to do`. `gpufault run --config.check` checks a file. A flag overrides the
+environment (`GPUFAULT_CONFIG_FILE`, …), which overrides the file, which overrides the default.
 {tables}
 ## The fleet service
 
@@ -96,7 +96,7 @@ default `/etc/gpufault/fleet.yaml` if it is there.
 `--web.config.file` names a file of its own: TLS, users and headers, in the
 [exporter-toolkit's format](https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md); an
 example is `deploy/web-config.yaml`. Without it the endpoint is plain HTTP for everybody, `POST /-/reload` too. Files are
-named relative to it. All of them are looked at each second: certificates, users and headers take force without a restart,
+named relative to it. All of them are looked at each second: certificates, users and headers take effect without a restart,
 for connections and requests that begin then. A file that is broken changes nothing, and is told in the log, at `/-/ready`
 and by `gpufault_web_config_last_reload_successful`. Nor does one that would open the endpoint (no TLS, no users, no
 client certificates or no allowed names where there were some): that takes a restart.

@@ -17,7 +17,7 @@ __all__ = ["slurm"]  # a fixture for whoever asks for it
 
 # No deadline: on a shared machine with two cores a single slow example says nothing about the code.
 settings.register_profile("here", deadline=None)
-settings.register_profile("ci", deadline=None, max_examples=500, print_blob=True)
+settings.register_profile("ci", deadline=None, max_examples=250, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 

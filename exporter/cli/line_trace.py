@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from exporter.core.catalogue.pack_types import MAX_LINES
 from exporter.core.decoding.formats import decode
 from exporter.core.decoding.prefixes import Clock
 from exporter.core.matching.pipeline import Pipeline
@@ -48,12 +49,11 @@ def read(lines: Sequence[str], source: SourceKind, form: LogFormat, pipeline: Pi
         record = decode(raw, form, source, Clock(time.time()))
         rules = pipeline.matcher.tried_under(hits, source)
         there = set(pipeline.engine_for(other).scan(raw).gates)
-        block, first = [record.text, *lines[number : number + 11]], len(record.text)
         yield Reading(
             number,
             record,
             tuple(sorted(gates[gate].literal.decode() for gate in hits)),
-            tuple(v for r in rules for v in pipeline.matcher.judge("\n".join(block[: r.lines]), [r], source, first)),
+            tuple(pipeline.trials.trace(hits, [record.text, *lines[number : number + MAX_LINES - 1]], source)),
             tuple(rule for rule in pipeline.matcher.tried_under(there, other) if rule not in rules),
         )
 

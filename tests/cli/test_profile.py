@@ -22,6 +22,7 @@ signatures:
 """
 
 
+@pytest.mark.heavy
 def test_a_slow_pattern_is_named_with_its_place_its_signature_and_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,6 +18,8 @@ import pytest
 
 from tests.e2e.conftest import Guarded, Node, eventually
 
+pytestmark = pytest.mark.heavy
+
 TIMEOUT = 30.0
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
 CHUNKED = b"Host: x\r\nTransfer-Encoding: chunked\r\n\r\n"

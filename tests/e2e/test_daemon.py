@@ -267,7 +267,7 @@ def test_a_pack_that_fails_its_check_is_refused_whole_and_the_one_before_stays(m
         refused.value.close()
         return answer
 
-    assert "second.yaml:11:16: signatures[0].examples[0]: example shows no e2e_second: no line holds" in reload()
+    assert "second.yaml:11:16: signatures[0].examples[0]: example shows no e2e_second: no line contains" in reload()
     eventually(lambda: equals(node, "gpufault_config_last_reload_successful", 0))
     (node.logs / "a.log").write_text("e2e second seq=1 of a\ne2e crash seq=1 of a\n")
     eventually(lambda: equals(node, LINES, 1))

@@ -73,6 +73,7 @@ def test_a_fault_is_remembered_over_a_kill_and_left_behind_by_time(
     assert node_check(url, "--since=2100-01-01T00:00:00Z") == (0, "gpufault: healthy since 2100-01-01T00:00:00.000Z")
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root and unshare")
 def test_a_fault_seen_while_the_clock_was_400_days_ahead_ages_all_the_same(
     make_node: Callable[..., Node], kernel: Kernel, tmp_path: Path
@@ -209,6 +210,7 @@ def test_a_node_is_unfit_where_the_vendor_asks_for_an_operator_and_not_else(node
     assert node_check(url)[0] == 1
 
 
+@pytest.mark.heavy
 def test_one_sm_that_fails_in_three_jobs_is_suspect_over_a_kill(make_node: Callable[..., Node], kernel: Kernel) -> None:
     node = make_node([{"kind": "kmsg", "path": str(kernel.path)}])
     node.start()

@@ -7,8 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 from exporter.config import packs
 from tests.e2e.conftest import Node, eventually
+
+pytestmark = pytest.mark.heavy
 
 MakeNode = Callable[..., Node]
 NAMES = re.compile(r"cudaError[A-Z]\w+")

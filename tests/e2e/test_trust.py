@@ -12,6 +12,8 @@ import pytest
 
 from .conftest import Kernel, Node, eventually, gpufault
 
+pytestmark = pytest.mark.heavy
+
 NVLINK = "NVRM: Xid (PCI:0000:c1:00): 74, pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link 6(0x10000, 0x0)"
 SWITCH = "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error"
 FORGED = [

@@ -20,6 +20,8 @@ from exporter.fleet.input.load import load
 from exporter.fleet.statistics.correlate import correlate
 from exporter.fleet.statistics.findings import Correlation
 
+pytestmark = pytest.mark.heavy
+
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:

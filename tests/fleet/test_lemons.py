@@ -14,6 +14,8 @@ from exporter.fleet.statistics.reliability import interval
 
 from .small import WEEK, fleet
 
+pytestmark = pytest.mark.heavy
+
 FLEET = [(f"n{i:03}", 0, {"color": str(i % 2), "gpu_count": "8"}) for i in range(200)]
 
 

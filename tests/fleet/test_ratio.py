@@ -45,6 +45,7 @@ def test_the_interval_of_many_crashes_is_that_of_few_seen_from_afar() -> None:
     assert normal.high == pytest.approx(exact.high, rel=0.01)
 
 
+@pytest.mark.heavy
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     rng = np.random.default_rng(4)
     crashes, odds, ratio = np.array([12.0, 20.0, 9.0]), np.array([0.1, 0.3, 0.05]), 4.0

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.heavy
+
 MEMORY_BYTES = 1 << 30  # of address space: Python and the libraries take a third
 SECONDS = 60  # far above what the tests take, so that a hang is a failure
 

@@ -16,6 +16,8 @@ import pytest
 from tests.e2e.conftest import Node, eventually, gpufault, make_node
 from tests.outputs.receivers import Receiver, Request, answers, hangs, receiving
 
+pytestmark = pytest.mark.heavy
+
 __all__ = ["make_node"]
 
 QUICK = {"first": "10ms", "most": "100ms"}

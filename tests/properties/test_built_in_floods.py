@@ -38,6 +38,7 @@ def catalogue() -> Catalogue:
     return packs.load(whole=True)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("source", ["job", "kernel"])
 def test_logs_of_built_in_examples_show_the_same(catalogue: Catalogue, source: SourceKind, seed: int) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from exporter.config import packs
 from exporter.core.matching.match_result import MatchResult
-from exporter.core.matching.rules import Found, Matcher
+from exporter.core.matching.rules import Found, Matcher, search
 from exporter.core.matching.verdict_cache import WORTH_LOOKING, Trial, Trials
 from exporter.core.model import SourceKind
 from exporter.core.patterns.expression import TRIES, Expression
@@ -67,22 +67,22 @@ EXPRESSIONS = {pattern: Expression(pattern) for pattern in PATTERNS}
 
 
 def judged(matcher: Matcher, text: str, behind: list[str], source: SourceKind) -> MatchResult:
-    """What `Matcher.judge` says to a line and the lines behind it."""
-    rules = [rule for rule in matcher.rules if source in rule.sources]
-    verdicts = matcher.judge(text, [rule for rule in rules if rule.lines == 1], source)
-    for rule in sorted((rule for rule in rules if rule.lines > 1), key=lambda rule: rule.lines):
+    """The plain rule: search for each, drop what yields to another, then what only quotes an error."""
+    found, amid = [], False
+    for rule in (rule for rule in matcher.rules if source in rule.sources):
         block = "\n".join([text, *behind[: rule.lines - 1]])
-        verdicts += matcher.judge(block, [rule], source, len(text))
-    found = [v.found for v in verdicts if v.outcome == "matched" and v.found]
-    shown = {one.rule.id for one in found}
-    found = [one for one in found if not one.rule.yields_to & shown]
-    signatures = [one for one in found if one.rule.kind == "signature"]
-    unknown = not signatures and any(one.rule.kind == "shape" for one in found)
-    amid = any(v.outcome == "amid" and v.rule.lines == 1 for v in verdicts)
+        outcome, _, one = search(rule, block, source, matcher.quarantine, len(text))
+        found += [one] if one else []
+        amid = amid or (outcome == "amid" and rule.lines == 1)
+    ids = {one.rule.id for one in found}
+    kept = [one for one in found if not one.rule.yields_to & ids]
+    signatures = [one for one in kept if one.rule.kind == "signature"]
+    unknown = not signatures and any(one.rule.kind == "shape" for one in kept)
+    echo = (bool(signatures) or unknown) and source == "job" and bool(matcher.echo(text))
     return MatchResult(
-        tuple(one for one in found if one.rule.kind != "shape"),
-        any(v.outcome == "echo" for v in verdicts) or (amid and not signatures and not unknown),
-        unknown,
+        tuple(one for one in kept if one.rule.kind == "fact" or (one.rule.kind == "signature" and not echo)),
+        echo or (amid and not signatures and not unknown),
+        unknown and not echo,
         "\n".join([text, *behind]),
     )
 
@@ -117,6 +117,7 @@ def test_a_trial_finds_what_a_judgement_finds(text: str, behind: list[str]) -> N
     assert told(TRIAL.shown(text, lambda: behind), text) == told(judged(MATCHER, text, behind, "job"), text)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("source", ["job", "kernel"])
 def test_a_flood_of_each_built_in_example_shows_what_one_does(source: SourceKind) -> None:
     catalogue = packs.load(whole=True)
@@ -163,6 +164,7 @@ def test_what_ran_out_of_time_is_not_remembered(search: int) -> None:
         assert trial.shown(f"GPU fault {number}", lambda: ["and on"]).found
 
 
+@pytest.mark.heavy
 def test_no_built_in_pattern_is_ruled_out_of_a_text_that_it_is_found_in() -> None:
     catalogue = packs.load(whole=True)
     items = [*catalogue.signatures.values(), *catalogue.log_facts, *catalogue.crash_shapes, *catalogue.echoes]

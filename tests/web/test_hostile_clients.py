@@ -23,6 +23,8 @@ from exporter.web.active_config import ActiveConfig
 from exporter.web.serving import RunningServer
 from tests.web.serving import TIMEOUT, Node, ask, connect, ends, received, serving
 
+pytestmark = pytest.mark.heavy
+
 HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # the beginning of a TLS hello
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 HEALTHY = b"GET /-/healthy HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from exporter.core.catalogue.loader import Catalogue, PackFile
-from exporter.core.catalogue.pack_types import CrashShape, Echo, LogFact, Patterned, Signature
+from exporter.core.catalogue.pack_types import MAX_LINES, CrashShape, Echo, LogFact, Patterned, Signature
 from exporter.core.decoding import formats
 from exporter.core.decoding.prefixes import Clock
 from exporter.core.matching.pipeline import Pipeline, Processed
@@ -165,21 +165,8 @@ def _furthest(pipeline: Pipeline, item: Patterned, text: str) -> Verdict | None:
         records = [formats.decode(line.encode(), "plain", source, clock).text for line in lines]
         for number, line in enumerate(lines):
             hit = pipeline.engine_for(source).scan(line.encode()).gates
-            rules = pipeline.matcher.tried_under(hit, source)
-            if not any(rule.id == item.id for rule in rules):
-                continue
-            verdicts = [
-                verdict
-                for rule in rules
-                for verdict in pipeline.matcher.judge(
-                    "\n".join(records[number : number + rule.lines]), [rule], source, len(records[number])
-                )
-            ]
-            shown = {verdict.rule.id for verdict in verdicts if verdict.outcome == "matched"}
-            for verdict in verdicts:
-                if verdict.rule.id == item.id:
-                    above = verdict.rule.yields_to & shown if verdict.outcome == "matched" else ()
-                    found.append(replace(verdict, outcome="yields", by=min(above)) if above else verdict)
+            verdicts = pipeline.trials.trace(hit, records[number : number + MAX_LINES], source)
+            found += [verdict for verdict in verdicts if verdict.rule.id == item.id]
     return min(found, key=lambda v: _FURTHEST.index(v.outcome), default=None)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import regex
@@ -75,7 +75,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one rule says to one text, for `explain`: the outcome, and the pattern or echo or signature behind it."""
+    """The outcome of one rule for one line, for `explain`, and the pattern, echo or signature that decided it."""
 
     rule: Rule
     outcome: Outcome
@@ -131,17 +131,6 @@ class Matcher:
         under = self._under[source]
         rules = {id(rule): rule for gate in sorted(hit) if gate < len(under) for rule in under[gate]}
         return list(rules.values())
-
-    def judge(self, text: str, rules: Iterable[Rule], source: SourceKind, first: int | None = None) -> list[Verdict]:
-        """What each of `rules` says to `text`, of which the first `first` characters are the line that is looked at."""
-        verdicts = [Verdict(rule, *search(rule, text, source, self.quarantine, first), text) for rule in rules]
-        shown = {v.rule.id for v in verdicts if v.outcome == "matched"}
-        if shown and source == "job" and (echo := self.echo(text.partition("\n")[0])):  # a block is what it begins with
-            return [
-                replace(v, outcome="echo", by=echo) if v.outcome == "matched" and v.rule.kind != "fact" else v
-                for v in verdicts
-            ]
-        return [_yielded(v, shown) if v.outcome == "matched" and v.rule.yields_to & shown else v for v in verdicts]
 
     def echo(self, text: str) -> str:
         """The echo that a line is, or ""."""
@@ -269,11 +258,6 @@ def _groups(found: regex.Match[str]) -> Iterator[tuple[str, str, int, int]]:
         if stop > start:
             name, _, constant = group.partition("__")
             yield name, constant, start, min(stop, start + MAX_CAPTURE)
-
-
-def _yielded(verdict: Verdict, shown: Iterable[str]) -> Verdict:
-    winner = min(verdict.rule.yields_to & frozenset(shown))
-    return replace(verdict, outcome="yields", by=winner)
 
 
 def _fill(template: str, captures: Mapping[str, str]) -> str:

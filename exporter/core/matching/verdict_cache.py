@@ -1,17 +1,20 @@
-"""What a line shows of the rules that its gates lead to: the answers of `Matcher.judge` without their reasons, for floods.
+"""The evaluator: which rules match a line, of those that its required literals lead to, with a cache for floods.
 
-A crash that fills a log shows itself a million times. So texts that come again are remembered, and no rule is tried whose
-match would yield to one that is there. None of it changes an answer.
+`Trial.shown` serves the daemon and scans, `Trials.trace` the same evaluation with the outcome of each rule for `explain`.
+A crash may fill a log with a million alike lines, so results are cached by text, and a rule is skipped if its match would
+yield to one found already. Invariant: the cache never changes a result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from operator import itemgetter
+from typing import Any
 
+from exporter.core.matching.evaluate import RuleGroup, Searched, matches_in
 from exporter.core.matching.match_result import Behind, MatchResult, kept, to_keep
-from exporter.core.matching.quarantine import Quarantine
-from exporter.core.matching.rules import LEAD, Found, Matcher, Rule, search
+from exporter.core.matching.rules import LEAD, Found, Matcher, Outcome, Rule, Verdict, search
 from exporter.core.model import SourceKind
 from exporter.core.patterns.digit_sensitivity import (
     goes_on,
@@ -32,7 +35,6 @@ OF_A_SHAPE = 512  # characters that it takes besides to remember texts of one mo
 WORTH_LOOKING = 128  # texts of one shape, which take as long to judge as to find out which digits patterns look at
 MAX_OFTEN = 16  # times that this is found out for every so many texts of one shape, and then ever more seldom
 
-_NONE: frozenset[str] = frozenset()
 _OPEN, _CLOSED = b"\n+", b"\n"  # behind a shape: whether more lines stand behind those
 
 
@@ -68,6 +70,36 @@ class Trials:
             trial = Trial([rule for rule in rules if trusted or rule.forgeable], self, source)
             self._trials[key] = trial
         return trial
+
+    def trace(
+        self, gates: Iterable[int], lines: Sequence[str], source: SourceKind, *, trusted: bool = True
+    ) -> list[Verdict]:
+        """The outcome of each rule tried on a line, the first of `lines`, and of those that yielded untried.
+
+        The same evaluation as `Trial.shown`, without its cache.
+        """
+        tried: dict[str, Verdict] = {}
+
+        def traced(rule: Rule, text: str, *args: Any, **flags: Any) -> tuple[Outcome, str, Found | None]:
+            outcome, by, found = search(rule, text, *args, **flags)
+            tried[rule.id] = Verdict(rule, outcome, by, found, text)
+            return outcome, by, found
+
+        rules = [rule for rule in self.matcher.tried_under(gates, source) if trusted or rule.forgeable]
+        shown = Trial(rules, self, source, traced).evaluated(lines)
+        matched = {verdict.rule.id for verdict in tried.values() if verdict.outcome == "matched"}
+        kept = {found.rule.id for found in shown.found}
+        echo = self.matcher.echo(lines[0]) if shown.echo and matched - kept else ""
+
+        def final(rule: Rule) -> Verdict | None:
+            verdict = tried.get(rule.id)
+            if verdict and (verdict.outcome != "matched" or rule.id in kept or (rule.kind == "shape" and not echo)):
+                return verdict
+            if winners := rule.yields_to & matched:
+                return Verdict(rule, "yields", min(winners))
+            return replace(verdict, outcome="echo", by=echo) if verdict else None
+
+        return [verdict for rule in rules if (verdict := final(rule))]
 
     def remembers(self, size: int) -> None:
         """So many characters more are remembered."""
@@ -138,7 +170,9 @@ def _nothing(_text: bytes) -> None:
 class Trial:
     """Some rules of a source. `lines` is how many adjoining lines they look at; 0 without a rule."""
 
-    def __init__(self, rules: Sequence[Rule], trials: Trials, source: SourceKind) -> None:
+    def __init__(
+        self, rules: Sequence[Rule], trials: Trials, source: SourceKind, search: Callable[..., Searched] = search
+    ) -> None:
         self.lines = max((rule.lines for rule in rules), default=0)
         self._trials = trials
         self._source: SourceKind = source
@@ -147,7 +181,10 @@ class Trial:
         outranking = frozenset(winner for rule in rules for winner in rule.yields_to)
         self._known, self._shapes = (
             [
-                (lines, _Rules([r for r in of_kind if r.lines == lines], outranking, source, trials.matcher.quarantine))
+                (
+                    lines,
+                    RuleGroup([r for r in of_kind if r.lines == lines], outranking, source, self._quarantine, search),
+                )
                 for lines in sorted({r.lines for r in of_kind})
             ]
             for of_kind in ([r for r in rules if r.kind != "shape"], [r for r in rules if r.kind == "shape"])
@@ -159,6 +196,10 @@ class Trial:
         self._of_block = [one for of_line, one in searched if not of_line]
         self._of_blocks = [rule for rule in rules if rule.lines > 1]
         self._seen: dict[bytes, Texts] = {}
+
+    def evaluated(self, lines: Sequence[str]) -> MatchResult:
+        """What a line shows, the first of `lines`, without the cache; all lines behind it that matter are given."""
+        return self._judged(lines)[0]
 
     def shown(self, text: str, behind: Callable[[], Sequence[str]]) -> MatchResult:
         """What a line shows, given the texts of the lines behind it, which are asked for only if they matter."""
@@ -267,12 +308,12 @@ class Trial:
 
     def _shown(self, text: str, lines: Sequence[str], block: str | None) -> MatchResult | None:
         before = self._amid()
-        found = _tried(self._known, text, lines)
+        found = matches_in(self._known, text, lines)
         if found is None:
             return None
         unknown = False
         if not any(one.rule.kind == "signature" for one in found):
-            shapes = _tried(self._shapes, text, lines)
+            shapes = matches_in(self._shapes, text, lines)
             if shapes is None:
                 return None
             unknown = bool(shapes)
@@ -301,73 +342,3 @@ def _sign(needs: Needs, text: str) -> list[str]:
         if min(map(len, pieces)) > min(map(len, best), default=0):
             best = pieces
     return best
-
-
-def _tried(spans: Iterable[tuple[int, _Rules]], text: str, lines: Sequence[str]) -> tuple[Found, ...] | None:
-    """What is found, less what yields: first among the rules of single lines, then among all."""
-    found: tuple[Found, ...] = ()
-    for span, rules in spans:
-        if span == 1:
-            found = _unyielding(rules.found_in(text, _NONE))
-            continue
-        there = frozenset(one.rule.id for one in found) if found else _NONE
-        if rules.all_yield(there):
-            continue
-        if lines:
-            found += rules.found_in("\n".join(lines[:span]), there, len(text))
-            continue
-        alone = rules.found_alone(text, there)
-        if alone is None:
-            return None
-        found += alone
-    return _unyielding(found)
-
-
-def _unyielding(found: tuple[Found, ...]) -> tuple[Found, ...]:
-    if len(found) < 2:
-        return found
-    there = {one.rule.id for one in found}
-    return tuple(one for one in found if not one.rule.yields_to & there)
-
-
-class _Rules:
-    """Rules that look at equally many lines."""
-
-    def __init__(
-        self, rules: Sequence[Rule], outranking: frozenset[str], source: SourceKind, quarantine: Quarantine
-    ) -> None:
-        self.amid = 0  # what was found amid the kernel's own words
-        self._source = source
-        self._quarantine = quarantine
-        self._position = {rule: number for number, rule in enumerate(rules)}
-        # Those that no rule yields to are left out where they would yield themselves, so they come last.
-        self._last = frozenset(rule for rule in rules if rule.yields_to and rule.id not in outranking)
-        self._rules = sorted(rules, key=lambda rule: rule in self._last)
-
-    def all_yield(self, there: frozenset[str]) -> bool:
-        """Whether all these rules yield to the signatures found."""
-        return all(rule in self._last and rule.yields_to & there for rule in self._rules)
-
-    def found_alone(self, line: str, there: frozenset[str]) -> tuple[Found, ...] | None:
-        """What a line shows, less what would yield, whatever stands behind it; None if that decides."""
-        return self._found(line, there, None, alone=True)
-
-    def found_in(self, text: str, there: frozenset[str], first: int | None = None) -> tuple[Found, ...]:
-        """What a text shows in its first characters, less what would yield to signatures that are there."""
-        return self._found(text, there, first, alone=False) or ()
-
-    def _found(self, text: str, there: frozenset[str], first: int | None, *, alone: bool) -> tuple[Found, ...] | None:
-        found: list[Found] = []
-        for rule in self._rules:
-            if rule in self._last and rule.yields_to & there:
-                continue
-            outcome, _, one = search(rule, text, self._source, self._quarantine, first, alone=alone)
-            if outcome == "behind":
-                return None
-            self.amid += outcome == "amid" and rule.lines == 1  # the other lines of a block are looked at by themselves
-            if one is not None:
-                found.append(one)
-                there = there | {rule.id}
-        if len(found) > 1:
-            found.sort(key=lambda one: self._position[one.rule])
-        return tuple(found)

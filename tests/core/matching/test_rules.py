@@ -7,7 +7,8 @@ import time
 import pytest
 
 from exporter.core.matching.quarantine import MAX_TIMEOUTS
-from exporter.core.matching.rules import MAX_CAPTURE, Found, Matcher, facts_of, gpu_of
+from exporter.core.matching.rules import MAX_CAPTURE, Found, Matcher, Verdict, facts_of, gpu_of
+from exporter.core.matching.verdict_cache import Trials
 from exporter.core.model import SourceKind
 from exporter.core.patterns.required_literals import Gate
 from tests.support.matches import catalogue_of
@@ -17,15 +18,20 @@ def matcher(text: str) -> Matcher:
     return Matcher(catalogue_of(text))
 
 
+def traced(matcher: Matcher, text: str, source: SourceKind) -> list[Verdict]:
+    """The verdicts on the first line of a text, as if it held every required literal."""
+    lines = text.split("\n") if source == "job" else [text]  # a kernel record may contain newlines
+    return Trials(matcher).trace(range(len(matcher.gates[source])), lines, source)
+
+
 def outcomes(matcher: Matcher, text: str, source: SourceKind = "job") -> dict[str, tuple[str, str]]:
     """What each rule of a source says to a line: the outcome, and what is behind it."""
-    rules = [rule for rule in matcher.rules if source in rule.sources]
-    return {v.rule.id: (v.outcome, v.by) for v in matcher.judge(text, rules, source)}
+    return {verdict.rule.id: (verdict.outcome, verdict.by) for verdict in traced(matcher, text, source)}
 
 
 def found(matcher: Matcher, text: str, source: SourceKind = "job") -> Found:
     """What the one rule of a matcher finds in a line."""
-    (verdict,) = matcher.judge(text, matcher.rules, source)
+    (verdict,) = traced(matcher, text, source)
     assert verdict.found
     return verdict.found
 
