@@ -1,4 +1,4 @@
-"""The built-in packs keep what they promise, with both engines, and quote-only texts count for nothing."""
+"""The built-in packs match their examples in both engines. Lines that only quote an error are not counted."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import SourceKind
 from exporter.probes import FACTS
 
-QUOTES = Path(__file__).parent / "quotes"  # a text that only mentions an error on each line, none of them a crash
+QUOTES = Path(__file__).parent / "quotes"  # each line only mentions an error; none is a crash
 
 
 def quotes() -> Iterator[tuple[SourceKind, str]]:
-    """Each quoted line, with the kind of log that it turns up in."""
+    """Yield each quoted line with the kind of log that contains it."""
     for path in sorted(QUOTES.glob("*.txt")):
         source: SourceKind = "kernel" if path.stem == "kernel" else "job"
         yield from ((source, line) for line in path.read_text().splitlines())
 
 
-# What quiet logs are full of: a gate among these words would send every such line through Python.
+# Common words of quiet logs: a required literal among them would send every such line through Python.
 QUIET = b"""\
 [2025-11-20 23:41:00] epoch 3 step 1200 loss 0.1934 error rate 0.02 error: 0.01 lr 1.0e-4 GPU memory 61.2 GB
 INFO failed: 0, Failed to parse 0 records, Failure rate 0.0, timed out: 0, Timeout 30 s, retries 0, aborted 0
@@ -52,7 +52,7 @@ def pipeline(catalogue: Catalogue) -> Pipeline:
     return Pipeline(catalogue)
 
 
-def test_every_example_is_matched_and_no_near_miss_is_with_both_engines(loaded: LoadedPacks) -> None:
+def test_examples_match_and_near_misses_do_not_in_both_engines(loaded: LoadedPacks) -> None:
     assert [str(broken.problem) for broken in failed_examples(loaded.builtin, loaded.catalogue)] == []
 
 
@@ -61,37 +61,37 @@ def test_the_built_in_packs_have_neither_errors_nor_warnings(loaded: LoadedPacks
 
 
 @pytest.mark.parametrize(("source", "text"), list(quotes()))
-def test_what_only_mentions_an_error_is_no_crash(
+def test_a_line_that_only_mentions_an_error_is_not_a_crash(
     source: SourceKind, text: str, catalogue: Catalogue, pipeline: Pipeline
 ) -> None:
-    shown = [m.signature for m in run_text(pipeline, text, source).matches]
-    assert [s for s in shown if catalogue.signatures[s].role != "context"] == []
+    matched = [m.signature for m in run_text(pipeline, text, source).matches]
+    assert [s for s in matched if catalogue.signatures[s].role != "context"] == []
 
 
-def test_no_example_counts_where_the_kernel_repeats_a_name(loaded: LoadedPacks, pipeline: Pipeline) -> None:
-    said = "a.out[42]: segfault at 0 ip 00007f2c sp 00007ffd error 4 in lib "
+def test_an_example_inside_a_library_name_is_not_counted(loaded: LoadedPacks, pipeline: Pipeline) -> None:
+    segfault = "a.out[42]: segfault at 0 ip 00007f2c sp 00007ffd error 4 in lib "
     counted = {
         signature.id: example.text
         for signature in loaded.catalogue.signatures.values()
         if "kernel" in signature.sources and signature.trust == "kernel" and signature.id != "segfault_user"
         for example in signature.examples
         for line in example.text.splitlines()
-        if signature.id in [m.signature for m in run_text(pipeline, said + line, "kernel").matches]
+        if signature.id in [m.signature for m in run_text(pipeline, segfault + line, "kernel").matches]
     }
     assert counted == {}
 
 
-def test_no_gate_of_a_job_s_log_is_a_word_of_quiet_logs(pipeline: Pipeline) -> None:
-    gates = pipeline.matcher.gates["job"]
-    assert [gates[gate] for gate in pipeline.engine_for("job").scan(QUIET).gates] == []
+def test_no_required_literal_is_common_in_quiet_job_logs(pipeline: Pipeline) -> None:
+    literals = pipeline.matcher.gates["job"]
+    assert [literals[gate] for gate in pipeline.engine_for("job").scan(QUIET).gates] == []
 
 
-def test_the_four_named_errors_are_known_under_their_ids(catalogue: Catalogue) -> None:
+def test_the_four_named_errors_keep_their_ids(catalogue: Catalogue) -> None:
     named = {"hsa_aperture_violation", "intel_gpu_page_fault", "hip_error_captured_event", "hip_error_invalid_value"}
     assert named <= catalogue.signatures.keys()
 
 
-def test_the_founding_causes_have_their_fixed_ids(catalogue: Catalogue) -> None:
+def test_the_founding_causes_keep_their_ids(catalogue: Catalogue) -> None:
     founding = {
         "network_home_cache_unwritable",
         "driver_older_than_rocm",
@@ -104,13 +104,13 @@ def test_the_founding_causes_have_their_fixed_ids(catalogue: Catalogue) -> None:
     assert founding <= catalogue.root_causes.keys()
 
 
-def test_every_signature_says_where_it_was_read_and_what_to_do(catalogue: Catalogue) -> None:
+def test_every_signature_has_references_and_a_remediation(catalogue: Catalogue) -> None:
     incidents = [s for s in catalogue.signatures.values() if s.role != "context"]
     assert [s.id for s in incidents if not s.references] == []
     assert [s.id for s in incidents if not s.remediation] == []
 
 
-def test_compiled_packs_are_the_packs_without_their_examples() -> None:
+def test_compiled_packs_equal_the_packs_without_examples() -> None:
     texts = packs.builtin()
     compiled, whole = load_packs([], load_compiled(compile_packs(texts))), load_packs(texts)
     bare: dict[str, Any] = {"examples": (), "near_misses": ()}

@@ -1,4 +1,4 @@
-"""What conditions ask for can be known: a probe, a process or a log tells it."""
+"""Every fact in a condition has a source: a probe, a process or a log."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ def catalogue() -> Catalogue:
     return packs.load()
 
 
-def asked_of(catalogue: Catalogue) -> set[str]:
+def facts_in_conditions(catalogue: Catalogue) -> set[str]:
     return {leaf.fact for cause in catalogue.root_causes.values() for _, leaf in leaf_conditions(cause) if leaf.fact}
 
 
-def test_every_fact_that_a_cause_asks_for_is_told_by_something(catalogue: Catalogue) -> None:
-    told = {*FACTS, *process.FACTS, *(fact for log_fact in catalogue.log_facts for fact in log_fact.set)}
-    asked = asked_of(catalogue)
-    variables = {fact for fact in asked if fact.startswith("env.")}
+def test_every_fact_in_a_condition_has_a_source(catalogue: Catalogue) -> None:
+    reported = {*FACTS, *process.FACTS, *(fact for log_fact in catalogue.log_facts for fact in log_fact.set)}
+    required = facts_in_conditions(catalogue)
+    variables = {fact for fact in required if fact.startswith("env.")}
 
-    assert asked - variables - told == set()
+    assert required - variables - reported == set()
 
 
-def test_every_variable_that_a_cause_asks_for_is_read_of_a_process(catalogue: Catalogue) -> None:
-    asked = {name.removeprefix("env.") for name in asked_of(catalogue) if name.startswith("env.")}
-    environ = "\0".join(f"{name}=1" for name in asked)
+def test_every_variable_in_a_condition_is_read_from_a_process(catalogue: Catalogue) -> None:
+    required = {name.removeprefix("env.") for name in facts_in_conditions(catalogue) if name.startswith("env.")}
+    environ = "\0".join(f"{name}=1" for name in required)
 
-    assert asked == {name.removeprefix("env.") for name in process.environment(environ)}
+    assert required == {name.removeprefix("env.") for name in process.environment(environ)}
     assert re.search("HSA_XNACK", environ)

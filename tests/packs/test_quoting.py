@@ -1,4 +1,4 @@
-"""Every example of every signature, quoted and carried: a quotation hides it, what carries a job's output does not."""
+"""Each example, quoted and in the formats that carry job output. Quoting hides a crash; a carrier format does not."""
 
 from __future__ import annotations
 
@@ -59,22 +59,22 @@ def pipeline(catalogue: Catalogue) -> Pipeline:
 
 
 def examples(catalogue: Catalogue) -> Iterator[tuple[str, str]]:
-    """Each example of a job's log that is one line: who is to be known by it, and the line."""
+    """Yield the signature and text of each one-line example from a job log."""
     for signature in catalogue.signatures.values():
         if signature.role != "context" and "job" in signature.sources:
             yield from ((signature.id, e.text) for e in signature.examples if "\n" not in e.text)
 
 
 @pytest.mark.parametrize("quotation", QUOTATIONS)
-def test_a_quoted_example_is_no_crash(quotation: str, catalogue: Catalogue, pipeline: Pipeline) -> None:
+def test_a_quoted_example_is_not_a_crash(quotation: str, catalogue: Catalogue, pipeline: Pipeline) -> None:
     quoted = [QUOTATIONS[quotation].format(text.strip()) for _, text in examples(catalogue)]
-    shown = {line: [m.signature for m in run_text(pipeline, line, "job").matches] for line in quoted}
-    told = {line: [s for s in found if catalogue.signatures[s].role != "context"] for line, found in shown.items()}
-    assert [line for line, found in told.items() if found] == []
+    matched = {line: [m.signature for m in run_text(pipeline, line, "job").matches] for line in quoted}
+    crashes = {line: [s for s in found if catalogue.signatures[s].role != "context"] for line, found in matched.items()}
+    assert [line for line, found in crashes.items() if found] == []
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
-def test_what_carries_a_line_does_not_hide_it(carrier: str, catalogue: Catalogue, pipeline: Pipeline) -> None:
+def test_a_carrier_format_does_not_hide_a_crash(carrier: str, catalogue: Catalogue, pipeline: Pipeline) -> None:
     lost = [
         (signature, text)
         for signature, text in examples(catalogue)

@@ -1,4 +1,4 @@
-"""A site's own folder of packs, as it is mounted."""
+"""A site's own folder of packs, as mounted into the daemon's file system."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ signatures:
 """
 
 
-def test_a_configmap_is_read_once_however_the_kubelet_lays_it_out(tmp_path: Path) -> None:
+def test_a_mounted_configmap_is_read_once(tmp_path: Path) -> None:
     version = tmp_path / "..2026_01_01_00_00_00.123456789"
     version.mkdir()
     (version / "site.yaml").write_text(PACK)
@@ -30,7 +30,7 @@ def test_a_configmap_is_read_once_however_the_kubelet_lays_it_out(tmp_path: Path
     assert "site_burn_in_failed" in packs.load([tmp_path]).signatures
 
 
-def test_packs_in_folders_below_are_read(tmp_path: Path) -> None:
+def test_packs_in_subfolders_are_read(tmp_path: Path) -> None:
     (tmp_path / "rack").mkdir()
     (tmp_path / "rack/site.yml").write_text(PACK)
     (tmp_path / ".git").mkdir()

@@ -1,4 +1,4 @@
-"""The built-in catalogue and who may decide what: no job's line takes anything from the kernel's, or drains a node."""
+"""Trust in the built-in catalogue: a job line never changes a kernel diagnosis and never drains a node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def signatures(source: SourceKind) -> list[Signature]:
 
 
 def of(signature: Signature, source: SourceKind, seconds: float, gpu: str | None = GPU) -> Match:
-    """A match as its first example gives it."""
+    """Build a match with the captures of the signature's first example."""
     captures = signature.examples[0].captures if signature.examples else {}
     is_of_gpu = signature.vendor != "any"
     return match(signature.id, seconds, source=source, captures=captures, gpu=gpu if is_of_gpu else None)
@@ -39,13 +39,13 @@ def diagnosed(*matches: Match) -> list[Diagnosis]:
     return book.settle(0.0, lambda _: {}, everything=True)
 
 
-def word(told: list[Diagnosis], signature: str) -> tuple[str, str, str, str | None]:
-    """What was decided of a kernel incident."""
-    (found,) = (d for d in told if d.incident.signature == signature and d.incident.first.source == "kernel")
+def decision(diagnoses: list[Diagnosis], signature: str) -> tuple[str, str, str, str | None]:
+    """Return the decisions about a kernel incident."""
+    (found,) = (d for d in diagnoses if d.incident.signature == signature and d.incident.first.source == "kernel")
     return found.role, found.root_cause, found.verdict, found.caused_by
 
 
-def test_no_line_of_a_job_may_explain_a_kernel_line() -> None:
+def test_a_job_line_never_explains_a_kernel_line() -> None:
     jobs = entries(*(of(job, "job", 1.0) for job in signatures("job")))
     assert len(jobs) == len(signatures("job"))
     for kernel in signatures("kernel"):
@@ -58,13 +58,13 @@ def test_no_line_of_a_job_may_explain_a_kernel_line() -> None:
 
 
 @pytest.mark.parametrize("kernel", [s for s in signatures("kernel") if s.severity == "critical"], ids=lambda s: s.id)
-def test_nothing_that_jobs_say_changes_what_is_made_of_a_kernel_line(kernel: Signature) -> None:
-    alone = word(diagnosed(of(kernel, "kernel", 0)), kernel.id)
+def test_job_lines_do_not_change_the_diagnosis_of_a_kernel_line(kernel: Signature) -> None:
+    alone = decision(diagnosed(of(kernel, "kernel", 0)), kernel.id)
     jobs = [of(job, "job", seconds) for job, seconds in zip(signatures("job"), itertools.cycle((-5.0, 5.0)))]
-    assert word(diagnosed(of(kernel, "kernel", 0), *jobs), kernel.id) == alone
+    assert decision(diagnosed(of(kernel, "kernel", 0), *jobs), kernel.id) == alone
 
 
-def test_no_line_of_a_job_drains_a_node_whatever_the_kernel_says_of_another_device() -> None:
+def test_a_job_line_never_drains_a_node_even_if_another_device_fails() -> None:
     beside = [of(kernel, "kernel", 0, OTHER_DEVICE) for kernel in signatures("kernel")]
     jobs = [
         replace(of(job, "job", 5.0), job=Job(id=str(number), kind="slurm"))
@@ -75,8 +75,8 @@ def test_no_line_of_a_job_drains_a_node_whatever_the_kernel_says_of_another_devi
     assert [d.incident.signature for d in drained if d.incident.first.source != "kernel"] == []
 
 
-def test_a_signature_of_the_kernel_alone_follows_none_of_jobs_alone() -> None:
-    """It would never do so."""
+def test_kernel_only_signatures_do_not_follow_job_only_signatures() -> None:
+    """Such a rule could never apply."""
     for kernel in signatures("kernel"):
         if kernel.sources == ("kernel",):
             for glob in kernel.follows:
@@ -95,8 +95,8 @@ FORMS = (
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("form", FORMS)
-def test_a_process_named_like_a_fault_of_the_node_is_none(form: str) -> None:
-    """A user chooses 15 characters of a process's name, and the name of the file that it crashed in."""
+def test_a_process_named_like_a_node_fault_is_not_counted(form: str) -> None:
+    """A user chooses 15 characters of the process name, and the name of the file in which it crashed."""
     pipeline = Pipeline(CATALOGUE, window=WINDOW)
     of_processes = {"segfault_user", "gpf_user", "page_alloc_failure", "oom_kill_invoked", "process_segfault"}
     for signature in signatures("kernel"):
@@ -107,13 +107,13 @@ def test_a_process_named_like_a_fault_of_the_node_is_none(form: str) -> None:
                 for name in {text[:15], text.partition(": ")[0][:13] + ": ", text[: text.find(")") + 3][:15]} - {""}:
                     line = form.format(name=name, file=text[len(name) :].rpartition("/")[2] or "x")
                     record = chunk(f"3,1,1,-;{line}\n".encode(), source="kernel", format="kmsg", boot_time=NOW)
-                    shown = {match.signature for match in pipeline.process(record).matches} - of_processes
-                    trusted = {s for s in shown if CATALOGUE.signatures[s].trust == "kernel"}
+                    matched = {match.signature for match in pipeline.process(record).matches} - of_processes
+                    trusted = {s for s in matched if CATALOGUE.signatures[s].trust == "kernel"}
                     assert trusted == set(), line
 
 
 def test_a_harmless_line_before_a_fatal_one_does_not_hide_it() -> None:
-    """A user can provoke a page fault on a GPU; what fails within a minute behind it still asks for an operator."""
+    """A user can provoke a GPU page fault. A failure within the next minute still requires an operator."""
     for fatal in signatures("kernel"):
         lone = of(fatal, "kernel", 10)
         asked = [fault_of(d, CATALOGUE, MOMENT, settled=True) for d in diagnosed(lone)]
@@ -121,5 +121,5 @@ def test_a_harmless_line_before_a_fatal_one_does_not_hide_it() -> None:
             continue
         for harmless in signatures("kernel"):
             if CATALOGUE.follows(fatal.id, harmless.id) and harmless.id != fatal.id:
-                told = diagnosed(of(harmless, "kernel", 0), lone)
-                assert any(fault_of(d, CATALOGUE, MOMENT, settled=True) for d in told), (fatal.id, harmless.id)
+                diagnoses = diagnosed(of(harmless, "kernel", 0), lone)
+                assert any(fault_of(d, CATALOGUE, MOMENT, settled=True) for d in diagnoses), (fatal.id, harmless.id)
