@@ -209,7 +209,7 @@ def test_a_warning_that_is_no_crash_is_noted_and_is_no_incident(
     assert (record["signature"], record["role"], record["line"]) == ("miopen_missing_system_db", "context", 1)
     assert main(["scan", str(log)]) == 0
     told = capsys.readouterr().out
-    assert told.startswith("noted, no crash: MIOpen's own database or kernels are not installed\n")
+    assert told.startswith("noted, no crash: MIOpen's databases or kernels are not installed\n")
     assert "0 incidents" in told
 
 
