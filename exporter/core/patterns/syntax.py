@@ -30,7 +30,9 @@ MAX_SIZE = (
 
 # Fuzzy matching such as {e<=1}; flags for all of a pattern that stand behind its beginning; and letters beyond ASCII that
 # equal ASCII ones when case is ignored (the Kelvin sign is a k): what `re` parses, and `regex` reads in a way of its own.
-OF_REGEX_ALONE = re.compile(r"\{[^{}\\]*[a-z<][^{}]*\}|(?<!\A)\(\?[a-zA-Z]+\)|\(\?[a-zA-Z]*i(?s:.)*[^\x00-\x7f]")
+OF_REGEX_ALONE = re.compile(
+    r"(?<!\\)(?:\\\\)*\{[^{}\\]*[a-z<][^{}]*\}|(?<!\A)\(\?[a-zA-Z]+\)|\(\?[a-zA-Z]*i(?s:.)*[^\x00-\x7f]"
+)
 
 
 class Unreadable(ValueError):

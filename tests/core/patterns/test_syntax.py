@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exporter.core.patterns.regex_safety import ambiguous_loop
-from exporter.core.patterns.syntax import MAX_SIZE, refusal
+from exporter.core.patterns.syntax import MAX_SIZE, OF_REGEX_ALONE, refusal
 
 
 @pytest.mark.parametrize("pattern", ["((a{1000}){1000}){1000}", "(?:a{0,200}b){0,200}", "a(?=(?:b{200}){200})"])
@@ -76,3 +76,18 @@ def test_a_loop_that_reads_every_text_in_one_way_is_left_alone(pattern: str) -> 
 def test_the_text_that_is_told_shows_the_two_ways() -> None:
     assert ambiguous_loop(r"(?:\w+ ?)+x") == "aa"
     assert ambiguous_loop("(?:ab|abab)+c") == "baba"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_fuzzy"),
+    [
+        ("fault{e<=1}", True),
+        (r"fault\{code\}", False),
+        (r"fault\{e<=1}", False),
+        (r"fault\\{e<=1}", True),
+        (r"fault\\\{e<=1}", False),
+        (r"fault\{{e<=1}", True),
+    ],
+)
+def test_escaped_braces_are_not_fuzzy_matching(pattern: str, is_fuzzy: bool) -> None:
+    assert bool(OF_REGEX_ALONE.search(pattern)) == is_fuzzy
