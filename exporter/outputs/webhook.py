@@ -5,11 +5,12 @@ Source: github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.m
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import hmac
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
+
+from standardwebhooks import Webhook
 
 from exporter import __version__
 from exporter.core.diagnosis.records import line, rfc3339
@@ -22,7 +23,7 @@ class WebhookForm:
     """Requests of a webhook. `key`: of the signature."""
 
     def __init__(self, key: bytes | None = None) -> None:
-        self._key = key
+        self._signer = Webhook(key) if key is not None else None
 
     def request(self, records: Sequence[Mapping[str, Any]], now: float) -> tuple[bytes, dict[str, str]]:
         """Body and headers. The same incidents have the same key, however often they are sent."""
@@ -35,11 +36,10 @@ class WebhookForm:
         body = line(message).encode()
         key = _key_of(records)
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-        if self._key is not None:
-            stamp = str(int(now))
-            signed = hmac.digest(self._key, f"{key}.{stamp}.".encode() + body, hashlib.sha256)
-            signature = f"v1,{base64.b64encode(signed).decode()}"
-            headers |= {"webhook-id": key, "webhook-timestamp": stamp, "webhook-signature": signature}
+        if self._signer is not None:
+            stamp = int(now)
+            signature = self._signer.sign(key, datetime.fromtimestamp(stamp, UTC), body.decode())
+            headers |= {"webhook-id": key, "webhook-timestamp": str(stamp), "webhook-signature": signature}
         return body, headers
 
     def rejected(self, _answer: Answer) -> tuple[int, str]:

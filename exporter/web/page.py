@@ -1,6 +1,4 @@
-"""Pages as HTML: what all have in common, and the node's landing page, from an Overview. Every text in them may be
-hostile; nothing of it is trusted or kept.
-"""
+"""HTML pages from templates, and the node's landing page. Values may be hostile: all are redacted and escaped."""
 
 from __future__ import annotations
 
@@ -8,11 +6,18 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from html import escape
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from exporter.core.text.printable import printable
 from exporter.core.text.redact import redact
-from exporter.web.interface import Overview, RecentIncident, SourceState
+from exporter.web.interface import Overview, RecentIncident
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATES = Path(__file__).parent / "templates"
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
@@ -52,73 +57,56 @@ def first_few(impaired: Sequence[str]) -> list[str]:
 def landing_page(
     overview: Overview, not_ready: Sequence[str], telemetry_path: str, impaired: Sequence[str] = ()
 ) -> str:
-    """The page, as text that UTF-8 can hold."""
-    reasons = "".join(f"<li>{shown(reason)}" for reason in not_ready)
-    state = f"<p>Not ready:\n<ul>{reasons}</ul>" if reasons else "<p>Ready."
-    if impaired:
-        state += f"\n<p>Temporarily off:\n<ul>{''.join(f'<li>{shown(one)}' for one in first_few(impaired))}</ul>"
-    body = f"""<h1>gpufault on {shown(overview.node)}</h1>
-<p>Version {shown(overview.version)}.
-{state}
-<nav>
-<a href="{shown(telemetry_path)}">Metrics</a>
-<a href="/-/healthy">Health</a>
-<a href="/-/ready">Readiness</a>
-</nav>
-<h2>Sources</h2>
-{table(("Source", "State"), [_source_row(source) for source in overview.sources])}
-<h2>Last incidents</h2>
-{table(("Time (UTC)", "Signature", "Root cause", "Where", "What to do"), [_incident_row(i) for i in overview.incidents])}"""
-    return document(f"gpufault on {overview.node}", body)
+    """The node's landing page, as text that UTF-8 can hold."""
+    return render(
+        "node.html",
+        [],
+        overview=overview,
+        not_ready=not_ready,
+        impaired=first_few(impaired),
+        telemetry_path=telemetry_path,
+        sources=[(each.name, "up" if each.up else f"down: {each.why_down}") for each in overview.sources],
+        incidents=[_incident_row(each) for each in overview.incidents],
+    )
 
 
-def document(title: str, body: str) -> str:
-    """A whole page in the one style that POLICY lets pass; `body` is HTML already."""
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{shown(title)}</title>
-<style>{_STYLE}</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
+def render(template: str, folders: Sequence[Path], **values: Any) -> str:
+    """A page from a template in `folders` or beside this file."""
+    return _environment(*folders, TEMPLATES).get_template(template).render(values)
 
 
-def shown(text: str) -> str:
-    """A text as HTML, without its secrets."""
-    return escape(printable(redact(text)))
+@cache
+def _environment(*folders: Path) -> Environment:
+    """Imports jinja2 at the first page: a daemon whose page nobody opens does not need its memory."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def finalize(value: object) -> object:
+        """Every value of every template passes here before it is escaped: no template can forget a secret."""
+        if isinstance(value, Markup):
+            return value
+        if isinstance(value, datetime):
+            return Markup('<time datetime="{:%Y-%m-%dT%H:%M:%SZ}">{:%Y-%m-%d %H:%M:%S}</time>').format(value, value)
+        return printable(redact(str(value)))
+
+    environment = Environment(
+        loader=FileSystemLoader(folders),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=finalize,
+        auto_reload=False,
+    )
+    environment.globals["style"] = Markup(_STYLE)  # noqa: S704 - a constant of this file
+    return environment
 
 
-def _source_row(source: SourceState) -> list[str]:
-    return [shown(source.name), "up" if source.up else shown(f"down: {source.why_down}")]
+def utc(time: float) -> datetime:
+    """Unix seconds as a cell or value of a template."""
+    return datetime.fromtimestamp(time, UTC)
 
 
-def _incident_row(incident: RecentIncident) -> list[str]:
-    whose = f" ({incident.verdict})" if incident.verdict in {"infrastructure", "workload"} else ""
+def _incident_row(incident: RecentIncident) -> tuple[object, ...]:
+    verdict = f" ({incident.verdict})" if incident.verdict in {"infrastructure", "workload"} else ""
     where = [f"job {incident.job}" if incident.job else "", f"GPU {incident.gpu}" if incident.gpu else "", incident.log]
-    told = (incident.signature, incident.root_cause + whose, ", ".join(filter(None, where)), incident.remediation)
-    return [moment(incident.time), *map(shown, told)]
-
-
-def moment(time: float) -> str:
-    """Unix seconds as HTML, in UTC."""
-    at = datetime.fromtimestamp(time, UTC)
-    return f'<time datetime="{at:%Y-%m-%dT%H:%M:%SZ}">{at:%Y-%m-%d %H:%M:%S}</time>'
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of cells that are HTML already. On a narrow screen each has its head before it."""
-    if not rows:
-        return "<p>None."
-    head = "".join(f"<th>{cell}</th>" for cell in heads)
-    body = "\n".join(f"<tr>{''.join(map(_cell, heads, row))}</tr>" for row in rows)
-    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
-
-
-def _cell(head: str, cell: str) -> str:
-    return f'<td data-head="{head}">{cell}</td>'
+    cause = incident.root_cause + verdict
+    return utc(incident.time), incident.signature, cause, ", ".join(filter(None, where)), incident.remediation

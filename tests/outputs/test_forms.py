@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import json
 from typing import Any
 
@@ -220,6 +221,15 @@ def test_a_signature_is_one_of_standard_webhooks() -> None:
     assert receiver.verify(body, headers)["incidents"] == [RECORD]
     with pytest.raises(Exception, match="No matching signature"):
         receiver.verify(body.replace(b"gpu-07", b"gpu-08"), headers)
+
+
+def test_a_signature_covers_id_time_and_body() -> None:
+    """Computed here from the specification: the library must not be its own judge."""
+    key = bytes(range(32))
+    body, headers = WebhookForm(key).request([RECORD], NOW)
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    expected = base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
+    assert (headers["webhook-timestamp"], headers["webhook-signature"]) == ("1700000100", f"v1,{expected}")
 
 
 @given(
