@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from standardwebhooks import Webhook
-
 from exporter import __version__
 from exporter.core.diagnosis.records import line, rfc3339
 from exporter.outputs.http import Answer
@@ -23,7 +21,11 @@ class WebhookForm:
     """Requests of a webhook. `key`: of the signature."""
 
     def __init__(self, key: bytes | None = None) -> None:
-        self._signer = Webhook(key) if key is not None else None
+        self._signer = None
+        if key is not None:
+            from standardwebhooks import Webhook
+
+            self._signer = Webhook(key)
 
     def request(self, records: Sequence[Mapping[str, Any]], now: float) -> tuple[bytes, dict[str, str]]:
         """Body and headers. The same incidents have the same key, however often they are sent."""

@@ -157,7 +157,7 @@ def test_the_page_says_that_the_last_refresh_failed_and_what_is_shown_instead() 
 
     text = page(FleetStatus(result=RESULT, result_time=100.0, failure=failed), "x", (), "/metrics", now=86400.0 * 3)
     assert "source: no such folder" in text
-    assert "What follows is of the one before." in text
+    assert "The result below is the previous one." in text
     assert "3 days old" in text
 
 

@@ -42,20 +42,20 @@ def _result(found: Mapping[str, Any]) -> dict[str, Any]:
     window = found["window"]
     sections = [
         _section("Findings", FINDING, map(_finding, found["findings"]), even_empty=True),
-        _section("Places: no configuration; look at power, cooling, cabling", FINDING, map(_finding, found["locations"])),
+        _section("Places (not configuration): check power, cooling and cabling", FINDING, map(_finding, found["locations"])),
         _section(
             "Changes of a fact: nodes against themselves, and nodes without it",
             ("Fact", "Nodes", "Crash", "As frequent after it", "Crashes before, after, expected after"),
             map(_change, found["changes"]),
         ),
         _section(
-            "Exposed: nodes that meet it and have not crashed",
+            "Nodes at risk that have not crashed yet",
             ("Because of", "Crash", "Status", "Nodes", "Crashes expected in 7 days", "Some of them"),
             map(_exposed, found["exposed"]),
             even_empty=True,
         ),
         _section(
-            "Lemons: far worse than their like, whatever their facts",
+            "Unusually bad nodes: far worse than similar ones, whatever their facts",
             ("Node or GPU", "Incidents", "Usual", "Jobs, days", "How sure", "Crashes"),
             map(_lemon, found["lemons"]),
             even_empty=True,
