@@ -631,7 +631,7 @@ def test_doctor_holds_the_promises_against_what_is_there(tmp_path: Path, capsys:
     assert f"bad state folder {state}/state.sqlite is open to other users" in out
     assert f"bad web {web}:1:" in out
     assert "basic_auth_users.alice: not a bcrypt hash" in out
-    assert "secret" not in out.replace("is no bcrypt", "")
+    assert "secret" not in out
 
 
 @pytest.mark.parametrize(("watch", "told"), [("auto", "0 files\n"), ("poll", "0 files, watch mode poll: a new one is")])

@@ -234,7 +234,7 @@ def test_a_configuration_that_is_wrong_stays_out_of_force_and_is_told(
     status, told, _ = service.ask("/-/reload", "POST")
 
     assert status == 500
-    assert f"{config}:2:1: window: 'soon' is no duration" in told
+    assert f"{config}:2:1: window: invalid duration 'soon'" in told
     assert f"{config}:3:11: refresh.intervall: no such key here" in told
     assert service.metric("config_last_reload_successful") == 0
     assert service.metric("complete") == 1
