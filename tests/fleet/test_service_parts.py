@@ -110,7 +110,7 @@ def test_the_page_shows_hostile_texts_as_texts() -> None:
     assert "\x1b" not in text
     assert "os=&lt;b&gt;1&lt;/b&gt; and a=2" in text
     assert "∞ times (95 % interval 3 to ∞)" in text
-    assert "no findings are no all-clear" in text
+    assert "the absence of findings is not an all-clear" in text
 
 
 def test_the_page_says_what_the_terminal_says() -> None:
@@ -125,7 +125,7 @@ def test_the_page_says_what_the_terminal_says() -> None:
     assert "1,000 (95 % interval 277 to ∞)" in text
     assert text.index("more_often") < text.index("other_crash")
     assert "lead: os=2, 3 crashes where 1.0 were expected" in text
-    assert "Places" not in text
+    assert "Locations" not in text
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_the_page_says_that_the_last_refresh_failed_and_what_is_shown_instead() 
 
     text = page(FleetStatus(result=RESULT, result_time=100.0, failure=failed), "x", (), "/metrics", now=86400.0 * 3)
     assert "source: no such folder" in text
-    assert "What follows is of the one before." in text
+    assert "The previous result is shown below." in text
     assert "3 days old" in text
 
 

@@ -1,4 +1,4 @@
-"""The fleet service's page: findings, lemons, exposed nodes, and how far to trust them. Every text in it may be hostile."""
+"""The fleet service's page: findings, outlier nodes, nodes at risk, and how far to trust them."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ def _result(found: Mapping[str, Any]) -> dict[str, Any]:
     window = found["window"]
     sections = [
         _section("Findings", FINDING, map(_finding, found["findings"]), even_empty=True),
-        _section("Places: no configuration; look at power, cooling, cabling", FINDING, map(_finding, found["locations"])),
+        _section("Locations: not configuration; check power, cooling, cabling", FINDING, map(_finding, found["locations"])),
         _section(
             "Changes of a fact: nodes against themselves, and nodes without it",
             ("Fact", "Nodes", "Crash", "As frequent after it", "Crashes before, after, expected after"),
             map(_change, found["changes"]),
         ),
         _section(
-            "Exposed: nodes that meet it and have not crashed",
+            "At risk: nodes that meet the condition but have not crashed",
             ("Because of", "Crash", "Status", "Nodes", "Crashes expected in 7 days", "Some of them"),
             map(_exposed, found["exposed"]),
             even_empty=True,
         ),
         _section(
-            "Lemons: far worse than their like, whatever their facts",
+            "Outlier nodes: far worse than similar nodes, whatever their facts",
             ("Node or GPU", "Incidents", "Usual", "Jobs, days", "How sure", "Crashes"),
             map(_lemon, found["lemons"]),
             even_empty=True,
