@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from exporter.web.active_config import ActiveConfig
 from exporter.web.page import POLICY
-from exporter.web.users import Answer, Door
+from exporter.web.users import Answer, Authenticator
 
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -29,7 +29,7 @@ class Guard:
     def __init__(self, app: ASGIApp, in_force: ActiveConfig) -> None:
         self._app = app
         self._in_force = in_force
-        self._door = Door()
+        self._door = Authenticator()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         settings = self._in_force.settings

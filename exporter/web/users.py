@@ -70,7 +70,7 @@ class Users:
         return hashlib.blake2b(password[:BCRYPT_BYTES], key=self._key).digest()
 
 
-class Door:
+class Authenticator:
     """Checks passwords one at a time, addresses in turn: a flood from one delays the others by one check each.
 
     Requests of one address with the same name and password share a check. An address may always have one check waiting,

@@ -125,7 +125,7 @@ def test_the_page_says_what_the_terminal_says() -> None:
     assert "1,000 (95 % interval 277 to ∞)" in text
     assert text.index("more_often") < text.index("other_crash")
     assert "lead: os=2, 3 crashes where 1.0 were expected" in text
-    assert "Places" not in text
+    assert "Locations" not in text
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import bcrypt
 import pytest
 
-from exporter.web.users import MAX_WAITING, Answer, Door, Users, credentials_of, network_of
+from exporter.web.users import MAX_WAITING, Answer, Authenticator, Users, credentials_of, network_of
 
 
 def hash_of(password: bytes, cost: int = 4) -> str:
@@ -110,7 +110,7 @@ def test_a_flood_of_wrong_passwords_delays_a_right_one_by_one_check(order: list[
     users = Users({"ada": hash_of(b"secret", 6)})
 
     async def flood() -> tuple[list[Answer], Answer]:
-        door = Door()
+        door = Authenticator()
         wrong = [
             asyncio.create_task(door.ask(users, "192.0.2.1", header("ada", f"wrong {number}"))) for number in range(200)
         ]
@@ -129,7 +129,7 @@ def test_a_right_password_gets_through_a_flood_from_its_own_address(order: list[
     users = Users({"ada": hash_of(b"secret")})
 
     async def flood() -> Answer:
-        door = Door()
+        door = Authenticator()
         wrong = [
             asyncio.create_task(door.ask(users, "127.0.0.1", header("ada", f"wrong {number % different}")))
             for number in range(400)
@@ -147,7 +147,7 @@ def test_addresses_share_the_queue_and_a_new_one_always_gets_in() -> None:
     users = Users({"ada": hash_of(b"secret")})
 
     async def flood() -> tuple[list[int], Answer]:
-        door = Door()
+        door = Authenticator()
 
         async def wrong(address: int, number: int) -> Answer:
             return await door.ask(users, f"192.0.2.{address}", header("ada", f"wrong {number}"))
@@ -169,7 +169,7 @@ def test_whoever_has_proved_himself_does_not_wait_even_behind_his_own_flood(cost
     assert users.check("ada", b"secret")
 
     async def flood() -> Answer:
-        door = Door()
+        door = Authenticator()
         wrong = [asyncio.create_task(door.ask(users, "192.0.2.1", header("ada", "wrong"))) for _ in range(200)]
         await asyncio.sleep(0)
         answer = await door.ask(users, "192.0.2.1", header("ada", "secret"))
@@ -182,7 +182,7 @@ def test_whoever_has_proved_himself_does_not_wait_even_behind_his_own_flood(cost
 
 def test_a_door_remembers_nobody_who_has_been_answered() -> None:
     users = Users({"ada": hash_of(b"secret")})
-    door = Door()
+    door = Authenticator()
 
     async def ask() -> None:
         await asyncio.gather(*(door.ask(users, f"192.0.2.{n}", header("ada", "wrong")) for n in range(20)))

@@ -1,4 +1,4 @@
-"""The fleet service's page: findings, lemons, exposed nodes, and how far to trust them. Every text in it may be hostile."""
+"""The fleet service's page: findings, outlier nodes, nodes at risk, and how far to trust them."""
 
 from __future__ import annotations
 
