@@ -54,7 +54,9 @@ METRICS: dict[str, Metric] = {
     "gpufault_echo_lines_total": Metric(
         "counter", ("source",), "Lines that only quote an error, or that users wrote into the kernel log.", True
     ),
-    "gpufault_oversize_lines_total": Metric("counter", ("source",), "Windows of lines longer than the limit.", True),
+    "gpufault_oversize_lines_total": Metric(
+        "counter", ("source",), "Windows of lines over limits.line_bytes, and lines cut because they cost too much.", True
+    ),
     "gpufault_incidents_open": Metric("gauge", ("signature",), "Incidents that have not settled yet."),
     "gpufault_last_incident_timestamp_seconds": Metric(
         "gauge", ("signature",), "When an incident last settled, by the node's clock.", True
@@ -70,7 +72,7 @@ METRICS: dict[str, Metric] = {
     "gpufault_gpu_info": Metric(
         "gauge", ("gpu", "gpu_model", "unique_id", "serial"), "1 for each GPU: which card is at an address."
     ),
-    "gpufault_node_fact": Metric("gauge", ("fact", "value"), "1 for each fact that is known of this node."),
+    "gpufault_node_fact": Metric("gauge", ("fact", "value"), "Known facts of this node; always 1."),
     "gpufault_facts_probe_failed": Metric("gauge", ("probe",), "1 for each probe that failed when facts were last read."),
     "gpufault_label_values_refused_total": Metric(
         "counter", ("label",), "Values that were counted as `other`: over limits.label_values, or no GPU of this node.", True
@@ -78,21 +80,21 @@ METRICS: dict[str, Metric] = {
     "gpufault_signature_info": Metric(
         "gauge", ("signature", "vendor", "layer", "severity", "title", "pack"), "1 for each signature that this node can show."
     ),
-    "gpufault_signature_pack_info": Metric("gauge", ("pack", "signatures"), "1 for each pack in force."),
+    "gpufault_signature_pack_info": Metric("gauge", ("pack", "signatures"), "Packs in use; always 1."),
     "gpufault_signature_timeouts_total": Metric("counter", ("signature",), "Regex calls, of echoes too, that ran out of time."),
     "gpufault_signature_off": Metric(
         "gauge", ("signature",), "1 while a signature or an echo is not searched for in some log, after timeouts there."
     ),
-    "gpufault_match_engine_info": Metric("gauge", ("engine", "version"), "1 for the match engine in use."),
-    "gpufault_build_info": Metric("gauge", ("version", "python"), "1."),
+    "gpufault_match_engine_info": Metric("gauge", ("engine", "version"), "Match engine in use; always 1."),
+    "gpufault_build_info": Metric("gauge", ("version", "python"), "Version for joins; always 1."),
     "gpufault_config_last_reload_successful": Metric("gauge", (), "1 if the configuration file is applied, 0 if rejected."),
-    "gpufault_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "Time of the last success."),
+    "gpufault_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "Time of the last successful load."),
     "gpufault_web_config_last_reload_successful": Metric("gauge", (), "1 if --web.config.file is applied, 0 if rejected."),
-    "gpufault_web_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "Time of the last success."),
+    "gpufault_web_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "Time of the last successful load."),
     "gpufault_source_up": Metric("gauge", ("source",), "1 where the source can be read."),
     "gpufault_source_bytes_read_total": Metric("counter", ("source",), "Bytes read."),
-    "gpufault_source_lag_bytes": Metric("gauge", ("source",), "Bytes that are there and not yet done with."),
-    "gpufault_source_lag_seconds": Metric("gauge", ("source",), "Age of the oldest byte that is not yet done with."),
+    "gpufault_source_lag_bytes": Metric("gauge", ("source",), "Bytes not yet processed."),
+    "gpufault_source_lag_seconds": Metric("gauge", ("source",), "Age of the oldest byte not yet processed."),
     "gpufault_source_files": Metric("gauge", ("source",), "Files tracked."),
     "gpufault_source_open_files": Metric("gauge", ("source",), "Files held open."),
     "gpufault_source_rotations_total": Metric("counter", ("source",), "Rotations by rename seen."),
@@ -107,7 +109,7 @@ METRICS: dict[str, Metric] = {
         "counter", ("source",), "Kernel records overwritten before they were read.", True
     ),
     "gpufault_source_last_read_timestamp_seconds": Metric("gauge", ("source",), "When something was last read."),
-    "gpufault_source_errors_total": Metric("counter", ("source",), "Errors of a source that were survived."),
+    "gpufault_source_errors_total": Metric("counter", ("source",), "Errors after which the source went on."),
     "gpufault_journal_records_total": Metric("counter", ("kind",), "Records written to the journal.", True),
     "gpufault_journal_records_lost_total": Metric(
         "counter", (), "Records given up because neither journal nor state could be written for long; the oldest go.", True
@@ -115,14 +117,14 @@ METRICS: dict[str, Metric] = {
     "gpufault_journal_up": Metric("gauge", (), "1 if the journal could be written when last tried."),
     "gpufault_journal_segments_dropped_total": Metric("counter", (), "Segments deleted to stay within journal.max_bytes."),
     "gpufault_output_up": Metric("gauge", ("output",), "1 if the last request of an output, or the last write, succeeded."),
-    "gpufault_output_records_sent_total": Metric("counter", ("output",), "Incidents that a receiver has taken.", True),
+    "gpufault_output_records_sent_total": Metric("counter", ("output",), "Incidents that a receiver accepted.", True),
     "gpufault_output_records_dropped_total": Metric(
         "counter", ("output", "reason"), "Incidents that a receiver refused, or that left the journal before it had them.", True
     ),
     "gpufault_output_failures_total": Metric(
         "counter", ("output", "reason"), "Requests and writes that failed; what was to be sent is sent again.", True
     ),
-    "gpufault_output_lag_seconds": Metric("gauge", ("output",), "Age of the oldest incident that waits to be sent."),
+    "gpufault_output_lag_seconds": Metric("gauge", ("output",), "Age of the oldest incident not yet sent."),
     "gpufault_output_last_success_timestamp_seconds": Metric("gauge", ("output",), "When an output last succeeded."),
     "gpufault_state_set_aside_total": Metric("counter", (), "Damaged state files that were set aside.", True),
     "gpufault_state_up": Metric("gauge", (), "1 if the last commit succeeded."),
