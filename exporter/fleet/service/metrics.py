@@ -82,9 +82,9 @@ METRICS: dict[str, Metric] = {
     "gpufault_fleet_refresh_running": Metric("gauge", (), "1 while a refresh runs."),
     "gpufault_fleet_last_refresh_successful": Metric("gauge", (), "1 if the last refresh that ended gave a result."),
     "gpufault_fleet_config_last_reload_successful": Metric("gauge", (), "1 if the configuration file is applied."),
-    "gpufault_fleet_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "Time of the last success."),
+    "gpufault_fleet_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "Unix time of the last success."),
     "gpufault_fleet_web_config_last_reload_successful": Metric("gauge", (), "1 if --web.config.file is applied."),
-    "gpufault_fleet_web_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "Time of the last success."),
+    "gpufault_fleet_web_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "Unix time of the last success."),
     "gpufault_fleet_build_info": Metric("gauge", ("version", "python"), "1."),
 }  # fmt: skip
 
