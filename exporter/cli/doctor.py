@@ -171,7 +171,7 @@ def _sources(config: Config) -> Iterator[Finding]:
                     files += f", watch mode {source.watch_mode}: a new one is found within {RESCAN_SECONDS:g} s"
                 yield Finding("ok", f"source {source.name}", f"can be read{files}")
             else:
-                yield Finding("bad", f"source {source.name}", stats.why_down or "not up yet")
+                yield Finding("bad", f"source {source.name}", stats.down_reason or "not up yet")
             for reason, count in sorted(stats.dropped.items()):
                 yield Finding("note", f"source {source.name}", f"{count} skipped: {reason}")
         finally:

@@ -53,7 +53,7 @@ def read(lines: Sequence[str], source: SourceKind, form: LogFormat, pipeline: Pi
             number,
             record,
             tuple(sorted(gates[gate].literal.decode() for gate in hits)),
-            tuple(pipeline.trials.trace(hits, [record.text, *lines[number : number + MAX_LINES - 1]], source)),
+            tuple(pipeline.evaluators.trace(hits, [record.text, *lines[number : number + MAX_LINES - 1]], source)),
             tuple(rule for rule in pipeline.matcher.tried_under(there, other) if rule not in rules),
         )
 

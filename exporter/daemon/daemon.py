@@ -106,7 +106,7 @@ class Daemon:
         self.commit(self._clock())
         malloc_tuning.give_back()
         self.outputs.start()
-        self._log.info("watching", **{source.name: source.stats.why_down or "up" for source in self.sources})
+        self._log.info("watching", **{source.name: source.stats.down_reason or "up" for source in self.sources})
 
     def run(self, stop: threading.Event, *, each_round: Callable[[], None] = lambda: None) -> None:
         """Work until `stop` is set (wake the waker then)."""
@@ -226,7 +226,7 @@ class Daemon:
     def not_seeing(self) -> list[str]:
         if not self.watching:
             return ["initial scan of the sources in progress"]
-        return [f"source {s.name}: {s.stats.why_down}" for s in self.sources if not s.stats.up]
+        return [f"source {s.name}: {s.stats.down_reason}" for s in self.sources if not s.stats.up]
 
     def not_ready(self) -> list[str]:
         return self.not_seeing() + self._outcome.reasons()

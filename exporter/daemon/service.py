@@ -79,7 +79,7 @@ class Service:
             version=__version__,
             node=daemon.node,
             sources=tuple(
-                SourceState(name=s.name, up=s.stats.up, why_down=s.stats.why_down) for s in list(daemon.sources)
+                SourceState(name=s.name, up=s.stats.up, down_reason=s.stats.down_reason) for s in list(daemon.sources)
             ),
             incidents=tuple(daemon.recent),
         )

@@ -18,7 +18,7 @@ class SourceStats:
     """The proof of sight of one source: what it saw and what it could not. All numbers only grow, but for the gauges."""
 
     up: bool = False
-    why_down: str = ""  # a sentence for /-/ready and doctor, with what to do
+    down_reason: str = ""  # a sentence for /-/ready and doctor, with what to do
     bytes_read: int = 0
     rotations: int = 0
     truncations: int = 0

@@ -15,11 +15,11 @@ from exporter.metrics.exposition import MetricsSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """One source on the landing page. `why_down` says what to do when it is not up."""
+    """One source on the landing page. `down_reason` says what to do when it is not up."""
 
     name: str
     up: bool
-    why_down: str = ""
+    down_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,7 @@ def landing_page(
         not_ready=not_ready,
         impaired=first_few(impaired),
         telemetry_path=telemetry_path,
-        sources=[(each.name, "up" if each.up else f"down: {each.why_down}") for each in overview.sources],
+        sources=[(each.name, "up" if each.up else f"down: {each.down_reason}") for each in overview.sources],
         incidents=[_incident_row(each) for each in overview.incidents],
     )
 

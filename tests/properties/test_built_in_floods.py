@@ -14,9 +14,9 @@ from exporter.config import packs
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.incidents import condense
 from exporter.core.matching import flood_fast_path, verdict_cache
-from exporter.core.matching.flood_fast_path import Folding
+from exporter.core.matching.flood_fast_path import FloodFastPath
 from exporter.core.matching.pipeline import Pipeline
-from exporter.core.matching.verdict_cache import Texts
+from exporter.core.matching.verdict_cache import CachedResults
 from exporter.core.model import Match, SourceKind
 from tests.support.matches import Tail
 
@@ -49,11 +49,11 @@ def test_logs_of_built_in_examples_show_the_same(catalogue: Catalogue, source: S
     examples += [example.text for echo in catalogue.echoes for example in echo.examples]
     for _ in range(LOGS):
         log = _log(source, [dice.choice(examples) for _ in range(dice.randint(1, 3))], dice)
-        with patch.object(flood_fast_path, "WORTH_CHECKING", 2), patch.object(verdict_cache, "WORTH_LOOKING", 2):
+        with patch.object(flood_fast_path, "WORTH_CHECKING", 2), patch.object(verdict_cache, "ANALYSE_AFTER", 2):
             folded = _read(catalogue, log, source)
         with (
-            patch.object(Folding, "takes", lambda _folding, _candidate: False),
-            patch.object(Texts, "add", lambda _texts, _text, _shown, _look: 0),
+            patch.object(FloodFastPath, "takes", lambda _folding, _candidate: False),
+            patch.object(CachedResults, "add", lambda _texts, _text, _shown, _look: 0),
         ):
             whole = _read(catalogue, log, source)
         assert folded[1:] == whole[1:], log.decode()

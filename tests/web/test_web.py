@@ -249,7 +249,7 @@ def test_the_landing_page_shows_the_node_its_sources_and_last_incidents(server: 
     node.reasons = ["kernel: permission denied"]
     node.sources = (
         SourceState(name="files:/scratch", up=True),
-        SourceState(name="kmsg", up=False, why_down="permission denied; add CAP_SYSLOG"),
+        SourceState(name="kmsg", up=False, down_reason="permission denied; add CAP_SYSLOG"),
     )
     node.incidents = (
         RecentIncident(
@@ -295,7 +295,7 @@ HOSTILE = st.text(
 
 @given(text=HOSTILE)
 def test_what_a_job_wrote_stays_text_on_the_landing_page(text: str) -> None:
-    source = SourceState(name=text, up=False, why_down=text)
+    source = SourceState(name=text, up=False, down_reason=text)
     overview = Overview(version=text, node=text, sources=(source,), incidents=(recent(text),))
     written = landing_page(overview, [text], "/metrics")
     page = Page(written.encode().decode())

@@ -165,7 +165,7 @@ def _furthest(pipeline: Pipeline, item: Patterned, text: str) -> Verdict | None:
         records = [formats.decode(line.encode(), "plain", source, clock).text for line in lines]
         for number, line in enumerate(lines):
             hit = pipeline.engine_for(source).scan(line.encode()).gates
-            verdicts = pipeline.trials.trace(hit, records[number : number + MAX_LINES], source)
+            verdicts = pipeline.evaluators.trace(hit, records[number : number + MAX_LINES], source)
             found += [verdict for verdict in verdicts if verdict.rule.id == item.id]
     return min(found, key=lambda v: _FURTHEST.index(v.outcome), default=None)
 

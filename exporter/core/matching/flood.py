@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from exporter.core.model import MAX_KEPT_MATCHES, Match
 
-Another = tuple[str, str | None, str | None]  # what distinguishes matches: signature, GPU, rank
+FloodKey = tuple[str, str | None, str | None]  # what distinguishes matches: signature, GPU, rank
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Flood:
         self._window = -1.0 if window is None else window
         self._runs: dict[tuple[str, str | None], _Run] = {}
 
-    def takes(self, shown: Sequence[Another], time: float) -> bool:
+    def takes(self, shown: Sequence[FloodKey], time: float) -> bool:
         """Whether what one more line shows, behind all others in the chunk, is only counted; if not, it is added whole."""
         folded = []
         for signature, gpu, rank in shown:

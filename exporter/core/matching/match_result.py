@@ -1,4 +1,4 @@
-"""What a line shows, by itself or with those behind it: what a trial finds and floods are counted by."""
+"""What matches a line, by itself or with the lines behind it: the result of an evaluation."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class MatchResult(NamedTuple):
     echo: bool
     unknown_crash: bool
     block: str | None = None
-    ones: tuple[One, ...] = ()
+    counted: tuple[CountedSignature, ...] = ()
 
     @property
     def nothing(self) -> bool:
         return not (self.found or self.echo or self.unknown_crash)
 
 
-class Behind(NamedTuple):
+class NeedsMoreLines(NamedTuple):
     """The lines behind some decide what they show. What they show `without` any they also show with those that hold none
     of the `signs`, nor of the `blind` ones in either case; None if that is not known.
     """
@@ -45,7 +45,7 @@ class Behind(NamedTuple):
         return self.without
 
 
-class One(NamedTuple):
+class CountedSignature(NamedTuple):
     """A signature of a line that shows nothing but such: all that counts it. Its captures lie there in the text."""
 
     signature: str
@@ -53,25 +53,25 @@ class One(NamedTuple):
     gpu: slice | None
 
 
-def kept(shown: MatchResult) -> MatchResult:
+def cacheable(shown: MatchResult) -> MatchResult:
     """What is remembered of it for other texts."""
-    return shown._replace(block=None, ones=_ones(shown))
+    return shown._replace(block=None, counted=_counted(shown))
 
 
-def to_keep(known: MatchResult | Behind) -> MatchResult | Behind:
+def to_cache(known: MatchResult | NeedsMoreLines) -> MatchResult | NeedsMoreLines:
     """The same, where lines behind may decide."""
-    return kept(known) if isinstance(known, MatchResult) else known
+    return cacheable(known) if isinstance(known, MatchResult) else known
 
 
-def _ones(shown: MatchResult) -> tuple[One, ...]:
+def _counted(shown: MatchResult) -> tuple[CountedSignature, ...]:
     ones = [_one(found) for found in shown.found]
     return tuple(one for one in ones if one) if all(ones) else ()
 
 
-def _one(found: Found) -> One | None:
+def _one(found: Found) -> CountedSignature | None:
     if found.rule.kind != "signature" or found.rule.is_context:
         return None
     lies = {name: None if constant else slice(start, stop) for name, constant, start, stop in reversed(found.groups)}
     if not all(lies.get(name, True) for name in ("rank", "gpu")):
         return None  # it says so by its name alone
-    return One(found.rule.id, lies.get("rank"), lies.get("gpu"))
+    return CountedSignature(found.rule.id, lies.get("rank"), lies.get("gpu"))

@@ -18,11 +18,11 @@ from exporter.core.decoding.lines import Candidate, candidates, following, newli
 from exporter.core.decoding.prefixes import Clock
 from exporter.core.decoding.timestamps import LOOK_BACK, Timestamps
 from exporter.core.matching.flood import Flood
-from exporter.core.matching.flood_fast_path import Folding, Ways
+from exporter.core.matching.flood_fast_path import FloodFastPath, KnownShapes
 from exporter.core.matching.log_state import LogState, OpenLine, dump_log_state, load_log_state
 from exporter.core.matching.quarantine import Quarantined
 from exporter.core.matching.rules import MAX_BEHIND, MAX_TEXT, Found, Matcher, facts_of, gpu_of
-from exporter.core.matching.verdict_cache import Trial, Trials
+from exporter.core.matching.verdict_cache import Evaluator, Evaluators
 from exporter.core.model import Chunk, ContextLine, LogContext, LogFormat, Match, Record, SourceKind
 from exporter.core.patterns.prefilter import Engine, build
 from exporter.core.patterns.required_literals import Gate
@@ -82,10 +82,10 @@ class Pipeline:
         self.catalogue = catalogue
         self.clock = clock
         self.matcher = Matcher(catalogue, clock)
-        self.trials = Trials(self.matcher)
+        self.evaluators = Evaluators(self.matcher)
         self._choice = engine
         self._engines: dict[SourceKind, Engine] = {}
-        self._ways: dict[tuple[LogFormat, SourceKind], Ways] = {}
+        self._shapes_of: dict[tuple[LogFormat, SourceKind], KnownShapes] = {}
         self._utc_offset = utc_offset
         self._line_bytes = line_bytes
         self._overlap = min(_OVERLAP, line_bytes // 2)
@@ -140,11 +140,11 @@ class Pipeline:
             self._engines[source] = build([*self.matcher.gates[source], *_JOINERS], self._choice)
         return self._engines[source]
 
-    def ways_of(self, format: LogFormat, source: SourceKind) -> Ways:  # noqa: A002 (the field's word)
+    def known_shapes(self, format: LogFormat, source: SourceKind) -> KnownShapes:  # noqa: A002 (the field's word)
         """How lines of that kind are counted in a flood, and where their prefixes lie."""
-        if (format, source) not in self._ways:
-            self._ways[format, source] = Ways(self.trials, format, source)
-        return self._ways[format, source]
+        if (format, source) not in self._shapes_of:
+            self._shapes_of[format, source] = KnownShapes(self.evaluators, format, source)
+        return self._shapes_of[format, source]
 
     def context_of(self, log: str) -> LogContext:
         """What a log has told about its job so far."""
@@ -201,16 +201,16 @@ class _Work:
         if state.open_line and chunk.offset >= state.open_line.offset:
             self.part_offset = state.open_line.offset
             self.shown = set(state.open_line.shown)
-        ways = pipeline.ways_of(chunk.format, chunk.source)
-        self.stamps = Timestamps(chunk, clock, heads, ways.layouts, pipeline.look_back)
-        self.folding = Folding(chunk, clock, ways, self.stamps, self.flood)
+        known = pipeline.known_shapes(chunk.format, chunk.source)
+        self.stamps = Timestamps(chunk, clock, heads, known.layouts, pipeline.look_back)
+        self.fast_path = FloodFastPath(chunk, clock, known, self.stamps, self.flood)
         self._newlines = self._counted_to = 0
         self._last_newline = chunk.data.rfind(b"\n")
 
     def look_at(self, candidate: Candidate, *, may_wait: bool) -> bool:
         """Match one line; False if it has to wait for the lines behind it."""
         is_joined = self.shown and (self._offset_of(candidate.start), _JOINED) in self.shown
-        return is_joined or self.folding.takes(candidate) or self._matches(candidate, may_wait=may_wait)
+        return is_joined or self.fast_path.takes(candidate) or self._matches(candidate, may_wait=may_wait)
 
     def _matches(self, candidate: Candidate, *, may_wait: bool) -> bool:
         chunk = self.chunk
@@ -228,14 +228,14 @@ class _Work:
                 ends, gates = self.pipeline.engine_for(chunk.source).scan(block)
             line = Candidate(0, len(block), ends, gates)
         gates = line.gates
-        trial = self.pipeline.trials.under(gates, chunk.source)
-        if not trial.lines:
+        evaluator = self.pipeline.evaluators.under(gates, chunk.source)
+        if not evaluator.lines:
             return True
         parts = pieces(block, line, MAX_TEXT)
         once = candidate.start > 0 and line_stop <= self._last_newline and len(parts) == 1
 
         def behind() -> list[str]:
-            return self._texts(line_stop, trial.lines - 1, may_wait=may_wait)
+            return self._texts(line_stop, evaluator.lines - 1, may_wait=may_wait)
 
         began = self.pipeline.clock()
         for number, (part, start, stop) in enumerate(parts):
@@ -250,7 +250,7 @@ class _Work:
                 if start == candidate.start:
                     self.stamps.note(start, record.time, record.mono)
             try:
-                self._match(candidate, self._offset_of(part), record, trial, gates, behind, once=once)
+                self._match(candidate, self._offset_of(part), record, evaluator, gates, behind, once=once)
             except _LinesToCome:
                 return False
         return True
@@ -272,7 +272,7 @@ class _Work:
         candidate: Candidate,
         offset: int,
         record: Record,
-        trial: Trial,
+        evaluator: Evaluator,
         gates: Sequence[int],
         behind: Callable[[], Sequence[str]],
         *,
@@ -281,9 +281,9 @@ class _Work:
         """Judge one text. `once`: no part of its line will be looked at again."""
         if not self._is_trusted(record):
             self._count(offset, _ECHO, once=once)
-            trial = self.pipeline.trials.under(gates, self.chunk.source, trusted=False)
+            evaluator = self.pipeline.evaluators.under(gates, self.chunk.source, trusted=False)
         text = record.text[:MAX_TEXT]  # an invalid UTF-8 byte becomes four characters
-        shown = trial.shown(text, behind)
+        shown = evaluator.shown(text, behind)
         if shown.echo:
             self._count(offset, _ECHO, once=once)
         if shown.unknown_crash:

@@ -1,6 +1,6 @@
 """The evaluator: which rules match a line, of those that its required literals lead to, with a cache for floods.
 
-`Trial.shown` serves the daemon and scans, `Trials.trace` the same evaluation with the outcome of each rule for `explain`.
+`Evaluator.shown` serves the daemon and scans, `Evaluators.trace` the same evaluation with the outcome of each rule for `explain`.
 A crash may fill a log with a million alike lines, so results are cached by text, and a rule is skipped if its match would
 yield to one found already. Invariant: the cache never changes a result.
 """
@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from exporter.core.matching.evaluate import RuleGroup, Searched, matches_in
-from exporter.core.matching.match_result import Behind, MatchResult, kept, to_keep
+from exporter.core.matching.match_result import MatchResult, NeedsMoreLines, cacheable, to_cache
 from exporter.core.matching.rules import LEAD, Found, Matcher, Outcome, Rule, Verdict, search
 from exporter.core.model import SourceKind
 from exporter.core.patterns.digit_sensitivity import (
@@ -27,56 +27,56 @@ from exporter.core.patterns.digit_sensitivity import (
 )
 from exporter.core.patterns.required_literals import Needs
 
-MAX_TRIALS = 512  # sets of gates that occur together in a line; a log of all built-in examples has 400
+MAX_EVALUATORS = 512  # sets of gates that occur together in a line; a log of all built-in examples has 400
 MAX_LATELY = 2048  # orders in which they come
 MAX_REMEMBERED = 4 << 20  # characters of texts, by what they show: 10,000 lines of an AMD runtime's abort
 MAX_REMEMBERED_TEXT = 1024
 OF_A_SHAPE = 512  # characters that it takes besides to remember texts of one more
-WORTH_LOOKING = 128  # texts of one shape, which take as long to judge as to find out which digits patterns look at
+ANALYSE_AFTER = 128  # texts of one shape, which take as long to judge as to find out which digits patterns look at
 MAX_OFTEN = 16  # times that this is found out for every so many texts of one shape, and then ever more seldom
 
 _OPEN, _CLOSED = b"\n+", b"\n"  # behind a shape: whether more lines stand behind those
 
 
-class Trials:
-    """The trial of each set of gates of a source, and what the texts of late showed."""
+class Evaluators:
+    """The evaluators of a source, one for each set of required literals, and the bound on what they cache."""
 
     def __init__(self, matcher: Matcher) -> None:
         self.matcher = matcher
-        self._trials: dict[tuple[SourceKind, bool, frozenset[int]], Trial] = {}
-        self._lately: dict[tuple[SourceKind, bool, tuple[int, ...]], Trial] = {}  # by the gates as they came
+        self._evaluators: dict[tuple[SourceKind, bool, frozenset[int]], Evaluator] = {}
+        self._lately: dict[tuple[SourceKind, bool, tuple[int, ...]], Evaluator] = {}  # by the gates as they came
         self._characters = 0
 
-    def under(self, gates: Sequence[int], source: SourceKind, *, trusted: bool = True) -> Trial:
-        """The trial of a line that holds these gates, and of one that any user may have written into the kernel's log."""
+    def under(self, gates: Sequence[int], source: SourceKind, *, trusted: bool = True) -> Evaluator:
+        """The evaluator of a line with these required literals; not `trusted`: any user may write it to the kernel log."""
         lately = (source, trusted, tuple(gates))
         try:
             return self._lately[lately]
         except KeyError:
             if len(self._lately) >= MAX_LATELY:
                 self._lately.clear()
-            trial = self._lately[lately] = self._under(frozenset(gates), source, trusted=trusted)
-            return trial
+            evaluator = self._lately[lately] = self._under(frozenset(gates), source, trusted=trusted)
+            return evaluator
 
-    def _under(self, gates: frozenset[int], source: SourceKind, *, trusted: bool) -> Trial:
+    def _under(self, gates: frozenset[int], source: SourceKind, *, trusted: bool) -> Evaluator:
         key = (source, trusted, gates)
-        trial = self._trials.get(key)
-        if trial is None:
-            if len(self._trials) >= MAX_TRIALS:
-                self._trials.clear()
+        evaluator = self._evaluators.get(key)
+        if evaluator is None:
+            if len(self._evaluators) >= MAX_EVALUATORS:
+                self._evaluators.clear()
                 self._lately.clear()
                 self._characters = 0
             rules = self.matcher.tried_under(gates, source)
-            trial = Trial([rule for rule in rules if trusted or rule.forgeable], self, source)
-            self._trials[key] = trial
-        return trial
+            evaluator = Evaluator([rule for rule in rules if trusted or rule.forgeable], self, source)
+            self._evaluators[key] = evaluator
+        return evaluator
 
     def trace(
         self, gates: Iterable[int], lines: Sequence[str], source: SourceKind, *, trusted: bool = True
     ) -> list[Verdict]:
         """The outcome of each rule tried on a line, the first of `lines`, and of those that yielded untried.
 
-        The same evaluation as `Trial.shown`, without its cache.
+        The same evaluation as `Evaluator.shown`, without its cache.
         """
         tried: dict[str, Verdict] = {}
 
@@ -86,14 +86,16 @@ class Trials:
             return outcome, by, found
 
         rules = [rule for rule in self.matcher.tried_under(gates, source) if trusted or rule.forgeable]
-        shown = Trial(rules, self, source, traced).evaluated(lines)
+        shown = Evaluator(rules, self, source, traced).evaluated(lines)
         matched = {verdict.rule.id for verdict in tried.values() if verdict.outcome == "matched"}
-        kept = {found.rule.id for found in shown.found}
-        echo = self.matcher.echo(lines[0]) if shown.echo and matched - kept else ""
+        cacheable = {found.rule.id for found in shown.found}
+        echo = self.matcher.echo(lines[0]) if shown.echo and matched - cacheable else ""
 
         def final(rule: Rule) -> Verdict | None:
             verdict = tried.get(rule.id)
-            if verdict and (verdict.outcome != "matched" or rule.id in kept or (rule.kind == "shape" and not echo)):
+            if verdict and (
+                verdict.outcome != "matched" or rule.id in cacheable or (rule.kind == "shape" and not echo)
+            ):
                 return verdict
             if winners := rule.yields_to & matched:
                 return Verdict(rule, "yields", min(winners))
@@ -108,12 +110,12 @@ class Trials:
         self._characters += size
 
     def _forget(self) -> None:
-        for trial in self._trials.values():
-            trial.forget()
+        for evaluator in self._evaluators.values():
+            evaluator.forget()
         self._characters = 0
 
 
-class Texts:
+class CachedResults:
     """ASCII texts of one shape, and what they show.
 
     Until it is known which of their digits patterns look at, each is remembered as it is.
@@ -125,16 +127,19 @@ class Texts:
         self._at: int | None = None  # the places of the digits that are looked at, as bits
         self._look: Callable[[bytes], Hashable] = bytes
         self._kept: dict[
-            Hashable, tuple[bytes, MatchResult | Behind]
+            Hashable, tuple[bytes, MatchResult | NeedsMoreLines]
         ] = {}  # by these digits, with a text that has them
-        self._misses, self._next, self._looked = 0, WORTH_LOOKING, 0
+        self._misses, self._next, self._looked = 0, ANALYSE_AFTER, 0
 
-    def of(self, text: bytes) -> MatchResult | Behind:
+    def of(self, text: bytes) -> MatchResult | NeedsMoreLines:
         """Raises KeyError where it is not known."""
         return self._kept[self._look(text)][1]
 
     def add(
-        self, text: bytes, shown: MatchResult | Behind, look: Callable[[], tuple[int, MatchResult | Behind]]
+        self,
+        text: bytes,
+        shown: MatchResult | NeedsMoreLines,
+        look: Callable[[], tuple[int, MatchResult | NeedsMoreLines]],
     ) -> int:
         """Remember what one more text shows; how many characters are remembered for it.
 
@@ -144,7 +149,7 @@ class Texts:
         self._misses += 1
         if self._misses >= self._next:
             self._looked += 1
-            self._next = self._misses + WORTH_LOOKING if self._looked < MAX_OFTEN else 2 * self._misses
+            self._next = self._misses + ANALYSE_AFTER if self._looked < MAX_OFTEN else 2 * self._misses
             at, shown = look()
             self._widen(at)
         elif self._at is not None:
@@ -167,17 +172,21 @@ def _nothing(_text: bytes) -> None:
     return None
 
 
-class Trial:
+class Evaluator:
     """Some rules of a source. `lines` is how many adjoining lines they look at; 0 without a rule."""
 
     def __init__(
-        self, rules: Sequence[Rule], trials: Trials, source: SourceKind, search: Callable[..., Searched] = search
+        self,
+        rules: Sequence[Rule],
+        evaluators: Evaluators,
+        source: SourceKind,
+        search: Callable[..., Searched] = search,
     ) -> None:
         self.lines = max((rule.lines for rule in rules), default=0)
-        self._trials = trials
+        self._evaluators = evaluators
         self._source: SourceKind = source
-        self._echo = trials.matcher.echo if source == "job" else None
-        self._quarantine = trials.matcher.quarantine
+        self._echo = evaluators.matcher.echo if source == "job" else None
+        self._quarantine = evaluators.matcher.quarantine
         outranking = frozenset(winner for rule in rules for winner in rule.yields_to)
         self._known, self._shapes = (
             [
@@ -189,13 +198,13 @@ class Trial:
             ]
             for of_kind in ([r for r in rules if r.kind != "shape"], [r for r in rules if r.kind == "shape"])
         )
-        self._echoes = trials.matcher.echo_expressions if source == "job" else []
+        self._echoes = evaluators.matcher.echo_expressions if source == "job" else []
         searched = [(rule.lines == 1 or one.needs.one_line, one) for rule in rules for one in rule.patterns]
         searched += [(rule.lines == 1, one) for rule in rules for one in rule.unless]
         self._of_line = [one for of_line, one in searched if of_line]
         self._of_block = [one for of_line, one in searched if not of_line]
         self._of_blocks = [rule for rule in rules if rule.lines > 1]
-        self._seen: dict[bytes, Texts] = {}
+        self._seen: dict[bytes, CachedResults] = {}
 
     def evaluated(self, lines: Sequence[str]) -> MatchResult:
         """What a line shows, the first of `lines`, without the cache; all lines behind it that matter are given."""
@@ -204,8 +213,8 @@ class Trial:
     def shown(self, text: str, behind: Callable[[], Sequence[str]]) -> MatchResult:
         """What a line shows, given the texts of the lines behind it, which are asked for only if they matter."""
         shown, lines = self._of((text,), more=self.lines > 1), [text]
-        texts = tuple(behind()) if isinstance(shown, Behind) else ()
-        while isinstance(shown, Behind):
+        texts = tuple(behind()) if isinstance(shown, NeedsMoreLines) else ()
+        while isinstance(shown, NeedsMoreLines):
             rest = texts[len(lines) - 1 :]
             if rest and (without := shown.shown_with("\n".join(rest).encode())):
                 return without._replace(block="\n".join(lines))
@@ -213,7 +222,7 @@ class Trial:
             shown = self._of(lines, more=len(rest) > 1)
         return shown
 
-    def _of(self, lines: Sequence[str], *, more: bool) -> MatchResult | Behind:
+    def _of(self, lines: Sequence[str], *, more: bool) -> MatchResult | NeedsMoreLines:
         """What lines show; `more` may stand behind them."""
         text = "\n".join(lines)
         if len(text) > MAX_REMEMBERED_TEXT or not text.isascii():
@@ -222,35 +231,37 @@ class Trial:
         shape = widened(shape_of(raw)) + (_OPEN if more else _CLOSED)
         texts = self._seen.get(shape)
         if texts is None:
-            self._trials.remembers(len(shape) + OF_A_SHAPE)
-            texts = self._seen[shape] = Texts()
+            self._evaluators.remembers(len(shape) + OF_A_SHAPE)
+            texts = self._seen[shape] = CachedResults()
         try:
             known = texts.of(raw)
         except KeyError:
             known, in_time = self._judged_so_far(lines, None) if more else self._judged(lines)
             if in_time:
-                self._trials.remembers(texts.add(raw, to_keep(known), lambda: self._looked(lines, known, more=more)))
+                self._evaluators.remembers(
+                    texts.add(raw, to_cache(known), lambda: self._looked(lines, known, more=more))
+                )
             return known
         return known._replace(block=text) if len(lines) > 1 and isinstance(known, MatchResult) else known
 
     def _looked(
-        self, lines: Sequence[str], known: MatchResult | Behind, *, more: bool
-    ) -> tuple[int, MatchResult | Behind]:
+        self, lines: Sequence[str], known: MatchResult | NeedsMoreLines, *, more: bool
+    ) -> tuple[int, MatchResult | NeedsMoreLines]:
         """The places of the digits that patterns look at in lines, as bits, and what those show."""
         text = "\n".join([*lines, ""] if more else lines)
         at = looked_at(self._of_line, lines[0])
-        if len(lines) > 1 or isinstance(known, Behind):
+        if len(lines) > 1 or isinstance(known, NeedsMoreLines):
             at = looked_at(self._of_block, text, at)
         if more:
             at = held(self._asked_for(), text, at)
         at = looked_at(self._echoes, lines[0], at)
         at = read_from_start(LEAD.pattern, text, at) if self._source == "kernel" else at
-        if isinstance(known, Behind):
+        if isinstance(known, NeedsMoreLines):
             better, in_time = self._judged_so_far(lines, at)
-            known = better if in_time else Behind()
-        return at, to_keep(known)
+            known = better if in_time else NeedsMoreLines()
+        return at, to_cache(known)
 
-    def _judged_so_far(self, lines: Sequence[str], known: int | None) -> tuple[MatchResult | Behind, bool]:
+    def _judged_so_far(self, lines: Sequence[str], known: int | None) -> tuple[MatchResult | NeedsMoreLines, bool]:
         """What lines show that others stand behind, and whether all rules had a say and their time.
 
         `known`: the digits that are looked at, to find out better which patterns may go on, which takes some ms.
@@ -262,10 +273,10 @@ class Trial:
                 return shown, before == self._quarantine.unsure
         signs = self._signs(lines, known)
         if signs is None:
-            return Behind(), True
+            return NeedsMoreLines(), True
         without, in_time = self._judged([*lines, ""])  # so that they end in a newline
         by_case = [tuple(text.encode() for text, blind in sorted(signs) if blind is which) for which in (False, True)]
-        return Behind(kept(without), *by_case) if in_time else Behind(), in_time
+        return NeedsMoreLines(cacheable(without), *by_case) if in_time else NeedsMoreLines(), in_time
 
     def _signs(self, lines: Sequence[str], known: int | None) -> set[tuple[str, bool]] | None:
         """The literals of which lines behind must hold one to change what these show, and whether they ignore case; None if
@@ -291,7 +302,7 @@ class Trial:
             for literal in (literal for literals in (*one.needs.first, *one.needs.sets) for literal in literals):
                 yield from ((piece, one.needs.ignore_case) for piece in literal.split("\n") if piece)
 
-    def texts(self, shape: bytes, *, more: bool) -> Texts | None:
+    def texts(self, shape: bytes, *, more: bool) -> CachedResults | None:
         """What lines of a shape are known to show, as long as any is; `more` stand behind them."""
         return self._seen.get(shape + (_OPEN if more else _CLOSED))
 

@@ -252,7 +252,7 @@ class FilesSource:
             self._watch.follow(roots, time)
         self.stats.up = any(os.access(root, os.R_OK | os.X_OK, effective_ids=True) for root in roots)
         why = f"none of {', '.join(roots)} can be listed; create them, give permission, or correct paths"
-        self.stats.why_down = "" if self.stats.up else why
+        self.stats.down_reason = "" if self.stats.up else why
 
     def _offer(self, time: float, now: float) -> Iterator[Chunk]:
         """Logs of running jobs first, in turn; then back-fill, but a chunk of it a second, so that it ends."""

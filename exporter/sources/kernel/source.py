@@ -151,9 +151,9 @@ class KmsgSource:
             except OSError as error:
                 refusals.append(f"{mode}: {error.strerror or error} ({_ADVICE[mode]})")
                 continue
-            self.way, self.stats.up, self.stats.why_down = mode, True, ""
+            self.way, self.stats.up, self.stats.down_reason = mode, True, ""
             return
-        self._rested, self.stats.why_down = now, "; ".join(refusals)
+        self._rested, self.stats.down_reason = now, "; ".join(refusals)
 
     def _way(self, mode: Mode) -> Transport:
         path, place = self._path or device.PATH, self._read_to
@@ -180,7 +180,7 @@ class KmsgSource:
                 if len(backlog) >= BACKLOG_BYTES:
                     return
         except OSError as error:
-            self.stats.why_down = f"{self.way}: {error.strerror or error}; it is opened again at the same place"
+            self.stats.down_reason = f"{self.way}: {error.strerror or error}; it is opened again at the same place"
             self.close()
             self._rested = None
 

@@ -78,7 +78,9 @@ class JournaldSource:
                 self._read(self._journal, now)
         except OSError as error:
             self.close()
-            self.stats.why_down = f"{error.strerror or error}; needs the group systemd-journal and the host's journal"
+            self.stats.down_reason = (
+                f"{error.strerror or error}; needs the group systemd-journal and the host's journal"
+            )
             self._rested = None if was_open else now  # "Bad message" comes and goes with rotation (systemd#36247)
         self._polled = now
         self._measure()
@@ -123,7 +125,7 @@ class JournaldSource:
             self.stats.drop("cursor_gone")
             for unit in self._units.values():
                 unit.known = 0
-        self._rested, self.stats.up, self.stats.why_down = None, True, ""
+        self._rested, self.stats.up, self.stats.down_reason = None, True, ""
 
     def _read(self, journal: Journal, now: float) -> None:
         room = BACKLOG_BYTES - sum(len(unit.backlog) for unit in self._units.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from exporter.core.matching.pipeline import Pipeline, Processed
 from exporter.core.matching.quarantine import MAX_LOGS, MAX_TIMEOUTS, SECONDS, Quarantine, Quarantined
-from exporter.core.matching.verdict_cache import WORTH_LOOKING
+from exporter.core.matching.verdict_cache import ANALYSE_AFTER
 from exporter.core.model import Chunk
 from tests.support.matches import catalogue_of
 
@@ -83,7 +83,7 @@ def test_what_a_line_shows_while_a_rule_is_off_is_not_remembered_for_other_logs(
     pipeline = Pipeline(catalogue_of(SLOW))
     done = process(pipeline, "mallory.log", HOSTILE * MAX_TIMEOUTS)
     assert [one.id for one in done.quarantined] == ["slow_one"]
-    flood = b"".join(b"xxy GPU fault %d\n" % number for number in range(2 * WORTH_LOOKING))
+    flood = b"".join(b"xxy GPU fault %d\n" % number for number in range(2 * ANALYSE_AFTER))
     assert set(signatures(process(pipeline, "mallory.log", flood))) == {"gpu_fault"}
     assert sorted(set(signatures(process(pipeline, "alice.log", flood)))) == ["gpu_fault", "slow_one"]
     assert sorted(set(signatures(process(pipeline, "mallory.log", flood, NOW + SECONDS)))) == ["gpu_fault", "slow_one"]

@@ -8,7 +8,7 @@ import pytest
 
 from exporter.core.matching.quarantine import MAX_TIMEOUTS
 from exporter.core.matching.rules import MAX_CAPTURE, Found, Matcher, Verdict, facts_of, gpu_of
-from exporter.core.matching.verdict_cache import Trials
+from exporter.core.matching.verdict_cache import Evaluators
 from exporter.core.model import SourceKind
 from exporter.core.patterns.required_literals import Gate
 from tests.support.matches import catalogue_of
@@ -21,7 +21,7 @@ def matcher(text: str) -> Matcher:
 def traced(matcher: Matcher, text: str, source: SourceKind) -> list[Verdict]:
     """The verdicts on the first line of a text, as if it held every required literal."""
     lines = text.split("\n") if source == "job" else [text]  # a kernel record may contain newlines
-    return Trials(matcher).trace(range(len(matcher.gates[source])), lines, source)
+    return Evaluators(matcher).trace(range(len(matcher.gates[source])), lines, source)
 
 
 def outcomes(matcher: Matcher, text: str, source: SourceKind = "job") -> dict[str, tuple[str, str]]:

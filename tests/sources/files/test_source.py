@@ -270,7 +270,7 @@ def test_a_folder_tree_that_is_deleted_and_made_again_35(tmp_path: Path) -> None
     root = tmp_path / "logs"
     node = Node(root / "**/*.log").poll()
     assert not node.stats.up
-    assert str(root) in node.stats.why_down
+    assert str(root) in node.stats.down_reason
     for number in range(3):
         (root / "day").mkdir(parents=True)
         write(root / "day/job.log", lines(number))

@@ -269,7 +269,7 @@ def test_a_link_to_a_console_is_not_taken_for_the_kernels_log() -> None:
     source = KmsgSource("kmsg", "/dev/null", {})
     assert source.poll(NOW) == []
     assert not source.stats.up
-    assert "/dev/null is not the kernel's log device" in source.stats.why_down
+    assert "/dev/null is not the kernel's log device" in source.stats.down_reason
 
 
 # -- syslog(2)
@@ -329,7 +329,7 @@ WHAT_NOBODY_SEES = """
 from exporter.sources.kernel.source import KmsgSource
 source = KmsgSource("auto", None, {})
 assert list(source.poll(1000.0)) == [] and not source.stats.up
-print(source.stats.why_down)
+print(source.stats.down_reason)
 """
 
 
@@ -428,18 +428,18 @@ def test_a_file_that_is_not_there_is_said_so_and_found_when_it_comes(tmp_path: P
     log = tmp_path / "kernel.log"
     source = KmsgSource("auto", str(log), {})
     assert source.poll(NOW) == []
-    assert source.stats.why_down.startswith("file: No such file or directory (make it a file")
+    assert source.stats.down_reason.startswith("file: No such file or directory (make it a file")
     append(log, RECORDS[1])
     assert source.poll(NOW + 0.9) == []
     assert read_all(source, NOW + 1) == [RECORDS[1]]
-    assert (source.stats.up, source.stats.why_down) == (True, "")
+    assert (source.stats.up, source.stats.down_reason) == (True, "")
     source.close()
 
 
 def test_a_folder_is_no_kernel_log(tmp_path: Path) -> None:
     source = KmsgSource("file", str(tmp_path), {})
     assert source.poll(NOW) == []
-    assert "is neither a file nor a FIFO" in source.stats.why_down
+    assert "is neither a file nor a FIFO" in source.stats.down_reason
 
 
 def test_a_rotated_file_is_read_to_its_end_and_then_the_new_one(tmp_path: Path) -> None:
@@ -754,7 +754,7 @@ def test_a_new_file_that_cannot_be_opened_yet_costs_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", refuse)
         read_file.look()
-        assert "Permission denied" in read_file.source.stats.why_down
+        assert "Permission denied" in read_file.source.stats.down_reason
     read_file.exact()
 
 

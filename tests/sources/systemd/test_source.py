@@ -310,7 +310,7 @@ def test_a_damaged_journal_is_opened_again_at_the_same_entry() -> None:
     journal.entries.append(said(2, "a.scope", "new"))
     journal.broken = True
     assert source.poll(NOW + 1) == []
-    assert (source.stats.up, source.stats.why_down.startswith("Bad message")) == (False, True)
+    assert (source.stats.up, source.stats.down_reason.startswith("Bad message")) == (False, True)
     assert len(take_all(source, list(source.poll(NOW + 2)))) == 1
     assert (source.stats.up, journal.opened) == (True, 2)
 
@@ -354,7 +354,7 @@ def test_without_the_extra_it_is_down_and_says_what_to_install() -> None:
         "from exporter.sources.systemd.source import JournaldSource\n"
         "source = JournaldSource(['*'], {})\n"
         "assert source.poll(1000.0) == [] and not source.stats.up\n"
-        "print(source.stats.why_down)\n"
+        "print(source.stats.down_reason)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "pip install 'gpufault[journald]'" in done.stdout
@@ -447,7 +447,7 @@ def read_until(source: KmsgSource, tag: bytes) -> list[bytes]:
     deadline = time.monotonic() + 20
     now = itertools.count(NOW, 100)
     while not any(tag in line for line in lines):
-        assert time.monotonic() < deadline, source.stats.why_down
+        assert time.monotonic() < deadline, source.stats.down_reason
         for chunk in source.poll(next(now)):
             source.advance(chunk.log, len(chunk.data), chunk.data.count(b"\n"))
             lines += chunk.data.splitlines()

@@ -17,7 +17,7 @@ from exporter.core.decoding.lines import Candidate
 from exporter.core.diagnosis.incidents import condense
 from exporter.core.matching import flood_fast_path, verdict_cache
 from exporter.core.matching import pipeline as pipelines
-from exporter.core.matching.flood_fast_path import Folding
+from exporter.core.matching.flood_fast_path import FloodFastPath
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import MAX_KEPT_MATCHES, LogFormat, Match, SourceKind
 from exporter.core.patterns.regex_safety import Class, characters
@@ -72,7 +72,7 @@ class Read(NamedTuple):
 
 
 @patch.object(flood_fast_path, "WORTH_CHECKING", 2)
-@patch.object(verdict_cache, "WORTH_LOOKING", 2)
+@patch.object(verdict_cache, "ANALYSE_AFTER", 2)
 @given(
     LINES,
     st.sampled_from(["job", "kernel", "container"]),
@@ -92,7 +92,7 @@ XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234"
 
 
 @patch.object(flood_fast_path, "WORTH_CHECKING", 2)
-@patch.object(verdict_cache, "WORTH_LOOKING", 2)
+@patch.object(verdict_cache, "ANALYSE_AFTER", 2)
 @pytest.mark.parametrize(
     ("kind", "often", "other"),
     [
@@ -153,7 +153,7 @@ def _characters(nodes: list[Any]) -> Iterator[Class]:
 
 def _compare(log: bytes, kind: Kind, cuts: list[int]) -> None:
     folded = _read(log, kind, cuts)
-    with patch.object(Folding, "takes", lambda _folding, _candidate: False):
+    with patch.object(FloodFastPath, "takes", lambda _folding, _candidate: False):
         whole = _read(log, kind, cuts)
     assert folded.echoes == whole.echoes
     assert sum(match.lines for match in folded.matches) == sum(match.lines for match in whole.matches)

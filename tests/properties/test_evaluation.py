@@ -1,4 +1,4 @@
-"""The short cuts that a flood of lines takes give the answers of the long way."""
+"""The short cuts that a flood of lines takes give the answers of the full evaluation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from exporter.config import packs
 from exporter.core.matching.match_result import MatchResult
 from exporter.core.matching.rules import Found, Matcher, search
-from exporter.core.matching.verdict_cache import WORTH_LOOKING, Trial, Trials
+from exporter.core.matching.verdict_cache import ANALYSE_AFTER, Evaluator, Evaluators
 from exporter.core.model import SourceKind
 from exporter.core.patterns.expression import TRIES, Expression
 from exporter.core.patterns.syntax import FLAGS
@@ -63,7 +63,7 @@ def test_what_a_pattern_needs_rules_out_no_text_that_it_is_found_in(pattern: str
 EXPRESSIONS = {pattern: Expression(pattern) for pattern in PATTERNS}
 
 
-# A trial and a matcher
+# The evaluator and a plain search
 
 
 def judged(matcher: Matcher, text: str, behind: list[str], source: SourceKind) -> MatchResult:
@@ -107,8 +107,8 @@ crash_shapes: [{id: any_fault, patterns: ['fault']}]
 echoes: [{id: typed, patterns: ['\A❯ ', '\A\d+: ', '"']}]
 """)
 )
-EAGER = Trials(MATCHER)
-TRIAL = Trial([r for r in MATCHER.rules if "job" in r.sources], EAGER, "job")
+EAGER = Evaluators(MATCHER)
+TRIAL = Evaluator([r for r in MATCHER.rules if "job" in r.sources], EAGER, "job")
 LINES = TEXTS.map(lambda text: text.replace("\n", " "))
 
 
@@ -124,16 +124,16 @@ def test_a_flood_of_each_built_in_example_shows_what_one_does(source: SourceKind
     matcher = Matcher(catalogue)
     items = [*catalogue.signatures.values(), *catalogue.log_facts, *catalogue.crash_shapes, *catalogue.echoes]
     rules = [rule for rule in matcher.rules if source in rule.sources]
-    trials = Trials(matcher)
-    trial = Trial(rules, trials, source)
-    for number in range(WORTH_LOOKING):
-        trial.shown(f"line {number}", lambda: ())
+    evaluators = Evaluators(matcher)
+    evaluator = Evaluator(rules, evaluators, source)
+    for number in range(ANALYSE_AFTER):
+        evaluator.shown(f"line {number}", lambda: ())
     for item in items:
         for example in (*item.examples, *item.near_misses):
             text, *behind = example.text.rstrip("\n").split("\n")
             expected = told(judged(matcher, text, behind, source), text)
             for _ in range(2):  # as it comes first, and as it is remembered
-                shown = trial.shown(text, lambda behind=behind: behind)  # type: ignore[misc]
+                shown = evaluator.shown(text, lambda behind=behind: behind)  # type: ignore[misc]
                 assert told(shown, text) == expected
 
 
@@ -144,9 +144,9 @@ def test_what_ran_out_of_time_is_not_remembered(search: int) -> None:
         catalogue_of("signatures: [{id: gpu_fault, lines: 2, patterns: ['GPU fault'], unless: ['a test']}]")
     )
     (rule,) = matcher.rules
-    trial = Trial([rule], Trials(matcher), "job")
-    for number in range(100, 100 + WORTH_LOOKING - 1):
-        assert trial.shown(f"GPU fault {number}", lambda: ["and on"]).found
+    evaluator = Evaluator([rule], Evaluators(matcher), "job")
+    for number in range(100, 100 + ANALYSE_AFTER - 1):
+        assert evaluator.shown(f"GPU fault {number}", lambda: ["and on"]).found
     (pattern,) = rule.patterns
     compiled = pattern._compiled
     assert compiled
@@ -158,10 +158,10 @@ def test_what_ran_out_of_time_is_not_remembered(search: int) -> None:
         return compiled.search(text, **how)
 
     pattern._compiled = Mock(search=run_out_once)
-    trial.shown("GPU fault 228", lambda: ["and on"])
+    evaluator.shown("GPU fault 228", lambda: ["and on"])
     pattern._compiled = compiled
     for number in range(229, 999):
-        assert trial.shown(f"GPU fault {number}", lambda: ["and on"]).found
+        assert evaluator.shown(f"GPU fault {number}", lambda: ["and on"]).found
 
 
 @pytest.mark.heavy

@@ -186,7 +186,7 @@ def test_which_digits_a_pattern_looks_at(pattern: str, text: str, looked: str) -
 def test_of_a_crash_line_few_digits_are_looked_at(source: SourceKind, text: str, looked: str) -> None:
     """Else nothing is gained by looking."""
     pipeline = Pipeline(packs.load(), engine="python")
-    trial = pipeline.trials.under(pipeline.engine_for(source).scan(text.encode()).gates, source)
-    more = trial.lines > 1
-    at, _ = trial._looked((text,), trial._of((text,), more=more), more=more)
+    evaluator = pipeline.evaluators.under(pipeline.engine_for(source).scan(text.encode()).gates, source)
+    more = evaluator.lines > 1
+    at, _ = evaluator._looked((text,), evaluator._of((text,), more=more), more=more)
     assert "".join(text[place] for place in places_of(at)) == looked
