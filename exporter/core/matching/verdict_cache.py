@@ -1,8 +1,8 @@
 """The evaluator: which rules match a line, of those that its required literals lead to, with a cache for floods.
 
-`Evaluator.shown` serves the daemon and scans, `Evaluators.trace` the same evaluation with the outcome of each rule for `explain`.
-A crash may fill a log with a million alike lines, so results are cached by text, and a rule is skipped if its match would
-yield to one found already. Invariant: the cache never changes a result.
+`Evaluator.shown` serves the daemon and scans. `Evaluators.trace` runs the same evaluation for `explain` and reports the
+outcome of each rule. A crash may fill a log with a million alike lines, so results are cached by text, and a rule is
+skipped if its match would yield to one found already. Invariant: the cache never changes a result.
 """
 
 from __future__ import annotations
