@@ -237,7 +237,7 @@ def test_a_folder_that_the_nodes_do_not_share_is_named(tmp_path: Path, slurm: Sl
     folder.mkdir()
     code = (
         "import sys\n"
-        "from exporter import packs\n"
+        "from exporter.config import packs\n"
         "from exporter.scan.engines.slurm import Slurm\n"
         "from exporter.scan.plan import Wanted\n"
         "from exporter.scan.run import scan\n"
