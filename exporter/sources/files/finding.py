@@ -202,7 +202,7 @@ class Finder:
             modified=status.st_mtime_ns,
             offset=offset,
             line=line_at(file.read, offset),
-            mark=Fingerprint.taken(file.read, offset),
+            mark=Fingerprint.taken(file.read, offset or len(head)),  # of what it began with when it was found
             format=format_of(base, head) if offset else None,
         )
         if looks_binary(head):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -132,6 +133,18 @@ def test_a_loss_of_power_takes_back_what_was_counted(node: Node, log: Path, kept
     write(log, b"\n" + lines(201))
     assert node.settle().seen == list(range(1, 202))
     assert node.stats.truncations == 0
+
+
+def test_a_log_found_behind_a_truncation_is_truncated_again_before_it_is_read(node: Node, log: Path) -> None:
+    write(log, lines(1, 2))
+    node.rescan()
+    for copy in (1, 2):
+        write(log, lines(*range(copy * 10, copy * 10 + 9)))
+        shutil.copy2(log, f"{log}.{copy}")
+        os.truncate(log, 0)
+        write(log, lines(*range(copy * 100, copy * 100 + 9)))
+        node.poll()
+    assert node.settle().seen == sorted([1, 2, *range(10, 19), *range(20, 29), *range(100, 109), *range(200, 209)])
 
 
 def test_a_log_that_is_written_anew_is_no_loss_of_power(node: Node, log: Path) -> None:
