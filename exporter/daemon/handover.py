@@ -7,11 +7,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from exporter.daemon.transaction import Row
 from exporter.sources.files.discovery import Globs
 from exporter.sources.files.register import split_origin
 
 Stored = Mapping[str, Mapping[str, str]]
-Row = tuple[str, str, str | None]  # space, name, and a value or None to remove it
 
 _SPACE = "source "
 _OF_A_LOG = re.compile(r"(?:done:)?(?P<origin>/.*)", re.DOTALL)

@@ -79,7 +79,7 @@ class Service:
             version=__version__,
             node=daemon.node,
             sources=tuple(
-                SourceState(name=s.name, up=s.stats.up, down_reason=s.stats.down_reason) for s in list(daemon.sources)
+                SourceState(name=s.name, up=s.stats.up, down_reason=s.stats.down_reason) for s in daemon.sources
             ),
             incidents=tuple(daemon.recent),
         )
@@ -90,7 +90,7 @@ class Service:
             node=daemon.node,
             now=moment(time.time()),
             faults=daemon.faults.current,
-            blind=tuple(daemon.not_seeing()),
+            blind=tuple(daemon.unseen_sources()),
         )
 
     def web_config_read(self) -> None:
@@ -105,7 +105,7 @@ class Service:
         """Validate, then swap; on any problem the old configuration stays active."""
         try:
             config, catalogue = self._load()
-            self._daemon.assemble_again(config, catalogue)
+            self._daemon.reload(config, catalogue)
         except InvalidInput as error:
             problems = [str(problem) for problem in error.problems]
         except OSError as error:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from exporter.config.accounts import uids_of
 from exporter.config.node import Config, FilesConfig, JournaldConfig, KmsgConfig
 from exporter.core.decoding import jobs
-from exporter.daemon.handover import Row, Stored, handed_over, space_of
+from exporter.daemon.handover import Stored, handed_over, space_of
+from exporter.daemon.transaction import Row
 from exporter.sources.base import Source
 from exporter.sources.files.source import FilesSettings, FilesSource
 from exporter.sources.kernel.source import KmsgSource

@@ -42,6 +42,7 @@ def test_ctrl_c_prints_what_was_found_so_far_and_how_to_go_on(tmp_path: Path, wo
     assert time.monotonic() - asked < AT_MOST_SECONDS
     assert code == 128 + signal.SIGINT
     assert [line.count(str(found)) for line in out.splitlines()] == [1]
+    assert err.count("\n") == 2, err
     told, line = err.splitlines()
     assert told == f"stopped in {slow}: what was found so far follows"
     (left,) = (state / "gpufault").iterdir()

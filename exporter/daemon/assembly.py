@@ -1,0 +1,66 @@
+"""What is built from the configuration, the packs and the stored state: at the start, and anew by each reload."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from exporter.config.node import Config
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.diagnosis.incident_tracker import IncidentTracker
+from exporter.core.matching.pipeline import Pipeline
+from exporter.core.model import SourceKind
+from exporter.daemon import handover, source_factory
+from exporter.daemon.handover import Stored
+from exporter.daemon.transaction import Row
+from exporter.sources.base import Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembly:
+    """The way of a line: sources read it, the pipeline matches it, incidents take in what matched.
+
+    moved: rows of logs that another source than before reads from now on, to be stored with the next commit.
+    """
+
+    config: Config
+    catalogue: Catalogue
+    sources: Sequence[Source]
+    pipeline: Pipeline
+    incidents: IncidentTracker
+    moved: Sequence[Row] = ()
+
+    @property
+    def source_kinds(self) -> set[SourceKind]:
+        return {"kernel" if item.kind == "kmsg" else "job" for item in self.config.sources}
+
+
+def assemble(
+    config: Config,
+    catalogue: Catalogue,
+    stored: Stored,
+    *,
+    node: str,
+    first_start: bool,
+    warn: Callable[[str], None],
+    wake: Callable[[], None],
+) -> Assembly:
+    """Build all parts, each with what is stored of it. Sources of the same names go on where their last ones stopped."""
+    moved = source_factory.moved(config, stored)
+    stored = handover.changed(stored, moved)
+    pipeline = Pipeline(
+        catalogue,
+        engine=config.signatures.engine,
+        utc_offset=time.localtime().tm_gmtoff,
+        line_bytes=config.limits.line_bytes,
+        window=config.incidents.window,
+        clock=time.thread_time,  # CPU time: a log is not to blame for a busy machine
+    )
+    pipeline.restore(stored.get("logs", {}))
+    window, settle = config.incidents.window, config.incidents.settle
+    incidents = IncidentTracker(catalogue, node, window=window, settle=settle, stored=stored.get("incidents", {}))
+    sources = source_factory.build(config, stored, first_start=first_start, say=warn, wake=wake)
+    return Assembly(
+        config=config, catalogue=catalogue, sources=sources, pipeline=pipeline, incidents=incidents, moved=moved
+    )
