@@ -12,7 +12,6 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.assessment import Assessment, Diagnosis, Leaf
 from exporter.core.diagnosis.causes import distinct_evidence
 from exporter.core.diagnosis.incidents import gpu_of
-from exporter.core.model import UNKNOWN
 
 SHOWN_CANDIDATES = 4  # the best of those that a missing fact leaves open; more would not help at 3 a.m.
 SHOWN_REFERENCES = 2
@@ -72,8 +71,6 @@ def explanation(
 def _cause(diagnosis: Diagnosis, chosen: Assessment | None) -> str:
     if chosen:
         return incident_text.cause_text(chosen.cause, diagnosis.verdict)
-    if diagnosis.root_cause != UNKNOWN:
-        return incident_text.PEER_FAILURE
     if any(a.sufficient for a in diagnosis.considered):
         return "unknown: facts are missing; the causes below are neither confirmed nor ruled out"
     if diagnosis.considered:

@@ -150,8 +150,6 @@ def _extent(record: Mapping[str, Any]) -> list[str]:
 
 
 def _without_cause(record: Mapping[str, Any]) -> list[str]:
-    if record["root_cause"] == "peer_failure":
-        return field("cause", PEER_FAILURE)
     path = record["path"]
     if path == "-" or path != printable(path):
         return field("cause", "unknown; gpufault explain says what is missing")
@@ -161,7 +159,6 @@ def _without_cause(record: Mapping[str, Any]) -> list[str]:
 
 
 _UNPACKED_BY = {".gz": "zcat", ".bz2": "bzcat", ".xz": "xzcat", ".zst": "zstdcat"}
-PEER_FAILURE = "peer_failure: a consequence of a fault that is not in these logs; look at the other ranks and nodes"
 
 
 def _because(evidence: Mapping[str, str]) -> str:
@@ -174,6 +171,10 @@ def reason(what: str, value: str, why: str, where: str = "") -> str:
     quoted = clipped(value, 140)
     if kind == "line":
         told = f"{where or name.removeprefix('of ')}: “{quoted}”"
+    elif kind == "reported":
+        told = f"reported {value}" + (f" ({where})" if where else "")
+    elif kind == "words":
+        told = f"{where or 'the line'}: “{quoted}”"
     elif kind == "capture":
         told = f"{where or 'the line'}: {name} “{quoted}”"
     else:
@@ -193,7 +194,7 @@ def field(name: str, text: str, *, breaks: bool = False) -> list[str]:
 
 
 def _total(roots: Sequence[Mapping[str, Any]], summary: Summary) -> str:
-    causes = len({r["root_cause"] for r in roots} - {"unknown", "peer_failure"})
+    causes = len({r["root_cause"] for r in roots} - {"unknown"})
     text = (
         f"{_counted(len(roots), 'incident')}, {_counted(causes, 'known cause')}; "
         f"{_counted(summary.lines_matched, 'matching line')} in {_counted(summary.files, 'file')}, {_size(summary.bytes)}"

@@ -23,8 +23,6 @@ WITHOUT_CAUSE = {  # what stands in a record in the place of a cause
     "unknown": "no cause is known for this crash, or none could be shown. `gpufault explain --facts host < LOG` on the "
     "node names those that are still possible, and the command that finds out what would decide; without a log, "
     "`gpufault signatures show` of the signature tells what to do first.",
-    "peer_failure": "the crash is the consequence of a fault that is not in this node's logs: another rank or node "
-    "failed first. Look at what the job's other nodes counted at that time.",
 }
 PACKS = "packs of your own, which are taken beside the built-in ones"
 

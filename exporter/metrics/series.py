@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_types import Signature
-from exporter.core.model import PEER_FAILURE, UNKNOWN, SourceKind, Vendor
+from exporter.core.model import UNKNOWN, SourceKind, Vendor
 from exporter.metrics.counters import Labels
 
 
@@ -26,7 +26,6 @@ def possible_series(
         if signature.role == "context":
             continue
         causes = [cause.id for cause in catalogue.causes_of(signature.id)] + [UNKNOWN]
-        causes += [PEER_FAILURE] if signature.role == "cascade" else []
         for cause in causes:
             yield "gpufault_incidents_total", (signature.id, cause)
         if _may_follow(signature, catalogue):

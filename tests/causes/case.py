@@ -11,8 +11,7 @@
         - {facts: {name: value}, instead: another_cause}
         - {change: {a text of a log: another}, instead: unknown}
 
-Logs are written for these tests in the forms of their emitters. A cause without conditions is the one that is taken
-when nothing more specific holds: nothing can leave it undetermined.
+Logs are written for these tests in the forms of their emitters.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def _cause(cause: RootCause) -> str:
     if cause.when:
         parts.append("Taken when\n\n" + "\n".join(_condition(cause.when, 0)) + "\n")
     else:
-        parts.append("Taken when nothing more specific holds.\n")
+        parts.append("Never chosen: it has no conditions.\n")
     for title, conditions in (("More likely when", cause.supported_by), ("Less likely when", cause.against)):
         if conditions:
             parts.append(f"{title}\n\n" + "\n".join(line for c in conditions for line in _condition(c, 0)) + "\n")
@@ -182,6 +182,10 @@ def _leaf(condition: Condition) -> str:
     if condition.match:
         where = " and ".join(f"{name} matches {_code(pattern)}" for name, pattern in condition.where.items())
         return f"a line of {_code(condition.match)} is near" + (f" whose {where}" if where else "")
+    if condition.text:
+        return f"a line of the incident has {_code(condition.text)}"
+    if condition.reported_by:
+        return f"the {condition.reported_by} reported it"
     subject = (
         f"fact {_code(condition.fact)}"
         if condition.fact

@@ -33,7 +33,9 @@ def warnings(loaded: LoadedPacks, probed: Iterable[str]) -> list[Problem]:
     """Problems that do not reject a pack. `probed`: the names of all facts of probes."""
     files = loaded.own or loaded.builtin
     facts = set(probed) | {name for fact in loaded.catalogue.log_facts for name in fact.set}
-    found = [p for file in files for p in (*_unproven(file), *_exponential(file), *_unknown_facts(file, facts))]
+    checks = (_unproven, _exponential, _without_conditions)
+    found = [problem for file in files for check in checks for problem in check(file)]
+    found += [problem for file in files for problem in _unknown_facts(file, facts)]
     for file in loaded.own:  # a test checks the built-in ones with more texts
         found += _slow(file)
     return sorted(found, key=lambda problem: (problem.file, problem.line, problem.col))
@@ -46,6 +48,16 @@ def _unproven(file: PackFile) -> Iterator[Problem]:
         if isinstance(item, Patterned) and not item.near_misses and not isinstance(item, LogFact):
             what = f"{item.id} has no near_misses; add a line that looks alike and must not match"
             yield file.document.problem(loc, what)
+
+
+def _without_conditions(file: PackFile) -> Iterator[Problem]:
+    for number, cause in enumerate(file.pack.root_causes):
+        if cause.when is None:
+            what = (
+                f"{cause.id} is never chosen, since it has no `when`; name what proves it beyond its signature: a number "
+                "or words in the line, another line, a fact, or that the kernel reported it"
+            )
+            yield file.document.problem(("root_causes", number, "id"), what)
 
 
 def _exponential(file: PackFile) -> Iterator[Problem]:
@@ -97,8 +109,9 @@ def _patterns(file: PackFile) -> Iterator[tuple[Loc, str]]:
                 yield from (((*loc, key, n), pattern) for n, pattern in enumerate(getattr(item, key)))
     for number, cause in enumerate(file.pack.root_causes):
         for loc, leaf in leaf_conditions(cause):
-            if leaf.matches:
-                yield ("root_causes", number, *loc, "matches"), leaf.matches
+            for key in ("matches", "text"):
+                if pattern := getattr(leaf, key):
+                    yield ("root_causes", number, *loc, key), pattern
             yield from ((("root_causes", number, *loc, "where", name), p) for name, p in leaf.where.items())
 
 
@@ -107,8 +120,10 @@ def _unknown_captures(file: PackFile, catalogue: Catalogue) -> Iterator[Problem]
         own = _captures_of(cause.signatures, catalogue)
         for loc, leaf in leaf_conditions(cause):
             here: Loc = ("root_causes", number, *loc)
-            if leaf.capture and leaf.capture not in own:
-                yield file.document.problem((*here, "capture"), _no_capture(leaf.capture, cause.signatures, own))
+            for key in ("capture", "of"):
+                name = getattr(leaf, key)
+                if name and name not in own:
+                    yield file.document.problem((*here, key), _no_capture(name, cause.signatures, own))
             for name in leaf.where:
                 theirs = _captures_of([leaf.match or ""], catalogue)
                 if name not in theirs:

@@ -26,7 +26,8 @@ from exporter.core.patterns.syntax import FLAGS
 from exporter.core.text.versions import VersionRange
 
 MAX_CHECKED = 4096  # patterns that are checked once a process; the built-in packs have 1,800
-OPERATORS = ("equals", "in_", "matches", "exists", "version")
+OPERATORS = ("equals", "in_", "matches", "exists", "version", "at_least")
+SUBJECTS = ("all", "any", "not_", "fact", "capture", "job", "match", "text", "reported_by")
 
 
 @lru_cache(MAX_CHECKED)
@@ -132,6 +133,10 @@ class Signature(Gated):
     severity: Severity = Field(
         description="critical: the hardware or the node is lost; error: the job is lost; warning, info: the job may continue"
     )
+    verdict: Verdict = Field(
+        default="unclear",
+        description="who must fix it where no cause is known; unclear, unless each cause of it has the same verdict",
+    )
     role: Role = Field(
         default="root",
         description="root: a fault of its own; confirmation: a second view of a fault, a fault of its own only if alone; "
@@ -168,7 +173,7 @@ class CrashShape(Gated):
 
 
 class Condition(PackModel):
-    """A tree of all, any and not. Set exactly one of all, any, not, fact, capture, job, match."""
+    """A tree of all, any and not. Set exactly one of all, any, not, fact, capture, job, match, text, reported_by."""
 
     all: list[Condition] | None = Field(default=None, min_length=1, description="all of these hold")
     any: list[Condition] | None = Field(default=None, min_length=1, description="at least one of these holds")
@@ -177,6 +182,8 @@ class Condition(PackModel):
     capture: str | None = Field(default=None, description="a capture of the incident's matches")
     job: Literal["id", "user", "kind"] | None = Field(default=None, description="a field of the job")
     match: IdGlob | None = Field(default=None, description="another signature nearby, or earlier in the log")
+    text: Pattern | None = Field(default=None, description="words in a line of the incident")
+    reported_by: Literal["kernel"] | None = Field(default=None, description="kernel: the kernel's own log has the line")
 
     equals: str | None = Field(default=None, description="equal to this")
     in_: list[str] | None = Field(default=None, alias="in", min_length=1, description="one of these")
@@ -185,6 +192,8 @@ class Condition(PackModel):
     version: Annotated[str, AfterValidator(_is_range)] | None = Field(
         default=None, description="such as '>=6.2, <7.2.1'"
     )
+    at_least: float | None = Field(default=None, gt=0, le=1, description="at least this share of the capture `of`")
+    of: str | None = Field(default=None, description="another capture; both are amounts of memory, such as `2.50 GiB`")
 
     where: dict[str, Pattern] = Field(default_factory=dict, description="of a match: patterns for its captures")
     if_unknown: Literal["held", "failed"] | None = Field(
@@ -194,15 +203,17 @@ class Condition(PackModel):
 
     @model_validator(mode="after")
     def _one_subject(self) -> Self:
-        subjects = [name for name in ("all", "any", "not_", "fact", "capture", "job", "match") if getattr(self, name)]
+        subjects = [name for name in SUBJECTS if getattr(self, name)]
         if len(subjects) != 1:
-            raise ValueError("give exactly one of all, any, not, fact, capture, job, match")
+            raise ValueError("give exactly one of all, any, not, fact, capture, job, match, text, reported_by")
         operators = [name for name in OPERATORS if getattr(self, name) is not None]
         if subjects[0] in ("fact", "capture", "job"):
             if len(operators) != 1:
-                raise ValueError("give exactly one of equals, in, matches, exists, version")
+                raise ValueError("give exactly one of equals, in, matches, exists, version, at_least")
         elif operators:
             raise ValueError(f"{operators[0].rstrip('_')} needs a fact, capture or job beside it")
+        if bool(self.of) != (self.at_least is not None) or (self.of and not self.capture):
+            raise ValueError("at_least and of belong together, beside a capture")
         if self.where and not self.match:
             raise ValueError("where needs a match beside it")
         if self.if_unknown and not self.fact:
@@ -216,7 +227,7 @@ class RootCause(Identified):
     title: str = Field(min_length=3, max_length=160, description="the cause in one line, without a full stop")
     signatures: list[IdGlob] = Field(min_length=1, description="signatures that this can explain")
     when: Condition | None = Field(
-        default=None, description="required conditions (default: applies if nothing more specific holds)"
+        default=None, description="required conditions; without them the cause is a possibility that is never chosen"
     )
     supported_by: list[Condition] = Field(default_factory=list, description="optional; each that holds adds evidence")
     against: list[Condition] = Field(default_factory=list, description="each that holds removes evidence")

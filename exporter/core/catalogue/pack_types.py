@@ -61,6 +61,7 @@ class Signature(Patterned):
     vendor: Vendor
     layer: Layer
     severity: Severity
+    verdict: Verdict = "unclear"
     role: Role = "root"
     trust: Literal["kernel", "anyone"] = "kernel"
     yields_to: tuple[str, ...] = ()
@@ -90,7 +91,7 @@ class CrashShape(Patterned):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A tree of all, any and not over facts, captures, jobs and matches; exactly one of them is set."""
+    """A tree of all, any and not over facts, captures, jobs, matches and texts; exactly one of them is set."""
 
     all: tuple[Condition, ...] | None = None
     any: tuple[Condition, ...] | None = None
@@ -99,11 +100,15 @@ class Condition:
     capture: str | None = None
     job: Literal["id", "user", "kind"] | None = None
     match: str | None = None
+    text: str | None = None
+    reported_by: SourceKind | None = None
     equals: str | None = None
     in_: tuple[str, ...] | None = None
     matches: str | None = None
     exists: bool | None = None
     version: str | None = None
+    at_least: float | None = None
+    of: str | None = None
     where: Mapping[str, str] = field(default_factory=dict)
     if_unknown: Literal["held", "failed"] | None = None
     why: str = ""

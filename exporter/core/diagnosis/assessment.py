@@ -16,7 +16,8 @@ STRENGTHS = "ABCDE"
 class Leaf:
     """The result of one leaf condition, in words.
 
-    `source` is where the value was learnt (see KnownValue); empty if the value is unknown or assumed.
+    `source` is where the value was learnt (see KnownValue); empty if the value is unknown or assumed. `of_signature`: the
+    line itself shows it, so it makes a cause no more specific.
     """
 
     truth: Truth
@@ -26,6 +27,7 @@ class Leaf:
     reason: str
     source: str = ""
     line: int | None = None
+    of_signature: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,11 @@ class Assessment:
         """Whether it would rank above another cause if the shortest sufficient set held."""
         return bool(self.sufficient) and self._rank_with(self.sufficient[0]) < other.rank
 
+    def _evidence(self) -> Iterable[Leaf]:
+        return (leaf for leaf in (*self.held, *self.supports) if leaf.source and not leaf.of_signature)
+
     def _rank_with(self, more: Iterable[Leaf]) -> tuple[int, int, str]:
-        evidence = {(leaf.what, leaf.value) for leaf in (*self.held, *self.supports) if leaf.source}
+        evidence = {(leaf.what, leaf.value) for leaf in self._evidence()}
         evidence.update((leaf.what, leaf.value) for leaf in more)
         return (len(self.against) - len(evidence), STRENGTHS.index(self.cause.strength), self.cause.id)
 

@@ -20,6 +20,7 @@ from exporter.core.diagnosis.incidents import device_of
 from exporter.core.model import JOBS_ON_SM, ContextLine, Incident, Match, Truth
 from exporter.core.patterns.expression import search_in_time
 from exporter.core.patterns.syntax import FLAGS
+from exporter.core.text.amounts import byte_count
 from exporter.core.text.versions import VersionRange
 
 MAX_SUFFICIENT_SETS = 256  # their number is the product over all alternatives of a tree
@@ -46,6 +47,7 @@ class KnownContext:
     captures: Mapping[str, KnownValue]
     job: Mapping[str, str]
     nearby: Mapping[str, Sequence[Incident | ContextLine]]  # by signature: incidents nearby, lines earlier in the log
+    lines: Sequence[KnownValue] = ()  # the texts of the incident
     device: str | None = None  # the PCI address of the incident; lines about other devices are not evidence
 
 
@@ -62,7 +64,8 @@ def known_context(incident: Incident, nearby: Iterable[Incident], node_facts: Ma
     job = incident.first.job
     described = {"id": job.id, "kind": job.kind, **({"user": job.user} if job.user else {})} if job else {}
     captures = {name: _from_line(m, value) for m in reversed(incident.matches) for name, value in m.captures.items()}
-    return KnownContext(_known_facts(own, node_facts), captures, described, found, device_of(incident))
+    lines = [_from_line(match, match.text) for match in incident.matches]
+    return KnownContext(_known_facts(own, node_facts), captures, described, found, lines, device_of(incident))
 
 
 def _known_facts(own: Sequence[Incident], node_facts: Mapping[str, str]) -> dict[str, KnownValue]:
@@ -117,7 +120,7 @@ def _preferred(reasons: Mapping[str, bool]) -> list[str]:
 
 
 def _assess(cause: RootCause, context: KnownContext) -> Assessment:
-    truth, leaves = judge(cause.when, context) if cause.when else (Truth.HELD, ())
+    truth, leaves = judge(cause.when, context) if cause.when else (Truth.UNDETERMINED, ())
     sufficient = _sufficient_sets(cause.when, context) if cause.when and truth is Truth.UNDETERMINED else []
     return Assessment(
         cause,
@@ -188,6 +191,10 @@ def _sufficient_sets(condition: Condition, context: KnownContext, *, negated: bo
 def _leaf(condition: Condition, context: KnownContext) -> Leaf:
     if condition.match:
         return _match_leaf(condition, condition.match, context)
+    if condition.text:
+        return _text_leaf(condition, condition.text, context)
+    if condition.reported_by:
+        return _reporter_leaf(condition, context)
     if condition.fact:
         known, what = context.facts.get(condition.fact), f"fact {condition.fact}"
     elif condition.capture:
@@ -207,7 +214,34 @@ def _leaf(condition: Condition, context: KnownContext) -> Leaf:
             return Leaf(_truth(holds), what, wanted, assumed, condition.why)
         missing = Truth.UNDETERMINED if condition.fact else Truth.FAILED
         return Leaf(missing, what, wanted, "unknown", condition.why)
+    if condition.of:
+        whole = context.captures.get(condition.of)
+        truth, value = _compare_share(condition, known.value, whole.value if whole else "")
+        return Leaf(truth, what, wanted, value, condition.why, known.source, known.line)
     return Leaf(_compare(condition, known.value), what, wanted, known.value, condition.why, known.source, known.line)
+
+
+def _reporter_leaf(condition: Condition, context: KnownContext) -> Leaf:
+    first = context.lines[0] if context.lines else KnownValue("", "log")
+    truth, found = _truth(first.source == condition.reported_by), f"by the {first.source}"
+    wanted = f"by the {condition.reported_by}"
+    return Leaf(truth, "reported", wanted, found, condition.why, first.source, first.line, of_signature=True)
+
+
+def _text_leaf(condition: Condition, pattern: str, context: KnownContext) -> Leaf:
+    for line in context.lines:
+        if found := _found(pattern, line.value):
+            held = Leaf(Truth.HELD, "words", f"~ {pattern}", found[0], condition.why, line.source, line.line)
+            return replace(held, of_signature=True)
+    return Leaf(Truth.FAILED, "words", f"~ {pattern}", "none in the incident", condition.why)
+
+
+def _compare_share(condition: Condition, part: str, whole: str) -> tuple[Truth, str]:
+    """Whether an amount is a large enough share of another, and both in words."""
+    amount, total = byte_count(part), byte_count(whole)
+    if amount is None or not total:
+        return Truth.FAILED, f"{part}; {condition.of} is unknown"
+    return _truth(amount / total >= (condition.at_least or 0.0)), f"{part} of {whole}"
 
 
 def _match_leaf(condition: Condition, glob: str, context: KnownContext) -> Leaf:
@@ -249,10 +283,14 @@ def _compare(condition: Condition, value: str) -> Truth:
 
 
 def _search(pattern: str, text: str) -> bool:
+    return _found(pattern, text) is not None
+
+
+def _found(pattern: str, text: str) -> regex.Match[str] | None:
     try:
-        return bool(search_in_time(regex.compile(pattern, FLAGS), text))
+        return search_in_time(regex.compile(pattern, FLAGS), text)
     except TimeoutError:
-        return False
+        return None
 
 
 def _truth(holds: bool) -> Truth:
@@ -269,6 +307,8 @@ def requirement_text(condition: Condition) -> str:
         return f"~ {condition.matches}"
     if condition.version is not None:
         return condition.version
+    if condition.of:
+        return f">= {condition.at_least:.0%} of {condition.of}"
     return "known" if condition.exists else "not known"
 
 

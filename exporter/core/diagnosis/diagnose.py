@@ -40,7 +40,7 @@ def incident_id(incident: Incident, node: str) -> str:
 def root_of(entry: Entry, near: Sequence[Entry], catalogue: Catalogue) -> Entry | None:
     """The incident that this one is a consequence of, or None if it is a root. `near` is sorted.
 
-    A cascade without a root nearby is a root too: its own root is on a peer (see `diagnose`).
+    A cascade without a root nearby is a root too: its own root may be in other logs.
     """
     known = [e for e in near if catalogue.signatures[e.incident.signature].role != "context"]
     for other in known if catalogue.follows_any(entry.incident.signature) else ():
@@ -101,23 +101,24 @@ def diagnose(
     """The diagnosis of an incident with its root (itself, if it is one). `near` may explain it, `same_time` may not."""
     incident, reported = entry.incident, entry.reported
     signature = catalogue.signatures[incident.signature]
+    role: Literal["root", "cascade"] = "root" if root.number == entry.number else "cascade"
     assessments = assess(incident.signature, known_context(incident, [e.incident for e in near], node_facts), catalogue)
+    if role == "cascade":  # its root is known
+        assessments = [a for a in assessments if a.cause.id != PEER_FAILURE]
     if reported:  # later evidence cannot change the reported cause, only remove its support
         assessments = [a for a in assessments if a.cause.id == reported.root_cause]
     best = best_cause(assessments)
-    role: Literal["root", "cascade"] = "root" if root.number == entry.number else "cascade"
     row = catalogue.table_row(incident)
-    verdict = _verdict(incident, best, row)
+    verdict = _verdict(incident, best, row) if best else signature.verdict
     severity = row.severity if row else signature.severity
     caused_by = reported.root_id if reported and reported.role == "cascade" else None
     if role == "cascade":
         caused_by = root.reported.root_id if root.reported else incident_id(root.incident, node)
-    cause = best.cause.id if best else PEER_FAILURE if role == "root" and signature.role == "cascade" else UNKNOWN
     return Diagnosis(
         incident=incident,
         id=reported.id if reported else incident_id(incident, node),
         role=reported.role if reported else role,
-        root_cause=reported.root_cause if reported else cause,
+        root_cause=reported.root_cause if reported else best.cause.id if best else UNKNOWN,
         caused_by=caused_by,
         verdict=reported.verdict if reported else verdict,
         evidence=tuple(
@@ -155,15 +156,13 @@ def _action(
     return max(allowed, key=ACTIONS.index, default=None)
 
 
-def _verdict(incident: Incident, best: Assessment | None, row: TableRow | None) -> Verdict:
+def _verdict(incident: Incident, best: Assessment, row: TableRow | None) -> Verdict:
     """The verdict of a cause, if the sources of its deciding conditions are trusted.
 
     A job's log can lie, and a job chooses the libraries of its processes. For a job line, `infrastructure` needs a
     condition decided by the kernel or the node. For a kernel line, no condition may be decided by the job. Supporting
     conditions do not count.
     """
-    if best is None:
-        return "unclear"
     if best.cause.verdict != "infrastructure":
         return best.cause.verdict
     if row and row.action == "ignore":

@@ -137,10 +137,13 @@ root_causes:
 @pytest.mark.parametrize(
     ("condition", "what"),
     [
-        ("{}", "give exactly one of all, any, not, fact, capture, job, match"),
-        ("{fact: os, capture: pid, exists: true}", "give exactly one of all, any, not, fact, capture, job, match"),
-        ("{fact: os}", "give exactly one of equals, in, matches, exists, version"),
-        ("{fact: os, equals: a, matches: b}", "give exactly one of equals, in, matches, exists, version"),
+        ("{}", "give exactly one of all, any, not, fact, capture, job, match, text, reported_by"),
+        (
+            "{fact: os, capture: pid, exists: true}",
+            "give exactly one of all, any, not, fact, capture, job, match, text, reported_by",
+        ),
+        ("{fact: os}", "give exactly one of equals, in, matches, exists, version, at_least"),
+        ("{fact: os, equals: a, matches: b}", "give exactly one of equals, in, matches, exists, version, at_least"),
         ("{match: gpu_fault, equals: a}", "equals needs a fact, capture or job beside it"),
         ("{match: gpu_fault, in: [a]}", "in needs a fact, capture or job beside it"),
         ("{fact: os, equals: a, where: {pid: '1'}}", "where needs a match beside it"),

@@ -193,7 +193,7 @@ signatures:
   - {id: gpu_slow, patterns: ['GPU slow'], sources: [kernel]}
   - {id: gpu_gone, patterns: ['GPU gone'], severity: critical, sources: [kernel], follows: [gpu_lost]}
 root_causes:
-  - {id: power, signatures: ['gpu_*'], verdict: infrastructure, action: reboot}
+  - {id: power, signatures: ['gpu_*'], verdict: infrastructure, action: reboot, when: {reported_by: kernel}}
 """
     )
     (lost,) = kernel_said(catalogue, "GPU lost")

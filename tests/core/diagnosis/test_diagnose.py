@@ -21,6 +21,7 @@ from exporter.core.diagnosis.causes import (
     known_context,
 )
 from exporter.core.diagnosis.diagnose import diagnose, incident_id, root_of, ultimate_root
+from exporter.core.diagnosis.incident_tracker import IncidentTracker
 from exporter.core.diagnosis.incidents import Entry
 from exporter.core.model import ContextLine, Job, LogContext, Match, Truth
 from tests.support.matches import NOW, WINDOW, catalogue_of, entries, match
@@ -259,7 +260,7 @@ signatures:
   - {id: nccl_abort, role: cascade, patterns: ['cccc']}
   - {id: cache_warning, role: context, patterns: ['dddd']}
 root_causes:
-  - {id: plain, signatures: ['*_fault'], strength: A}
+  - {id: plain, signatures: ['*_fault'], strength: A, when: {not: {job: user, exists: true}}}
   - {id: one_fact, signatures: [gpu_fault], strength: B, when: {fact: a, equals: '1'}}
   - {id: two_facts, signatures: [gpu_fault], strength: E, when: {all: [{fact: a, equals: '1'}, {fact: b, equals: '2'}]}}
   - {id: supported, signatures: [gpu_fault], strength: C, when: {fact: a, equals: '1'},
@@ -391,8 +392,20 @@ def test_without_a_cause_the_signature_says_what_to_do() -> None:
     )
 
 
-def test_a_consequence_without_its_root_is_a_peers_failure() -> None:
-    assert alone(match("nccl_abort")).root_cause == "peer_failure"
+def test_a_consequence_is_a_peers_failure_only_where_its_text_says_so_and_its_root_is_not_here() -> None:
+    catalogue = catalogue_of("""
+signatures:
+  - {id: gpu_fault, patterns: ['aaaa']}
+  - {id: nccl_abort, role: cascade, patterns: ['cccc']}
+root_causes:
+  - {id: peer_failure, signatures: [nccl_abort], verdict: unclear, when: {text: peer died}}
+""")
+    assert alone(match("nccl_abort", text="aborted"), catalogue).root_cause == "unknown"
+    assert alone(match("nccl_abort", text="a peer died"), catalogue).root_cause == "peer_failure"
+    tracker = IncidentTracker(catalogue, "node", window=WINDOW, settle=15.0)
+    tracker.add([match("gpu_fault"), match("nccl_abort", 1, text="a peer died")])
+    settled = tracker.settle(0.0, lambda _: {}, everything=True)
+    assert [(d.role, d.root_cause) for d in settled] == [("root", "unknown"), ("cascade", "unknown")]
 
 
 def test_repeated_evidence_is_reported_once_with_all_reasons() -> None:

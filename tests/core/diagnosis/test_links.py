@@ -21,7 +21,7 @@ signatures:
   - {id: gpu_lost, vendor: nvidia, layer: runtime, severity: critical, patterns: ['ffff']}
   - {id: aer_corrected, sources: [kernel], patterns: ['gggg']}
 root_causes:
-  - {id: bad_gpu, signatures: [xid_31], verdict: infrastructure, needs_operator: true}
+  - {id: bad_gpu, signatures: [xid_31], verdict: infrastructure, needs_operator: true, when: {reported_by: kernel}}
   - {id: bad_link, signatures: [gpu_lost], verdict: infrastructure, needs_operator: true,
      when: {match: aer_corrected}, supported_by: [{match: nfs_stalled}]}
 """)

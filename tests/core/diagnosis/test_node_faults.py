@@ -20,8 +20,8 @@ signatures:
   - {id: gpu_lost, patterns: ['GPU lost'], severity: critical}
   - {id: gpu_slow, patterns: ['GPU slow']}
 root_causes:
-  - {id: power, signatures: [gpu_lost, gpu_slow], verdict: infrastructure, needs_operator: true}
-  - {id: setting, signatures: [gpu_lost], verdict: infrastructure}
+  - {id: power, signatures: [gpu_lost, gpu_slow], verdict: infrastructure, needs_operator: true, when: {reported_by: kernel}}
+  - {id: setting, signatures: [gpu_lost], verdict: infrastructure, when: {reported_by: kernel}}
 """
 )
 FAULT = Fault(
