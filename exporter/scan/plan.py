@@ -107,7 +107,7 @@ def form_of(lines: Sequence[bytes], source: SourceKind) -> LogFormat:
 
 
 def _is_kernel(path: str, lines: Sequence[bytes]) -> bool:
-    marked = sum(formats.looks_like_kernel(line) for line in lines)
+    marked = sum(formats.looks_like_kernel(line) or formats.begins_as_kernel_message(line) for line in lines)
     named = any(name in os.path.basename(path) for name in _KERNEL_NAMES)
     return marked * 2 > len(lines) or (named and marked > 0)
 

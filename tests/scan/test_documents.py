@@ -71,3 +71,19 @@ def test_a_scan_names_a_document_and_finds_nothing_wrong(tmp_path: Path, capsys:
 
 def test_long_lines_of_brackets_cost_no_time() -> None:
     assert document_of([b"# A", b"[" * 60_000, b"`" * 60_000, b"*" * 60_000]) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("NVRM: GPU at PCI:0000:41:00: GPU-1\nNVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.\n", "kernel"),
+        ("[i915] *ERROR* Failed to reset GuC, ret = -110\n", "kernel"),
+        ("step 1\nstep 2\nNVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.\n", "job"),  # a job may print it
+    ],
+)
+def test_messages_of_drivers_without_a_time_are_the_kernels_where_most_lines_are(
+    tmp_path: Path, text: str, source: str
+) -> None:
+    task = planned(tmp_path, text)
+    assert isinstance(task, Task)
+    assert task.source == source

@@ -97,8 +97,20 @@ def clean(text: str) -> str:
 
 
 def looks_like_kernel(raw: bytes) -> bool:
-    """Whether a line has a mark of kernel logs; for `--source auto`."""
+    """Whether a line has a mark of kernel logs."""
     return is_kmsg(raw) or _kernel(clean(_text(raw[:512])), None, Clock(0.0)).kernel
+
+
+# How the kernel and the drivers of GPUs, networks and disks begin a message.
+_MESSAGE = re.compile(
+    rb"NVRM: |(?:NMI )?watchdog: |\[drm[\]:]|\[i915\] |EDAC |mce: |AMD-Vi: |DMAR: |BUG: |INFO: (?:task|rcu)"
+    rb"|(?:amdgpu|i915|xe|nvidia|nouveau|nvme|mlx5_core|pcieport) (?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]: "
+)
+
+
+def begins_as_kernel_message(raw: bytes) -> bool:
+    """Whether a line may be the kernel's, copied without its time."""
+    return _MESSAGE.match(raw) is not None
 
 
 def is_kmsg(raw: bytes) -> bool:
