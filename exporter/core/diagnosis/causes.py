@@ -95,8 +95,9 @@ def assess(signature: str, context: KnownContext, catalogue: Catalogue) -> list[
 
 
 def best_cause(assessments: Iterable[Assessment]) -> Assessment | None:
-    """The satisfied cause with the most evidence, or None."""
-    return min((a for a in assessments if a.truth is Truth.HELD), key=lambda a: a.rank, default=None)
+    """The satisfied cause with the most evidence, or None. What is only assumed, or not there, is no evidence."""
+    proven = (a for a in assessments if a.truth is Truth.HELD and any(leaf.source for leaf in (*a.held, *a.supports)))
+    return min(proven, key=lambda a: a.rank, default=None)
 
 
 def distinct_evidence(leaves: Iterable[Leaf]) -> list[Leaf]:
