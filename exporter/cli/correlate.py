@@ -87,9 +87,9 @@ def run(options: argparse.Namespace) -> int:
     if kept:
         stored_findings.write(kept, remember(found, remembered))
     color = not options.output and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    told = json.dumps(to_json(found), indent=1) + "\n" if options.format == "json" else text(found, color=color)
+    report = json.dumps(to_json(found), indent=1) + "\n" if options.format == "json" else text(found, color=color)
     if options.output:
-        Path(options.output).write_text(told, encoding="utf-8")
+        Path(options.output).write_text(report, encoding="utf-8")
     else:
-        sys.stdout.write(told)
+        sys.stdout.write(report)
     return 1 if found.findings else 0

@@ -14,14 +14,14 @@ class Unusable(Exception):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags for a daemon with users, with TLS, or with certificates of clients."""
-    for name, told in (
+    for name, help_text in (
         ("user", "for basic authentication"),
         ("password-file", "with the password"),
         ("ca-file", "that the daemon's certificate is checked with"),
         ("cert-file", "with a certificate of the client"),
         ("key-file", "with its key, if it is not in the same file"),
     ):
-        flags.add(parser, f"--{name}", metavar="FILE" if name.endswith("file") else name.upper(), help=told)
+        flags.add(parser, f"--{name}", metavar="FILE" if name.endswith("file") else name.upper(), help=help_text)
 
 
 def ask(url: str, options: argparse.Namespace, *, timeout: float, most: int) -> bytes:

@@ -38,11 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `note` works, but is worth knowing."""
+    """The result of one check. `note`: it works, but is worth knowing."""
 
     state: Literal["ok", "note", "bad"]
     what: str
-    told: str
+    message: str
 
 
 def run(options: argparse.Namespace) -> int:
@@ -54,8 +54,8 @@ def run(options: argparse.Namespace) -> int:
     findings += _safely(_web, options.web_config_file)
     width = max(len(f.what) for f in findings)
     for finding in findings:
-        told = f"{finding.state:<4}  {finding.what:<{width}}  {finding.told}"
-        print(printable(redact(told)))  # it gets pasted into issues
+        line = f"{finding.state:<4}  {finding.what:<{width}}  {finding.message}"
+        print(printable(redact(line)))  # it gets pasted into issues
     bad = sum(f.state == "bad" for f in findings)
     print(f"\n{bad} of {len(findings)} checks failed" if bad else f"\nall {len(findings)} checks passed")
     return 1 if bad else 0
@@ -160,8 +160,8 @@ def _sources(config: Config) -> Iterator[Finding]:
     from exporter.daemon import source_factory
     from exporter.sources.files.source import RESCAN_SECONDS, FilesSource
 
-    said: list[str] = []
-    for source in source_factory.build(config, {}, first_start=True, say=said.append, wake=lambda: None):
+    messages: list[str] = []
+    for source in source_factory.build(config, {}, first_start=True, say=messages.append, wake=lambda: None):
         try:
             next(iter(source.poll(time.time())), None)
             stats = source.stats
@@ -176,8 +176,8 @@ def _sources(config: Config) -> Iterator[Finding]:
                 yield Finding("note", f"source {source.name}", f"{count} skipped: {reason}")
         finally:
             source.close()
-    for line in said:
-        yield Finding("note", "sources", line)
+    for message in messages:
+        yield Finding("note", "sources", message)
 
 
 def _watching(config: Config) -> Iterator[Finding]:
@@ -211,8 +211,8 @@ def _facts(config: Config) -> Iterator[Finding]:
     if not gathered.gpus:
         yield Finding("note", "GPUs", "none found; signatures of all vendors stay enabled")
     elif config.facts.processes and not may_look():
-        told = "of other users cannot be looked into, so jobs' own libraries stay unknown; CAP_SYS_PTRACE allows it"
-        yield Finding("note", "GPU processes", told)
+        message = "of other users cannot be looked into, so jobs' own libraries stay unknown; CAP_SYS_PTRACE allows it"
+        yield Finding("note", "GPU processes", message)
     for probe, why in sorted(gathered.failed.items()):
         yield Finding("note", f"probe {probe}", why)
 
@@ -232,8 +232,8 @@ def _clock(_config: Config) -> Iterator[Finding]:
         return
     yield Finding("ok", "clock", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     if ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(TIMEX_BYTES)) == TIME_ERROR:
-        told = "is not synchronised, as the kernel knows it: crashes of several nodes may be put in a wrong order"
-        yield Finding("note", "clock", f"{told}; run chrony or systemd-timesyncd")
+        message = "is not synchronised, as the kernel knows it: crashes of several nodes may be put in a wrong order"
+        yield Finding("note", "clock", f"{message}; run chrony or systemd-timesyncd")
 
 
 def _web(file: str | None) -> Iterator[Finding]:

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     if options.line is not None and os.path.isfile(text):
         return _refuse(f"{text} is a file; give it on stdin: gpufault explain < {text}")
     catalogue = packs.load(flags.pack_folders(options))
-    told = explain(
+    report = explain(
         text,
         options.source,
         catalogue,
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         candidates=options.details,
         color=sys.stdout.isatty() and "NO_COLOR" not in os.environ,
     )
-    print(redact(told))  # it is what gets pasted into issues and chats
+    print(redact(report))  # it is what gets pasted into issues and chats
     return 0
 
 
@@ -72,8 +72,8 @@ def explain(
     candidates: bool = False,
     color: bool = False,
 ) -> str:
-    """What there is to say of a text: its incidents; on demand every candidate cause, and how each line was read."""
-    from exporter.cli.explanation_text import Places, every_candidate, explanation
+    """Explains the incidents of a text; optionally with every candidate cause and how each line was read."""
+    from exporter.cli.explanation_text import every_candidate, explanation
     from exporter.cli.line_trace import read, stages_of
     from exporter.core.matching.pipeline import Pipeline
     from exporter.core.text.printable import printable
@@ -85,18 +85,18 @@ def explain(
     kinds = _likely_kinds(encoded) if source == "auto" else (source,)
     for kind in kinds:
         form = form_of(encoded, kind)
-        told = _diagnosed(text, kind, form, pipeline, catalogue, facts or {})
-        if any(diagnosis.role == "root" for diagnosis in told):
+        diagnoses = _diagnosed(text, kind, form, pipeline, catalogue, facts or {})
+        if any(diagnosis.role == "root" for diagnosis in diagnoses):
             break
     else:
-        kind, told = kinds[0], []
+        kind, diagnoses = kinds[0], []
         form = form_of(encoded, kind)
     readings = list(read(lines, kind, form, pipeline))
-    places = Places({} if form == "kmsg" else _lines_of_facts(readings))
+    fact_lines = {} if form == "kmsg" else _lines_of_facts(readings)
     parts = [NOT_AS_IT_LOOKS[kind]] if kind != kinds[0] else []
-    for root in (diagnosis for diagnosis in told if diagnosis.role == "root"):
-        cascades = [diagnosis for diagnosis in told if diagnosis.caused_by == root.id]
-        shown = list(explanation(root, cascades, catalogue, places, color=color))
+    for root in (diagnosis for diagnosis in diagnoses if diagnosis.role == "root"):
+        cascades = [diagnosis for diagnosis in diagnoses if diagnosis.caused_by == root.id]
+        shown = list(explanation(root, cascades, catalogue, fact_lines, color=color))
         parts.append("\n".join([*shown, *(every_candidate(root) if candidates else ())]))
     if not parts:
         like = f"; {len(readings)} of {len(lines)} lines hold words of one" if readings else ""
@@ -107,8 +107,8 @@ def explain(
         parts.append(HINT)
     if stages:
         read_as = [f"read as a {kind} log, {form}"]
-        told_of = (printable(told) for reading in readings for told in stages_of(reading, kind, pipeline))
-        parts.append("\n".join([*read_as, *told_of]))
+        stage_lines = (printable(line) for reading in readings for line in stages_of(reading, kind, pipeline))
+        parts.append("\n".join([*read_as, *stage_lines]))
     return "\n\n".join(parts)
 
 
@@ -146,12 +146,12 @@ def _likely_kinds(lines: Sequence[bytes]) -> tuple[SourceKind, SourceKind]:
 def _diagnosed(
     text: str, source: SourceKind, form: LogFormat, pipeline: Pipeline, catalogue: Catalogue, facts: Mapping[str, str]
 ) -> list[Diagnosis]:
-    """The diagnoses of a text, as a scan comes to them."""
+    """The diagnoses that a scan of this text would report."""
     from exporter.core.authoring.example_checks import run_text
     from exporter.core.diagnosis.incident_tracker import IncidentTracker
     from exporter.scan.work import WINDOW_SECONDS
 
     processed = run_text(pipeline, text, source, form)
-    casebook = IncidentTracker(catalogue, "explain", window=WINDOW_SECONDS, settle=0.0, live=False)
-    casebook.add(processed.matches)
-    return casebook.settle(0.0, lambda _: facts, everything=True)
+    tracker = IncidentTracker(catalogue, "explain", window=WINDOW_SECONDS, settle=0.0, live=False)
+    tracker.add(processed.matches)
+    return tracker.settle(0.0, lambda _: facts, everything=True)

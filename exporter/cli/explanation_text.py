@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from exporter.cli import incident_text
 from exporter.cli.fact_commands import command_for
@@ -19,30 +18,20 @@ SHOWN_SAME_TIME = 2
 MARKS = {"held": "+", "failed": "-", "undetermined": "?"}
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where things stand in the log that is explained: the lines that told each fact."""
-
-    facts: Mapping[str, Sequence[int]]
-
-    def name(self, line: int) -> str:
-        return f"line {line}"
-
-    def of_fact(self, fact: str, before: int) -> str:
-        """Where the log told a fact for the last time up to a line; "" where that is not known."""
-        line = max((n for n in self.facts.get(fact, ()) if n <= before), default=None)
-        return "" if line is None else f"line {line}"
-
-
 def explanation(
-    diagnosis: Diagnosis, cascades: Sequence[Diagnosis], catalogue: Catalogue, places: Places, *, color: bool
+    diagnosis: Diagnosis,
+    cascades: Sequence[Diagnosis],
+    catalogue: Catalogue,
+    fact_lines: Mapping[str, Sequence[int]],
+    *,
+    color: bool,
 ) -> Iterator[str]:
-    """The lines that explain a root incident."""
+    """The lines that explain a root incident. `fact_lines`: the line numbers of the log that state each fact."""
     incident = diagnosis.incident
     signature = catalogue.signatures[incident.signature]
     chosen = next((a for a in diagnosis.considered if a.cause.id == diagnosis.root_cause), None)
     yield from incident_text.heading(
-        places.name(incident.first.line), signature.title, signature.severity, incident.first.text, color=color
+        f"line {incident.first.line}", signature.title, signature.severity, incident.first.text, color=color
     )
     extent = [f"{incident.lines} lines"] if incident.lines > 1 else []
     extent += [f"{len(incident.ranks)} ranks"] if len(incident.ranks) > 1 else []
@@ -52,18 +41,22 @@ def explanation(
     yield from _emphasised(incident_text.field("cause", _cause(diagnosis, chosen)), color=color)
     if chosen:
         for leaf in distinct_evidence((*chosen.held, *chosen.supports)):
-            yield from incident_text.field("because", _told(leaf, incident.first.line, places), breaks=True)
+            yield from incident_text.field(
+                "because", _evidence_text(leaf, incident.first.line, fact_lines), breaks=True
+            )
         for leaf in distinct_evidence(chosen.against):
-            yield from incident_text.field("although", _told(leaf, incident.first.line, places), breaks=True)
+            yield from incident_text.field(
+                "although", _evidence_text(leaf, incident.first.line, fact_lines), breaks=True
+            )
     for other in diagnosis.same_time[:SHOWN_SAME_TIME]:
-        told = incident_text.same_time(other.signature, other.first.text)
-        yield from incident_text.field("meanwhile", told, breaks=True)
+        text = incident_text.same_time(other.signature, other.first.text)
+        yield from incident_text.field("meanwhile", text, breaks=True)
     yield from _open_questions(diagnosis, chosen)
     if diagnosis.remediation:
         yield from _emphasised(incident_text.field("do", diagnosis.remediation), color=color)
     if cascades:
-        told = ", ".join(f"{c.incident.signature} ({places.name(c.incident.first.line)})" for c in cascades)
-        yield from incident_text.field("then", f"{told} – as a consequence")
+        text = ", ".join(f"{c.incident.signature} (line {c.incident.first.line})" for c in cascades)
+        yield from incident_text.field("then", f"{text} – as a consequence")
     for reference in diagnosis.references[:SHOWN_REFERENCES]:
         yield f"  {'read':<{incident_text.INDENT}}{reference}"
 
@@ -78,11 +71,12 @@ def _cause(diagnosis: Diagnosis, chosen: Assessment | None) -> str:
     return "unknown: no cause is known for this; the advice is the signature's"
 
 
-def _told(leaf: Leaf, before: int, places: Places) -> str:
-    if leaf.line is not None:
-        where = places.name(leaf.line)
-    else:
-        where = (leaf.source == "log" and places.of_fact(leaf.what.removeprefix("fact "), before)) or leaf.source
+def _evidence_text(leaf: Leaf, before: int, fact_lines: Mapping[str, Sequence[int]]) -> str:
+    line = leaf.line
+    if line is None and leaf.source == "log":
+        stated = fact_lines.get(leaf.what.removeprefix("fact "), ())
+        line = max((number for number in stated if number <= before), default=None)
+    where = leaf.source if line is None else f"line {line}"
     return incident_text.reason(leaf.what, leaf.value, leaf.reason, where)
 
 

@@ -39,7 +39,7 @@ IN_THE_JOB = {
 
 
 def command_for(fact: str) -> str:
-    """The command that tells a fact, with a comment where it has to run in the job; "" for a fact of one's own."""
+    """The command that prints a fact, with a comment if it has to run in the job; "" for a custom fact."""
     if fact in ON_THE_NODE:
         return ON_THE_NODE[fact]
     inside = f"printenv {fact.removeprefix('env.')}" if fact.startswith("env.") else IN_THE_JOB.get(fact, "")

@@ -19,13 +19,13 @@ SELECTOR, NODE_LABEL = 'job="gpufault"', "instance"
 def add_prometheus(parser: argparse.ArgumentParser) -> None:
     """Add the flags that go with --prometheus. Secrets come from files: a command line is there for all to read."""
     group = parser.add_argument_group("with --prometheus")
-    for name, metavar, told in (
+    for name, metavar, help_text in (
         ("selector", "MATCHERS", f"of the daemons' targets; default: {SELECTOR}"),
         ("node-label", "LABEL", f"that names a node; default: {NODE_LABEL}"),
         ("busy-query", "EXPR", "GPU-busy hours by that label, with $range for the span; else the hours that targets were up"),
     ):  # fmt: skip
-        flags.add(group, f"--prometheus.{name}", metavar=metavar, help=told)
-    for name, told in (
+        flags.add(group, f"--prometheus.{name}", metavar=metavar, help=help_text)
+    for name, help_text in (
         ("tenant", "sent as X-Scope-OrgID (Mimir)"),
         ("user", "for basic authentication"),
         ("password-file", "with the password"),
@@ -34,7 +34,9 @@ def add_prometheus(parser: argparse.ArgumentParser) -> None:
         ("cert-file", "with the client's certificate"),
         ("key-file", "with its key, if it is not in the same file"),
     ):
-        flags.add(group, f"--prometheus.{name}", metavar="FILE" if name.endswith("file") else name.upper(), help=told)
+        flags.add(
+            group, f"--prometheus.{name}", metavar="FILE" if name.endswith("file") else name.upper(), help=help_text
+        )
 
 
 def history(options: argparse.Namespace, window: Window) -> Loaded:

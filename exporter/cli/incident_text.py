@@ -88,7 +88,7 @@ def _notes(records: Sequence[Mapping[str, Any]], catalogue: Catalogue) -> list[s
 
 def heading(where: str, title: str, severity: str, text: str, *, color: bool) -> list[str]:
     """The first lines of an incident: where, what, and the log's own words on three lines at most."""
-    said = textwrap.wrap(
+    quoted = textwrap.wrap(
         one_line(text),
         width(),
         initial_indent="  ",
@@ -100,7 +100,7 @@ def heading(where: str, title: str, severity: str, text: str, *, color: bool) ->
     where = printable(where)
     whole = f"{where}: {title}"
     head = [whole] if len(whole) <= width() else [f"{where}:", f"  {title}"]
-    return [*(paint(line, _COLORS[severity], color) for line in head), *said]
+    return [*(paint(line, _COLORS[severity], color) for line in head), *quoted]
 
 
 def cause_text(cause: RootCause, verdict: str) -> str:
@@ -170,16 +170,16 @@ def reason(what: str, value: str, why: str, where: str = "") -> str:
     kind, _, name = what.partition(" ")
     quoted = clipped(value, 140)
     if kind == "line":
-        told = f"{where or name.removeprefix('of ')}: “{quoted}”"
+        text = f"{where or name.removeprefix('of ')}: “{quoted}”"
     elif kind == "reported":
-        told = f"reported {value}" + (f" ({where})" if where else "")
+        text = f"reported {value}" + (f" ({where})" if where else "")
     elif kind == "words":
-        told = f"{where or 'the line'}: “{quoted}”"
+        text = f"{where or 'the line'}: “{quoted}”"
     elif kind == "capture":
-        told = f"{where or 'the line'}: {name} “{quoted}”"
+        text = f"{where or 'the line'}: {name} “{quoted}”"
     else:
-        told = (f"{name} is {quoted}" if value else name) + (f" ({where})" if where else "")
-    return told + (f" – {why}" if why else "")
+        text = (f"{name} is {quoted}" if value else name) + (f" ({where})" if where else "")
+    return text + (f" – {why}" if why else "")
 
 
 def field(name: str, text: str, *, breaks: bool = False) -> list[str]:

@@ -63,9 +63,9 @@ def stages_of(reading: Reading, source: SourceKind, pipeline: Pipeline) -> Itera
     record = reading.record
     yield f"line {reading.number}   {record.text[:160]}"
     fields = {"time": record.time, "rank": record.rank, "host": record.host, "device": record.device}
-    told = ", ".join(f"{name} {value}" for name, value in fields.items() if value is not None)
-    if told:
-        yield f"  prefix   {told}"
+    prefix = ", ".join(f"{name} {value}" for name, value in fields.items() if value is not None)
+    if prefix:
+        yield f"  prefix   {prefix}"
     if not reading.literals:
         yield "  gates    none: no signature's required literal occurs in it, so no pattern was tried"
         yield from _nearest(record.text, source, pipeline)
@@ -85,7 +85,7 @@ def stages_of(reading: Reading, source: SourceKind, pipeline: Pipeline) -> Itera
 
 def _verdict(verdict: Verdict) -> Iterator[str]:
     rule = verdict.rule
-    told = {
+    descriptions = {
         "matched": f"matches /{_short(verdict.by)}/",
         "unless": f"matches, but so does its `unless` /{_short(verdict.by)}/",
         "amid": f"/{_short(verdict.by)}/ matches, but amid what the kernel says, where a name that a user chose may stand",
@@ -94,7 +94,7 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
         "timeout": "ran out of time",
         "off": "is off for this log after timeouts",
     }
-    yield f"  {'+' if verdict.outcome == 'matched' else '-'}        {rule.id}: {told[verdict.outcome]}"
+    yield f"  {'+' if verdict.outcome == 'matched' else '-'}        {rule.id}: {descriptions[verdict.outcome]}"
     if verdict.outcome == "matched" and verdict.found:
         for name, value in verdict.found.captures(verdict.text).items():
             yield f"             {name} = {value}"

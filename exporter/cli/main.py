@@ -97,12 +97,12 @@ def _parser(command: str | None = None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gpufault {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, told in COMMANDS.items():
+    for name, help_text in COMMANDS.items():
         if command not in (None, name):
-            commands.add_parser(name, help=told)
+            commands.add_parser(name, help=help_text)
             continue
         module = import_module(f"exporter.cli.{name.replace('-', '_')}")
-        whole = commands.add_parser(name, help=told, description=module.DESCRIPTION)
+        whole = commands.add_parser(name, help=help_text, description=module.DESCRIPTION)
         module.add_arguments(whole)
         whole.set_defaults(run=module.run)
     return parser

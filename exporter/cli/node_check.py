@@ -123,7 +123,7 @@ def _ask(options: argparse.Namespace) -> dict[str, Any]:
         raise Unknown(f"--url: {options.url!r} is not an http:// or https:// address")
     where = f"{options.url.rstrip('/')}/api/v1/node-check?{urllib.parse.urlencode(asked)}"
     try:
-        told = json.loads(daemon_client.ask(where, options, timeout=options.timeout, most=MAX_ANSWER))
+        report = json.loads(daemon_client.ask(where, options, timeout=options.timeout, most=MAX_ANSWER))
     except urllib.error.HTTPError as error:
         raise Unknown(f"{options.url}: {error.code} {error.reason}{_ADVICE.get(error.code, '')}") from error
     except OSError as error:
@@ -131,9 +131,9 @@ def _ask(options: argparse.Namespace) -> dict[str, Any]:
         raise Unknown(f"{options.url}: {getattr(reason, 'strerror', None) or reason}; is gpufault running?") from error
     except (ValueError, RecursionError) as error:
         raise Unknown(f"{options.url}: no answer of gpufault") from error
-    if not isinstance(told, dict) or not isinstance(told.get("faults"), list):
+    if not isinstance(report, dict) or not isinstance(report.get("faults"), list):
         raise Unknown(f"{options.url}: no answer of gpufault")
-    return told
+    return report
 
 
 _ADVICE = {401: "; give --user and --password-file", 404: "; is it the node daemon, and not older than this command?"}

@@ -37,7 +37,7 @@ def start_logging(level: str, form: str) -> Any:
             structlog.processors.format_exc_info,
             _without_secrets,
             render,
-            _in_letters,
+            _without_control_characters,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         cache_logger_on_first_use=True,
@@ -45,10 +45,10 @@ def start_logging(level: str, form: str) -> Any:
 
 
 def _without_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Whatever is said of a file, a line or a setting may hold some."""
+    # A path, a log line or a setting in an event may contain a secret.
     return {name: redact(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
-def _in_letters(_logger: Any, _method: str, line: Any) -> str:
-    """Names of files are in it: one may hold what moves the cursor of whoever reads it."""
+def _without_control_characters(_logger: Any, _method: str, line: Any) -> str:
+    # A file name in an event may contain terminal control sequences.
     return printable(line)

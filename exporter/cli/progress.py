@@ -1,4 +1,4 @@
-"""How far a scan has come: a bar on a terminal's stderr, nothing elsewhere; and what goes to stderr beside it."""
+"""The progress bar of a scan, on a terminal's stderr only, and the messages printed above it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Progress:
             extent = _extent(self._paths, self._read)
             self._total_files, self._files = extent.files, extent.files_done
             self._task = self._bar.add_task(
-                "scanning", total=extent.size or None, completed=extent.done, files=self._of_files()
+                "scanning", total=extent.size or None, completed=extent.done, files=self._files_text()
             )
             self._bar.start()
         return self
@@ -75,22 +75,22 @@ class Progress:
         """So many bytes more of a log were read, unpacked; 0: it is done."""
         self._files += size == 0
         if self._bar:
-            advance = self._packed(path, size) if is_archive(path) else size
-            self._bar.update(self._task, advance=advance, files=self._of_files())
+            advance = self._packed_bytes(path, size) if is_archive(path) else size
+            self._bar.update(self._task, advance=advance, files=self._files_text())
 
-    def _of_files(self) -> str:
+    def _files_text(self) -> str:
         return f"{self._files} of {self._total_files} file{'s' * (self._total_files != 1)}"
 
-    def _packed(self, path: str, size: int) -> int:
-        """How many bytes of an archive those that came out of it take, as far as one can tell."""
+    def _packed_bytes(self, path: str, size: int) -> int:
+        """Estimates how many bytes of an archive hold so many unpacked bytes."""
         if path != self._archive:
             self._archive, self._left = path, _size(path) or 0
         advance = min(size // PACKED, self._left) if size else self._left
         self._left -= advance
         return advance
 
-    def tell(self, unread: Unread) -> None:
-        """Name a file that could not be read, above the bar."""
+    def report_unread(self, unread: Unread) -> None:
+        """Print a file that could not be read, above the bar."""
         line = printable(redact(f"{unread.path}: not read: {unread.why}"))
         if self._bar:
             self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -122,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
             facts=facts,
             workers=workers,
             progress=progress,
-            tell=progress.tell,
+            tell=progress.report_unread,
             resumed=resumed,
         )
     if summary.unread and options.format != "text":
@@ -258,8 +258,8 @@ def _write(out: IO[str], form: str, summary: Summary, catalogue: Catalogue, node
     from exporter.core.diagnosis.records import incident_record
     from exporter.scan.run import reading_order
 
-    told = heapq.merge(summary.diagnoses, summary.notes, key=reading_order)
-    records = (incident_record(d, catalogue, node) for d in told)  # there may be many
+    diagnoses = heapq.merge(summary.diagnoses, summary.notes, key=reading_order)
+    records = (incident_record(d, catalogue, node) for d in diagnoses)  # there may be many
     if form == "json":
         is_utf8 = (getattr(out, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
         for record in records:

@@ -174,8 +174,8 @@ def _defined_in(loaded: LoadedPacks, item: Signature | RootCause) -> str:
         for loc, other in file.items()
         if other.id == item.id and type(other) is type(item)
     ]
-    told = [f"{place.file}:{place.line}" for place in places]
-    return f"defined in {told[0]}" + (f", in the place of {told[1]}" if item.override else "")
+    locations = [f"{place.file}:{place.line}" for place in places]
+    return f"defined in {locations[0]}" + (f", in the place of {locations[1]}" if item.override else "")
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -260,12 +260,12 @@ def _diff(options: argparse.Namespace) -> int:
         if key in old and key in new:
             before, after = to_data(old[key]), to_data(new[key])
             changed = [field for field in {**before, **after} if before.get(field) != after.get(field)]
-            told = f"changed  {kind} {name}: {', '.join(changed)}" if changed else ""
+            change = f"changed  {kind} {name}: {', '.join(changed)}" if changed else ""
         else:
             title = to_data(new.get(key) or old[key]).get("title", "")
-            told = f"{'added  ' if key in new else 'removed'}  {kind} {name}: {title}"
-        if told:
-            print(told)
+            change = f"{'added  ' if key in new else 'removed'}  {kind} {name}: {title}"
+        if change:
+            print(change)
     return int(old != new)
 
 

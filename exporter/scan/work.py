@@ -187,7 +187,7 @@ class _Reading:
         self._task = task
         self._is_plain = task.path != STDIN and not is_archive(task.path)
         self._span = item.span
-        self._told = item.context
+        self._context = item.context
         self._pipeline = pipeline
         self._now = now
         self._job = _job_of(task.path) if task.source == "job" else None
@@ -280,7 +280,7 @@ class _Reading:
 
     def _begin(self) -> None:
         """Of the lines before a span only their times matter; what the log told before it is known, or is nothing."""
-        state = json.dumps(dump_context(self._told))
+        state = json.dumps(dump_context(self._context))
         self._pipeline.restore({self._task.path: state})
 
     def _add(self, done: Processed) -> None:
