@@ -122,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
             facts=facts,
             workers=workers,
             progress=progress,
-            tell=progress.report_unread,
+            report_unread=progress.report_unread,
             resumed=resumed,
         )
     if summary.unread and options.format != "text":

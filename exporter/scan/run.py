@@ -1,4 +1,4 @@
-"""Runs a scan: each log through a pipeline, all incidents into one casebook, diagnoses out in reading order.
+"""Runs a scan: each log through a pipeline, all incidents into one tracker, diagnoses out in reading order.
 
 Holds no more than the incidents: neither a log's lines nor the list of all logs.
 """
@@ -34,15 +34,15 @@ Progress = Callable[[str, int], None]
 class Diagnoses:
     """Those of all incidents, in reading order, made anew each time that they are gone through: there may be many."""
 
-    def __init__(self, casebook: IncidentTracker, facts: Mapping[str, str]) -> None:
-        self._casebook = casebook
+    def __init__(self, tracker: IncidentTracker, facts: Mapping[str, str]) -> None:
+        self._tracker = tracker
         self._facts = facts
 
     def __len__(self) -> int:
-        return self._casebook.crashes()
+        return self._tracker.crashes()
 
     def __iter__(self) -> Iterator[Diagnosis]:
-        return self._casebook.diagnose_all(lambda _: self._facts, _place)
+        return self._tracker.diagnose_all(lambda _: self._facts, _place)
 
 
 @dataclass(slots=True)
@@ -86,28 +86,29 @@ def scan(
     engine: EngineChoice = "auto",
     workers: Engine | int = 1,
     progress: Progress = lambda _path, _bytes: None,
-    tell: Callable[[Unread], None] = lambda _unread: None,
+    report_unread: Callable[[Unread], None] = lambda _unread: None,
     resumed: Stopped | None = None,
 ) -> Summary:
     """Scan all logs: by this process, or by several of this machine, or by an engine's workers, which is closed then.
 
-    Incidents are those of the daemon, had it read the same bytes. `progress` is told of each log's bytes as they are
-    read, and of 0 when it is done; `tell` of each file that could not be read whole, at once: there may be a million.
+    Incidents are those of the daemon, had it read the same bytes. `progress` gets each log's bytes as they are read,
+    and 0 when the log is done; `report_unread` gets each file that could not be read whole, at once: there may be a
+    million.
     `resumed`: go on behind an earlier scan of the same logs, and show what one scan of all would; raises CannotResume.
     """
     summary = Summary()
     read = resumed.read if resumed else None
-    casebook = IncidentTracker(catalogue, node, window=WINDOW_SECONDS, settle=0.0, live=False)
+    tracker = IncidentTracker(catalogue, node, window=WINDOW_SECONDS, settle=0.0, live=False)
     jobs = set[str]()  # whose logs were read; what matters is whether there are several
     if resumed:
-        casebook.join(resumed.incidents)
+        tracker.join(resumed.incidents)
         jobs |= resumed.jobs
         for name in COUNTS:
             setattr(summary, name, resumed.counts[name])
     now = resumed.now if resumed else time.time()
 
     def left() -> Stopped:
-        return Stopped(read, now, summary.counts, tuple(casebook.incidents()), frozenset(jobs))
+        return Stopped(read, now, summary.counts, tuple(tracker.incidents()), frozenset(jobs))
 
     with Stop() as stop:
         items = _items(_found(logs, stop), read)
@@ -125,8 +126,8 @@ def scan(
                         summary.left = left()
                     _count(summary, one)
                     if one.scanned.unread:
-                        tell(one.scanned.unread)
-                    casebook.join(one.scanned.incidents)
+                        report_unread(one.scanned.unread)
+                    tracker.join(one.scanned.incidents)
                     if one.scanned.job and len(jobs) < 2:
                         jobs.add(one.scanned.job)
                     read = one.read or read
@@ -140,9 +141,9 @@ def scan(
                 summary.left = None
             elif summary.left is None:
                 summary.left = left()
-    casebook.shares_node = len(jobs) > 1
-    summary.diagnoses = Diagnoses(casebook, facts)
-    summary.notes = sorted(casebook.context_warnings(), key=reading_order)
+    tracker.shares_node = len(jobs) > 1
+    summary.diagnoses = Diagnoses(tracker, facts)
+    summary.notes = sorted(tracker.context_warnings(), key=reading_order)
     return summary
 
 

@@ -223,15 +223,17 @@ def test_what_could_not_be_read_is_named_at_once_and_counted(
     crashed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Not kept until the end: a folder may hold a million of them."""
-    told: list[str] = []
+    reported: list[str] = []
     logs = [Wanted(f"/nowhere/{number}.log") for number in range(3)]
 
     def asked_for() -> Iterator[Wanted]:
         for number, log in enumerate(logs):
-            assert told == [log.path for log in logs[:number]]
+            assert reported == [log.path for log in logs[:number]]
             yield log
 
-    summary = scan(asked_for(), packs.load(), node="n", facts={}, tell=lambda unread: told.append(unread.path))
+    summary = scan(
+        asked_for(), packs.load(), node="n", facts={}, report_unread=lambda unread: reported.append(unread.path)
+    )
     assert (summary.unread, summary.files) == (3, 0)
     assert main(["scan", "--format", "json", "/nowhere/x.log", str(tmp_path / "y.log"), str(crashed)]) == 1
     assert capsys.readouterr().err.splitlines()[2:] == ["gpufault scan: 2 files could not be read whole, see above"]

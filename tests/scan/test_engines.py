@@ -195,7 +195,7 @@ def test_a_slurm_job_that_is_cancelled_is_submitted_again_and_then_named(
     canceller.start()
     try:
         logs = [Wanted(str(path)) for path in sorted(tmp_path.glob("slurm-*"))]
-        summary = scan(logs, packs.load(), node="n", facts={}, workers=engine, tell=told.append)
+        summary = scan(logs, packs.load(), node="n", facts={}, workers=engine, report_unread=told.append)
     finally:
         finished.set()
         canceller.join()
@@ -242,8 +242,8 @@ def test_a_folder_that_the_nodes_do_not_share_is_named(tmp_path: Path, slurm: Sl
         "from exporter.scan.plan import Wanted\n"
         "from exporter.scan.run import scan\n"
         "engine = Slurm(sys.argv[1], {}, grace_seconds=1.0)\n"
-        "tell = lambda unread: print(unread.why)\n"
-        "scan([Wanted(sys.argv[2])], packs.load(), node='n', facts={}, workers=engine, tell=tell)\n"
+        "report = lambda unread: print(unread.why)\n"
+        "scan([Wanted(sys.argv[2])], packs.load(), node='n', facts={}, workers=engine, report_unread=report)\n"
     )
     mounted = f'mount -t tmpfs none "{folder}" && exec "$@"'
     done = subprocess.run(
