@@ -95,7 +95,7 @@ def assess(signature: str, context: KnownContext, catalogue: Catalogue) -> list[
 
 
 def best_cause(assessments: Iterable[Assessment]) -> Assessment | None:
-    """The satisfied cause with the most evidence, or None. What is only assumed, or not there, is no evidence."""
+    """The satisfied cause with the most evidence, or None. Assumptions are not evidence."""
     proven = (a for a in assessments if a.truth is Truth.HELD and any(leaf.source for leaf in (*a.held, *a.supports)))
     return min(proven, key=lambda a: a.rank, default=None)
 
