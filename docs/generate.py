@@ -258,6 +258,19 @@ PACK_SECTIONS: Mapping[str, type[BaseModel]] = {
 }
 
 
+def root_causes() -> str:
+    """docs/root-causes.md."""
+    return f"""{NOTE}
+# Root causes, and what decides each
+
+A root cause is named only where something beyond its signature shows it: a number or words in the line, another line, a fact,
+or that the kernel's own log has it. Otherwise the incident is `unknown`, with the advice of its signature, and
+`gpufault explain` names what would decide. The grade of evidence says how the cause itself became known: A confirmed and
+fixed upstream, B a maintainer's diagnosis, C several reports, D one report, E inferred. The link has the exact conditions.
+
+{docs_pages.root_causes(packs.load())}"""
+
+
 def pack_reference() -> str:
     """docs/pack-reference.md: every key of a signature pack, from the pydantic schema."""
     sections = "".join(
@@ -348,6 +361,7 @@ GENERATED = {
     "metrics.md": metrics,
     "configuration.md": configuration,
     "facts.md": facts,
+    "root-causes.md": root_causes,
     "vendor-tables.md": vendor_tables,
     "pack-reference.md": pack_reference,
     CHART: chart_schema,
