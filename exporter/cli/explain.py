@@ -18,14 +18,22 @@ if TYPE_CHECKING:
     from exporter.core.matching.pipeline import Pipeline
     from exporter.core.model import LogFormat, SourceKind
 
+SHOWN_PLACES = 20
+LOG_BYTES = 64 << 20  # of a log that is explained: its lines are held in memory
+
 DESCRIPTION = (
-    "Takes one line, or a log on stdin. Tells of each incident its cause, the evidence, what would change the answer and "
-    "what to do; of a single line also how it was read."
+    "Takes one line, a log, or the incident at a line of a log. Tells of each incident its cause, the evidence, what would "
+    "change the answer and what to do; of a single line also how it was read."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("line", nargs="?", metavar="LINE", help="default, and -: stdin")
+    parser.add_argument(
+        "line",
+        nargs="?",
+        metavar="LINE|FILE[:LINE]",
+        help="a line's text, or a log and the line of an incident in it; -: stdin",
+    )
     parser.add_argument("--source", default="auto", choices=("job", "kernel", "auto"), help="default: auto")
     parser.add_argument(
         "--facts", default="none", metavar="FILE|host|none", help="facts of the node that the line is from"
@@ -40,26 +48,45 @@ def run(options: argparse.Namespace) -> int:
     from exporter.cli.scan import facts_named
     from exporter.config import packs
     from exporter.core.text.redact import redact
+    from exporter.scan.reader import head
 
-    if options.line == "-":
-        options.line = None
-    text = options.line if options.line is not None else sys.stdin.buffer.read().decode("utf-8", "backslashreplace")
+    path, at = _place(options.line or "-")
+    if options.line in (None, "-"):
+        text = sys.stdin.buffer.read().decode("utf-8", "backslashreplace")
+    elif path:
+        try:
+            data = head(path, LOG_BYTES + 1)
+        except OSError as error:
+            return _refuse(f"{path}: {error.strerror or error}")
+        if len(data) > LOG_BYTES:
+            return _refuse(f"{path} is larger than {LOG_BYTES >> 20} MiB; give the part around the incident on stdin")
+        text = data.decode("utf-8", "backslashreplace")
+    else:
+        text = options.line
     if not text.strip():
-        return _refuse("nothing to explain; give a line, or a log on stdin")
-    if options.line is not None and os.path.isfile(text):
-        return _refuse(f"{text} is a file; give it on stdin: gpufault explain < {text}")
+        return _refuse("nothing to explain; give a line, a log, or a log on stdin")
+    is_line = options.line not in (None, "-") and not path
     catalogue = packs.load(flags.pack_folders(options))
     report = explain(
         text,
         options.source,
         catalogue,
         None if options.facts == "none" else facts_named(options.facts),
-        stages=options.details or options.line is not None,
+        stages=options.details or is_line,
         candidates=options.details,
+        at=at,
         color=sys.stdout.isatty() and "NO_COLOR" not in os.environ,
     )
     print(redact(report))  # it is what gets pasted into issues and chats
     return 0
+
+
+def _place(text: str) -> tuple[str, int | None]:
+    """The file, and the number of its line, that a text names; "" if it names none."""
+    if os.path.isfile(text):
+        return text, None
+    path, _, number = text.rpartition(":")
+    return (path, int(number)) if number.isascii() and number.isdecimal() and os.path.isfile(path) else ("", None)
 
 
 def explain(
@@ -71,8 +98,11 @@ def explain(
     stages: bool = False,
     candidates: bool = False,
     color: bool = False,
+    at: int | None = None,
 ) -> str:
-    """Explains the incidents of a text; optionally with every candidate cause and how each line was read."""
+    """Explains the incidents of a text, or the one `at` a line; optionally with every candidate cause and how each line was
+    read.
+    """
     from exporter.cli.explanation_text import every_candidate, explanation
     from exporter.cli.line_trace import read, stages_of
     from exporter.core.matching.pipeline import Pipeline
@@ -94,7 +124,14 @@ def explain(
     readings = list(read(lines, kind, form, pipeline))
     fact_lines = {} if form == "kmsg" else _lines_of_facts(readings)
     parts = [NOT_AS_IT_LOOKS[kind]] if kind != kinds[0] else []
-    for root in (diagnosis for diagnosis in diagnoses if diagnosis.role == "root"):
+    roots = [diagnosis for diagnosis in diagnoses if diagnosis.role == "root"]
+    if at is not None:
+        wanted = {d.caused_by or d.id for d in diagnoses if any(match.line == at for match in d.incident.matches)}
+        if roots and not any(root.id in wanted for root in roots):
+            places = ", ".join(str(root.incident.first.line) for root in roots[:SHOWN_PLACES])
+            parts.append(f"Line {at} is in no incident. Incidents begin at line {places}.")
+        roots = [root for root in roots if root.id in wanted]
+    for root in roots:
         cascades = [diagnosis for diagnosis in diagnoses if diagnosis.caused_by == root.id]
         shown = list(explanation(root, cascades, catalogue, fact_lines, color=color))
         parts.append("\n".join([*shown, *(every_candidate(root) if candidates else ())]))

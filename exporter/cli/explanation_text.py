@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from exporter.cli import incident_text
+from exporter.cli import incident_text, text_layout
 from exporter.cli.fact_commands import command_for
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.assessment import Assessment, Diagnosis, Leaf
@@ -37,28 +37,24 @@ def explanation(
     extent += [f"{len(incident.ranks)} ranks"] if len(incident.ranks) > 1 else []
     gpu = gpu_of(incident)
     extent += [f"GPU {gpu}"] if gpu else []
-    yield from incident_text.field("signature", " · ".join([incident.signature, *extent]))
-    yield from _emphasised(incident_text.field("cause", _cause(diagnosis, chosen)), color=color)
+    yield from text_layout.field("signature", " · ".join([incident.signature, *extent]))
+    yield from _emphasised(text_layout.field("cause", _cause(diagnosis, chosen)), color=color)
     if chosen:
         for leaf in distinct_evidence((*chosen.held, *chosen.supports)):
-            yield from incident_text.field(
-                "because", _evidence_text(leaf, incident.first.line, fact_lines), breaks=True
-            )
+            yield from text_layout.field("because", _evidence_text(leaf, incident.first.line, fact_lines), breaks=True)
         for leaf in distinct_evidence(chosen.against):
-            yield from incident_text.field(
-                "although", _evidence_text(leaf, incident.first.line, fact_lines), breaks=True
-            )
+            yield from text_layout.field("although", _evidence_text(leaf, incident.first.line, fact_lines), breaks=True)
     for other in diagnosis.same_time[:SHOWN_SAME_TIME]:
         text = incident_text.same_time(other.signature, other.first.text)
-        yield from incident_text.field("meanwhile", text, breaks=True)
+        yield from text_layout.field("meanwhile", text, breaks=True)
     yield from _open_questions(diagnosis, chosen)
     if diagnosis.remediation:
-        yield from _emphasised(incident_text.field("do", diagnosis.remediation), color=color)
+        yield from _emphasised(text_layout.field("do", diagnosis.remediation), color=color)
     if cascades:
         text = ", ".join(f"{c.incident.signature} (line {c.incident.first.line})" for c in cascades)
-        yield from incident_text.field("then", f"{text} – as a consequence")
+        yield from text_layout.field("then", f"{text} – as a consequence")
     for reference in diagnosis.references[:SHOWN_REFERENCES]:
-        yield f"  {'read':<{incident_text.INDENT}}{reference}"
+        yield f"  {'read':<{text_layout.INDENT}}{reference}"
 
 
 def _cause(diagnosis: Diagnosis, chosen: Assessment | None) -> str:
@@ -86,20 +82,20 @@ def _open_questions(diagnosis: Diagnosis, chosen: Assessment | None) -> Iterator
     assumed = [leaf for leaf in chosen.held if leaf.what.startswith("fact ") and not leaf.source] if chosen else []
     for leaf in {leaf.what: leaf for leaf in assumed}.values():
         because = f" – {leaf.reason}" if leaf.reason else ""
-        yield from incident_text.field("unless", f"{_value(leaf, holds=False)}, which is not known here{because}")
+        yield from text_layout.field("unless", f"{_value(leaf, holds=False)}, which is not known here{because}")
         yield from _commands([leaf], asked)
     candidates = [a for a in diagnosis.considered if a.sufficient and (chosen is None or a.could_outrank(chosen))]
     for candidate in candidates[:SHOWN_CANDIDATES]:
         wanted = " and ".join(f"{_value(leaf)}{_because(leaf)}" for leaf in candidate.sufficient[0])
-        yield from incident_text.field(
+        yield from text_layout.field(
             "or else" if chosen else "perhaps", f"{candidate.cause.title} ({candidate.cause.id}), if {wanted}"
         )
         yield from _commands(candidate.sufficient[0], asked)
     more = len(candidates) - SHOWN_CANDIDATES
     if more > 0:
-        yield from incident_text.field("", f"and {more} less likely; --details tells them")
+        yield from text_layout.field("", f"and {more} less likely; --details tells them")
     if chosen and not assumed and not candidates and len(diagnosis.considered) > 1:
-        yield from incident_text.field("unless", "no fact that is missing here would change this")
+        yield from text_layout.field("unless", "no fact that is missing here would change this")
 
 
 def _because(leaf: Leaf) -> str:
@@ -144,11 +140,11 @@ def _commands(leaves: Iterable[Leaf], asked: set[str]) -> Iterator[str]:
         command = command_for(fact)
         if command and fact not in asked:
             asked.add(fact)
-            yield f"{' ' * (incident_text.INDENT + 4)}$ {command}"
+            yield f"{' ' * (text_layout.INDENT + 4)}$ {command}"
 
 
 def _emphasised(lines: list[str], *, color: bool) -> list[str]:
-    return [incident_text.paint(line, "1", color) for line in lines]
+    return [text_layout.paint(line, "1", color) for line in lines]
 
 
 def every_candidate(diagnosis: Diagnosis) -> Iterator[str]:
@@ -167,6 +163,4 @@ def every_candidate(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _condition(leaf: Leaf) -> str:
     value = f" ({leaf.value}{', from the ' + leaf.source if leaf.source else ''})" if leaf.value else ""
-    return incident_text.one_line(f"{leaf.what} {leaf.requirement}{value}") + (
-        f": {leaf.reason}" if leaf.reason else ""
-    )
+    return text_layout.one_line(f"{leaf.what} {leaf.requirement}{value}") + (f": {leaf.reason}" if leaf.reason else "")

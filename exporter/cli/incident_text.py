@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from exporter.cli.scan_summary import summary_table
+from exporter.cli.text_layout import INDENT, clipped, field, one_line, paint, width
 from exporter.core.text.printable import printable
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from exporter.core.catalogue.pack_types import RootCause
     from exporter.scan.run import Summary
 
-INDENT = 11
+TABLE_FROM = 4  # incidents; fewer need no table
 _COLORS = {"critical": "1;31", "error": "31", "warning": "33", "info": "36"}
 GRADES = {
     "A": "confirmed and fixed upstream",
@@ -26,31 +27,41 @@ GRADES = {
 }
 
 
-def width() -> int:
-    """Columns to write in: the terminal's, but no more than an eye can follow."""
-    return max(60, min(100, shutil.get_terminal_size((80, 24)).columns))
-
-
 def scan_text(
-    records: Sequence[Mapping[str, Any]], summary: Summary, catalogue: Catalogue, *, facts_known: bool, color: bool
+    records: Sequence[Mapping[str, Any]],
+    summary: Summary,
+    catalogue: Catalogue,
+    *,
+    facts: str = "none",
+    only_table: bool = False,
+    color: bool,
 ) -> str:
-    """The result of a scan."""
+    """The result of a scan. `facts`: what --facts gave; `only_table`: no incident by itself."""
     cascades: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
         if record["caused_by"]:
             cascades.setdefault(record["caused_by"], []).append(record)
     roots = [r for r in records if r["role"] == "root"]
-    out = [incident_text(r, catalogue, cascades.get(r["id"], ()), color=color) for r in roots]
-    out += _notes([r for r in records if r["role"] == "context"], catalogue)
+    out: list[str] = []
+    if not only_table:
+        out += [incident_text(r, catalogue, cascades.get(r["id"], ()), facts=facts, color=color) for r in roots]
+        out += _notes([r for r in records if r["role"] == "context"], catalogue)
+    if len(roots) >= TABLE_FROM or (only_table and roots):
+        out.append(summary_table(roots, catalogue))
     out.append(_total(roots, summary))
     unexplained = [r for r in roots if r["root_cause"] == "unknown"]
-    if unexplained and not facts_known:
+    if unexplained and facts == "none":
         out.append(_wrapped("Causes depend on the node's facts: run it there with --facts host, or give --facts FILE."))
     return "\n".join(out)
 
 
 def incident_text(
-    record: Mapping[str, Any], catalogue: Catalogue, cascades: Sequence[Mapping[str, Any]] = (), *, color: bool = False
+    record: Mapping[str, Any],
+    catalogue: Catalogue,
+    cascades: Sequence[Mapping[str, Any]] = (),
+    *,
+    facts: str = "none",
+    color: bool = False,
 ) -> str:
     """One incident with what it dragged along."""
     signature = catalogue.signatures[record["signature"]]
@@ -59,7 +70,7 @@ def incident_text(
     )
     lines += field("signature", " · ".join([record["signature"], *_extent(record)]))
     cause = catalogue.root_causes.get(record["root_cause"])
-    lines += field("cause", cause_text(cause, record["verdict"])) if cause else _without_cause(record)
+    lines += field("cause", cause_text(cause, record["verdict"])) if cause else _without_cause(record, facts)
     lines += [line for e in record["evidence"] for line in field("because", _because(e), breaks=True)]
     for other in record["same_time"]:
         lines += field("meanwhile", same_time(other["signature"], other["text"]), breaks=True)
@@ -125,17 +136,6 @@ def place(record: Mapping[str, Any], beside: Mapping[str, Any]) -> str:
     return f"line {record['line']}" if record["path"] == beside["path"] else f"{record['path']}:{record['line']}"
 
 
-def one_line(text: str) -> str:
-    """A text on one line, as it may go to a terminal."""
-    return printable(" ".join(text.split()))
-
-
-def clipped(text: str, columns: int) -> str:
-    """A text on one line of so many columns."""
-    line = one_line(text)
-    return line if len(line) <= columns else line[: columns - 1] + "…"
-
-
 def _extent(record: Mapping[str, Any]) -> list[str]:
     parts = [_counted(record["lines"], "line")]
     if len(record["ranks"]) > 1:
@@ -149,16 +149,14 @@ def _extent(record: Mapping[str, Any]) -> list[str]:
     return parts
 
 
-def _without_cause(record: Mapping[str, Any]) -> list[str]:
+def _without_cause(record: Mapping[str, Any], facts: str) -> list[str]:
     path = record["path"]
     if path == "-" or path != printable(path):
         return field("cause", "unknown; gpufault explain says what is missing")
-    name, unpack = shlex.quote(path), next((how for end, how in _UNPACKED_BY.items() if path.endswith(end)), "")
-    command = f"{unpack} {name} | gpufault explain" if unpack else f"gpufault explain < {name}"
-    return [*field("cause", "unknown; what is missing says"), f"{' ' * (INDENT + 4)}$ {command}"]
-
-
-_UNPACKED_BY = {".gz": "zcat", ".bz2": "bzcat", ".xz": "xzcat", ".zst": "zstdcat"}
+    place = f"{path}:{record['line']}"
+    given = "" if facts == "none" else f" --facts {shlex.quote(facts)}"
+    command = f"gpufault explain {shlex.quote(place)}{given}"
+    return [*field("cause", "unknown; to see what is missing:"), f"{' ' * (INDENT + 4)}$ {command}"]
 
 
 def _because(evidence: Mapping[str, str]) -> str:
@@ -180,17 +178,6 @@ def reason(what: str, value: str, why: str, where: str = "") -> str:
     else:
         text = (f"{name} is {quoted}" if value else name) + (f" ({where})" if where else "")
     return text + (f" – {why}" if why else "")
-
-
-def field(name: str, text: str, *, breaks: bool = False) -> list[str]:
-    """A labelled paragraph. Words too long for a line, such as references, stay whole unless `breaks`."""
-    return textwrap.wrap(
-        f"  {name:<{INDENT}}{one_line(text)}",
-        width(),
-        subsequent_indent=" " * (INDENT + 2),
-        break_long_words=breaks,
-        break_on_hyphens=False,
-    )
 
 
 def _total(roots: Sequence[Mapping[str, Any]], summary: Summary) -> str:
@@ -227,8 +214,3 @@ def _size(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     return ""
-
-
-def paint(text: str, code: str, color: bool) -> str:
-    """Text in an ANSI colour, where there is any."""
-    return f"\x1b[{code}m{text}\x1b[0m" if color else text

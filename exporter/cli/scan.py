@@ -38,6 +38,13 @@ CSV_FIELDS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="file, folder, glob or -")
     parser.add_argument("--format", default="text", choices=("text", "json", "csv"), help="json is one record a line")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument(
+        "--summary", action="store_true", help="of the text, only the table of root causes and signatures"
+    )
+    shown.add_argument(
+        "--quiet", action="store_true", help="print nothing; the exit code says whether there was an incident"
+    )
     parser.add_argument(
         "--source", default="auto", choices=("job", "kernel", "auto"), help="what the logs are; default: auto"
     )
@@ -138,9 +145,9 @@ def run(options: argparse.Namespace) -> int:
         print(printable(_how_to_go_on(summary.left, options)), file=sys.stderr)
     if options.output:
         with open(options.output, "w", encoding="utf-8", newline="") as file:
-            _write(file, options.format, summary, catalogue, node, facts_known=bool(facts))
-    else:
-        _write(sys.stdout, options.format, summary, catalogue, node, facts_known=bool(facts))
+            _write(file, options, summary, catalogue, node)
+    elif not options.quiet:
+        _write(sys.stdout, options, summary, catalogue, node)
     if summary.broken:
         return 3
     if summary.stopped_at is not None:
@@ -253,26 +260,27 @@ def _text_of(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _write(out: IO[str], form: str, summary: Summary, catalogue: Catalogue, node: str, *, facts_known: bool) -> None:
+def _write(out: IO[str], options: argparse.Namespace, summary: Summary, catalogue: Catalogue, node: str) -> None:
     from exporter.cli.incident_text import scan_text
     from exporter.core.diagnosis.records import incident_record
     from exporter.scan.run import reading_order
 
     diagnoses = heapq.merge(summary.diagnoses, summary.notes, key=reading_order)
     records = (incident_record(d, catalogue, node) for d in diagnoses)  # there may be many
-    if form == "json":
+    if options.format == "json":
         is_utf8 = (getattr(out, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
         for record in records:
             line = json.dumps(record, ensure_ascii=not is_utf8)
             out.write((line if line.isprintable() else json.dumps(record)) + "\n")  # it may go to a terminal too
-    elif form == "csv":
+    elif options.format == "csv":
         writer = csv.DictWriter(out, CSV_FIELDS)
         writer.writeheader()
         for record in records:
             row = {**record, "job": (record["job"] or {}).get("id", "")}
             writer.writerow({name: _cell(row[name]) for name in CSV_FIELDS})
     else:
-        out.write(scan_text([*records], summary, catalogue, facts_known=facts_known, color=_color(out)))
+        given, only_table = options.facts, options.summary
+        out.write(scan_text([*records], summary, catalogue, facts=given, only_table=only_table, color=_color(out)))
 
 
 def _cell(value: object) -> object:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "Lists, shows, checks, tests and describes signatures. docs/writing-signatures.md says how to write one."
 WITHOUT_CAUSE = {  # what stands in a record in the place of a cause
-    "unknown": "no cause is known for this crash, or none could be shown. `gpufault explain --facts host < LOG` on the "
+    "unknown": "no cause is known for this crash, or none could be shown. `gpufault explain --facts host LOG` on the "
     "node names those that are still possible, and the command that finds out what would decide; without a log, "
     "`gpufault signatures show` of the signature tells what to do first.",
 }

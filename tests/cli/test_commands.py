@@ -10,6 +10,7 @@ import lzma
 import os
 import random
 import re
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -67,7 +68,52 @@ def test_the_command_that_says_what_is_missing_reads_what_was_scanned(
     hostile.write_bytes(crashed.read_bytes())
     main(["scan", str(crashed), str(archive), str(hostile)])
     offered = [line.strip() for line in capsys.readouterr().out.splitlines() if line.lstrip().startswith("$ ")]
-    assert sorted(offered) == [f"$ gpufault explain < {crashed}", f"$ zcat '{archive}' | gpufault explain"]
+    assert sorted(offered) == sorted([f"$ gpufault explain '{archive}:2'", f"$ gpufault explain {crashed}:2"])
+    for command in offered:
+        assert main(shlex.split(command)[2:]) == 0
+        assert capsys.readouterr().out.startswith("line 2: ")
+
+
+def test_the_command_that_says_what_is_missing_keeps_the_facts(
+    crashed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = tmp_path / "facts.json"
+    facts.write_text('{"os_name": "debian"}')
+    main(["scan", "--facts", str(facts), str(crashed)])
+    assert f"$ gpufault explain {crashed}:2 --facts {facts}\n" in capsys.readouterr().out
+
+
+def test_several_incidents_end_with_a_table_and_summary_shows_only_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(1, 4):
+        (tmp_path / f"slurm-{number}.out").write_text(f"2025-11-2{number}T10:00:00Z step 1\n{CRASH}")
+    (tmp_path / "slurm-9.out").write_text(
+        "slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2025-11-20T10:00:00 DUE TO TIME LIMIT ***\n"
+    )
+    assert main(["scan", str(tmp_path)]) == 1
+    whole = capsys.readouterr().out
+    assert main(["scan", "--summary", str(tmp_path)]) == 1
+    table, _, total = capsys.readouterr().out.partition("\n\n")
+    assert f"{table}\n" in whole
+    assert total.startswith("4 incidents")
+    assert [line.split(maxsplit=5) for line in table.splitlines()[1:2]] == [
+        ["3", "3", "unclear", "21", "Nov", "23 Nov  unknown: GPU memory access fault"]
+    ]
+    assert table.splitlines()[2].split() == [
+        "1",
+        "1",
+        "workload",
+        *["The", "job", "reached", "one", "of", "its", "limits"],
+    ]
+
+
+def test_quiet_leaves_the_exit_code(crashed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scan", "--quiet", str(crashed)]) == 1
+    healthy = tmp_path / "healthy.log"
+    healthy.write_text("step 1\n")
+    assert main(["scan", "--quiet", str(healthy)]) == 0
+    assert capsys.readouterr().out == ""
 
 
 def test_scan_json_is_one_record_a_line(crashed: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -361,9 +407,15 @@ def test_explain_says_of_a_log_without_faults_how_many_lines_looked_like_one(
     )
 
 
-def test_explain_takes_no_file_for_a_line(crashed: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", str(crashed)]) == 2
-    assert f"gpufault explain < {crashed}" in capsys.readouterr().err
+def test_explain_takes_a_log_and_the_number_of_a_line(crashed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(crashed)]) == 0
+    whole = capsys.readouterr().out
+    assert whole.startswith("line 2: ")
+    for number in (2, 3):  # of the same incident
+        assert main(["explain", f"{crashed}:{number}"]) == 0
+        assert capsys.readouterr().out == whole
+    assert main(["explain", f"{crashed}:1"]) == 0
+    assert capsys.readouterr().out == "Line 1 is in no incident. Incidents begin at line 2.\n"
 
 
 def test_explain_of_a_quote_names_the_echo(capsys: pytest.CaptureFixture[str]) -> None:
