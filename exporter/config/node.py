@@ -128,7 +128,7 @@ class Config(Section):
 
     node: str = Field(default="auto", min_length=1, max_length=253, description="auto: NODE_NAME, else the host's name")
     state_dir: AbsolutePath = Path("/var/lib/gpufault")
-    sources: list[SourceConfig] = Field(default=[KmsgConfig(kind="kmsg")])
+    sources: list[SourceConfig] = Field(default=[KmsgConfig(kind="kmsg")], min_length=1)
     incidents: IncidentsConfig = IncidentsConfig()
     signatures: SignaturesConfig = SignaturesConfig()
     facts: FactsConfig = FactsConfig()

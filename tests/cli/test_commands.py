@@ -745,7 +745,7 @@ def test_a_flag_overrides_a_wrong_environment_variable_and_is_named_where_it_is_
 ) -> None:
     monkeypatch.setenv("GPUFAULT_LOG_LEVEL", "verbose")
     config = tmp_path / "config.yaml"
-    config.write_text("sources: []\n")
+    config.write_text("sources: [{kind: kmsg}]\n")
     assert main(["run", "--config.check", "--config.file", str(config), "--log.level=info"]) == 0
     with pytest.raises(SystemExit):
         main(["run", "--log.level=bad"])

@@ -18,6 +18,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from exporter.core.decoding.kernel_records import parse_header
 from exporter.core.model import Chunk
 from exporter.sources.backlog import Backlog, changes
 from exporter.sources.base import SourceStats
@@ -35,6 +36,8 @@ Mode = Literal["auto", "kmsg", "syslog", "journal", "file"]
 LINES_A_POLL = 4096
 BACKLOG_BYTES = 1 << 20  # the pipeline's block; while the pipeline is stalled, the rest is left to the kernel's ring
 RETRY_SECONDS = 30.0  # what is refused stays refused until somebody changes the node
+FOREIGN_LINES = 10  # in a row: a file in another form
+HEADER_BYTES = 256
 RETRY_FILE_SECONDS = 1.0  # a missing file may appear at any moment
 _AUTO: tuple[Mode, ...] = ("kmsg", "syslog", "journal")
 _ADVICE: Mapping[Mode, str] = {
@@ -100,6 +103,7 @@ class KmsgSource:
         self._open: Transport | None = None
         self._rested: float | None = None
         self._polled = 0.0
+        self._foreign = 0  # lines of a file since the last record
 
     def poll(self, now: float) -> Sequence[Chunk]:
         if self._open is None and not self._rests(now):
@@ -174,6 +178,7 @@ class KmsgSource:
             for line in itertools.islice(way.read(now), LINES_A_POLL):
                 backlog = self._backlog_of(line)
                 backlog.add(line.data, line.place, now, line.number)
+                self._check_form(line.data)
                 self._read_to = line.place
                 self.stats.bytes_read += len(line.data)
                 self.stats.last_read = now
@@ -183,6 +188,20 @@ class KmsgSource:
             self.stats.down_reason = f"{self.way}: {error.strerror or error}; it is opened again at the same place"
             self.close()
             self._rested = None
+
+    def _check_form(self, data: bytes) -> None:
+        """Of a file in another form every line would be read, and none would count."""
+        if self.way != "file":
+            return
+        self._foreign = 0 if parse_header(data[:HEADER_BYTES]) else self._foreign + 1
+        if self._foreign == FOREIGN_LINES:
+            self.stats.up = False
+            self.stats.down_reason = (
+                f"{self._path}: its lines are not records in the form of /dev/kmsg, so none of them counts (is it the text "
+                "of dmesg or syslog?); leave `path` out to read the kernel's log itself"
+            )
+        elif self._foreign == 0 and not self.stats.up:
+            self.stats.up, self.stats.down_reason = True, ""
 
     def _held(self) -> bytes:
         """What was taken from where nobody can read it again, and is not consumed."""

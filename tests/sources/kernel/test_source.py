@@ -436,6 +436,22 @@ def test_a_file_that_is_not_there_is_said_so_and_found_when_it_comes(tmp_path: P
     source.close()
 
 
+def test_a_file_in_another_form_is_not_ready(tmp_path: Path) -> None:
+    log = tmp_path / "kern.log"
+    line = b"Nov 23 10:00:00 n17 kernel: [ 8123.4] NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.\n"
+    append(log, line * 70)
+    source = KmsgSource("auto", str(log), {})
+    source.poll(NOW)
+    source.poll(NOW + 10)
+    assert not source.stats.up
+    assert source.stats.down_reason.startswith(f"{log}: its lines are not records in the form of /dev/kmsg")
+    append(log, RECORDS[1] * 2)
+    source.poll(NOW + 20)
+    source.poll(NOW + 30)
+    assert (source.stats.up, source.stats.down_reason) == (True, "")
+    source.close()
+
+
 def test_a_folder_is_no_kernel_log(tmp_path: Path) -> None:
     source = KmsgSource("file", str(tmp_path), {})
     assert source.poll(NOW) == []
