@@ -42,9 +42,10 @@ def code(page: str) -> str:
 
 
 def heading_ids(page: str) -> set[str]:
-    """The anchors that GitHub makes of headings."""
+    """The anchors that GitHub makes of headings, and those that a page names itself."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page, flags=re.DOTALL), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    made = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return made | set(re.findall(r'<a id="([^"]+)">', page))
 
 
 def test_a_line_is_split_as_a_shell_would() -> None:

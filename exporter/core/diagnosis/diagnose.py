@@ -109,7 +109,9 @@ def diagnose(
         assessments = [a for a in assessments if a.cause.id == reported.root_cause]
     best = best_cause(assessments)
     row = catalogue.table_row(incident)
-    verdict = _verdict(incident, best, row) if best else signature.verdict
+    verdict = _verdict(incident, best) if best else signature.verdict
+    if row and row.action == "ignore" and verdict == "infrastructure":
+        verdict = "unclear"  # no alert for what the vendor says to ignore
     severity = row.severity if row else signature.severity
     caused_by = reported.root_id if reported and reported.role == "cascade" else None
     if role == "cascade":
@@ -151,12 +153,12 @@ def _action(
         for a in assessments
         if a.truth is Truth.HELD
         and a.cause.action
-        and (a.cause.action not in OPERATOR_ACTIONS or _verdict(incident, a, None) == "infrastructure")
+        and (a.cause.action not in OPERATOR_ACTIONS or _verdict(incident, a) == "infrastructure")
     ]
     return max(allowed, key=ACTIONS.index, default=None)
 
 
-def _verdict(incident: Incident, best: Assessment, row: TableRow | None) -> Verdict:
+def _verdict(incident: Incident, best: Assessment) -> Verdict:
     """The verdict of a cause, if the sources of its deciding conditions are trusted.
 
     A job's log can lie, and a job chooses the libraries of its processes. For a job line, `infrastructure` needs a
@@ -165,8 +167,6 @@ def _verdict(incident: Incident, best: Assessment, row: TableRow | None) -> Verd
     """
     if best.cause.verdict != "infrastructure":
         return best.cause.verdict
-    if row and row.action == "ignore":
-        return "unclear"  # no alert for what the vendor says to ignore
     answered = [leaf.source in ("node", "kernel") for leaf in best.held if leaf.source]
     is_trusted = all(answered) if incident.first.source == "kernel" else any(answered)
     return "infrastructure" if is_trusted else "unclear"
