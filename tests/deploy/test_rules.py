@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from exporter.config import packs
 from exporter.metrics.counters import METRICS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -79,6 +80,12 @@ def test_metrics_in_the_rules_exist() -> None:
     recorded = {part for rule in ALL if "record" in rule for part in rule["record"].split(":")}
     of_alternatives = {"gpufault_"}  # a regular expression over names is looked at in the unit tests
     assert asked - exported - recorded - of_alternatives == set()
+
+
+def test_unexplained_consequences_are_no_spike() -> None:
+    (listed,) = re.findall(r'root_cause="unknown",signature=~"([^"]+)"', RULES.read_text(encoding="utf-8"))
+    signatures = packs.load().signatures.values()
+    assert listed.split("|") == sorted(s.id for s in signatures if s.role == "cascade" and "job" in s.sources)
 
 
 def test_every_recorded_series_is_used() -> None:
