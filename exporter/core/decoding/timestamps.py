@@ -1,7 +1,4 @@
-"""Timestamps of a chunk's lines: from the line, else from a line before it, else the latest possible time.
-
-Lines before the first timestamp of a job's log have that one, if it is near.
-"""
+"""Timestamps of a chunk's lines: from the line, else from a line before it, else the latest possible time."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ from typing import Literal
 
 from exporter.core.decoding import formats
 from exporter.core.decoding.layouts import Layouts
-from exporter.core.decoding.lines import following
 from exporter.core.decoding.prefixes import Clock, Times
 from exporter.core.model import Chunk
 
@@ -56,7 +52,6 @@ class Timestamps:
 
     def _nearest_to(self, start: int, stop: int) -> tuple[Stamp | None, int]:
         """The timestamp of a line or the nearest before it, with the distance in lines."""
-        line_stop = stop
         for looked in range(self._look_back + 1):
             if start in self._nearest:
                 stamp, before = self._nearest[start]
@@ -67,22 +62,10 @@ class Timestamps:
                 return stamp, looked
             if not start:
                 heads = enumerate(reversed(self._heads.split(b"\n")), looked + 1)
-                in_heads = next(((stamp, n) for n, head in heads if (stamp := self._stamp(head))), None)
-                return in_heads or (self._first_behind(line_stop), 0)
+                return next(((stamp, n) for n, head in heads if (stamp := self._stamp(head))), (None, 0))
             stop = start - 1
             start = self._chunk.data.rfind(b"\n", 0, stop) + 1
         return None, 0
-
-    def _first_behind(self, stop: int) -> Stamp | None:
-        """The first timestamp of a log behind one of its first lines."""
-        chunk = self._chunk
-        if chunk.source == "kernel" or chunk.offset or self._heads:
-            return None
-        ranges, _ = following(chunk.data, stop, self._look_back)
-        return next(
-            (stamp for start, end in ranges if (stamp := self._stamp(chunk.data[start : min(end, start + _HEAD)]))),
-            None,
-        )
 
     def heads_before(self, at: int) -> bytes:
         """The first bytes of the lines before a position, joined by newlines, for the next chunk."""

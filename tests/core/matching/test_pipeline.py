@@ -371,17 +371,6 @@ def test_a_stamp_holds_as_far_where_lines_between_showed_something_too(pipeline:
     assert [m.time_source for m in matches] == ["log"] * LOOK_BACK + ["observed"] * 2
 
 
-@pytest.mark.parametrize(("between", "source"), [(0, "log"), (LOOK_BACK - 1, "log"), (LOOK_BACK, "observed")])
-def test_a_logs_first_lines_have_its_first_stamp(pipeline: Pipeline, between: int, source: str) -> None:
-    match = only(pipeline.process(chunk(b"GPU fault\n" + b"x\n" * between + b"2025-11-20T23:41:00Z step 7\n")).matches)
-    assert (match.time_source, match.happened) == (source, 1763682060.0 if source == "log" else NOW)
-
-
-def test_later_lines_do_not_have_the_stamp_of_those_behind_them(pipeline: Pipeline) -> None:
-    match = only(pipeline.process(chunk(b"GPU fault\n2025-11-20T23:41:00Z step 7\n", offset=4096)).matches)
-    assert match.time_source == "observed"
-
-
 def test_two_logs_do_not_lend_each_other_stamps(pipeline: Pipeline) -> None:
     Tail(pipeline, log="a").offer(b"2025-11-20T23:41:00Z step 7\n")
     other = Tail(pipeline, log="b")
