@@ -236,7 +236,7 @@ node-check` exits with 1 where the action is an operator's: run diagnostics, res
 line that the table says to ignore never has the verdict `infrastructure`, so that no alert pages for it. Without a row, the
 signature says how bad a line is, and the root cause what to do.
 
-Only the kernel's lines call an operator by a row; a job's need a verdict that other evidence supports. A site can replace
+Only the kernel's lines call an operator by a row; a job's need evidence of the kernel or the node. A site can replace
 a table by one of the same id with `override: true`, or add one for its own signatures
 ([writing signatures](writing-signatures.md)).
 

@@ -153,20 +153,28 @@ def _action(
         for a in assessments
         if a.truth is Truth.HELD
         and a.cause.action
-        and (a.cause.action not in OPERATOR_ACTIONS or _verdict(incident, a) == "infrastructure")
+        and (
+            a.cause.action not in OPERATOR_ACTIONS or (a.cause.verdict == "infrastructure" and _is_trusted(incident, a))
+        )
     ]
     return max(allowed, key=ACTIONS.index, default=None)
 
 
 def _verdict(incident: Incident, best: Assessment) -> Verdict:
-    """The verdict of a cause, if the sources of its deciding conditions are trusted.
+    """The verdict of a cause. A fault of the kernel is `infrastructure` only by what no job wrote.
 
-    A job's log can lie, and a job chooses the libraries of its processes. For a job line, `infrastructure` needs a
-    condition decided by the kernel or the node. For a kernel line, no condition may be decided by the job. Supporting
-    conditions do not count.
+    A job's own line may say `infrastructure`: nothing that pages or drains asks the verdict of a job's line.
     """
-    if best.cause.verdict != "infrastructure":
-        return best.cause.verdict
-    answered = [leaf.source in ("node", "kernel") for leaf in best.held if leaf.source]
-    is_trusted = all(answered) if incident.first.source == "kernel" else any(answered)
-    return "infrastructure" if is_trusted else "unclear"
+    if best.cause.verdict == "infrastructure" and incident.first.source == "kernel" and not _is_trusted(incident, best):
+        return "unclear"
+    return best.cause.verdict
+
+
+def _is_trusted(incident: Incident, assessment: Assessment) -> bool:
+    """Whether the conditions of a cause were decided by what a job cannot write. Supporting conditions do not count.
+
+    A job's log can lie, and a job chooses the libraries of its processes. For a job's line, one condition must be
+    decided by the kernel or the node. For a kernel line, no condition may be decided by the job.
+    """
+    answered = [leaf.source in ("node", "kernel") for leaf in assessment.held if leaf.source]
+    return any(answered) and (all(answered) or incident.first.source == "job")

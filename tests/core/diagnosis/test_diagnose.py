@@ -438,38 +438,39 @@ def test_a_reported_diagnosis_is_not_withdrawn_and_keeps_its_evidence() -> None:
 
 TRUST = catalogue_of("""
 signatures:
-  - {id: gpu_fault, sources: [job, kernel], patterns: ['aaaa']}
+  - {id: gpu_fault, severity: critical, sources: [job, kernel], patterns: ['aaaa']}
   - {id: xid_79, sources: [kernel], patterns: ['bbbb']}
 root_causes:
-  - {id: bad_node, signatures: [gpu_fault], verdict: infrastructure,
+  - {id: bad_node, signatures: [gpu_fault], verdict: infrastructure, action: replace,
      when: {any: [{fact: a, equals: '1'}, {match: xid_79}, {fact: b, exists: true, if_unknown: held}]}}
 """)
 
 
 @pytest.mark.parametrize(
-    ("m", "near", "facts", "cause", "verdict"),
+    ("m", "near", "facts", "cause", "verdict", "action"),
     [
         # A job can say anything, and name its libraries as it likes.
-        (match("gpu_fault", context=LogContext(facts={"a": "1"})), [], {}, "bad_node", "unclear"),
-        (match("gpu_fault", process={"a": "1"}), [], {}, "bad_node", "unclear"),
-        (match("gpu_fault"), [], {"a": "1"}, "bad_node", "infrastructure"),  # we read it
+        (match("gpu_fault", context=LogContext(facts={"a": "1"})), [], {}, "bad_node", "infrastructure", None),
+        (match("gpu_fault", process={"a": "1"}), [], {}, "bad_node", "infrastructure", None),
+        (match("gpu_fault"), [], {"a": "1"}, "bad_node", "infrastructure", "replace"),  # we read it
         (
             match("gpu_fault"),
             [match("xid_79", source="kernel")],
             {},
             "bad_node",
             "infrastructure",
+            "replace",
         ),  # the kernel said it
-        (match("gpu_fault", source="kernel"), [], {}, "unknown", "unclear"),  # an assumption is not evidence
-        (match("gpu_fault"), [], {}, "unknown", "unclear"),
+        (match("gpu_fault", source="kernel"), [], {}, "unknown", "unclear", None),  # an assumption is not evidence
+        (match("gpu_fault"), [], {}, "unknown", "unclear", None),
     ],
 )
-def test_only_the_node_or_the_kernel_can_blame_the_infrastructure(
-    m: Match, near: list[Match], facts: Mapping[str, str], cause: str, verdict: str
+def test_a_job_may_blame_the_infrastructure_but_cannot_call_an_operator(
+    m: Match, near: list[Match], facts: Mapping[str, str], cause: str, verdict: str, action: str | None
 ) -> None:
     (entry,) = entries(m)
     told = diagnose(entry, entries(*near), entry, facts, TRUST, "node")
-    assert (told.root_cause, told.verdict) == (cause, verdict)
+    assert (told.root_cause, told.verdict, told.action) == (cause, verdict, action)
 
 
 def test_a_job_may_blame_its_workload_by_its_own_word() -> None:
