@@ -27,6 +27,9 @@ OPERATOR_ACTIONS: frozenset[Action] = frozenset({"run_diagnostics", "reset_gpu",
 MAX_KEPT_MATCHES = 10  # the earliest of an incident; an amdgpu page-fault block has 11 lines, the first ten suffice
 UNKNOWN = "unknown"
 PEER_FAILURE = "peer_failure"
+CrashKind = Literal["python", "c++", "signal", "runtime", "driver"]
+UNRECOGNISED = "unrecognised_crash"  # the signature of crashes that no other names
+PYTHON_TRACEBACK = "python_traceback"
 JOBS_ON_SM = "xid_13_jobs_on_sm"  # the only fact counted from kernel lines: see `repeated_xids`
 
 

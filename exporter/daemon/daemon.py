@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import threading
 import time
@@ -16,7 +17,7 @@ from exporter.core.diagnosis import records
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.node_faults import OpenFaults
 from exporter.core.diagnosis.repeated_xids import RepeatedXids
-from exporter.core.model import UNKNOWN, Chunk
+from exporter.core.model import UNKNOWN, Chunk, Match
 from exporter.daemon import handover
 from exporter.daemon.assembly import assemble
 from exporter.daemon.metrics_snapshot import Exposures, Gauges, snapshot_of
@@ -128,6 +129,7 @@ class Daemon:
         busy = self._rounds.read(self.sources)
         self.watching = True
         now = self.last_round
+        self._add_crashes_of_silent_logs(now)
         settled = self._parts.incidents.settle(now, self.facts.at)
         for diagnosis in settled:
             self._report(diagnosis, now)
@@ -157,6 +159,7 @@ class Daemon:
                 quiet_since = self._clock()
             else:
                 self.waker.wait(self._descriptors(), DRAIN_SECONDS / 10)
+        self._add_crashes_of_silent_logs(math.inf)  # no log will go on
         for diagnosis in self._parts.incidents.settle(now := self._clock(), self.facts.at, everything=True):
             self._report(diagnosis, now)
         self.commit(now)
@@ -298,14 +301,20 @@ class Daemon:
         """Take in a chunk; True if some of it is done with."""
         done = self._parts.pipeline.process(chunk)
         source.advance(chunk.log, done.consumed, done.newlines)
-        self._matched = self._matched or bool(done.matches)
         self.counters.read(done, chunk.source)
         for one in done.quarantined:
             self._warn(str(one))
-        self._parts.incidents.add(
-            self.repeats.with_job_counts(self.processes.attached(done.matches), self.processes.job_of)
-        )
+        self._add(done.matches)
         return done.consumed > 0
+
+    def _add_crashes_of_silent_logs(self, now: float) -> None:
+        crashes = self._parts.pipeline.silent(now)
+        self.counters.count_matches(crashes)
+        self._add(crashes)
+
+    def _add(self, matches: Sequence[Match]) -> None:
+        self._matched = self._matched or bool(matches)
+        self._parts.incidents.add(self.repeats.with_job_counts(self.processes.attached(matches), self.processes.job_of))
 
     def _report(self, diagnosis: Diagnosis, now: float) -> None:
         """Count an incident that settled, once, and put it into the journal."""

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.matching.pipeline import Processed
-from exporter.core.model import UNKNOWN, Incident, SourceKind, Verdict
+from exporter.core.model import UNKNOWN, Incident, Match, SourceKind, Verdict
 from exporter.sources.base import SourceStats
 
 Labels = tuple[str, ...]
@@ -161,8 +161,7 @@ class Counters:
 
     def read(self, done: Processed, source: SourceKind) -> None:
         """Count what came of a chunk."""
-        for match in done.matches:
-            self.add("gpufault_lines_matched_total", match.signature, source, by=match.lines)
+        self.count_matches(done.matches)
         for name, count in (
             ("gpufault_unmatched_error_lines_total", done.unmatched),
             ("gpufault_echo_lines_total", done.echoes),
@@ -170,6 +169,11 @@ class Counters:
         ):
             if count:
                 self.add(name, source, by=count)
+
+    def count_matches(self, matches: Iterable[Match]) -> None:
+        """Count lines that match a signature."""
+        for match in matches:
+            self.add("gpufault_lines_matched_total", match.signature, match.source, by=match.lines)
 
     def lose(self, source: str, stats: SourceStats) -> None:
         """Count what a source has lost since this was last called."""

@@ -15,7 +15,7 @@ from typing import IO
 from exporter.core.catalogue.pack_types import MAX_LINES
 from exporter.core.decoding import formats
 from exporter.core.decoding.prefixes import Clock
-from exporter.core.matching.pipeline import MAX_BETWEEN
+from exporter.core.matching.chunk_matcher import MAX_BETWEEN
 from exporter.core.model import LogFormat
 from exporter.scan.decompress import is_archive
 from exporter.scan.plan import Task

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from exporter.core.matching.pipeline import MAX_FACTS, MAX_MARKS
+from exporter.core.matching.chunk_matcher import MAX_FACTS, MAX_MARKS
 from exporter.core.model import NO_CONTEXT, Incident, LogContext
 from exporter.scan.plan import Unread
 from exporter.scan.work import Item, Scanned

@@ -7,7 +7,6 @@ a worker may be this process, another one, or one on another machine.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import pickle
 import threading
@@ -23,7 +22,7 @@ from exporter.config.accounts import SERVICE_ACCOUNTS, uids_of
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding import jobs
 from exporter.core.diagnosis.incidents import OpenIncidents, condense
-from exporter.core.matching.log_state import dump_context
+from exporter.core.matching.log_state import LogState, dump_log_state
 from exporter.core.matching.pipeline import Pipeline, Processed
 from exporter.core.model import NO_CONTEXT, Chunk, Incident, Job, LogContext
 from exporter.scan.decompress import is_archive
@@ -279,9 +278,11 @@ class _Reading:
         return done
 
     def _begin(self) -> None:
-        """Of the lines before a span only their times matter; what the log told before it is known, or is nothing."""
-        state = json.dumps(dump_context(self._context))
-        self._pipeline.restore({self._task.path: state})
+        """Of the lines before a span their times matter, and whether they are the end of a crash; what the log told before it
+        is known, or is nothing.
+        """
+        state = LogState(self._context, end=self._pipeline.end_of(self._task.path))
+        self._pipeline.restore({self._task.path: dump_log_state(state)})
 
     def _add(self, done: Processed) -> None:
         for incident in condense(done.matches, WINDOW_SECONDS):

@@ -73,16 +73,16 @@ def judged(matcher: Matcher, text: str, behind: list[str], source: SourceKind) -
         block = "\n".join([text, *behind[: rule.lines - 1]])
         outcome, _, one = search(rule, block, source, matcher.quarantine, len(text))
         found += [one] if one else []
-        amid = amid or (outcome == "amid" and rule.lines == 1)
+        amid = amid or (outcome == "amid" and rule.lines == 1 and rule.kind != "shape")
     ids = {one.rule.id for one in found}
     kept = [one for one in found if not one.rule.yields_to & ids]
     signatures = [one for one in kept if one.rule.kind == "signature"]
-    unknown = not signatures and any(one.rule.kind == "shape" for one in kept)
-    echo = (bool(signatures) or unknown) and source == "job" and bool(matcher.echo(text))
+    crash = None if signatures else next((one for one in kept if one.rule.kind == "shape"), None)
+    echo = (bool(signatures) or crash is not None) and source == "job" and bool(matcher.echo(text))
     return MatchResult(
         tuple(one for one in kept if one.rule.kind == "fact" or (one.rule.kind == "signature" and not echo)),
-        echo or (amid and not signatures and not unknown),
-        unknown and not echo,
+        echo or (amid and not signatures and crash is None),
+        None if echo else crash,
         "\n".join([text, *behind]),
     )
 
@@ -91,7 +91,7 @@ def told(shown: MatchResult, text: str) -> tuple[object, ...]:
     def of(one: Found) -> tuple[object, ...]:
         return (one.rule.id, one.start, one.captures(shown.block or text))
 
-    return (sorted(map(of, shown.found), key=repr), shown.echo, shown.unknown_crash)
+    return (sorted(map(of, shown.found), key=repr), shown.echo, shown.crash and shown.crash.rule.id)
 
 
 MATCHER = Matcher(

@@ -16,7 +16,7 @@ from exporter.core.decoding import formats, prefixes
 from exporter.core.decoding.lines import Candidate
 from exporter.core.diagnosis.incidents import condense
 from exporter.core.matching import flood_fast_path, verdict_cache
-from exporter.core.matching import pipeline as pipelines
+from exporter.core.matching.chunk_matcher import ChunkMatcher
 from exporter.core.matching.flood_fast_path import FloodFastPath
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import MAX_KEPT_MATCHES, LogFormat, Match, SourceKind
@@ -179,15 +179,15 @@ OF_JOBS, OF_KERNELS = "[rank{rank}]: 2026-11-21 01:02:0{second} ", "<6>[  12{sec
 )
 def test_of_a_flood_few_lines_are_looked_at(kind: Kind, line: str, signatures: int) -> None:
     looked_at, dice = [], random.Random(1)
-    look = pipelines._Work._matches
+    look = ChunkMatcher._matches
 
-    def counted(work: pipelines._Work, candidate: Candidate, *, may_wait: bool) -> bool:
+    def counted(work: ChunkMatcher, candidate: Candidate, *, may_wait: bool) -> bool:
         looked_at.append(candidate)
         return look(work, candidate, may_wait=may_wait)
 
     told = ({"n": n, "address": dice.randrange(1 << 16), "rank": n % 8, "second": n // 300} for n in range(3000))
     log = "".join(f"{line.format(**values)}\n" for values in told).encode()
-    with patch.object(pipelines._Work, "_matches", counted):
+    with patch.object(ChunkMatcher, "_matches", counted):
         matches = _read(log, kind, []).matches
     assert sum(match.lines for match in matches) == 3000 * signatures
     assert len(looked_at) < 500  # most of them to see what digits and addresses are worth

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.core.diagnosis.incidents import OpenIncidents
-from exporter.core.matching.pipeline import MAX_BETWEEN, MAX_FACTS, Pipeline
+from exporter.core.matching.chunk_matcher import MAX_BETWEEN, MAX_FACTS
+from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import Incident, LogContext, LogFormat
 from exporter.scan.plan import Task
 from exporter.scan.spans import LINES_BEFORE, LINES_BEHIND, WHOLE, Span, cut_in, spans

@@ -43,9 +43,11 @@ def warnings(loaded: LoadedPacks, probed: Iterable[str]) -> list[Problem]:
 
 def _unproven(file: PackFile) -> Iterator[Problem]:
     for loc, item in file.items():
-        if isinstance(item, Patterned) and not item.examples:
+        if not isinstance(item, Patterned) or not item.patterns:
+            continue
+        if not item.examples:
             yield file.document.problem(loc, f"{item.id} has no examples; add a line as its emitter prints it")
-        if isinstance(item, Patterned) and not item.near_misses and not isinstance(item, LogFact):
+        if not item.near_misses and not isinstance(item, LogFact):
             what = f"{item.id} has no near_misses; add a line that looks alike and must not match"
             yield file.document.problem(loc, what)
 

@@ -20,7 +20,19 @@ from pydantic import (
 
 from exporter.core.catalogue import pack_types
 from exporter.core.catalogue.pack_types import MAX_LINES
-from exporter.core.model import OPERATOR_ACTIONS, Action, Layer, Reach, Role, Severity, SourceKind, Vendor, Verdict
+from exporter.core.model import (
+    OPERATOR_ACTIONS,
+    UNRECOGNISED,
+    Action,
+    CrashKind,
+    Layer,
+    Reach,
+    Role,
+    Severity,
+    SourceKind,
+    Vendor,
+    Verdict,
+)
 from exporter.core.patterns import required_literals, syntax
 from exporter.core.patterns.syntax import FLAGS
 from exporter.core.text.versions import VersionRange
@@ -128,6 +140,11 @@ class Gated(Patterned):
 class Signature(Gated):
     """How one kind of crash shows itself in a log."""
 
+    patterns: list[Annotated[Pattern, AfterValidator(_has_gate)]] = Field(
+        default_factory=list,
+        description="any of these; written for the format that emits the line. Only `unrecognised_crash` has none: lines "
+        "that have a crash shape are its",
+    )
     vendor: Vendor = Field(description="vendor of the hardware; any: all vendors, or none")
     layer: Layer = Field(description="the layer that prints it")
     severity: Severity = Field(
@@ -155,6 +172,12 @@ class Signature(Gated):
     )
     since: str = Field(default="0.1.0", description="the first release of gpufault with it")
 
+    @model_validator(mode="after")
+    def _has_patterns(self) -> Self:
+        if not self.patterns and self.id != UNRECOGNISED:
+            raise ValueError("patterns: give at least one")
+        return self
+
 
 class LogFact(Gated):
     """A fact in a job's own log: a library's version, an environment variable."""
@@ -169,7 +192,17 @@ class Echo(Patterned):
 
 
 class CrashShape(Gated):
-    """A line that looks like a crash; counted if no signature matches."""
+    """A line that looks like a crash; an `unrecognised_crash` where no signature matches, and the log ends in it."""
+
+    kind: CrashKind | None = Field(
+        default=None, description="what died or printed the line; without, it is only counted"
+    )
+    ends_process: bool = Field(default=False, description="the line says by itself that the process has ended")
+    reports_end: bool = Field(
+        default=False,
+        description="a launcher reports that a process failed; what looked like a crash before it was one",
+    )
+    in_traceback: bool = Field(default=False, description="counts only as the last line of a Python traceback")
 
 
 class Condition(PackModel):

@@ -11,7 +11,18 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal
 
-from exporter.core.model import OPERATOR_ACTIONS, Action, Layer, Reach, Role, Severity, SourceKind, Vendor, Verdict
+from exporter.core.model import (
+    OPERATOR_ACTIONS,
+    Action,
+    CrashKind,
+    Layer,
+    Reach,
+    Role,
+    Severity,
+    SourceKind,
+    Vendor,
+    Verdict,
+)
 from exporter.core.text.problems import Loc
 
 MAX_LINES = 12  # of one pattern; the longest known block, amdgpu's page fault, has 11
@@ -58,6 +69,7 @@ class Patterned(Identified):
 class Signature(Patterned):
     """One kind of crash and its lines in a log."""
 
+    patterns: tuple[str, ...] = ()
     vendor: Vendor
     layer: Layer
     severity: Severity
@@ -86,7 +98,17 @@ class Echo(Patterned):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrashShape(Patterned):
-    """A line that looks like a crash; counted if no signature matches."""
+    """A line that looks like a crash; an `unrecognised_crash` where no signature matches, and the log ends in it.
+
+    Without a `kind` it is only counted. `ends_process`: it says so by itself.
+    `in_traceback`: it counts only as the last line of a Python traceback.
+    `reports_end`: what looked like a crash before it was one.
+    """
+
+    kind: CrashKind | None = None
+    ends_process: bool = False
+    in_traceback: bool = False
+    reports_end: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from exporter.core.diagnosis.diagnose import diagnose, incident_id, ultimate_roo
 from exporter.core.diagnosis.incidents import Entry, OpenIncidents, Reported, condense, device_of
 from exporter.core.diagnosis.links import Nearby, split_by_link
 from exporter.core.diagnosis.stored_incidents import dump_entry, load_entry
-from exporter.core.model import ACTIONS, UNKNOWN, Action, Incident, Match, Role, Severity
+from exporter.core.model import ACTIONS, UNKNOWN, UNRECOGNISED, Action, Incident, Match, Role, Severity
 
 FactsAt = Callable[[float], Mapping[str, str]]
 NearOf = Callable[[Entry], Nearby]
@@ -89,6 +89,8 @@ class IncidentTracker:
         for entry, root in sorted(with_roots, key=lambda pair: pair[1] is not pair[0]):
             if self._role(entry.incident) == "context":
                 continue
+            if root is not entry and entry.incident.signature == UNRECOGNISED:
+                continue  # a signature names the crash
             diagnosis = self._diagnose(entry, root, near_of, facts_at)
             if root is not entry:
                 of_root = diagnosed.get(root.number) or (
@@ -107,6 +109,8 @@ class IncidentTracker:
         crashes = [entry for entry in self._open if self._role(entry.incident) != "context"]
         for entry in sorted(crashes, key=lambda e: order(e.incident, incident_id(e.incident, self._node))):
             root = self._root(entry, near_of)
+            if root is not entry and entry.incident.signature == UNRECOGNISED:
+                continue  # a signature names the crash
             diagnosis = self._diagnose(entry, root, near_of, facts_at)
             yield (
                 diagnosis

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 from exporter.core.diagnosis.incidents import Entry, Reported
 from exporter.core.matching.log_state import dump_context, load_context
-from exporter.core.model import Incident, Job, LogContext, Match
-
-_ADDED_LATER = ("written_at", "shares_node", "named_job", "boot_seconds", "seq", "grave")
-_OF_A_FLOOD = {"lines", "until", "ranks"}  # counted by the incident
+from exporter.core.matching.stored_matches import dump_match, load_match
+from exporter.core.model import Incident, LogContext
 
 
 def dump_entry(entry: Entry) -> str:
@@ -22,15 +19,7 @@ def dump_entry(entry: Entry) -> str:
     for match in entry.incident.matches:
         if match.context not in contexts:
             contexts.append(match.context)
-        plain = {f.name: getattr(match, f.name) for f in fields(Match) if f.name not in _OF_A_FLOOD}
-        for name in _ADDED_LATER:  # left out if empty, so earlier versions can read the text
-            if plain[name] in (None, False):
-                del plain[name]
-        plain["captures"] = dict(match.captures)
-        plain["process"] = dict(match.process)
-        plain["job"] = _plain(match.job)
-        plain["context"] = contexts.index(match.context)
-        matches.append(plain)
+        matches.append({**dump_match(match), "context": contexts.index(match.context)})
     incident = {f.name: getattr(entry.incident, f.name) for f in fields(Incident)}
     incident["matches"] = matches
     incident["ranks"] = sorted(entry.incident.ranks)
@@ -44,10 +33,7 @@ def load_entry(number: int, text: str) -> Entry:
         stored = json.loads(text)
         contexts = [load_context(c) for c in stored["contexts"]]
         incident = stored["incident"]
-        matches = tuple(
-            Match(**{**m, "captures": m["captures"], "job": _job(m["job"]), "context": contexts[m["context"]]})
-            for m in incident["matches"]
-        )
+        matches = tuple(load_match(m, contexts[m["context"]]) for m in incident["matches"])
         reported = Reported(**stored["told"]) if stored["told"] else None
         return Entry(
             number, Incident(**{**incident, "matches": matches, "ranks": frozenset(incident["ranks"])}), reported
@@ -56,9 +42,5 @@ def load_entry(number: int, text: str) -> Entry:
         raise ValueError(f"invalid stored incident: {error!r}") from None
 
 
-def _plain(value: Job | Reported | None) -> dict[str, Any] | None:
+def _plain(value: Reported | None) -> dict[str, Any] | None:
     return None if value is None else {f.name: getattr(value, f.name) for f in fields(value)}
-
-
-def _job(stored: Mapping[str, Any] | None) -> Job | None:
-    return None if stored is None else Job(**stored)

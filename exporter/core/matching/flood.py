@@ -37,6 +37,7 @@ class Flood:
         self._matches = matches
         self._window = -1.0 if window is None else window
         self._runs: dict[tuple[str, str | None], _Run] = {}
+        self.folded = 0  # lines that were only counted
 
     def takes(self, shown: Sequence[FloodKey], time: float) -> bool:
         """Whether what one more line shows, behind all others in the chunk, is only counted; if not, it is added whole."""
@@ -52,6 +53,7 @@ class Flood:
             ):
                 return False
             folded.append((run, rank))
+        self.folded += 1
         for run, rank in folded:
             run.more += 1
             if time > run.last:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from exporter.core.matching.log_end import RUNNING, LogEnd, dump_log_end, load_log_end
 from exporter.core.model import NO_CONTEXT, ContextLine, LogContext
 
 
@@ -24,12 +25,15 @@ class OpenLine:
 class LogState:
     context: LogContext = NO_CONTEXT
     open_line: OpenLine | None = None
+    end: LogEnd = RUNNING
 
 
 def dump_log_state(state: LogState) -> str:
     out = dump_context(state.context)
     if state.open_line:
         out["open"] = [state.open_line.offset, sorted(state.open_line.shown)]
+    if state.end != RUNNING:
+        out["end"] = dump_log_end(state.end)
     return json.dumps(out, separators=(",", ":"))
 
 
@@ -39,7 +43,8 @@ def load_log_state(text: str) -> LogState:
     if "open" in stored:
         offset, shown = stored["open"]
         open_line = OpenLine(offset, frozenset((at, signature) for at, signature in shown))
-    return LogState(load_context(stored), open_line)
+    context = load_context(stored)
+    return LogState(context, open_line, load_log_end(stored.get("end", {}), context))
 
 
 def dump_context(context: LogContext) -> dict[str, Any]:

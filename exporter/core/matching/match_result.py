@@ -8,19 +8,19 @@ from exporter.core.matching.rules import Found
 
 
 class MatchResult(NamedTuple):
-    """What matches a line: signatures and facts in the catalogue's order; whether it only quotes an error; whether it looks
-    like a crash but matches no signature. `block` is the line with those behind it, where they had to be looked at.
+    """What matches a line: signatures and facts in the catalogue's order; whether it only quotes an error; the crash
+    shape that it has, if it matches no signature. `block` is the line with those behind it, where they had to be looked at.
     """
 
     found: tuple[Found, ...]
     echo: bool
-    unknown_crash: bool
+    crash: Found | None
     block: str | None = None
     counted: tuple[CountedSignature, ...] = ()
 
     @property
     def nothing(self) -> bool:
-        return not (self.found or self.echo or self.unknown_crash)
+        return not (self.found or self.echo or self.crash)
 
 
 class NeedsMoreLines(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import regex
 
 from exporter.core.catalogue.loader import Catalogue
-from exporter.core.catalogue.pack_types import LogFact, Patterned, Signature
+from exporter.core.catalogue.pack_types import CrashShape, LogFact, Patterned, Signature
 from exporter.core.facts.pci import normalise_pci
 from exporter.core.matching.quarantine import Quarantine
 from exporter.core.model import SourceKind
@@ -96,6 +96,10 @@ class Rule:
     unless: tuple[Expression, ...]
     of_gpu_driver: bool = False
     is_context: bool = False
+    crash: str = ""  # the kind of a crash shape; the next are of such too
+    ends_process: bool = False
+    in_traceback: bool = False
+    reports_end: bool = False
     forgeable: bool = False  # also where a user wrote the line into the kernel log
     yields_to: frozenset[str] = frozenset()
     set: Mapping[str, str] = field(default_factory=dict)
@@ -189,6 +193,10 @@ def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
         unless=catalogue.expressions(item.unless),
         of_gpu_driver=isinstance(item, Signature) and item.vendor != "any" and item.layer == "kernel",
         is_context=isinstance(item, Signature) and item.role == "context",
+        crash=(item.kind or "") if isinstance(item, CrashShape) else "",
+        ends_process=isinstance(item, CrashShape) and item.ends_process,
+        in_traceback=isinstance(item, CrashShape) and item.in_traceback,
+        reports_end=isinstance(item, CrashShape) and item.reports_end,
         forgeable=isinstance(item, Signature) and item.trust == "anyone",
         yields_to=catalogue.matching(yields_to) - {item.id} if yields_to else frozenset(),
         set=item.set if isinstance(item, LogFact) else {},
@@ -218,7 +226,7 @@ def _search(
     rule: Rule, text: str, source: SourceKind, quarantine: Quarantine, first: int | None, *, alone: bool
 ) -> tuple[Outcome, str, Found | None]:
     line = text if first is None else text[:first]
-    anywhere, amid = source != "kernel" or rule.forgeable or rule.kind == "shape", ""
+    anywhere, amid = source != "kernel" or rule.forgeable or (rule.kind == "shape" and not rule.crash), ""
     try:
         for pattern in rule.patterns:
             if alone and not pattern.needs.one_line:

@@ -322,17 +322,17 @@ class Evaluator:
         found = matches_in(self._known, text, lines)
         if found is None:
             return None
-        unknown = False
+        crash = None
         if not any(one.rule.kind == "signature" for one in found):
             shapes = matches_in(self._shapes, text, lines)
             if shapes is None:
                 return None
-            unknown = bool(shapes)
-            if not unknown:
-                return MatchResult(found, self._amid() > before, False, block)
+            crash = shapes[0] if shapes else None
+            if crash is None:
+                return MatchResult(found, self._amid() > before, None, block)
         if self._echo and self._echo(text.partition("\n")[0]):
-            return MatchResult(tuple(one for one in found if one.rule.kind == "fact"), True, False, block)
-        return MatchResult(found, False, unknown, block)
+            return MatchResult(tuple(one for one in found if one.rule.kind == "fact"), True, None, block)
+        return MatchResult(found, False, crash, block)
 
     def _amid(self) -> int:
         return sum(rules.amid for _, rules in self._known)

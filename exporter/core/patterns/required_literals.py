@@ -9,7 +9,7 @@ characters; ANSI colours stand around words but not inside them).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -145,14 +145,11 @@ def _of_sequence(nodes: Sequence[Any], how: _Reading) -> list[frozenset[str]]:
             found.append(frozenset(["".join(run)]))
             run.clear()
 
-    for op, arg in nodes:
+    for op, arg in _without_groups(nodes):
         if op is sre.LITERAL and arg == 10 and how.first_line:  # only the first line of a block is gated
             break
         if op is sre.LITERAL and how.plain(arg):
             run.append(chr(arg))
-            continue
-        if op is sre.SUBPATTERN and _is_plain(arg[-1], how):
-            run.extend(chr(a) for _, a in arg[-1])
             continue
         if op is sre.AT:  # a position has no width
             continue
@@ -164,6 +161,15 @@ def _of_sequence(nodes: Sequence[Any], how: _Reading) -> list[frozenset[str]]:
     return found
 
 
+def _without_groups(nodes: Iterable[Any]) -> Iterator[Any]:
+    """Nodes with those of plain groups in their place, so that a literal may begin in a group and go on behind it."""
+    for op, arg in nodes:
+        if op is sre.SUBPATTERN and not arg[1]:
+            yield from _without_groups(arg[-1])
+        else:
+            yield op, arg
+
+
 def _of_node(op: Any, arg: Any, how: _Reading) -> list[frozenset[str]]:
     if op in (sre.SUBPATTERN, sre.ATOMIC_GROUP) or (op in REPEATS and arg[0] >= 1):
         return _of_sequence(list(inside(op, arg)[0]), how)
@@ -173,10 +179,6 @@ def _of_node(op: Any, arg: Any, how: _Reading) -> list[frozenset[str]]:
         if all(choices) and len(union) <= MAX_ALTERNATIVES:
             return [union]
     return []
-
-
-def _is_plain(nodes: Iterable[Any], how: _Reading) -> bool:
-    return all(op is sre.LITERAL and how.plain(arg) for op, arg in nodes)
 
 
 def _any_case(parsed: Any) -> bool:

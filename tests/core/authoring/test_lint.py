@@ -138,7 +138,7 @@ def test_an_echo_shadowed_by_another_is_reported() -> None:
 def test_an_example_without_its_log_fact_is_reported() -> None:
     fact = "log_facts:\n  - {id: own_fact, title: ours, patterns: ['rack (?P<rack>r[0-9]+)'], set: {rack: '{rack}'}, "
     assert told_errors(f"{OWN}{fact}examples: ['rack r12']}}\n") == []
-    (told,) = told_errors(f"{OWN}{fact}examples: ['rack 12, torch 2.5']}}\n")
+    (told,) = told_errors(f"{OWN}{fact}examples: ['rack row 12, torch 2.5']}}\n")
     assert "example shows no own_fact: none of its patterns matches" in told
 
 

@@ -1,0 +1,366 @@
+"""The lines of one chunk: which signatures, facts and suspected crashes they show, and where.
+
+Knows no files, no clocks and no incidents.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.decoding import formats
+from exporter.core.decoding.lines import Candidate, following, newlines, pieces
+from exporter.core.decoding.prefixes import Clock
+from exporter.core.decoding.timestamps import Timestamps
+from exporter.core.matching.flood import Flood
+from exporter.core.matching.flood_fast_path import FloodFastPath, KnownShapes
+from exporter.core.matching.log_state import LogState
+from exporter.core.matching.rules import MAX_BEHIND, MAX_TEXT, Found, facts_of, gpu_of
+from exporter.core.matching.verdict_cache import Evaluator, Evaluators
+from exporter.core.model import (
+    PYTHON_TRACEBACK,
+    UNRECOGNISED,
+    Chunk,
+    ContextLine,
+    LogFormat,
+    Match,
+    Record,
+    SourceKind,
+    TimeSource,
+)
+from exporter.core.patterns.prefilter import Engine
+from exporter.core.text.template import template_of
+
+MAX_FACTS = 128  # facts kept a log: three times what the chattiest (collect_env and a Slurm prolog together) tells
+MAX_FACT_CHARS = 256
+MAX_MARK_CHARS = 1024
+MAX_MARKS = 32  # context signatures are fewer
+MAX_JOINED = 1 << 20  # bytes of a line that a carrier split up
+MAX_BETWEEN = 16  # lines of the other stream between two parts of one write; behind more, it is an unfinished line
+LINE_SECONDS = 1.0  # of work on one line: the rest of a line that costs more is skipped
+# What a line may have shown besides signatures, whose ids have no brackets: that it was joined to an earlier one, that
+# it quotes an error, that it looks like a crash.
+_JOINED, ECHO, UNMATCHED, CUT = "(joined)", "(echo)", "(unmatched)", "(cut)"
+_SPEAKER = re.compile(rb"<\|(?!end|eo[st]|im_end)[a-z_]{2,20}\|>[a-z]{0,12}\s*$")  # in the templates of language models
+_SPEAKER_BYTES = 64
+
+
+class _LinesToCome(Exception):
+    """A match depends on lines that have not been written yet."""
+
+
+class Tools(Protocol):
+    """What a chunk is matched with: the pipeline."""
+
+    catalogue: Catalogue
+    evaluators: Evaluators
+    window: float | None
+    look_back: int
+    clock: Callable[[], float]
+
+    def engine_for(self, source: SourceKind) -> Engine: ...
+
+    def known_shapes(self, format: LogFormat, source: SourceKind) -> KnownShapes: ...  # noqa: A002 (the field's word)
+
+
+class ChunkMatcher:
+    """The work on one chunk."""
+
+    def __init__(self, tools: Tools, chunk: Chunk, clock: Clock, state: LogState, heads: bytes) -> None:
+        self.tools = tools
+        self.chunk = chunk
+        self.clock = clock
+        self.context = state.context
+        self.end = state.end
+        self.matches: list[Match] = []
+        self.flood = Flood(self.matches, tools.window, tools.catalogue.mixed_severity)
+        self.counts: Counter[str] = Counter()
+        self.shown: set[tuple[int, str]] = set()
+        self.part_offset = chunk.offset
+        if state.open_line and chunk.offset >= state.open_line.offset:
+            self.part_offset = state.open_line.offset
+            self.shown = set(state.open_line.shown)
+        known = tools.known_shapes(chunk.format, chunk.source)
+        self.stamps = Timestamps(chunk, clock, heads, known.layouts, tools.look_back)
+        self.fast_path = FloodFastPath(chunk, clock, known, self.stamps, self.flood)
+        self._heads = heads
+        self._newlines = self._counted_to = 0
+        self._last_newline = chunk.data.rfind(b"\n")
+
+    def look_at(self, candidate: Candidate, *, may_wait: bool) -> bool:
+        """Match one line; False if it has to wait for the lines behind it."""
+        is_joined = self.shown and (self._offset_of(candidate.start), _JOINED) in self.shown
+        if is_joined:
+            return True
+        if self.chunk.source == "job" and self._is_chat(candidate.start):
+            self._count(self._offset_of(candidate.start), ECHO, once=False)
+            return True
+        folded = self.flood.folded
+        if self.fast_path.takes(candidate):
+            if self.flood.folded > folded:
+                self.end = self.end.named_at(self._offset_of(candidate.start))
+            return True
+        return self._matches(candidate, may_wait=may_wait)
+
+    def _is_chat(self, start: int) -> bool:
+        """Whether a line is one of a chat that the job printed: the line before it names who speaks (`<|user|>`)."""
+        data = self.chunk.data
+        if start:
+            before = data[max(data.rfind(b"\n", 0, start - 1) + 1, start - _SPEAKER_BYTES) : start]
+        else:
+            before = self._heads.rpartition(b"\n")[2]
+        return b"|>" in before and _SPEAKER.search(before) is not None
+
+    def read_to(self, consumed: int, *, is_all: bool) -> None:
+        """The log was read so far; `is_all`: nothing more of it will come."""
+        self.end, crash = self.end.read_to(self.chunk.offset + consumed, self.chunk.read_at), None
+        if is_all:
+            self.end, crash = self.end.ended()
+        if crash:
+            self.matches.append(crash)
+
+    def _matches(self, candidate: Candidate, *, may_wait: bool) -> bool:
+        chunk = self.chunk
+        block, line, line_stop, time = chunk.data, candidate, candidate.stop, None
+        carried = chunk.format in formats.CONTAINER_FORMATS
+        if carried:
+            joined = self._joined(candidate, may_wait=may_wait)
+            if joined is None:
+                return False
+            text, time, line_stop = joined
+            block = text.encode("utf-8", "replace")
+            # The gates of a line that nothing was joined to, and that is looked at as a whole, are those found.
+            ends, gates = candidate.ends, candidate.gates
+            if line_stop > candidate.stop or len(block) > MAX_TEXT or b"\r" in block:
+                ends, gates = self.tools.engine_for(chunk.source).scan(block)
+            line = Candidate(0, len(block), ends, gates)
+        gates = line.gates
+        evaluator = self.tools.evaluators.under(gates, chunk.source)
+        if not evaluator.lines:
+            return True
+        parts = pieces(block, line, MAX_TEXT)
+        once = candidate.start > 0 and line_stop <= self._last_newline and len(parts) == 1
+
+        def behind() -> list[str]:
+            return self._texts(line_stop, evaluator.lines - 1, may_wait=may_wait)
+
+        began = self.tools.clock()
+        for number, (part, start, stop) in enumerate(parts):
+            if number and self.tools.clock() - began > LINE_SECONDS:
+                self._count(self._offset_of(candidate.start), CUT, once=once)
+                break
+            if carried:
+                text = block[start:stop].decode("utf-8", "backslashreplace")
+                part, record = candidate.start, formats.decode_job_text(text, time, self.clock)
+            else:
+                record = self._record(start, stop)
+                if start == candidate.start:
+                    self.stamps.note(start, record.time, record.mono)
+            try:
+                self._match(candidate, self._offset_of(part), record, evaluator, gates, behind, once=once)
+            except _LinesToCome:
+                return False
+        return True
+
+    def _texts(self, stop: int, count: int, *, may_wait: bool) -> list[str]:
+        """The texts of the lines behind one. What users wrote there breaks off a block."""
+        ranges, complete = following(self.chunk.data, stop, count)
+        if may_wait and not complete:
+            raise _LinesToCome
+        records = [self._record(start, stop) for start, stop in ranges]
+        return [record.text[:MAX_BEHIND] if self._is_trusted(record) else "" for record in records]
+
+    def _record(self, start: int, stop: int) -> Record:
+        raw = self.chunk.data[start : min(stop, start + MAX_TEXT)]
+        return formats.decode(raw, self.chunk.format, self.chunk.source, self.clock)
+
+    def _match(
+        self,
+        candidate: Candidate,
+        offset: int,
+        record: Record,
+        evaluator: Evaluator,
+        gates: Sequence[int],
+        behind: Callable[[], Sequence[str]],
+        *,
+        once: bool,
+    ) -> None:
+        """Judge one text. `once`: no part of its line will be looked at again."""
+        if not self._is_trusted(record):
+            self._count(offset, ECHO, once=once)
+            evaluator = self.tools.evaluators.under(gates, self.chunk.source, trusted=False)
+        text = record.text[:MAX_TEXT]  # an invalid UTF-8 byte becomes four characters
+        shown = evaluator.shown(text, behind)
+        if shown.echo:
+            self._count(offset, ECHO, once=once)
+        text = shown.block or text
+        if shown.crash:
+            self._suspect(candidate, offset, record, shown.crash, text, once=once)
+        for one in shown.found:
+            if one.rule.kind == "fact":
+                self._learn(one, text)
+        for one in shown.found:
+            if one.rule.kind == "signature":
+                self._show(candidate, offset, record, one, text, once=once)
+
+    def _show(self, candidate: Candidate, offset: int, record: Record, found: Found, text: str, *, once: bool) -> None:
+        chunk, signature = self.chunk, found.rule.id
+        if not once:
+            if (offset, signature) in self.shown:
+                return
+            self.shown.add((offset, signature))
+        is_context = found.rule.is_context
+        time, time_source = self.stamps.time_of(candidate.start, candidate.stop, record.time, record.mono)
+        rank = record.rank or found.capture("rank", text) or None
+        told_apart = gpu_of(found, text, record.device) if chunk.source == "kernel" else None
+        if chunk.source == "job":
+            self._note_end(signature, offset)
+        if once and not is_context and self.flood.takes([(signature, told_apart, rank)], time):
+            return
+        captures = found.captures(text)
+        marks = self.context.marks
+        if is_context and (signature in marks or len(marks) < MAX_MARKS):
+            line = self._line_at(candidate.start)
+            mark = ContextLine(path=chunk.path, line=line, text=record.text[:MAX_MARK_CHARS], captures=captures)
+            self.context = replace(self.context, marks={**marks, signature: mark})
+        match = self._match_of(signature, candidate, offset, record, captures, rank, time, time_source)
+        match = replace(match, gpu=told_apart or gpu_of(found, text, record.device))
+        self.flood.add(match, told_apart)
+
+    def _note_end(self, signature: str, offset: int) -> None:
+        """What a signature of a job's log says about the end of the log."""
+        role = self.tools.catalogue.signatures[signature].role
+        if signature == PYTHON_TRACEBACK:
+            self.end = self.end.heading(offset)
+        elif role == "cascade":
+            self._note_report(offset)
+        elif role != "context":
+            self.end = self.end.named_at(offset)
+
+    def _note_report(self, offset: int) -> None:
+        """Somebody reports that a process has ended."""
+        self.end, crash = self.end.reported_at(offset)
+        if crash:
+            self.matches.append(crash)
+
+    def _suspect(
+        self, candidate: Candidate, offset: int, record: Record, found: Found, text: str, *, once: bool
+    ) -> None:
+        """A line without a signature looks like a crash, or reports one."""
+        if found.rule.reports_end:
+            self._note_report(offset)
+            return
+        began = self.end.opened(offset) if found.rule.in_traceback else offset
+        if began is None or (offset, UNMATCHED) in self.shown:
+            return
+        self._count(offset, UNMATCHED, once=once)
+        if not found.rule.crash or UNRECOGNISED not in self.tools.catalogue.signatures:
+            return
+        captures = {"kind": found.rule.crash, "template": template_of(text[found.start :]), **found.captures(text)}
+        time, time_source = self.stamps.time_of(candidate.start, candidate.stop, record.time, record.mono)
+        match = self._match_of(UNRECOGNISED, candidate, offset, record, captures, record.rank, time, time_source)
+        if self.chunk.source == "kernel":
+            match = replace(match, gpu=gpu_of(found, text, record.device))
+        if self.chunk.source == "kernel" or found.rule.ends_process:
+            self.matches.append(match)
+        else:
+            self.end = self.end.suspected(match, began, self.chunk.offset + candidate.stop)
+
+    def _match_of(
+        self,
+        signature: str,
+        candidate: Candidate,
+        offset: int,
+        record: Record,
+        captures: Mapping[str, str],
+        rank: str | None,
+        time: float,
+        time_source: TimeSource,
+    ) -> Match:
+        chunk = self.chunk
+        return Match(
+            signature=signature,
+            source=chunk.source,
+            origin=chunk.origin,
+            path=chunk.path,
+            line=self._line_at(candidate.start),
+            offset=offset,
+            time=time,
+            time_source=time_source,
+            read_at=chunk.read_at,
+            written_at=chunk.written_at,
+            boot_seconds=record.mono if chunk.source == "kernel" else None,
+            seq=record.seq,
+            text=record.text[:MAX_TEXT],
+            captures=captures,
+            rank=rank,
+            job=chunk.job,
+            shares_node=chunk.shares_node,
+            grave=chunk.source == "kernel" and self.tools.catalogue.is_critical_line(signature, captures),
+            context=self.context,
+        )
+
+    def _count(self, offset: int, what: str, *, once: bool) -> None:
+        if once or (offset, what) not in self.shown:
+            self.counts[what] += 1
+        if not once:
+            self.shown.add((offset, what))
+
+    def _learn(self, found: Found, text: str) -> None:
+        news = {
+            name: value[:MAX_FACT_CHARS]
+            for name, value in facts_of(found, text).items()
+            if self.context.facts.get(name) != value
+            and (name in self.context.facts or len(self.context.facts) < MAX_FACTS)
+        }
+        if news:
+            self.context = replace(self.context, facts={**self.context.facts, **news})
+
+    def _joined(self, candidate: Candidate, *, may_wait: bool) -> tuple[str, float | None, int] | None:
+        """The writer's whole line that begins in a carrier's line: text, time, where its last part stops in the chunk.
+
+        None if its end is to come.
+        """
+        data, carrier = self.chunk.data, formats.CONTAINER_FORMATS[self.chunk.format]
+        part = here = carrier(data[candidate.start : candidate.stop], self.clock)
+        texts, size, at, stop, between, starts = [here.text], len(here.text), candidate.stop, candidate.stop, 0, []
+        while part.continues and size < MAX_JOINED and between <= MAX_BETWEEN:
+            ranges, complete = following(data, at, 1)
+            if not complete:
+                if may_wait:
+                    return None
+                break
+            start, at = ranges[0]
+            next_part = carrier(data[start:at], self.clock)
+            between += 1
+            if next_part.stream == here.stream:
+                part, stop, between = next_part, at, 0
+                texts.append(part.text)
+                size += len(part.text)
+                starts.append(start)
+        self.shown.update((self._offset_of(start), _JOINED) for start in starts)
+        return "".join(texts), here.time, stop
+
+    def _is_trusted(self, record: Record) -> bool:
+        """Only the kernel's own lines are kernel evidence: facility 0 in kmsg form, no other syslog tag in text form."""
+        if self.chunk.source != "kernel":
+            return True
+        return record.kernel if self.chunk.format == "kmsg" else not record.by_others
+
+    def _offset_of(self, start: int) -> int:
+        return self.part_offset if start == 0 else self.chunk.offset + start
+
+    def _line_at(self, at: int) -> int:
+        """The number of the line that chunk[at] is in."""
+        before, numbers = self.newlines_before(at), self.chunk.numbers
+        return self.chunk.line + before if numbers is None else numbers[before]
+
+    def newlines_before(self, at: int) -> int:
+        """The newlines of chunk[:at]. To be asked for ever later places: each is counted once."""
+        self._newlines += newlines(self.chunk.data, self._counted_to, at)
+        self._counted_to = at
+        return self._newlines

@@ -1,0 +1,128 @@
+"""Whether a log ended in a crash that no signature names.
+
+A line that looks like a crash is only suspected: programs print errors that they handle. It was a crash if a launcher
+reports the end of the job soon behind it, or if the log ends there. Where the log goes on, it was handled, and the same
+kind of error is not suspected again in this log. Positions are offsets in bytes. Knows no files and no clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from exporter.core.matching.stored_matches import dump_match, load_match
+from exporter.core.model import LogContext, Match
+
+SILENT_SECONDS = 300.0  # without a new line: the log has ended, as far as anybody can know
+TAIL_BYTES = 2048  # that exit handlers and job scripts may still print behind a crash: some 20 lines
+REACH_BYTES = 8192  # between two reports of one crash: what other ranks print in between
+TRACEBACK_BYTES = 1 << 16  # from the heading of a traceback to its last line
+MAX_HANDLED = 16  # kinds of errors that a log goes on after; behind more, no error of it is suspected
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """What the last lines of a log say about its end.
+
+    `suspect` is the first line of a crash that nothing explains yet, and `last` where its last report ends. `named` is
+    where a signature last named a crash. `traceback` is where a traceback begins whose last line has not come.
+    """
+
+    suspect: Match | None = None
+    last: int = 0
+    named: int | None = None
+    traceback: int | None = None
+    handled: frozenset[str] = frozenset()
+    end: int = 0
+    read_at: float = 0.0
+
+    def heading(self, offset: int) -> LogEnd:
+        """A traceback begins."""
+        return replace(self, traceback=offset)
+
+    def opened(self, offset: int) -> int | None:
+        """Where the traceback begins that a line at an offset may end."""
+        began = self.traceback
+        return began if began is not None and 0 <= offset - began <= TRACEBACK_BYTES else None
+
+    def suspected(self, match: Match, began: int, end: int) -> LogEnd:
+        """One more line looks like a crash, from `began`, where its traceback begins, to `end`."""
+        now = replace(self, traceback=None)
+        if now.suspect is not None:
+            if began - now.last <= REACH_BYTES:
+                return replace(now, last=end)
+            now = now._went_on()
+        is_explained = now.named is not None and began - now.named <= REACH_BYTES
+        if is_explained or kind_of(match) in now.handled or len(now.handled) >= MAX_HANDLED:
+            return now
+        return replace(now, suspect=match, last=end)
+
+    def named_at(self, offset: int) -> LogEnd:
+        """A signature names a crash. It explains what is suspected nearby."""
+        if self.suspect is None:
+            return replace(self, named=offset)
+        if offset - self.last <= REACH_BYTES:
+            return replace(self, named=offset, suspect=None)
+        return replace(self._went_on(), named=offset)
+
+    def reported_at(self, offset: int) -> tuple[LogEnd, Match | None]:
+        """A launcher or a peer reports that a process has ended; the crash, if one was suspected."""
+        if self.suspect is None or offset - self.last > REACH_BYTES:
+            return self, None
+        return replace(self, suspect=None, named=offset), self.suspect
+
+    def read_to(self, offset: int, read_at: float) -> LogEnd:
+        """The log was read so far."""
+        if self.suspect is None:
+            return self
+        if offset - self.last > REACH_BYTES:
+            return self._went_on()
+        return replace(self, end=offset, read_at=read_at)
+
+    def ended(self) -> tuple[LogEnd, Match | None]:
+        """The log ends here; the crash in which it did."""
+        if self.suspect is None:
+            return self, None
+        done = replace(self, suspect=None, named=self.last)
+        return (done, self.suspect) if self.end - self.last <= TAIL_BYTES else (self._went_on(), None)
+
+    def _went_on(self) -> LogEnd:
+        assert self.suspect is not None
+        return replace(self, suspect=None, handled=self.handled | {kind_of(self.suspect)})
+
+
+RUNNING = LogEnd()
+
+
+def kind_of(match: Match) -> str:
+    """What makes two errors of one log alike: the type of an exception, else the message."""
+    return match.captures.get("type") or match.captures.get("template", "")
+
+
+def dump_log_end(end: LogEnd) -> dict[str, Any]:
+    """What the last lines say, as plain data; only what is there."""
+    plain: dict[str, Any] = {
+        "suspect": dump_match(end.suspect) if end.suspect else None,
+        "last": end.last,
+        "named": end.named,
+        "traceback": end.traceback,
+        "handled": sorted(end.handled),
+        "end": end.end,
+        "read_at": end.read_at,
+    }
+    return {name: value for name, value in plain.items() if value or (value == 0 and name in ("named", "traceback"))}
+
+
+def load_log_end(stored: Mapping[str, Any], context: LogContext) -> LogEnd:
+    """What `dump_log_end` wrote. Raises ValueError, TypeError, KeyError and AttributeError for anything else."""
+    suspect = stored.get("suspect")
+    return LogEnd(
+        suspect=load_match(suspect, context) if suspect else None,
+        last=stored.get("last", 0),
+        named=stored.get("named"),
+        traceback=stored.get("traceback"),
+        handled=frozenset(stored.get("handled", ())),
+        end=stored.get("end", 0),
+        read_at=stored.get("read_at", 0.0),
+    )
