@@ -185,7 +185,7 @@ class Daemon:
             parts.incidents, self.facts.at, parts.catalogue, moment(now)
         )  # also if the disk is the fault
         for source in self.sources:
-            self.counters.lose(source.name, source.stats)
+            self.counters.count_losses(source.name, source.stats)
             for key, value in source.unsaved().items():
                 if value is None:
                     parts.pipeline.forget(key)
@@ -198,7 +198,9 @@ class Daemon:
             self._transaction.commit(keepers)
         except (OSError, sqlite3.Error, StateUnusable) as error:
             self._gauges.state_up = False
-            self._snapshot = self._snapshot.but("gpufault_state_up", 0.0)  # what was counted since may be lost yet
+            self._snapshot = self._snapshot.with_value(
+                "gpufault_state_up", 0.0
+            )  # what was counted since may be lost yet
             self._warn(f"state cannot be written: {error}; free space or fix the disk; counting goes on in memory")
             return
         self._gauges.state_up = True
@@ -248,7 +250,7 @@ class Daemon:
         """Remember how a reload went."""
         self._gauges.reload_ok = not problems
         self._log_problems("configuration", problems)
-        self._snapshot = self._snapshot.but("gpufault_config_last_reload_successful", float(not problems))
+        self._snapshot = self._snapshot.with_value("gpufault_config_last_reload_successful", float(not problems))
 
     def web_config_read(self, problems: Sequence[str], in_force_since: float) -> None:
         """Remember how reading the web configuration went. From any thread: the next commit shows it."""
@@ -301,7 +303,7 @@ class Daemon:
         """Take in a chunk; True if some of it is done with."""
         done = self._parts.pipeline.process(chunk)
         source.advance(chunk.log, done.consumed, done.newlines)
-        self.counters.read(done, chunk.source)
+        self.counters.count_chunk(done, chunk.source)
         for one in done.quarantined:
             self._warn(str(one))
         self._add(done.matches)
@@ -321,7 +323,7 @@ class Daemon:
         incident, first = diagnosis.incident, diagnosis.incident.first
         record = self._incident_record(diagnosis, now)
         is_there = first.source == "kernel" or self.facts.has(record["gpu"] or "")
-        self.counters.tell(diagnosis, now, late=record["late"], gpu=record["gpu"], gpu_there=is_there)
+        self.counters.count_incident(diagnosis, now, late=record["late"], gpu=record["gpu"], gpu_on_node=is_there)
         self.faults.add_settled(diagnosis, self._parts.catalogue, moment(now))
         self.outbox.add(record)
         self._log.info(

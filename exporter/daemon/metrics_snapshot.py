@@ -1,4 +1,4 @@
-"""What /metrics shows: the ledger's committed counters, and gauges read off the daemon's parts, as one finished value."""
+"""What /metrics shows: the committed counters, and gauges read off the daemon's parts, as one finished value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from exporter.core.diagnosis.node_faults import Fault
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.matching.quarantine import Quarantined
 from exporter.core.model import UNKNOWN
-from exporter.metrics.counters import METRICS, Counters, Labels, join_labels
+from exporter.metrics.counters import METRICS, Counters, Labels, node_info_labels
 from exporter.metrics.exposition import Family, MetricsSnapshot
 from exporter.node.facts import NodeFacts
 from exporter.outputs.manager import OutputState
@@ -65,7 +65,7 @@ class Exposures:
 
 
 def snapshot_of(
-    ledger: Counters,
+    counters: Counters,
     catalogue: Catalogue,
     pipeline: Pipeline,
     sources: Sequence[Source],
@@ -82,7 +82,7 @@ def snapshot_of(
 
     npd: the node's faults, if node-problem-detector's families are to be there too.
     """
-    values: Values = ledger.families()
+    values: Values = counters.families()
     values["gpufault_incidents_open"] = {(signature,): n for signature, n in open_incidents.items()}
     shown = {
         signature
@@ -91,7 +91,7 @@ def snapshot_of(
     }
     explaining = {cause.id for signature in shown for cause in catalogue.causes_of(signature)}
     values["gpufault_exposure"] = {(c,): float(held) for c, held in exposures.items() if held or c in explaining}
-    values["gpufault_node_info"] = {join_labels(facts.facts): 1.0}
+    values["gpufault_node_info"] = {node_info_labels(facts.facts): 1.0}
     values["gpufault_gpu_info"] = {
         (gpu.pci, gpu.facts.get("gpu_model") or UNKNOWN, gpu.unique_id or UNKNOWN, gpu.serial or UNKNOWN): 1.0
         for gpu in facts.gpus

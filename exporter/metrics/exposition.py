@@ -1,6 +1,6 @@
-"""A snapshot of committed numbers, as Prometheus text or OpenMetrics: whichever the scraper asks for.
+"""Renders a snapshot of metrics as Prometheus text or OpenMetrics, whichever the scraper asks for.
 
-Which metrics there are and what they count is not known here, and of HTTP only the two headers that negotiate a format.
+It does not know which metrics exist. Of HTTP it reads only Accept and Accept-Encoding.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Unkno
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 from prometheus_client.registry import Collector
 
-# Prometheus, an agent and a browser ask in one form each. The key holds a version that the client chose, so that
-# without a bound one client could fill the memory.
+# Cached responses. Prometheus, an agent and a browser use one format each. The cache key contains a version that the
+# client chooses, so without a limit one client could fill the memory.
 MAX_BODIES = 8
-MAX_TEXTS = 256  # of one family each: six formats of some 40 families
-_END = b"# EOF\n"  # of an OpenMetrics text, where only the last of its parts may have it
+MAX_TEXTS = 256  # cached texts of one family each: six formats of some 40 families
+_END = b"# EOF\n"  # ends an OpenMetrics text; the library appends it to each family
 Encode = Callable[[Collector], bytes]
 AnyFamily = CounterMetricFamily | GaugeMetricFamily | UnknownMetricFamily
 _KINDS: dict[str, type[AnyFamily]] = {
@@ -31,9 +31,9 @@ _KINDS: dict[str, type[AnyFamily]] = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """All series of one metric: label values, in the order of `labels`, to the number.
+    """One metric with all its series: `samples` maps label values, in the order of `labels`, to numbers.
 
-    The `_total` of a counter may be left out of its name: prometheus_client takes it off and puts it on.
+    A counter's name may omit `_total`: prometheus_client adds it.
     """
 
     name: str
@@ -43,25 +43,25 @@ class Family:
     samples: Mapping[tuple[str, ...], float]
 
     def __post_init__(self) -> None:
-        # The library would drop the surplus label in silence, and two series would become one.
+        # The library would silently drop a surplus label value and merge two series.
         assert all(len(values) == len(self.labels) for values in self.samples), f"{self.name}: {self.labels}"
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsSnapshot:
-    """Every family as of one commit. A new commit makes a new snapshot."""
+    """All metrics as of one commit."""
 
     families: tuple[Family, ...]
 
-    def but(self, name: str, value: float) -> MetricsSnapshot:
-        """The same numbers, but for one metric that has no labels."""
+    def with_value(self, name: str, value: float) -> MetricsSnapshot:
+        """A copy in which one metric without labels has a new value."""
         return MetricsSnapshot(
             tuple(replace(family, samples={(): value}) if family.name == name else family for family in self.families)
         )
 
 
 class Rendered(NamedTuple):
-    """What goes over the wire. `encoding` is the Content-Encoding, if any."""
+    """The body of a response to a scrape, and its headers Content-Type and Content-Encoding."""
 
     body: bytes
     content_type: str
@@ -69,13 +69,14 @@ class Rendered(NamedTuple):
 
 
 class Exposition:
-    """Renders whatever snapshot is the latest, each at most once per format, and of it only the families whose numbers
-    have changed: of a node's thousand series a dozen do. Belongs to one thread.
+    """Renders the latest snapshot and caches the result. For use by one thread.
 
-    The process metrics are read when a snapshot is first rendered, so they are as old as it is. process: show them.
+    Each snapshot is rendered at most once per format, and only families whose numbers changed are rendered again: of a
+    node's thousand series a dozen change between two scrapes.
     """
 
     def __init__(self, latest: Callable[[], MetricsSnapshot], *, process: bool = True) -> None:
+        """process: add the metrics of this process, read when a snapshot is first rendered."""
         self._latest = latest
         self._snapshot = MetricsSnapshot(())
         self._bodies: dict[tuple[str, str], bytes] = {}
@@ -94,29 +95,29 @@ class Exposition:
             encode, content_type = choose_encoder(accept or "")
         except TypeError:  # prometheus_client 0.26 compares `version=x` with a number
             encode, content_type = choose_encoder("")
-        plain = self._kept((content_type, "identity"), lambda: self._body(encode, content_type))
+        plain = self._cached_body((content_type, "identity"), lambda: self._body(encode, content_type))
         if not gzip_accepted(accept_encoding or ""):
             return Rendered(plain, content_type, None)
-        # No time in the gzip header: the same text is the same bytes, kept or not. Level 1: 20 kB in 0.7 ms, the
-        # default's 17 kB would take 3.
-        zipped = self._kept((content_type, "gzip"), lambda: gzip.compress(plain, compresslevel=1, mtime=0))
+        # No time in the gzip header, so that the same text gives the same bytes. Level 1 gives 20 kB in 0.7 ms; the
+        # default level gives 17 kB in 3 ms.
+        zipped = self._cached_body((content_type, "gzip"), lambda: gzip.compress(plain, compresslevel=1, mtime=0))
         return Rendered(zipped, content_type, "gzip")
 
     def _body(self, encode: Encode, content_type: str) -> bytes:
-        texts = [self._text(family, encode, content_type) for family in self._snapshot.families]
+        texts = [self._family_text(family, encode, content_type) for family in self._snapshot.families]
         return b"".join([*texts, encode(self._process)])
 
-    def _text(self, family: Family, encode: Encode, content_type: str) -> bytes:
+    def _family_text(self, family: Family, encode: Encode, content_type: str) -> bytes:
         key = (content_type, family.name)
-        known = self._texts.get(key)
-        if known is not None and known[0] == family:
-            return known[1]
-        text = encode(_One(family)).removesuffix(_END)
-        if known is not None or len(self._texts) < MAX_TEXTS:
+        cached = self._texts.get(key)
+        if cached is not None and cached[0] == family:
+            return cached[1]
+        text = encode(_FamilyCollector(family)).removesuffix(_END)
+        if cached is not None or len(self._texts) < MAX_TEXTS:
             self._texts[key] = family, text
         return text
 
-    def _kept(self, key: tuple[str, str], make: Callable[[], bytes]) -> bytes:
+    def _cached_body(self, key: tuple[str, str], make: Callable[[], bytes]) -> bytes:
         body = self._bodies.get(key)
         if body is None:
             body = make()
@@ -125,8 +126,8 @@ class Exposition:
         return body
 
 
-class _One(Collector):
-    """One family, as the library's encoders ask for it."""
+class _FamilyCollector(Collector):
+    """A collector of one family: the library's encoders accept only collectors."""
 
     def __init__(self, family: Family) -> None:
         self._family = family
@@ -140,5 +141,5 @@ class _One(Collector):
 
 
 def _printable(value: str) -> str:
-    """`value` without lone surrogates: a path in Latin-1 would otherwise fail the whole scrape."""
+    """`value` with lone surrogates escaped: otherwise a path in Latin-1 makes the whole scrape fail."""
     return value.encode(errors="backslashreplace").decode()

@@ -42,7 +42,7 @@ class Outputs:
         self,
         node: str,
         latest: Callable[[], MetricsSnapshot],
-        ledger: Counters,
+        counters: Counters,
         log: FilteringBoundLogger,
         clock: Callable[[], float] = time.time,
         *,
@@ -51,7 +51,7 @@ class Outputs:
         """whole: begin with all that the journal holds, since how far an output had come is not known any more."""
         self._node = node
         self._latest = latest
-        self._ledger = ledger
+        self._counters = counters
         self._log = log
         self._clock = clock
         self._config = OutputsConfig()
@@ -92,7 +92,7 @@ class Outputs:
             self._successes.pop("textfile", None)
         self._config, self._folder = config, folder
         self._whole = False
-        self._ledger.start_at_zero(self._series())
+        self._counters.start_at_zero(self._series())
         if self._running:
             self.start()
 
@@ -127,7 +127,7 @@ class Outputs:
     # -- in the daemon's transaction
 
     def unsaved(self) -> dict[str, str | None]:
-        """Rows that changed since `saved`, None where gone; and into the ledger what has happened on the way there."""
+        """Rows that changed since `saved`, None where gone; and into the counters what has happened on the way there."""
         for name, shipment in self._shipments.items():
             place, tally = shipment.take()
             tally.dropped["journal"] += self._lost.pop(name, 0)
@@ -141,11 +141,11 @@ class Outputs:
 
     def _count(self, name: str, tally: Tally) -> None:
         if tally.sent:
-            self._ledger.add("gpufault_output_records_sent_total", name, by=tally.sent)
+            self._counters.add("gpufault_output_records_sent_total", name, by=tally.sent)
         for metric, counts in (("records_dropped", tally.dropped), ("failures", tally.failed)):
             for reason, count in counts.items():
                 if count:
-                    self._ledger.add(f"gpufault_output_{metric}_total", name, reason, by=count)
+                    self._counters.add(f"gpufault_output_{metric}_total", name, reason, by=count)
         if tally.last_success is not None:
             self._successes[name] = tally.last_success
 

@@ -22,22 +22,22 @@ LOST = "gpufault_journal_records_lost_total"
 class Outbox:
     """Belongs to the daemon's loop."""
 
-    def __init__(self, state: State, ledger: Counters) -> None:
+    def __init__(self, state: State, counters: Counters) -> None:
         self._state = state
-        self._ledger = ledger
+        self._counters = counters
         self._waiting: deque[str] = deque()
         self._characters = 0
-        ledger.start_at_zero([(LOST, ())])
+        counters.start_at_zero([(LOST, ())])
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Take a record; the next commit stores it."""
-        self._ledger.add("gpufault_journal_records_total", str(record["kind"]))
+        self._counters.add("gpufault_journal_records_total", str(record["kind"]))
         line = records.line(record)
         self._waiting.append(line)
         self._characters += len(line)
         while self._characters > MAX_WAITING:
             self._characters -= len(self._waiting.popleft())
-            self._ledger.add(LOST)
+            self._counters.add(LOST)
 
     @property
     def waiting(self) -> list[str]:
@@ -56,5 +56,5 @@ class Outbox:
                 journal.append([text for _, text in stored])
                 self._state.delivered(stored[-1][0])
         except OSError:
-            self._ledger.add(LOST, by=self._state.keep_newest(MAX_STORED))
+            self._counters.add(LOST, by=self._state.keep_newest(MAX_STORED))
             raise

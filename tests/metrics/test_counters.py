@@ -8,7 +8,7 @@ import pytest
 
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.model import SourceKind
-from exporter.metrics.counters import METRICS, OTHER, Counters, join_labels
+from exporter.metrics.counters import METRICS, OTHER, Counters, node_info_labels
 from tests.support.matches import NOW, entries, match
 
 INCIDENTS, LINES, GPUS = "gpufault_incidents_total", "gpufault_lines_matched_total", "gpufault_gpu_incidents_total"
@@ -23,56 +23,56 @@ def diagnosed(source: SourceKind = "kernel", **what: Any) -> Diagnosis:
 
 
 def test_counts_add_up() -> None:
-    ledger = Counters({})
-    ledger.add(LINES, "gpu_fault", "job")
-    ledger.add(LINES, "gpu_fault", "job", by=3)
-    ledger.add(LINES, "gpu_fault", "kernel")
-    assert ledger.families() == {LINES: {("gpu_fault", "job"): 4.0, ("gpu_fault", "kernel"): 1.0}}
+    counters = Counters({})
+    counters.add(LINES, "gpu_fault", "job")
+    counters.add(LINES, "gpu_fault", "job", by=3)
+    counters.add(LINES, "gpu_fault", "kernel")
+    assert counters.families() == {LINES: {("gpu_fault", "job"): 4.0, ("gpu_fault", "kernel"): 1.0}}
 
 
 def test_a_root_incident_is_counted_by_verdict_and_by_who_reported_it() -> None:
-    ledger = Counters({})
+    counters = Counters({})
     for diagnosis in (diagnosed(), diagnosed(), diagnosed("job", verdict="unclear", root_cause="unknown")):
-        ledger.tell(diagnosis, NOW, late=False, gpu=None, gpu_there=True)
-    assert ledger.families()[VERDICTS] == {
+        counters.count_incident(diagnosis, NOW, late=False, gpu=None, gpu_on_node=True)
+    assert counters.families()[VERDICTS] == {
         ("gpu_fault", "bad_gpu", "infrastructure", "kernel"): 2.0,
         ("gpu_fault", "unknown", "unclear", "job"): 1.0,
     }
-    assert ledger.families()[INCIDENTS] == {("gpu_fault", "bad_gpu"): 2.0, ("gpu_fault", "unknown"): 1.0}
+    assert counters.families()[INCIDENTS] == {("gpu_fault", "bad_gpu"): 2.0, ("gpu_fault", "unknown"): 1.0}
 
 
 def test_neither_a_consequence_nor_a_late_incident_counts_for_alerts() -> None:
-    ledger = Counters({})
-    ledger.tell(diagnosed(role="cascade", caused_by="2"), NOW, late=False, gpu=None, gpu_there=True)
-    ledger.tell(diagnosed(), NOW, late=True, gpu=None, gpu_there=True)
-    assert not ledger.families().keys() & {VERDICTS, INCIDENTS}
+    counters = Counters({})
+    counters.count_incident(diagnosed(role="cascade", caused_by="2"), NOW, late=False, gpu=None, gpu_on_node=True)
+    counters.count_incident(diagnosed(), NOW, late=True, gpu=None, gpu_on_node=True)
+    assert not counters.families().keys() & {VERDICTS, INCIDENTS}
 
 
 def test_a_series_exists_before_its_first_event_and_is_not_set_back() -> None:
-    ledger = Counters({})
-    ledger.add(INCIDENTS, "gpu_fault", "bad_cable")
-    ledger.start_at_zero([(INCIDENTS, ("gpu_fault", "bad_cable")), (INCIDENTS, ("gpu_fault", "unknown"))])
-    assert ledger.families()[INCIDENTS] == {("gpu_fault", "bad_cable"): 1.0, ("gpu_fault", "unknown"): 0.0}
+    counters = Counters({})
+    counters.add(INCIDENTS, "gpu_fault", "bad_cable")
+    counters.start_at_zero([(INCIDENTS, ("gpu_fault", "bad_cable")), (INCIDENTS, ("gpu_fault", "unknown"))])
+    assert counters.families()[INCIDENTS] == {("gpu_fault", "bad_cable"): 1.0, ("gpu_fault", "unknown"): 0.0}
 
 
 def test_only_what_changed_is_to_be_stored() -> None:
-    ledger = Counters({})
-    ledger.add(INCIDENTS, "gpu_fault", "unknown")
-    ledger.start_at_zero([(LINES, ("gpu_fault", "job"))])
-    assert ledger.unsaved() == {(INCIDENTS, '["gpu_fault", "unknown"]'): 1.0, (LINES, '["gpu_fault", "job"]'): 0.0}
-    ledger.saved()
-    assert ledger.unsaved() == {}
-    ledger.start_at_zero([(LINES, ("gpu_fault", "job"))])
-    assert ledger.unsaved() == {}
-    ledger.add(LINES, "gpu_fault", "job")
-    assert ledger.unsaved() == {(LINES, '["gpu_fault", "job"]'): 1.0}
+    counters = Counters({})
+    counters.add(INCIDENTS, "gpu_fault", "unknown")
+    counters.start_at_zero([(LINES, ("gpu_fault", "job"))])
+    assert counters.unsaved() == {(INCIDENTS, '["gpu_fault", "unknown"]'): 1.0, (LINES, '["gpu_fault", "job"]'): 0.0}
+    counters.saved()
+    assert counters.unsaved() == {}
+    counters.start_at_zero([(LINES, ("gpu_fault", "job"))])
+    assert counters.unsaved() == {}
+    counters.add(LINES, "gpu_fault", "job")
+    assert counters.unsaved() == {(LINES, '["gpu_fault", "job"]'): 1.0}
 
 
 def test_what_was_stored_is_counted_on() -> None:
-    ledger = Counters({})
-    ledger.add(INCIDENTS, "gpu_fault", "unknown")
-    ledger.put("gpufault_last_incident_timestamp_seconds", "gpu_fault", value=5.0)
-    again = Counters(ledger.unsaved())
+    counters = Counters({})
+    counters.add(INCIDENTS, "gpu_fault", "unknown")
+    counters.add("gpufault_last_incident_timestamp_seconds", "gpu_fault", by=5.0)
+    again = Counters(counters.unsaved())
     assert again.unsaved() == {}
     again.add(INCIDENTS, "gpu_fault", "unknown")
     assert again.families()[INCIDENTS] == {("gpu_fault", "unknown"): 2.0}
@@ -91,25 +91,25 @@ def test_a_count_that_no_metric_declares_is_our_bug(name: str, labels: tuple[str
 
 
 def test_a_node_has_a_handful_of_gpus_and_a_storm_shares_one_label() -> None:
-    ledger = Counters({}, label_values=2)
-    assert [ledger.gpu_label(gpu) for gpu in ("a", "b", "c", "a", "d")] == ["a", "b", OTHER, "a", OTHER]
-    assert ledger.families()["gpufault_label_values_refused_total"] == {("gpu",): 2.0}
+    counters = Counters({}, label_values=2)
+    assert [counters.gpu_label(gpu) for gpu in ("a", "b", "c", "a", "d")] == ["a", "b", OTHER, "a", OTHER]
+    assert counters.families()["gpufault_label_values_refused_total"] == {("gpu",): 2.0}
 
 
 def test_an_address_that_no_gpu_of_the_node_has_uses_no_place_up() -> None:
-    ledger = Counters({}, label_values=1)
-    assert [ledger.gpu_label(gpu, there=False) for gpu in ("x", "y")] == [OTHER, OTHER]
-    assert ledger.gpu_label("a") == "a"
+    counters = Counters({}, label_values=1)
+    assert [counters.gpu_label(gpu, on_node=False) for gpu in ("x", "y")] == [OTHER, OTHER]
+    assert counters.gpu_label("a") == "a"
 
 
 def test_gpus_are_known_again_after_a_restart() -> None:
-    ledger = Counters({(GPUS, '["a", "x"]'): 1.0, (GPUS, '["other", "x"]'): 1.0}, label_values=2)
-    assert [ledger.gpu_label(gpu) for gpu in ("b", "c", "a")] == ["b", OTHER, "a"]
+    counters = Counters({(GPUS, '["a", "x"]'): 1.0, (GPUS, '["other", "x"]'): 1.0}, label_values=2)
+    assert [counters.gpu_label(gpu) for gpu in ("b", "c", "a")] == ["b", OTHER, "a"]
 
 
 def test_a_fact_that_is_not_known_joins_as_unknown() -> None:
     labels = dict(
-        zip(METRICS["gpufault_node_info"].labels, join_labels({"gpu_model": "MI300X", "os": ""}), strict=True)
+        zip(METRICS["gpufault_node_info"].labels, node_info_labels({"gpu_model": "MI300X", "os": ""}), strict=True)
     )
     assert labels["gpu_model"] == "MI300X"
     assert labels["os"] == labels["rocm_version"] == "unknown"

@@ -14,21 +14,23 @@ from exporter.store.state import State
 
 
 @pytest.fixture
-def ledger() -> Counters:
+def counters() -> Counters:
     return Counters({}, label_values=200)
 
 
-def lost(ledger: Counters) -> float:
-    return sum(value for (name, _), value in ledger.unsaved().items() if name == "gpufault_journal_records_lost_total")
+def lost(counters: Counters) -> float:
+    return sum(
+        value for (name, _), value in counters.unsaved().items() if name == "gpufault_journal_records_lost_total"
+    )
 
 
 def record(number: int) -> dict[str, object]:
     return {"kind": "heartbeat", "number": number}
 
 
-def test_what_is_committed_reaches_the_journal_in_order(tmp_path: Path, ledger: Counters) -> None:
+def test_what_is_committed_reaches_the_journal_in_order(tmp_path: Path, counters: Counters) -> None:
     state, journal = State(tmp_path / "state"), Journal(tmp_path / "journal", 1 << 20)
-    box = Outbox(state, ledger)
+    box = Outbox(state, counters)
     for number in range(3):
         box.add(record(number))
     box.deliver(journal)
@@ -39,35 +41,35 @@ def test_what_is_committed_reaches_the_journal_in_order(tmp_path: Path, ledger: 
     box.deliver(journal)
     lines = (tmp_path / "journal" / "journal-000001.jsonl").read_text().split()
     assert [line.count(f'"number":{number}') for number, line in enumerate(lines)] == [1, 1, 1]
-    assert lost(ledger) == 0
+    assert lost(counters) == 0
 
 
 def test_while_the_state_cannot_be_written_memory_stays_bounded(
-    tmp_path: Path, ledger: Counters, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, counters: Counters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "MAX_WAITING", 1000)
-    box = Outbox(State(tmp_path / "state"), ledger)
+    box = Outbox(State(tmp_path / "state"), counters)
     for number in range(100):
         box.add(record(number))
     assert sum(map(len, box.waiting)) <= 1000
     assert '"number":99' in box.waiting[-1]
-    assert lost(ledger) == 100 - len(box.waiting)
+    assert lost(counters) == 100 - len(box.waiting)
 
 
 def test_while_the_journal_cannot_be_written_the_state_stays_bounded(
-    tmp_path: Path, ledger: Counters, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, counters: Counters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "MAX_STORED", 10)
     state, journal = State(tmp_path / "state"), Journal(tmp_path / "journal", 1 << 20)
     (tmp_path / "journal").write_text("a file where the folder should be")
-    box = Outbox(state, ledger)
+    box = Outbox(state, counters)
     for number in range(25):
         box.add(record(number))
     state.commit([], {}, box.waiting)
     box.saved()
     with pytest.raises(FileExistsError):
         box.deliver(journal)
-    assert lost(ledger) == 15
+    assert lost(counters) == 15
     (tmp_path / "journal").unlink()
     box.deliver(journal)
     lines = (tmp_path / "journal" / "journal-000001.jsonl").read_text().split()
