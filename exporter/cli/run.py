@@ -46,8 +46,8 @@ def run(options: argparse.Namespace) -> int:
     from exporter.process import malloc_tuning, signals
 
     if not (options.once or options.config_check):
-        signals.hold_reloads()
-    malloc_tuning.hold_little()
+        signals.defer_reloads()
+    malloc_tuning.limit_retained_memory()
     load = _loader(options)
     config, catalogue = load()
     web = _web(options)

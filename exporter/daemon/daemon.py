@@ -106,7 +106,7 @@ class Daemon:
         """Run the first round. It skips what `start: end` excludes; whatever is written later is read from its first byte."""
         self.step()
         self.commit(self._clock())
-        malloc_tuning.give_back()
+        malloc_tuning.release_memory()
         self.outputs.start()
         self._log.info("watching", **{source.name: source.stats.down_reason or "up" for source in self.sources})
 

@@ -18,7 +18,7 @@ from exporter.metrics.exposition import MetricsSnapshot
 from exporter.process import malloc_tuning
 from exporter.process.reload_requests import ReloadRequests
 from exporter.process.sdnotify import notify
-from exporter.process.signals import obey
+from exporter.process.signals import install_handlers
 from exporter.sources.boot import moment
 from exporter.web.active_config import ActiveConfig
 from exporter.web.interface import NodeFaults, Overview, SourceState
@@ -42,7 +42,7 @@ class Service:
 
     def run(self) -> None:
         """Work until told to stop."""
-        obey(stop=self.stop, reload=self._reloads.from_signal)
+        install_handlers(stop=self.stop, reload=self._reloads.request)
         self._daemon.begin()
         notify("READY=1")
         try:
@@ -71,7 +71,7 @@ class Service:
         return time.time() - self._daemon.last_round < ROUND_SECONDS
 
     def reload(self) -> list[str]:
-        return self._reloads.ask()
+        return self._reloads.request_and_wait()
 
     def overview(self) -> Overview:
         daemon = self._daemon
@@ -112,6 +112,6 @@ class Service:
             problems = [str(error)]
         else:
             problems = []
-        malloc_tuning.give_back()
+        malloc_tuning.release_memory()
         self._daemon.reloaded(problems)
         return problems

@@ -1,35 +1,35 @@
-"""Warnings that are worth saying once: not again for each of a million lines, and not never again either."""
+"""A log function that suppresses repeated messages and limits the others to a number per minute."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-REMEMBERED = 1000  # messages; one that is older than so many others may be said again
-A_MINUTE = 60  # of them; names of files are in them, and a job can make up names
+MAX_REMEMBERED = 1000  # messages; one that is older than so many others may be logged again
+MAX_PER_MINUTE = 60  # different messages: they contain file names, which a job can choose
 
 
 class RateLimitedLog:
-    """Says each message once, and no more than a bounded number a minute: how many more there were is said then."""
+    """Logs each message once, at most MAX_PER_MINUTE a minute, and then the number of suppressed messages."""
 
-    def __init__(self, say: Callable[[str], None], clock: Callable[[], float]) -> None:
-        self._say = say
+    def __init__(self, log: Callable[[str], None], clock: Callable[[], float]) -> None:
+        self._log = log
         self._clock = clock
-        self._said: dict[str, None] = {}
-        self._since = clock()
-        self._spoken = 0
+        self._logged: dict[str, None] = {}
+        self._minute_start = clock()
+        self._count = 0  # messages of this minute, suppressed ones included
 
-    def __call__(self, what: str) -> None:
-        if what in self._said:
+    def __call__(self, message: str) -> None:
+        if message in self._logged:
             return
         now = self._clock()
-        if not 0 <= now - self._since < 60.0:
-            if self._spoken > A_MINUTE:
-                self._say(f"suppressed {self._spoken - A_MINUTE} more warnings in a minute; /metrics has the counts")
-            self._since, self._spoken = now, 0
-        self._spoken += 1
-        if self._spoken > A_MINUTE:
+        if not 0 <= now - self._minute_start < 60.0:
+            if (suppressed := self._count - MAX_PER_MINUTE) > 0:
+                self._log(f"suppressed {suppressed} more warnings in a minute; /metrics has the counts")
+            self._minute_start, self._count = now, 0
+        self._count += 1
+        if self._count > MAX_PER_MINUTE:
             return
-        self._said[what] = None
-        if len(self._said) > REMEMBERED:
-            del self._said[next(iter(self._said))]
-        self._say(what)
+        self._logged[message] = None
+        if len(self._logged) > MAX_REMEMBERED:
+            del self._logged[next(iter(self._logged))]
+        self._log(message)

@@ -1,4 +1,4 @@
-"""Requests to reload, from the web server's threads and from SIGHUP, answered by the main loop."""
+"""Passes reload requests from the web server and from SIGHUP to the main loop."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from concurrent.futures import Future
 
 from exporter.process.sdnotify import notify
 
-RELOAD_SECONDS = 30.0  # compiling 400 signatures takes 2 s; a busy loop comes round in less than one
+RELOAD_SECONDS = 30.0  # compiling 400 signatures takes 2 s; a round of a busy loop less than one
 
 
 class ReloadRequests:
-    """Who waits for a reload. `wake` makes the main loop come round; it must be callable from a signal handler."""
+    """The pending requests to reload."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
+        """wake: wakes the main loop; must be safe in a signal handler."""
         self._wake = wake
         self._waiting: list[Future[list[str]]] = []
         self._lock = threading.Lock()
 
-    def ask(self) -> list[str]:
-        """Have the main loop reload, and wait for it, a bounded time. The problems found; empty when all is well."""
+    def request_and_wait(self) -> list[str]:
+        """Request a reload and wait for it, at most RELOAD_SECONDS. Returns the problems; empty on success."""
         done: Future[list[str]] = Future()
         with self._lock:
             self._waiting.append(done)
@@ -29,15 +30,15 @@ class ReloadRequests:
         try:
             return done.result(timeout=RELOAD_SECONDS)
         except TimeoutError:
-            return [f"the main loop did not come round within {RELOAD_SECONDS:.0f} s; see its log"]
+            return [f"the main loop did not reload within {RELOAD_SECONDS:.0f} s; see its log"]
 
-    def from_signal(self) -> None:
-        """Ask, and wait for nothing."""
-        self._waiting.append(Future())  # without the lock: a handler runs between two steps of the thread that holds it
+    def request(self) -> None:
+        """Request a reload without waiting. May be called from a signal handler."""
+        self._waiting.append(Future())  # without the lock, which the interrupted thread may hold
         self._wake()
 
     def answer(self, reload: Callable[[], list[str]]) -> None:
-        """In the main loop: reload once for all who wait."""
+        """Reload once and answer all pending requests. Called by the main loop."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         if not waiting:
@@ -46,5 +47,5 @@ class ReloadRequests:
         problems = reload()
         notify("READY=1")
         for done in waiting:
-            with contextlib.suppress(Exception):  # whoever asked may have given up
+            with contextlib.suppress(Exception):  # the requester may have given up
                 done.set_result(problems)

@@ -1,4 +1,4 @@
-"""Tells systemd that the service is ready, alive or stopping. Without systemd it does nothing."""
+"""Reports the state of a service to systemd: ready, alive or stopping. Does nothing without systemd."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 
 
 def notify(state: str) -> None:
-    """Send one state such as `READY=1` to the socket that systemd gave (sd_notify(3))."""
+    """Send one state, such as `READY=1`, to the socket in NOTIFY_SOCKET (sd_notify(3))."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return

@@ -1,4 +1,4 @@
-"""The signals that a service obeys."""
+"""Handlers of the signals that stop and reload a service."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import signal
 from collections.abc import Callable
 from types import FrameType
 
-_held: list[int] = []
+_deferred: list[int] = []
 
 
-def hold_reloads() -> None:
-    """Keep SIGHUP for `obey`: until a service can reload it must not end by being asked to."""
-    signal.signal(signal.SIGHUP, lambda number, _frame: _held.append(number))
+def defer_reloads() -> None:
+    """Record SIGHUP until `install_handlers` is called: its default action would end the process."""
+    signal.signal(signal.SIGHUP, lambda number, _frame: _deferred.append(number))
 
 
-def obey(*, stop: Callable[[], None], reload: Callable[[], None]) -> None:
-    """From now on stop at SIGTERM and SIGINT, and reload at SIGHUP. Both are called between two steps of the main thread."""
+def install_handlers(*, stop: Callable[[], None], reload: Callable[[], None]) -> None:
+    """Call `stop` at SIGTERM and SIGINT, and `reload` at SIGHUP, in the main thread; at once for a deferred SIGHUP."""
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
         (reload if number == signal.SIGHUP else stop)()
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, on_signal)
-    if _held:
-        _held.clear()
+    if _deferred:
+        _deferred.clear()
         reload()

@@ -1,4 +1,4 @@
-"""The main loop's sleep: until a source's descriptor is readable, someone calls `wake`, or the time is up."""
+"""Interruptible sleep for a main loop."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from collections.abc import Iterable
 
 
 class Waker:
-    """A pipe to oneself. `wake` may be called from any thread and from a signal handler."""
+    """Sleeps until a descriptor is readable, `wake` is called, or a timeout expires."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # full: the loop is about to wake anyway
+        """End the current or the next `wait`. From any thread or signal handler."""
+        with contextlib.suppress(BlockingIOError):  # the pipe is full, so `wait` returns anyway
             os.write(self._write, b"!")
 
     def wait(self, descriptors: Iterable[int], seconds: float) -> None:
+        """Sleep until one of `descriptors` is readable or `wake` is called, at most `seconds`."""
         poll = select.poll()
         for descriptor in (self._read, *descriptors):
             poll.register(descriptor, select.POLLIN)

@@ -71,7 +71,7 @@ class Places:
         self.ended += 1
         if self.ended >= (ENDED_WHEN_BUSY if self.taken else ENDED_WHEN_IDLE):
             self.ended = 0
-            malloc_tuning.give_back_garbage()
+            malloc_tuning.release_garbage()
 
 
 class Connection(H11Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exporter.process.rate_limited_log import A_MINUTE, REMEMBERED, RateLimitedLog
+from exporter.process.rate_limited_log import MAX_PER_MINUTE, MAX_REMEMBERED, RateLimitedLog
 
 
 class Hour:
@@ -36,27 +36,27 @@ def test_a_flood_of_messages_is_cut_short_and_that_is_said() -> None:
     hour = Hour()
     for number in range(5000):
         hour.say(f"'{number}.log' is no text")
-    assert len(hour.heard) == A_MINUTE
+    assert len(hour.heard) == MAX_PER_MINUTE
     hour.now += 60.0
     hour.say("the disk is full")
-    assert hour.heard[A_MINUTE:] == [
-        f"suppressed {5000 - A_MINUTE} more warnings in a minute; /metrics has the counts",
+    assert hour.heard[MAX_PER_MINUTE:] == [
+        f"suppressed {5000 - MAX_PER_MINUTE} more warnings in a minute; /metrics has the counts",
         "the disk is full",
     ]
 
 
 def test_what_was_not_said_in_a_flood_is_said_later_and_a_clock_set_back_silences_nobody() -> None:
     hour = Hour()
-    for number in range(A_MINUTE + 1):
+    for number in range(MAX_PER_MINUTE + 1):
         hour.say(str(number))
     hour.now -= 5000.0
-    hour.say(str(A_MINUTE))
-    assert hour.heard[-1] == str(A_MINUTE)
+    hour.say(str(MAX_PER_MINUTE))
+    assert hour.heard[-1] == str(MAX_PER_MINUTE)
 
 
 def test_what_was_said_long_ago_may_be_said_again() -> None:
     hour = Hour()
-    for number in (*range(REMEMBERED + 1), 0):
+    for number in (*range(MAX_REMEMBERED + 1), 0):
         hour.say(str(number))
         hour.now += 2.0
     assert hour.heard.count("0") == 2

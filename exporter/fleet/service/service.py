@@ -26,7 +26,7 @@ from exporter.fleet.service.status import INTERNAL, Failure, FleetStatus
 from exporter.metrics.exposition import MetricsSnapshot
 from exporter.process.reload_requests import ReloadRequests
 from exporter.process.sdnotify import notify
-from exporter.process.signals import obey
+from exporter.process.signals import install_handlers
 from exporter.process.wake import Waker
 from exporter.web.active_config import ActiveConfig
 
@@ -59,7 +59,7 @@ class FleetService:
 
     def run(self) -> None:
         """Work until told to stop."""
-        obey(stop=self.stop, reload=self._reloads.from_signal)
+        install_handlers(stop=self.stop, reload=self._reloads.request)
         notify("READY=1")
         with tempfile.TemporaryDirectory(prefix="gpufault-fleet-") as folder:
             try:
@@ -115,7 +115,7 @@ class FleetService:
         return time.monotonic() - self._last_round < ROUND_SECONDS
 
     def reload(self) -> list[str]:
-        return self._reloads.ask()
+        return self._reloads.request_and_wait()
 
     def web_config_read(self) -> None:
         """Tell how reading the web configuration went. From any thread."""
