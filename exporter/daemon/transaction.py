@@ -42,7 +42,7 @@ class Transaction:
         changed = (
             (space, name, value) for space, keeper in keepers.items() for name, value in keeper.unsaved().items()
         )
-        rows, counters, records = [*self.moved, *changed], self._counters.unsaved(), self._outbox.waiting
+        rows, counters, records = [*self.moved, *changed], self._counters.unsaved(), self._outbox.uncommitted
         if rows or counters or records or not self._state.in_place:
             self._state.commit(rows, counters, records)
             self.moved = []

@@ -1,4 +1,4 @@
-"""Questions over HTTP that go where they are sent: a password or a token in their headers is for nobody else."""
+"""Refuses HTTP redirects, so that passwords and tokens reach only the server that the user named."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import IO
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Takes a redirect for an error that names the address. urllib's own handler would send it all the headers."""
+    """Raises HTTPError with the new address. urllib's own handler would send all headers there."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> None:
-        raise urllib.error.HTTPError(req.full_url, code, f"{msg}: it leads to {newurl}; give that address", headers, fp)
+        raise urllib.error.HTTPError(req.full_url, code, f"{msg}: redirects to {newurl}; use that address", headers, fp)

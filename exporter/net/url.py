@@ -1,4 +1,4 @@
-"""The address of a receiver. What stands behind the host may be a secret, so only `origin` is ever shown."""
+"""URLs of the servers that outputs send to. The path may contain a secret, so messages show only `origin`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 _PORTS = {"http": 80, "https": 443}
-_PRINTABLE = re.compile(r"[\x21-\x7e]+\Z")  # RFC 3986 has no other characters
+_PRINTABLE = re.compile(r"[\x21-\x7e]+\Z")  # RFC 3986 allows no other characters
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,253}\Z")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]{2,45}\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Url:
-    """An http or https URL, taken apart. `target` is what the request line has: path and query."""
+    """A parsed http or https URL. `target` is its path and query, as in the request line."""
 
     tls: bool
     host: str
@@ -23,18 +23,18 @@ class Url:
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port: what may be shown."""
+        """Scheme, host and port: the part that messages may show."""
         return f"{'https' if self.tls else 'http'}://{self.authority}"
 
     @property
     def authority(self) -> str:
-        """As the Host header has it."""
+        """Host and port, as in the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS["https" if self.tls else "http"] else f"{host}:{self.port}"
 
 
 def parse_url(text: str) -> Url:
-    """Read a URL. Raises ValueError, whose message does not repeat it."""
+    """Parse a URL. Raises ValueError; its message does not contain the URL."""
     if not _PRINTABLE.match(text):
         raise ValueError("not a URL; write https://HOST:PORT/PATH, in ASCII and without spaces")
     try:
@@ -43,12 +43,12 @@ def parse_url(text: str) -> Url:
     except ValueError:
         raise ValueError("not a URL; write https://HOST:PORT/PATH") from None
     if parts.scheme not in _PORTS:
-        raise ValueError("begins with neither https:// nor http://; write https://HOST:PORT/PATH")
+        raise ValueError("starts with neither https:// nor http://; write https://HOST:PORT/PATH")
     if not (_IPV6 if ":" in host else _NAME).match(host) or port == 0:
-        raise ValueError("names no host; write https://HOST:PORT/PATH")
+        raise ValueError("host missing or invalid; write https://HOST:PORT/PATH")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("holds a user's name; put it into headers_file, as `Authorization: Basic …`")
+        raise ValueError("contains a user name or password; put them into headers_file, as `Authorization: Basic …`")
     if parts.fragment:
-        raise ValueError("has a part behind #, which is never sent; remove it")
+        raise ValueError("contains a fragment (#…), which is never sent; remove it")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Url(tls=parts.scheme == "https", host=host, port=port or _PORTS[parts.scheme], target=target)

@@ -22,7 +22,7 @@ from exporter.outputs import files
 from exporter.outputs.http import Answer, NoAnswer, post
 from exporter.outputs.journal_reader import Batch, Place, incidents_behind, mended, read
 from exporter.outputs.responses import Judged, Verdict, judged, pause, retry_after
-from exporter.store.journal import End
+from exporter.store.journal import JournalEnd
 
 TROUBLE_SECONDS = 60.0  # after an error of our own, or of the disk: it will come again
 SAID_CHARS = 200  # of a receiver's words in the log
@@ -85,7 +85,7 @@ class Delivery:
         self._clock = clock
         self._changed = threading.Condition()
         self._place = place
-        self._end = End(0, 0)
+        self._end = JournalEnd(0, 0)
         self._tally = Tally()
         self._waits_since: float | None = None
         self._contexts = files.Contexts(settings.tls)
@@ -106,7 +106,7 @@ class Delivery:
         self._thread = threading.Thread(target=self._run, name=f"output-{self.name}", daemon=True)
         self._thread.start()
 
-    def wake(self, end: End) -> None:
+    def wake(self, end: JournalEnd) -> None:
         """The journal holds more, up to `end`."""
         with self._changed:
             if end != self._end:

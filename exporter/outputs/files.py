@@ -22,7 +22,7 @@ from exporter.config.outputs import (
 from exporter.core.text.problems import Loc
 from exporter.net.client_tls import client_context
 from exporter.net.url import Url, parse_url
-from exporter.store.safe_open import start_of
+from exporter.store.safe_open import read_start
 
 MAX_SECRET = 64 << 10  # bytes of a file of headers, of a URL or a key
 _KEY_BYTES = range(24, 65)  # of a Standard Webhooks secret
@@ -87,7 +87,7 @@ def key_of(path: Path) -> bytes:
 def read_secret(path: Path | None) -> str:
     """The text of a regular file. Raises OSError, ValueError."""
     assert path is not None
-    data = start_of(path, MAX_SECRET + 1)
+    data = read_start(path, MAX_SECRET + 1)
     if len(data) > MAX_SECRET:
         raise ValueError(f"{path}: longer than {MAX_SECRET} bytes")
     try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from exporter.store.journal import End, segment_path, segments_in
+from exporter.store.journal import JournalEnd, segment_path, segments_in
 
 # A record has a first line of 2,048 characters, captures of 512 and ten lines of 16,384, and JSON may make six of one.
 MAX_LINE = 2 << 20
@@ -51,7 +51,7 @@ class Batch:
         return Batch(self.start, kept[-1].behind, kept)
 
 
-def place_at(folder: Path, end: End) -> Place:
+def place_at(folder: Path, end: JournalEnd) -> Place:
     """The place behind all that the journal holds."""
     try:
         with segment_path(folder, end.segment).open("rb") as file:
@@ -80,7 +80,7 @@ def mended(folder: Path, place: Place) -> Place:
     return first_place(folder)
 
 
-def read(folder: Path, start: Place, end: End, most: int) -> Batch:
+def read(folder: Path, start: Place, end: JournalEnd, most: int) -> Batch:
     """The next incidents from `start` to `end`, at most `most`. Raises OSError, FileNotFoundError for a lost segment."""
     at, records, size = start, list[Placed](), 0
     while at.segment <= end.segment and len(records) < most:

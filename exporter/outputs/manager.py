@@ -18,7 +18,7 @@ from exporter.outputs.otlp import OtlpForm
 from exporter.outputs.responses import DROPS, SENDING_FAILURES, WRITING_FAILURES
 from exporter.outputs.textfile import Textfile
 from exporter.outputs.webhook import WebhookForm
-from exporter.store.journal import End, Journal, segments_in
+from exporter.store.journal import Journal, JournalEnd, segments_in
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -56,7 +56,7 @@ class Outputs:
         self._clock = clock
         self._config = OutputsConfig()
         self._folder: Path | None = None
-        self._end = End(0, 0)
+        self._end = JournalEnd(0, 0)
         self._shipments: dict[str, Delivery] = {}
         self._textfile: Textfile | None = None
         self._successes: dict[str, float | None] = {}
@@ -104,7 +104,7 @@ class Outputs:
                 output.start()
         self.wake(self._end)
 
-    def wake(self, end: End) -> None:
+    def wake(self, end: JournalEnd) -> None:
         """The journal holds more."""
         self._end = end
         for shipment in self._shipments.values():

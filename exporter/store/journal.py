@@ -1,6 +1,6 @@
-"""The node journal: one JSON object a line, in segments of bounded size, the oldest of which go first.
+"""The node journal: records as JSON lines, in segment files of bounded size; the oldest segment is deleted first.
 
-Records reach it through the state's outbox, so each is there at least once; readers drop repeated ids.
+Records arrive through `exporter.store.outbox`, each at least once; readers discard repeated ids.
 """
 
 from __future__ import annotations
@@ -13,34 +13,33 @@ from typing import NamedTuple
 
 from exporter.store import private_files
 
-SEGMENTS = 8  # the bound is kept in steps of an eighth: what is lost to the bound is at most an eighth of it
-OPENING_SHARE = 4  # of a segment at most a quarter repeats what is known: the facts of a node have some 5 kB
+SEGMENTS = 8  # so one deletion removes at most an eighth of the journal
+FACTS_SHARE = 4  # a record of facts takes at most a quarter of a segment; that of a node has some 5 kB
 
 
-class End(NamedTuple):
-    """Behind the last record: the segment's number, and an offset in it."""
+class JournalEnd(NamedTuple):
+    """The end of a journal: the number of its last segment, and the offset after that segment's last record."""
 
     segment: int
     offset: int
 
 
 class Journal:
-    """Appends to `FOLDER/journal-NNNNNN.jsonl`. Raises OSError when it cannot: the caller counts and tries again.
+    """Appends records to `FOLDER/journal-NNNNNN.jsonl` and deletes the oldest segments.
 
-    `opening` gives the record that each segment begins with, so that the segments that are left tell it when the one that
-    it was written to is gone; "" for none. `before_drop` is called with the number and path of each segment that is about
-    to be deleted.
+    facts: returns the node's facts as a record; each segment begins with it, so that the facts outlive deleted segments.
+    before_drop: called with the number and path of each segment that is about to be deleted.
     """
 
     def __init__(
         self,
         folder: Path,
         max_bytes: int,
-        opening: Callable[[], str] = lambda: "",
+        facts: Callable[[], str] = lambda: "",
         before_drop: Callable[[int, Path], None] = lambda _number, _path: None,
     ) -> None:
         self.folder = folder
-        self._opening = opening
+        self._facts = facts
         self._before_drop = before_drop
         self._segment_bytes = max(max_bytes // SEGMENTS, 4096)
         self._descriptor: int | None = None
@@ -49,15 +48,15 @@ class Journal:
         self.dropped_segments = 0
 
     @property
-    def end(self) -> End:
-        """Behind what is known to be on disk."""
+    def end(self) -> JournalEnd:
+        """The end of what is known to be on disk."""
         if self._descriptor is not None:
-            return End(self._number, self._size)
+            return JournalEnd(self._number, self._size)
         found = segments_in(self.folder)
-        return End(found[-1][0], found[-1][1].stat().st_size) if found else End(1, 0)
+        return JournalEnd(found[-1][0], found[-1][1].stat().st_size) if found else JournalEnd(1, 0)
 
     def append(self, records: Sequence[str]) -> None:
-        """Write records and have them on disk before returning."""
+        """Write records and wait until they are on disk. Raises OSError; the caller then appends them again."""
         lines = deque(f"{record}\n".encode() for record in records)
         try:
             while lines:
@@ -71,7 +70,7 @@ class Journal:
                 os.fsync(descriptor)
                 self._size += len(data)
         except OSError:
-            self.close()  # the next one begins by ending the line that this one may have cut short
+            self.close()  # opening the segment again ends a line that is incomplete
             raise
 
     def close(self) -> None:
@@ -79,16 +78,16 @@ class Journal:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _writable(self, more: int) -> int:
-        """The segment to write to, with room for `more` bytes unless it is empty."""
+    def _writable(self, size: int) -> int:
+        """A descriptor of the segment to write to, with room for `size` bytes unless the segment is empty."""
         if self._descriptor is not None and not self._is_in_place(self._descriptor):
-            self.close()  # someone has removed the file, or moved it away
+            self.close()  # the file was deleted or renamed
         segments = segments_in(self.folder)
         number = segments[-1][0] if segments else 1
-        descriptor = self._descriptor if self._descriptor is not None else self._start(number)
-        if self._size and self._size + more > self._segment_bytes:
+        descriptor = self._descriptor if self._descriptor is not None else self._open_segment(number)
+        if self._size and self._size + size > self._segment_bytes:
             self.close()
-            descriptor = self._start(number + 1)
+            descriptor = self._open_segment(number + 1)
         return descriptor
 
     def _is_in_place(self, descriptor: int) -> bool:
@@ -97,24 +96,24 @@ class Journal:
         except FileNotFoundError:
             return False
 
-    def _start(self, number: int) -> int:
+    def _open_segment(self, number: int) -> int:
         private_files.make_folder(self.folder)
         descriptor = private_files.open_file(segment_path(self.folder, number), os.O_RDWR | os.O_APPEND)
         self._descriptor, self._number = descriptor, number
         self._size = os.fstat(descriptor).st_size
         if self._size and os.pread(descriptor, 1, self._size - 1) != b"\n":
-            self._size += os.write(descriptor, b"\n")  # a write that was cut short: its record comes again
+            self._size += os.write(descriptor, b"\n")  # ends an incomplete line; its record is written again
         if not self._size:
-            self._open_with(descriptor)
+            self._write_facts(descriptor)
         for dropped, old in segments_in(self.folder)[:-SEGMENTS]:
             self._before_drop(dropped, old)
             old.unlink(missing_ok=True)
             self.dropped_segments += 1
         return descriptor
 
-    def _open_with(self, descriptor: int) -> None:
-        line = f"{self._opening()}\n".encode()
-        if 1 < len(line) <= self._segment_bytes // OPENING_SHARE:
+    def _write_facts(self, descriptor: int) -> None:
+        line = f"{self._facts()}\n".encode()
+        if 1 < len(line) <= self._segment_bytes // FACTS_SHARE:
             while line:
                 written = os.write(descriptor, line)
                 self._size, line = self._size + written, line[written:]
@@ -125,7 +124,7 @@ def segment_path(folder: Path, number: int) -> Path:
 
 
 def segments_in(folder: Path) -> list[tuple[int, Path]]:
-    """The segments that are there, by number."""
+    """Number and path of each existing segment, oldest first."""
     found = []
     for path in folder.glob("journal-*.jsonl"):
         number = path.stem.removeprefix("journal-")

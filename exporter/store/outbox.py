@@ -1,6 +1,6 @@
-"""Records on their way into the journal: in memory until they are committed, in the state until the journal has them.
+"""The queue of records for the journal: in memory until committed, then in the state file until the journal has them.
 
-Neither may grow without end while a disk is full: the oldest go then, and are counted.
+Both are bounded: while a disk is full, the oldest records are discarded and counted.
 """
 
 from __future__ import annotations
@@ -14,47 +14,47 @@ from exporter.metrics.counters import Counters
 from exporter.store.journal import Journal
 from exporter.store.state import State
 
-MAX_WAITING = 16 << 20  # characters in memory, while the state cannot be written: 5,000 incidents
-MAX_STORED = 50_000  # records in the state, while the journal cannot be written: 150 MB
+MAX_UNCOMMITTED_CHARS = 16 << 20  # in memory, while the state cannot be written: 5,000 incidents
+MAX_COMMITTED = 50_000  # records in the state file, while the journal cannot be written: 150 MB
 LOST = "gpufault_journal_records_lost_total"
 
 
 class Outbox:
-    """Belongs to the daemon's loop."""
+    """Takes records, and moves them to the journal once they are committed. Used only by the daemon's main loop."""
 
     def __init__(self, state: State, counters: Counters) -> None:
         self._state = state
         self._counters = counters
-        self._waiting: deque[str] = deque()
+        self._uncommitted: deque[str] = deque()
         self._characters = 0
         counters.start_at_zero([(LOST, ())])
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Take a record; the next commit stores it."""
+        """Add a record; the next commit stores it."""
         self._counters.add("gpufault_journal_records_total", str(record["kind"]))
         line = records.line(record)
-        self._waiting.append(line)
+        self._uncommitted.append(line)
         self._characters += len(line)
-        while self._characters > MAX_WAITING:
-            self._characters -= len(self._waiting.popleft())
+        while self._characters > MAX_UNCOMMITTED_CHARS:
+            self._characters -= len(self._uncommitted.popleft())
             self._counters.add(LOST)
 
     @property
-    def waiting(self) -> list[str]:
-        """What is not committed yet, the oldest first."""
-        return list(self._waiting)
+    def uncommitted(self) -> list[str]:
+        """Records that are not committed yet, oldest first."""
+        return list(self._uncommitted)
 
     def saved(self) -> None:
-        """All of it has been committed."""
-        self._waiting.clear()
+        """Record that all of `uncommitted` has been committed."""
+        self._uncommitted.clear()
         self._characters = 0
 
     def deliver(self, journal: Journal) -> None:
-        """Move what is committed into the journal. Raises OSError and sqlite3.Error where it has to wait."""
+        """Move committed records to the journal. Raises OSError or sqlite3.Error; the records then wait for the next call."""
         try:
             while stored := self._state.outbox():
                 journal.append([text for _, text in stored])
-                self._state.delivered(stored[-1][0])
+                self._state.remove_delivered(stored[-1][0])
         except OSError:
-            self._counters.add(LOST, by=self._state.keep_newest(MAX_STORED))
+            self._counters.add(LOST, by=self._state.keep_newest(MAX_COMMITTED))
             raise

@@ -1,4 +1,4 @@
-"""Folders and files that nobody else may look into, whatever the umask: they hold what jobs wrote into their logs."""
+"""Creates folders and files that only their owner can read, whatever the umask: they hold text from job logs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 
 
 def make_folder(path: Path) -> None:
-    """The folder and those above it, where they are missing; one that is there stays as it is. Raises OSError."""
+    """Create a folder and its missing parents. An existing one keeps its mode. Raises OSError."""
     for folder in (*reversed(path.parents), path):
         if not folder.is_dir():
             folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
 
 
 def open_file(path: Path, flags: int) -> int:
-    """A descriptor of a regular file, made where it is missing. Raises OSError, for a symbolic link at `path` too."""
+    """Open a file, creating it if missing, and return its descriptor. Raises OSError, also if `path` is a symbolic link."""
     descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
     try:
-        os.fchmod(descriptor, FILE_MODE)  # an older one may be open to others
+        os.fchmod(descriptor, FILE_MODE)  # an existing file may be readable by others
     except OSError:
         os.close(descriptor)
         raise

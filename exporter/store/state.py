@@ -1,8 +1,8 @@
-"""What survives a crash: positions, counters and open incidents, in one SQLite file, each commit one transaction.
+"""The state file: positions, counters and open incidents in one SQLite database; each commit is one transaction.
 
-Either a line's position and its count are both stored or neither is: that is what "exactly once" rests on. Nothing here
-knows what the rows mean. A file that is damaged is set aside, kept, and said so; the daemon goes on with a fresh one. One
-that is deleted or replaced under the daemon is written anew from what SQLite still has open.
+A line's position and its count are stored together or not at all, so each line is counted exactly once. This module does
+not know what the rows mean. A damaged file is renamed and reported, and the daemon starts with an empty one. A file that
+is deleted or replaced while in use is written again from the database that is still open.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 
 from exporter.store import private_files
 
-# Of the tables and of what is in their rows: whoever changes either so that another version would misread it raises this
-# and writes down how the version before becomes this one. A change that both read right needs neither.
+# Increase this, and add a migration from the previous version, for any change of the tables or of the contents of rows
+# that another version would misread.
 SCHEMA_VERSION = 1
-MIGRATIONS: Mapping[int, str] = {}  # version to the SQL that makes the next one of it
+MIGRATIONS: Mapping[int, str] = {}  # a version to the SQL that turns it into the next one
 _LOCK = "lock"
-BUSY_SECONDS = 1.0  # somebody looks at the file with another program; the next commit tries again
+BUSY_SECONDS = 1.0  # how long to wait while another program locks the file; the next commit tries again
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE rows (space TEXT, name TEXT, value TEXT NOT NULL, PRIMARY KEY (space, name)) WITHOUT ROWID;
@@ -34,12 +34,12 @@ CounterKey = tuple[str, str]  # (metric name, labels as JSON)
 
 
 class StateUnusable(Exception):
-    """The state folder cannot be used, and the daemon must not run without it. The message says what to do."""
+    """The state folder cannot be used, so the daemon must not run. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """All that an earlier process committed. `first_start`: nothing was there. `set_aside`: where a damaged file went."""
+    """Everything that was committed. `first_start`: there was no state file. `set_aside`: new path of a damaged file."""
 
     spaces: Mapping[str, Mapping[str, str]]
     counters: Mapping[CounterKey, float]
@@ -48,28 +48,28 @@ class Loaded:
 
 
 class State:
-    """The open state file. One per process: a second process on the same folder is refused."""
+    """The open state file. A second process on the same folder is refused."""
 
     def __init__(self, folder: Path) -> None:
         try:
             private_files.make_folder(folder)
-            self._lock = _only_one(folder / _LOCK)
+            self._lock = _acquire_lock(folder / _LOCK)
         except OSError as error:
             raise StateUnusable(
-                f"{folder}: {error.strerror}; make it a folder that this user may write, or give --state.dir"
+                f"{folder}: {error.strerror}; use a folder that this user can write to, or set --state.dir"
             ) from error
         self._path = folder / "state.sqlite"
         try:
             self._db, self.loaded = self._open_or_set_aside()
-            self._files = self._files_now()
+            self._inodes = self._current_inodes()
         except BaseException:
             os.close(self._lock)
             raise
 
     @property
     def in_place(self) -> bool:
-        """Whether what was opened still is what stands in the folder. SQLite writes to a deleted file without a word."""
-        return self._files == self._files_now()
+        """Whether the folder still holds the files that were opened. SQLite reports no error for deleted files."""
+        return self._inodes == self._current_inodes()
 
     def commit(
         self,
@@ -79,10 +79,10 @@ class State:
     ) -> None:
         """Store rows (space, name, value or None to remove), counter values and journal records in one transaction.
 
-        Raises StateUnusable where another process has taken the folder over.
+        Raises OSError, sqlite3.Error, and StateUnusable if another process uses the folder now.
         """
         if not self.in_place:
-            self._put_back()
+            self._restore_files()
         db = self._db
         with db:
             for space, name, value in rows:
@@ -96,16 +96,16 @@ class State:
             db.executemany("INSERT INTO outbox (record) VALUES (?)", [(record,) for record in records])
 
     def outbox(self) -> list[tuple[int, str]]:
-        """Records that are committed but not yet known to be in the journal, oldest first."""
+        """Number and text of committed records that may not be in the journal yet, oldest first."""
         return list(self._db.execute("SELECT number, record FROM outbox ORDER BY number LIMIT 10000"))
 
-    def delivered(self, last: int) -> None:
-        """Records up to number `last` are in the journal."""
+    def remove_delivered(self, last: int) -> None:
+        """Remove the records up to number `last` from the outbox: the journal has them."""
         with self._db:
             self._db.execute("DELETE FROM outbox WHERE number <= ?", (last,))
 
     def keep_newest(self, count: int) -> int:
-        """Give up the oldest records of the outbox, if there are more than `count`. How many there were."""
+        """Remove all but the newest `count` records from the outbox. Returns the number of records removed."""
         with self._db:
             newest = self._db.execute("SELECT max(number) FROM outbox").fetchone()[0] or 0
             return self._db.execute("DELETE FROM outbox WHERE number <= ?", (newest - count,)).rowcount
@@ -128,43 +128,47 @@ class State:
                 return db, replace(loaded, first_start=loaded.first_start and not set_aside, set_aside=set_aside)
 
     def _open(self) -> tuple[sqlite3.Connection, Loaded]:
-        os.close(private_files.open_file(self._path, os.O_RDWR))  # SQLite gives -wal and -shm the modes of this one
+        os.close(
+            private_files.open_file(self._path, os.O_RDWR)
+        )  # SQLite creates -wal and -shm with the mode of this file
         db = sqlite3.connect(self._path, isolation_level="DEFERRED", timeout=BUSY_SECONDS)
         try:
             db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")  # what /metrics has shown must survive power loss too
+            db.execute("PRAGMA synchronous = FULL")  # what /metrics has shown must survive a power loss
             db.execute("PRAGMA wal_autocheckpoint = 256")  # pages: a WAL of 1 MiB
-            db.execute("PRAGMA cache_size = -256")  # KiB of pages, instead of 2 MiB: rows are written, hardly ever read
+            db.execute("PRAGMA cache_size = -256")  # KiB, instead of 2 MiB: rows are written but rarely read
             if db.execute("PRAGMA quick_check").fetchone() != ("ok",):
                 raise sqlite3.DatabaseError("malformed: quick_check failed")
             version = db.execute("PRAGMA user_version").fetchone()[0]
             if version > SCHEMA_VERSION:
                 raise StateUnusable(
-                    f"{self._path}: written by a newer gpufault (schema {version}, this one knows {SCHEMA_VERSION}); "
-                    "upgrade again, or move the file away to start afresh"
+                    f"{self._path}: written by a newer gpufault (schema {version}; this version supports {SCHEMA_VERSION}); "
+                    "upgrade again, or move the file away to start with an empty state"
                 )
             is_new = version == 0 and not db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
             if is_new:
                 db.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
             else:
                 self._migrate(db, version)
-            db.execute("PRAGMA wal_checkpoint")  # the header tells its schema from now on: doctor reads no more
+            db.execute(
+                "PRAGMA wal_checkpoint"
+            )  # writes the schema version into the header, the only part that doctor reads
             return db, replace(_load(db), first_start=is_new)
         except BaseException:
             db.close()
             raise
 
     def load(self) -> Loaded:
-        """All that has been committed so far."""
+        """Read everything that has been committed so far."""
         return _load(self._db)
 
     def _migrate(self, db: sqlite3.Connection, version: int) -> None:
-        """Make an older version's file one of this version, step by step, each step one transaction."""
+        """Migrate the file of an older version, one version and one transaction at a time."""
         while version != SCHEMA_VERSION:
             if version not in MIGRATIONS:
                 raise StateUnusable(
-                    f"{self._path}: of a schema that this gpufault cannot read ({version}; it knows {SCHEMA_VERSION}); "
-                    "start the version that wrote it, or move the file away to start afresh"
+                    f"{self._path}: unsupported schema {version}; this version supports {SCHEMA_VERSION}; "
+                    "run the version that wrote the file, or move the file away to start with an empty state"
                 )
             try:
                 with db:
@@ -174,40 +178,40 @@ class State:
                     db.execute(f"PRAGMA user_version = {version + 1}")
             except sqlite3.Error as error:
                 raise StateUnusable(
-                    f"{self._path}: still of schema {version}, since making it {version + 1} failed: {error}; "
-                    "fix that and start again, or move the file away to start from zero"
+                    f"{self._path}: migration from schema {version} to {version + 1} failed: {error}; "
+                    "fix the cause and restart, or move the file away to start with an empty state"
                 ) from error
             version += 1
 
-    def _files_now(self) -> list[tuple[int, int] | None]:
-        files = (self._path, self._side("-wal"), self._path.with_name(_LOCK))
+    def _current_inodes(self) -> list[tuple[int, int] | None]:
+        files = (self._path, self._with_suffix("-wal"), self._path.with_name(_LOCK))
         return [_inode(path) for path in files]
 
-    def _side(self, suffix: str) -> Path:
+    def _with_suffix(self, suffix: str) -> Path:
         return self._path.with_name(self._path.name + suffix)
 
-    def _put_back(self) -> None:
-        """Write all that was committed into the folder again, which has been deleted, emptied or exchanged."""
+    def _restore_files(self) -> None:
+        """Write the open database to the folder again, after its files were deleted or replaced."""
         private_files.make_folder(self._path.parent)
         if _inode(self._path.with_name(_LOCK)) != _inode(self._lock):
-            lock = _only_one(self._path.with_name(_LOCK))
+            lock = _acquire_lock(self._path.with_name(_LOCK))
             os.close(self._lock)
             self._lock = lock
-        ours = _inode(self._path) == self._files[0]
-        if not ours and self._path.exists():
+        is_ours = _inode(self._path) == self._inodes[0]
+        if not is_ours and self._path.exists():
             self._set_aside("replaced")
-        copy = self._side("-new")
+        copy = self._with_suffix("-new")
         copy.unlink(missing_ok=True)
         os.close(private_files.open_file(copy, os.O_RDWR))
         with contextlib.closing(sqlite3.connect(copy)) as db:
             self._db.backup(db)
-            db.execute("PRAGMA journal_mode = DELETE")  # all of it in this one file, on disk
+            db.execute("PRAGMA journal_mode = DELETE")  # everything in this one file, on disk
         for suffix in ("-wal", "-shm"):
-            self._side(suffix).unlink(missing_ok=True)
-        copy.rename(self._path)  # may fail, and is tried again by the next commit, from what is open still
-        self._db.close()  # removes its -wal by name, so before there is another
+            self._with_suffix(suffix).unlink(missing_ok=True)
+        copy.rename(self._path)  # if this fails, the next commit tries again: the old database is still open
+        self._db.close()  # deletes the -wal by name, so before a new one exists
         self._db, _ = self._open()
-        self._files = self._files_now()
+        self._inodes = self._current_inodes()
 
     def _set_aside(self, why: str = "damaged") -> Path:
         number = 1
@@ -215,9 +219,9 @@ class State:
             number += 1
         self._path.rename(target)
         for suffix in ("-wal", "-shm"):
-            side = self._side(suffix)
-            if side.exists():
-                side.rename(target.with_name(target.name + suffix))
+            file = self._with_suffix(suffix)
+            if file.exists():
+                file.rename(target.with_name(target.name + suffix))
         return target
 
 
@@ -230,12 +234,13 @@ def _load(db: sqlite3.Connection) -> Loaded:
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Whether the file's content is at fault, and not the disk, the permissions or another process."""
-    told = ("malformed", "no such", "Could not decode")
-    return not isinstance(error, sqlite3.OperationalError) or any(words in str(error) for words in told)
+    """Whether the file's content is damaged; otherwise the disk, the permissions or another process caused the error."""
+    messages = ("malformed", "no such", "Could not decode")
+    return not isinstance(error, sqlite3.OperationalError) or any(each in str(error) for each in messages)
 
 
 def _inode(file: Path | int) -> tuple[int, int] | None:
+    """Device and inode of a path or descriptor; None if missing."""
     try:
         status = os.stat(file)
     except OSError:
@@ -243,14 +248,14 @@ def _inode(file: Path | int) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _only_one(path: Path) -> int:
-    """Hold a lock for as long as the process lives; the kernel lets go of it when it dies, however it dies."""
+def _acquire_lock(path: Path) -> int:
+    """Lock a file and return its descriptor. The kernel releases the lock when the process ends, even after SIGKILL."""
     descriptor = private_files.open_file(path, os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
         raise StateUnusable(
-            f"{path.parent}: another gpufault is running on this state; stop it, or give --state.dir"
+            f"{path.parent}: another gpufault is running on this state; stop it, or set --state.dir"
         ) from None
     return descriptor

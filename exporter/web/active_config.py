@@ -16,7 +16,7 @@ from pathlib import Path
 from exporter.core.text.problems import InvalidInput, Problem
 from exporter.core.text.validation import LocatedError
 from exporter.core.text.yaml_text import MAX_CHARS, parse
-from exporter.store.safe_open import start_of
+from exporter.store.safe_open import read_start
 from exporter.web import config as web_config
 from exporter.web.config import TlsConfig, WebConfig
 from exporter.web.tls import context_of
@@ -94,14 +94,14 @@ class ActiveConfig:
         digest = hashlib.blake2b()
         for path in (self._path, *(self._path.parent / name for name in names if name)):
             try:
-                digest.update(hashlib.blake2b(start_of(path, MAX_BYTES)).digest())
+                digest.update(hashlib.blake2b(read_start(path, MAX_BYTES)).digest())
             except OSError as error:
                 digest.update(repr(error.errno).encode())
         return digest.digest()
 
 
 def _read(path: Path, before: Settings | None) -> Settings:
-    document = parse(start_of(path, MAX_BYTES).decode("utf-8", "backslashreplace"), str(path))
+    document = parse(read_start(path, MAX_BYTES).decode("utf-8", "backslashreplace"), str(path))
     config = web_config.load(document)
     tls = config.tls_server_config
     try:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from exporter.core.text.validation import LocatedError
-from exporter.store.safe_open import start_of
+from exporter.store.safe_open import read_start
 from exporter.web.config import CIPHER_SUITES, CURVES, TlsConfig
 
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
@@ -49,7 +49,7 @@ def context_of(config: TlsConfig, folder: Path) -> ssl.SSLContext:
 
 def _can_be_read(key: str, path: Path) -> None:
     try:
-        start_of(path, 0)
+        read_start(path, 0)
     except OSError as error:
         what = f"{path}: {error.strerror}; give a file that gpufault may read"
         raise LocatedError(("tls_server_config", key), what) from None

@@ -112,11 +112,11 @@ CHECKED: dict[str, tuple[str, str]] = {
     "url: 'http://h/', headers_file: {there}/fifo": ("headers_file", "not a regular file"),
     "url: 'http://h/', headers_file: {there}/key": ("headers_file", "line 1 is not `Name: value`"),
     "url: 'http://h/', headers_env: NOT_SET_HERE": ("headers_env", "the environment has no NOT_SET_HERE"),
-    "url: 'https://h/', tls: {{ca_file: {there}/key}}": ("tls.ca_file", "holds no certificate in PEM form; give"),
+    "url: 'https://h/', tls: {{ca_file: {there}/key}}": ("tls.ca_file", "no PEM certificate found; use"),
     "url: 'https://h/', tls: {{ca_file: {there}/fifo}}": ("tls.ca_file", "not a regular file"),
     "url: 'https://h/', tls: {{cert_file: {there}/cert, key_file: {there}/other}}": (
         "tls.cert_file",
-        "key values mismatch; give a certificate and its key",
+        "key values mismatch; use a certificate and its unencrypted key",
     ),
     "url: 'https://h/', tls: {{cert_file: {there}/missing, key_file: {there}/other}}": (
         "tls.cert_file",

@@ -57,7 +57,7 @@ def test_a_redirect_is_told_and_not_followed(
     ask: Callable[[str, Path], None], redirecting: tuple[str, list[str]], tmp_path: Path
 ) -> None:
     url, asked = redirecting
-    with pytest.raises((NoAnswer, HTTPError), match=f"302.*it leads to {url}/elsewhere; give that address"):
+    with pytest.raises((NoAnswer, HTTPError), match=f"302.*redirects to {url}/elsewhere; use that address"):
         ask(url, tmp_path)
     assert len(asked) == 1
     assert "/elsewhere" not in asked

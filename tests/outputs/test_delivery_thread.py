@@ -18,7 +18,7 @@ from exporter.config.outputs import WebhookConfig
 from exporter.outputs.delivery import Delivery, Form, Tally
 from exporter.outputs.journal_reader import Place, first_place, place_at
 from exporter.outputs.webhook import WebhookForm
-from exporter.store.journal import End, Journal
+from exporter.store.journal import Journal, JournalEnd
 from tests.e2e.conftest import eventually
 from tests.e2e.test_prometheus import free_port
 from tests.outputs.receivers import (
@@ -376,4 +376,4 @@ def test_retries_leave_the_random_numbers_of_others_alone(tmp_path: Path) -> Non
 
 
 def test_an_empty_journal_has_a_beginning_and_an_end(tmp_path: Path) -> None:
-    assert first_place(tmp_path) == place_at(tmp_path, End(1, 0)) == Place(1, 0, 0)
+    assert first_place(tmp_path) == place_at(tmp_path, JournalEnd(1, 0)) == Place(1, 0, 0)

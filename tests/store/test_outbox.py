@@ -35,9 +35,9 @@ def test_what_is_committed_reaches_the_journal_in_order(tmp_path: Path, counters
         box.add(record(number))
     box.deliver(journal)
     assert not (tmp_path / "journal").exists()  # nothing that a kill could take back
-    state.commit([], {}, box.waiting)
+    state.commit([], {}, box.uncommitted)
     box.saved()
-    assert box.waiting == []
+    assert box.uncommitted == []
     box.deliver(journal)
     lines = (tmp_path / "journal" / "journal-000001.jsonl").read_text().split()
     assert [line.count(f'"number":{number}') for number, line in enumerate(lines)] == [1, 1, 1]
@@ -47,25 +47,25 @@ def test_what_is_committed_reaches_the_journal_in_order(tmp_path: Path, counters
 def test_while_the_state_cannot_be_written_memory_stays_bounded(
     tmp_path: Path, counters: Counters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "MAX_WAITING", 1000)
+    monkeypatch.setattr(bounds, "MAX_UNCOMMITTED_CHARS", 1000)
     box = Outbox(State(tmp_path / "state"), counters)
     for number in range(100):
         box.add(record(number))
-    assert sum(map(len, box.waiting)) <= 1000
-    assert '"number":99' in box.waiting[-1]
-    assert lost(counters) == 100 - len(box.waiting)
+    assert sum(map(len, box.uncommitted)) <= 1000
+    assert '"number":99' in box.uncommitted[-1]
+    assert lost(counters) == 100 - len(box.uncommitted)
 
 
 def test_while_the_journal_cannot_be_written_the_state_stays_bounded(
     tmp_path: Path, counters: Counters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "MAX_STORED", 10)
+    monkeypatch.setattr(bounds, "MAX_COMMITTED", 10)
     state, journal = State(tmp_path / "state"), Journal(tmp_path / "journal", 1 << 20)
     (tmp_path / "journal").write_text("a file where the folder should be")
     box = Outbox(state, counters)
     for number in range(25):
         box.add(record(number))
-    state.commit([], {}, box.waiting)
+    state.commit([], {}, box.uncommitted)
     box.saved()
     with pytest.raises(FileExistsError):
         box.deliver(journal)

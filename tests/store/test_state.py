@@ -62,9 +62,9 @@ def test_delivered_records_leave_the_outbox_and_numbers_are_not_used_again(folde
     state = State(folder)
     state.commit([], {}, ["r1", "r2"])
     (first, _), (second, _) = state.outbox()
-    state.delivered(first)
+    state.remove_delivered(first)
     assert state.outbox() == [(second, "r2")]
-    state.delivered(second)
+    state.remove_delivered(second)
     state.commit([], {}, ["r3"])
     ((third, _),) = state.outbox()
     assert third > second
@@ -73,9 +73,7 @@ def test_delivered_records_leave_the_outbox_and_numbers_are_not_used_again(folde
 
 def test_a_second_process_is_refused_until_the_first_is_gone(folder: Path) -> None:
     state = State(folder)
-    with pytest.raises(
-        StateUnusable, match=r"another gpufault is running on this state; stop it, or give --state\.dir"
-    ):
+    with pytest.raises(StateUnusable, match=r"another gpufault is running on this state; stop it, or set --state\.dir"):
         State(folder)
     state.close()
     State(folder).close()
@@ -204,7 +202,7 @@ def test_a_migration_that_fails_half_way_changes_nothing(
     next_version(
         monkeypatch, "UPDATE rows SET value = '2'; UPDATE no_such_column SET value = 1 / 0; SELECT nonsense(1)"
     )
-    with pytest.raises(StateUnusable, match=r"still of schema 1, since making it 2 failed: no such table"):
+    with pytest.raises(StateUnusable, match=r"migration from schema 1 to 2 failed: no such table"):
         State(of_this_version.parent)
     monkeypatch.undo()
     state = State(of_this_version.parent)
@@ -217,7 +215,7 @@ def test_a_file_of_an_older_version_that_nobody_can_migrate_is_refused_and_left_
 ) -> None:
     next_version(monkeypatch)
     content = of_this_version.read_bytes()
-    with pytest.raises(StateUnusable, match=r"of a schema that this gpufault cannot read \(1; it knows 2\)"):
+    with pytest.raises(StateUnusable, match=r"unsupported schema 1; this version supports 2"):
         State(of_this_version.parent)
     assert of_this_version.read_bytes() == content
 
@@ -227,7 +225,7 @@ def test_a_database_that_is_no_state_is_refused_and_left_alone(folder: Path) -> 
     with sqlite3.connect(folder / "state.sqlite") as db:
         db.execute("CREATE TABLE accounts (name TEXT)")
     db.close()
-    with pytest.raises(StateUnusable, match=r"of a schema that this gpufault cannot read \(0; it knows 1\)"):
+    with pytest.raises(StateUnusable, match=r"unsupported schema 0; this version supports 1"):
         State(folder)
     assert list(folder.glob("state.damaged*")) == []
 
@@ -237,7 +235,7 @@ def test_a_database_that_is_no_state_is_refused_and_left_alone(folder: Path) -> 
 
 def test_a_folder_that_is_none_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "state").touch()
-    with pytest.raises(StateUnusable, match=r"make it a folder that this user may write, or give --state\.dir"):
+    with pytest.raises(StateUnusable, match=r"use a folder that this user can write to, or set --state\.dir"):
         State(tmp_path / "state")
 
 
