@@ -218,10 +218,10 @@ def _facts(config: Config) -> Iterator[Finding]:
 
 
 def _outputs(config: Config) -> Iterator[Finding]:
-    from exporter.outputs.reachability import look
+    from exporter.outputs.reachability import check_outputs
 
-    for seen in look(config.outputs, flags.node_name(config.node)):
-        yield Finding(seen.state, f"output {seen.name}", seen.told)
+    for result in check_outputs(config.outputs, flags.node_name(config.node)):
+        yield Finding(result.state, f"output {result.name}", result.message)
 
 
 def _clock(_config: Config) -> Iterator[Finding]:

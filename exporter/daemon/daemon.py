@@ -94,7 +94,7 @@ class Daemon:
         self.processes = GpuProcesses()
         self.heartbeat = Heartbeat(config.facts, self._started)
         self._exposures = Exposures()
-        self.outputs = Outputs(node, self.snapshot, self.counters, log, clock, whole=bool(loaded.set_aside))
+        self.outputs = Outputs(node, self.snapshot, self.counters, log, clock, from_start=bool(loaded.set_aside))
         self._use(config, catalogue, first_start=loaded.first_start)
         self._publish()
         self.outbox.add(self.facts.record(node, clock()))

@@ -1,5 +1,5 @@
-"""Where incidents go besides /metrics and the journal: OTLP logs, a webhook, a file for node_exporter.
+"""Outputs: send incidents to an OTLP collector or a webhook, and write metrics to a file for node_exporter.
 
-Each output has a thread of its own. What is to be sent is read from the journal; how far an output has come is committed
-with everything else in the state, so a receiver that is away costs nothing that the journal still holds.
+Each output has its own thread. Incidents are read from the journal, and the position of each output is committed with the
+rest of the state. So a receiver that is down loses nothing that the journal still holds.
 """

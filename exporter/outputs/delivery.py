@@ -1,7 +1,7 @@
-"""One receiver's way through the journal: a thread that sends what follows, and how far it has come.
+"""Sends incidents from the journal to one receiver, in a thread, and keeps track of the position in the journal.
 
-A record is sent at least once: the place moves behind it when the receiver has taken it, and is committed by the daemon
-in its next transaction. A kill in between sends it again, with the same id.
+Each incident is sent at least once. The position advances when the receiver has accepted a request, and the daemon commits
+it in its next transaction. After a kill in between, the incident is sent again with the same id.
 """
 
 from __future__ import annotations
@@ -19,28 +19,30 @@ from typing import Any, Literal, Protocol
 from exporter.config.outputs import ReceiverSettings
 from exporter.core.diagnosis.records import without_secrets
 from exporter.outputs import files
-from exporter.outputs.http import Answer, NoAnswer, post
-from exporter.outputs.journal_reader import Batch, Place, incidents_behind, mended, read
-from exporter.outputs.responses import Judged, Verdict, judged, pause, retry_after
+from exporter.outputs.http import RequestFailed, Response, post
+from exporter.outputs.journal_reader import Batch, Position, count_incidents, read_batch, valid_position
+from exporter.outputs.responses import Classified, Outcome, classify, retry_after, retry_delay
 from exporter.store.journal import JournalEnd
 
-TROUBLE_SECONDS = 60.0  # after an error of our own, or of the disk: it will come again
-SAID_CHARS = 200  # of a receiver's words in the log
+ERROR_SECONDS = 60.0  # to wait after an error of the disk, or of our own: it will probably occur again
+MAX_LOGGED_CHARS = 200  # of a receiver's message
 
-Say = Callable[[Literal["info", "warning"], str], None]
+Log = Callable[[Literal["info", "warning"], str], None]
 
 
-class Form(Protocol):
-    """How one kind of receiver wants its requests. See `otlp` and `webhook`."""
+class RequestFormat(Protocol):
+    """How one kind of receiver encodes requests and reports rejected records. See `otlp` and `webhook`."""
 
-    def request(self, records: Sequence[Mapping[str, Any]], now: float) -> tuple[bytes, dict[str, str]]: ...
+    def request(self, records: Sequence[Mapping[str, Any]], now: float) -> tuple[bytes, dict[str, str]]:
+        """Body and headers of a request with these records."""
 
-    def rejected(self, answer: Answer) -> tuple[int, str]: ...
+    def rejected(self, response: Response) -> tuple[int, str]:
+        """How many records of an accepted request the receiver rejected, and its message."""
 
 
 @dataclass(slots=True)
-class Tally:
-    """What has happened since it was last taken."""
+class OutputCounts:
+    """What an output has done since its counts were last taken; counts of drops and failures by reason."""
 
     sent: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
@@ -50,48 +52,47 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What became of one request. `rejected`: how many of its records the receiver did not take, and its words."""
+    """The result of one request. `rejected` and `message`: how many records the receiver rejected, and why."""
 
-    verdict: Verdict
-    pause_seconds: float = 0.0
+    outcome: Outcome
+    wait_seconds: float = 0.0
     rejected: int = 0
-    words: str = ""
+    message: str = ""
 
 
 class Delivery:
-    """Sends what the journal in `folder` holds behind `place`. All methods return at once, but for `stop`."""
+    """Sends the incidents that follow `position` in the journal. No method blocks except `stop`."""
 
     def __init__(
         self,
         name: str,
         settings: ReceiverSettings,
-        form: Callable[[], Form],
+        request_format: Callable[[], RequestFormat],
         *,
         folder: Path,
-        place: Place,
-        say: Say,
+        position: Position,
+        log: Log,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """form: called for each request, so that a key may be replaced; raises OSError, ValueError.
+        """request_format: called for each request, so that a key may be replaced; raises OSError, ValueError.
 
-        say: tells the daemon's log, which hides secrets. From any thread.
+        folder: of the journal. log: called from the thread; must hide secrets.
         """
         self.name = name
         self._settings = settings
-        self._form = form
-        self._most = settings.batch
+        self._request_format = request_format
         self._folder = folder
-        self._say = say
+        self._log = log
         self._clock = clock
         self._changed = threading.Condition()
-        self._place = place
+        self._position = position
         self._end = JournalEnd(0, 0)
-        self._tally = Tally()
-        self._waits_since: float | None = None
-        self._contexts = files.Contexts(settings.tls)
-        self._dice = random.Random()  # noqa: S311 (spreads retries, hides nothing; others may seed the global one)
-        self._failures = 0
-        self._said = ""
+        self._counts = OutputCounts()
+        self._oldest_unsent: float | None = None
+        self._contexts = files.ContextCache(settings.tls)
+        self._random = random.Random()  # noqa: S311 (spreads retries, hides nothing; others may seed the global one)
+        self._failures = 0  # in a row
+        self._logged_reason = ""
         self._stopped = False
         self._thread: threading.Thread | None = None
 
@@ -102,44 +103,44 @@ class Delivery:
         return self._thread is not None
 
     def start(self) -> None:
-        """Begin to send what the journal holds up to the end that `wake` names."""
+        """Start the thread. It sends what the journal holds up to the end given to `wake`."""
         self._thread = threading.Thread(target=self._run, name=f"output-{self.name}", daemon=True)
         self._thread.start()
 
     def wake(self, end: JournalEnd) -> None:
-        """The journal holds more, up to `end`."""
+        """Send everything up to `end`, the new end of the journal."""
         with self._changed:
             if end != self._end:
                 self._end = end
                 self._changed.notify()
 
-    def take(self) -> tuple[Place, Tally]:
-        """How far it has come, and what happened on the way since the last call: to be committed together."""
+    def take_progress(self) -> tuple[Position, OutputCounts]:
+        """The position, and the counts since the previous call. Commit both in one transaction."""
         with self._changed:
-            tally, self._tally = self._tally, Tally()
-            return self._place, tally
+            counts, self._counts = self._counts, OutputCounts()
+            return self._position, counts
 
     def before_drop(self, segment: int, path: Path) -> None:
-        """A segment is about to go: what it holds and was not known to be received is lost, and counted."""
+        """Count the unsent incidents of a segment that is about to be deleted as dropped, and skip it."""
         with self._changed:
-            if self._place.segment <= segment:
-                behind = self._place.offset if self._place.segment == segment else 0
-                self._tally.dropped["journal"] += incidents_behind(path, behind)
-                self._place = Place(segment + 1, 0, 0)
+            if self._position.segment <= segment:
+                offset = self._position.offset if self._position.segment == segment else 0
+                self._counts.dropped["journal"] += count_incidents(path, offset)
+                self._position = Position(segment + 1, 0, 0)
                 self._changed.notify()
 
     @property
     def up(self) -> bool:
-        """Whether the last request was answered as it should be."""
+        """Whether the last request succeeded."""
         return self._failures == 0
 
     def lag(self, now: float) -> float:
-        """Seconds since the oldest record was made that waits to be sent; 0 if none does."""
-        since = self._waits_since
-        return max(0.0, now - since) if since is not None else 0.0
+        """Age in seconds of the oldest unsent incident; 0 if all are sent."""
+        oldest = self._oldest_unsent
+        return max(0.0, now - oldest) if oldest is not None else 0.0
 
     def stop(self, seconds: float = 0.0) -> None:
-        """Send nothing more; wait so long for a request in progress."""
+        """Stop sending. Waits at most `seconds` for a request in progress."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
@@ -151,145 +152,145 @@ class Delivery:
     def _run(self) -> None:
         while not self._stopped:
             try:
-                batch = self._next()
+                batch = self._next_batch()
                 if batch.records:
                     self._send(batch)
                 else:
-                    self._pass(batch)
+                    self._advance(batch)
             except OSError as error:
-                self._fail("journal", f"the journal cannot be read: {error}")
-                self._rest(TROUBLE_SECONDS)
+                self._count_failure("journal", f"the journal cannot be read: {error}")
+                self._wait(ERROR_SECONDS)
             except Exception as error:
-                self._fail("bug", f"failed: {error!r}; please report it")
-                self._rest(TROUBLE_SECONDS)
+                self._count_failure("bug", f"failed: {error!r}; please report it")
+                self._wait(ERROR_SECONDS)
 
-    def _next(self) -> Batch:
-        """What is to be sent next; without records where there is nothing, and time was given to let some come."""
+    def _next_batch(self) -> Batch:
+        """The next incidents to send. Without any, waits for a change and returns a batch without records."""
         with self._changed:
-            start, end = self._place, self._end
+            start, end = self._position, self._end
         try:
-            place = mended(self._folder, start)
-            batch = read(self._folder, place, end, self._most)
-        except FileNotFoundError:  # dropped meanwhile, and the place has moved on; or removed by somebody
+            position = valid_position(self._folder, start)
+            batch = read_batch(self._folder, position, end, self._settings.batch)
+        except FileNotFoundError:  # deleted in the meantime: by `before_drop`, which moved the position, or by a user
             batch = Batch(start, start, ())
         else:
-            if place != start:
-                self._say(
-                    "warning", "the journal is not the one that was read; what it holds is sent from its beginning"
-                )
+            if position != start:
+                self._log("warning", "the journal was replaced or truncated; sending all that it holds")
                 batch = replace(batch, start=start)
-        self._waits_since = _made(batch.records[0].record, self._clock()) if batch.records else None
+        self._oldest_unsent = _record_time(batch.records[0].record, self._clock()) if batch.records else None
         if batch.start == batch.end:
             with self._changed:
-                if self._end == end and self._place == start and not self._stopped:
+                if self._end == end and self._position == start and not self._stopped:
                     self._changed.wait()
         return batch
 
     def _send(self, batch: Batch) -> None:
-        """Send a batch until it is taken, or refused, or no longer what is next."""
-        while not self._stopped and self._place == batch.start:
+        """Send a batch until the receiver accepts or refuses it, or the position moves."""
+        while not self._stopped and self._position == batch.start:
             attempt = self._attempt(batch)
-            if attempt.verdict == "sent":
-                self._sent(batch, attempt)
+            if attempt.outcome == "sent":
+                self._mark_sent(batch, attempt)
                 return
-            if attempt.verdict != "refused":
-                self._rest(attempt.pause_seconds)
+            if attempt.outcome != "refused":
+                self._wait(attempt.wait_seconds)
             elif len(batch.records) > 1:
-                batch = batch.first(len(batch.records) // 2)  # one of them is at fault, or they are too many
+                batch = batch.first(len(batch.records) // 2)  # one record is bad, or there are too many
             else:
-                self._pass(batch, refused=1)
+                self._advance(batch, refused=1)
                 return
 
     def _attempt(self, batch: Batch) -> Attempt:
         settings, now = self._settings, self._clock()
-        records = [without_secrets(placed.record) for placed in batch.records]
+        records = [without_secrets(each.record) for each in batch.records]
         try:
-            form, url = self._form(), files.url_of(settings)
-            headers = files.headers_of(settings)
-            context = self._contexts.now() if url.tls else None
+            request_format, url = self._request_format(), files.read_url(settings)
+            headers = files.read_headers(settings)
+            context = self._contexts.get() if url.tls else None
         except (OSError, ValueError) as error:
-            self._fail("settings", f"nothing can be sent: {error}")
-            return Attempt("held", self._pause("held"))
-        body, own = form.request(records, now)
+            self._count_failure("settings", f"nothing can be sent: {error}")
+            return Attempt("misconfigured", self._retry_delay("misconfigured"))
+        body, own_headers = request_format.request(records, now)
         try:
-            answer = post(url, body, headers | own, context=context, seconds=settings.timeout)
-        except NoAnswer as error:
-            self._fail(error.reason, f"{url.origin}: {error}")
-            return Attempt("again", self._pause("again"))
-        result = judged(answer.status)
-        if result.verdict == "sent":
-            return Attempt("sent", 0.0, *form.rejected(answer))
-        self._fail(result.reason, f"{url.origin} answered {answer.status}{_words(answer)}{_hint(result, answer)}")
-        return Attempt(result.verdict, max(self._pause(result.verdict), retry_after(answer.headers, now)))
+            response = post(url, body, headers | own_headers, context=context, seconds=settings.timeout)
+        except RequestFailed as error:
+            self._count_failure(error.reason, f"{url.origin}: {error}")
+            return Attempt("retry", self._retry_delay("retry"))
+        result = classify(response.status)
+        if result.outcome == "sent":
+            return Attempt("sent", 0.0, *request_format.rejected(response))
+        message = f"{url.origin} answered {response.status}{_body_text(response)}{_advice(result, response)}"
+        self._count_failure(result.reason, message)
+        return Attempt(result.outcome, max(self._retry_delay(result.outcome), retry_after(response.headers, now)))
 
-    def _sent(self, batch: Batch, attempt: Attempt) -> None:
+    def _mark_sent(self, batch: Batch, attempt: Attempt) -> None:
         count = len(batch.records)
         rejected = min(max(attempt.rejected, 0), count)
-        if rejected or attempt.words:
-            self._say("warning", f"the receiver did not take {rejected} of {count}: {_printable(attempt.words)}")
+        if rejected or attempt.message:
+            self._log(
+                "warning", f"the receiver rejected {rejected} of {count} incidents: {_printable(attempt.message)}"
+            )
         if self._failures:
-            self._say("info", "reached again")
-        self._failures, self._said = 0, ""
+            self._log("info", "sending works again")
+        self._failures, self._logged_reason = 0, ""
         with self._changed:
-            self._tally.last_success = self._clock()
-            if self._place == batch.start:  # else the journal's bound has counted them as dropped already
-                self._tally.sent += count - rejected
-        self._pass(batch, refused=rejected)
+            self._counts.last_success = self._clock()
+            if self._position == batch.start:  # else `before_drop` has counted them as dropped
+                self._counts.sent += count - rejected
+        self._advance(batch, refused=rejected)
 
-    def _pass(self, batch: Batch, *, refused: int = 0) -> None:
-        """Go on behind a batch, unless the journal's bound has moved us on already."""
+    def _advance(self, batch: Batch, *, refused: int = 0) -> None:
+        """Move the position to the end of a batch, unless `before_drop` has moved it already."""
         with self._changed:
             if refused:
-                self._tally.dropped["refused"] += refused
+                self._counts.dropped["refused"] += refused
             if batch.unreadable:
-                self._tally.dropped["unreadable"] += 1
-            if self._place == batch.start:
-                self._place = batch.end
+                self._counts.dropped["unreadable"] += 1
+            if self._position == batch.start:
+                self._position = batch.end
 
-    def _fail(self, reason: str, what: str) -> None:
-        """Count a failure, and tell of the first of a row of the same kind."""
+    def _count_failure(self, reason: str, message: str) -> None:
+        """Count a failure, and log it if the previous one had another reason."""
         with self._changed:
             self._failures += 1
-            self._tally.failed[reason] += 1
-        if reason != self._said:
-            self._said = reason
-            self._say("warning", what)
+            self._counts.failed[reason] += 1
+        if reason != self._logged_reason:
+            self._logged_reason = reason
+            self._log("warning", message)
 
-    def _pause(self, verdict: Verdict) -> float:
+    def _retry_delay(self, outcome: Outcome) -> float:
         retry = self._settings.retry
-        failures = 64 if verdict == "held" else max(self._failures, 1)
-        return pause(failures, retry.first, retry.most, self._dice.random())
+        failures = 64 if outcome == "misconfigured" else max(self._failures, 1)  # 64: the longest delay
+        return retry_delay(failures, retry.first, retry.most, self._random.random())
 
-    def _rest(self, seconds: float) -> None:
-        """Wait, but no longer than what failed is still what is next."""
+    def _wait(self, seconds: float) -> None:
+        """Wait, but return early when the position moves or the output is stopped."""
         deadline = time.monotonic() + seconds
         with self._changed:
-            place = self._place
-            while not self._stopped and self._place == place and (left := deadline - time.monotonic()) > 0:
+            position = self._position
+            while not self._stopped and self._position == position and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
 
 
-def _made(record: Mapping[str, Any], now: float) -> float:
-    """When a record was made, by the node's clock; now for one that does not say."""
+def _record_time(record: Mapping[str, Any], now: float) -> float:
+    """When a record was written, by the node's clock; `now` for one without a valid time."""
     try:
         return datetime.fromisoformat(str(record.get("recorded_time") or record.get("time"))).timestamp()
     except ValueError:
         return now
 
 
-def _words(answer: Answer) -> str:
-    """What a receiver says of a failure, if that is text."""
-    text = _printable(answer.body.decode("utf-8", "replace")).strip()
+def _body_text(response: Response) -> str:
+    text = _printable(response.body.decode("utf-8", "replace")).strip()
     return f": {text}" if text else ""
 
 
 def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text[:SAID_CHARS])
+    return "".join(c if c.isprintable() else " " for c in text[:MAX_LOGGED_CHARS])
 
 
-def _hint(result: Judged, answer: Answer) -> str:
-    if result.verdict == "refused":
-        return "; it will never take this, so what it refuses goes"
-    if answer.status in (301, 302, 303, 307, 308):
-        return "; redirects are not followed, write the address that is meant into url"
-    return "; retried when the configuration is fixed" if result.verdict == "held" else ""
+def _advice(result: Classified, response: Response) -> str:
+    if result.outcome == "refused":
+        return "; the incidents that it refuses are dropped"
+    if response.status in (301, 302, 303, 307, 308):
+        return "; redirects are not followed, set url to the final address"
+    return "; retried until the configuration is fixed" if result.outcome == "misconfigured" else ""

@@ -1,7 +1,6 @@
-"""One POST: a connection, a request, an answer, all within one time. Follows no redirect, asks no proxy.
+"""An HTTP client for one POST per connection, with one deadline for all of it. Ignores redirects and proxies.
 
-The time is that of the whole request: a receiver that sends a byte now and then must not hold an output up for ever,
-as it could with the time-outs of http.client, which begin anew with each byte.
+The timeout of http.client starts again with each byte, so a receiver that sends a byte now and then could block an output.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ import h11
 from exporter import __version__
 from exporter.net.url import Url
 
-MAX_ANSWER = 64 << 10  # bytes of an answer that are looked at: a partial success and its message fit
-_PIECE = 64 << 10
+MAX_BODY = 64 << 10  # bytes of a response that are read: enough for a partial success and its message
+_BUFFER = 64 << 10
 
 Reason = Literal["connect", "tls", "timeout", "protocol"]
 
 
-class NoAnswer(Exception):
-    """A request that came to nothing: why, in one word for a label, and in words that name no secret."""
+class RequestFailed(Exception):
+    """A request without a complete response. `reason` is a metric label; the message contains no secret."""
 
-    def __init__(self, reason: Reason, why: str) -> None:
+    def __init__(self, reason: Reason, message: str) -> None:
         self.reason: Reason = reason
-        super().__init__(why)
+        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a receiver said; names of headers are lower case, the body may be cut at MAX_ANSWER."""
+class Response:
+    """A receiver's response. Header names are lower case; the body ends at MAX_BODY bytes."""
 
     status: int
     headers: Mapping[str, str]
@@ -44,104 +43,106 @@ class Answer:
 
 def post(
     url: Url, body: bytes, headers: Mapping[str, str], *, context: ssl.SSLContext | None, seconds: float
-) -> Answer:
-    """Send a request and take its answer. Raises NoAnswer."""
+) -> Response:
+    """Send a request and return the response. Raises RequestFailed."""
     deadline = time.monotonic() + seconds
     try:
-        with _connected(url, context, deadline) as connection:
+        with _connect(url, context, deadline) as connection:
             return _exchange(connection, url, body, headers, deadline)
     except TimeoutError:
-        raise NoAnswer("timeout", f"no whole answer within {seconds:g} s") from None
+        raise RequestFailed("timeout", f"no complete response within {seconds:g} s") from None
     except (OSError, h11.ProtocolError) as error:
-        raise NoAnswer("protocol", f"{str(error) or 'the connection ended'}") from None
+        raise RequestFailed("protocol", str(error) or "the connection ended") from None
 
 
-def reach(url: Url, *, context: ssl.SSLContext | None, seconds: float) -> None:
-    """Connect, shake hands, and hang up. Raises NoAnswer."""
+def check_connection(url: Url, *, context: ssl.SSLContext | None, seconds: float) -> None:
+    """Connect, with a TLS handshake if the URL asks for it, and disconnect. Raises RequestFailed."""
     try:
-        _connected(url, context, time.monotonic() + seconds).close()
+        _connect(url, context, time.monotonic() + seconds).close()
     except TimeoutError:
-        raise NoAnswer("timeout", f"no connection within {seconds:g} s") from None
+        raise RequestFailed("timeout", f"no connection within {seconds:g} s") from None
 
 
-def _connected(url: Url, context: ssl.SSLContext | None, deadline: float) -> socket.socket:
-    plain = _plain(url, deadline)
+def _connect(url: Url, context: ssl.SSLContext | None, deadline: float) -> socket.socket:
+    plain = _connect_tcp(url, deadline)
     if not url.tls:
         return plain
     try:
-        plain.settimeout(_left(deadline))
+        plain.settimeout(_remaining(deadline))
         return (context or ssl.create_default_context()).wrap_socket(plain, server_hostname=url.host)
     except TimeoutError:
         plain.close()
         raise
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         plain.close()
-        why = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error) or "hung up"
-        raise NoAnswer("tls", f"TLS: {why}") from None
+        message = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
+        raise RequestFailed("tls", f"TLS: {message or 'the connection ended'}") from None
 
 
-def _plain(url: Url, deadline: float) -> socket.socket:
-    """A connection to the first of the host's addresses that takes one; each has its part of the time."""
+def _connect_tcp(url: Url, deadline: float) -> socket.socket:
+    """Connect to the first address of the host that accepts; the time left is shared among the addresses."""
     try:
         addresses = socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise NoAnswer("connect", f"{url.host}: {getattr(error, 'strerror', None) or 'no such host'}") from None
-    refused: OSError = OSError("no address")
+        raise RequestFailed("connect", f"{url.host}: {getattr(error, 'strerror', None) or 'no such host'}") from None
+    failure: OSError = OSError("no address")
     for number, (family, kind, protocol, _, address) in enumerate(addresses):
         connection = socket.socket(family, kind, protocol)
         try:
-            connection.settimeout(_left(deadline) / (len(addresses) - number))
+            connection.settimeout(_remaining(deadline) / (len(addresses) - number))
             connection.connect(address)
         except OSError as error:
             connection.close()
-            refused = error
+            failure = error
         else:
             return connection
-    if isinstance(refused, TimeoutError):
-        raise refused
-    raise NoAnswer("connect", refused.strerror or str(refused)) from None
+    if isinstance(failure, TimeoutError):
+        raise failure
+    raise RequestFailed("connect", failure.strerror or str(failure)) from None
 
 
 def _exchange(
     connection: socket.socket, url: Url, body: bytes, headers: Mapping[str, str], deadline: float
-) -> Answer:  # fmt: skip
+) -> Response:  # fmt: skip
     http = h11.Connection(h11.CLIENT)
-    ours = {"Host": url.authority, "User-Agent": f"gpufault/{__version__}", "Connection": "close"}
+    defaults = {"Host": url.authority, "User-Agent": f"gpufault/{__version__}", "Connection": "close"}
     request = h11.Request(
-        method="POST", target=url.target, headers=[*{**ours, **headers, "Content-Length": str(len(body))}.items()]
+        method="POST", target=url.target, headers=[*{**defaults, **headers, "Content-Length": str(len(body))}.items()]
     )
     parts = [http.send(part) for part in (request, h11.Data(body), h11.EndOfMessage())]
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may have answered before it had read all
+    with contextlib.suppress(
+        BrokenPipeError, ConnectionResetError
+    ):  # the receiver may respond before it has read everything
         _send(connection, b"".join(part or b"" for part in parts), deadline)
-    return _answer(connection, http, deadline)
+    return _read_response(connection, http, deadline)
 
 
 def _send(connection: socket.socket, data: bytes, deadline: float) -> None:
     view = memoryview(data)
     while view:
-        connection.settimeout(_left(deadline))
-        view = view[connection.send(view[:_PIECE]) :]
+        connection.settimeout(_remaining(deadline))
+        view = view[connection.send(view[:_BUFFER]) :]
 
 
-def _answer(connection: socket.socket, http: h11.Connection, deadline: float) -> Answer:
+def _read_response(connection: socket.socket, http: h11.Connection, deadline: float) -> Response:
     status, headers, body = 0, dict[str, str](), bytearray()
     while True:
         event = http.next_event()
         if event is h11.NEED_DATA:
-            connection.settimeout(_left(deadline))
-            http.receive_data(connection.recv(_PIECE))
+            connection.settimeout(_remaining(deadline))
+            http.receive_data(connection.recv(_BUFFER))
         elif isinstance(event, h11.Response):
             status = event.status_code
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
         elif isinstance(event, h11.Data):
             body += event.data
-            if len(body) >= MAX_ANSWER:
-                return Answer(status, headers, bytes(body[:MAX_ANSWER]))
+            if len(body) >= MAX_BODY:
+                return Response(status, headers, bytes(body[:MAX_BODY]))
         elif not isinstance(event, h11.InformationalResponse):
-            return Answer(status, headers, bytes(body))
+            return Response(status, headers, bytes(body))
 
 
-def _left(deadline: float) -> float:
+def _remaining(deadline: float) -> float:
     """Seconds until a deadline. Raises TimeoutError."""
     left = deadline - time.monotonic()
     if left <= 0:

@@ -1,6 +1,6 @@
-"""Reads incidents out of the journal's segments, from a place on. Writes nothing, waits for nothing.
+"""Reads incidents from the journal's segments, starting at a position. Never writes, never blocks.
 
-The journal is the queue of every output: it is on disk, bounded, and holds only what has been committed.
+The journal is the queue of every output: it is on disk, bounded, and holds only committed records.
 """
 
 from __future__ import annotations
@@ -15,145 +15,144 @@ from typing import Any, BinaryIO, NamedTuple
 
 from exporter.store.journal import JournalEnd, segment_path, segments_in
 
-# A record has a first line of 2,048 characters, captures of 512 and ten lines of 16,384, and JSON may make six of one.
+# A record has a first line of 2,048 characters, captures of 512 and ten lines of 16,384; JSON may write six for one.
 MAX_LINE = 2 << 20
-MAX_BATCH_BYTES = 1 << 20  # of the journal; one record more than that goes alone
-_CHECKED = 64  # bytes before a place that tell whether the file is still the one that was read
+MAX_BATCH_BYTES = 1 << 20  # of the journal; a longer record is sent alone
+_CHECKSUM_BYTES = 64  # before a position; they show whether the file is still the one that was read
 
 
-class Place(NamedTuple):
-    """How far the journal was read: a segment, an offset in it behind a whole line, a checksum of what is before it."""
+class Position(NamedTuple):
+    """A position in the journal: a segment, the offset after a complete line, and a checksum of the bytes before it."""
 
     segment: int
     offset: int
-    check: int
+    checksum: int
 
 
-class Placed(NamedTuple):
-    """One record with the place behind it."""
+class PositionedRecord(NamedTuple):
+    """A record and the position after it."""
 
     record: Mapping[str, Any]
-    behind: Place
+    end: Position
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Incidents that follow `start`; `end` is behind them. `unreadable`: behind none, but a line too long to be one."""
+    """The incidents between two positions. `unreadable`: none, but a line that is too long for a record."""
 
-    start: Place
-    end: Place
-    records: tuple[Placed, ...]
+    start: Position
+    end: Position
+    records: tuple[PositionedRecord, ...]
     unreadable: bool = False
 
     def first(self, count: int) -> Batch:
-        """Only so many of its records."""
-        kept = self.records[:count]
-        return Batch(self.start, kept[-1].behind, kept)
+        """A batch of only the first `count` records."""
+        records = self.records[:count]
+        return Batch(self.start, records[-1].end, records)
 
 
-def place_at(folder: Path, end: JournalEnd) -> Place:
-    """The place behind all that the journal holds."""
+def end_position(folder: Path, end: JournalEnd) -> Position:
+    """The position of the journal's end."""
     try:
         with segment_path(folder, end.segment).open("rb") as file:
-            return Place(end.segment, end.offset, _check(file, end.offset))
+            return Position(end.segment, end.offset, _checksum(file, end.offset))
     except FileNotFoundError:
-        return Place(end.segment, 0, 0)
+        return Position(end.segment, 0, 0)
 
 
-def first_place(folder: Path) -> Place:
-    """The place before all that the journal holds."""
-    found = segments_in(folder)
-    return Place(found[0][0] if found else 1, 0, 0)
+def start_position(folder: Path) -> Position:
+    """The position of the journal's first record."""
+    segments = segments_in(folder)
+    return Position(segments[0][0] if segments else 1, 0, 0)
 
 
-def mended(folder: Path, place: Place) -> Place:
-    """The place, or the journal's beginning where its file is gone or holds other bytes: better twice than never."""
+def valid_position(folder: Path, position: Position) -> Position:
+    """The same position; the journal's start if the file there is missing or was replaced. Sending twice beats losing."""
     try:
-        with segment_path(folder, place.segment).open("rb") as file:
+        with segment_path(folder, position.segment).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            if size >= place.offset and _check(file, place.offset) == place.check:
-                return place
+            if size >= position.offset and _checksum(file, position.offset) == position.checksum:
+                return position
     except FileNotFoundError:
-        found = segments_in(folder)
-        if place.offset == 0 and not (found and found[-1][0] >= place.segment):
-            return place  # the segment is about to be begun
-    return first_place(folder)
+        segments = segments_in(folder)
+        if position.offset == 0 and not (segments and segments[-1][0] >= position.segment):
+            return position  # the journal has not started this segment yet
+    return start_position(folder)
 
 
-def read(folder: Path, start: Place, end: JournalEnd, most: int) -> Batch:
-    """The next incidents from `start` to `end`, at most `most`. Raises OSError, FileNotFoundError for a lost segment."""
-    at, records, size = start, list[Placed](), 0
-    while at.segment <= end.segment and len(records) < most:
-        last = at.segment == end.segment
-        if last and at.offset >= end.offset:
+def read_batch(folder: Path, start: Position, end: JournalEnd, max_records: int) -> Batch:
+    """The next incidents from `start` to `end`. Raises OSError; FileNotFoundError for a deleted segment."""
+    at, records, size = start, list[PositionedRecord](), 0
+    while at.segment <= end.segment and len(records) < max_records:
+        is_last = at.segment == end.segment
+        if is_last and at.offset >= end.offset:
             break
         with segment_path(folder, at.segment).open("rb") as file:
-            for line, behind in _lines(file, at, end.offset if last else None):
+            for line, line_end in _lines(file, at, end.offset if is_last else None):
                 if records and (not line or size + len(line) > MAX_BATCH_BYTES):
                     return Batch(start, at, tuple(records))
-                at = behind
+                at = line_end
                 if not line:
                     return Batch(start, at, (), unreadable=True)
                 if record := _incident(line):
-                    records.append(Placed(record, behind))
+                    records.append(PositionedRecord(record, line_end))
                     size += len(line)
-                    if len(records) == most:
+                    if len(records) == max_records:
                         break
             else:
-                if last:
-                    break  # a line that was cut short waits for its newline
-                at = Place(_after(folder, at.segment), 0, 0)
+                if is_last:
+                    break  # an incomplete line waits for its newline
+                at = Position(_next_segment(folder, at.segment), 0, 0)
     return Batch(start, at, tuple(records))
 
 
-def incidents_behind(path: Path, offset: int) -> int:
-    """How many incidents a segment holds from an offset on; 0 if it cannot be read."""
+def count_incidents(path: Path, offset: int) -> int:
+    """The number of incidents in a segment from an offset on; 0 if it cannot be read."""
     try:
         with path.open("rb") as file:
-            return sum(_incident(line) is not None for line, _ in _lines(file, Place(0, offset, 0), None))
+            return sum(_incident(line) is not None for line, _ in _lines(file, Position(0, offset, 0), None))
     except OSError:
         return 0
 
 
-def _after(folder: Path, segment: int) -> int:
-    """The segment that follows."""
+def _next_segment(folder: Path, segment: int) -> int:
     for number, _ in segments_in(folder):
         if number > segment:
             return number
     raise FileNotFoundError(f"{folder}: segment {segment + 1} is gone")
 
 
-def _lines(file: BinaryIO, start: Place, limit: int | None) -> Iterator[tuple[bytes, Place]]:
-    """Whole lines up to an offset, with the place behind each; b"" for one that is too long."""
+def _lines(file: BinaryIO, start: Position, limit: int | None) -> Iterator[tuple[bytes, Position]]:
+    """Complete lines up to an offset, with the position after each; b"" for a line that is too long."""
     file.seek(start.offset)
     offset, before = start.offset, b""
     while limit is None or offset < limit:
         line = file.readline(MAX_LINE)
-        length, whole = len(line), line.endswith(b"\n")
-        if not whole and length == MAX_LINE:
+        length, is_complete = len(line), line.endswith(b"\n")
+        if not is_complete and length == MAX_LINE:
             line = b""
             while more := file.readline(MAX_LINE):
                 length += len(more)
                 before = more
-                if whole := more.endswith(b"\n"):
+                if is_complete := more.endswith(b"\n"):
                     break
-        if not whole:
+        if not is_complete:
             return
         offset += length
-        before = (before + line)[-_CHECKED:]
-        yield line, Place(start.segment, offset, _check(file, offset, before))
+        before = (before + line)[-_CHECKSUM_BYTES:]
+        yield line, Position(start.segment, offset, _checksum(file, offset, before))
 
 
-def _check(file: BinaryIO, offset: int, known: bytes = b"") -> int:
-    """A checksum of the bytes before an offset; `known` are those of them that have been read already."""
-    length = min(offset, _CHECKED)
+def _checksum(file: BinaryIO, offset: int, known: bytes = b"") -> int:
+    """A checksum of the bytes before an offset. `known`: the last of them, if they were read already."""
+    length = min(offset, _CHECKSUM_BYTES)
     if len(known) < length:
         known = os.pread(file.fileno(), length, offset - length)
     return zlib.crc32(known[len(known) - length :])
 
 
 def _incident(line: bytes) -> dict[str, Any] | None:
-    """The record that a line holds, if it is one of an incident. One that was cut short comes again whole."""
+    """The incident in a line; None for other records and for an incomplete one, which is written again."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The outputs that the configuration asks for: started, told of new records, and counted in the daemon's transactions."""
+"""Creates the configured outputs, wakes them when the journal grows, and commits their positions and counts."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from exporter.config.outputs import OtlpConfig, OutputsConfig, ReceiverSettings,
 from exporter.metrics.counters import Counters, Labels
 from exporter.metrics.exposition import MetricsSnapshot
 from exporter.outputs import files
-from exporter.outputs.delivery import Delivery, Form, Say, Tally
-from exporter.outputs.journal_reader import Place, first_place, incidents_behind, place_at
-from exporter.outputs.otlp import OtlpForm
+from exporter.outputs.delivery import Delivery, Log, OutputCounts, RequestFormat
+from exporter.outputs.journal_reader import Position, count_incidents, end_position, start_position
+from exporter.outputs.otlp import OtlpFormat
 from exporter.outputs.responses import DROPS, SENDING_FAILURES, WRITING_FAILURES
 from exporter.outputs.textfile import Textfile
-from exporter.outputs.webhook import WebhookForm
+from exporter.outputs.webhook import WebhookFormat
 from exporter.store.journal import Journal, JournalEnd, segments_in
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-LAST_SECONDS = 2.0  # for a request in progress when the daemon ends; unfinished ones are repeated at the next start
+STOP_SECONDS = 2.0  # for a request in progress when the daemon stops; an unfinished one is repeated at the next start
 
 
 class OutputState(NamedTuple):
-    """How one output does. lag: seconds since the oldest record was made that waits; None where none is sent."""
+    """The state of one output. `lag`: age in seconds of the oldest unsent incident; None if it sends no incidents."""
 
     name: str
     up: bool
@@ -36,7 +36,7 @@ class OutputState(NamedTuple):
 
 
 class Outputs:
-    """All outputs of one daemon. Belongs to its loop; what they send, and wait for, is in threads of their own."""
+    """All outputs of one daemon. Used only by its main loop; sending happens in other threads."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class Outputs:
         log: FilteringBoundLogger,
         clock: Callable[[], float] = time.time,
         *,
-        whole: bool = False,
+        from_start: bool = False,
     ) -> None:
-        """whole: begin with all that the journal holds, since how far an output had come is not known any more."""
+        """from_start: send everything that the journal holds, because the stored positions are lost."""
         self._node = node
         self._latest = latest
         self._counters = counters
@@ -57,99 +57,100 @@ class Outputs:
         self._config = OutputsConfig()
         self._folder: Path | None = None
         self._end = JournalEnd(0, 0)
-        self._shipments: dict[str, Delivery] = {}
+        self._deliveries: dict[str, Delivery] = {}
         self._textfile: Textfile | None = None
         self._successes: dict[str, float | None] = {}
-        self._lost: dict[str, int] = {}  # with a journal that has moved, not counted yet
+        self._lost: dict[str, int] = {}  # unsent incidents in the previous journal folder, not counted yet
         self._rows: dict[str, str | None] = {}
         self._saved: dict[str, str] = {}
         self._running = False
-        self._whole = whole
+        self._from_start = from_start
 
     def use(self, config: OutputsConfig, journal: Journal, stored: Mapping[str, str]) -> None:
-        """Apply settings. An output goes on where it was; one whose settings are as before is left alone.
+        """Apply settings. An output continues at its stored position; one with unchanged settings keeps running.
 
-        stored: what `unsaved` gave, by name.
+        stored: the committed rows from `unsaved`, by name of the output.
         """
         folder, self._end = journal.folder, journal.end
-        wanted, before = files.receivers(config), files.receivers(self._config)
-        for name, settings in wanted.items():
-            if settings == before[name] and folder == self._folder:
+        previous = files.receivers(self._config)
+        for name, settings in files.receivers(config).items():
+            if settings == previous[name] and folder == self._folder:
                 continue
-            if old := self._shipments.pop(name, None):
+            if old := self._deliveries.pop(name, None):
                 old.stop()
                 self._successes.pop(name, None)
             if settings is not None:
-                place = self._place(name, settings, folder, stored.get(name))
-                self._shipments[name] = self._shipment(name, settings, folder, place)
+                position = self._initial_position(name, settings, folder, stored.get(name))
+                self._deliveries[name] = self._new_delivery(name, settings, folder, position)
             elif name in stored:
-                self._rows[name] = None  # if it is asked for again, it begins anew
+                self._rows[name] = None  # the output was removed from the configuration
         if config.textfile != self._config.textfile:
             if self._textfile:
-                self._textfile.stop(LAST_SECONDS)
-            latest, say = self._latest, self._say("textfile")
-            self._textfile = Textfile(config.textfile, latest, say, self._clock) if config.textfile else None
+                self._textfile.stop(STOP_SECONDS)
+            latest, log = self._latest, self._logger("textfile")
+            self._textfile = Textfile(config.textfile, latest, log, self._clock) if config.textfile else None
             self._successes.pop("textfile", None)
         self._config, self._folder = config, folder
-        self._whole = False
+        self._from_start = False
         self._counters.start_at_zero(self._series())
         if self._running:
             self.start()
 
     def start(self) -> None:
-        """Begin to send and to write."""
+        """Start the threads of all outputs."""
         self._running = True
-        for output in (*self._shipments.values(), self._textfile):
+        for output in (*self._deliveries.values(), self._textfile):
             if output and not output.started:
                 output.start()
         self.wake(self._end)
 
     def wake(self, end: JournalEnd) -> None:
-        """The journal holds more."""
+        """Send everything up to the journal's new end."""
         self._end = end
-        for shipment in self._shipments.values():
-            shipment.wake(end)
+        for delivery in self._deliveries.values():
+            delivery.wake(end)
 
     def before_drop(self, segment: int, path: Path) -> None:
-        """A segment of the journal is about to be deleted."""
-        for shipment in self._shipments.values():
-            shipment.before_drop(segment, path)
+        """Count what is unsent in a journal segment that is about to be deleted."""
+        for delivery in self._deliveries.values():
+            delivery.before_drop(segment, path)
 
     def stop(self) -> None:
-        """Send and write no more."""
+        """Stop all outputs."""
         self._running = False
-        for shipment in self._shipments.values():
-            shipment.stop()
-        for output in (*self._shipments.values(), self._textfile):
+        for delivery in self._deliveries.values():
+            delivery.stop()
+        for output in (*self._deliveries.values(), self._textfile):
             if output:
-                output.stop(LAST_SECONDS)
+                output.stop(STOP_SECONDS)
 
     # -- in the daemon's transaction
 
     def unsaved(self) -> dict[str, str | None]:
-        """Rows that changed since `saved`, None where gone; and into the counters what has happened on the way there."""
-        for name, shipment in self._shipments.items():
-            place, tally = shipment.take()
-            tally.dropped["journal"] += self._lost.pop(name, 0)
-            self._count(name, tally)
-            row = json.dumps({"journal": str(self._folder), "place": place, "success": self._successes.get(name)})
+        """Rows that changed since `saved`, None for a removed one. Also adds the outputs' counts to the counters."""
+        for name, delivery in self._deliveries.items():
+            position, counts = delivery.take_progress()
+            counts.dropped["journal"] += self._lost.pop(name, 0)
+            self._count(name, counts)
+            row = json.dumps({"journal": str(self._folder), "place": position, "success": self._successes.get(name)})
             if row != self._saved.get(name):
                 self._rows[name] = row
         if self._textfile:
-            self._count("textfile", self._textfile.take())
+            self._count("textfile", self._textfile.take_counts())
         return dict(self._rows)
 
-    def _count(self, name: str, tally: Tally) -> None:
-        if tally.sent:
-            self._counters.add("gpufault_output_records_sent_total", name, by=tally.sent)
-        for metric, counts in (("records_dropped", tally.dropped), ("failures", tally.failed)):
-            for reason, count in counts.items():
+    def _count(self, name: str, counts: OutputCounts) -> None:
+        if counts.sent:
+            self._counters.add("gpufault_output_records_sent_total", name, by=counts.sent)
+        for metric, by_reason in (("records_dropped", counts.dropped), ("failures", counts.failed)):
+            for reason, count in by_reason.items():
                 if count:
                     self._counters.add(f"gpufault_output_{metric}_total", name, reason, by=count)
-        if tally.last_success is not None:
-            self._successes[name] = tally.last_success
+        if counts.last_success is not None:
+            self._successes[name] = counts.last_success
 
     def saved(self) -> None:
+        """Record that the rows from `unsaved` have been committed."""
         for name, row in self._rows.items():
             if row is None:
                 self._saved.pop(name, None)
@@ -158,59 +159,62 @@ class Outputs:
         self._rows.clear()
 
     def states(self, now: float) -> list[OutputState]:
-        """How each output does."""
-        found = [OutputState(s.name, s.up, self._successes.get(s.name), s.lag(now)) for s in self._shipments.values()]
+        """The state of each output."""
+        states = [
+            OutputState(each.name, each.up, self._successes.get(each.name), each.lag(now))
+            for each in self._deliveries.values()
+        ]
         if self._textfile:
-            found.append(OutputState("textfile", self._textfile.up, self._successes.get("textfile"), None))
-        return found
+            states.append(OutputState("textfile", self._textfile.up, self._successes.get("textfile"), None))
+        return states
 
     # -- parts
 
     def _series(self) -> Iterable[tuple[str, Labels]]:
-        for name in self._shipments:
+        for name in self._deliveries:
             yield "gpufault_output_records_sent_total", (name,)
             yield from (("gpufault_output_records_dropped_total", (name, reason)) for reason in DROPS)
             yield from (("gpufault_output_failures_total", (name, reason)) for reason in SENDING_FAILURES)
         if self._textfile:
             yield from (("gpufault_output_failures_total", ("textfile", reason)) for reason in WRITING_FAILURES)
 
-    def _shipment(self, name: str, settings: ReceiverSettings, folder: Path, place: Place) -> Delivery:
-        def form() -> Form:
+    def _new_delivery(self, name: str, settings: ReceiverSettings, folder: Path, position: Position) -> Delivery:
+        def request_format() -> RequestFormat:
             if isinstance(settings, OtlpConfig):
-                return OtlpForm(self._node, settings.resource, encoding=settings.encoding)
+                return OtlpFormat(self._node, settings.resource, encoding=settings.encoding)
             assert isinstance(settings, WebhookConfig)
-            return WebhookForm(files.key_of(settings.secret_file) if settings.secret_file else None)
+            return WebhookFormat(files.read_key(settings.secret_file) if settings.secret_file else None)
 
-        return Delivery(name, settings, form, folder=folder, place=place, say=self._say(name), clock=self._clock)
+        log = self._logger(name)
+        return Delivery(name, settings, request_format, folder=folder, position=position, log=log, clock=self._clock)
 
-    def _place(self, name: str, settings: ReceiverSettings, folder: Path, stored: str | None) -> Place:
-        """Where an output begins in the journal."""
-        whole = self._whole or (stored is None and settings.start == "beginning")
+    def _initial_position(self, name: str, settings: ReceiverSettings, folder: Path, stored: str | None) -> Position:
+        """Where in the journal an output starts. Counts what it had not sent from a previous journal folder."""
+        from_start = self._from_start or (stored is None and settings.start == "beginning")
         if stored is not None:
             try:
                 row = json.loads(stored)
-                journal, place = Path(row["journal"]), Place(*map(int, row["place"]))
+                journal, position = Path(row["journal"]), Position(*map(int, row["place"]))
                 self._successes[name] = row["success"]
             except (ValueError, TypeError, KeyError):
-                whole = True
+                from_start = True
             else:
                 if journal == folder:
-                    return place
-                lost = _waiting(journal, place)  # of a journal that has moved
-                self._lost[name] = self._lost.get(name, 0) + lost
-        return first_place(folder) if whole else place_at(folder, self._end)
+                    return position
+                self._lost[name] = self._lost.get(name, 0) + _count_unsent(journal, position)
+        return start_position(folder) if from_start else end_position(folder, self._end)
 
-    def _say(self, name: str) -> Say:
-        def say(level: Literal["info", "warning"], what: str) -> None:
-            getattr(self._log, level)(f"output {name}: {what}")
+    def _logger(self, name: str) -> Log:
+        def log(level: Literal["info", "warning"], message: str) -> None:
+            getattr(self._log, level)(f"output {name}: {message}")
 
-        return say
+        return log
 
 
-def _waiting(folder: Path, place: Place) -> int:
-    """How many incidents a journal holds behind a place."""
+def _count_unsent(folder: Path, position: Position) -> int:
+    """The number of incidents that a journal holds after a position."""
     return sum(
-        incidents_behind(path, place.offset if number == place.segment else 0)
+        count_incidents(path, position.offset if number == position.segment else 0)
         for number, path in segments_in(folder)
-        if number >= place.segment
+        if number >= position.segment
     )

@@ -1,7 +1,7 @@
-"""What node-problem-detector shows on its own /metrics, of GPUs: for dashboards and alerts that were written for that.
+"""GPU faults as metrics of node-problem-detector (NPD), for dashboards and alerts that were written for it.
 
-Source: node-problem-detector, pkg/problemmetrics. `problem_counter` counts events of a reason, `problem_gauge` is 1 as long
-as a condition (`type`) is true for a reason; both are 0 from the start. Neither tells of a node, a job or a device.
+Source: node-problem-detector, pkg/problemmetrics. `problem_counter` counts events of a reason; `problem_gauge` is 1 while
+a condition (`type`) is true for a reason. Both are 0 from the start and have no labels for node, job or device.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.node_faults import Fault
 from exporter.core.model import Moment
 
-CONDITION = "GPUFault"  # of the node in Kubernetes, too: deploy/npd
+CONDITION = "GPUFault"  # also the condition of the Kubernetes node: deploy/npd
 Labels = tuple[str, ...]
 
 
 def problem_counter(incidents: Mapping[Labels, float]) -> dict[Labels, float]:
-    """Incidents by (signature, root cause) as NPD counts: by reason, which is the signature in NPD's spelling."""
+    """Sums incidents by (signature, root cause) to counts by reason: the signature in camel case, as NPD writes it."""
     counts: dict[Labels, float] = {}
     for (signature, _), count in incidents.items():
         reason = (camel_case(signature),)
@@ -28,12 +28,12 @@ def problem_counter(incidents: Mapping[Labels, float]) -> dict[Labels, float]:
 def problem_gauge(
     incidents: Mapping[Labels, float], faults: Iterable[Fault], catalogue: Catalogue, now: Moment
 ) -> dict[Labels, float]:
-    """1 for each root cause since the boot that an operator has to fix, as `gpufault node-check` reports."""
-    there = {fault.root_cause for fault in faults if fault.seen_since(None, now)}
+    """1 for each root cause that an operator has to fix, as `gpufault node-check` reports; 0 for those seen before."""
+    current = {fault.root_cause for fault in faults if fault.seen_since(None, now)}
     known = {cause for _, cause in incidents if (c := catalogue.root_causes.get(cause)) and c.needs_operator}
-    return {(CONDITION, camel_case(cause)): float(cause in there) for cause in sorted(known | there)}
+    return {(CONDITION, camel_case(cause)): float(cause in current) for cause in sorted(known | current)}
 
 
 def camel_case(name: str) -> str:
-    """`nv_xid_79_fell_off_bus` as `NvXid79FellOffBus`."""
+    """Converts `nv_xid_79_fell_off_bus` to `NvXid79FellOffBus`."""
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))

@@ -1,8 +1,8 @@
-"""Incidents as OTLP logs: one request for several, in JSON or in protobuf, and what a receiver says of it.
+"""Encodes incidents as OTLP log records, in JSON or protobuf, and decodes the receiver's response.
 
 Sources: opentelemetry.io/docs/specs/otlp (1.x), opentelemetry-proto v1, the semantic conventions for resources and logs.
-The protobuf is written from the table of fields below: the official packages bring a queue of their own, in memory, and
-25 MiB; a test decodes what is written here with their definitions.
+Protobuf is encoded from the table of fields below, since the official packages need 25 MiB and have their own queue in
+memory. A test decodes the result with the official definitions.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any, Literal
 
 from exporter import __version__
 from exporter.core.diagnosis.records import line
-from exporter.outputs.http import Answer
-from exporter.outputs.webhook import uid_of
+from exporter.outputs.http import Response
+from exporter.outputs.webhook import record_uid
 
-MAX_TEXT = 2048  # characters of an attribute: the first line is no longer; Loki refuses 64 KiB of them in all
-MAX_ITEMS = 16  # of an attribute that is a list: references, evidence, ranks
-MAX_ATTRIBUTES = 64  # a record has thirty, and a signature few captures
+MAX_TEXT = 2048  # characters of an attribute: fits the first line; Loki refuses 64 KiB of attributes in all
+MAX_ITEMS = 16  # of a list: references, evidence, ranks
+MAX_ATTRIBUTES = 64  # a record has about thirty, with few captures
 SEVERITIES = {"info": 9, "warning": 13, "error": 17, "critical": 21}  # INFO, WARN, ERROR, FATAL
-_NO_ATTRIBUTES = frozenset({"kind", "time", "recorded_time", "node", "severity", "text"})  # have fields of their own
+_NO_ATTRIBUTES = frozenset({"kind", "time", "recorded_time", "node", "severity", "text"})  # have their own OTLP fields
 
-_LONE = "backslashreplace"  # half of a surrogate pair becomes \udc80, as JSON writes it
+_ON_SURROGATE = "backslashreplace"  # half of a surrogate pair becomes \udc80, as in JSON
 
 Json = dict[str, Any]
 
-# message: name in JSON -> (number, what it is). Of opentelemetry/proto/{collector/logs,logs,common,resource}/v1.
+# Message -> name in JSON -> (field number, type), from opentelemetry/proto/{collector/logs,logs,common,resource}/v1.
 _FIELDS: dict[str, dict[str, tuple[int, str]]] = {
     "request": {"resourceLogs": (1, "resourceLogs")},
     "resourceLogs": {"resource": (1, "resource"), "scopeLogs": (2, "scopeLogs")},
@@ -55,61 +55,64 @@ _FIELDS: dict[str, dict[str, tuple[int, str]]] = {
 }
 
 
-class OtlpForm:
-    """Requests to an OTLP receiver. `resource`: attributes beside those that say which node this is."""
+class OtlpFormat:
+    """Encodes requests to an OTLP receiver."""
 
     def __init__(
         self, node: str, resource: Mapping[str, str], *, encoding: Literal["protobuf", "json"] = "protobuf"
     ) -> None:
+        """resource: attributes to add to those that identify the node."""
         own = {
             "service.name": "gpufault",
             "service.version": __version__,
             "service.instance.id": node,
             "host.name": node,
         }
-        self._resource = [_pair(name, value) for name, value in {**own, **resource}.items()]
+        self._resource = [_key_value(name, value) for name, value in {**own, **resource}.items()]
         self._encoding = encoding
 
     def request(self, records: Sequence[Mapping[str, Any]], now: float) -> tuple[bytes, dict[str, str]]:
-        """Body and headers. `now` stands in for the time at which a record of an older journal was made."""
+        """Body and headers. `now` replaces the missing time of a record from an older version."""
         scope = {"name": "gpufault", "version": __version__}
         logs = {"scope": scope, "logRecords": [_log_record(record, now) for record in records]}
         message = {"resourceLogs": [{"resource": {"attributes": self._resource}, "scopeLogs": [logs]}]}
         if self._encoding == "json":
             return line(message).encode(), {"Content-Type": "application/json"}
-        return b"".join(_message(message, "request")), {"Content-Type": "application/x-protobuf"}
+        return b"".join(_encode(message, "request")), {"Content-Type": "application/x-protobuf"}
 
-    def rejected(self, answer: Answer) -> tuple[int, str]:
-        """How many records of a request a receiver did not take, and its words. Those are not to be sent again."""
+    def rejected(self, response: Response) -> tuple[int, str]:
+        """How many records of a request the receiver rejected, and its message. They must not be sent again."""
         if self._encoding == "json":
-            return _rejected_json(answer.body)
-        partial = dict(_fields(answer.body)).get(1)
-        told = dict(_fields(partial)) if isinstance(partial, bytes) else {}
-        count, words = told.get(1), told.get(2)
+            return _rejected_json(response.body)
+        partial = dict(_decode_fields(response.body)).get(1)
+        fields = dict(_decode_fields(partial)) if isinstance(partial, bytes) else {}
+        count, message = fields.get(1), fields.get(2)
         return (
             count if isinstance(count, int) else 0,
-            words.decode("utf-8", "replace") if isinstance(words, bytes) else "",
+            message.decode("utf-8", "replace") if isinstance(message, bytes) else "",
         )
 
 
 def _log_record(record: Mapping[str, Any], now: float) -> Json:
     severity = str(record.get("severity", ""))
-    pairs = [("log.record.uid", uid_of(record)), *_flat("gpufault", record)]
-    shown = [_pair(name, value) for name, value in pairs[:MAX_ATTRIBUTES]]
-    found = {
+    attributes = [("log.record.uid", record_uid(record)), *_attributes("gpufault", record)]
+    sent = [_key_value(name, value) for name, value in attributes[:MAX_ATTRIBUTES]]
+    log_record = {
         "timeUnixNano": _nanoseconds(record.get("time"), now),
         "observedTimeUnixNano": _nanoseconds(record.get("recorded_time"), now),
         "severityNumber": SEVERITIES.get(severity, 0),
         "severityText": severity,
         "eventName": "gpufault.incident",
         "body": _value(str(record.get("text", ""))),
-        "attributes": shown,
+        "attributes": sent,
     }
-    return {**found, "droppedAttributesCount": len(pairs) - len(shown)} if len(pairs) > len(shown) else found
+    if dropped := len(attributes) - len(sent):
+        log_record["droppedAttributesCount"] = dropped
+    return log_record
 
 
-def _flat(prefix: str, record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """A record's fields as attributes; what is in a mapping has its name behind a dot. Nothing is null."""
+def _attributes(prefix: str, record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """A record's fields as attributes, without nulls; nested names are joined with dots."""
     top = prefix == "gpufault"
     for name, value in record.items():
         if value is None or (top and name in _NO_ATTRIBUTES):
@@ -117,14 +120,14 @@ def _flat(prefix: str, record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         if top and name == "path":
             yield "log.file.path", value
         elif isinstance(value, Mapping):
-            yield from _flat(f"{prefix}.{name}", value)
+            yield from _attributes(f"{prefix}.{name}", value)
         elif top and name == "evidence" and isinstance(value, list):
             yield f"{prefix}.{name}", [f"{e.get('what')} = {e.get('value')}" for e in value if isinstance(e, Mapping)]
         elif value != []:
             yield f"{prefix}.{name}", value
 
 
-def _pair(name: str, value: Any) -> Json:
+def _key_value(name: str, value: Any) -> Json:
     return {"key": name, "value": _value(value)}
 
 
@@ -132,7 +135,7 @@ def _value(value: Any) -> Json:
     if isinstance(value, bool):
         return {"boolValue": value}
     if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
-        return {"intValue": str(value)}  # JSON of 64 bits is text
+        return {"intValue": str(value)}  # in JSON, 64-bit numbers are strings
     if isinstance(value, list):
         return {"arrayValue": {"values": [_value(item) for item in value[:MAX_ITEMS] if not isinstance(item, list)]}}
     text = str(value)
@@ -140,7 +143,7 @@ def _value(value: Any) -> Json:
 
 
 def _nanoseconds(time: Any, now: float) -> str:
-    """RFC 3339 as nanoseconds since 1970, in text; `now` for what cannot be read."""
+    """An RFC 3339 time as nanoseconds since 1970, in text; `now` if it is invalid."""
     try:
         seconds = datetime.fromisoformat(time).timestamp()
     except (ValueError, TypeError, OverflowError):
@@ -148,23 +151,25 @@ def _nanoseconds(time: Any, now: float) -> str:
     return str(max(round(seconds * 1000), 0) * 1_000_000)
 
 
-# -- protobuf, as protobuf.dev/programming-guides/encoding has it
+# -- protobuf: protobuf.dev/programming-guides/encoding
 
 
-def _message(message: Mapping[str, Any], kind: str) -> Iterator[bytes]:
+def _encode(message: Mapping[str, Any], kind: str) -> Iterator[bytes]:
     for name, value in message.items():
-        number, what = _FIELDS[kind][name]
+        number, field_type = _FIELDS[kind][name]
         for item in value if isinstance(value, list) else [value]:
-            if what == "varint":
-                yield _varint(number << 3) + _varint(int(item) & (1 << 64) - 1)
-            elif what == "fixed64":
-                yield _varint(number << 3 | 1) + int(item).to_bytes(8, "little")
+            if field_type == "varint":
+                yield _encode_varint(number << 3) + _encode_varint(int(item) & (1 << 64) - 1)
+            elif field_type == "fixed64":
+                yield _encode_varint(number << 3 | 1) + int(item).to_bytes(8, "little")
             else:
-                data = item.encode(errors=_LONE) if what == "string" else b"".join(_message(item, what))
-                yield _varint(number << 3 | 2) + _varint(len(data)) + data
+                data = (
+                    item.encode(errors=_ON_SURROGATE) if field_type == "string" else b"".join(_encode(item, field_type))
+                )
+                yield _encode_varint(number << 3 | 2) + _encode_varint(len(data)) + data
 
 
-def _varint(number: int) -> bytes:
+def _encode_varint(number: int) -> bytes:
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -173,16 +178,16 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message: numbers, and what is in them. Ends at the first byte that makes no sense."""
+def _decode_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Field numbers and values of a message, up to the first invalid byte."""
     at = 0
     while at < len(data):
-        key, at = _read_varint(data, at)
+        key, at = _decode_varint(data, at)
         if key & 7 == 0:
-            value, at = _read_varint(data, at)
+            value, at = _decode_varint(data, at)
             yield key >> 3, value
         elif key & 7 == 2:
-            length, at = _read_varint(data, at)
+            length, at = _decode_varint(data, at)
             yield key >> 3, data[at : at + length]
             at += length
         elif key & 7 in (1, 5):
@@ -191,7 +196,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             return
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def _decode_varint(data: bytes, at: int) -> tuple[int, int]:
     number = 0
     for shift, byte in enumerate(data[at : at + 10]):
         number |= (byte & 0x7F) << 7 * shift

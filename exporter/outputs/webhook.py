@@ -1,6 +1,6 @@
-"""An incident, or several, as the body of a webhook, signed as Standard Webhooks has it if there is a key.
+"""Encodes incidents as webhook requests, signed according to Standard Webhooks if a key is configured.
 
-Source: github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md. The shape is in docs/outputs.md.
+Source: github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md. docs/outputs.md describes the body.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from typing import Any
 
 from exporter import __version__
 from exporter.core.diagnosis.records import line, rfc3339
-from exporter.outputs.http import Answer
+from exporter.outputs.http import Response
 
-SHAPE_VERSION = 1
+FORMAT_VERSION = 1
 
 
-class WebhookForm:
-    """Requests of a webhook. `key`: of the signature."""
+class WebhookFormat:
+    """Encodes webhook requests."""
 
     def __init__(self, key: bytes | None = None) -> None:
+        """key: signs the requests; None for no signature."""
         self._signer = None
         if key is not None:
             from standardwebhooks import Webhook
@@ -28,32 +29,33 @@ class WebhookForm:
             self._signer = Webhook(key)
 
     def request(self, records: Sequence[Mapping[str, Any]], now: float) -> tuple[bytes, dict[str, str]]:
-        """Body and headers. The same incidents have the same key, however often they are sent."""
+        """Body and headers. The same incidents get the same idempotency key each time they are sent."""
         message = {
-            "version": SHAPE_VERSION,
+            "version": FORMAT_VERSION,
             "sender": f"gpufault/{__version__}",
             "sent": rfc3339(now),
             "incidents": list(records),
         }
         body = line(message).encode()
-        key = _key_of(records)
+        key = _idempotency_key(records)
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         if self._signer is not None:
-            stamp = int(now)
-            signature = self._signer.sign(key, datetime.fromtimestamp(stamp, UTC), body.decode())
-            headers |= {"webhook-id": key, "webhook-timestamp": str(stamp), "webhook-signature": signature}
+            timestamp = int(now)
+            signature = self._signer.sign(key, datetime.fromtimestamp(timestamp, UTC), body.decode())
+            headers |= {"webhook-id": key, "webhook-timestamp": str(timestamp), "webhook-signature": signature}
         return body, headers
 
-    def rejected(self, _answer: Answer) -> tuple[int, str]:
+    def rejected(self, _response: Response) -> tuple[int, str]:
+        """None: a webhook accepts or refuses a request as a whole."""
         return 0, ""
 
 
-def uid_of(record: Mapping[str, Any]) -> str:
-    """What is the same each time a record is sent. An incident that grew is sent again, with more lines."""
+def record_uid(record: Mapping[str, Any]) -> str:
+    """Identifies a record, the same each time it is sent. An incident that has grown is a new record with more lines."""
     return f"{record['id']}.{record.get('lines', 0)}"
 
 
-def _key_of(records: Sequence[Mapping[str, Any]]) -> str:
+def _idempotency_key(records: Sequence[Mapping[str, Any]]) -> str:
     if len(records) == 1:
-        return uid_of(records[0])
-    return hashlib.sha256(" ".join(map(uid_of, records)).encode()).hexdigest()[:32]
+        return record_uid(records[0])
+    return hashlib.sha256(" ".join(map(record_uid, records)).encode()).hexdigest()[:32]

@@ -111,7 +111,7 @@ CHECKED: dict[str, tuple[str, str]] = {
     "url: 'http://h/', headers_file: {there}/empty.d": ("headers_file", "Is a directory; give a file"),
     "url: 'http://h/', headers_file: {there}/fifo": ("headers_file", "not a regular file"),
     "url: 'http://h/', headers_file: {there}/key": ("headers_file", "line 1 is not `Name: value`"),
-    "url: 'http://h/', headers_env: NOT_SET_HERE": ("headers_env", "the environment has no NOT_SET_HERE"),
+    "url: 'http://h/', headers_env: NOT_SET_HERE": ("headers_env", "the environment variable NOT_SET_HERE is not set"),
     "url: 'https://h/', tls: {{ca_file: {there}/key}}": ("tls.ca_file", "no PEM certificate found; use"),
     "url: 'https://h/', tls: {{ca_file: {there}/fifo}}": ("tls.ca_file", "not a regular file"),
     "url: 'https://h/', tls: {{cert_file: {there}/cert, key_file: {there}/other}}": (
@@ -122,7 +122,7 @@ CHECKED: dict[str, tuple[str, str]] = {
         "tls.cert_file",
         "missing: No such file",
     ),
-    "url: 'http://h/', secret_file: {there}/empty": ("secret_file", "no key; write `whsec_`"),
+    "url: 'http://h/', secret_file: {there}/empty": ("secret_file", "not a key; write `whsec_`"),
 }
 
 
@@ -159,7 +159,7 @@ def test_headers_come_from_the_configuration_the_environment_and_a_file_the_last
         }
     )
     environ = {"H": "X-B=env%20b, X-C=c"}
-    assert files.headers_of(settings, environ) == {"X-A": "file: with a colon", "X-B": "env b", "X-C": "c"}
+    assert files.read_headers(settings, environ) == {"X-A": "file: with a colon", "X-B": "env b", "X-C": "c"}
 
 
 @pytest.mark.parametrize("text", ["Host: x", "X-A: a\x00b", "X A: b", ": b", "X-A: ü"])
@@ -167,20 +167,20 @@ def test_a_header_that_no_request_may_have_is_refused(tmp_path: Path, text: str)
     (tmp_path / "headers").write_text(text)
     settings = WebhookConfig(url="http://h/", headers_file=tmp_path / "headers")
     with pytest.raises(ValueError, match=r"HTTP header|by gpufault itself"):
-        files.headers_of(settings)
+        files.read_headers(settings)
 
 
 def test_a_token_that_rotates_and_a_certificate_that_is_renewed_are_read_anew(tmp_path: Path) -> None:
     (tmp_path / "headers").write_text("Authorization: Bearer one")
     settings = WebhookConfig(url="http://h/", headers_file=tmp_path / "headers")
-    assert files.headers_of(settings) == {"Authorization": "Bearer one"}
+    assert files.read_headers(settings) == {"Authorization": "Bearer one"}
     (tmp_path / "headers").write_text("Authorization: Bearer two")
-    assert files.headers_of(settings) == {"Authorization": "Bearer two"}
+    assert files.read_headers(settings) == {"Authorization": "Bearer two"}
     trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
     tls = WebhookConfig.model_validate({"url": "https://h/", "tls": {"ca_file": tmp_path / "ca.pem"}}).tls
-    contexts = files.Contexts(tls)
-    first = contexts.now()
-    assert contexts.now() is first
+    contexts = files.ContextCache(tls)
+    first = contexts.get()
+    assert contexts.get() is first
     trustme.CA().cert_pem.write_to_path(tmp_path / "new.pem")
     (tmp_path / "new.pem").rename(tmp_path / "ca.pem")
-    assert contexts.now() is not first
+    assert contexts.get() is not first

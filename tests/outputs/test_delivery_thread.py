@@ -1,4 +1,4 @@
-"""A shipment and a real server that fails in every way: what the journal holds arrives, and what does not is counted."""
+"""A delivery and a real server that fails in every way: what the journal holds arrives, and what does not is counted."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 import trustme
 
 from exporter.config.outputs import WebhookConfig
-from exporter.outputs.delivery import Delivery, Form, Tally
-from exporter.outputs.journal_reader import Place, first_place, place_at
-from exporter.outputs.webhook import WebhookForm
+from exporter.outputs.delivery import Delivery, OutputCounts, RequestFormat
+from exporter.outputs.journal_reader import Position, end_position, start_position
+from exporter.outputs.webhook import WebhookFormat
 from exporter.store.journal import Journal, JournalEnd
 from tests.e2e.conftest import eventually
 from tests.e2e.test_prometheus import free_port
@@ -44,41 +44,43 @@ def incident(number: int, **rest: Any) -> str:
 
 
 class Ship:
-    """A journal, a shipment of it, and all that it told."""
+    """A journal, a delivery of it, and all that it told."""
 
-    def __init__(self, folder: Path, url: str, form: Callable[[], Form] = WebhookForm, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, url: str, form: Callable[[], RequestFormat] = WebhookFormat, **settings: Any
+    ) -> None:
         self.folder = folder
         self.said: list[str] = []
-        self.total = Tally()
-        self.place: Place | None = None
+        self.total = OutputCounts()
+        self.place: Position | None = None
         end = Journal(folder, SEGMENTS * 4096).end
         config = WebhookConfig.model_validate({"url": url, "retry": QUICK, **settings})
-        self.shipment = Delivery(
+        self.delivery = Delivery(
             "webhook",
             config,
             form,
             folder=folder,
-            place=place_at(folder, end),
-            say=lambda level, what: self.said.append(f"{level}: {what}"),
+            position=end_position(folder, end),
+            log=lambda level, what: self.said.append(f"{level}: {what}"),
         )
-        self.journal = Journal(folder, SEGMENTS * 4096, before_drop=self.shipment.before_drop)
+        self.journal = Journal(folder, SEGMENTS * 4096, before_drop=self.delivery.before_drop)
 
     def write(self, *records: str) -> None:
         self.journal.append(records)
-        self.shipment.wake(self.journal.end)
+        self.delivery.wake(self.journal.end)
 
-    def taken(self) -> Tally:
+    def taken(self) -> OutputCounts:
         """All that has happened since the beginning."""
-        self.place, tally = self.shipment.take()
+        self.place, tally = self.delivery.take_progress()
         self.total.sent += tally.sent
         self.total.dropped += tally.dropped
         self.total.failed += tally.failed
         return self.total
 
-    def all_passed(self) -> Tally:
+    def all_passed(self) -> OutputCounts:
         """Wait until nothing is left to send."""
 
-        def passed() -> Tally | None:
+        def passed() -> OutputCounts | None:
             tally = self.taken()
             return tally if self.place and self.place[:2] == self.journal.end else None
 
@@ -94,11 +96,11 @@ def receiver() -> Iterator[Receiver]:
 @contextmanager
 def shipping(folder: Path, url: str, **settings: Any) -> Iterator[Ship]:
     ship = Ship(folder / "journal", url, **settings)
-    ship.shipment.start()
+    ship.delivery.start()
     try:
         yield ship
     finally:
-        ship.shipment.stop(10.0)
+        ship.delivery.stop(10.0)
         ship.journal.close()
 
 
@@ -109,7 +111,7 @@ def test_each_incident_arrives_once_and_in_order_and_nothing_else_does(tmp_path:
         assert ship.all_passed().sent == 3
     assert receiver.ids == ["i1", "i2", "i3"]
     assert ship.total.failed == ship.total.dropped == {}
-    assert ship.shipment.up
+    assert ship.delivery.up
 
 
 def test_incidents_that_wait_share_a_request_up_to_the_batch(tmp_path: Path, receiver: Receiver) -> None:
@@ -164,7 +166,7 @@ def test_what_fails_is_sent_again_until_it_is_taken(
     assert keys == {"i1.1"}
     first, *_, last = ship.said
     assert first.startswith("warning: http://127.0.0.1:")
-    assert (len(ship.said), last) == (2, "info: reached again")  # not a word for each attempt
+    assert (len(ship.said), last) == (2, "info: sending works again")  # not a word for each attempt
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
@@ -202,13 +204,13 @@ def test_nobody_listens_and_then_somebody_does(tmp_path: Path) -> None:
     with shipping(tmp_path, f"http://127.0.0.1:{port}/v1/logs") as ship:
         ship.write(*(incident(number) for number in range(5)))
         eventually(lambda: ship.taken().failed["connect"] >= 3 or None)
-        assert not ship.shipment.up
-        assert ship.shipment.lag(time.time()) > 1e6  # since 2023
+        assert not ship.delivery.up
+        assert ship.delivery.lag(time.time()) > 1e6  # since 2023
         with receiving(port=port) as receiver:
             ship.all_passed()
             assert receiver.ids == ["i0", "i1", "i2", "i3", "i4"]
-        assert ship.shipment.up
-        assert ship.shipment.lag(time.time()) == 0.0
+        assert ship.delivery.up
+        assert ship.delivery.lag(time.time()) == 0.0
     assert ship.said[0] == f"warning: http://127.0.0.1:{port}: Connection refused"
 
 
@@ -255,7 +257,7 @@ def test_a_journal_that_somebody_removed_is_sent_from_its_new_beginning(tmp_path
         ship.write(incident(3))
         ship.all_passed()
         assert receiver.ids == ["i1", "i2", "i3"]
-        assert any("not the one that was read" in told for told in ship.said)
+        assert any("replaced or truncated" in told for told in ship.said)
 
 
 def test_a_line_that_was_cut_short_is_passed_over_and_one_too_long_is_counted(
@@ -276,11 +278,11 @@ def test_an_output_that_is_stopped_goes_on_from_its_place(tmp_path: Path, receiv
     assert place is not None
     ship.write(incident(2))
     again = Ship(tmp_path / "journal", receiver.url)
-    again.shipment._place = place
-    again.shipment.wake(again.journal.end)
-    again.shipment.start()
+    again.delivery._position = place
+    again.delivery.wake(again.journal.end)
+    again.delivery.start()
     again.all_passed()
-    again.shipment.stop(5.0)
+    again.delivery.stop(5.0)
     assert receiver.ids == ["i1", "i2"]
 
 
@@ -303,19 +305,19 @@ def test_no_secret_of_the_configuration_is_told(tmp_path: Path, receiver: Receiv
     receiver.next_ones = [answers(401, token.encode()[:4]), answers(302, Location=f"http://h/{token}"), hangs]
     settings = {"url": None, "url_file": tmp_path / "url", "headers_file": tmp_path / "headers", "timeout": "300ms"}
     ship = Ship(tmp_path / "journal", **settings)
-    ship.shipment.start()
+    ship.delivery.start()
     ship.write(incident(1))
     ship.all_passed()
     (tmp_path / "url").write_text(f"ftp://{token}")
     ship.write(incident(2))
     eventually(lambda: ship.taken().failed["settings"] or None)
     (tmp_path / "url").unlink()
-    ship.shipment.stop(5.0)
+    ship.delivery.stop(5.0)
     assert receiver.requests[0].headers["authorization"] == f"Bearer {token}"
     assert receiver.requests[0].headers["x-scope-orgid"] == "gpu"
     assert receiver.requests[0].path == f"/hooks/{token}?key={token}"
     assert len(ship.said) >= 4
-    assert token not in "".join(ship.said) + repr(ship.shipment._settings)
+    assert token not in "".join(ship.said) + repr(ship.delivery._settings)
 
 
 @pytest.fixture(scope="module")
@@ -358,12 +360,12 @@ def test_a_certificate_that_is_not_the_receivers_is_believed_by_nobody(
         assert "TLS: " in ship.said[0]
 
 
-def test_a_shipment_that_waits_ends_at_once(tmp_path: Path) -> None:
+def test_a_delivery_that_waits_ends_at_once(tmp_path: Path) -> None:
     ship = Ship(tmp_path / "journal", "http://127.0.0.1:1/", retry={"first": "1h", "most": "1h"})
-    ship.shipment.start()
+    ship.delivery.start()
     ship.write(incident(1))
     eventually(lambda: ship.taken().failed["connect"] or None)
-    ship.shipment.stop(60.0)  # of an hour
+    ship.delivery.stop(60.0)  # of an hour
     assert "output-webhook" not in {thread.name for thread in threading.enumerate()}
 
 
@@ -376,4 +378,4 @@ def test_retries_leave_the_random_numbers_of_others_alone(tmp_path: Path) -> Non
 
 
 def test_an_empty_journal_has_a_beginning_and_an_end(tmp_path: Path) -> None:
-    assert first_place(tmp_path) == place_at(tmp_path, JournalEnd(1, 0)) == Place(1, 0, 0)
+    assert start_position(tmp_path) == end_position(tmp_path, JournalEnd(1, 0)) == Position(1, 0, 0)

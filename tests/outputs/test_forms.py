@@ -16,9 +16,9 @@ from standardwebhooks import Webhook
 
 from exporter.core.diagnosis.records import without_secrets
 from exporter.core.text.redact import redact
-from exporter.outputs.http import Answer
-from exporter.outputs.otlp import MAX_ATTRIBUTES, MAX_ITEMS, MAX_TEXT, OtlpForm
-from exporter.outputs.webhook import WebhookForm
+from exporter.outputs.http import Response
+from exporter.outputs.otlp import MAX_ATTRIBUTES, MAX_ITEMS, MAX_TEXT, OtlpFormat
+from exporter.outputs.webhook import WebhookFormat
 
 NOW = 1_700_000_100.0
 RECORD: dict[str, Any] = {
@@ -35,7 +35,7 @@ RECORD: dict[str, Any] = {
 }  # fmt: skip
 
 
-def decoded(form: OtlpForm, *records: dict[str, Any]) -> ExportLogsServiceRequest:
+def decoded(form: OtlpFormat, *records: dict[str, Any]) -> ExportLogsServiceRequest:
     body, headers = form.request(records, NOW)
     if headers["Content-Type"] == "application/json":
         return Parse(body, ExportLogsServiceRequest())  # refuses what it does not know
@@ -54,11 +54,11 @@ def attributes(pairs: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(params=["protobuf", "json"])
-def form(request: pytest.FixtureRequest) -> OtlpForm:
-    return OtlpForm("gpu-07", {"k8s.cluster.name": "prod"}, encoding=request.param)
+def form(request: pytest.FixtureRequest) -> OtlpFormat:
+    return OtlpFormat("gpu-07", {"k8s.cluster.name": "prod"}, encoding=request.param)
 
 
-def test_an_incident_is_a_log_record_of_its_node(form: OtlpForm) -> None:
+def test_an_incident_is_a_log_record_of_its_node(form: OtlpFormat) -> None:
     (logs,) = decoded(form, RECORD).resource_logs
     resource = attributes(logs.resource.attributes)
     assert resource.pop("service.version")
@@ -108,13 +108,13 @@ def test_an_incident_is_a_log_record_of_its_node(form: OtlpForm) -> None:
 
 
 def test_json_and_protobuf_say_the_same() -> None:
-    forms = [OtlpForm("gpu-07", {}, encoding=encoding) for encoding in ("protobuf", "json")]
+    forms = [OtlpFormat("gpu-07", {}, encoding=encoding) for encoding in ("protobuf", "json")]
     one, other = (decoded(form, RECORD, RECORD | {"id": "x", "severity": "info"}) for form in forms)
     assert one == other
     assert len(one.resource_logs[0].scope_logs[0].log_records) == 2
 
 
-def test_what_a_record_holds_has_bounds(form: OtlpForm) -> None:
+def test_what_a_record_holds_has_bounds(form: OtlpFormat) -> None:
     captures = {f"c{n}": "x" for n in range(200)}
     record = RECORD | {"captures": captures, "path": "/" + "p" * 9999, "references": [str(n) for n in range(99)]}
     (log,) = decoded(form, record).resource_logs[0].scope_logs[0].log_records
@@ -126,7 +126,7 @@ def test_what_a_record_holds_has_bounds(form: OtlpForm) -> None:
     assert len(attributes(log.attributes)["gpufault.references"]) == MAX_ITEMS
 
 
-def test_a_record_from_elsewhere_with_half_of_the_fields_can_be_sent(form: OtlpForm) -> None:
+def test_a_record_from_elsewhere_with_half_of_the_fields_can_be_sent(form: OtlpFormat) -> None:
     (log,) = decoded(form, {"kind": "incident", "id": "a"}).resource_logs[0].scope_logs[0].log_records
     assert log.time_unix_nano == int(NOW) * 10**9
     assert attributes(log.attributes) == {"log.record.uid": "a.0", "gpufault.id": "a"}
@@ -155,7 +155,7 @@ def test_a_record_from_elsewhere_with_half_of_the_fields_can_be_sent(form: OtlpF
 )
 def test_whatever_a_record_holds_both_encodings_are_read_and_equal(records: list[dict[str, Any]]) -> None:
     known = [{**record, "id": "i"} for record in records]
-    one, other = (decoded(OtlpForm("n", {}, encoding=e), *known) for e in ("protobuf", "json"))
+    one, other = (decoded(OtlpFormat("n", {}, encoding=e), *known) for e in ("protobuf", "json"))
     assert MessageToDict(one) == MessageToDict(other)
 
 
@@ -167,28 +167,28 @@ def test_a_partial_success_says_how_many_were_not_taken(encoding: Any) -> None:
     body = response.SerializeToString()
     if encoding == "json":
         body = json.dumps(MessageToDict(response)).encode()
-    form = OtlpForm("n", {}, encoding=encoding)
-    assert form.rejected(Answer(200, {}, body)) == (3, "too old: ü")
-    assert form.rejected(Answer(200, {}, ExportLogsServiceResponse().SerializeToString())) == (0, "")
+    form = OtlpFormat("n", {}, encoding=encoding)
+    assert form.rejected(Response(200, {}, body)) == (3, "too old: ü")
+    assert form.rejected(Response(200, {}, ExportLogsServiceResponse().SerializeToString())) == (0, "")
 
 
 @given(st.binary(max_size=60), st.sampled_from(["protobuf", "json"]))
 def test_whatever_a_receiver_answers_is_read_as_something(body: bytes, encoding: Any) -> None:
-    count, words = OtlpForm("n", {}, encoding=encoding).rejected(Answer(200, {}, body))
+    count, words = OtlpFormat("n", {}, encoding=encoding).rejected(Response(200, {}, body))
     assert isinstance(count, int)
     assert isinstance(words, str)
 
 
 def test_a_webhook_carries_the_record_as_the_journal_has_it() -> None:
-    body, headers = WebhookForm().request([RECORD], NOW)
+    body, headers = WebhookFormat().request([RECORD], NOW)
     message = json.loads(body)
     assert message.pop("sender").startswith("gpufault/")
     assert message == {"version": 1, "sent": "2023-11-14T22:15:00.000Z", "incidents": [RECORD]}
     assert headers == {"Content-Type": "application/json", "Idempotency-Key": "5f1c.3"}
 
 
-@pytest.mark.parametrize("form", [WebhookForm(), OtlpForm("gpu-07", {}, encoding="json")], ids=["webhook", "otlp"])
-def test_control_and_bidi_characters_are_escaped_in_json(form: WebhookForm | OtlpForm) -> None:
+@pytest.mark.parametrize("form", [WebhookFormat(), OtlpFormat("gpu-07", {}, encoding="json")], ids=["webhook", "otlp"])
+def test_control_and_bidi_characters_are_escaped_in_json(form: WebhookFormat | OtlpFormat) -> None:
     text = "fault\x9b31m \u202e \u2066 \u2028 \x85 “ü”"
     body, _ = form.request([RECORD | {"text": text, "job": {"id": text}}], NOW)
     assert body.decode().isprintable()
@@ -204,7 +204,7 @@ def leaves(value: Any) -> list[Any]:
 
 def test_the_key_of_a_request_is_that_of_its_incidents_and_of_how_far_they_have_grown() -> None:
     def key(*records: dict[str, Any], now: float = NOW) -> str:
-        return WebhookForm().request(records, now)[1]["Idempotency-Key"]
+        return WebhookFormat().request(records, now)[1]["Idempotency-Key"]
 
     other, grown = RECORD | {"id": "a"}, RECORD | {"lines": 4}
     assert key(RECORD, now=NOW + 60) == key(RECORD)
@@ -216,7 +216,7 @@ def test_a_signature_is_one_of_standard_webhooks() -> None:
     import time
 
     key = bytes(range(32))
-    body, headers = WebhookForm(key).request([RECORD], time.time())
+    body, headers = WebhookFormat(key).request([RECORD], time.time())
     receiver = Webhook("whsec_" + base64.b64encode(key).decode())
     assert receiver.verify(body, headers)["incidents"] == [RECORD]
     with pytest.raises(Exception, match="No matching signature"):
@@ -226,7 +226,7 @@ def test_a_signature_is_one_of_standard_webhooks() -> None:
 def test_a_signature_covers_id_time_and_body() -> None:
     """Computed here from the specification: the library must not be its own judge."""
     key = bytes(range(32))
-    body, headers = WebhookForm(key).request([RECORD], NOW)
+    body, headers = WebhookFormat(key).request([RECORD], NOW)
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
     expected = base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
     assert (headers["webhook-timestamp"], headers["webhook-signature"]) == ("1700000100", f"v1,{expected}")

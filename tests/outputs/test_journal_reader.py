@@ -8,7 +8,14 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.outputs.journal_reader import Place, first_place, incidents_behind, mended, place_at, read
+from exporter.outputs.journal_reader import (
+    Position,
+    count_incidents,
+    end_position,
+    read_batch,
+    start_position,
+    valid_position,
+)
 from exporter.store.journal import Journal
 
 STEPS = st.lists(
@@ -28,25 +35,25 @@ def test_what_is_read_and_what_is_dropped_is_what_was_written(
     tmp_path_factory: object, steps: list[tuple[str, object]]
 ) -> None:
     folder = tmp_path_factory.mktemp("journal")  # type: ignore[attr-defined]
-    place, got, lost, written = Place(1, 0, 0), list[int](), 0, 0
+    position, got, lost, written = Position(1, 0, 0), list[int](), 0, 0
 
     def before_drop(segment: int, path: Path) -> None:
-        nonlocal place, lost
-        if place.segment <= segment:
-            lost += incidents_behind(path, place.offset if place.segment == segment else 0)
-            place = Place(segment + 1, 0, 0)
+        nonlocal position, lost
+        if position.segment <= segment:
+            lost += count_incidents(path, position.offset if position.segment == segment else 0)
+            position = Position(segment + 1, 0, 0)
 
     def take(most: int) -> bool:
-        nonlocal place
-        assert mended(folder, place) == place
-        batch = read(folder, place, journal.end, most)
+        nonlocal position
+        assert valid_position(folder, position) == position
+        batch = read_batch(folder, position, journal.end, most)
         assert len(batch.records) <= most
         if len(batch.records) > 1:  # the first of them alone end where the next begins
             half = batch.first(len(batch.records) // 2)
-            rest = read(folder, half.end, journal.end, most)
+            rest = read_batch(folder, half.end, journal.end, most)
             assert rest.records[: len(batch.records) - len(half.records)] == batch.records[len(half.records) :]
         got.extend(placed.record["number"] for placed in batch.records)
-        moved, place = batch.end != place, batch.end
+        moved, position = batch.end != position, batch.end
         return moved
 
     journal = Journal(folder, 0, before_drop=before_drop)  # segments of 4 KiB, as small as they may be
@@ -82,16 +89,16 @@ def test_what_is_read_and_what_is_dropped_is_what_was_written(
 def test_a_place_in_a_journal_that_was_replaced_is_no_place(tmp_path: Path) -> None:
     journal = Journal(tmp_path, 1 << 20)
     journal.append(["a" * 100, "b" * 100])
-    place = place_at(tmp_path, journal.end)
-    assert mended(tmp_path, place) == place
+    position = end_position(tmp_path, journal.end)
+    assert valid_position(tmp_path, position) == position
     journal.append(["c"])
-    assert mended(tmp_path, place) == place
+    assert valid_position(tmp_path, position) == position
     path = tmp_path / "journal-000001.jsonl"
     path.write_text("z" * 1000 + "\n")
-    assert mended(tmp_path, place) == first_place(tmp_path) == Place(1, 0, 0)
+    assert valid_position(tmp_path, position) == start_position(tmp_path) == Position(1, 0, 0)
     path.write_text("")
-    assert mended(tmp_path, place) == Place(1, 0, 0)
+    assert valid_position(tmp_path, position) == Position(1, 0, 0)
     path.rename(tmp_path / "journal-000007.jsonl")
-    assert mended(tmp_path, place) == Place(7, 0, 0)
-    assert mended(tmp_path, Place(8, 0, 0)) == Place(8, 0, 0)  # about to be begun
-    assert mended(tmp_path, Place(9, 5, 0)) == Place(7, 0, 0)
+    assert valid_position(tmp_path, position) == Position(7, 0, 0)
+    assert valid_position(tmp_path, Position(8, 0, 0)) == Position(8, 0, 0)  # about to be begun
+    assert valid_position(tmp_path, Position(9, 5, 0)) == Position(7, 0, 0)

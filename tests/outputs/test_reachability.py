@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from exporter.config.outputs import OutputsConfig
-from exporter.outputs.reachability import look
+from exporter.outputs.reachability import check_outputs
 from tests.outputs.receivers import answers, receiving
 
 
 def seen(**outputs: Any) -> list[tuple[str, str, str]]:
-    return [tuple(found) for found in look(OutputsConfig.model_validate(outputs), "gpu-07")]
+    return [tuple(found) for found in check_outputs(OutputsConfig.model_validate(outputs), "gpu-07")]
 
 
 def test_an_otlp_receiver_is_asked_with_nothing_to_tell() -> None:
@@ -23,14 +23,14 @@ def test_an_otlp_receiver_is_asked_with_nothing_to_tell() -> None:
         assert request.json["resourceLogs"][0]["scopeLogs"][0]["logRecords"] == []
         assert request.headers["x-scope-orgid"] == "gpu"
         receiver.behaviour = answers(401)
-        told = f"{at} answered 401 to a request without incidents; look at url, headers and encoding"
+        told = f"{at} answered 401 to a request without incidents; check url, headers and encoding"
         assert seen(otlp=otlp) == [("bad", "otlp", told)]
 
 
 def test_a_webhook_is_connected_to_and_sent_nothing() -> None:
     with receiving() as receiver:
         at = f"http://127.0.0.1:{receiver.port}"
-        assert seen(webhook={"url": receiver.url}) == [("ok", "webhook", f"{at} can be connected to; nothing was sent")]
+        assert seen(webhook={"url": receiver.url}) == [("ok", "webhook", f"connected to {at}; nothing was sent")]
     assert receiver.requests == []
     assert seen(webhook={"url": receiver.url}) == [("bad", "webhook", f"{at}: Connection refused")]
 
@@ -39,7 +39,7 @@ def test_a_secret_in_the_clear_is_noted_and_a_missing_file_is_told(tmp_path: Pat
     far = {"url": "http://nobody.invalid/", "headers": {"Authorization": "Bearer x"}, "timeout": 5.0}
     (_, _, unreachable), (state, _, told) = seen(webhook=far | {"timeout": "5s"})
     assert unreachable.startswith("http://nobody.invalid: nobody.invalid: ")
-    assert (state, told) == ("note", "headers go over the network as everybody may read them; write https://")
+    assert (state, told) == ("note", "headers are sent without encryption; use https://")
     ((state, name, told),) = seen(otlp={"url_file": str(tmp_path / "url")})
     assert (state, name) == ("bad", "otlp")
     assert told.startswith(f"url_file: {tmp_path}/url: No such file or directory")

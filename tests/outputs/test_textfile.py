@@ -67,7 +67,7 @@ def test_a_folder_that_cannot_be_written_is_told_once_and_tried_again(tmp_path: 
 
     def failed_twice() -> bool:
         nonlocal failed
-        failed += file.take().failed["disk"]
+        failed += file.take_counts().failed["disk"]
         return failed >= 2
 
     eventually(lambda: failed_twice() or None)
