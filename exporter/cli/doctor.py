@@ -250,7 +250,7 @@ def _web(file: str | None) -> Iterator[Finding]:
         for problem in error.problems:
             yield Finding("bad", "web", str(problem))
         return
-    yield Finding("ok", "web", f"{file}: {web.settings.told}")
+    yield Finding("ok", "web", f"{file}: {web.settings.summary}")
     if Path(file).stat().st_mode & 0o004:
         yield Finding("note", "web", f"{file} is open to all users: it holds password hashes; chmod 640")
 

@@ -81,7 +81,11 @@ def run(options: argparse.Namespace) -> int:
     service = FleetService(config, load, web, log)
     app = router(service, options.web_telemetry_path)
     server = serve_app(
-        options.web_listen_address or [ADDRESS], app, web, say=log.warning, after_look=service.web_config_read
+        options.web_listen_address or [ADDRESS],
+        app,
+        web,
+        log_error=log.warning,
+        on_config_change=service.web_config_read,
     )
     log.info("listening", addresses=list(server.addresses), source=service.source)
     service.run()

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         what = flags.config_file(options) or "no configuration file; the default configuration"
         print(f"{what} is valid: {len(config.sources)} sources, {len(catalogue.signatures)} signatures")
         if web.is_file:
-            print(f"{options.web_config_file} is valid: {web.settings.told}")
+            print(f"{options.web_config_file} is valid: {web.settings.summary}")
         return 0
     if not options.dry_run:
         return _run(options, config, catalogue, load, web)
@@ -87,7 +87,12 @@ def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load
         service = Service(daemon, load, web)
         addresses = options.web_listen_address or [":9873"]
         server = serve(
-            addresses, service, options.web_telemetry_path, web, say=log.warning, after_look=service.web_config_read
+            addresses,
+            service,
+            options.web_telemetry_path,
+            web,
+            log_error=log.warning,
+            on_config_change=service.web_config_read,
         )
         log.info("listening", addresses=list(server.addresses), signatures=len(catalogue.signatures), node=daemon.node)
         service.run()

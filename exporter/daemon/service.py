@@ -95,7 +95,7 @@ class Service:
 
     def web_config_read(self) -> None:
         """Tell how reading the web configuration went: in the log now, in the metrics from the next commit on."""
-        self._daemon.web_config_read([str(problem) for problem in self._web.problems], self._web.changed)
+        self._daemon.web_config_read([str(problem) for problem in self._web.problems], self._web.applied_at)
 
     def _each_round(self) -> None:
         notify("WATCHDOG=1")

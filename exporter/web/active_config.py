@@ -1,7 +1,7 @@
-"""The web configuration in force: read at the start, read again when its files change, replaced only by a whole one.
+"""The active web configuration (TLS, users, headers), reloaded when one of its files changes.
 
-A file that is broken changes nothing. Nor does one that would open the endpoint: an editor that has just emptied the
-file to write it anew must not, for that moment, let everybody in.
+An invalid file is rejected and the active settings stay. So is a file that would remove protection, such as TLS or the
+users: an editor may empty a file before it writes the new content.
 """
 
 from __future__ import annotations
@@ -19,56 +19,57 @@ from exporter.core.text.yaml_text import MAX_CHARS, parse
 from exporter.store.safe_open import read_start
 from exporter.web import config as web_config
 from exporter.web.config import TlsConfig, WebConfig
-from exporter.web.tls import context_of
+from exporter.web.tls import server_context
 from exporter.web.users import Users
 
-MAX_BYTES = MAX_CHARS + 1  # of a file: of a larger one so many that parsing it says so
+MAX_BYTES = MAX_CHARS + 1  # read from a file: enough for the parser to reject a file that is too long
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What holds for a connection or request that begins now. By default: plain HTTP, for everybody."""
+    """Settings for new connections and requests. Default: plain HTTP without users."""
 
     config: WebConfig = field(default_factory=WebConfig)
     context: ssl.SSLContext | None = None
     users: Users = field(default_factory=lambda: Users({}))
 
     @property
-    def told(self) -> str:
-        """What holds, in a few words."""
+    def summary(self) -> str:
+        """A short description, such as `TLS, NoClientCert, 2 users`."""
         tls = self.config.tls_server_config
-        how = f"TLS, {tls.client_auth_type}" if tls else "no TLS"
-        return f"{how}, {len(self.config.basic_auth_users) or 'no'} users"
+        users = len(self.config.basic_auth_users)
+        security = f"TLS, {tls.client_auth_type}" if tls else "no TLS"
+        return f"{security}, {users or 'no'} user{'' if users == 1 else 's'}"
 
 
 class ActiveConfig:
-    """The settings now (`settings`), and how reading them last went. `look` is called from one thread at a time."""
+    """The active settings (`settings`), and the problems of the last file that was rejected (`problems`)."""
 
     def __init__(self, path: Path | None = None, *, clock: Callable[[], float] = time.time) -> None:
-        """Read the file; None: the defaults, for ever. Raises InvalidInput with every problem, OSError."""
+        """Read the file at `path`; None: use the defaults. Raises InvalidInput with all problems, or OSError."""
         self._path = path
         self._clock = clock
         self.settings = Settings()
         self.problems: Sequence[Problem] = ()
-        self.changed = clock()
-        self._seen = b""
+        self.applied_at = clock()
+        self._digest = b""
         if path is not None:
-            self._seen = self._contents(self.settings)
+            self._digest = self._digest_files(self.settings)
             self.settings = _read(path, None)
-            self._seen = self._contents(self.settings)
+            self._digest = self._digest_files(self.settings)
 
     @property
     def is_file(self) -> bool:
         return self._path is not None
 
-    def look(self) -> bool:
-        """Read again what has changed; True if something had, whether it is in force now or is told in `problems`."""
+    def reload_if_changed(self) -> bool:
+        """Read changed files and apply them, or set `problems`. True if files have changed. Not for two threads at once."""
         if self._path is None:
             return False
-        contents = self._contents(self.settings)
-        if contents == self._seen:
+        digest = self._digest_files(self.settings)
+        if digest == self._digest:
             return False
-        self._seen = contents
+        self._digest = digest
         try:
             self.settings = _read(self._path, self.settings)
         except InvalidInput as error:
@@ -79,15 +80,15 @@ class ActiveConfig:
             self.problems = (self._problem(f"cannot be read: {error!r}; please report it"),)
         else:
             self.problems = ()
-            self.changed = self._clock()
-            self._seen = self._contents(self.settings)
+            self.applied_at = self._clock()
+            self._digest = self._digest_files(self.settings)
         return True
 
-    def _problem(self, what: str) -> Problem:
-        return Problem(str(self._path), 1, 1, "", what)
+    def _problem(self, message: str) -> Problem:
+        return Problem(str(self._path), 1, 1, "", message)
 
-    def _contents(self, settings: Settings) -> bytes:
-        """A digest of the file and of those that it names. Times would not do: two writes can share one."""
+    def _digest_files(self, settings: Settings) -> bytes:
+        """A digest of the contents of all files. Modification times are not enough: two writes can have the same."""
         assert self._path is not None
         tls = settings.config.tls_server_config
         names = (tls.cert_file, tls.key_file, tls.client_ca_file) if tls else ()
@@ -100,37 +101,35 @@ class ActiveConfig:
         return digest.digest()
 
 
-def _read(path: Path, before: Settings | None) -> Settings:
+def _read(path: Path, previous: Settings | None) -> Settings:
     document = parse(read_start(path, MAX_BYTES).decode("utf-8", "backslashreplace"), str(path))
     config = web_config.load(document)
     tls = config.tls_server_config
     try:
-        context = context_of(tls, path.parent) if tls else None
-        if before is not None:
-            _opens_nothing(before.config, config)
+        context = server_context(tls, path.parent) if tls else None
+        if previous is not None:
+            _check_protection(previous.config, config)
     except LocatedError as error:
         raise InvalidInput([document.problem(error.loc, str(error))]) from None
-    return Settings(config, context, Users(config.basic_auth_users, before.users if before else None))
+    return Settings(config, context, Users(config.basic_auth_users, previous.users if previous else None))
 
 
-def _opens_nothing(before: WebConfig, now: WebConfig) -> None:
-    """Raises LocatedError if less would be asked of a client than before."""
-    then = "restart gpufault if that is meant"
-    if before.tls_server_config and not now.tls_server_config:
-        raise LocatedError(("tls_server_config",), f"TLS would be switched off; {then}")
-    if before.basic_auth_users and not now.basic_auth_users:
-        raise LocatedError(("basic_auth_users",), f"everybody would be let in without a password; {then}")
-    if _asks_for_certificates(before.tls_server_config) and not _asks_for_certificates(now.tls_server_config):
+def _check_protection(previous: WebConfig, new: WebConfig) -> None:
+    """Raises LocatedError if the new configuration removes a protection."""
+    advice = "restart gpufault if this is intended"
+    if previous.tls_server_config and not new.tls_server_config:
+        raise LocatedError(("tls_server_config",), f"a reload cannot disable TLS; {advice}")
+    if previous.basic_auth_users and not new.basic_auth_users:
+        raise LocatedError(("basic_auth_users",), f"a reload cannot remove all users; {advice}")
+    if _requires_certificates(previous.tls_server_config) and not _requires_certificates(new.tls_server_config):
         raise LocatedError(
-            ("tls_server_config", "client_auth_type"), f"clients without a certificate would be let in; {then}"
+            ("tls_server_config", "client_auth_type"), f"a reload cannot admit clients without a certificate; {advice}"
         )
-    if _allowed_names(before.tls_server_config) and not _allowed_names(now.tls_server_config):
-        raise LocatedError(
-            ("tls_server_config",), f"certificates of any name would be let in, without client_allowed_sans; {then}"
-        )
+    if _allowed_names(previous.tls_server_config) and not _allowed_names(new.tls_server_config):
+        raise LocatedError(("tls_server_config",), f"a reload cannot remove client_allowed_sans; {advice}")
 
 
-def _asks_for_certificates(tls: TlsConfig | None) -> bool:
+def _requires_certificates(tls: TlsConfig | None) -> bool:
     return tls is not None and tls.client_auth_type == "RequireAndVerifyClientCert"
 
 

@@ -1,7 +1,7 @@
-"""The web configuration: the exporter-toolkit's file, as text to a frozen WebConfig. Opens nothing, hashes nothing.
+"""The web configuration file, in the format of Prometheus' exporter-toolkit, parsed into a frozen WebConfig.
 
-Source of the keys: prometheus/exporter-toolkit, docs/web-configuration.md. No message ever shows a value of
-`basic_auth_users`: whoever wrote a password there instead of its hash would find it in the log.
+Source of the keys: prometheus/exporter-toolkit, docs/web-configuration.md. No message contains a value of
+`basic_auth_users`: it may be a password that was written instead of its hash.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from exporter.core.text.validation import LocatedError, validation_problems
 
 TlsVersion = Literal["TLS12", "TLS13"]
 
-# Go's names, those of crypto/tls.CipherSuites(), to OpenSSL's. Suites of TLS 1.3 are all safe and cannot be chosen
-# among, in Go as in Python's ssl: they may stand in the list and change nothing.
+# Go's names of cipher suites (crypto/tls.CipherSuites()) to OpenSSL's. Those of TLS 1.3 are accepted but have no effect:
+# neither Go nor Python's ssl can select among them.
 CIPHER_SUITES = {
     "TLS_AES_128_GCM_SHA256": "",
     "TLS_AES_256_GCM_SHA384": "",
@@ -35,60 +35,60 @@ CIPHER_SUITES = {
 }
 CURVES = {"CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1", "X25519": "X25519"}
 
-# Each step doubles the time: 14 takes 1.6 s here, and one check runs at a time.
+# Each step doubles the time: cost 14 takes 1.6 s, and passwords are checked one at a time.
 MAX_BCRYPT_COST = 14
-# Of a salt's last character two bits count; where one of the others is set, Python's bcrypt raises at each password.
+# Only two bits of the salt's last character count. If another one is set, Python's bcrypt raises at each check.
 _BCRYPT = re.compile(r"\$2[aby]\$(?P<cost>[0-9]{2})\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}", re.ASCII)
 
 
 def bcrypt_cost(hashed: str) -> int | None:
-    """The cost that a bcrypt hash names; None if it is no such hash."""
-    found = _BCRYPT.fullmatch(hashed)
-    return int(found["cost"]) if found else None
+    """The cost of a bcrypt hash; None if the text is not a bcrypt hash."""
+    match = _BCRYPT.fullmatch(hashed)
+    return int(match["cost"]) if match else None
 
 
 def _hash(value: Any) -> str:
     cost = bcrypt_cost(value) if isinstance(value, str) else None
     if cost is None:
-        raise ValueError("not a bcrypt hash; write what `htpasswd -nBC 10 USER` prints behind the colon")
+        raise ValueError("not a bcrypt hash; use what `htpasswd -nBC 10 USER` prints after the colon")
     if not 4 <= cost <= MAX_BCRYPT_COST:
-        raise ValueError(f"has cost {cost}; take one from 4 to {MAX_BCRYPT_COST}, such as 10")
+        raise ValueError(f"unsupported bcrypt cost {cost}; use 4 to {MAX_BCRYPT_COST}, such as 10")
     return str(value)
 
 
 def _user(name: str) -> str:
     if ":" in name:
-        raise ValueError("a user's name holds no colon (RFC 7617); give another name")
+        raise ValueError("a user name cannot contain a colon (RFC 7617); use another name")
     return name
 
 
 def _client_auth(value: Any) -> Any:
     if value in ("RequestClientCert", "RequireAnyClientCert", "RequireClientCert"):
-        raise ValueError(f"{value} believes a certificate that nobody signed; write RequireAndVerifyClientCert")
+        raise ValueError(f"{value} accepts unverified certificates; use RequireAndVerifyClientCert")
     return value
 
 
 def _version(value: Any) -> Any:
     if value in ("TLS10", "TLS11"):
-        raise ValueError(f"{value} is broken (RFC 8996); write TLS12 or TLS13")
+        raise ValueError(f"{value} is insecure (RFC 8996); use TLS12 or TLS13")
     return value
 
 
 def _suite(name: str) -> str:
     if name not in CIPHER_SUITES:
-        raise ValueError(f"{name!r} is no cipher suite that is offered; take one of {', '.join(CIPHER_SUITES)}")
+        raise ValueError(f"unsupported cipher suite {name!r}; use one of {', '.join(CIPHER_SUITES)}")
     return name
 
 
 def _file(name: str) -> str:
     if not name or "\0" in name:
-        raise ValueError("names no file; give its path")
+        raise ValueError("not a path; use the path of a file")
     return name
 
 
 def _field_value(value: str) -> str:
     if not re.fullmatch(r"[\x20-\x7e]*", value):
-        raise ValueError("holds characters that no HTTP header may hold; write it in one line of ASCII")
+        raise ValueError("contains characters that are not allowed in HTTP headers; use one line of ASCII")
     return value
 
 
@@ -103,12 +103,14 @@ class _Section(BaseModel):
 
 
 class TlsConfig(_Section):
-    cert_file: File = Field(description="PEM, with the intermediate certificates behind the server's own")
-    key_file: File = Field(description="PEM, not encrypted; only gpufault should be able to read it")
+    cert_file: File = Field(description="PEM: the server's certificate, then the intermediate ones")
+    key_file: File = Field(description="PEM, not encrypted; should be readable only by gpufault")
     client_auth_type: Annotated[
         Literal["NoClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert"], BeforeValidator(_client_auth)
     ] = Field(default="NoClientCert", description="or `VerifyClientCertIfGiven`, `RequireAndVerifyClientCert`")
-    client_ca_file: File | None = Field(default=None, description="PEM: who signs clients' certificates")
+    client_ca_file: File | None = Field(
+        default=None, description="PEM: the authorities that sign clients' certificates"
+    )
     client_allowed_sans: list[str] = Field(
         default=[], description="a client's certificate must carry one of these DNS names, addresses, e-mails or URIs"
     )
@@ -119,28 +121,29 @@ class TlsConfig(_Section):
     )
     prefer_server_cipher_suites: bool = Field(default=True, description="the order of cipher_suites decides")
     curve_preferences: list[Literal["CurveP256", "CurveP384", "CurveP521", "X25519"]] = Field(
-        default=[], max_length=1, description="one at most: Python's ssl holds a server to one; empty: OpenSSL's choice"
+        default=[], max_length=1, description="at most one, a limit of Python's ssl; empty: OpenSSL's choice"
     )
 
     @model_validator(mode="after")
-    def _keys_go_together(self) -> Self:
+    def _check_combinations(self) -> Self:
         verifies = self.client_auth_type != "NoClientCert"
         if verifies and not self.client_ca_file:
-            raise LocatedError(("client_auth_type",), "needs client_ca_file, who signs clients' certificates; add it")
+            raise LocatedError(
+                ("client_auth_type",),
+                "requires client_ca_file, the authorities that sign clients' certificates; add it",
+            )
         if self.client_ca_file and not verifies:
             raise LocatedError(
-                ("client_ca_file",), "does nothing without client_auth_type: RequireAndVerifyClientCert; add that"
+                ("client_ca_file",), "has no effect without client_auth_type: RequireAndVerifyClientCert; add it"
             )
         if self.client_allowed_sans and self.client_auth_type != "RequireAndVerifyClientCert":
             raise LocatedError(
-                ("client_allowed_sans",), "needs client_auth_type: RequireAndVerifyClientCert, or nobody is refused"
+                ("client_allowed_sans",), "requires client_auth_type: RequireAndVerifyClientCert; add it"
             )
         if self.min_version > self.max_version:
             raise LocatedError(("min_version",), f"is above max_version {self.max_version}; lower it")
         if self.cipher_suites and self.min_version == "TLS12" and not any(CIPHER_SUITES[s] for s in self.cipher_suites):
-            raise LocatedError(
-                ("cipher_suites",), "leave TLS 1.2 without any; add one of TLS 1.2, or min_version: TLS13"
-            )
+            raise LocatedError(("cipher_suites",), "contains no suite for TLS 1.2; add one, or set min_version: TLS13")
         return self
 
 
@@ -148,7 +151,7 @@ Text = Annotated[str, AfterValidator(_field_value)]
 
 
 class HeadersConfig(_Section):
-    """Headers that replace ours of the same name, on every answer; an empty one is as if it were not there."""
+    """Response headers that replace the default ones; an empty value keeps the default."""
 
     csp: Text = Field(default="", alias="Content-Security-Policy", description="the landing page needs its own style")
     sts: Text = Field(default="", alias="Strict-Transport-Security")
@@ -158,12 +161,12 @@ class HeadersConfig(_Section):
 
 
 class HttpConfig(_Section):
-    http2: bool = Field(default=True, description="may be given, changes nothing: HTTP/1.1 is all that is spoken")
+    http2: bool = Field(default=True, description="accepted, no effect: only HTTP/1.1 is supported")
     headers: HeadersConfig = HeadersConfig()
 
 
 class WebConfig(_Section):
-    """Everything that the file can say. What is left out is off: no TLS, no users."""
+    """The whole file. Missing sections are off: no TLS, no users."""
 
     tls_server_config: TlsConfig | None = None
     http_server_config: HttpConfig = HttpConfig()
@@ -173,14 +176,14 @@ class WebConfig(_Section):
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that are set, by name."""
+        """The configured response headers, by name."""
         return {
             name: value for name, value in self.http_server_config.headers.model_dump(by_alias=True).items() if value
         }
 
 
 def load(document: Document) -> WebConfig:
-    """Read a parsed file. Raises InvalidInput with every problem."""
+    """Validate a parsed file. Raises InvalidInput with all problems."""
     try:
         return WebConfig.model_validate({} if document.data is None else document.data)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Log errors of asyncio and uvicorn as one short line each, rate limited: a client may be able to cause them at will."""
+"""Logs errors of asyncio and uvicorn as one short line each, rate limited, since clients may be able to cause them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ MAX_CHARS = 400  # an error may quote what a client sent
 _LOGGERS = ("asyncio", "uvicorn.error")
 
 
-def limit_errors(say: Callable[[str], None]) -> None:
-    """Pass errors of these libraries to `say`, one line each, rate limited by `Said`; discard their other messages."""
+def redirect_errors(log: Callable[[str], None]) -> None:
+    """Send the errors of these libraries to `log`, and discard their other messages."""
     for name in _LOGGERS:
         logger = logging.getLogger(name)
-        logger.handlers = [_OneLine(RateLimitedLog(say, time.monotonic))]
+        logger.handlers = [_OneLineHandler(RateLimitedLog(log, time.monotonic))]
         logger.propagate = False
 
 
-class _OneLine(logging.Handler):
-    def __init__(self, say: Callable[[str], None]) -> None:
+class _OneLineHandler(logging.Handler):
+    def __init__(self, log: Callable[[str], None]) -> None:
         super().__init__(logging.ERROR)
-        self._say = say
+        self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        what = record.getMessage().partition("\n")[0]
+        message = record.getMessage().partition("\n")[0]
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
-            where = traceback.extract_tb(error.__traceback__)[-1:]
-            what += "".join(f" at {frame.filename}:{frame.lineno}" for frame in where) + f": {error!r}"
-        self._say(f"web server: {printable(what)[:MAX_CHARS]}; please report it")
+            frames = traceback.extract_tb(error.__traceback__)[-1:]
+            message += "".join(f" at {frame.filename}:{frame.lineno}" for frame in frames) + f": {error!r}"
+        self._log(f"web server: {printable(message)[:MAX_CHARS]}; please report it")

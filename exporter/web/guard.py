@@ -1,4 +1,4 @@
-"""Before and around every answer: who may ask, and the headers that each answer carries. An ASGI application."""
+"""ASGI middleware that authenticates each request and adds security headers to each response."""
 
 from __future__ import annotations
 
@@ -7,57 +7,63 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from exporter.web.active_config import ActiveConfig
-from exporter.web.page import POLICY
-from exporter.web.users import Answer, Authenticator
+from exporter.web.page import CONTENT_SECURITY_POLICY
+from exporter.web.users import Authenticator, Decision
 
 HEADERS = {
-    "Content-Security-Policy": POLICY,
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",  # no page may embed the metrics to measure them
 }
-CACHE_CONTROL = "no-store"  # each answer is of this moment, and perhaps not for the next reader; or as it says itself
+CACHE_CONTROL = "no-store"  # unless the response sets its own: it is out of date soon, and may not be for every reader
 _REFUSED = {
-    Answer.NO: (401, "name and password, please\n", {"WWW-Authenticate": 'Basic realm="gpufault", charset="UTF-8"'}),
-    Answer.LATER: (429, "too many passwords are being checked for your address; try again\n", {"Retry-After": "1"}),
+    Decision.DENIED: (
+        401,
+        "user name or password missing or wrong\n",
+        {"WWW-Authenticate": 'Basic realm="gpufault", charset="UTF-8"'},
+    ),
+    Decision.BUSY: (429, "too many passwords are being checked for your address; try again\n", {"Retry-After": "1"}),
 }
 
 
 class Guard:
-    """Lets through to `app` whoever may ask under the settings in force. Lives in one event loop."""
+    """Passes allowed requests to `app`, according to the active settings. For use in one event loop."""
 
-    def __init__(self, app: ASGIApp, in_force: ActiveConfig) -> None:
+    def __init__(self, app: ASGIApp, active_config: ActiveConfig) -> None:
         self._app = app
-        self._in_force = in_force
-        self._door = Authenticator()
+        self._active_config = active_config
+        self._authenticator = Authenticator()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        settings = self._in_force.settings
+        settings = self._active_config.settings
         headers = HEADERS | settings.config.headers
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                answered = MutableHeaders(scope=message)
-                kept = answered.get("Cache-Control", CACHE_CONTROL)
-                answered.update(headers | {"Cache-Control": kept})
+                response_headers = MutableHeaders(scope=message)
+                cache_control = response_headers.get("Cache-Control", CACHE_CONTROL)
+                response_headers.update(headers | {"Cache-Control": cache_control})
             await send(message)
 
         if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
-            # A proxy in front may believe the other one (RFC 9112 §6.1) and see no second request behind this one.
-            refused = PlainTextResponse("a request has one length\n", 400, {"Connection": "close"})
-            await refused(scope, receive, send_with_headers)
+            # A proxy may use the other header (RFC 9112 §6.1) and so miss a second request after this one.
+            response = PlainTextResponse(
+                "both Content-Length and Transfer-Encoding; send one\n", 400, {"Connection": "close"}
+            )
+            await response(scope, receive, send_with_headers)
             return
         if settings.users:
             client = scope["client"][0] if scope["client"] else ""
-            answer = await self._door.ask(settings.users, client, _authorization(scope))
-            if answer is not Answer.YES:
-                status, text, more = _REFUSED[answer]
-                await PlainTextResponse(text, status, more)(scope, receive, send_with_headers)
+            decision = await self._authenticator.decide(settings.users, client, _authorization(scope))
+            if decision is not Decision.ALLOWED:
+                status, text, extra_headers = _REFUSED[decision]
+                await PlainTextResponse(text, status, extra_headers)(scope, receive, send_with_headers)
                 return
         await self._app(scope, receive, send_with_headers)
 
 
 def _authorization(scope: Scope) -> str | None:
-    """The one Authorization header; with two, a proxy in front may have looked at the other one."""
-    found = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
-    return found[0] if len(found) == 1 else None
+    """The Authorization header; None if there are several, since a proxy may have checked another one."""
+    values = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
+    return values[0] if len(values) == 1 else None

@@ -1,4 +1,4 @@
-"""What the web side may see of a service: Protocols and their values. Knows nothing of HTTP, nor of the services."""
+"""The interface between the web server and the services that it serves: Protocols and their values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from exporter.metrics.exposition import MetricsSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """One source on the landing page. `down_reason` says what to do when it is not up."""
+    """One source on the landing page. `down_reason` says why it is down and what to do."""
 
     name: str
     up: bool
@@ -24,7 +24,7 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentIncident:
-    """One incident on the landing page. `job` and `gpu` are empty where none is known, `log` is where its line is."""
+    """One incident on the landing page. `job` and `gpu` are empty if unknown; `log` is the location of its line."""
 
     time: float
     signature: str
@@ -37,7 +37,7 @@ class RecentIncident:
 
     @classmethod
     def of(cls, diagnosis: Diagnosis, record: Mapping[str, Any]) -> Self:
-        """Of a diagnosis and what was written into the journal of it."""
+        """From a diagnosis and its record in the journal."""
         return cls(
             time=diagnosis.incident.first.happened,
             signature=diagnosis.incident.signature,
@@ -52,7 +52,7 @@ class RecentIncident:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """What the landing page shows; `incidents` are the last few, newest first."""
+    """The contents of the landing page; `incidents` are the latest, newest first."""
 
     version: str
     node: str
@@ -62,7 +62,7 @@ class Overview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFaults:
-    """The faults that an operator has to fix; `blind` is the reason why some may be unknown, or empty."""
+    """The faults that an operator has to fix; `blind` are reasons why some may be missing."""
 
     node: str
     now: Moment
@@ -71,32 +71,32 @@ class NodeFaults:
 
 
 class ServiceView(Protocol):
-    """What a service lets be seen. Called from the web thread: all but `reload` must answer at once."""
+    """What the web server may ask a service. Called from the web thread: only `reload` may block."""
 
     def snapshot(self) -> MetricsSnapshot:
         """The metrics as last committed."""
 
     def not_ready(self) -> list[str]:
-        """Why the service is not doing all of its work yet, a sentence each; empty when it is."""
+        """Reasons why the service is not ready; empty if it is."""
 
     def impaired(self) -> list[str]:
-        """What a ready service leaves out at the moment, a sentence each."""
+        """What a ready service skips at the moment, such as signatures that are off."""
 
     def healthy(self) -> bool:
         """Whether the main loop is alive."""
 
     def reload(self) -> list[str]:
-        """Have the main loop reload, and wait for it, a bounded time. The problems found; empty when all is well.
+        """Reload the configuration and wait for the result. Returns the problems; empty on success.
 
-        Called from a thread of its own, perhaps from several at once.
+        Called from several threads, perhaps at the same time.
         """
 
 
-class WebView(ServiceView, Protocol):
-    """What the node daemon lets be seen."""
+class NodeView(ServiceView, Protocol):
+    """What the web server may ask the node daemon."""
 
     def overview(self) -> Overview:
-        """What the landing page shows."""
+        """The contents of the landing page."""
 
     def node_faults(self) -> NodeFaults:
-        """What `gpufault node-check` asks for."""
+        """The open faults, for `gpufault node-check`."""

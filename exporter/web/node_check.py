@@ -1,6 +1,6 @@
-"""`/api/v1/node-check`: what an operator has to fix on this node, as JSON for programs that start and drain jobs.
+"""The endpoint `/api/v1/node-check`: the node's open faults as JSON, for schedulers that start jobs and drain nodes.
 
-`?since=` Unix seconds, since the boot if it is missing; `&job=` an id, and again for another name of the job.
+Query: `since=` in Unix seconds (default: the boot); `job=`, a job's id, may be repeated with other names of the job.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from starlette.responses import PlainTextResponse, Response
 from exporter.core.diagnosis.node_faults import fault_json, select_faults
 from exporter.core.diagnosis.records import line, rfc3339
 from exporter.core.text.redact import redact
-from exporter.web.interface import WebView
+from exporter.web.interface import NodeView
 
 
-def node_check(view: WebView) -> Callable[[Request], Awaitable[Response]]:
-    """What answers there."""
+def node_check(view: NodeView) -> Callable[[Request], Awaitable[Response]]:
+    """The request handler."""
 
     async def answer(request: Request) -> Response:
-        known = view.node_faults()
-        asked = request.query_params.get("since")
+        node = view.node_faults()
+        parameter = request.query_params.get("since")
         try:
-            since = None if asked is None else float(asked)
-            begin = known.now.booted if since is None else since
-            told = rfc3339(begin) if math.isfinite(begin) else ""
+            since = None if parameter is None else float(parameter)
+            start = node.now.booted if since is None else since
+            start_text = rfc3339(start) if math.isfinite(start) else ""
         except (ValueError, OverflowError, OSError):
-            told = ""
-        if not told:
+            start_text = ""
+        if not start_text:
             return PlainTextResponse("since: not a time; use Unix seconds such as 1767225600\n", 400)
-        faults = select_faults(known.faults, known.now, since=since, jobs=request.query_params.getlist("job"))
+        faults = select_faults(node.faults, node.now, since=since, jobs=request.query_params.getlist("job"))
         return Response(
             line(
                 {
-                    "node": known.node,
-                    "since": told,
-                    "blind": [redact(reason).encode(errors="backslashreplace").decode() for reason in known.blind],
-                    "faults": [fault_json(fault, known.now) for fault in faults],
+                    "node": node.node,
+                    "since": start_text,
+                    "blind": [redact(reason).encode(errors="backslashreplace").decode() for reason in node.blind],
+                    "faults": [fault_json(fault, node.now) for fault in faults],
                 }
             ),
             media_type="application/json",

@@ -1,4 +1,4 @@
-"""HTML pages from templates, and the node's landing page. Values may be hostile: all are redacted and escaped."""
+"""Renders HTML pages from templates, and the node's landing page. All values are redacted and escaped."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ time { white-space: nowrap; font-variant-numeric: tabular-nums }
 }
 """
 
-POLICY = "default-src 'none'; style-src 'sha256-{}'; {}".format(
+CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'sha256-{}'; {}".format(
     base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode(),
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",  # default-src does not stand for these
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",  # default-src does not cover these
 )
 
 
-MAX_IMPAIRED = 20  # named here and by /-/ready: a job may have a thousand logs, and metrics have the ids of all
+MAX_IMPAIRED = 20  # shown here and by /-/ready: a job may have a thousand logs; /metrics has the ids of all
 
 
 def first_few(impaired: Sequence[str]) -> list[str]:
-    """What is temporarily off, as far as it is named, and how much more there is."""
-    more = len(impaired) - MAX_IMPAIRED
-    return [*impaired[:MAX_IMPAIRED], *([f"and {more:,} more"] if more > 0 else [])]
+    """At most MAX_IMPAIRED of these texts, and the number of the others."""
+    others = len(impaired) - MAX_IMPAIRED
+    return [*impaired[:MAX_IMPAIRED], *([f"and {others:,} more"] if others > 0 else [])]
 
 
 def landing_page(
     overview: Overview, not_ready: Sequence[str], telemetry_path: str, impaired: Sequence[str] = ()
 ) -> str:
-    """The node's landing page, as text that UTF-8 can hold."""
+    """The node's landing page as HTML."""
     return render(
         "node.html",
         [],
@@ -71,18 +71,18 @@ def landing_page(
 
 
 def render(template: str, folders: Sequence[Path], **values: Any) -> str:
-    """A page from a template in `folders` or beside this file."""
+    """Render a template from `folders` or from our own templates."""
     return _environment(*folders, TEMPLATES).get_template(template).render(values)
 
 
 @cache
 def _environment(*folders: Path) -> Environment:
-    """Imports jinja2 at the first page: a daemon whose page nobody opens does not need its memory."""
+    """Templates of these folders. Imports jinja2 at the first use, to save memory in a daemon whose page nobody opens."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
     def finalize(value: object) -> object:
-        """Every value of every template passes here before it is escaped: no template can forget a secret."""
+        """Redacts every value of every template before it is escaped, so that no template can show a secret."""
         if isinstance(value, Markup):
             return value
         if isinstance(value, datetime):
@@ -101,7 +101,7 @@ def _environment(*folders: Path) -> Environment:
 
 
 def utc(time: float) -> datetime:
-    """Unix seconds as a cell or value of a template."""
+    """Unix seconds as a value for a template."""
     return datetime.fromtimestamp(time, UTC)
 
 

@@ -1,4 +1,4 @@
-"""What is answered at which path. Nothing is decided or counted here; who may ask is not known here."""
+"""The paths that the web server serves. `exporter.web.guard` authenticates requests before they arrive here."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from exporter.core.text.printable import printable
 from exporter.core.text.problems import InvalidInput, Problem
 from exporter.core.text.redact import redact
 from exporter.metrics.exposition import Exposition
-from exporter.web.interface import ServiceView, WebView
+from exporter.web.interface import NodeView, ServiceView
 from exporter.web.node_check import node_check
 from exporter.web.page import first_few, landing_page
 
 
-def router(view: WebView, telemetry_path: str) -> Router:
-    """The node daemon's application. Raises InvalidInput for a path that cannot be meant."""
+def router(view: NodeView, telemetry_path: str) -> Router:
+    """The node daemon's application. Raises InvalidInput for an invalid path."""
 
     async def landing(_: Request) -> Response:
         return HTMLResponse(landing_page(view.overview(), view.not_ready(), telemetry_path, view.impaired()))
@@ -28,37 +28,37 @@ def router(view: WebView, telemetry_path: str) -> Router:
 
 
 def service_router(view: ServiceView, telemetry_path: str, pages: Sequence[Route]) -> Router:
-    """Metrics, health and reloading, which every service has, and pages of its own. Raises InvalidInput as `router`."""
+    """The paths that all services share (metrics, health, reload), and a service's own pages. Raises InvalidInput."""
     if not re.fullmatch(r"/[\w./~-]*", telemetry_path, re.ASCII):
-        what = "is not a path; write one of letters, digits and -._~/ such as /metrics"
+        what = "not a path; use letters, digits and -._~/ such as /metrics"
         raise InvalidInput([Problem("--web.telemetry-path", 1, 1, telemetry_path, what)])
     exposition = Exposition(view.snapshot)
 
     async def metrics(request: Request) -> Response:
-        asked = request.headers
-        body, content_type, encoding = exposition.render(asked.get("accept"), asked.get("accept-encoding"))
+        accept, accept_encoding = request.headers.get("accept"), request.headers.get("accept-encoding")
+        body, content_type, encoding = exposition.render(accept, accept_encoding)
         headers = {"content-type": content_type, "vary": "accept, accept-encoding"}
         return Response(body, headers=headers | ({"content-encoding": encoding} if encoding else {}))
 
     async def healthy(_: Request) -> Response:
         if view.healthy():
             return PlainTextResponse("gpufault is healthy.\n")
-        return _text(["the main loop does not answer"], 503)
+        return _text(["the main loop is not responding"], 503)
 
     async def ready(_: Request) -> Response:
         reasons, impaired = view.not_ready(), first_few(view.impaired())
-        # What a job's log is to blame for is said with 200: no job may have a node taken for one that is not monitored.
+        # Impairments are reported with 200: a job's log can cause them, and must not make a node look unmonitored.
         return _text([*reasons, *impaired], 503) if reasons else _text(["gpufault is ready.", *impaired], 200)
 
-    def reload(request: Request) -> Response:  # not async: it waits, so starlette gives it a thread of its own
-        if _asked_by_a_page(request):
-            return _text(["a web page may not ask for this; use curl -X POST, or send SIGHUP"], 403)
+    def reload(request: Request) -> Response:  # not async: it blocks, so starlette runs it in a thread
+        if _is_from_web_page(request):
+            return _text(["web pages cannot request a reload; use curl -X POST, or send SIGHUP"], 403)
         problems = view.reload()
         return _text(problems, 500) if problems else PlainTextResponse("reloaded.\n")
 
     return Router(
         [
-            Route(telemetry_path, metrics),  # first: at "/" it takes the landing page's place, as in node_exporter
+            Route(telemetry_path, metrics),  # first: at "/" it replaces the landing page, as in node_exporter
             *pages,
             Route("/-/healthy", healthy),
             Route("/-/ready", ready),
@@ -68,9 +68,11 @@ def service_router(view: ServiceView, telemetry_path: str, pages: Sequence[Route
     )
 
 
-def _asked_by_a_page(request: Request) -> bool:
-    """Whether a browser asks for a page's sake. None of our pages asks for a reload, so no origin is right, not even
-    our own: it may be a foreign name that was made to lead here (DNS rebinding). Browsers send Origin with each POST.
+def _is_from_web_page(request: Request) -> bool:
+    """Whether a browser sends the request on behalf of a page. Browsers send Origin with each POST.
+
+    None of our pages requests a reload. So our own origin is refused too: it may be a foreign name that resolves to this
+    host (DNS rebinding).
     """
     return "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none"
 

@@ -1,7 +1,6 @@
-"""Listening and accepting: sockets of our own in front of uvicorn's HTTP/1.1, in one thread.
+"""Runs the web server: listens, accepts connections and passes them to uvicorn, in one thread.
 
-What is answered is in `exporter.web.routes`, who may ask in `exporter.web.guard`, and the bounds of a connection in
-`exporter.web.connections`.
+See `exporter.web.routes` for the paths, `exporter.web.guard` for authentication and `exporter.web.connections` for limits.
 """
 
 from __future__ import annotations
@@ -20,98 +19,99 @@ from starlette.types import ASGIApp
 
 from exporter.core.text.problems import InvalidInput, Problem
 from exporter.web.active_config import ActiveConfig
-from exporter.web.connections import HEADER_BYTES, MAX_CONNECTIONS, Connection, Places
-from exporter.web.errors import limit_errors
+from exporter.web.connections import HEADER_BYTES, MAX_CONNECTIONS, Connection, ConnectionSlots
+from exporter.web.errors import redirect_errors
 from exporter.web.guard import Guard
-from exporter.web.interface import WebView
+from exporter.web.interface import NodeView
 from exporter.web.routes import router
-from exporter.web.tls import allows
+from exporter.web.tls import certificate_filter
 from exporter.web.tls_connection import TlsConnection
 
-KEEP_ALIVE_SECONDS = 5  # scrapes are 15 s apart and more: keeping a connection from one to the next wins nothing
-LOOK_SECONDS = 1  # between two looks at the web configuration's files
-BACKLOG = 1024  # connections that wait in the kernel; it drops more, and the client comes again only after a second
-# A thread that waits for the interpreter's lock may demand it only once nobody took it for so long. Python's 5 ms never pass
-# without a system call in a busy daemon's loop, so that a scrape, which waits some fifty times, took up to a second.
+KEEP_ALIVE_SECONDS = 5  # scrapes are at least 15 s apart: keeping a connection between them gains nothing
+CONFIG_CHECK_SECONDS = 1  # between checks for changes of the web configuration
+BACKLOG = 1024  # connections that the kernel queues; a client retries a dropped one only after a second
+# How long a thread waits for the interpreter's lock before it requests it (sys.setswitchinterval). Each time another thread
+# takes the lock, the wait starts again. With Python's 5 ms, a scrape of a busy daemon waited some fifty times, up to 1 s.
 SWITCH_SECONDS = 0.0002
-NO_DESCRIPTOR_SECONDS = 0.1  # without a free one accept() fails at once, so wait before the next call
+NO_DESCRIPTOR_SECONDS = 0.1  # without a free descriptor accept() fails at once, so wait before the next call
 
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server at work. `addresses` are those it really has, as HOST:PORT (`[::1]:9873` for IPv6)."""
+    """A running web server. `addresses`: where it listens, as HOST:PORT (`[::1]:9873` for IPv6)."""
 
     addresses: tuple[str, ...]
     _server: uvicorn.Server
     _thread: threading.Thread
 
     def close(self, timeout: float) -> None:
-        """Stop listening and wait at most `timeout` seconds for responses in progress; later ones end with the process."""
+        """Stop listening, and wait at most `timeout` seconds for responses in progress."""
         self._server.should_exit = True
         self._thread.join(timeout)
 
 
-def _say(line: str) -> None:
+def _print_error(line: str) -> None:
     print(line, file=sys.stderr)
 
 
 def serve(
     addresses: Sequence[str],
-    view: WebView,
+    view: NodeView,
     telemetry_path: str,
-    in_force: ActiveConfig | None = None,
+    active_config: ActiveConfig | None = None,
     *,
-    say: Callable[[str], None] = _say,
-    after_look: Callable[[], None] = lambda: None,
+    log_error: Callable[[str], None] = _print_error,
+    on_config_change: Callable[[], None] = lambda: None,
 ) -> RunningServer:
-    """Answer what the node daemon does; see `serve_app`. Raises InvalidInput for a path that cannot be meant, too."""
-    return serve_app(addresses, router(view, telemetry_path), in_force, say=say, after_look=after_look)
+    """Serve the node daemon's paths; see `serve_app`. Raises InvalidInput for an invalid `telemetry_path` too."""
+    app = router(view, telemetry_path)
+    return serve_app(addresses, app, active_config, log_error=log_error, on_config_change=on_config_change)
 
 
 def serve_app(
     addresses: Sequence[str],
     app: ASGIApp,
-    in_force: ActiveConfig | None = None,
+    active_config: ActiveConfig | None = None,
     *,
-    say: Callable[[str], None] = _say,
-    after_look: Callable[[], None] = lambda: None,
+    log_error: Callable[[str], None] = _print_error,
+    on_config_change: Callable[[], None] = lambda: None,
 ) -> RunningServer:
-    """Answer at each of `addresses` from now on, in a thread of its own. Port 0 takes any that is free.
+    """Start a web server for `app` in a thread. Port 0 means any free port.
 
-    `say` is called, from another thread, with each internal error of the server, one line each.
-    `after_look` is called, from another thread, when the web configuration's files have changed and were read again.
-    Raises InvalidInput for an address that cannot be meant, OSError for one that cannot be had.
+    log_error: called from another thread with each internal error of the server, as one line.
+    on_config_change: called from another thread when the web configuration's files have changed and were read again.
+    Raises InvalidInput for an invalid address, OSError for one that is not available.
     """
-    in_force = in_force or ActiveConfig()
+    active_config = active_config or ActiveConfig()
 
-    async def look() -> None:
-        if await asyncio.to_thread(in_force.look):
-            after_look()
+    async def check_config() -> None:
+        if await asyncio.to_thread(active_config.reload_if_changed):
+            on_config_change()
 
     sockets = _listen(addresses)
     config = uvicorn.Config(
-        Guard(app, in_force),
+        Guard(app, active_config),
         http=Connection,
         loop="asyncio",
         lifespan="off",
         ws="none",
         interface="asgi3",
         log_config=None,
-        log_level="error",  # below that, each port scan would be a warning
+        log_level="error",  # at lower levels, each port scan logs a warning
         access_log=False,
         proxy_headers=False,
-        server_header=False,  # the date stays: RFC 9110 §6.6.1 asks for it
+        server_header=False,  # but the Date header stays: RFC 9110 §6.6.1 requires it
         limit_concurrency=MAX_CONNECTIONS + 1,  # uvicorn refuses at its limit, not above it
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         h11_max_incomplete_event_size=HEADER_BYTES,
-        timeout_notify=LOOK_SECONDS,
-        callback_notify=look if in_force.is_file else None,
+        timeout_notify=CONFIG_CHECK_SECONDS,
+        callback_notify=check_config if active_config.is_file else None,
     )
     config.load()
-    limit_errors(say)
-    server = _Server(config, sockets, in_force)
+    redirect_errors(log_error)
+    server = _Server(config, sockets, active_config)
     thread = threading.Thread(target=_run, args=(server, sockets), name="web", daemon=True)
-    bound = tuple(_written(sock) for sock in sockets)
+    bound = tuple(_address_of(sock) for sock in sockets)
     sys.setswitchinterval(SWITCH_SECONDS)
     thread.start()
     return RunningServer(bound, server, thread)
@@ -125,12 +125,12 @@ def _run(server: uvicorn.Server, sockets: list[socket.socket]) -> None:
             sock.close()
 
 
-# Listening: done in the caller's thread, so that an address that is taken is the caller's error and no line in a log.
+# Listening: in the caller's thread, so that the caller gets the error for an address in use.
 
 
 def _listen(addresses: Sequence[str]) -> list[socket.socket]:
     problems = [
-        Problem("--web.listen-address", 1, 1, address, "is not HOST:PORT; write :9873 for every address of this host")
+        Problem("--web.listen-address", 1, 1, address, "not HOST:PORT; use :9873 for all addresses of this host")
         for address in addresses
         if not _ADDRESS.fullmatch(address) or int(address.rpartition(":")[2]) > 65535
     ]
@@ -144,42 +144,42 @@ def _listen(addresses: Sequence[str]) -> list[socket.socket]:
         for sock in sockets:
             sock.close()
         reason = str(error.strerror).partition(" (while")[0]  # create_server adds the address, as a tuple
-        what = f"cannot listen on {address}: {reason}; free it or give another --web.listen-address"
+        what = f"cannot listen on {address}: {reason}; free it or set another --web.listen-address"
         raise OSError(error.errno, what) from None
     return sockets
 
 
-# :9873, node-7.example.org:9873, [fe80::1%eth0]:9873. A label that no resolver takes would be a UnicodeError.
+# :9873, node-7.example.org:9873, [fe80::1%eth0]:9873. A longer label raises UnicodeError in the resolver.
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+(%\w+)?\]|([\w-]{1,63}(\.|(?=:)))*):[0-9]{1,5}", re.ASCII)
 
 
-def _listen_at(address: str) -> socket.socket:
-    host, _, port = address.rpartition(":")
+def _listen_at(host_port: str) -> socket.socket:
+    host, _, port = host_port.rpartition(":")
     host = host.strip("[]")
-    if host in ("", "::") and socket.has_dualstack_ipv6():  # as Go's net.Listen, so as node_exporter
+    if host in ("", "::") and socket.has_dualstack_ipv6():  # as in Go's net.Listen, and so in node_exporter
         return socket.create_server(("", int(port)), family=socket.AF_INET6, dualstack_ipv6=True)
-    found = socket.getaddrinfo(host or "0.0.0.0", int(port), type=socket.SOCK_STREAM)  # noqa: S104  # all: asked for
-    family, _, _, _, place = found[0]
-    return socket.create_server(place, family=family)
+    found = socket.getaddrinfo(host or "0.0.0.0", int(port), type=socket.SOCK_STREAM)  # noqa: S104  # user's choice
+    family, _, _, _, address = found[0]
+    return socket.create_server(address, family=family)
 
 
-def _written(sock: socket.socket) -> str:
+def _address_of(sock: socket.socket) -> str:
     host, port = sock.getsockname()[:2]
     return f"[{host}]:{port}" if sock.family == socket.AF_INET6 else f"{host}:{port}"
 
 
-# Connections: accepted here, since asyncio's own servers accept without bound, wait a minute for a TLS handshake, and
-# keep the certificate that they began with.
+# Connections are accepted here, since asyncio's servers accept without limit, wait a minute for a TLS handshake, and never
+# load a new certificate.
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, with sockets that are accepted from here."""
+    """uvicorn's server, but with our own code to accept connections."""
 
-    def __init__(self, config: uvicorn.Config, sockets: Sequence[socket.socket], in_force: ActiveConfig) -> None:
+    def __init__(self, config: uvicorn.Config, sockets: Sequence[socket.socket], active_config: ActiveConfig) -> None:
         super().__init__(config)
         self._listening = sockets
-        self._in_force = in_force
-        self._places = Places()
+        self._active_config = active_config
+        self._slots = ConnectionSlots()
         self._accepting: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -201,22 +201,22 @@ class _Server(uvicorn.Server):
         while True:
             try:
                 sock, _ = await loop.sock_accept(listening)
-            except OSError:  # no descriptor is left, or the client has gone already
-                await self._places.after_one(loop, NO_DESCRIPTOR_SECONDS)
+            except OSError:  # no free descriptor, or the client has disconnected
+                await self._slots.wait_for_end(loop, NO_DESCRIPTOR_SECONDS)
                 continue
-            with contextlib.suppress(OSError), contextlib.ExitStack() as on_error:  # the client has gone already
+            with contextlib.suppress(OSError), contextlib.ExitStack() as on_error:  # the client has disconnected
                 on_error.enter_context(sock)
-                await self._places.one(loop)  # meanwhile further ones wait in the kernel's queue
-                connection = Connection(self.config, self.server_state, {}, loop, sock=sock, places=self._places)
-                on_error.callback(self._places.give_back, connection)
-                protocol = self._secured(connection)
+                await self._slots.wait_for_slot(loop)  # new connections wait in the kernel's queue
+                connection = Connection(self.config, self.server_state, {}, loop, sock=sock, slots=self._slots)
+                on_error.callback(self._slots.release, connection)
+                protocol = self._with_tls(connection)
                 await loop.connect_accepted_socket(lambda: protocol, sock)  # noqa: B023  # called before the next round
                 on_error.pop_all()
 
-    def _secured(self, connection: Connection) -> asyncio.Protocol:
-        """The connection behind TLS, if that is asked for now."""
-        settings = self._in_force.settings
+    def _with_tls(self, connection: Connection) -> asyncio.Protocol:
+        """The connection wrapped in TLS, if TLS is configured."""
+        settings = self._active_config.settings
         if settings.context is None:
             return connection
         tls = settings.config.tls_server_config
-        return TlsConnection(settings.context, connection, allows(tls.client_allowed_sans if tls else []))
+        return TlsConnection(settings.context, connection, certificate_filter(tls.client_allowed_sans if tls else []))

@@ -1,8 +1,8 @@
-"""TLS between a plain asyncio transport and the protocol that it carries. Knows nothing of HTTP.
+"""Server-side TLS for asyncio that uses little memory per connection. Independent of HTTP.
 
-asyncio's own TLS allocates 256 KiB for a connection before the client's first byte. A failed handshake leaves them in a
-reference cycle until the garbage collector walks its oldest generation: 100 half-open connections a second took 250 MiB
-in 10 s. Here a connection costs nothing before its first byte, and its memory is freed when it ends.
+asyncio's own TLS allocates 256 KiB for a connection before the client's first byte. After a failed handshake they stay in
+a reference cycle until a full garbage collection: 100 half-open connections a second took 250 MiB in 10 s. Here a
+connection allocates nothing before the first byte, and its memory is freed when it ends.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import ssl
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-HANDSHAKE_BYTES = 64 * 1024  # from a client: a hello has 2 kB, a chain of certificates up to 20 kB
-PIECE_BYTES = 16 * 1024  # passed to OpenSSL at once: a record of TLS holds no more, and its buffers never shrink
+HANDSHAKE_BYTES = 64 * 1024  # limit for a client: a hello takes 2 kB, a chain of certificates up to 20 kB
+PIECE_BYTES = 16 * 1024  # passed to OpenSSL at once: the size of a TLS record, since its buffers never shrink
 
 
 class _Session(NamedTuple):
@@ -24,18 +24,19 @@ class _Session(NamedTuple):
 
 
 class TlsConnection(asyncio.Protocol, asyncio.Transport):
-    """The server's side of one TLS connection: the protocol of `transport`, and the transport of `carried`.
+    """The server's side of one TLS connection, between a plain transport and an inner protocol.
 
-    `carried` is told of the connection at once, so that its deadline includes the handshake, and of data only after the
-    handshake with a client whose certificate `accepts` allows (`SSLSocket.getpeercert` has its form).
+    The inner protocol learns of the connection at once, so that its timeout includes the handshake. It gets data only
+    after a handshake with a client whose certificate is accepted.
     """
 
     def __init__(
-        self, context: ssl.SSLContext, carried: asyncio.Protocol, accepts: Callable[[dict[str, Any] | None], bool]
+        self, context: ssl.SSLContext, inner: asyncio.Protocol, accepts: Callable[[dict[str, Any] | None], bool]
     ) -> None:
+        """accepts: decides on a client's certificate, in the form of `SSLSocket.getpeercert`."""
         super().__init__()
         self._context = context
-        self._carried = carried
+        self._inner = inner
         self._accepts = accepts
         self._session: _Session | None = None  # from the client's first byte to the end of the connection
         self._handshake_done = False
@@ -43,12 +44,12 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         self._reading = True
         self._closing = False
 
-    # The protocol of the plain transport
+    # Callbacks of the plain transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._carried.connection_made(self)
+        self._inner.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
         if self._session is None:
@@ -65,34 +66,34 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             self._advance(self._session)
 
     def eof_received(self) -> None:
-        """The plain transport closes itself then. Without a close_notify before, a request that is cut has no end."""
+        """Do nothing: the plain transport closes itself. A request without close_notify may be incomplete, so is ignored."""
 
     def pause_writing(self) -> None:
-        self._carried.pause_writing()
+        self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        self._carried.resume_writing()
+        self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._session = None
-        self._carried.connection_lost(exc)
-        self._carried = asyncio.Protocol()  # whose transport this is: a cycle would wait for the garbage collector
+        self._inner.connection_lost(exc)
+        self._inner = asyncio.Protocol()  # breaks the reference cycle with the inner protocol
 
-    # The transport of the carried protocol
+    # The transport of the inner protocol
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._closing or self._session is None or not self._handshake_done:
             return
-        plain, sealed = memoryview(data), []
+        plain, encrypted = memoryview(data), []
         try:
             for start in range(0, len(plain), PIECE_BYTES):
                 self._session.tls.write(plain[start : start + PIECE_BYTES])
-                sealed.append(self._session.to_send.read())
+                encrypted.append(self._session.to_send.read())
         except ssl.SSLError:
             self.abort()
             return
-        self._transport.write(b"".join(sealed))
+        self._transport.write(b"".join(encrypted))
 
     def pause_reading(self) -> None:
         self._reading = False
@@ -103,18 +104,18 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             return
         self._reading = True
         self._transport.resume_reading()
-        asyncio.get_running_loop().call_soon(self._read_on)
+        asyncio.get_running_loop().call_soon(self._continue_reading)
 
     def is_closing(self) -> bool:
         return self._closing
 
     def close(self) -> None:
-        """Send what was written and a close_notify. The client's own close_notify is not waited for (RFC 8446 §6.1)."""
+        """Send pending data and a close_notify. Does not wait for the client's close_notify (RFC 8446 §6.1)."""
         if self._closing:
             return
         self._closing = True
         if self._session is not None:
-            with contextlib.suppress(ssl.SSLError):  # the client's is missing, or the handshake was not done
+            with contextlib.suppress(ssl.SSLError):  # the client sent none, or the handshake is not done
                 self._session.tls.unwrap()
             self._send(self._session)
         self._transport.close()
@@ -126,12 +127,12 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._context if name == "sslcontext" else self._transport.get_extra_info(name, default)
 
-    def _read_on(self) -> None:
+    def _continue_reading(self) -> None:
         if self._session is not None and not self._closing:
             self._advance(self._session)
 
     def _advance(self, session: _Session) -> None:
-        """Do what the bytes received so far allow."""
+        """Continue the handshake and pass on decrypted data, as far as the received bytes allow."""
         try:
             if not self._handshake_done:
                 session.tls.do_handshake()
@@ -143,11 +144,11 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
                 if not data:  # close_notify
                     self.close()
                     return
-                self._carried.data_received(data)
+                self._inner.data_received(data)
         except ssl.SSLWantReadError:
             pass
-        except ssl.SSLError:  # not TLS, no common version, no certificate, or not what was sealed
-            self.close()  # an alert says why
+        except ssl.SSLError:  # not TLS, no common version, no certificate, or corrupt data
+            self.close()  # sends an alert with the reason
         if not self._closing:
             self._send(session)
 

@@ -1,7 +1,7 @@
-"""Basic authentication: whether a name and password are right, in a time that tells nothing else.
+"""Basic authentication (RFC 7617) against bcrypt hashes, without revealing by its time which users exist.
 
-A refusal costs the same bcrypt whoever is named. What was right once is known by a keyed digest from then on, so that
-a scrape costs a microsecond; what was wrong is never remembered. Speaks no HTTP but the one header (RFC 7617).
+A refusal takes the same time for every user name. A correct password is remembered as a keyed digest, so that later
+requests take a microsecond; wrong passwords are never remembered.
 """
 
 from __future__ import annotations
@@ -20,48 +20,53 @@ from typing import NamedTuple
 
 from exporter.web.config import bcrypt_cost
 
-BCRYPT_BYTES = 72  # bcrypt reads no further; htpasswd and Go's package cut longer ones off too
+BCRYPT_BYTES = 72  # bcrypt ignores the rest of a password; htpasswd and Go's package truncate it too
 
-# Checks that may wait, of all addresses. Each takes 60 ms at cost 10 and holds a connection; the other half of the
-# connections is left for clients whose password is known.
-MAX_WAITING = 64
-MAX_FOLLOWING = 32  # requests that wait for a check of the same name and password
+# Pending checks of all addresses together. Each takes 60 ms at cost 10 and occupies a connection; the other half of the
+# connections stays free for clients whose password is verified already.
+MAX_PENDING = 64
+MAX_SHARED = 32  # requests that wait for a pending check of the same name and password
 
 
-class Answer(Enum):
-    YES = "yes"
-    NO = "no"
-    LATER = "later"
+class Decision(Enum):
+    """Whether a request is allowed. BUSY: too many checks are pending."""
+
+    ALLOWED = "allowed"
+    DENIED = "denied"
+    BUSY = "busy"
 
 
 class Users:
-    """The users of one configuration. Made anew for each; `earlier` hands on what those who stay have proved."""
+    """The users of one configuration, and the passwords verified so far."""
 
-    def __init__(self, hashes: Mapping[str, str], earlier: Users | None = None) -> None:
+    def __init__(self, hashes: Mapping[str, str], previous: Users | None = None) -> None:
+        """previous: of the previous configuration; passwords of unchanged users stay verified."""
         self._hashes = dict(hashes)
         self._cost = max((bcrypt_cost(hashed) or 0 for hashed in hashes.values()), default=0)
-        self._key: bytes = earlier._key if earlier else secrets.token_bytes(32)
-        kept: Mapping[str, bytes] = earlier._proved if earlier else {}
-        self._proved: dict[str, bytes] = {hashed: kept[hashed] for hashed in hashes.values() if hashed in kept}
+        self._key: bytes = previous._key if previous else secrets.token_bytes(32)
+        verified: Mapping[str, bytes] = previous._verified if previous else {}
+        self._verified: dict[str, bytes] = {
+            hashed: verified[hashed] for hashed in hashes.values() if hashed in verified
+        }
 
     def __bool__(self) -> bool:
         return bool(self._hashes)
 
-    def knows(self, name: str, password: bytes) -> bool:
-        """Whether these were right before. Costs a microsecond."""
-        proved = self._proved.get(self._hashes.get(name, ""))
-        return proved is not None and hmac.compare_digest(proved, self._digest(password))
+    def is_verified(self, name: str, password: bytes) -> bool:
+        """Whether `check` has accepted these before. Takes a microsecond."""
+        verified = self._verified.get(self._hashes.get(name, ""))
+        return verified is not None and hmac.compare_digest(verified, self._digest(password))
 
     def check(self, name: str, password: bytes) -> bool:
-        """Whether these are right. Costs a bcrypt; blocks, without holding Python's lock."""
-        import bcrypt  # 0.4 MiB that a daemon without users does without
+        """Whether the password is correct. Blocks for one bcrypt, without holding Python's lock."""
+        import bcrypt  # imported here: a daemon without users saves 0.4 MiB
 
         cut = password[:BCRYPT_BYTES]
         hashed = self._hashes.get(name, _decoy(self._cost))
         if bcrypt.checkpw(cut, hashed.encode()) and name in self._hashes:
-            self._proved[hashed] = self._digest(password)
+            self._verified[hashed] = self._digest(password)
             return True
-        # 2^c + 2^c + 2^(c+1) + … + 2^(max-1) = 2^max: a user with a cheap hash is refused as late as an unknown one.
+        # 2^c + 2^c + 2^(c+1) + … + 2^(max-1) = 2^max: refusing a user with a cheap hash takes as long as an unknown one.
         for cost in range(bcrypt_cost(hashed) or self._cost, self._cost):
             bcrypt.checkpw(cut, _decoy(cost).encode())
         return False
@@ -71,65 +76,67 @@ class Users:
 
 
 class Authenticator:
-    """Checks passwords one at a time, addresses in turn: a flood from one delays the others by one check each.
+    """Decides which requests are allowed. Checks one password at a time, and addresses take turns.
 
-    Requests of one address with the same name and password share a check. An address may always have one check waiting,
-    and up to three times the room that is left: 48 when no other address waits. So a right password passes within 48
-    checks during a flood from its own address, as long as the flood keeps fewer than 48 different passwords waiting.
+    So a flood of wrong passwords from one address delays each other address by one check. Requests of one address with the
+    same name and password share a check. Each address may have one pending check, and up to three times as many as there
+    are free places: 48 if no other address has any. So a correct password is checked after at most 48 others, even during
+    a flood from its own address with fewer than 48 different passwords.
     """
 
     def __init__(self) -> None:
-        self._one_at_a_time = asyncio.Lock()  # asyncio's locks are first come, first served
-        self._of_address: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
-        self._checks: dict[_Asked, asyncio.Task[bool]] = {}
-        self._following = 0
+        self._check_lock = asyncio.Lock()  # asyncio's locks are first come, first served
+        self._network_locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._pending: dict[_Check, asyncio.Task[bool]] = {}
+        self._shared = 0
 
-    async def ask(self, users: Users, address: str, authorization: str | None) -> Answer:
-        """Whether a request with this Authorization header may pass."""
-        credentials = credentials_of(authorization)
+    async def decide(self, users: Users, address: str, authorization: str | None) -> Decision:
+        """Decide on a request from `address` with this Authorization header."""
+        credentials = parse_credentials(authorization)
         if credentials is None:
-            return Answer.NO
-        if users.knows(*credentials):
-            return Answer.YES
-        asked = _Asked(users, network_of(address), *credentials)
-        check = self._checks.get(asked)
-        if check is not None:
-            return await self._follow(check)
-        waiting = sum(other.whence == asked.whence for other in self._checks)
-        if waiting and waiting >= 3 * (MAX_WAITING - len(self._checks)):
-            return Answer.LATER
-        check = self._checks[asked] = asyncio.create_task(self._check(asked))
-        check.add_done_callback(lambda _: self._checks.pop(asked))
-        return await _answer_of(check)
+            return Decision.DENIED
+        if users.is_verified(*credentials):
+            return Decision.ALLOWED
+        check = _Check(users, network_of(address), *credentials)
+        if task := self._pending.get(check):
+            return await self._share(task)
+        pending = sum(other.network == check.network for other in self._pending)
+        if pending and pending >= 3 * (MAX_PENDING - len(self._pending)):
+            return Decision.BUSY
+        task = self._pending[check] = asyncio.create_task(self._run(check))
+        task.add_done_callback(lambda _: self._pending.pop(check))
+        return await _decision_of(task)
 
-    async def _follow(self, check: asyncio.Task[bool]) -> Answer:
-        if self._following >= MAX_FOLLOWING:
-            return Answer.LATER
-        self._following += 1
+    async def _share(self, task: asyncio.Task[bool]) -> Decision:
+        if self._shared >= MAX_SHARED:
+            return Decision.BUSY
+        self._shared += 1
         try:
-            return await _answer_of(check)
+            return await _decision_of(task)
         finally:
-            self._following -= 1
+            self._shared -= 1
 
-    async def _check(self, asked: _Asked) -> bool:
-        credentials = asked.name, asked.password
-        async with self._of_address.setdefault(asked.whence, asyncio.Lock()), self._one_at_a_time:
-            return asked.users.knows(*credentials) or await asyncio.to_thread(asked.users.check, *credentials)
+    async def _run(self, check: _Check) -> bool:
+        credentials = check.name, check.password
+        async with self._network_locks.setdefault(check.network, asyncio.Lock()), self._check_lock:
+            return check.users.is_verified(*credentials) or await asyncio.to_thread(check.users.check, *credentials)
 
 
-class _Asked(NamedTuple):
+class _Check(NamedTuple):
+    """A check of a name and password that one network asked for."""
+
     users: Users
-    whence: str
+    network: str
     name: str
     password: bytes
 
 
-async def _answer_of(check: asyncio.Task[bool]) -> Answer:
-    return Answer.YES if await asyncio.shield(check) else Answer.NO
+async def _decision_of(task: asyncio.Task[bool]) -> Decision:
+    return Decision.ALLOWED if await asyncio.shield(task) else Decision.DENIED
 
 
-def credentials_of(authorization: str | None) -> tuple[str, bytes] | None:
-    """Name and password of an Authorization header; None if it holds none."""
+def parse_credentials(authorization: str | None) -> tuple[str, bytes] | None:
+    """Name and password of an Authorization header; None if it is missing or invalid."""
     scheme, _, encoded = (authorization or "").partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -141,7 +148,7 @@ def credentials_of(authorization: str | None) -> tuple[str, bytes] | None:
 
 
 def network_of(address: str) -> str:
-    """Whom an address stands for: of IPv6 anyone has a /64 at hand."""
+    """The network that counts as one client: an IPv4 address, or an IPv6 /64, which any host may use as a whole."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:
@@ -152,5 +159,5 @@ def network_of(address: str) -> str:
 
 
 def _decoy(cost: int) -> str:
-    """A hash that no password has, as far as anyone can find out."""
+    """A bcrypt hash that no known password matches."""
     return f"$2b${cost:02}${'.' * 53}"

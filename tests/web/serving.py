@@ -58,9 +58,9 @@ class Node:
 
 @contextmanager
 def serving(
-    node: Node, *addresses: str, path: str = "/metrics", in_force: ActiveConfig | None = None
+    node: Node, *addresses: str, path: str = "/metrics", active_config: ActiveConfig | None = None
 ) -> Iterator[RunningServer]:
-    running = serve(addresses or ["127.0.0.1:0"], node, path, in_force)
+    running = serve(addresses or ["127.0.0.1:0"], node, path, active_config)
     try:
         yield running
     finally:

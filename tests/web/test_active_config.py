@@ -61,7 +61,7 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """The tests look at the files themselves; the server, once an hour."""
-    monkeypatch.setattr(web, "LOOK_SECONDS", 3600)
+    monkeypatch.setattr(web, "CONFIG_CHECK_SECONDS", 3600)
     return Site(tmp_path)
 
 
@@ -78,8 +78,8 @@ def refused(server: RunningServer, tls: ssl.SSLContext) -> bool:
     return False
 
 
-def problems(in_force: ActiveConfig) -> list[str]:
-    return [str(problem) for problem in in_force.problems]
+def problems(active_config: ActiveConfig) -> list[str]:
+    return [str(problem) for problem in active_config.problems]
 
 
 # Users.
@@ -87,7 +87,7 @@ def problems(in_force: ActiveConfig) -> list[str]:
 
 def test_every_path_asks_for_name_and_password_where_there_are_users(site: Site) -> None:
     site.write(USERS)
-    with serving(Node(), in_force=ActiveConfig(site.path)) as server:
+    with serving(Node(), active_config=ActiveConfig(site.path)) as server:
         for path in ("/", "/metrics", "/-/healthy", "/-/ready", "/nowhere"):
             answer = ask(server, path)
             assert (answer.status, answer.headers["www-authenticate"][:5]) == (401, "Basic")
@@ -102,7 +102,7 @@ def test_every_path_asks_for_name_and_password_where_there_are_users(site: Site)
 def test_two_authorization_headers_are_none(site: Site) -> None:
     site.write(USERS)
     right = as_user("ada", "secret")["Authorization"]
-    with serving(Node(), in_force=ActiveConfig(site.path)) as server:
+    with serving(Node(), active_config=ActiveConfig(site.path)) as server:
         request = f"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: {right}\r\n"
         for more, status in (("", b"200"), (f"Authorization: {right}\r\n", b"401")):
             with socket.create_connection(server.addresses[0].split(":"), timeout=TIMEOUT) as sock:
@@ -112,21 +112,21 @@ def test_two_authorization_headers_are_none(site: Site) -> None:
 
 def test_a_new_password_takes_force_without_a_restart(site: Site) -> None:
     site.write(USERS)
-    in_force = ActiveConfig(site.path)
-    with serving(Node(), in_force=in_force) as server:
+    active_config = ActiveConfig(site.path)
+    with serving(Node(), active_config=active_config) as server:
         assert ask(server, "/metrics", headers=as_user("ada", "secret")).status == 200
         site.write(f"basic_auth_users: {{ada: {bcrypt.hashpw(b'new', bcrypt.gensalt(4)).decode()}}}\n")
-        in_force.look()
+        active_config.reload_if_changed()
         assert ask(server, "/metrics", headers=as_user("ada", "secret")).status == 401
         assert ask(server, "/metrics", headers=as_user("ada", "new")).status == 200
 
 
 def test_the_server_looks_at_the_files_by_itself(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(web, "CONFIG_CHECK_SECONDS", 0.01)
     site.write(USERS)
-    in_force = ActiveConfig(site.path)
+    active_config = ActiveConfig(site.path)
     looked = threading.Event()
-    server = web.serve(["127.0.0.1:0"], Node(), "/metrics", in_force, after_look=looked.set)
+    server = web.serve(["127.0.0.1:0"], Node(), "/metrics", active_config, on_config_change=looked.set)
     try:
         assert not looked.is_set()
         site.write(USERS.replace("ada", "bob"))
@@ -138,7 +138,7 @@ def test_the_server_looks_at_the_files_by_itself(site: Site, monkeypatch: pytest
 
 def test_the_headers_that_are_set_replace_ours(site: Site) -> None:
     site.write("http_server_config: {headers: {X-Frame-Options: deny, Content-Security-Policy: sandbox}}")
-    with serving(Node(), in_force=ActiveConfig(site.path)) as server:
+    with serving(Node(), active_config=ActiveConfig(site.path)) as server:
         headers = ask(server, "/").headers
     assert headers["x-frame-options"] == "deny"
     assert headers["content-security-policy"] == "sandbox"
@@ -150,100 +150,108 @@ def test_the_headers_that_are_set_replace_ours(site: Site) -> None:
 
 def test_nothing_is_read_again_as_long_as_nothing_has_changed(site: Site) -> None:
     site.write(USERS)
-    in_force = ActiveConfig(site.path)
-    before = in_force.settings
+    active_config = ActiveConfig(site.path)
+    before = active_config.settings
     os.utime(site.path, (0, 0))
-    assert not in_force.look()
-    assert in_force.settings is before
+    assert not active_config.reload_if_changed()
+    assert active_config.settings is before
 
 
 def test_a_broken_file_leaves_the_old_one_in_force_and_is_told_once(site: Site) -> None:
     site.write(USERS)
     now = [100.0]
-    in_force = ActiveConfig(site.path, clock=lambda: now[0])
-    before = in_force.settings
+    active_config = ActiveConfig(site.path, clock=lambda: now[0])
+    before = active_config.settings
     now[0] = 200.0
     site.write(USERS + "basic_auth: 1\n")
-    assert in_force.look()
-    assert problems(in_force) == [f"{site.path}:2:1: basic_auth: no such key here; check its spelling, or remove it"]
-    assert (in_force.settings, in_force.changed, in_force.look()) == (before, 100.0, False)
+    assert active_config.reload_if_changed()
+    assert problems(active_config) == [
+        f"{site.path}:2:1: basic_auth: no such key here; check its spelling, or remove it"
+    ]
+    assert (active_config.settings, active_config.applied_at, active_config.reload_if_changed()) == (
+        before,
+        100.0,
+        False,
+    )
     site.write(USERS + "# mended\n")
-    assert in_force.look()
-    assert (problems(in_force), in_force.changed) == ([], 200.0)
+    assert active_config.reload_if_changed()
+    assert (problems(active_config), active_config.applied_at) == ([], 200.0)
 
 
 def test_a_file_that_is_gone_leaves_the_old_one_in_force(site: Site) -> None:
     site.write(USERS)
-    in_force = ActiveConfig(site.path)
+    active_config = ActiveConfig(site.path)
     site.path.unlink()
-    assert in_force.look()
-    assert problems(in_force) == [f"{site.path}:1:1: No such file or directory; give a file that gpufault may read"]
-    assert in_force.settings.users
-    assert not in_force.look()
+    assert active_config.reload_if_changed()
+    assert problems(active_config) == [
+        f"{site.path}:1:1: No such file or directory; give a file that gpufault may read"
+    ]
+    assert active_config.settings.users
+    assert not active_config.reload_if_changed()
 
 
 @pytest.mark.parametrize("name", ["web.yaml", "server.key"])
 def test_a_file_that_becomes_a_fifo_holds_up_no_look(site: Site, name: str) -> None:
     site.write(TLS % "")
-    in_force = ActiveConfig(site.path)
-    held = in_force.settings
+    active_config = ActiveConfig(site.path)
+    held = active_config.settings
     was = (site.folder / name).read_bytes()
     (site.folder / name).unlink()
     os.mkfifo(site.folder / name)
     looks: list[bool] = []
-    looking = threading.Thread(target=lambda: looks.append(in_force.look()), daemon=True)
+    looking = threading.Thread(target=lambda: looks.append(active_config.reload_if_changed()), daemon=True)
     looking.start()
     looking.join(TIMEOUT)
     assert looks == [True]
-    assert "not a regular file; give a file that gpufault may read" in problems(in_force)[0]
-    assert in_force.settings is held
+    assert "not a regular file; give a file that gpufault may read" in problems(active_config)[0]
+    assert active_config.settings is held
     (site.folder / name).unlink()
     (site.folder / name).write_bytes(was)
-    assert in_force.look()
-    assert problems(in_force) == []
+    assert active_config.reload_if_changed()
+    assert problems(active_config) == []
 
 
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        (USERS, "", "basic_auth_users: everybody would be let in without a password; restart gpufault"),
-        (TLS % "", "", "tls_server_config: TLS would be switched off; restart gpufault"),
-        (VERIFIED % "", TLS % "", "client_auth_type: clients without a certificate would be let in; restart"),
+        (USERS, "", "basic_auth_users: a reload cannot remove all users; restart gpufault"),
+        (TLS % "", "", "tls_server_config: a reload cannot disable TLS; restart gpufault"),
+        (VERIFIED % "", TLS % "", "client_auth_type: a reload cannot admit clients without a certificate; restart"),
         (
             VERIFIED % ", client_allowed_sans: [a]",
             VERIFIED % "",
-            "certificates of any name would be let in, without cl",
+            "a reload cannot remove client_allowed_sans; restart",
         ),
     ],
     ids=["users", "TLS", "certificates", "names"],
 )
 def test_a_file_that_is_empty_for_a_moment_opens_nothing(site: Site, before: str, after: str, told: str) -> None:
     site.write(before)
-    in_force = ActiveConfig(site.path)
-    held = in_force.settings
+    active_config = ActiveConfig(site.path)
+    held = active_config.settings
     site.write(after)
-    assert in_force.look()
-    assert told in problems(in_force)[0]
-    assert in_force.settings is held
+    assert active_config.reload_if_changed()
+    assert told in problems(active_config)[0]
+    assert active_config.settings is held
     assert ActiveConfig(site.path).problems == ()
 
 
 def test_half_of_a_new_pair_changes_nothing_and_the_other_half_does(site: Site) -> None:
     site.write(TLS % "")
-    in_force = ActiveConfig(site.path)
-    held = in_force.settings
+    active_config = ActiveConfig(site.path)
+    held = active_config.settings
     key = (site.folder / "server.key").read_bytes()
     site.certify()
     new = (site.folder / "server.key").read_bytes()
     (site.folder / "server.key").write_bytes(key)
-    assert in_force.look()
-    assert "tls_server_config.cert_file: " in problems(in_force)[0]
-    assert "key values mismatch; give PEM that belongs together" in problems(in_force)[0]
-    assert in_force.settings is held
+    assert active_config.reload_if_changed()
+    assert "tls_server_config.cert_file: " in problems(active_config)[0]
+    assert "key values mismatch; use a certificate and its" in problems(active_config)[0]
+    assert active_config.settings is held
     (site.folder / "server.key").write_bytes(new)
-    assert in_force.look()
-    assert problems(in_force) == []
-    assert in_force.settings.context is not held.context
+    assert active_config.reload_if_changed()
+    assert problems(active_config) == []
+    assert active_config.settings.context is not held.context
 
 
 # TLS.
@@ -251,7 +259,7 @@ def test_half_of_a_new_pair_changes_nothing_and_the_other_half_does(site: Site) 
 
 def test_metrics_come_over_tls_and_over_nothing_less(site: Site) -> None:
     site.write(TLS % "")
-    with serving(Node(), in_force=ActiveConfig(site.path)) as server:
+    with serving(Node(), active_config=ActiveConfig(site.path)) as server:
         assert ask(server, "/metrics", tls=site.client()).status == 200
         with socket.create_connection(server.addresses[0].split(":"), timeout=TIMEOUT) as plain:
             plain.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -264,18 +272,18 @@ def test_metrics_come_over_tls_and_over_nothing_less(site: Site) -> None:
 
 def test_a_new_certificate_takes_force_for_the_next_connection(site: Site) -> None:
     site.write(TLS % "")
-    in_force = ActiveConfig(site.path)
-    with serving(Node(), in_force=in_force) as server:
+    active_config = ActiveConfig(site.path)
+    with serving(Node(), active_config=active_config) as server:
         assert ask(server, "/metrics", tls=site.client()).status == 200
         site.authority = trustme.CA()
         site.certify()
-        in_force.look()
+        active_config.reload_if_changed()
         assert ask(server, "/metrics", tls=site.client()).status == 200
 
 
 def test_the_oldest_version_is_refused_where_the_newest_is_asked_for(site: Site) -> None:
     site.write(TLS % ", min_version: TLS13")
-    with serving(Node(), in_force=ActiveConfig(site.path)) as server:
+    with serving(Node(), active_config=ActiveConfig(site.path)) as server:
         assert ask(server, "/metrics", tls=site.client()).status == 200
         assert refused(server, site.client(maximum_version=ssl.TLSVersion.TLSv1_2))
 
@@ -283,7 +291,7 @@ def test_the_oldest_version_is_refused_where_the_newest_is_asked_for(site: Site)
 def test_only_the_chosen_cipher_suite_and_curve_are_spoken(site: Site) -> None:
     site.write(TLS % ", max_version: TLS12, cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, "
                "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384], curve_preferences: [CurveP384]")  # fmt: skip
-    with serving(Node(), in_force=ActiveConfig(site.path)) as server:
+    with serving(Node(), active_config=ActiveConfig(site.path)) as server:
         host, port = server.addresses[0].split(":")
         with (
             socket.create_connection((host, port), timeout=TIMEOUT) as sock,
@@ -302,7 +310,7 @@ def test_only_the_chosen_cipher_suite_and_curve_are_spoken(site: Site) -> None:
 
 def test_a_client_needs_a_certificate_of_the_authority(site: Site) -> None:
     site.write(VERIFIED % "")
-    with serving(Node(), in_force=ActiveConfig(site.path)) as server:
+    with serving(Node(), active_config=ActiveConfig(site.path)) as server:
         assert ask(server, "/metrics", tls=site.client("prometheus.example.org")).status == 200
         assert refused(server, site.client())
         foreign = site.client()
@@ -313,7 +321,7 @@ def test_a_client_needs_a_certificate_of_the_authority(site: Site) -> None:
 @pytest.mark.parametrize("name", ["prometheus.example.org", "10.1.2.3", "2001:db8::7", "ada@example.org"])
 def test_a_clients_certificate_must_carry_an_allowed_name(site: Site, name: str) -> None:
     site.write(VERIFIED % f", client_allowed_sans: ['{name}']")
-    with serving(Node(), in_force=ActiveConfig(site.path)) as server:
+    with serving(Node(), active_config=ActiveConfig(site.path)) as server:
         assert ask(server, "/metrics", tls=site.client(name)).status == 200
         assert refused(server, site.client("prometheus.example.com"))
 
@@ -334,7 +342,7 @@ def test_what_openssl_cannot_use_is_told_at_its_key(site: Site, spoil: object, t
         ActiveConfig(site.path)
     assert str(caught.value).startswith(f"{site.path}:1:")
     assert told.format(site.folder) in str(caught.value)
-    assert "; give " in str(caught.value)
+    assert "; give " in str(caught.value) or "; use " in str(caught.value)
 
 
 def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(site: Site) -> None:
@@ -349,7 +357,7 @@ def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(site: 
         )
     )
     site.write(TLS % "")
-    with pytest.raises(InvalidInput, match="which is not encrypted"):
+    with pytest.raises(InvalidInput, match="unencrypted key in PEM form"):
         ActiveConfig(site.path)
 
 
@@ -359,5 +367,5 @@ def test_the_answer_over_tls_is_the_answer_without(site: Site) -> None:
     def shown(answer: Answer) -> tuple[int, bytes, dict[str, str]]:
         return answer.status, answer.body, {**answer.headers, "date": ""}
 
-    with serving(Node(), in_force=ActiveConfig(site.path)) as secure, serving(Node()) as plain:
+    with serving(Node(), active_config=ActiveConfig(site.path)) as secure, serving(Node()) as plain:
         assert shown(ask(secure, "/", tls=site.client())) == shown(ask(plain, "/"))

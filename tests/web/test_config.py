@@ -73,7 +73,7 @@ CERTIFICATE = "tls_server_config:\n  cert_file: a\n  key_file: b\n"
         ("tls_server_config: {key_file: b}", "web.yaml:1:1: tls_server_config.cert_file: missing; add it"),
         (
             CERTIFICATE + "  min_version: TLS10",
-            "web.yaml:4:3: tls_server_config.min_version: TLS10 is broken (RFC 8996); write TLS12 or TLS13",
+            "web.yaml:4:3: tls_server_config.min_version: TLS10 is insecure (RFC 8996); use TLS12 or TLS13",
         ),
         (
             CERTIFICATE + "  min_version: TLS13\n  max_version: TLS12",
@@ -82,32 +82,35 @@ CERTIFICATE = "tls_server_config:\n  cert_file: a\n  key_file: b\n"
         (
             CERTIFICATE + "  client_auth_type: RequireAnyClientCert",
             (
-                "web.yaml:4:3: tls_server_config.client_auth_type: RequireAnyClientCert believes a certificate that nobody "
-                "signed; write RequireAndVerifyClientCert"
+                "web.yaml:4:3: tls_server_config.client_auth_type: RequireAnyClientCert accepts unverified certificates; "
+                "use RequireAndVerifyClientCert"
             ),
         ),
         (
             CERTIFICATE + "  client_auth_type: RequireAndVerifyClientCert",
-            "web.yaml:4:3: tls_server_config.client_auth_type: needs client_ca_file, who signs clients' certificates; add it",
+            (
+                "web.yaml:4:3: tls_server_config.client_auth_type: requires client_ca_file, the authorities that sign "
+                "clients' certificates; add it"
+            ),
         ),
         (
             CERTIFICATE + "  client_ca_file: ca",
             (
-                "web.yaml:4:3: tls_server_config.client_ca_file: does nothing without client_auth_type: "
-                "RequireAndVerifyClientCert; add that"
+                "web.yaml:4:3: tls_server_config.client_ca_file: has no effect without client_auth_type: "
+                "RequireAndVerifyClientCert; add it"
             ),
         ),
         (
             CERTIFICATE + "  client_allowed_sans: [a]",
             (
-                "web.yaml:4:3: tls_server_config.client_allowed_sans: needs client_auth_type: RequireAndVerifyClientCert, "
-                "or nobody is refused"
+                "web.yaml:4:3: tls_server_config.client_allowed_sans: requires client_auth_type: RequireAndVerifyClientCert; "
+                "add it"
             ),
         ),
         (
             CERTIFICATE + "  cipher_suites: [TLS_AES_128_GCM_SHA256]",
             (
-                "web.yaml:4:3: tls_server_config.cipher_suites: leave TLS 1.2 without any; add one of TLS 1.2, or "
+                "web.yaml:4:3: tls_server_config.cipher_suites: contains no suite for TLS 1.2; add one, or set "
                 "min_version: TLS13"
             ),
         ),
@@ -118,17 +121,17 @@ CERTIFICATE = "tls_server_config:\n  cert_file: a\n  key_file: b\n"
         (
             'http_server_config: {headers: {Content-Security-Policy: "a\\r\\nSet-Cookie: b"}}',
             (
-                "web.yaml:1:32: http_server_config.headers.Content-Security-Policy: holds characters that no HTTP header may "
-                "hold; write it in one line of ASCII"
+                "web.yaml:1:32: http_server_config.headers.Content-Security-Policy: contains characters that are not "
+                "allowed in HTTP headers; use one line of ASCII"
             ),
         ),
         (
             f"basic_auth_users: {{'a:b': '{HASH}'}}",
-            "web.yaml:1:20: basic_auth_users.a:b: a user's name holds no colon (RFC 7617); give another name",
+            "web.yaml:1:20: basic_auth_users.a:b: a user name cannot contain a colon (RFC 7617); use another name",
         ),
         (
             "basic_auth_users: {ada: $2y$31$" + "." * 53 + "}",
-            "web.yaml:1:20: basic_auth_users.ada: has cost 31; take one from 4 to 14, such as 10",
+            "web.yaml:1:20: basic_auth_users.ada: unsupported bcrypt cost 31; use 4 to 14, such as 10",
         ),
     ],
 )
@@ -143,7 +146,7 @@ def test_all_mistakes_are_told_at_once() -> None:
 @pytest.mark.parametrize("name", ["TLS_RSA_WITH_RC4_128_SHA", "ECDHE-RSA-AES128-SHA", "ALL:@SECLEVEL=0"])
 def test_no_other_cipher_suite_reaches_openssl(name: str) -> None:
     (told,) = problems(f"{CERTIFICATE}  cipher_suites: ['{name}']")
-    assert "is no cipher suite that is offered; take one of TLS_AES_128_GCM_SHA256, " in told
+    assert f"unsupported cipher suite {name!r}; use one of TLS_AES_128_GCM_SHA256, " in told
 
 
 @pytest.mark.parametrize(

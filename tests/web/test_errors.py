@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from exporter.process.rate_limited_log import MAX_PER_MINUTE
-from exporter.web.errors import MAX_CHARS, limit_errors
+from exporter.web.errors import MAX_CHARS, redirect_errors
 from tests.web.serving import Node, ask, serving
 
 LOGGERS = [logging.getLogger(name) for name in ("asyncio", "uvicorn.error")]
@@ -17,7 +17,7 @@ LOGGERS = [logging.getLogger(name) for name in ("asyncio", "uvicorn.error")]
 @pytest.fixture
 def said() -> Iterator[list[str]]:
     lines: list[str] = []
-    limit_errors(lines.append)
+    redirect_errors(lines.append)
     yield lines
     for logger in LOGGERS:
         logger.handlers, logger.propagate = [], True

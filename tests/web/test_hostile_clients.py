@@ -59,8 +59,8 @@ def test_idle_connections_do_not_hamper_a_scrape(node: Node, sent: bytes, count:
 def test_half_open_tls_does_not_hamper_a_scrape(
     node: Node, tls: tuple[ActiveConfig, ssl.SSLContext], sent: bytes
 ) -> None:
-    in_force, client = tls
-    with serving(node, in_force=in_force) as server, ExitStack() as stack:
+    active_config, client = tls
+    with serving(node, active_config=active_config) as server, ExitStack() as stack:
         for _ in range(2 * web.MAX_CONNECTIONS):
             stack.enter_context(connect(server, sent))
         assert ask(server, "/metrics", tls=client).status == 200
@@ -70,7 +70,7 @@ def test_a_slow_handshake_is_ended(
     monkeypatch: pytest.MonkeyPatch, node: Node, tls: tuple[ActiveConfig, ssl.SSLContext]
 ) -> None:
     monkeypatch.setattr(web, "IDLE_SECONDS", 0.05)
-    with serving(node, in_force=tls[0]) as server, connect(server, HELLO) as sock:
+    with serving(node, active_config=tls[0]) as server, connect(server, HELLO) as sock:
         assert received(sock) == b""  # returns because the server ends it
 
 
@@ -261,7 +261,7 @@ def test_one_client_at_the_bound_of_its_passwords_holds_up_nobody_else(node: Nod
     def wrong(number: int) -> bytes:
         return REQUEST.replace(b"\r\n\r\n", b"\r\nAuthorization: Basic " + as_ada(f"{number}") + b"\r\n\r\n")
 
-    with serving(node, in_force=ActiveConfig(tmp_path / "web.yaml")) as server, ExitStack() as stack:
+    with serving(node, active_config=ActiveConfig(tmp_path / "web.yaml")) as server, ExitStack() as stack:
         flood = [stack.enter_context(connect(server, wrong(n), whence="127.0.0.2")) for n in range(100)]
         headers = {"Authorization": "Basic " + as_ada("secret").decode()}
         assert ask(server, "/metrics", headers=headers, whence="127.0.0.3").status == 200

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import bcrypt
 import pytest
 
-from exporter.web.users import MAX_WAITING, Answer, Authenticator, Users, credentials_of, network_of
+from exporter.web.users import MAX_PENDING, Authenticator, Decision, Users, network_of, parse_credentials
 
 
 def hash_of(password: bytes, cost: int = 4) -> str:
@@ -57,7 +57,7 @@ def test_only_the_right_password_of_a_user_is_right() -> None:
 def test_a_password_is_what_bcrypt_reads_of_it() -> None:
     users = Users({"ada": hash_of(b"x" * 72), "nul": hash_of(b"a\0b")})
     assert users.check("ada", b"x" * 100)
-    assert users.knows("ada", b"x" * 200)
+    assert users.is_verified("ada", b"x" * 200)
     assert not users.check("ada", b"x" * 71)
     assert users.check("nul", b"a\0b")
     assert not users.check("nul", b"a")
@@ -77,10 +77,10 @@ def test_what_was_right_costs_no_second_bcrypt_and_what_was_wrong_does(costs: li
     users = Users({"ada": hash_of(b"secret")})
     assert users.check("ada", b"secret")
     costs.clear()
-    assert users.knows("ada", b"secret")
+    assert users.is_verified("ada", b"secret")
     assert costs == []
     for _ in range(2):
-        assert not users.knows("ada", b"wrong")
+        assert not users.is_verified("ada", b"wrong")
         assert not users.check("ada", b"wrong")
     assert costs == [4, 4]
 
@@ -89,10 +89,10 @@ def test_no_password_is_kept_and_no_more_is_kept_than_there_are_users() -> None:
     users = Users({"ada": hash_of(b"secret")})
     for password in (b"secret", b"wrong", b"secret"):
         users.check("ada", password)
-    kept = list(users._proved.values())
+    kept = list(users._verified.values())
     assert len(kept) == 1
     assert b"secret" not in repr(vars(users)).encode()
-    assert kept != list(Users({"ada": hash_of(b"secret")})._proved.values())
+    assert kept != list(Users({"ada": hash_of(b"secret")})._verified.values())
 
 
 def test_a_new_configuration_forgets_who_has_a_new_password_and_who_has_gone() -> None:
@@ -101,26 +101,27 @@ def test_a_new_configuration_forgets_who_has_a_new_password_and_who_has_gone() -
     assert before.check("ada", b"a")
     assert before.check("bob", b"b")
     after = Users({"ada": hash_of(b"new"), "carol": bob}, before)
-    assert not after.knows("ada", b"a")
-    assert not after.knows("bob", b"b")
-    assert after.knows("carol", b"b")  # the same hash is the same password
+    assert not after.is_verified("ada", b"a")
+    assert not after.is_verified("bob", b"b")
+    assert after.is_verified("carol", b"b")  # the same hash is the same password
 
 
 def test_a_flood_of_wrong_passwords_delays_a_right_one_by_one_check(order: list[bytes]) -> None:
     users = Users({"ada": hash_of(b"secret", 6)})
 
-    async def flood() -> tuple[list[Answer], Answer]:
-        door = Authenticator()
+    async def flood() -> tuple[list[Decision], Decision]:
+        authenticator = Authenticator()
         wrong = [
-            asyncio.create_task(door.ask(users, "192.0.2.1", header("ada", f"wrong {number}"))) for number in range(200)
+            asyncio.create_task(authenticator.decide(users, "192.0.2.1", header("ada", f"wrong {number}")))
+            for number in range(200)
         ]
         await asyncio.sleep(0)
-        right = await door.ask(users, "192.0.2.2", header("ada", "secret"))
+        right = await authenticator.decide(users, "192.0.2.2", header("ada", "secret"))
         return list(await asyncio.gather(*wrong)), right
 
     wrong, right = asyncio.run(flood())
-    assert (right, order.index(b"secret")) == (Answer.YES, 1)
-    assert (wrong.count(Answer.NO), wrong.count(Answer.LATER)) == (48, 152)
+    assert (right, order.index(b"secret")) == (Decision.ALLOWED, 1)
+    assert (wrong.count(Decision.DENIED), wrong.count(Decision.BUSY)) == (48, 152)
 
 
 @pytest.mark.parametrize("different", [1, 47])
@@ -128,67 +129,69 @@ def test_a_right_password_gets_through_a_flood_from_its_own_address(order: list[
     """A password the daemon has never seen. 47 wrong ones are as many as can wait before it."""
     users = Users({"ada": hash_of(b"secret")})
 
-    async def flood() -> Answer:
-        door = Authenticator()
+    async def flood() -> Decision:
+        authenticator = Authenticator()
         wrong = [
-            asyncio.create_task(door.ask(users, "127.0.0.1", header("ada", f"wrong {number % different}")))
+            asyncio.create_task(authenticator.decide(users, "127.0.0.1", header("ada", f"wrong {number % different}")))
             for number in range(400)
         ]
         await asyncio.sleep(0)
-        right = await door.ask(users, "127.0.0.1", header("ada", "secret"))
+        right = await authenticator.decide(users, "127.0.0.1", header("ada", "secret"))
         await asyncio.gather(*wrong)
         return right
 
-    assert asyncio.run(flood()) is Answer.YES
+    assert asyncio.run(flood()) is Decision.ALLOWED
     assert order.index(b"secret") == different
 
 
 def test_addresses_share_the_queue_and_a_new_one_always_gets_in() -> None:
     users = Users({"ada": hash_of(b"secret")})
 
-    async def flood() -> tuple[list[int], Answer]:
-        door = Authenticator()
+    async def flood() -> tuple[list[int], Decision]:
+        authenticator = Authenticator()
 
-        async def wrong(address: int, number: int) -> Answer:
-            return await door.ask(users, f"192.0.2.{address}", header("ada", f"wrong {number}"))
+        async def wrong(address: int, number: int) -> Decision:
+            return await authenticator.decide(users, f"192.0.2.{address}", header("ada", f"wrong {number}"))
 
         asked = [[asyncio.create_task(wrong(address, number)) for number in range(100)] for address in range(6)]
         await asyncio.sleep(0)
-        right = await door.ask(users, "192.0.2.99", header("ada", "secret"))
+        right = await authenticator.decide(users, "192.0.2.99", header("ada", "secret"))
         answers = [await asyncio.gather(*tasks) for tasks in asked]
-        return [answered.count(Answer.NO) for answered in answers], right
+        return [answered.count(Decision.DENIED) for answered in answers], right
 
     checked, right = asyncio.run(flood())
-    assert right is Answer.YES
+    assert right is Decision.ALLOWED
     assert all(checked)
-    assert sum(checked) <= MAX_WAITING + len(checked)
+    assert sum(checked) <= MAX_PENDING + len(checked)
 
 
 def test_whoever_has_proved_himself_does_not_wait_even_behind_his_own_flood(costs: list[int]) -> None:
     users = Users({"ada": hash_of(b"secret")})
     assert users.check("ada", b"secret")
 
-    async def flood() -> Answer:
-        door = Authenticator()
-        wrong = [asyncio.create_task(door.ask(users, "192.0.2.1", header("ada", "wrong"))) for _ in range(200)]
+    async def flood() -> Decision:
+        authenticator = Authenticator()
+        wrong = [
+            asyncio.create_task(authenticator.decide(users, "192.0.2.1", header("ada", "wrong"))) for _ in range(200)
+        ]
         await asyncio.sleep(0)
-        answer = await door.ask(users, "192.0.2.1", header("ada", "secret"))
-        assert not any(task.done() and task.result() is Answer.NO for task in wrong)
+        answer = await authenticator.decide(users, "192.0.2.1", header("ada", "secret"))
+        assert not any(task.done() and task.result() is Decision.DENIED for task in wrong)
         await asyncio.gather(*wrong)
         return answer
 
-    assert asyncio.run(flood()) is Answer.YES
+    assert asyncio.run(flood()) is Decision.ALLOWED
 
 
-def test_a_door_remembers_nobody_who_has_been_answered() -> None:
+def test_an_authenticator_remembers_no_finished_check() -> None:
     users = Users({"ada": hash_of(b"secret")})
-    door = Authenticator()
+    authenticator = Authenticator()
 
     async def ask() -> None:
-        await asyncio.gather(*(door.ask(users, f"192.0.2.{n}", header("ada", "wrong")) for n in range(20)))
+        await asyncio.gather(*(authenticator.decide(users, f"192.0.2.{n}", header("ada", "wrong")) for n in range(20)))
 
     asyncio.run(ask())
-    assert (door._checks, door._following, dict(door._of_address)) == ({}, 0, {})
+    assert (authenticator._pending, authenticator._shared, dict(authenticator._network_locks)) == ({}, 0, {})
 
 
 @pytest.mark.parametrize(
@@ -208,7 +211,7 @@ def test_a_door_remembers_nobody_who_has_been_answered() -> None:
     ],
 )
 def test_an_authorization_header_is_read_or_is_none(written: str | None, read: tuple[str, bytes] | None) -> None:
-    assert credentials_of(written) == read
+    assert parse_credentials(written) == read
 
 
 @pytest.mark.parametrize(

@@ -369,9 +369,7 @@ def test_a_host_without_an_address_is_named(node: Node) -> None:
     "address", ["9873", "127.0.0.1", "::1:9873", ":http", ":65536", "http://x:1", "a..b:1", "[::1]", ""]
 )
 def test_what_is_no_address_is_refused_with_an_example(node: Node, address: str) -> None:
-    with pytest.raises(
-        InvalidInput, match=re.escape(f"{address}: is not HOST:PORT; write :9873") if address else "HOST"
-    ):
+    with pytest.raises(InvalidInput, match=re.escape(f"{address}: not HOST:PORT; use :9873") if address else "HOST"):
         serve(["127.0.0.1:0", address], node, "/metrics")
 
 

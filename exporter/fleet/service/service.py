@@ -124,7 +124,7 @@ class FleetService:
             self._log.error("web configuration rejected", problem=problem)
         if not problems:
             self._log.info("web configuration applied")
-        self._put(web_config_ok=not problems, web_config_time=self._web.changed)
+        self._put(web_config_ok=not problems, web_config_time=self._web.applied_at)
 
     # -- the loop
 
