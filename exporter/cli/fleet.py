@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     from exporter.fleet.service.answers import router
     from exporter.fleet.service.service import FleetService
     from exporter.web.active_config import ActiveConfig
-    from exporter.web.serving import serve_app
+    from exporter.web.serving import serve
 
     load = _loader(options)
     config = load()
@@ -80,13 +80,8 @@ def run(options: argparse.Namespace) -> int:
     log = start_logging(options.log_level, options.log_format)
     service = FleetService(config, load, web, log)
     app = router(service, options.web_telemetry_path)
-    server = serve_app(
-        options.web_listen_address or [ADDRESS],
-        app,
-        web,
-        log_error=log.warning,
-        on_config_change=service.web_config_read,
-    )
+    addresses = options.web_listen_address or [ADDRESS]
+    server = serve(addresses, app, web, log_error=log.warning, on_config_change=service.web_config_read)
     log.info("listening", addresses=list(server.addresses), source=service.source)
     service.run()
     server.close(timeout=5.0)

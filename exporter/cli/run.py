@@ -69,6 +69,7 @@ def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load
     from exporter.daemon.service import Service
     from exporter.process import seccomp
     from exporter.store.state import State
+    from exporter.web.routes import router
     from exporter.web.serving import serve
 
     log = start_logging(options.log_level, options.log_format)
@@ -86,14 +87,8 @@ def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load
             return 0
         service = Service(daemon, load, web)
         addresses = options.web_listen_address or [":9873"]
-        server = serve(
-            addresses,
-            service,
-            options.web_telemetry_path,
-            web,
-            log_error=log.warning,
-            on_config_change=service.web_config_read,
-        )
+        app = router(service, options.web_telemetry_path)
+        server = serve(addresses, app, web, log_error=log.warning, on_config_change=service.web_config_read)
         log.info("listening", addresses=list(server.addresses), signatures=len(catalogue.signatures), node=daemon.node)
         service.run()
         server.close(timeout=5.0)

@@ -194,7 +194,7 @@ class Counters:
         self._set(name, labels, self._values.get((name, labels), 0.0) + by)
 
     def count_chunk(self, processed: Processed, source: SourceKind) -> None:
-        """Count the lines that matched, or could not be matched, in one chunk of a log."""
+        """Count the lines of one chunk by what became of them: matched, unmatched, echo or oversize."""
         self.count_matches(processed.matches)
         for name, count in (
             ("gpufault_unmatched_error_lines_total", processed.unmatched),

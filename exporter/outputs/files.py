@@ -92,11 +92,11 @@ def read_secret(path: Path | None) -> str:
     assert path is not None
     data = read_start(path, MAX_SECRET + 1)
     if len(data) > MAX_SECRET:
-        raise ValueError(f"{path}: longer than {MAX_SECRET} bytes")
+        raise ValueError(f"{path}: longer than {MAX_SECRET} bytes; use a shorter file")
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise ValueError(f"{path}: not UTF-8") from None
+        raise ValueError(f"{path}: not UTF-8; use a text file") from None
 
 
 def receivers(outputs: OutputsConfig) -> dict[str, ReceiverSettings | None]:
@@ -137,7 +137,7 @@ def _problem_of(check: Callable[[], object]) -> str:
         check()
     except OSError as error:
         file = f"{error.filename}: " if error.filename else ""
-        return f"{file}{error.strerror}; give a file that gpufault may read"
+        return f"{file}{error.strerror}; use a file that gpufault can read"
     except ValueError as error:
         return str(error)
     return ""

@@ -81,7 +81,7 @@ def valid_position(folder: Path, position: Position) -> Position:
 
 
 def read_batch(folder: Path, start: Position, end: JournalEnd, max_records: int) -> Batch:
-    """The next incidents from `start` to `end`. Raises OSError; FileNotFoundError for a deleted segment."""
+    """The next incidents between `start` and `end`. Raises OSError; FileNotFoundError for a deleted segment."""
     at, records, size = start, list[PositionedRecord](), 0
     while at.segment <= end.segment and len(records) < max_records:
         is_last = at.segment == end.segment

@@ -28,7 +28,7 @@ def problem_counter(incidents: Mapping[Labels, float]) -> dict[Labels, float]:
 def problem_gauge(
     incidents: Mapping[Labels, float], faults: Iterable[Fault], catalogue: Catalogue, now: Moment
 ) -> dict[Labels, float]:
-    """1 for each root cause that an operator has to fix, as `gpufault node-check` reports; 0 for those seen before."""
+    """1 for each root cause that an operator has to fix, as `gpufault node-check` reports; 0 for others that can occur."""
     current = {fault.root_cause for fault in faults if fault.seen_since(None, now)}
     known = {cause for _, cause in incidents if (c := catalogue.root_causes.get(cause)) and c.needs_operator}
     return {(CONDITION, camel_case(cause)): float(cause in current) for cause in sorted(known | current)}

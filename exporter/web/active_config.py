@@ -75,7 +75,7 @@ class ActiveConfig:
         except InvalidInput as error:
             self.problems = error.problems
         except OSError as error:
-            self.problems = (self._problem(f"{error.strerror}; give a file that gpufault may read"),)
+            self.problems = (self._problem(f"{error.strerror}; use a file that gpufault can read"),)
         except Exception as error:  # our own bug, which must not end the server
             self.problems = (self._problem(f"cannot be read: {error!r}; please report it"),)
         else:

@@ -22,8 +22,6 @@ from exporter.web.active_config import ActiveConfig
 from exporter.web.connections import HEADER_BYTES, MAX_CONNECTIONS, Connection, ConnectionSlots
 from exporter.web.errors import redirect_errors
 from exporter.web.guard import Guard
-from exporter.web.interface import NodeView
-from exporter.web.routes import router
 from exporter.web.tls import certificate_filter
 from exporter.web.tls_connection import TlsConnection
 
@@ -55,20 +53,6 @@ def _print_error(line: str) -> None:
 
 
 def serve(
-    addresses: Sequence[str],
-    view: NodeView,
-    telemetry_path: str,
-    active_config: ActiveConfig | None = None,
-    *,
-    log_error: Callable[[str], None] = _print_error,
-    on_config_change: Callable[[], None] = lambda: None,
-) -> RunningServer:
-    """Serve the node daemon's paths; see `serve_app`. Raises InvalidInput for an invalid `telemetry_path` too."""
-    app = router(view, telemetry_path)
-    return serve_app(addresses, app, active_config, log_error=log_error, on_config_change=on_config_change)
-
-
-def serve_app(
     addresses: Sequence[str],
     app: ASGIApp,
     active_config: ActiveConfig | None = None,

@@ -54,7 +54,7 @@ def _check_readable(key: str, path: Path) -> None:
     try:
         read_start(path, 0)
     except OSError as error:
-        message = f"{path}: {error.strerror}; give a file that gpufault may read"
+        message = f"{path}: {error.strerror}; use a file that gpufault can read"
         raise LocatedError(("tls_server_config", key), message) from None
 
 

@@ -105,10 +105,10 @@ def test_what_is_no_url_is_refused_and_not_repeated(url: str) -> None:
 CHECKED: dict[str, tuple[str, str]] = {
     "url_file: {there}/missing": (
         "url_file",
-        r"missing: No such file or directory; give a file that gpufault may read",
+        r"missing: No such file or directory; use a file that gpufault can read",
     ),
     "url_file: {there}/empty": ("url_file", "not a URL; write https://HOST:PORT/PATH"),
-    "url: 'http://h/', headers_file: {there}/empty.d": ("headers_file", "Is a directory; give a file"),
+    "url: 'http://h/', headers_file: {there}/empty.d": ("headers_file", "Is a directory; use a file"),
     "url: 'http://h/', headers_file: {there}/fifo": ("headers_file", "not a regular file"),
     "url: 'http://h/', headers_file: {there}/key": ("headers_file", "line 1 is not `Name: value`"),
     "url: 'http://h/', headers_env: NOT_SET_HERE": ("headers_env", "the environment variable NOT_SET_HERE is not set"),

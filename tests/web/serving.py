@@ -15,6 +15,7 @@ from exporter.metrics.exposition import Family, MetricsSnapshot
 from exporter.sources.boot import moment
 from exporter.web.active_config import ActiveConfig
 from exporter.web.interface import NodeFaults, Overview, RecentIncident, SourceState
+from exporter.web.routes import router
 from exporter.web.serving import RunningServer, serve
 
 SNAPSHOT = MetricsSnapshot((Family("gpufault_incidents_total", "counter", "Incidents.", ("signature",), {("x",): 2}),))
@@ -60,7 +61,7 @@ class Node:
 def serving(
     node: Node, *addresses: str, path: str = "/metrics", active_config: ActiveConfig | None = None
 ) -> Iterator[RunningServer]:
-    running = serve(addresses or ["127.0.0.1:0"], node, path, active_config)
+    running = serve(addresses or ["127.0.0.1:0"], router(node, path), active_config)
     try:
         yield running
     finally:

@@ -16,6 +16,7 @@ import trustme
 from exporter.core.text.problems import InvalidInput
 from exporter.web import serving as web
 from exporter.web.active_config import ActiveConfig
+from exporter.web.routes import router
 from exporter.web.serving import RunningServer
 from tests.web.serving import TIMEOUT, Answer, Node, ask, serving
 
@@ -126,7 +127,7 @@ def test_the_server_looks_at_the_files_by_itself(site: Site, monkeypatch: pytest
     site.write(USERS)
     active_config = ActiveConfig(site.path)
     looked = threading.Event()
-    server = web.serve(["127.0.0.1:0"], Node(), "/metrics", active_config, on_config_change=looked.set)
+    server = web.serve(["127.0.0.1:0"], router(Node(), "/metrics"), active_config, on_config_change=looked.set)
     try:
         assert not looked.is_set()
         site.write(USERS.replace("ada", "bob"))
@@ -183,9 +184,7 @@ def test_a_file_that_is_gone_leaves_the_old_one_in_force(site: Site) -> None:
     active_config = ActiveConfig(site.path)
     site.path.unlink()
     assert active_config.reload_if_changed()
-    assert problems(active_config) == [
-        f"{site.path}:1:1: No such file or directory; give a file that gpufault may read"
-    ]
+    assert problems(active_config) == [f"{site.path}:1:1: No such file or directory; use a file that gpufault can read"]
     assert active_config.settings.users
     assert not active_config.reload_if_changed()
 
@@ -203,7 +202,7 @@ def test_a_file_that_becomes_a_fifo_holds_up_no_look(site: Site, name: str) -> N
     looking.start()
     looking.join(TIMEOUT)
     assert looks == [True]
-    assert "not a regular file; give a file that gpufault may read" in problems(active_config)[0]
+    assert "not a regular file; use a file that gpufault can read" in problems(active_config)[0]
     assert active_config.settings is held
     (site.folder / name).unlink()
     (site.folder / name).write_bytes(was)

@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from exporter.core.text.problems import InvalidInput
 from exporter.web.interface import Overview, RecentIncident, SourceState
 from exporter.web.page import landing_page
+from exporter.web.routes import router
 from exporter.web.serving import RunningServer, serve
 from tests.web.serving import TIMEOUT, Node, ask, connect, received, serving
 
@@ -63,7 +64,7 @@ def test_the_metrics_may_live_elsewhere_even_at_the_root(node: Node) -> None:
 @pytest.mark.parametrize("path", ["metrics", "/{name}", "/a b", "/metrics?x", ""])
 def test_a_telemetry_path_that_is_none_is_refused(node: Node, path: str) -> None:
     with pytest.raises(InvalidInput, match=r"telemetry-path.*such as /metrics"):
-        serve(["127.0.0.1:0"], node, path)
+        serve(["127.0.0.1:0"], router(node, path))
 
 
 # Health, readiness, reload.
@@ -354,7 +355,7 @@ def test_an_address_that_is_taken_is_the_callers_error_and_frees_the_others(node
         other.close()
         before = web_threads()
         with pytest.raises(OSError, match=rf"cannot listen on {taken}: Address already in use; free it or"):
-            serve([free, taken], node, "/metrics")
+            serve([free, taken], router(node, "/metrics"))
         assert web_threads() == before
         with serving(node, free):
             pass
@@ -362,7 +363,7 @@ def test_an_address_that_is_taken_is_the_callers_error_and_frees_the_others(node
 
 def test_a_host_without_an_address_is_named(node: Node) -> None:
     with pytest.raises(OSError, match=r"cannot listen on nowhere\.invalid:0: "):
-        serve(["nowhere.invalid:0"], node, "/metrics")
+        serve(["nowhere.invalid:0"], router(node, "/metrics"))
 
 
 @pytest.mark.parametrize(
@@ -370,12 +371,12 @@ def test_a_host_without_an_address_is_named(node: Node) -> None:
 )
 def test_what_is_no_address_is_refused_with_an_example(node: Node, address: str) -> None:
     with pytest.raises(InvalidInput, match=re.escape(f"{address}: not HOST:PORT; use :9873") if address else "HOST"):
-        serve(["127.0.0.1:0", address], node, "/metrics")
+        serve(["127.0.0.1:0", address], router(node, "/metrics"))
 
 
 def test_close_ends_idle_connections_and_stops_listening(node: Node) -> None:
     before = web_threads()
-    server = serve(["127.0.0.1:0"], node, "/metrics")
+    server = serve(["127.0.0.1:0"], router(node, "/metrics"))
     with connect(server) as idle, closing(HTTPConnection(server.addresses[0], timeout=TIMEOUT)) as kept:
         kept.request("GET", "/-/healthy")
         assert kept.getresponse().read() == b"gpufault is healthy.\n"
@@ -398,7 +399,7 @@ def test_close_lets_an_answer_under_way_end_but_waits_no_longer_than_told(
         return []
 
     node.on_reload = wait_for_main_loop
-    server = serve(["127.0.0.1:0"], node, "/metrics")
+    server = serve(["127.0.0.1:0"], router(node, "/metrics"))
     with connect(server, b"POST /-/reload HTTP/1.1\r\nHost: x\r\n\r\n") as reloading:
         assert begun.wait(TIMEOUT)
         server.close(0.01)
