@@ -25,6 +25,7 @@ COMMANDS = {  # each is a module of exporter.cli
     "run": "the node daemon: tail logs, count crashes by root cause, serve /metrics",
     "scan": "find and explain crashes in logs: files, folders, globs, archives, or - for stdin",
     "explain": "why a line did or did not match, and how its cause was chosen",
+    "unknowns": "crashes that no signature names, like ones together, in journals or logs",
     "facts": "this node's facts: kernel, drivers, GPUs, file systems",
     "signatures": "the signature author's tools",
     "correlate": "which configuration makes which crash more frequent, over all nodes of a fleet",

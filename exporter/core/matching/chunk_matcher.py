@@ -254,13 +254,17 @@ class ChunkMatcher:
         if found.rule.reports_end:
             self._note_report(offset)
             return
-        began = self.end.opened(offset) if found.rule.in_traceback else offset
+        began = self.end.opened(offset) if found.rule.crash == "python" else offset
+        if began is None and not found.rule.in_traceback:
+            began = offset
         if began is None or (offset, UNMATCHED) in self.shown:
             return
         self._count(offset, UNMATCHED, once=once)
         if not found.rule.crash or UNRECOGNISED not in self.tools.catalogue.signatures:
             return
-        captures = {"kind": found.rule.crash, "template": template_of(text[found.start :]), **found.captures(text)}
+        named = next((start for name, _, start, _ in found.groups if name == "type"), found.start)
+        message = text[named if found.rule.crash == "python" else found.start :]
+        captures = {"kind": found.rule.crash, "template": template_of(message), **found.captures(text)}
         time, time_source = self.stamps.time_of(candidate.start, candidate.stop, record.time, record.mono)
         match = self._match_of(UNRECOGNISED, candidate, offset, record, captures, record.rank, time, time_source)
         if self.chunk.source == "kernel":
