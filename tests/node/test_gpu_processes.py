@@ -277,7 +277,8 @@ def test_a_crash_is_explained_by_what_its_process_had_mapped_though_the_node_has
     journal = "".join(path.read_text() for path in sorted((config.state_dir / "journal").rglob("*.jsonl")))
     (incident,) = [r for r in map(json.loads, journal.splitlines()) if r["kind"] == "incident"]
     assert incident["root_cause"] == "network_home_cache_unwritable"
-    assert incident["verdict"] == "unclear"  # a user names his own libraries
+    assert incident["verdict"] == "infrastructure"
+    assert incident["source"] == "job"  # a user names his own libraries, so it calls no operator
     assert {(e["what"], e["value"]) for e in incident["evidence"]} >= {
         ("fact rocm_version", "6.2.3"),
         ("fact home_fs_type", "nfs4"),
