@@ -18,7 +18,7 @@ from exporter.core.patterns.counting_matcher import MOST_STEPS, Backtracker, Too
 from exporter.core.patterns.regex_safety import ambiguous_loop
 from exporter.core.patterns.required_literals import needs
 from exporter.core.patterns.step_bound import cost, with_needs
-from exporter.core.patterns.syntax import FLAGS, OF_REGEX_ALONE
+from exporter.core.patterns.syntax import FLAGS
 from exporter.core.text.problems import Loc, Problem
 
 
@@ -89,7 +89,7 @@ def _slow(file: PackFile) -> Iterator[Problem]:
 
 def _slow_on(pattern: str, lines: int) -> str:
     """The repeated text on which a pattern is slow, or "". Exponential loops have their own warning."""
-    if OF_REGEX_ALONE.search(pattern) or ambiguous_loop(pattern):
+    if ambiguous_loop(pattern):
         return ""
     known = needs(pattern)
     size = longest_text(1 if known.one_line else lines)

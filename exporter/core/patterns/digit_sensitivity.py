@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from exporter.core.patterns.expression import Expression
 from exporter.core.patterns.regex_safety import Class, characters
 from exporter.core.patterns.required_literals import Needs
-from exporter.core.patterns.syntax import OF_REGEX_ALONE, REPEATS, Unreadable, parse, sre
+from exporter.core.patterns.syntax import REPEATS, Unreadable, parse, sre
 
 _ADDRESS = re.compile(rb"0x(?<!\w0x)[0-9a-f]+(?:_[0-9a-f]+)*\b")  # NVIDIA's driver writes 0x7f3a_5c000000
 _WORD = re.compile(rb"\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{6,}\b")  # hexadecimal without a mark: `Ch 0000abcd`
@@ -137,8 +137,6 @@ def _follow(pattern: str, text: _Text, ways: _Ways) -> tuple[_Ways, _Look]:
 
 @lru_cache(maxsize=4096)
 def _tree(pattern: str) -> Any:
-    if OF_REGEX_ALONE.search(pattern):
-        raise Unreadable
     return parse(pattern)
 
 

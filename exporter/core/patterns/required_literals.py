@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from exporter.core.patterns.regex_safety import characters
-from exporter.core.patterns.syntax import OF_REGEX_ALONE, REPEATS, Unreadable, inside, parse, sre
+from exporter.core.patterns.syntax import REPEATS, Unreadable, inside, parse, sre
 
 MIN_LENGTH = 4  # shorter ones hit ordinary text: in 512 MB of training logs "NaN" hit 0.4 % of lines, "HSA_" none
 MAX_LENGTH = 24  # longer ones hit no rarer, and colours or line wraps may cut them
@@ -24,6 +24,7 @@ MAX_NEEDS = (
     4  # sets of literals that are looked for in a text, of MAX_NEED_CHOICES each: 50 ns a literal, a search 2 µs
 )
 MAX_NEED_CHOICES = 8
+_EQUAL_ASCII = frozenset(map(ord, "\u0130\u0131\u017f\u212a"))  # İ, ı, ſ and K are i, s and k when case is ignored
 _REWRITTEN = frozenset("\"'\\<>&`\x7f") | {chr(c) for c in range(32)}
 
 
@@ -77,8 +78,6 @@ def derive(pattern: str, *, ignore_case: bool = False) -> frozenset[Gate]:
 @lru_cache(MAX_CHECKED)
 def needs(pattern: str) -> Needs:
     """What every text that `pattern` is found in holds, as `regex` reads it: the longest literals of it."""
-    if OF_REGEX_ALONE.search(pattern):
-        return NO_NEEDS
     try:
         parsed = parse(pattern)
     except Unreadable:
@@ -131,8 +130,8 @@ def _is_plain_for_gates(character: int) -> bool:
 
 
 _GATED = _Reading(_is_plain_for_gates, MIN_LENGTH, first_line=True, ends=_may_hold_newline)
-_WHOLE = _Reading(lambda _: True, 1, first_line=False, ends=lambda _op, _arg: False)
-_FIRST = _Reading(lambda character: character != 10, 1, first_line=True, ends=_sees_newline)
+_WHOLE = _Reading(lambda character: character not in _EQUAL_ASCII, 1, first_line=False, ends=lambda _op, _arg: False)
+_FIRST = _Reading(lambda character: character not in {10, *_EQUAL_ASCII}, 1, first_line=True, ends=_sees_newline)
 
 
 def _of_sequence(nodes: Sequence[Any], how: _Reading) -> list[frozenset[str]]:

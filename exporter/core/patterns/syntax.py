@@ -18,7 +18,7 @@ with warnings.catch_warnings():
     from re import _constants as sre  # type: ignore[attr-defined]
     from re import _parser as sre_parse  # type: ignore[attr-defined]
 
-__all__ = ["FLAGS", "MAX_SIZE", "OF_REGEX_ALONE", "REPEATS", "Unreadable", "inside", "parse", "refusal", "sre"]
+__all__ = ["FLAGS", "MAX_SIZE", "REPEATS", "Unreadable", "inside", "parse", "refusal", "sre"]
 
 FLAGS = regex.VERSION0 | regex.MULTILINE  # re's own syntax, so that re's parser reads the same pattern
 MAX_DEPTH = 50  # of groups in groups: whatever walks a pattern calls itself for each; no built-in pattern has over 6
@@ -28,11 +28,10 @@ MAX_SIZE = (
 )
 
 
-# Fuzzy matching such as {e<=1}; flags for all of a pattern that stand behind its beginning; and letters beyond ASCII that
-# equal ASCII ones when case is ignored (the Kelvin sign is a k): what `re` parses, and `regex` reads in a way of its own.
-OF_REGEX_ALONE = re.compile(
-    r"(?<!\\)(?:\\\\)*\{[^{}\\]*[a-z<][^{}]*\}|(?<!\A)\(\?[a-zA-Z]+\)|\(\?[a-zA-Z]*i(?s:.)*[^\x00-\x7f]"
-)
+# An escape takes the next character, and a set its brackets: neither begins what regex reads in its own way.
+_ESCAPE_OR_SET = re.compile(r"\\(?s:.)|\[\^?\]?(?:\\(?s:.)|[^\]\\])*\]")
+# Fuzzy matching such as {e<=1} or {1i+2d<=3:[a-z]}, which `re` reads as plain text.
+_FUZZY = re.compile(r"\{(?=[^{}]*[deis])[deis\d<=+, ]+(?::[^{}]*)?\}")
 
 
 class Unreadable(ValueError):
@@ -44,6 +43,8 @@ def parse(pattern: str, *, ignore_case: bool = False) -> Any:
     deepest = max(itertools.accumulate((c == "(") - (c == ")") for c in pattern), default=0)
     if deepest > MAX_DEPTH:
         raise Unreadable(f"nests groups {deepest} deep, over {MAX_DEPTH}; write it flat")
+    if found := _FUZZY.search(_ESCAPE_OR_SET.sub("_", pattern)):
+        raise Unreadable(f"{found[0]} is fuzzy matching, which is not supported; to match a brace, write \\{{")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", FutureWarning)  # `[[:digit:]]`: re and regex read such sets differently

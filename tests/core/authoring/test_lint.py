@@ -7,6 +7,7 @@ import pytest
 from exporter.core.authoring.example_checks import failed_examples
 from exporter.core.authoring.lint import errors, warnings
 from exporter.core.catalogue.loader import LoadedPacks, load
+from exporter.core.text.problems import InvalidInput
 
 BUILT_IN = """\
 pack: builtin
@@ -214,3 +215,12 @@ def test_both_engines_are_asked_and_named() -> None:
     packs = loaded(OWN.replace("own fault 7", "own fault"))
     (broken,) = failed_examples(packs.own, packs.catalogue)
     assert (broken.engines, broken.shows, broken.text) == (("hyperscan", "python"), (), "own fault")
+
+
+def test_a_pattern_that_the_analysis_cannot_read_is_refused() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        loaded(OWN.replace("own fault (?P<code>[0-9]+)", "own fault{e<=1}"))
+    (problem,) = refused.value.problems
+    where, _, what = str(problem).partition(": {")
+    assert where == "own.yaml:8:16: signatures[0].patterns[0]"
+    assert what == "e<=1} is fuzzy matching, which is not supported; to match a brace, write \\{"

@@ -238,3 +238,8 @@ def test_every_match_of_every_pattern_holds_one_of_its_gates_in_its_first_line(d
 def holds(gate: Gate, text: str) -> bool:
     assert len(gate.literal) >= MIN_LENGTH
     return gate.literal.decode() in (text.lower() if gate.ignore_case else text)
+
+
+@pytest.mark.parametrize("letter", "\u0130\u0131\u017f\u212a")
+def test_a_letter_that_equals_an_ascii_one_is_not_required(letter: str) -> None:
+    assert needs(f"(?i)fault {letter} at").sets == [["fault "], [" at"]]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from exporter.core.patterns.regex_safety import ambiguous_loop
-from exporter.core.patterns.syntax import MAX_SIZE, OF_REGEX_ALONE, refusal
+from exporter.core.patterns.required_literals import needs
+from exporter.core.patterns.syntax import MAX_SIZE, refusal
 
 
 @pytest.mark.parametrize("pattern", ["((a{1000}){1000}){1000}", "(?:a{0,200}b){0,200}", "a(?=(?:b{200}){200})"])
@@ -82,12 +83,26 @@ def test_the_text_that_is_told_shows_the_two_ways() -> None:
     ("pattern", "is_fuzzy"),
     [
         ("fault{e<=1}", True),
+        ("(?:fault){1<=e<=2}", True),
+        ("fault{2i+1d<=4:[a-z]}", True),
+        (r"fault\\{e<=1}", True),
+        (r"fault\{{e<=1}", True),
+        (r"fault[\]]{e}", True),
         (r"fault\{code\}", False),
         (r"fault\{e<=1}", False),
-        (r"fault\\{e<=1}", True),
         (r"fault\\\{e<=1}", False),
-        (r"fault\{{e<=1}", True),
+        ("fault[{]e<=1}", False),
+        ("fault[]{]e<=1}", False),
+        (r"fault[\]{]e<=1}", False),
+        ("fault {code}", False),
+        ("fault{1,2}", False),
     ],
 )
-def test_escaped_braces_are_not_fuzzy_matching(pattern: str, is_fuzzy: bool) -> None:
-    assert bool(OF_REGEX_ALONE.search(pattern)) == is_fuzzy
+def test_escaped_braces_and_sets_are_not_fuzzy_matching(pattern: str, is_fuzzy: bool) -> None:
+    assert ("fuzzy matching" in (refusal(pattern) or "")) == is_fuzzy
+
+
+@pytest.mark.parametrize("pattern", [r"(?:an optional \(?abc) fault", r"(?i)status \(?if é"])
+def test_an_escaped_parenthesis_opens_no_flags(pattern: str) -> None:
+    assert refusal(pattern) is None
+    assert needs(pattern).sets
