@@ -13,7 +13,7 @@ import pytest
 from exporter.config import packs
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.incidents import condense
-from exporter.core.matching import flood_fast_path, verdict_cache
+from exporter.core.matching import verdict_cache
 from exporter.core.matching.flood_fast_path import FloodFastPath
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.matching.verdict_cache import CachedResults
@@ -49,11 +49,11 @@ def test_logs_of_built_in_examples_show_the_same(catalogue: Catalogue, source: S
     examples += [example.text for echo in catalogue.echoes for example in echo.examples]
     for _ in range(LOGS):
         log = _log(source, [dice.choice(examples) for _ in range(dice.randint(1, 3))], dice)
-        with patch.object(flood_fast_path, "WORTH_CHECKING", 2), patch.object(verdict_cache, "ANALYSE_AFTER", 2):
+        with patch.object(verdict_cache, "ANALYSE_AFTER", 2):
             folded = _read(catalogue, log, source)
         with (
             patch.object(FloodFastPath, "takes", lambda _folding, _candidate: False),
-            patch.object(CachedResults, "add", lambda _texts, _text, _shown, _look: 0),
+            patch.object(CachedResults, "add", lambda _texts, _text, _runs, shown, _look: (0, shown)),
         ):
             whole = _read(catalogue, log, source)
         assert folded[1:] == whole[1:], log.decode()
@@ -76,9 +76,18 @@ def _log(source: SourceKind, examples: list[str], dice: random.Random) -> bytes:
 
 
 def _other(text: str, dice: random.Random) -> str:
-    text = HEXADECIMAL.sub(lambda found: "".join(dice.choice("0123456789abcdef") for _ in found[0]), text)
+    """The text with other digits, and with numbers of other lengths."""
     share = dice.choice([0.0, 0.02, 0.1, 0.5])
-    return "".join(dice.choice("0123456789") if c.isdigit() and dice.random() < share else c for c in text)
+    lengths = dice.random() < 0.5
+
+    def other(found: re.Match[str]) -> str:
+        digits = "0123456789" if found[0].isdigit() else "0123456789abcdef"
+        if lengths and dice.random() < share:
+            return "".join(dice.choice(digits) for _ in range(dice.choice([1, 2, 3, 6, 8, 12])))
+        changed = share if found[0].isdigit() else 1.0
+        return "".join(dice.choice(digits) if dice.random() < changed else character for character in found[0])
+
+    return re.sub(rf"{HEXADECIMAL.pattern}|[0-9]+", other, text)
 
 
 def _read(catalogue: Catalogue, log: bytes, source: SourceKind) -> tuple[list[Match], int, int]:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import random
-import re
+from typing import NamedTuple
 
 import pytest
 import regex
-from hypothesis import example, given, reject
+from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 
-from exporter.config import packs
-from exporter.core.matching.pipeline import Pipeline
-from exporter.core.model import SourceKind
-from exporter.core.patterns.digit_sensitivity import held, looked_at, places_of, read_from_start, shape_of, widened
+from exporter.core.patterns.digit_sensitivity import held, looked_at, read_from_start
 from exporter.core.patterns.expression import Expression
+from exporter.core.patterns.masks import RUN, Looked, masked
 from exporter.core.patterns.syntax import FLAGS
 
+MANY = 1500
 ADDRESSES = ["0x0", "0x7f3a", "0xbad", "0x12_34", "0x99", "0xfed0"]
 WORDS = ["00ab12", "12bad7f0", "abcdef1", "1234567", "decade"]
 PIECES = [
@@ -40,7 +39,11 @@ PIECES = [
     "0xg",
     "node7",
 ]
-TEXTS = st.lists(st.sampled_from(PIECES), min_size=1, max_size=7).map("".join)
+TEXTS = (
+    st.lists(st.sampled_from(PIECES), min_size=1, max_size=7)
+    .map("".join)
+    .filter(lambda text: masked(text.encode()) is not None)
+)
 ATOMS = ["a", "b", "d", "0", "7", "x", "0x", "bad", " ", ":", "at", "dead ", ".", "[0-9a-f]", "[a-f]", "[^ ]", "[^a]",
          r"\d", r"\w", r"\D", r"\S", r"\s", r"\b", r"\B", "^", "$", r"\A", r"\Z", r"(?=\d)", r"(?!a)",
          r"(?!0x[0-9a-f]+)", r"(?<=x)", r"(?<!\d)", r"(?<=a| )", r"(?=.*a)", r"(?!.*7)"]  # fmt: skip
@@ -69,80 +72,111 @@ def compile_or_reject(pattern: str) -> regex.Pattern[str]:
         reject()
 
 
-HEXADECIMAL = re.compile(r"\b(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{6,}\b")
+class Other(NamedTuple):
+    """A text in which nothing differs that is looked at, and its positions by those of the first; None within a run."""
+
+    text: str
+    positions: list[int | None]
 
 
-def another(text: str, same: int, dice: random.Random) -> str:
-    """A text of the same shape that has the digits in common that stand at some places."""
-    of_addresses = {at for found in re.finditer(r"\b0x[0-9a-f]+(?:_[0-9a-f]+)*\b", text) for at in range(*found.span())}
-    digits = dice.choice(["0123456789", "abcdef", "0123456789abcdef"])
+def another(text: str, looked: Looked, dice: random.Random) -> Other:
+    first = masked(text.encode())
+    assert first
+    parts, at = [], 0
+    for number, found in enumerate(RUN.finditer(text.encode())):
+        parts += [text[at : found.start()], _other_run(text[slice(*found.span())], number, looked, dice)]
+        at = found.end()
+    parts.append(text[at:])
+    other = "".join(parts)
+    if (second := masked(other.encode())) is None or second.mask != first.mask:
+        return Other(text, [*range(len(text) + 1)])
+    positions: list[int | None] = []
+    for number, part in enumerate(parts):
+        before = sum(map(len, parts[:number]))
+        length = len(first.runs[number // 2]) if number % 2 else len(part)
+        is_open = number % 2 and number // 2 not in looked.sized | looked.kept
+        positions += (
+            [before if not (n and is_open) else None for n in range(length)]
+            if is_open
+            else range(before, before + length)
+        )
+    return Other(other, [*positions, len(other)])
 
-    def other(at: int, character: str) -> str:
-        if same >> at & 1:
-            return character
-        if at in of_addresses and character not in "x_" and at - 1 in of_addresses:
-            return dice.choice(digits)
-        return dice.choice("0123456789") if character in "0123456789" and at not in of_addresses else character
 
-    def other_word(found: re.Match[str]) -> str:
-        kept = [text[at] if same >> at & 1 else "" for at in range(*found.span())]
-        words = ("".join(one or dice.choice(digits) for one in kept) for _ in range(10))
-        return next(filter(HEXADECIMAL.fullmatch, words), found[0])
-
-    other_text = "".join(other(at, character) for at, character in enumerate(text))
-    words = {found.start(): other_word(found) for found in HEXADECIMAL.finditer(text)}
-    for start, word in words.items():
-        other_text = other_text[:start] + word + other_text[start + len(word) :]
-    return other_text
+def _other_run(run: str, number: int, looked: Looked, dice: random.Random) -> str:
+    if number in looked.kept:
+        return run
+    digits = "0123456789" if run.isdigit() else dice.choice(["0123456789abcdef", "abcdef7", "0123456789abcdef"])
+    length = len(run) if number in looked.sized else dice.choice([1, 1, 2, 3, 6, 7, 8, len(run)])
+    return "".join(dice.choice(digits) for _ in range(length))
 
 
-@given(TEXTS, st.randoms(use_true_random=False))
-def test_texts_that_differ_in_digits_alone_have_one_shape(text: str, dice: random.Random) -> None:
-    other = another(text, 0, dice)
-    assert widened(shape_of(other.encode())) == widened(shape_of(text.encode()))
-    assert len(widened(shape_of(text.encode()))) == len(shape_of(text.encode())) == len(text)
+def moved(span: tuple[int, int], other: Other) -> tuple[int | None, int | None]:
+    return (-1, -1) if span == (-1, -1) else (other.positions[span[0]], other.positions[span[1]])
 
 
 @pytest.mark.parametrize(
     ("text", "other", "alike"),
     [
-        ("Ch 00ab12cd", "Ch ffff1fff", True),
+        ("pid 12", "pid 4711", True),
+        ("pid 12", "pid 123456789012345678901", False),  # too long
+        ("Ch 00ab12cd", "Ch ffff1fff0", True),
         ("Ch 00ab12cd", "Ch 00001234", False),  # may be a decimal number
         ("Ch 00ab12cd", "Ch deadbeef", False),  # may be a word
         ("Ch 00ab12cd", "Ch 00AB12CD", False),
         ("Ch 1ab", "Ch 1cd", False),
-        ("at 0x7f3a", "at 0xbeef", True),
+        ("at 0x7f3a", "at 0xbeef12", True),
         ("at 0x7f3a", "at 5x1234", False),
+        ("at 0x7f3a_5c000000", "at 0x7f_5c00000f", True),
         ("node00ab12cd", "node00ab12ce", False),
-        ("in lib.so[7f3a5c+1000000]", "in lib.so[7fffff+1000000]", True),
+        ("in lib.so[7f3a5c+1000000]", "in lib.so[7fffff+2000]", True),
+        ("in lib.so[7f3a5c+1000000]", "in lib.so[7fffff+20000000]", False),
     ],
 )
-def test_hexadecimal_words_are_alike_where_nothing_else_can_be_meant(text: str, other: str, alike: bool) -> None:
-    assert (widened(shape_of(text.encode())) == widened(shape_of(other.encode()))) is alike
+def test_runs_are_alike_where_nothing_else_can_be_meant(text: str, other: str, alike: bool) -> None:
+    first, second = masked(text.encode()), masked(other.encode())
+    assert first
+    assert (second is not None and first.mask == second.mask) is alike
+
+
+@given(TEXTS)
+def test_a_text_is_its_mask_and_its_runs(text: str) -> None:
+    found = masked(text.encode())
+    assert found
+    pieces = found.mask[0].split(b"\xff")
+    runs = [*found.runs, b""]
+    assert b"".join(piece + run for piece, run in zip(pieces, runs, strict=True)) == text.encode()
 
 
 @example("(?>0x(?:7f|[0-9a-f]+)) a", "0x7f3a a", random.Random(1))
 @example(r"(\w+) \1", "0x7f3a 0x7f3a", random.Random(1))
+@settings(max_examples=MANY)
 @given(PATTERNS, TEXTS, st.randoms(use_true_random=False))
-def test_what_has_the_same_digits_where_a_pattern_looks_is_one_to_it(
+def test_what_has_the_same_runs_where_a_pattern_looks_is_one_to_it(
     pattern: str, text: str, dice: random.Random
 ) -> None:
     compiled = compile_or_reject(pattern)
-    at = looked_at([Expression(pattern)], text)
+    looked = looked_at([Expression(pattern)], text)
     expected = compiled.search(text)
     for _ in range(20):
-        found = compiled.search(another(text, at, dice))
-        assert (found and found.regs) == (expected and expected.regs)
+        other = another(text, looked, dice)
+        found = compiled.search(other.text)
+        assert bool(found) == bool(expected), other
+        if found and expected:
+            assert found.start() == other.positions[expected.start()], other
+            assert list(found.regs[1:]) == [moved(span, other) for span in expected.regs[1:]], other
 
 
 @given(PATTERNS, TEXTS, st.randoms(use_true_random=False))
 def test_what_reads_from_the_start_comes_as_far_in_all(pattern: str, text: str, dice: random.Random) -> None:
     compiled = compile_or_reject(pattern)
-    at = read_from_start(pattern, text)
+    looked = read_from_start(pattern, text)
     for _ in range(5):
-        other = another(text, at, dice)
-        for stop in range(len(text) + 1):
-            assert bool(compiled.fullmatch(text, endpos=stop)) == bool(compiled.fullmatch(other, endpos=stop))
+        other = another(text, looked, dice)
+        for stop, there in enumerate(other.positions):
+            if there is not None:
+                found = compiled.fullmatch(other.text, endpos=there)
+                assert bool(compiled.fullmatch(text, endpos=stop)) == bool(found), other
 
 
 @given(PATTERNS, TEXTS, st.randoms(use_true_random=False))
@@ -151,42 +185,37 @@ def test_what_may_begin_in_one_may_begin_in_all(pattern: str, text: str, dice: r
     needs = expression.needs
     first = [(literal, needs.ignore_case) for literals in needs.first for literal in literals]
     other = another(text, held(first, text), dice)
-    assert expression.may_begin_in(other) == expression.may_begin_in(text)
+    assert expression.may_begin_in(other.text) == expression.may_begin_in(text)
+
+
+def shown(text: str, looked: Looked) -> str:
+    """What is looked at: characters, or a dot for each where only their number matters."""
+    found = masked(text.encode())
+    assert found
+    runs = {n: run.decode() for n, run in enumerate(found.runs) if n in looked.kept}
+    runs |= {n: "." * len(run) for n, run in enumerate(found.runs) if n in looked.sized}
+    return " ".join(runs[n] for n in sorted(runs))
 
 
 @pytest.mark.parametrize(
     ("pattern", "text", "looked"),
     [
         (r"\d+ GPUs? \w", "17 GPU 3", ""),
-        ("error 700", "error 7001 of 12", "700"),
+        ("error 700", "error 7001 of 12", "7001"),
         (r"Xid \(.*\): 79, pid=(\d+)", "Xid (PCI:0000:3b:00): 79, pid=1234", "79"),
         (r"Xid \(.*\): 79, pid=(\d+)", "Xid of 79", ""),
-        (r"(\d+)/\1", "12/12 of a", "1212"),
-        ("at 0x[0-9a-f]+", "fault at 0x7f3a_12ab of 99", ""),
-        ("at 0x7f", "fault at 0x7f3a", "7f"),
-        (r"(?<!\d)79", "179 7", "79"),
+        (r"pid (\d{1,20}) of (?P<of>\d{4})", "pid 12 of 1234, 7", "...."),
+        (r"pid=.*?(\d+)$", "pid=a 12", ""),
+        (r"pid=.{0,40}(\d+)$", "pid=a 12", ".."),
+        (r"pid=.{0,40}: no", "pid=a 12: no", ""),
+        (r"pid=.{0,4}: no", "pid=a 12: no", ".."),
+        (r"(?P<all>\S.{0,300})", "12 of 3", ""),
+        (r"(?<!\d)(\d+)(?!\d)", "12 of 3", ""),
+        (r"(\d+)/\1", "12/12 of a", "12 12"),
+        ("at 0x[0-9a-f]+", "fault at 0x7f3a_12ab12ab of 99", ""),
+        ("at 0x7f", "fault at 0x7f3a", "7f3a"),
+        (r"(?<!\d)79", "179 7", "179 ."),
     ],
 )
-def test_which_digits_a_pattern_looks_at(pattern: str, text: str, looked: str) -> None:
-    at = looked_at([Expression(pattern)], text)
-    assert "".join(text[place] for place in places_of(at)) == looked
-
-
-@pytest.mark.parametrize(
-    ("source", "text", "looked"),
-    [
-        (
-            "job",
-            "Memory access fault by GPU node-1 (Agent handle: 0x55c4d8e0) on address 0x7f5c5fc0d000. Reason: x",
-            "",
-        ),
-        ("kernel", "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.", "79"),
-    ],
-)
-def test_of_a_crash_line_few_digits_are_looked_at(source: SourceKind, text: str, looked: str) -> None:
-    """Else nothing is gained by looking."""
-    pipeline = Pipeline(packs.load(), engine="python")
-    evaluator = pipeline.evaluators.under(pipeline.engine_for(source).scan(text.encode()).gates, source)
-    more = evaluator.lines > 1
-    at, _ = evaluator._looked((text,), evaluator._of((text,), more=more), more=more)
-    assert "".join(text[place] for place in places_of(at)) == looked
+def test_which_runs_a_pattern_looks_at(pattern: str, text: str, looked: str) -> None:
+    assert shown(text, looked_at([Expression(pattern)], text)) == looked

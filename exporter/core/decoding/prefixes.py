@@ -46,7 +46,7 @@ class Prefix:
 class Prefixes:
     """Prefixes in the order of their trial, indexed by the ASCII characters that they can begin with.
 
-    No pattern may distinguish one digit from another: `Layouts` depends on it.
+    No pattern may distinguish one digit from another: `Heads` depends on it.
     """
 
     def __init__(self, *rows: tuple[str, str]) -> None:

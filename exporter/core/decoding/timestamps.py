@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from exporter.core.decoding import formats
-from exporter.core.decoding.layouts import Layouts
+from exporter.core.decoding.heads import Heads
 from exporter.core.decoding.prefixes import Clock, Times
 from exporter.core.model import Chunk
 
@@ -23,9 +23,9 @@ class Timestamps:
     lines to search.
     """
 
-    def __init__(self, chunk: Chunk, clock: Clock, heads: bytes, layouts: Layouts, look_back: int = LOOK_BACK) -> None:
+    def __init__(self, chunk: Chunk, clock: Clock, heads: bytes, known: Heads, look_back: int = LOOK_BACK) -> None:
         self._look_back = look_back
-        self._layouts = layouts
+        self._by_head = known
         self._chunk = chunk
         self._clock = clock
         self.times = Times(clock)
@@ -85,7 +85,7 @@ class Timestamps:
         if chunk.source == "kernel":
             record = formats.decode(head, chunk.format, chunk.source, self._clock)
             return _as_stamp(record.time, record.mono)
-        return _as_stamp(self._layouts.time_of(head, self._clock, self.times), None)
+        return _as_stamp(self._by_head.time_of(head, self._clock, self.times), None)
 
 
 def _as_stamp(time: float | None, mono: float | None) -> Stamp | None:

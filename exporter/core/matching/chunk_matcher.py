@@ -13,11 +13,12 @@ from typing import Protocol
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding import formats
+from exporter.core.decoding.heads import Heads
 from exporter.core.decoding.lines import Candidate, following, newlines, pieces
 from exporter.core.decoding.prefixes import Clock
 from exporter.core.decoding.timestamps import Timestamps
 from exporter.core.matching.flood import Flood
-from exporter.core.matching.flood_fast_path import FloodFastPath, KnownShapes
+from exporter.core.matching.flood_fast_path import FloodFastPath
 from exporter.core.matching.log_state import LogState
 from exporter.core.matching.rules import MAX_BEHIND, MAX_TEXT, Found, facts_of, gpu_of
 from exporter.core.matching.verdict_cache import Evaluator, Evaluators
@@ -64,7 +65,7 @@ class Tools(Protocol):
 
     def engine_for(self, source: SourceKind) -> Engine: ...
 
-    def known_shapes(self, format: LogFormat, source: SourceKind) -> KnownShapes: ...  # noqa: A002 (the field's word)
+    def stamps_of(self, format: LogFormat) -> Heads: ...  # noqa: A002 (the field's word)
 
 
 class ChunkMatcher:
@@ -84,9 +85,8 @@ class ChunkMatcher:
         if state.open_line and chunk.offset >= state.open_line.offset:
             self.part_offset = state.open_line.offset
             self.shown = set(state.open_line.shown)
-        known = tools.known_shapes(chunk.format, chunk.source)
-        self.stamps = Timestamps(chunk, clock, heads, known.layouts, tools.look_back)
-        self.fast_path = FloodFastPath(chunk, clock, known, self.stamps, self.flood)
+        self.stamps = Timestamps(chunk, clock, heads, tools.stamps_of(chunk.format), tools.look_back)
+        self.fast_path = FloodFastPath(chunk, clock, tools.evaluators, self.stamps, self.flood)
         self._heads = heads
         self._newlines = self._counted_to = 0
         self._last_newline = chunk.data.rfind(b"\n")

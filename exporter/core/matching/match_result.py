@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from exporter.core.matching.rules import Found
+from exporter.core.matching.rules import MAX_CAPTURE, Found
+from exporter.core.patterns.masks import run_ends, run_spans
 
 
 class MatchResult(NamedTuple):
@@ -45,33 +48,101 @@ class NeedsMoreLines(NamedTuple):
         return self.without
 
 
+class Position(NamedTuple):
+    """A position in all texts of a mask: behind so many runs, and so many other characters."""
+
+    characters: int
+    runs: int
+
+    def within(self, runs: Sequence[bytes]) -> int:
+        """The position in a text with these runs."""
+        return self.characters + sum(map(len, runs[: self.runs]))
+
+
+class Span(NamedTuple):
+    """A part of all texts of a mask."""
+
+    start: Position
+    stop: Position
+
+    def of(self, text: bytes, runs: Sequence[bytes]) -> str:
+        return text[self.start.within(runs) : self.stop.within(runs)][:MAX_CAPTURE].decode()
+
+
 class CountedSignature(NamedTuple):
-    """A signature of a line that shows nothing but such: all that counts it. Its captures lie there in the text."""
+    """A signature of a line that shows nothing but such: all that counts it, with its captures."""
 
     signature: str
-    rank: slice | None
-    gpu: slice | None
+    rank: Span | None
+    gpu: Span | None
 
 
-def cacheable(shown: MatchResult) -> MatchResult:
-    """What is remembered of it for other texts."""
-    return shown._replace(block=None, counted=_counted(shown))
+class KnownResult(NamedTuple):
+    """What a text shows, and with it all texts of its mask in which nothing differs that is looked at."""
+
+    shown: MatchResult | NeedsMoreLines
+    ends: list[int]  # of the text's runs
+    runs: list[bytes]
+
+    def moved(self, runs: Sequence[bytes]) -> MatchResult | NeedsMoreLines:
+        """The same of a text with these runs."""
+        if runs == self.runs:
+            return self.shown
+        if isinstance(self.shown, MatchResult):
+            return self._moved(self.shown, runs)
+        return self.shown._replace(without=self.shown.without and self._moved(self.shown.without, runs))
+
+    def _moved(self, shown: MatchResult, runs: Sequence[bytes]) -> MatchResult:
+        further = [0]
+        for old, new in zip(self.runs, runs, strict=True):
+            further.append(further[-1] + len(new) - len(old))
+
+        def at(place: int) -> int:
+            return place + further[bisect_right(self.ends, place)]
+
+        return shown._replace(
+            found=tuple(
+                one._replace(
+                    start=at(one.start),
+                    groups=tuple((name, constant, at(start), at(stop)) for name, constant, start, stop in one.groups),
+                )
+                for one in shown.found
+            )
+        )
 
 
-def to_cache(known: MatchResult | NeedsMoreLines) -> MatchResult | NeedsMoreLines:
-    """The same, where lines behind may decide."""
-    return cacheable(known) if isinstance(known, MatchResult) else known
+def known_result(shown: MatchResult | NeedsMoreLines, text: bytes, runs: list[bytes]) -> KnownResult:
+    """What is remembered of it."""
+    ends = run_ends(text)
+    if isinstance(shown, MatchResult):
+        shown = _counting(shown, ends, runs)
+    elif shown.without:
+        shown = shown._replace(without=_counting(shown.without, ends, runs))
+    return KnownResult(shown, ends, runs)
 
 
-def _counted(shown: MatchResult) -> tuple[CountedSignature, ...]:
-    ones = [_one(found) for found in shown.found]
-    return tuple(one for one in ones if one) if all(ones) else ()
+def cuts_a_run(shown: MatchResult, text: bytes) -> set[int]:
+    """The numbers of the runs within which something that was found begins or ends."""
+    places = {place for one in shown.found for _, _, *span in one.groups for place in (one.start, *span)}
+    return {n for n, (start, stop) in enumerate(run_spans(text)) if any(start < place < stop for place in places)}
 
 
-def _one(found: Found) -> CountedSignature | None:
+def _counting(shown: MatchResult, ends: list[int], runs: list[bytes]) -> MatchResult:
+    def position(place: int) -> Position:
+        before = bisect_right(ends, place)
+        return Position(place - sum(map(len, runs[:before])), before)
+
+    ones = [_one(found, position) for found in shown.found]
+    return shown._replace(block=None, counted=tuple(one for one in ones if one) if all(ones) else ())
+
+
+def _one(found: Found, position: Callable[[int], Position]) -> CountedSignature | None:
     if found.rule.kind != "signature" or found.rule.is_context:
         return None
-    lies = {name: None if constant else slice(start, stop) for name, constant, start, stop in reversed(found.groups)}
-    if not all(lies.get(name, True) for name in ("rank", "gpu")):
+    spans = {
+        name: None if constant else Span(position(start), position(stop))
+        for name, constant, start, stop in reversed(found.groups)
+    }
+    if not all(spans.get(name, True) for name in ("rank", "gpu")):
         return None  # it says so by its name alone
-    return CountedSignature(found.rule.id, lies.get("rank"), lies.get("gpu"))
+    return CountedSignature(found.rule.id, spans.get("rank"), spans.get("gpu"))

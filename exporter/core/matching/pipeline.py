@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from exporter.core.catalogue.loader import Catalogue
+from exporter.core.decoding.heads import Heads
 from exporter.core.decoding.lines import candidates
 from exporter.core.decoding.prefixes import Clock
 from exporter.core.decoding.timestamps import LOOK_BACK
 from exporter.core.matching.chunk_matcher import CUT, ECHO, UNMATCHED, ChunkMatcher
-from exporter.core.matching.flood_fast_path import KnownShapes
 from exporter.core.matching.log_end import SILENT_SECONDS, LogEnd
 from exporter.core.matching.log_state import LogState, OpenLine, dump_log_state, load_log_state
 from exporter.core.matching.quarantine import Quarantined
@@ -76,7 +76,7 @@ class Pipeline:
         self.evaluators = Evaluators(self.matcher)
         self._choice = engine
         self._engines: dict[SourceKind, Engine] = {}
-        self._shapes_of: dict[tuple[LogFormat, SourceKind], KnownShapes] = {}
+        self._stamps_of: dict[LogFormat, Heads] = {}
         self._utc_offset = utc_offset
         self._line_bytes = line_bytes
         self._overlap = min(_OVERLAP, line_bytes // 2)
@@ -133,11 +133,11 @@ class Pipeline:
             self._engines[source] = build([*self.matcher.gates[source], *_JOINERS], self._choice)
         return self._engines[source]
 
-    def known_shapes(self, format: LogFormat, source: SourceKind) -> KnownShapes:  # noqa: A002 (the field's word)
-        """How lines of that kind are counted in a flood, and where their prefixes lie."""
-        if (format, source) not in self._shapes_of:
-            self._shapes_of[format, source] = KnownShapes(self.evaluators, format, source)
-        return self._shapes_of[format, source]
+    def stamps_of(self, format: LogFormat) -> Heads:  # noqa: A002 (the field's word)
+        """Where timestamps are in job lines of a format."""
+        if format not in self._stamps_of:
+            self._stamps_of[format] = Heads(format)
+        return self._stamps_of[format]
 
     def context_of(self, log: str) -> LogContext:
         """What a log has told about its job so far."""

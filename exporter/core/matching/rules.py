@@ -54,7 +54,7 @@ PROCESS = re.compile(
 class Found(NamedTuple):
     """A rule that a text shows: where in the text it starts, and where its captures lie: name, and value or span.
 
-    Holds for all texts that differ only in digits that no pattern looks at.
+    Holds for all texts that differ only in runs of digits that no pattern looks at, once it is moved.
     """
 
     rule: Rule
@@ -63,13 +63,16 @@ class Found(NamedTuple):
 
     def captures(self, text: str) -> dict[str, str]:
         """The captures that are not empty."""
-        return {name: constant or text[start:stop] for name, constant, start, stop in self.groups}
+        return {
+            name: constant or text[start : min(stop, start + MAX_CAPTURE)]
+            for name, constant, start, stop in self.groups
+        }
 
     def capture(self, name: str, text: str) -> str:
         """One of them; "" if it is empty or no capture of the rule."""
         for group, constant, start, stop in self.groups:
             if group == name:
-                return constant or text[start:stop]
+                return constant or text[start : min(stop, start + MAX_CAPTURE)]
         return ""
 
 
@@ -265,7 +268,7 @@ def _groups(found: regex.Match[str]) -> Iterator[tuple[str, str, int, int]]:
         start, stop = found.span(group)
         if stop > start:
             name, _, constant = group.partition("__")
-            yield name, constant, start, min(stop, start + MAX_CAPTURE)
+            yield name, constant, start, stop
 
 
 def _fill(template: str, captures: Mapping[str, str]) -> str:

@@ -9,33 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from operator import itemgetter
 from typing import Any
 
 from exporter.core.matching.evaluate import RuleGroup, Searched, matches_in
-from exporter.core.matching.match_result import MatchResult, NeedsMoreLines, cacheable, to_cache
-from exporter.core.matching.rules import LEAD, Found, Matcher, Outcome, Rule, Verdict, search
+from exporter.core.matching.match_result import KnownResult, MatchResult, NeedsMoreLines, cuts_a_run, known_result
+from exporter.core.matching.rules import LEAD, PROCESS, Found, Matcher, Outcome, Rule, Verdict, search
 from exporter.core.model import SourceKind
 from exporter.core.patterns.digit_sensitivity import (
     goes_on,
     held,
     looked_at,
-    places_of,
+    looked_at_start,
     read_from_start,
-    shape_of,
-    widened,
+    referred,
 )
+from exporter.core.patterns.masks import NOTHING, Looked, Mask, Masked, masked
 from exporter.core.patterns.required_literals import Needs
 
 MAX_EVALUATORS = 512  # sets of gates that occur together in a line; a log of all built-in examples has 400
 MAX_LATELY = 2048  # orders in which they come
 MAX_REMEMBERED = 4 << 20  # characters of texts, by what they show: 10,000 lines of an AMD runtime's abort
 MAX_REMEMBERED_TEXT = 1024
-OF_A_SHAPE = 512  # characters that it takes besides to remember texts of one more
-ANALYSE_AFTER = 128  # texts of one shape, which take as long to judge as to find out which digits patterns look at
-MAX_OFTEN = 16  # times that this is found out for every so many texts of one shape, and then ever more seldom
-
-_OPEN, _CLOSED = b"\n+", b"\n"  # behind a shape: whether more lines stand behind those
+OF_A_MASK = 512  # characters that it takes besides to remember texts of one more
+ANALYSE_AFTER = 8  # texts of one mask, which take as long to judge as to find out which runs patterns look at
+MAX_OFTEN = 64  # times that this is found out for every so many texts of one mask, and then ever more seldom
 
 
 class Evaluators:
@@ -116,60 +113,55 @@ class Evaluators:
 
 
 class CachedResults:
-    """ASCII texts of one shape, and what they show.
+    """ASCII texts of one mask, and what they show.
 
-    Until it is known which of their digits patterns look at, each is remembered as it is.
+    Until it is known at which of their runs patterns look, each is remembered as it is.
     """
 
-    __slots__ = ("_at", "_kept", "_look", "_looked", "_misses", "_next")
+    __slots__ = ("_kept", "_look", "_looked", "_misses", "_next", "_times")
 
     def __init__(self) -> None:
-        self._at: int | None = None  # the places of the digits that are looked at, as bits
-        self._look: Callable[[bytes], Hashable] = bytes
-        self._kept: dict[
-            Hashable, tuple[bytes, MatchResult | NeedsMoreLines]
-        ] = {}  # by these digits, with a text that has them
-        self._misses, self._next, self._looked = 0, ANALYSE_AFTER, 0
+        self._looked: Looked | None = None
+        self._look: Callable[[list[bytes]], Hashable] = tuple
+        self._kept: dict[Hashable, KnownResult] = {}  # by what is looked at
+        self._misses, self._next, self._times = 0, ANALYSE_AFTER, 0
 
-    def of(self, text: bytes) -> MatchResult | NeedsMoreLines:
+    def of(self, runs: list[bytes]) -> KnownResult:
         """Raises KeyError where it is not known."""
-        return self._kept[self._look(text)][1]
+        return self._kept[self._look(runs)]
 
     def add(
         self,
         text: bytes,
+        runs: list[bytes],
         shown: MatchResult | NeedsMoreLines,
-        look: Callable[[], tuple[int, MatchResult | NeedsMoreLines]],
-    ) -> int:
-        """Remember what one more text shows; how many characters are remembered for it.
+        look: Callable[[], tuple[Looked, MatchResult | NeedsMoreLines]],
+    ) -> tuple[int, MatchResult | NeedsMoreLines]:
+        """Remember what one more text shows; how many characters are remembered for it, and the best that is known of it.
 
-        `look` tells which digits of it are looked at, and better what lines behind it decide. It is asked now and then: it
-        takes as long as 128 texts.
+        `look` tells which runs of it are looked at, and better what lines behind it decide. It is asked now and then: it
+        takes as long as ANALYSE_AFTER texts.
         """
         self._misses += 1
         if self._misses >= self._next:
-            self._looked += 1
-            self._next = self._misses + ANALYSE_AFTER if self._looked < MAX_OFTEN else 2 * self._misses
-            at, shown = look()
-            self._widen(at)
-        elif self._at is not None:
-            return 0
-        self._kept[self._look(text)] = text, shown
-        return len(text)
+            self._times += 1
+            self._next = self._misses + ANALYSE_AFTER if self._times < MAX_OFTEN else 2 * self._misses
+            looked, shown = look()
+            self._widen(looked)
+        elif self._looked is not None:
+            return 0, shown
+        self._kept[self._look(runs)] = known_result(shown, text, runs)
+        return len(text), shown
 
-    def _widen(self, at: int) -> None:
-        if self._at is None:
-            self._kept.clear()  # of these nobody knows which digits matter
-        elif not at & ~self._at:
+    def _widen(self, looked: Looked) -> None:
+        if self._looked is None:
+            self._kept.clear()  # of these nobody knows which runs matter
+        elif self._looked | looked == self._looked:
             return
-        self._at = at | (self._at or 0)
-        self._look = itemgetter(*places) if (places := list(places_of(self._at))) else _nothing
-        known = [(text, shown) for text, shown in self._kept.values() if isinstance(shown, MatchResult)]
-        self._kept = {self._look(text): (text, shown) for text, shown in known}  # of the others more is to be learnt
-
-
-def _nothing(_text: bytes) -> None:
-    return None
+        self._looked = looked | (self._looked or NOTHING)
+        self._look = self._looked.reader()
+        known = [one for one in self._kept.values() if isinstance(one.shown, MatchResult)]
+        self._kept = {self._look(one.runs): one for one in known}  # of the others more is to be learnt
 
 
 class Evaluator:
@@ -204,7 +196,7 @@ class Evaluator:
         self._of_line = [one for of_line, one in searched if of_line]
         self._of_block = [one for of_line, one in searched if not of_line]
         self._of_blocks = [rule for rule in rules if rule.lines > 1]
-        self._seen: dict[bytes, CachedResults] = {}
+        self._seen: dict[tuple[Mask, bool], CachedResults] = {}
 
     def evaluated(self, lines: Sequence[str]) -> MatchResult:
         """What a line shows, the first of `lines`, without the cache; all lines behind it that matter are given."""
@@ -228,43 +220,45 @@ class Evaluator:
         if len(text) > MAX_REMEMBERED_TEXT or not text.isascii():
             return self._judged_so_far(lines, None)[0] if more else self._judged(lines)[0]
         raw = text.encode()
-        shape = widened(shape_of(raw)) + (_OPEN if more else _CLOSED)
-        texts = self._seen.get(shape)
+        seen = masked(raw)
+        if seen is None:
+            return self._judged_so_far(lines, None)[0] if more else self._judged(lines)[0]
+        texts = self._seen.get((seen.mask, more))
         if texts is None:
-            self._evaluators.remembers(len(shape) + OF_A_SHAPE)
-            texts = self._seen[shape] = CachedResults()
+            self._evaluators.remembers(len(raw) + OF_A_MASK)
+            texts = self._seen[seen.mask, more] = CachedResults()
         try:
-            known = texts.of(raw)
+            known = texts.of(seen.runs).moved(seen.runs)
         except KeyError:
             known, in_time = self._judged_so_far(lines, None) if more else self._judged(lines)
             if in_time:
-                self._evaluators.remembers(
-                    texts.add(raw, to_cache(known), lambda: self._looked(lines, known, more=more))
-                )
-            return known
+                size, known = texts.add(raw, seen.runs, known, lambda: self._looked(lines, known, more=more))
+                self._evaluators.remembers(size)
         return known._replace(block=text) if len(lines) > 1 and isinstance(known, MatchResult) else known
 
     def _looked(
         self, lines: Sequence[str], known: MatchResult | NeedsMoreLines, *, more: bool
-    ) -> tuple[int, MatchResult | NeedsMoreLines]:
-        """The places of the digits that patterns look at in lines, as bits, and what those show."""
+    ) -> tuple[Looked, MatchResult | NeedsMoreLines]:
+        """The runs that patterns look at in lines, and what those show."""
         text = "\n".join([*lines, ""] if more else lines)
         at = looked_at(self._of_line, lines[0])
         if len(lines) > 1 or isinstance(known, NeedsMoreLines):
-            at = looked_at(self._of_block, text, at)
+            at = looked_at(self._of_block, text, at, whole=False)
         if more:
-            at = held(self._asked_for(), text, at)
+            at = referred(self._of_block, text, held(self._asked_for(), text, at), len(lines[0]))
         at = looked_at(self._echoes, lines[0], at)
-        at = read_from_start(LEAD.pattern, text, at) if self._source == "kernel" else at
+        if self._source == "kernel":
+            at = looked_at_start(PROCESS.pattern, text, read_from_start(LEAD.pattern, text, at))
         if isinstance(known, NeedsMoreLines):
             better, in_time = self._judged_so_far(lines, at)
             known = better if in_time else NeedsMoreLines()
-        return at, to_cache(known)
+        shown = known if isinstance(known, MatchResult) else known.without
+        return at.sizing(cuts_a_run(shown, text.encode()) if shown else ()), known
 
-    def _judged_so_far(self, lines: Sequence[str], known: int | None) -> tuple[MatchResult | NeedsMoreLines, bool]:
+    def _judged_so_far(self, lines: Sequence[str], known: Looked | None) -> tuple[MatchResult | NeedsMoreLines, bool]:
         """What lines show that others stand behind, and whether all rules had a say and their time.
 
-        `known`: the digits that are looked at, to find out better which patterns may go on, which takes some ms.
+        `known`: the runs that are looked at, to find out better which patterns may go on, which takes some ms.
         """
         if len(lines) == 1:
             before = self._quarantine.unsure
@@ -276,9 +270,9 @@ class Evaluator:
             return NeedsMoreLines(), True
         without, in_time = self._judged([*lines, ""])  # so that they end in a newline
         by_case = [tuple(text.encode() for text, blind in sorted(signs) if blind is which) for which in (False, True)]
-        return NeedsMoreLines(cacheable(without), *by_case) if in_time else NeedsMoreLines(), in_time
+        return NeedsMoreLines(without, *by_case) if in_time else NeedsMoreLines(), in_time
 
-    def _signs(self, lines: Sequence[str], known: int | None) -> set[tuple[str, bool]] | None:
+    def _signs(self, lines: Sequence[str], known: Looked | None) -> set[tuple[str, bool]] | None:
         """The literals of which lines behind must hold one to change what these show, and whether they ignore case; None if
         lines may hold anything.
         """
@@ -302,9 +296,18 @@ class Evaluator:
             for literal in (literal for literals in (*one.needs.first, *one.needs.sets) for literal in literals):
                 yield from ((piece, one.needs.ignore_case) for piece in literal.split("\n") if piece)
 
-    def texts(self, shape: bytes, *, more: bool) -> CachedResults | None:
-        """What lines of a shape are known to show, as long as any is; `more` stand behind them."""
-        return self._seen.get(shape + (_OPEN if more else _CLOSED))
+    @property
+    def has_seen(self) -> bool:
+        """Whether anything is known of any text."""
+        return bool(self._seen)
+
+    def known(self, seen: Masked, *, more: bool) -> KnownResult | None:
+        """What is known of a text with this mask and these runs; `more` lines stand behind it."""
+        texts = self._seen.get((seen.mask, more))
+        try:
+            return texts.of(seen.runs) if texts else None
+        except KeyError:
+            return None
 
     def forget(self) -> None:
         """Remember nothing."""

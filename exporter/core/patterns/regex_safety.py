@@ -24,6 +24,8 @@ _CATEGORIES = {
     sre.CATEGORY_NOT_DIGIT: r"\D", sre.CATEGORY_NOT_SPACE: r"\S", sre.CATEGORY_NOT_WORD: r"\W",
 }  # fmt: skip
 
+_OF_CHARACTERS = int(re.IGNORECASE | re.DOTALL)  # as a number: flags themselves take 2 µs
+
 Class = frozenset[str]
 
 
@@ -153,7 +155,7 @@ class Loop:
 
 def characters(op: Any, arg: Any, flags: int) -> Class:
     """The characters that a node of one character reads."""
-    return _characters(op, tuple(arg) if op is sre.IN else arg, flags & (re.IGNORECASE | re.DOTALL))
+    return _characters(op, tuple(arg) if op is sre.IN else arg, flags & _OF_CHARACTERS)
 
 
 @lru_cache(maxsize=4096)  # the same few classes stand everywhere

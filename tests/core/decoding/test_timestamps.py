@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.core.decoding.layouts import Layouts
+from exporter.core.decoding.heads import Heads
 from exporter.core.decoding.prefixes import Clock
 from exporter.core.decoding.timestamps import Timestamps
 from tests.support.matches import NOW, chunk
@@ -19,7 +19,7 @@ def test_the_heads_are_those_of_the_last_lines(
 ) -> None:
     heads = b"\n".join(line[:128] for line in before)
     data = b"".join(line + b"\n" for line in lines)
-    stamps = Timestamps(chunk(data + more), Clock(NOW), heads, Layouts("plain", "job"), look_back)
+    stamps = Timestamps(chunk(data + more), Clock(NOW), heads, Heads("plain"), look_back)
 
     expected = [*heads.split(b"\n"), *(line[:128] for line in lines)][-look_back:]
     assert stamps.heads_before(len(data)) == b"\n".join(expected)

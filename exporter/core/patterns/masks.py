@@ -1,0 +1,83 @@
+"""Masks: a text without its runs of digits, so that a flood of lines with other numbers in each is one.
+
+Knows no patterns: which runs of a text a pattern looks at is told by `digit_sensitivity`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable
+from operator import itemgetter
+from typing import NamedTuple
+
+SHORT_RUN, LONGEST_RUN = 7, 20  # characters: of most ids and figures; of a 64-bit number
+# A number; a hexadecimal number behind 0x; or a word of hexadecimal digits with a letter, of six characters or more
+# (`Ch 0000abcd`) or behind an underscore (NVIDIA's driver writes 0x7f3a_5c00abcd).
+RUN = re.compile(
+    rb"([0-9a-f](?:(?<=\b0x.)[0-9a-f]*(?![^\W_])"
+    rb"|(?:(?<!\w.)(?=[0-9a-f]{5})|(?<=[0-9a-f]_.))(?:(?<=[0-9])[0-9]*[a-f]|(?<=[a-f])[a-f]*[0-9])[0-9a-f]*\b"
+    rb"|(?<=[0-9])[0-9]*+(?!x[0-9a-f])))"
+)
+
+
+# By the length of a run: whether it is short, long, or too long.
+_LENGTHS = bytes(0 if length <= SHORT_RUN else 1 if length <= LONGEST_RUN else 2 for length in range(256))
+_TOO_LONG = b"\x02"
+
+Mask = tuple[bytes, tuple[bool, ...], bytes]
+
+
+class Masked(NamedTuple):
+    """A text without its runs. Texts with equal `mask` differ only in runs of the same kind: decimal or not, short or long."""
+
+    mask: Mask
+    runs: list[bytes]
+
+
+def masked(text: bytes) -> Masked | None:
+    """The mask and the runs of an ASCII text; None if a run is too long."""
+    parts = RUN.split(text)
+    runs = parts[1::2]
+    lengths = bytes(map(len, runs)).translate(_LENGTHS)
+    if _TOO_LONG in lengths:
+        return None
+    return Masked((b"\xff".join(parts[::2]), tuple(map(bytes.isdigit, runs)), lengths), runs)
+
+
+def run_spans(text: bytes) -> list[tuple[int, int]]:
+    """Where the runs of a text lie."""
+    return [found.span() for found in RUN.finditer(text)]
+
+
+def run_ends(text: bytes) -> list[int]:
+    """Where the runs of a text end."""
+    return [stop for _, stop in run_spans(text)]
+
+
+class Looked(NamedTuple):
+    """Of which runs of a text, by number, the length matters, and of which the characters do."""
+
+    sized: frozenset[int] = frozenset()
+    kept: frozenset[int] = frozenset()
+
+    def __or__(self, other: Looked) -> Looked:
+        kept = self.kept | other.kept
+        return Looked((self.sized | other.sized) - kept, kept)
+
+    def sizing(self, runs: Iterable[int]) -> Looked:
+        """The same, and the lengths of more runs matter."""
+        return self | Looked(frozenset(runs))
+
+    def reader(self) -> Callable[[list[bytes]], Hashable]:
+        """A function of runs that gives what matters of them."""
+        kept, sized = sorted(self.kept), sorted(self.sized)
+        if not sized:
+            return itemgetter(*kept) if kept else _nothing
+        return lambda runs: (*[runs[n] for n in kept], *[len(runs[n]) for n in sized])
+
+
+def _nothing(_runs: list[bytes]) -> None:
+    return None
+
+
+NOTHING = Looked()
