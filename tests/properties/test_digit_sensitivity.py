@@ -15,7 +15,7 @@ from exporter.core.patterns.expression import Expression
 from exporter.core.patterns.masks import RUN, Looked, masked
 from exporter.core.patterns.syntax import FLAGS
 
-MANY = 1500
+MANY = 1000
 ADDRESSES = ["0x0", "0x7f3a", "0xbad", "0x12_34", "0x99", "0xfed0"]
 WORDS = ["00ab12", "12bad7f0", "abcdef1", "1234567", "decade"]
 PIECES = [

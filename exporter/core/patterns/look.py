@@ -169,11 +169,29 @@ class Look:
         if least == 0:
             ones = 0 if lazy or (most is not None and most < LONGEST_RUN) else ways.surely & accepted.full << 1
             come = ways._replace(surely=ways.surely & ~ones, early=ways.early | ones)
-        for start in places_of(ways.places):
+        starts = ways.places
+        if least <= 1 and most is None:
+            starts &= ~self._covered(ways, accepted)
+        for start in places_of(starts):
             self.count()
             come |= self._loop_from(start, accepted, least, most, ways, lazy)
         self.reached |= come.places
         return come
+
+    def _covered(self, ways: Ways, accepted: Accepted) -> int:
+        """The starts of a loop without a bound that come no further than one before them."""
+        covered = 0
+        for kind, others, ends in (
+            (ways.surely, ways.perhaps, accepted.ends),
+            (ways.perhaps, ways.surely, accepted.may_end),
+        ):
+            left = kind & ~others & ~self.text.within
+            while left:
+                first = left & -left
+                behind = range_of(first.bit_length(), ends[first.bit_length() - 1] - 1)
+                covered |= left & behind
+                left &= ~(first | behind)
+        return covered
 
     def _loop_from(self, start: int, accepted: Accepted, least: int, most: int | None, ways: Ways, lazy: bool) -> Ways:
         text, bit = self.text, 1 << start
