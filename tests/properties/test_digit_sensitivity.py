@@ -148,6 +148,14 @@ def test_a_text_is_its_mask_and_its_runs(text: str) -> None:
     assert b"".join(piece + run for piece, run in zip(pieces, runs, strict=True)) == text.encode()
 
 
+@given(TEXTS, TEXTS)
+def test_a_mask_of_two_lines_is_that_of_each(text: str, line: str) -> None:
+    first, second = masked(text.encode()), masked(line.encode())
+    assert first
+    assert second
+    assert first.then(second) == masked(f"{text}\n{line}".encode())
+
+
 @example("(?>0x(?:7f|[0-9a-f]+)) a", "0x7f3a a", random.Random(1))
 @example(r"(\w+) \1", "0x7f3a 0x7f3a", random.Random(1))
 @settings(max_examples=MANY)

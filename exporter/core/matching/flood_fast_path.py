@@ -15,7 +15,7 @@ from exporter.core.matching.match_result import MatchResult, NeedsMoreLines
 from exporter.core.matching.rules import MAX_BEHIND
 from exporter.core.matching.verdict_cache import MAX_REMEMBERED_TEXT, Evaluator, Evaluators
 from exporter.core.model import Chunk
-from exporter.core.patterns.masks import masked
+from exporter.core.patterns.masks import Masked, masked
 
 
 class FloodFastPath:
@@ -53,7 +53,7 @@ class FloodFastPath:
         if isinstance(told, MatchResult):
             shown: MatchResult | None = told
         else:
-            text, runs, shown = self._with_those_behind(evaluator, text, runs, told, stop)
+            text, runs, shown = self._with_those_behind(evaluator, text, seen, told, stop)
         if shown is None or not (shown.counted or shown.nothing):
             return False
         if not shown.counted:
@@ -67,27 +67,29 @@ class FloodFastPath:
         return self._flood.takes(more, self._stamps.note_and_get(start, stop, fields.time, mono))
 
     def _with_those_behind(
-        self, evaluator: Evaluator, text: bytes, runs: list[bytes], told: NeedsMoreLines, stop: int
+        self, evaluator: Evaluator, text: bytes, seen: Masked, told: NeedsMoreLines, stop: int
     ) -> tuple[bytes, list[bytes], MatchResult | None]:
         """The result of a line with the lines behind it, their text and its runs; None if they need an evaluation."""
         behind, complete = following(self._data, stop, evaluator.lines - 1)
         end = behind[-1][1] if behind else stop
         if not complete or is_rewritten(self._data[stop:end]):
-            return text, runs, None
+            return text, seen.runs, None
         for start, line_stop in behind:
             if without := told.shown_with(self._data[start:end]):
-                return text, runs, without
+                return text, seen.runs, without
             line = self._data[start:line_stop]
             fields = prefix_fields(line, self._chunk.format, self._chunk.source, self._clock)
             if fields is None or fields.by_others or len(line) - fields.text > MAX_BEHIND:
                 break
             text += b"\n" + line[fields.text :]
-            seen = masked(text) if len(text) <= MAX_REMEMBERED_TEXT else None
-            known = evaluator.known(seen, more=line_stop < end) if seen else None
-            if seen is None or known is None:
+            masked_line = masked(line[fields.text :]) if len(text) <= MAX_REMEMBERED_TEXT else None
+            if masked_line is None:
                 break
-            runs = seen.runs
+            seen = seen.then(masked_line)
+            known = evaluator.known(seen, more=line_stop < end)
+            if known is None:
+                break
             if not isinstance(known.shown, NeedsMoreLines):
-                return text, runs, known.shown
+                return text, seen.runs, known.shown
             told = known.shown
-        return text, runs, None
+        return text, seen.runs, None

@@ -33,6 +33,12 @@ class Masked(NamedTuple):
     mask: Mask
     runs: list[bytes]
 
+    def then(self, line: Masked) -> Masked:
+        """The mask and the runs of both texts, with a newline between them."""
+        texts, decimal, lengths = self.mask
+        mask = (texts + b"\n" + line.mask[0], decimal + line.mask[1], lengths + line.mask[2])
+        return Masked(mask, self.runs + line.runs)
+
 
 def masked(text: bytes) -> Masked | None:
     """The mask and the runs of an ASCII text; None if a run is too long."""
