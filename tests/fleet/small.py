@@ -57,3 +57,24 @@ def fleet(
             gpu=np.full(len(rows), "", dtype=object),
         ),
     )
+
+
+def few_nodes(seed: int, *, planted: bool, nodes: int = 24, hit: int = 6) -> Observed:
+    """A fleet of a few nodes with twelve random facts and three signatures, of which the first crashed on `hit` nodes:
+    all that have `cause=bad` and no others where planted, else any.
+    """
+    rng = np.random.default_rng([seed, 77])
+    bad = set(rng.permutation(nodes)[:hit].tolist())
+    sizes = rng.integers(2, 5, 12)
+    facts = []
+    for i in range(nodes):
+        known = {f"fact_{k:02}": f"v{rng.integers(0, size)}" for k, size in enumerate(sizes.tolist())}
+        facts.append((f"n{i:02}", 0.0, {**known, "cause": "bad" if i in bad else "good"}))
+    crashed = {"crash": sorted(bad) if planted else rng.permutation(nodes)[:hit].tolist()}
+    crashed |= {f"other_{k}": rng.permutation(nodes)[: int(rng.integers(1, 8))].tolist() for k in range(2)}
+    incidents = [
+        (f"n{i:02}", float(rng.uniform(0.01, 6.9)), signature, f"{signature}{i}")
+        for signature, at in crashed.items()
+        for i in at
+    ]
+    return fleet(facts, incidents)

@@ -70,7 +70,20 @@ def _nothing(found: Correlation) -> str:
     if not found.incidents and found.complete:
         return "There was no crash.\n"
     told = "No fact makes any crash more or less frequent, as far as these crashes can tell."
-    return told + ("\n" if found.complete else " But see above what was not seen.\n")
+    told += "" if found.complete else " But see above what was not seen."
+    return "\n".join([told, *_wrap(_detectable(found.detectable))]) + "\n"
+
+
+def _detectable(d: Detectable) -> str:
+    if not d.ratios:
+        return ""
+    each = ", ".join(
+        f"{written(ratio) if ratio < math.inf else 'none'} ({share:.0%} of the nodes)" for share, ratio in d.ratios
+    )
+    return (
+        f"The most frequent signature crashed on {_count(d.crashes, 'node')}. The smallest rate ratio found in 4 of 5 "
+        f"cases, by how many nodes have the value: {each}."
+    )
 
 
 def _finding(number: int, f: Finding, paint: _Paint) -> str:

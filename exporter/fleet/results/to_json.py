@@ -10,6 +10,7 @@ from exporter.fleet.observations import Window
 from exporter.fleet.statistics.findings import (
     Change,
     Correlation,
+    Detectable,
     FactValue,
     Finding,
     NodesAtRisk,
@@ -37,6 +38,7 @@ def to_json(found: Correlation) -> dict[str, Any]:
         "findings": [_finding(each) for each in found.findings],
         "locations": [_finding(each) for each in found.locations],
         "not_enough_data": [_not_enough(each) for each in found.not_enough_data],
+        "detectable": _detectable(found.detectable),
         "lemons": [_lemon(each) for each in found.lemons],
         "exposed": [_exposed(each) for each in found.exposed],
         "changes": [_change(each) for each in found.changes],
@@ -107,6 +109,14 @@ def _lemon(each: OutlierNode) -> dict[str, Any]:
         "probability": _number(each.probability),
         "signatures": list(each.signatures),
     }
+
+def _detectable(each: Detectable) -> dict[str, Any]:
+    return {
+        "crashes": each.crashes,
+        "p_value": each.p_value,
+        "rate_ratios": [{"share": share, "rate_ratio": _number(ratio)} for share, ratio in each.ratios],
+    }
+
 
 
 def _exposed(each: NodesAtRisk) -> dict[str, Any]:

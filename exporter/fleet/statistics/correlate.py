@@ -69,6 +69,7 @@ def remember(found: Correlation, before: Sequence[Remembered]) -> tuple[Remember
     """
     kept = []
     for old in before:
+        detectable=_detectable(prepared, discovery.cut),
         now = next((f for f in found.findings if old.same_as(f.signature, f.direction, f.facts)), None)
         confirmed = now.confirmation.window if now is not None and now.confirmation is not None else None
         if old.confirmed_in or confirmed or not later(found.window, old):
@@ -228,7 +229,11 @@ def _not_enough(prepared: Prepared, discovery: Discovery) -> list[NotEnough]:
         needed = power.needed(share, ratio, discovery.cut)
         if lead is None and crashes >= needed:
             continue  # enough crashes to find such an effect, and none was found
-        what = f"would need {needed} crashes to find a rate ratio of {ratio:.2g} for {share:.0%} of the exposure"
+        what = (
+            f"would need {needed:,} crashed nodes to find a rate ratio of {ratio:.2g} for {share:.0%} of the exposure"
+        )
+        if needed > prepared.design.nodes:
+            what += f"; this fleet has {prepared.design.nodes:,} nodes, so only a larger effect can be found"
         out.append(
             NotEnough(
                 signature=prepared.observed.signatures[s], crashes=crashes, needed=max(needed, crashes + 1), lead=lead,
@@ -236,3 +241,9 @@ def _not_enough(prepared: Prepared, discovery: Discovery) -> list[NotEnough]:
             )
         )  # fmt: skip
     return out
+def _detectable(prepared: Prepared, cut: float) -> Detectable:
+    crashes, nodes = max((len(units) for units in prepared.units.values()), default=0), prepared.design.nodes
+    ratios = ((share, power.smallest_ratio(share, crashes, nodes, cut)) for share in SHOWN_SHARES)
+    return Detectable(crashes=crashes, p_value=cut, ratios=tuple(ratios) if crashes else ())
+
+

@@ -15,14 +15,15 @@ from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.screen import Counts
 
 MODELS_DIFFER = 3.0  # times, for no reason that could be configured (Meta's two fleets: 2.8)
-FEWEST = 100  # tests that "not enough data" reckons with: where hardly any could be run, more crashes bring more
+FEWEST = 100  # tests that a family counts as, at least: with few, each of three families would err in 5 % of fleets
 FDR = 0.05  # of the findings may be false (Benjamini and Hochberg 1995; the facts are positively dependent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovery:
-    """What one window shows: explanations by signature number, the counts behind them, how many tests there were, and
-    the p-value that a further one would have had to reach.
+    """What one window shows: explanations by signature number, the counts behind them and the number of tests.
+
+    `cut` is the p-value at which a single configuration value would be found.
     """
 
     found: tuple[tuple[int, Explanation], ...]
@@ -42,13 +43,16 @@ def discover(prepared: Prepared) -> Discovery:
     representative = _representatives(same, location)
     enough = [s for s, found in sorted(prepared.units.items()) if len(found) >= screen.MIN_CRASHES]
     counts = {s: labels.count(s) for s in enough}
+    cuts = [_cut(family & representative, len(enough)) for family in (~location, location)]
     p: dict[tuple[int, Direction], Floats] = {}
     run: dict[tuple[int, Direction], Bools] = {}
     for s in enough:
-        worth_more, worth_fewer = screen.worth_testing(counts[s])
+        (worth_more, worth_fewer), (worth_at_place, _) = (
+            screen.worth_testing(counts[s], cut, design.nodes) for cut in cuts
+        )
         p[s, "more"], p[s, "fewer"] = screen.more(counts[s]), screen.fewer(counts[s])
         p[s, "more"][stratum] = screen.more(screen.beyond(counts[s], MODELS_DIFFER))[stratum]
-        run[s, "more"] = worth_more & representative
+        run[s, "more"] = np.where(location, worth_at_place, worth_more) & representative
         run[s, "fewer"] = worth_fewer & representative & ~location & ~stratum
     q = {key: np.ones(len(design.values)) for key in p}
     families: tuple[tuple[Direction, Bools], ...] = (("more", ~location), ("more", location), ("fewer", ~location))
@@ -58,6 +62,7 @@ def discover(prepared: Prepared) -> Discovery:
         together = np.concatenate([np.zeros(0), *(p[s, direction][v] for s, v in at)])
         tests += len(together)
         adjusted = stats.false_discovery_control(together) if len(together) else together
+        adjusted = np.minimum(adjusted * max(FEWEST / max(len(together), 1), 1.0), 1.0)
         for s, v in at:
             q[s, direction][v], adjusted = adjusted[: len(v)], adjusted[len(v) :]
 
@@ -82,8 +87,16 @@ def discover(prepared: Prepared) -> Discovery:
     ]
     found += _gate(places, sum(int((run[s, "more"] & location).sum()) for s in enough))
     return Discovery(
-        found=tuple(found), counts=counts, p={s: p[s, "more"] for s in enough}, tests=tests, cut=FDR / max(tests, FEWEST)
+        found=tuple(found), counts=counts, p={s: p[s, "more"] for s in enough}, tests=tests, cut=cuts[0]
     )  # fmt: skip
+
+
+def _cut(values: Bools, signatures: int) -> float:
+    """The p-value that suffices if every value is tested against every signature (Bonferroni).
+
+    It fits the fleet: 50 values and two signatures give 5e-4, 500 values and 20 signatures 5e-6.
+    """
+    return FDR / max(int(values.sum()) * signatures, FEWEST)
 
 
 def _gate(explained: list[tuple[int, Explanation]], tests: int) -> list[tuple[int, Explanation]]:
@@ -92,6 +105,7 @@ def _gate(explained: list[tuple[int, Explanation]], tests: int) -> list[tuple[in
     """
     if not explained:
         return []
+    tests = max(tests, FEWEST)
     p = np.array([each.p for _, each in explained])
     order = np.argsort(p)
     q = np.empty(len(p))

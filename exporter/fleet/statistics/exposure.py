@@ -109,10 +109,12 @@ def states(facts: FactRows, sight: Sight, window: Window, first_crash: Floats) -
     """Every state that a node was watched in during the window.
 
     A node counts as crashed from the part of the window after its first crash (`first_crash[node]`, or inf) on, and at
-    once when its facts change: whatever image it is given then, it is given to a node that has crashed.
+    once when its facts change: whatever image it is given then, it is given to a node that has crashed. If no node's
+    facts change within the window, only crashes before the window count: no crash can have brought a fact, and a small
+    fleet is not cut into smaller strata.
     """
     edges = edges_of(window)
-    found = np.flatnonzero(first_crash < window.end)
+    found = np.flatnonzero(first_crash < (window.end if _any_change(facts, window) else window.start))
     marked = np.maximum(first_crash[found], window.start)
     marked = edges[np.searchsorted(edges, marked, side="right").clip(max=len(edges) - 1)]
     marked = np.where(first_crash[found] < window.start, window.start, marked)
@@ -136,6 +138,14 @@ def states(facts: FactRows, sight: Sight, window: Window, first_crash: Floats) -
         node=node[seen], row=row[seen], since=since[seen], until=until[seen], crashed=(since > first_crash[node])[seen],
         hours=hours[seen], edges=edges,
     )  # fmt: skip
+
+
+def _any_change(facts: FactRows, window: Window) -> bool:
+    """Whether a node's facts change within the window."""
+    order = np.lexsort((facts.since, facts.node))
+    node, since = facts.node[order], facts.since[order]
+    later = np.flatnonzero((node[1:] == node[:-1]) & (since[1:] > window.start) & (since[1:] < window.end)) + 1
+    return bool((facts.codes[order[later]] != facts.codes[order[later - 1]]).any())
 
 
 def state_at(found: States, node: Ints, time: Floats) -> Ints:

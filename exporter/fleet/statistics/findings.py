@@ -92,6 +92,18 @@ class OutlierNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detectable:
+    """What the window can show: the smallest rate ratio found in 4 of 5 cases, by share of the nodes with the value.
+
+    `crashes` are the crashed nodes of the most frequent signature; `p_value` is what a single test has to reach.
+    """
+
+    crashes: int
+    p_value: float
+    ratios: tuple[tuple[float, float], ...]  # share, smallest rate ratio (inf: none)
+
+
 class NodesAtRisk:
     """Nodes under a finding or a catalogue's cause that have not crashed so far."""
 
@@ -152,3 +164,4 @@ class Correlation:
     reliability: tuple[Reliability, ...]
     changes: tuple[Change, ...]
     lost_gpu_hours: float | None
+    detectable: Detectable

@@ -18,7 +18,6 @@ from exporter.fleet.statistics.design import Design
 from exporter.fleet.statistics.exposure import Sight
 
 MIN_CRASHES = 5  # distinct nodes of a signature, below which nothing is tested
-USUAL_CUT = 1e-5  # what a p-value has to reach beside thousands of others
 LARGE, CHANCE = 10.0, 0.1  # a test that would miss a tenfold rate in nine of ten cases is not run
 _BORDER = 1e-9  # of a stratum's exposure: nobody or everybody has the value
 
@@ -158,17 +157,21 @@ def fewer(counts: Counts) -> Floats:
     return np.asarray(stats.binom.cdf(counts.observed, counts.crashes, _share(counts)))
 
 
-def worth_testing(counts: Counts) -> tuple[Bools, Bools]:
-    """Which tests for more, and for fewer, have a chance to find a tenfold rate. Decided by how many crashes there are
-    and how many have the value's exposure, without a look at where they fell, so that the p-values stay what they are
-    (independent filtering: Bourgon, Gentleman and Huber 2010).
+def worth_testing(counts: Counts, cut: float, nodes: int) -> tuple[Bools, Bools]:
+    """Which tests for more, and for fewer, have a chance to find a tenfold rate at a p-value of `cut`.
+
+    The number of crashes and the exposure with the value decide, not where the crashes fell, so the p-values remain
+    valid (independent filtering: Bourgon, Gentleman and Huber 2010). On a small fleet each crash leaves fewer nodes with
+    the value to crash; what half of the crashes would leave is the share that counts.
     """
     enough = counts.crashes >= MIN_CRASHES
     share = np.clip(_ratio(counts.planned, counts.crashes, otherwise=0.0), 0.0, 1.0)
+    half = np.minimum(counts.crashes, nodes - 1) / 2
+    left = np.where(share * nodes > half, (share * nodes - half) / (nodes - half), share)
     with_ = _ratio(LARGE * share, LARGE * share + 1 - share)
-    least = stats.binom.isf(USUAL_CUT, counts.crashes, share)
+    least = stats.binom.isf(cut, counts.crashes, left)
     less = _ratio(share / LARGE, share / LARGE + 1 - share)
-    most = stats.binom.ppf(USUAL_CUT, counts.crashes, share) - 1
+    most = stats.binom.ppf(cut, counts.crashes, share) - 1
     return (
         enough & (share > 0) & (stats.binom.sf(least, counts.crashes, with_) >= CHANCE),
         enough & (share < 1) & (stats.binom.cdf(most, counts.crashes, less) >= CHANCE),

@@ -1,0 +1,52 @@
+"""Small fleets: a drastic effect on 24 nodes is found, chance is not, and the result says what it could have found."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from exporter.fleet.results.text import text
+from exporter.fleet.results.to_json import to_json
+from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.power import smallest_ratio
+
+from .small import WEEK, few_nodes, fleet
+
+
+def found(seed: int, *, planted: bool) -> set[str]:
+    return {str(fact) for f in correlate(few_nodes(seed, planted=planted), WEEK).findings for fact in f.facts}
+
+
+def test_a_fact_that_all_six_crashed_nodes_and_no_others_have_is_found_on_24_nodes() -> None:
+    hits = sum("cause=bad" in found(seed, planted=True) for seed in range(10))
+
+    assert hits >= 9
+
+
+def test_six_random_crashes_on_24_nodes_give_no_findings() -> None:
+    assert [found(seed, planted=False) for seed in range(10)] == [set()] * 10
+
+
+@pytest.mark.heavy
+def test_over_100_small_fleets_nine_in_ten_causes_are_found_and_chance_in_one_of_fifty() -> None:
+    assert sum("cause=bad" in found(1000 + seed, planted=True) for seed in range(100)) >= 90
+    assert sum(bool(found(1000 + seed, planted=False)) for seed in range(100)) <= 2
+
+
+def test_the_result_says_what_the_fleet_can_show() -> None:
+    facts = [(f"n{i:02}", 0.0, {"color": str(i % 3)}) for i in range(24)]
+    result = correlate(fleet(facts, [(f"n{i:02}", 1 + i / 10, "crash", str(i)) for i in range(6)]), WEEK)
+    told = to_json(result)["detectable"]
+
+    assert told["crashes"] == 6
+    assert [row["share"] for row in told["rate_ratios"]] == [0.1, 0.25, 0.5]
+    assert "The most frequent signature crashed on 6 nodes." in text(result)
+
+
+def test_more_crashes_show_smaller_effects() -> None:
+    ratios = [smallest_ratio(0.25, crashes, 1000, 1e-3) for crashes in (3, 10, 40, 160)]
+
+    assert ratios[0] == math.inf
+    assert ratios == sorted(ratios, reverse=True)
+    assert ratios[-1] < 2.5
