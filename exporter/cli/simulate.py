@@ -37,6 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--multi-node", type=float, metavar="SHARE", help="of the crashes that take a whole job's nodes"
     )
     parser.add_argument("--reimaged", type=float, metavar="SHARE", help="of the crashed nodes that get a new image")
+    parser.add_argument(
+        "--repaired", type=float, metavar="SHARE", help="of the crashed nodes that get new firmware 4 to 12 days later"
+    )
+    parser.add_argument(
+        "--rollouts", type=int, default=0, metavar="N", help="plant so many rollouts, with --rate-ratio"
+    )
+    parser.add_argument("--team", type=int, default=0, metavar="N", help="so many users with a program that crashes")
+    parser.add_argument("--team-image", metavar="NAME", default="", help="the image of the team's jobs")
     parser.add_argument("--busy-tied", action="store_true", help="how busy a node is goes with one of its facts")
     parser.add_argument("--heartbeat", metavar="6h", help="between two heartbeats; default: 6h")
 
@@ -45,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         from exporter.demo.founding_cases import CASES
         from exporter.demo.simulated_journals import write_journals, write_openmetrics
-        from exporter.demo.simulator import Plan, random_causes, simulate
+        from exporter.demo.simulator import Plan, random_causes, random_rollouts, random_team, simulate
     except ModuleNotFoundError as error:
         print(f"gpufault: {error.name} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
         return 3
@@ -63,7 +71,18 @@ def run(options: argparse.Namespace) -> int:
         return 2
     given = {
         name: value
-        for name in ("nodes", "seed", "rate", "facts", "signatures", "twins", "lemon", "multi_node", "reimaged")
+        for name in (
+            "nodes",
+            "seed",
+            "rate",
+            "facts",
+            "signatures",
+            "twins",
+            "lemon",
+            "multi_node",
+            "reimaged",
+            "repaired",
+        )
         if (value := getattr(options, name)) is not None
     }
     if options.heartbeat:
@@ -76,6 +95,10 @@ def run(options: argparse.Namespace) -> int:
     plan = replace(CASES.get(options.case) or Plan(), **given, busy_tied=options.busy_tied)
     if options.causes:
         plan = random_causes(plan, options.causes, options.rate_ratio)
+    if options.rollouts:
+        plan = random_rollouts(plan, options.rollouts, options.rate_ratio)
+    if options.team:
+        plan = random_team(plan, options.team, options.rate_ratio, options.team_image)
     fleet = simulate(plan)
     if options.format == "openmetrics":
         if options.output == "-":
@@ -92,4 +115,12 @@ def run(options: argparse.Namespace) -> int:
     for cause in fleet.planted:
         facts = " and ".join(f"{fact}={value}" for fact, value in cause.facts)
         print(f"planted: {cause.signature} {cause.ratio:g} times as frequent with {facts}", file=sys.stderr)
+    for rollout in plan.rollouts:
+        changed = f"{rollout.fact} {rollout.before} to {rollout.after} on {rollout.share:.0%} of the nodes"
+        begins = f"from day {rollout.begin_days:g} on for {rollout.over_days:g} days"
+        effect = f"{rollout.signature} {rollout.ratio:g} times as frequent {rollout.onset_hours:g} h after the change"
+        print(f"rollout: {changed}, {begins}; {effect}", file=sys.stderr)
+    for team in plan.teams:
+        where = "=".join(team.fact)
+        print(f"team: {team.users} users whose program crashes with {team.signature} on {where}", file=sys.stderr)
     return 0

@@ -58,8 +58,11 @@ def _records(observed: Observed, nodes: range) -> Iterator[str]:
             "root_cause": "unknown",
             "role": "root",
             "gpu": incidents.gpu[row] or None,
-            "job": {"id": str(incidents.job[row]), "user": f"u{incidents.user[row]}", "kind": "slurm"},
-        }
+            "job": {
+                "id": str(incidents.job[row]), "user": f"u{incidents.user[row]}", "kind": "slurm",
+                **{kind: f"{kind}-{numbers[row]}" for kind, numbers in incidents.workload.items()},
+            },
+        }  # fmt: skip
         yield json.dumps(incident) + "\n"
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.random import Generator
 
+from exporter.demo.simulated_changes import Rollout, Team, more, of_team, repair, roll_out
 from exporter.fleet.observations import NOT_KNOWN, Beats, FactRows, Floats, Incidents, Ints, Observed, Window
 
 HOUR, DAY = 3600.0, 86400.0
@@ -57,7 +58,10 @@ class Plan:
     lemon: float = 1.0  # how much worse one node in a hundred is
     multi_node: float = 0.0  # the share of crashes that take a whole job's nodes with them
     reimaged: float = 0.0  # the share of crashed nodes that get a new image within hours
+    repaired: float = 0.0  # the share of crashed nodes that get new firmware 4 to 12 days later
     busy_tied: bool = False  # how busy a node is goes with one of its facts
+    teams: tuple[Team, ...] = ()
+    rollouts: tuple[Rollout, ...] = ()
     beat_hours: float = 6.0
 
 
@@ -76,9 +80,9 @@ def simulate(plan: Plan) -> Fleet:
     rng = np.random.default_rng(plan.seed)
     names, texts, codes = _facts(plan, rng)
     hours_busy = _busy(plan, codes, rng)
-    signatures = tuple(
-        dict.fromkeys([*(p.signature for p in plan.planted), *(f"sim_fault_{i:02}" for i in range(plan.signatures))])
-    )[: max(plan.signatures, len({p.signature for p in plan.planted}))]
+    signatures = tuple(dict.fromkeys([*_caused(plan), *(f"sim_fault_{i:02}" for i in range(plan.signatures))]))[
+        : max(plan.signatures, len(_caused(plan)))
+    ]
     rates = _rates(plan, names, texts, codes, signatures, rng)
     node, signature, time = _crashes(plan, rates, hours_busy, rng)
     incidents = _jobs(plan, node, signature, time, rng)
@@ -87,6 +91,21 @@ def simulate(plan: Plan) -> Fleet:
     )
     if plan.reimaged:
         facts = _reimage(plan, facts, node, time, rng)
+    # What came later draws from streams of its own, so that a seed's fleet stays what it was.
+    per_hour = rates * hours_busy[:, None]
+    window = Window(start=plan.start, end=plan.start + plan.days * DAY)
+    for i, rollout in enumerate(plan.rollouts):
+        own = np.random.default_rng([plan.seed, 2, i])
+        facts, since = roll_out(facts, rollout, plan.nodes, window, own)
+        if rollout.signature:
+            number = signatures.index(rollout.signature)
+            incidents = more(incidents, per_hour[:, number] * (rollout.ratio - 1), since, window, number, own)
+    for i, team in enumerate(plan.teams):
+        own = np.random.default_rng([plan.seed, 3, i])
+        number = signatures.index(team.signature)
+        incidents = of_team(incidents, facts, per_hour[:, number], window, number, team, USERS + 100 * i, own)
+    if plan.repaired:
+        facts = repair(facts, incidents, plan.repaired, window, np.random.default_rng([plan.seed, 4]))
     observed = Observed(
         nodes=tuple(f"n{i:06}" for i in range(plan.nodes)),
         signatures=signatures,
@@ -96,22 +115,22 @@ def simulate(plan: Plan) -> Fleet:
     )
     return Fleet(
         observed=observed,
-        window=Window(start=plan.start, end=plan.start + plan.days * DAY),
+        window=window,
         plan=plan,
         planted=plan.planted,
     )
 
 
+def _caused(plan: Plan) -> tuple[str, ...]:
+    """The signatures that something of the plan makes more frequent."""
+    named = [p.signature for p in plan.planted] + [t.signature for t in plan.teams]
+    return tuple(dict.fromkeys([*named, *(r.signature for r in plan.rollouts if r.signature)]))
+
+
 def random_causes(plan: Plan, count: int, ratio: float, shares: tuple[float, float] = (0.02, 0.3)) -> Plan:
     """The plan with causes planted at random: each a value with such a share of the nodes, each its own signature."""
     rng = np.random.default_rng([plan.seed, 1])
-    names, texts, codes = _facts(plan, np.random.default_rng(plan.seed))
-    usable = []
-    for fact, name in enumerate(names):
-        if name in ("gpu_model", "rack", IMAGE) or name.startswith("twin_"):
-            continue
-        share = np.bincount(codes[codes[:, fact] >= 0, fact], minlength=len(texts[fact])) / plan.nodes
-        usable += [(name, texts[fact][v]) for v in range(len(texts[fact])) if shares[0] <= share[v] <= shares[1]]
+    usable = _usable(plan, shares)
     chosen = rng.permutation(len(usable))[:count]
     return replace(
         plan,
@@ -119,6 +138,42 @@ def random_causes(plan: Plan, count: int, ratio: float, shares: tuple[float, flo
             Planted(signature=f"sim_fault_{i:02}", facts=(usable[c],), ratio=ratio) for i, c in enumerate(chosen)
         ),
     )
+
+
+def random_team(
+    plan: Plan, users: int, ratio: float, image: str = "", shares: tuple[float, float] = (0.05, 0.3)
+) -> Plan:
+    """The plan with a team on the nodes with a random value, whose program makes the first signature more frequent."""
+    usable = _usable(plan, shares)
+    fact = usable[int(np.random.default_rng([plan.seed, 5]).integers(len(usable)))]
+    team = Team(users=users, signature="sim_fault_00", fact=fact, ratio=ratio, image=image)
+    return replace(plan, teams=(*plan.teams, team))
+
+
+def random_rollouts(plan: Plan, count: int, ratio: float) -> Plan:
+    """The plan with rollouts of new facts that each make a signature more frequent, at random times and shares."""
+    rng = np.random.default_rng([plan.seed, 6])
+    rollouts = tuple(
+        Rollout(
+            fact=f"rollout_{i}", before="1.0", after="2.0", begin_days=float(rng.uniform(0.2, 0.4)) * plan.days,
+            over_days=float(rng.uniform(0.1, 0.4)) * plan.days, share=float(rng.uniform(0.3, 0.8)),
+            signature=f"sim_fault_{i:02}", ratio=ratio, onset_hours=float(rng.choice([0.0, 24.0])),
+        )
+        for i in range(count)
+    )  # fmt: skip
+    return replace(plan, rollouts=(*plan.rollouts, *rollouts))
+
+
+def _usable(plan: Plan, shares: tuple[float, float]) -> list[tuple[str, str]]:
+    """Values with such a share of the nodes, copies and what everything else depends on aside."""
+    names, texts, codes = _facts(plan, np.random.default_rng(plan.seed))
+    usable = []
+    for fact, name in enumerate(names):
+        if name in ("gpu_model", "rack", IMAGE) or name.startswith("twin_"):
+            continue
+        share = np.bincount(codes[codes[:, fact] >= 0, fact], minlength=len(texts[fact])) / plan.nodes
+        usable += [(name, texts[fact][v]) for v in range(len(texts[fact])) if shares[0] <= share[v] <= shares[1]]
+    return usable
 
 
 def _facts(

@@ -70,7 +70,7 @@ class Beats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incidents:
-    """One row for each root incident."""
+    """One row for each root incident. `workload` numbers what else is known of its job: account, job_name, image."""
 
     node: Ints
     time: Floats
@@ -79,12 +79,14 @@ class Incidents:
     user: Ints
     id: Texts
     gpu: Texts
+    workload: Mapping[str, Ints] = field(default_factory=dict)
 
     def take(self, rows: Ints | Bools) -> Incidents:
         """Some of the rows, in the order asked for."""
         return Incidents(
             node=self.node[rows], time=self.time[rows], signature=self.signature[rows], job=self.job[rows],
             user=self.user[rows], id=self.id[rows], gpu=self.gpu[rows],
+            workload={kind: values[rows] for kind, values in self.workload.items()},
         )  # fmt: skip
 
 
@@ -99,6 +101,7 @@ class Observed:
     incidents: Incidents
     vendors: Mapping[str, str] = field(default_factory=dict)  # of signatures
     gaps: tuple[Gap, ...] = ()
+    workload_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of user, job and `Incidents.workload`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ _LINES = (
     "read_json(?, format = 'newline_delimited', ignore_errors = true, filename = true, "
     f"maximum_object_size = {MAX_LINE_BYTES}, columns = {{{{{{columns}}}}}})"
 )
+_WORKLOAD = {"user": "job_user", "account": "account", "name": "job_name", "image": "image"}  # a job's fields: columns
 _RECORDS = """
 CREATE TEMP TABLE records AS SELECT *,
     CASE WHEN kind IS NULL THEN 'bad'
@@ -55,7 +56,7 @@ FROM (
         try_cast(hours AS DOUBLE) AS watched,
         try_cast(gpu_busy_hours AS DOUBLE) AS busy,
         CASE json_type(job) WHEN 'OBJECT' THEN job ->> 'id' WHEN 'NULL' THEN NULL ELSE job ->> '$' END AS job,
-        CASE json_type(job) WHEN 'OBJECT' THEN job ->> 'user' END AS account
+        {workload}
     FROM ({union}) AS raw
 )"""
 
@@ -181,7 +182,10 @@ def _read_whole(db: duckdb.DuckDBPyConnection, lines: Sequence[str], tables: Seq
         parts.append(f"SELECT {chosen}, ? AS file FROM read_parquet(?)")
         parameters += [path, path]
     union = " UNION ALL ".join(f"SELECT {', '.join(_FIELDS)}, file FROM ({part})" for part in parts)
-    db.execute(_RECORDS.format(union=union, most=MAX_BEAT_HOURS), parameters)
+    workload = ", ".join(
+        f"CASE json_type(job) WHEN 'OBJECT' THEN job ->> '{name}' END AS {column}" for name, column in _WORKLOAD.items()
+    )
+    db.execute(_RECORDS.format(union=union, most=MAX_BEAT_HOURS, workload=workload), parameters)
     bad = db.execute("SELECT file, count(*) FROM records WHERE state = 'bad' GROUP BY file ORDER BY file").fetchall()
     db.execute("DELETE FROM records WHERE state != 'good'")
     return _bad_lines(bad)
@@ -303,16 +307,22 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
         "SELECT number, moment, watched, busy FROM beats JOIN nodes USING (node) ORDER BY number, moment"
     ).fetchnumpy()
     rows = db.execute(
-        """SELECT number, moment, signature, job, account, id, gpu, vendor FROM incidents JOIN nodes USING (node)
+        """SELECT number, moment, signature, job, job_user, id, gpu, vendor, account, job_name, image
+        FROM incidents JOIN nodes USING (node)
         ORDER BY moment, id, hash(node), number"""  # of a second's crashes without ids chance decides, not the name
     ).fetchall()
     signatures, signature = _numbered([row[2] for row in rows])
-    _, job = _numbered([row[3] for row in rows])
-    _, user = _numbered([row[4] for row in rows])
-    known = db.execute(
+    jobs, job = _numbered([row[3] for row in rows])
+    users, user = _numbered([row[4] for row in rows])
+    numbered = {
+        kind: _numbered([row[8 + i] for row in rows]) for i, kind in enumerate(("account", "job_name", "image"))
+    }
+    workload = {kind: number for kind, (known, number) in numbered.items() if known}
+    names = {"user": users, "job": jobs, **{kind: known for kind, (known, _) in numbered.items() if known}}
+    facts_known = db.execute(
         "SELECT number, moment, facts FROM known JOIN nodes USING (node) ORDER BY number, moment"
     ).fetchall()
-    facts, left_out = rows_of_facts(known)
+    facts, left_out = rows_of_facts(facts_known)
     return Observed(
         nodes=tuple(map(printable, nodes)),
         signatures=tuple(map(printable, signatures)),
@@ -324,10 +334,10 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
         incidents=Incidents(
             node=np.array([row[0] for row in rows], dtype=np.int64), time=np.array([row[1] for row in rows], dtype=float),
             signature=signature, job=job, user=user, id=np.array([printable(row[5] or "") for row in rows], dtype=object),
-            gpu=np.array([row[6] or "" for row in rows], dtype=object),
+            gpu=np.array([row[6] or "" for row in rows], dtype=object), workload=workload,
         ),
         vendors={row[2]: row[7] for row in rows if row[7]},
-        gaps=(*gaps, *left_out),
+        gaps=(*gaps, *left_out), workload_names={kind: tuple(map(printable, each)) for kind, each in names.items()},
     )  # fmt: skip
 
 

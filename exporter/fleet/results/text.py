@@ -10,7 +10,16 @@ from datetime import UTC, datetime
 from exporter.fleet.observations import Window
 from exporter.fleet.results.labels import NO_MODEL, UNITS, clipped, sure
 from exporter.fleet.results.labels import ratio as written
-from exporter.fleet.statistics.findings import Change, Correlation, Finding, NodesAtRisk, NotEnough, OutlierNode
+from exporter.fleet.statistics.findings import (
+    Change,
+    Correlation,
+    Detectable,
+    Finding,
+    NodesAtRisk,
+    NotEnough,
+    OutlierNode,
+    WorkloadShare,
+)
 from exporter.fleet.statistics.ratio import Ratio
 from exporter.fleet.statistics.reliability import LOST_HOURS
 
@@ -18,6 +27,7 @@ WIDTH = 100
 PLOT = 45  # columns of a forest plot
 PLOT_FROM, PLOT_TO = 0.1, 100.0  # rate ratios; what lies beyond ends in an arrow
 SHOWN = 10  # rows of each list; the JSON has all
+WORKLOADS = {"users": "users", "account": "accounts", "job_name": "job names", "image": "job images"}
 ALTERNATIVES = 4  # facts named of a group
 
 
@@ -104,11 +114,22 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
             f" and {more} more" if more > 0 else ""
         )
         lines += row("or", f"{others}: these nodes cannot distinguish it")
+    if any(each.share > 0 for each in f.workload):
+        lines += row("whose", "; ".join(_whose(each) for each in f.workload if each.share > 0))
     if f.tie_breakers:
         lines += row("to decide", f"watch, or change one of these facts on, {', '.join(f.tie_breakers)}")
     lines += row("against", "; ".join(f.counter_evidence)) if f.counter_evidence else []
     lines += row("examples", ", ".join(f.examples)) if f.examples else []
     return "\n".join(lines) + "\n"
+
+
+def _whose(each: WorkloadShare) -> str:
+    left = "no crash is left to compare" if each.ratio is None else f"{written(each.ratio.value)} times"
+    if each.kind in ("user", "job", "container_image"):
+        who = f"{each.kind.replace('_', ' ')} {clipped(each.names[0])} {each.share:.0%}"
+    else:
+        who = f"{len(each.names)} {WORKLOADS[each.kind]} seen far more often with it than elsewhere {each.share:.0%}"
+    return f"{who} ({'within images' if each.kind == 'container_image' else 'without'}: {left})"
 
 
 def _why(f: Finding) -> str:

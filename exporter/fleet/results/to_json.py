@@ -67,6 +67,19 @@ def _finding(each: Finding) -> dict[str, Any]:
         "q_value": each.q_value,
         "score": _number(each.score),
         "status": each.status,
+        "workload": [
+            {
+                "kind": one.kind,
+                "names": list(one.names),
+                "share": _number(one.share),
+                "rate_ratio_without": None if one.ratio is None else _number(one.ratio.value),
+                "rate_ratio_without_low": None if one.ratio is None else _number(one.ratio.low),
+                "rate_ratio_without_high": None if one.ratio is None else _number(one.ratio.high),
+                "p_value_without": one.p_value,
+                "holds": one.holds,
+            }
+            for one in each.workload
+        ],
         "first_seen": _window(each.first_seen) if each.first_seen else None,
         "confirmation": {
             "window": _window(each.confirmation.window),
@@ -97,6 +110,14 @@ def _not_enough(each: NotEnough) -> dict[str, Any]:
     }
 
 
+def _detectable(each: Detectable) -> dict[str, Any]:
+    return {
+        "crashes": each.crashes,
+        "p_value": each.p_value,
+        "rate_ratios": [{"share": share, "rate_ratio": _number(ratio)} for share, ratio in each.ratios],
+    }
+
+
 def _lemon(each: OutlierNode) -> dict[str, Any]:
     return {
         "kind": each.kind,
@@ -109,14 +130,6 @@ def _lemon(each: OutlierNode) -> dict[str, Any]:
         "probability": _number(each.probability),
         "signatures": list(each.signatures),
     }
-
-def _detectable(each: Detectable) -> dict[str, Any]:
-    return {
-        "crashes": each.crashes,
-        "p_value": each.p_value,
-        "rate_ratios": [{"share": share, "rate_ratio": _number(ratio)} for share, ratio in each.ratios],
-    }
-
 
 
 def _exposed(each: NodesAtRisk) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from exporter.fleet.statistics.explain import Direction
 from exporter.fleet.statistics.findings import Confirmation, FactValue
 from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.ratio import of_cells
+from exporter.fleet.statistics.workload import beyond_one_workload, workload_shares
 
 LEVEL = 0.05
 SLACK_SECONDS = 1.0  # windows of journals end just behind their newest record
@@ -55,7 +56,8 @@ def confirmation(prepared: Prepared, remembered: Remembered) -> Confirmation | N
         return None
     fact = remembered.facts[0].fact
     kind = fact if family_of(fact) == "stratum" else ""
-    cells = screen.cells(prepared.design, prepared.label(kind, signature), column, units)
+    label = prepared.label(kind, signature)
+    cells = screen.cells(prepared.design, label, column, units)
     counts = cells.counts()
     if counts.crashes[0] == 0:
         return None
@@ -63,6 +65,8 @@ def confirmation(prepared: Prepared, remembered: Remembered) -> Confirmation | N
     p = float((screen.more(counts) if more else screen.fewer(counts))[0])
     hit = units.incidents.take(column[units.state] if more else ~column[units.state])
     if p > LEVEL or not spread(prepared, hit.node, hit.job, hit.user):
+        return None
+    if not beyond_one_workload(workload_shares(prepared, units, label, column, remembered.direction, fact)):
         return None
     return Confirmation(
         window=prepared.window, observed=int(counts.observed[0]), expected=float(counts.expected[0]), p_value=p,

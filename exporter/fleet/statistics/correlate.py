@@ -13,17 +13,36 @@ from exporter.fleet.statistics.changes import changes
 from exporter.fleet.statistics.confirm import Remembered, confirmation, later, narrow
 from exporter.fleet.statistics.discover import Discovery, discover
 from exporter.fleet.statistics.explain import Explanation
-from exporter.fleet.statistics.findings import Confirmation, Correlation, FactValue, Finding, NotEnough
+from exporter.fleet.statistics.findings import (
+    Confirmation,
+    Correlation,
+    Detectable,
+    FactValue,
+    Finding,
+    NotEnough,
+    WorkloadShare,
+)
 from exporter.fleet.statistics.nodes_at_risk import nodes_at_risk
 from exporter.fleet.statistics.outlier_nodes import outlier_nodes
 from exporter.fleet.statistics.prepare import Prepared, prepare
 from exporter.fleet.statistics.ratio import Ratio, of_cells
 from exporter.fleet.statistics.reliability import lost_gpu_hours, reliability
+from exporter.fleet.statistics.workload import workload_shares
 
 EXAMPLES = 5
 SURELY = 0.05  # the quantile of a shrunk ratio that findings are ordered by
 TIE_BREAKERS = 10
 USUAL_SHARE, USUAL_RATIO = 0.1, 5.0  # of the fact and the effect that "not enough data" speaks of without a lead
+SHOWN_SHARES = (0.1, 0.25, 0.5)  # of the nodes, for which the smallest rate ratio that can be found is said
+WITHOUT = {
+    "user": "without the largest user",
+    "job": "without the largest job",
+    "users": "without the users who crash with it far more often than elsewhere: it may be their workload",
+    "account": "without the accounts that crash with it far more often than elsewhere",
+    "job_name": "without the job names that crash with it far more often than elsewhere",
+    "image": "without the job images that crash with it far more often than elsewhere",
+    "container_image": "within container images",
+}
 LEAD = 0.01  # the p-value from which on a value is worth naming as a lead
 
 Causes = Mapping[str, tuple[str, Sequence[int]]]  # root cause: its signature, and the nodes whose facts meet it
@@ -53,6 +72,7 @@ def correlate(
         findings=configuration,
         locations=tuple(f for f in findings if f.family == "location"),
         not_enough_data=tuple(_not_enough(prepared, discovery)),
+        detectable=_detectable(prepared, discovery.cut),
         lemons=outlier_nodes(prepared),
         exposed=nodes_at_risk(prepared, configuration, causes or {}),
         reliability=reliability(prepared),
@@ -69,7 +89,6 @@ def remember(found: Correlation, before: Sequence[Remembered]) -> tuple[Remember
     """
     kept = []
     for old in before:
-        detectable=_detectable(prepared, discovery.cut),
         now = next((f for f in found.findings if old.same_as(f.signature, f.direction, f.facts)), None)
         confirmed = now.confirmation.window if now is not None and now.confirmation is not None else None
         if old.confirmed_in or confirmed or not later(found.window, old):
@@ -113,10 +132,13 @@ def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Sco
     nodes_with = design.nodes_with(each.column)
     nodes_without = design.nodes_with(~each.column)
     partner = None if each.partner is None else _fact(prepared, each.partner)
+    chosen = design.values[each.value]
+    label = prepared.label(chosen.fact if chosen.family == "stratum" else "", signature)
+    workload = workload_shares(prepared, units, label, each.column, each.direction, chosen.fact)
     return Finding(
         signature=prepared.observed.signatures[signature],
         direction=each.direction,
-        family="location" if design.values[each.value].family == "location" else "configuration",
+        family="location" if chosen.family == "location" else "configuration",
         facts=tuple(_fact(prepared, v) for v in (each.value, *each.others)),
         together_with=partner,
         observed=int(counts.observed[0]),
@@ -128,10 +150,11 @@ def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Sco
         p_value=each.p,
         q_value=each.q,
         status="candidate",
-        counter_evidence=tuple(_against(prepared, each, units, nodes_with, ratio)),
+        counter_evidence=(*_against(prepared, each, units, nodes_with, ratio), *_of_one_workload(workload)),
         examples=tuple(str(i) for i in hit.id[:EXAMPLES] if i),
         tie_breakers=_tie_breakers(prepared, each, units.incidents.node),
         score=scores.score(each),
+        workload=workload,
     )
 
 
@@ -160,6 +183,11 @@ def _against(prepared: Prepared, each: Explanation, units: screen.Units, nodes_w
     if contrary := int((opposed & (expected >= 3)).sum()):
         out.append(f"in {contrary} of {int((expected > 0).sum())} strata it points the other way")
     return out
+
+
+def _of_one_workload(workload: Sequence[WorkloadShare]) -> list[str]:
+    """What a finding does not hold without, as sentences."""
+    return [f"it does not hold {WITHOUT[each.kind]}" for each in workload if not each.holds]
 
 
 def _tie_breakers(prepared: Prepared, each: Explanation, crashed: Ints) -> tuple[str, ...]:
@@ -209,6 +237,12 @@ def _remembered_finding(old: Remembered, again: Confirmation) -> Finding:
     )  # fmt: skip
 
 
+def _detectable(prepared: Prepared, cut: float) -> Detectable:
+    crashes, nodes = max((len(units) for units in prepared.units.values()), default=0), prepared.design.nodes
+    ratios = ((share, power.smallest_ratio(share, crashes, nodes, cut)) for share in SHOWN_SHARES)
+    return Detectable(crashes=crashes, p_value=cut, ratios=tuple(ratios) if crashes else ())
+
+
 def _not_enough(prepared: Prepared, discovery: Discovery) -> list[NotEnough]:
     """Each signature that crashed without a finding, with what it would take to find one."""
     explained = {s for s, each in discovery.found if prepared.design.values[each.value].family != "location"}
@@ -241,9 +275,3 @@ def _not_enough(prepared: Prepared, discovery: Discovery) -> list[NotEnough]:
             )
         )  # fmt: skip
     return out
-def _detectable(prepared: Prepared, cut: float) -> Detectable:
-    crashes, nodes = max((len(units) for units in prepared.units.values()), default=0), prepared.design.nodes
-    ratios = ((share, power.smallest_ratio(share, crashes, nodes, cut)) for share in SHOWN_SHARES)
-    return Detectable(crashes=crashes, p_value=cut, ratios=tuple(ratios) if crashes else ())
-
-

@@ -34,6 +34,22 @@ class Confirmation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadShare:
+    """Of a finding's crashes the share of the largest user or job, or of all users (accounts, job names, images) that
+    crash with the fact far more often than elsewhere; and the finding without their crashes.
+
+    For `container_image`, a fact of the node, `ratio` is that within images. None: no crash is left to compare.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    share: float
+    ratio: Ratio | None
+    p_value: float
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One value, or a pair of them, under which a signature is more, or less, frequent than elsewhere.
 
@@ -59,6 +75,7 @@ class Finding:
     examples: tuple[str, ...]
     tie_breakers: tuple[str, ...]
     score: float  # the lower end of what the ratio is after shrinking: what findings are ordered by
+    workload: tuple[WorkloadShare, ...] = ()
     first_seen: Window | None = None
     confirmation: Confirmation | None = None
 
@@ -77,6 +94,18 @@ class NotEnough:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Detectable:
+    """What the window can show: the smallest rate ratio found in 4 of 5 cases, by share of the nodes with the value.
+
+    `crashes` are the crashed nodes of the most frequent signature; `p_value` is what a single test has to reach.
+    """
+
+    crashes: int
+    p_value: float
+    ratios: tuple[tuple[float, float], ...]  # share, smallest rate ratio (inf: none)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutlierNode:
     """A node, or a GPU by its serial number, that crashes by itself far more often than its like."""
 
@@ -92,18 +121,6 @@ class OutlierNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Detectable:
-    """What the window can show: the smallest rate ratio found in 4 of 5 cases, by share of the nodes with the value.
-
-    `crashes` are the crashed nodes of the most frequent signature; `p_value` is what a single test has to reach.
-    """
-
-    crashes: int
-    p_value: float
-    ratios: tuple[tuple[float, float], ...]  # share, smallest rate ratio (inf: none)
-
-
 class NodesAtRisk:
     """Nodes under a finding or a catalogue's cause that have not crashed so far."""
 
@@ -159,9 +176,9 @@ class Correlation:
     findings: tuple[Finding, ...]
     locations: tuple[Finding, ...]
     not_enough_data: tuple[NotEnough, ...]
+    detectable: Detectable
     lemons: tuple[OutlierNode, ...]
     exposed: tuple[NodesAtRisk, ...]
     reliability: tuple[Reliability, ...]
     changes: tuple[Change, ...]
     lost_gpu_hours: float | None
-    detectable: Detectable

@@ -1,0 +1,138 @@
+"""What happens to a simulated fleet over time: rollouts and what they bring, repairs after crashes, a team's program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.random import Generator
+
+from exporter.fleet.observations import FactRows, Floats, Incidents, Ints, Window
+
+HOUR, DAY = 3600.0, 86400.0
+FIRMWARE = "firmware_version"  # what a repaired node gets anew
+REPAIR_DAYS = (4.0, 12.0)  # after the crash
+IMAGES = 3  # of the jobs of all who have no image of their own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Team:
+    """Users whose program crashes with `signature`, on the nodes that they use: those with a fact's value. That the
+    nodes show the signature `ratio` times as often is the program's doing, not the fact's.
+    """
+
+    users: int
+    signature: str
+    fact: tuple[str, str]
+    ratio: float
+    image: str = ""  # of their jobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """A fact that changes on a share of the nodes, one by one, and what follows on each: `signature` is `ratio` times as
+    frequent from `onset_hours` after the node's change on.
+    """
+
+    fact: str
+    before: str
+    after: str
+    begin_days: float
+    over_days: float
+    share: float = 1.0
+    signature: str = ""  # none: it changes nothing
+    ratio: float = 1.0
+    onset_hours: float = 0.0
+
+
+def roll_out(facts: FactRows, rollout: Rollout, nodes: int, window: Window, rng: Generator) -> tuple[FactRows, Floats]:
+    """The facts with the rollout, and from when on each node feels it; inf where it does not change."""
+    chosen = np.flatnonzero(rng.random(nodes) < rollout.share)
+    time = window.start + (rollout.begin_days + rng.uniform(0, 1, len(chosen)) * rollout.over_days) * DAY
+    since = np.full(nodes, np.inf)
+    since[chosen] = time + rollout.onset_hours * HOUR
+    return _changed(_new_fact(facts, rollout.fact, rollout.before), rollout.fact, rollout.after, chosen, time), since
+
+
+def repair(facts: FactRows, incidents: Incidents, share: float, window: Window, rng: Generator) -> FactRows:
+    """A share of the crashed nodes get new firmware days after their first crash: the change follows the crash."""
+    order = np.argsort(incidents.time, kind="stable")
+    node, first = np.unique(incidents.node[order], return_index=True)
+    time = incidents.time[order][first] + rng.uniform(*REPAIR_DAYS, len(node)) * DAY
+    chosen = (rng.random(len(node)) < share) & (time < window.end)
+    return _changed(_new_fact(facts, FIRMWARE, "1.0"), FIRMWARE, "1.1", node[chosen], time[chosen])
+
+
+def of_team(
+    incidents: Incidents, facts: FactRows, per_hour: Floats, window: Window, signature: int, team: Team, first_user: int,
+    rng: Generator,
+) -> Incidents:  # fmt: skip
+    """The incidents with those of a team's program, and with the image of each job where the team has its own."""
+    index = facts.names.index(team.fact[0])
+    on = facts.codes[: len(per_hour), index] == facts.values[index].index(team.fact[1])
+    users = first_user + np.arange(team.users)
+    rate = np.where(on, per_hour * (team.ratio - 1), 0.0)
+    images = rng.integers(0, IMAGES, len(incidents.node))
+    found = more(incidents, rate, np.full(len(rate), window.start), window, signature, rng, users)
+    if not team.image:
+        return found
+    own = np.full(len(found.node) - len(images), IMAGES)
+    return replace(found, workload={"image": np.concatenate([images, own])})
+
+
+def more(
+    incidents: Incidents, per_hour: Floats, since: Floats, window: Window, signature: int, rng: Generator,
+    users: Ints | None = None,
+) -> Incidents:  # fmt: skip
+    """The incidents with further ones at a rate on each node from a time on, of a job each. Without `users`, those of the
+    incidents crash as often as before. The rates are 0 or more.
+    """
+    start = np.maximum(since, window.start)
+    hours = np.maximum(window.end - start, 0) / HOUR
+    node = np.repeat(np.arange(len(per_hour)), rng.poisson(per_hour * hours))
+    time = start[node] + rng.uniform(0, 1, len(node)) * hours[node] * HOUR
+    job = int(incidents.job.max(initial=-1)) + 1 + np.arange(len(node))
+    usual = incidents.user if len(incidents.user) else np.zeros(1, dtype=np.int64)
+    ids = np.array([f"more-{number:x}" for number in job.tolist()], dtype=object)
+    return Incidents(
+        node=np.concatenate([incidents.node, node]),
+        time=np.concatenate([incidents.time, time]),
+        signature=np.concatenate([incidents.signature, np.full(len(node), signature)]),
+        job=np.concatenate([incidents.job, job]),
+        user=np.concatenate([incidents.user, rng.choice(usual if users is None else users, len(node))]),
+        id=np.concatenate([incidents.id, ids]),
+        gpu=np.concatenate([incidents.gpu, np.full(len(node), "", dtype=object)]),
+    )
+
+
+def _changed(facts: FactRows, fact: str, value: str, node: Ints, time: Floats) -> FactRows:
+    """The facts with a value that each of some nodes takes on at a time and keeps. Each node is given once."""
+    index = facts.names.index(fact)
+    values = facts.values
+    if value not in values[index]:
+        values = (*values[:index], (*values[index], value), *values[index + 1 :])
+    code = values[index].index(value)
+    when = np.full(int(facts.node.max()) + 1, np.inf)
+    when[node] = time
+    order = np.lexsort((facts.since, facts.node))
+    keys, since = facts.node[order], facts.since[order]
+    before = since <= when[keys]
+    held = np.zeros(len(when), dtype=np.int64)
+    held[keys[before]] = order[before]  # the last row of each node until then
+    codes = facts.codes.copy()
+    codes[order[~before], index] = code
+    fresh = codes[held[node]]
+    fresh[:, index] = code
+    return replace(
+        facts, values=values, node=np.concatenate([facts.node, node]), since=np.concatenate([facts.since, time]),
+        codes=np.concatenate([codes, fresh]),
+    )  # fmt: skip
+
+
+def _new_fact(facts: FactRows, name: str, value: str) -> FactRows:
+    if name in facts.names:
+        return facts
+    column = np.zeros((len(facts.node), 1), dtype=np.int32)
+    return replace(
+        facts, names=(*facts.names, name), values=(*facts.values, (value,)), codes=np.hstack([facts.codes, column])
+    )
