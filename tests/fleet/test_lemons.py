@@ -95,8 +95,11 @@ def upgraded(rate_before: float, rate_after: float, controls: float, seed: int =
             if rng.random() < rate:
                 incidents.append((node, day + float(rng.random()), "x", f"{i}-{day}"))
     window = replace(WEEK, end=WEEK.start + 28 * 86400)
-    found = correlate(fleet(facts, incidents, days=28), window).changes
-    return [(c.fact, c.after, int(c.ratio.value > 1), c.crashes_before < c.crashes_after) for c in found]
+    effects = [f.rollout for f in correlate(fleet(facts, incidents, days=28), window).findings if f.rollout]
+    return [
+        (e.rollout.facts[0].fact, e.rollout.facts[0].value, int(e.ratio.value > 1), e.crashes_before < e.observed)
+        for e in effects
+    ]
 
 
 def test_an_upgrade_that_makes_it_worse_is_found() -> None:

@@ -11,13 +11,14 @@ from exporter.fleet.observations import Window
 from exporter.fleet.results.labels import NO_MODEL, UNITS, clipped, sure
 from exporter.fleet.results.labels import ratio as written
 from exporter.fleet.statistics.findings import (
-    Change,
     Correlation,
     Detectable,
     Finding,
     NodesAtRisk,
     NotEnough,
     OutlierNode,
+    Rollout,
+    RolloutEffect,
     WorkloadShare,
 )
 from exporter.fleet.statistics.ratio import Ratio
@@ -43,7 +44,7 @@ def text(found: Correlation, *, color: bool = False) -> str:
         parts.append(_forest(found.findings))
     parts += [
         _section("Places (no configuration: look at power, cooling, cabling)", map(_location, found.locations)),
-        _section("Changes of a fact: nodes against themselves, and nodes without it", map(_change, found.changes)),
+        _section("Rollouts: changed nodes against nodes not changed yet", map(_rollout, found.rollouts)),
         _section("Exposed: nodes that meet it and have not crashed", map(_exposed, found.exposed)),
         _section("Lemons: far worse than their like, whatever their facts", map(_lemon, found.lemons)),
         _section("Not enough data", map(_not_enough, sorted(found.not_enough_data, key=lambda n: -n.crashes))),
@@ -98,16 +99,24 @@ def _detectable(d: Detectable) -> str:
 
 def _finding(number: int, f: Finding, paint: _Paint) -> str:
     with_ = " and ".join(clipped(str(fact)) for fact in (f.facts[0], f.together_with) if fact)
-    sentence = f"{f.signature} is {_times(f.ratio)} on nodes with {with_} {_interval(f.ratio)}."
+    where = "since the rollout of" if f.rollout else "on nodes with"
+    sentence = f"{f.signature} is {_times(f.ratio)} {where} {with_} {_interval(f.ratio)}."
     lines = _wrap(f"{number}. {sentence}", "", "   ")
     lines[0] = paint("1", lines[0])
     row = _row
+    expected_from = "nodes not changed yet" if f.rollout else "its share of the exposure"
     lines += row("status", paint("32" if f.status == "confirmed" else "33", f.status) + _why(f))
     lines += row(
         "seen",
-        f"{f.observed} of {f.crashes} crashed nodes had it, {f.expected:.1f} expected from its share of the exposure "
+        f"{f.observed} of {f.crashes} crashed nodes had it, {f.expected:.1f} expected from {expected_from} "
         f"(false discovery rate {_small(f.q_value)})",
     )
+    if f.rollout:
+        lines += row("onset", _onset(f.rollout))
+        rollout = f.rollout.rollout
+        lines += row(
+            "rollout", f"{_count(rollout.nodes, 'node')}, {_span(Window(start=rollout.first, end=rollout.last))}"
+        )
     if len(f.facts) > 1:
         more = len(f.facts) - 1 - ALTERNATIVES
         others = ", ".join(clipped(str(fact)) for fact in f.facts[1 : 1 + ALTERNATIVES]) + (
@@ -179,10 +188,26 @@ def _location(f: Finding) -> str:
     return f"{f.signature} is {_times(f.ratio)} at {clipped(str(f.facts[0]))} {_interval(f.ratio)}; {f.status}"
 
 
-def _change(c: Change) -> str:
-    told = f"{c.fact} {clipped(c.before)} → {clipped(c.after)} on {_count(c.nodes, 'node')}: {c.signature} {_times(c.ratio)}"
-    crashes = f"{_count(c.crashes_before, 'crash', 'crashes')} before, {c.crashes_after} after"
-    return f"{told} after it {_interval(c.ratio)}; {crashes}, {c.expected_after:.1f} expected"
+def _rollout(r: Rollout) -> str:
+    what = ", ".join(clipped(str(fact)) for fact in r.facts[: 1 + ALTERNATIVES])
+    when = _span(Window(start=r.first, end=r.last))
+    return f"{what} (before: {clipped(r.before)}) on {_count(r.nodes, 'node')}, {when}: {_verdict(r)}"
+
+
+def _verdict(r: Rollout) -> str:
+    if r.verdict == "follows_crashes":
+        return (
+            f"not judged, the changes follow crashes. {r.crashed_before:.0%} of the nodes had crashed within two weeks "
+            f"before, {r.crashed_before_expected:.0%} expected"
+        )
+    if r.verdict == "no_controls":
+        return "not judged, no control group: too few nodes stayed unchanged to compare with"
+    return f"compared with nodes not changed yet; {_count(r.controls, 'node')} never changed"
+
+
+def _onset(effect: RolloutEffect) -> str:
+    low, high = max(effect.onset_low, 0.0), effect.onset_high
+    return f"began {low:.0f} to {high:.0f} h after each node's change (most likely {max(effect.onset, 0.0):.0f} h)"
 
 
 def _exposed(e: NodesAtRisk) -> str:

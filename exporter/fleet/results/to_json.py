@@ -8,7 +8,6 @@ from typing import Any
 from exporter.core.diagnosis.records import rfc3339
 from exporter.fleet.observations import Window
 from exporter.fleet.statistics.findings import (
-    Change,
     Correlation,
     Detectable,
     FactValue,
@@ -17,6 +16,8 @@ from exporter.fleet.statistics.findings import (
     NotEnough,
     OutlierNode,
     Reliability,
+    Rollout,
+    RolloutEffect,
 )
 from exporter.fleet.statistics.reliability import LOST_HOURS
 
@@ -41,7 +42,8 @@ def to_json(found: Correlation) -> dict[str, Any]:
         "detectable": _detectable(found.detectable),
         "lemons": [_lemon(each) for each in found.lemons],
         "exposed": [_exposed(each) for each in found.exposed],
-        "changes": [_change(each) for each in found.changes],
+        "rollouts": [_rollout(each) for each in found.rollouts],
+        "changes": [_change(each, each.rollout) for each in found.findings if each.rollout],
         "reliability": [_reliability(each) for each in found.reliability],
         "lost_gpu_hours": None
         if found.lost_gpu_hours is None
@@ -51,6 +53,7 @@ def to_json(found: Correlation) -> dict[str, Any]:
 
 def _finding(each: Finding) -> dict[str, Any]:
     return {
+        "kind": "rollout" if each.rollout else "fact",
         "signature": each.signature,
         "direction": each.direction,
         "facts": [_fact(one) for one in each.facts],
@@ -80,6 +83,7 @@ def _finding(each: Finding) -> dict[str, Any]:
             }
             for one in each.workload
         ],
+        "rollout": _effect(each.rollout) if each.rollout else None,
         "first_seen": _window(each.first_seen) if each.first_seen else None,
         "confirmation": {
             "window": _window(each.confirmation.window),
@@ -143,16 +147,43 @@ def _exposed(each: NodesAtRisk) -> dict[str, Any]:
     }
 
 
-def _change(each: Change) -> dict[str, Any]:
+def _rollout(each: Rollout) -> dict[str, Any]:
     return {
-        "fact": each.fact,
+        "facts": [_fact(one) for one in each.facts],
         "before": each.before,
-        "after": each.after,
-        "signature": each.signature,
         "nodes": each.nodes,
-        "crashes_before": each.crashes_before,
-        "crashes_after": each.crashes_after,
-        "expected_after": _number(each.expected_after),
+        "controls": each.controls,
+        "first": rfc3339(each.first),
+        "last": rfc3339(each.last),
+        "crashed_before": _number(each.crashed_before),
+        "crashed_before_expected": _number(each.crashed_before_expected),
+        "verdict": each.verdict or "tested",
+    }
+
+
+def _effect(each: RolloutEffect) -> dict[str, Any]:
+    return {
+        **_rollout(each.rollout),
+        "onset_hours": _number(each.onset),
+        "onset_hours_low": _number(each.onset_low),
+        "onset_hours_high": _number(each.onset_high),
+        "rate_ratio_before": _number(each.ratio_before.value),
+        "rate_ratio_before_low": _number(each.ratio_before.low),
+        "rate_ratio_before_high": _number(each.ratio_before.high),
+    }
+
+
+def _change(each: Finding, effect: RolloutEffect) -> dict[str, Any]:
+    """A rollout as earlier versions wrote it."""
+    return {
+        "fact": each.facts[0].fact,
+        "before": effect.rollout.before,
+        "after": each.facts[0].value,
+        "signature": each.signature,
+        "nodes": effect.rollout.nodes,
+        "crashes_before": effect.crashes_before,
+        "crashes_after": each.observed,
+        "expected_after": _number(each.expected),
         "rate_ratio": _number(each.ratio.value),
         "rate_ratio_low": _number(each.ratio.low),
         "rate_ratio_high": _number(each.ratio.high),

@@ -44,9 +44,14 @@ def _result(found: Mapping[str, Any]) -> dict[str, Any]:
         _section("Findings", FINDING, map(_finding, found["findings"]), even_empty=True),
         _section("Places (not configuration): check power, cooling and cabling", FINDING, map(_finding, found["locations"])),
         _section(
-            "Changes of a fact: nodes against themselves, and nodes without it",
+            "Effects of rollouts: changed nodes against nodes not changed yet",
             ("Fact", "Nodes", "Crash", "As frequent after it", "Crashes before, after, expected after"),
             map(_change, found["changes"]),
+        ),
+        _section(
+            "Rollouts in the window",
+            ("Fact", "Nodes", "Never changed", "Crashed within two weeks before, expected", "Verdict"),
+            map(_rollout, found.get("rollouts", ())),
         ),
         _section(
             "Nodes at risk that have not crashed yet",
@@ -84,6 +89,9 @@ FINDING = ("Crash", "With", "As frequent", "Status", "Crashed nodes with it", "A
 
 def _finding(each: Mapping[str, Any]) -> list[str]:
     with_ = " and ".join(_fact(one) for one in (each["facts"][0], each["together_with"]) if one)
+    if each.get("kind") == "rollout":
+        low, high = (max(each["rollout"][f"onset_hours_{end}"], 0.0) for end in ("low", "high"))
+        with_ = f"rollout of {with_}, began {low:.0f} to {high:.0f} h after the change"
     if others := each["facts"][1:]:
         more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
         with_ += f" (or {', '.join(map(_fact, others[:NAMED]))}{more}: cannot be distinguished)"
@@ -108,6 +116,23 @@ def _change(each: Mapping[str, Any]) -> list[str]:
         each["signature"],
         _times(each),
         f"{each['crashes_before']:,}, {each['crashes_after']:,}, {each['expected_after']:.1f}",
+    ]
+
+
+VERDICTS = {
+    "tested": "tested",
+    "follows_crashes": "not judged: the changes follow crashes (repairs)",
+    "no_controls": "not judged: no control group",
+}
+
+
+def _rollout(each: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{', '.join(map(_fact, each['facts'][:NAMED]))} (before: {clipped(each['before'])})",
+        f"{each['nodes']:,}",
+        f"{each['controls']:,}",
+        f"{each['crashed_before']:.0%}, {each['crashed_before_expected']:.0%}",
+        VERDICTS[each["verdict"]],
     ]
 
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from exporter.fleet.observations import NOTES, Ints, Observed, Window
 from exporter.fleet.statistics import power, screen, shrink
-from exporter.fleet.statistics.changes import changes
 from exporter.fleet.statistics.confirm import Remembered, confirmation, later, narrow
 from exporter.fleet.statistics.discover import Discovery, discover
 from exporter.fleet.statistics.explain import Explanation
@@ -27,6 +26,8 @@ from exporter.fleet.statistics.outlier_nodes import outlier_nodes
 from exporter.fleet.statistics.prepare import Prepared, prepare
 from exporter.fleet.statistics.ratio import Ratio, of_cells
 from exporter.fleet.statistics.reliability import lost_gpu_hours, reliability
+from exporter.fleet.statistics.rollout_findings import rollout_findings
+from exporter.fleet.statistics.rollouts import rollouts
 from exporter.fleet.statistics.workload import workload_shares
 
 EXAMPLES = 5
@@ -55,7 +56,10 @@ def correlate(
     prepared = prepare(observed, window)
     discovery = discover(prepared)
     scores = _Scores(discovery)
+    seen, effects = rollouts(prepared)
+    from_rollouts = rollout_findings(prepared, effects)
     findings = [_finding(prepared, s, each, scores) for s, each in discovery.found]
+    findings = [*from_rollouts, *(f for f in findings if not any(_same(f, other) for other in from_rollouts))]
     findings = _with_confirmations(prepared, findings, remembered)
     findings.sort(key=lambda f: (f.status != "confirmed", f.direction != "more", -f.score, f.p_value, f.signature))
     configuration = tuple(f for f in findings if f.family == "configuration")
@@ -76,7 +80,7 @@ def correlate(
         lemons=outlier_nodes(prepared),
         exposed=nodes_at_risk(prepared, configuration, causes or {}),
         reliability=reliability(prepared),
-        changes=changes(prepared),
+        rollouts=seen,
         lost_gpu_hours=lost_gpu_hours(prepared),
     )
 
@@ -156,6 +160,12 @@ def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Sco
         score=scores.score(each),
         workload=workload,
     )
+
+
+def _same(one: Finding, other: Finding) -> bool:
+    """Whether two findings say the same: a rollout, and nodes with its value against those without."""
+    both = set(one.facts) & set(other.facts)
+    return (one.signature, one.direction) == (other.signature, other.direction) and bool(both)
 
 
 def _fact(prepared: Prepared, value: int) -> FactValue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from exporter.fleet.observations import Gap, Window
+from exporter.fleet.observations import Bools, Gap, Window
 from exporter.fleet.statistics.ratio import Ratio
 
 Status = Literal["candidate", "confirmed"]
@@ -76,6 +76,7 @@ class Finding:
     tie_breakers: tuple[str, ...]
     score: float  # the lower end of what the ratio is after shrinking: what findings are ordered by
     workload: tuple[WorkloadShare, ...] = ()
+    rollout: RolloutEffect | None = None
     first_seen: Window | None = None
     confirmation: Confirmation | None = None
 
@@ -145,19 +146,47 @@ class Reliability:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A fact that changed on some nodes within the window: each node against itself, and against those not changed."""
+class Rollout:
+    """A value that nodes took on within the window. `facts` changed together; `controls` are nodes that did not change.
 
-    fact: str
+    `crashed_before` is the share of the nodes that had crashed within two weeks before, and what chance gives. `verdict`:
+    empty if it could be tested, else follows_crashes or no_controls.
+    """
+
+    facts: tuple[FactValue, ...]
     before: str
-    after: str
-    signature: str
     nodes: int
+    controls: int
+    first: float
+    last: float
+    crashed_before: float
+    crashed_before_expected: float
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutEffect:
+    """What a rollout did to a signature (by number): first crashes on changed nodes against nodes not changed yet.
+
+    `ratio_before` compares the same nodes before their change; `expected` and `ratio` allow for it. The onset is in hours
+    after the change. `column` marks the states after the change, `use` all that were compared.
+    """
+
+    rollout: Rollout
+    signature: int
+    observed: int
+    expected: float
+    crashes: int
     crashes_before: int
-    crashes_after: int
-    expected_after: float
-    ratio: Ratio
     p_value: float
+    q_value: float
+    ratio: Ratio
+    ratio_before: Ratio
+    onset: float
+    onset_low: float
+    onset_high: float
+    column: Bools
+    use: Bools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,5 +209,5 @@ class Correlation:
     lemons: tuple[OutlierNode, ...]
     exposed: tuple[NodesAtRisk, ...]
     reliability: tuple[Reliability, ...]
-    changes: tuple[Change, ...]
+    rollouts: tuple[Rollout, ...]
     lost_gpu_hours: float | None

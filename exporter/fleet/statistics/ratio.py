@@ -81,8 +81,9 @@ def _score(observed: float, crashes: Floats, share: Floats) -> float:
 def _distribution(crashes: Floats, share: Floats) -> Floats:
     """Of the sum of binomials."""
     total = np.ones(1)
-    for size, p in zip(crashes, share, strict=True):
-        total = np.convolve(total, stats.binom.pmf(np.arange(round(size) + 1), size, p))
+    for size, p in zip(crashes.tolist(), share.tolist(), strict=True):
+        own = np.array([1 - p, p]) if size == 1 else stats.binom.pmf(np.arange(round(size) + 1), size, p)
+        total = np.convolve(total, own)
     return total
 
 

@@ -1,0 +1,295 @@
+"""Rollouts: did a signature become more, or less, frequent on the nodes where a fact changed to a new value?
+
+A staggered difference-in-differences, pooled by the new value (Callaway and Sant'Anna 2021), for first crashes: at each
+crash, the nodes that have changed are compared with those of their stratum that have not changed yet. A node leaves both
+sides at its first crash, so a change that a crash brings cannot look like a cure. What cannot be judged is said: changes
+that follow crashes (repairs), nodes that differed before they changed, no nodes left to compare with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import stats
+
+from exporter.fleet.observations import Floats, Ints
+from exporter.fleet.statistics.design import family_of
+from exporter.fleet.statistics.exposure import DAY
+from exporter.fleet.statistics.findings import FactValue, Rollout, RolloutEffect
+from exporter.fleet.statistics.onset import onset
+from exporter.fleet.statistics.prepare import Prepared
+from exporter.fleet.statistics.ratio import rate_ratio
+from exporter.fleet.statistics.risk_sets import Spans, at_risk
+
+MIN_CHANGED = 5  # nodes
+MIN_CRASHES = 5  # of a signature, with changed and unchanged nodes at risk
+MIN_EFFECT = 1.5
+MIN_MORE = 3  # crashes beyond, or below, the expected ones
+MAX_ROLLOUTS = 100  # those of the most nodes; a fact with more new values in a window always changes
+FDR = 0.05
+FEWEST = 20  # tests that the gate reckons with at least
+RECENT = 14 * DAY  # a change so soon after a crash may be its repair
+REPAIR_P, REPAIR_RATIO = 1e-3, 2.0  # how sure, and how much more often than chance, changes follow crashes
+BEFORE_P = 0.01  # of the comparison before the change
+PRIOR = 5.0  # crashes by which the ratio before the change is shrunk towards 1
+EARLY_HOURS = 6.0  # before the change: an onset that is surely earlier is not the rollout's; facts may be written late
+SAME_TIME = 3600.0  # within which facts that change together are one rollout
+ALIKE = 0.9  # of the nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """A fact's new value and when each node took it on: inf for nodes that have not, NaN for those that cannot be
+    compared. `left` is when a node gave it up again.
+    """
+
+    fact: int
+    value: int
+    before: int
+    since: Floats
+    left: Floats
+
+    @property
+    def nodes(self) -> Ints:
+        """The nodes that changed."""
+        return np.flatnonzero(np.isfinite(self.since))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tested:
+    """What one rollout shows of one signature. `odds` are those that a crash is on a changed node, one for each crash."""
+
+    rollout: Rollout
+    signature: int
+    observed: int
+    expected: float
+    crashes: int
+    crashes_before: int
+    observed_before: int
+    p_value: float
+    odds: Floats
+    odds_before: Floats
+
+    @property
+    def large(self) -> bool:
+        """Whether the effect is worth a sentence."""
+        rest, rest_expected = self.crashes - self.observed, self.crashes - self.expected
+        more = self.observed * rest_expected >= MIN_EFFECT * rest * self.expected
+        fewer = rest * self.expected >= MIN_EFFECT * self.observed * rest_expected
+        return abs(self.observed - self.expected) >= MIN_MORE and (more or fewer)
+
+
+def rollouts(prepared: Prepared) -> tuple[tuple[Rollout, ...], tuple[RolloutEffect, ...]]:
+    """Every rollout of the window with what can be said of it, and the effects that pass the false-discovery gate."""
+    found, tested = [], []
+    for group in _groups(prepared, _changes(prepared)):
+        lead = group[0]
+        spans = _spans(prepared, lead)
+        rollout = _described(prepared, group, spans)
+        effects = _effects(prepared, lead, spans, rollout) if rollout.verdict == "" else []
+        if rollout.verdict == "" and not effects and not _has_controls(spans):
+            rollout = replace(rollout, verdict="no_controls")
+        found.append(rollout)
+        tested += [(spans, each) for each in effects]
+    if not tested:
+        return tuple(found), ()
+    q = stats.false_discovery_control([each.p_value for _, each in tested]) * max(FEWEST / len(tested), 1.0)
+    effects_found = [
+        _effect(prepared, spans, each, float(own))
+        for (spans, each), own in zip(tested, q, strict=True)
+        if own <= FDR and each.large
+    ]
+    return tuple(found), tuple(each for each in effects_found if each is not None)
+
+
+def _changes(prepared: Prepared) -> list[Changed]:
+    """Each new value that enough nodes took on within the window, by the number of nodes."""
+    facts, window = prepared.observed.facts, prepared.window
+    order = np.lexsort((facts.since, facts.node))
+    node, since, codes = facts.node[order], facts.since[order], facts.codes[order]
+    same = np.concatenate([[False], node[1:] == node[:-1]])
+    seen = np.unique(prepared.design.states.node)
+    out = []
+    for fact in range(len(facts.names)):
+        if family_of(facts.names[fact]) != "configuration":
+            continue
+        new = codes[:, fact]
+        old = np.where(same, np.concatenate([[-1], new[:-1]]), -1)
+        moved = same & (old != new)
+        inside = moved & (old >= 0) & (new >= 0) & (since > window.start) & (since < window.end)
+        for value in np.unique(new[inside]).tolist():
+            to = inside & (new == value)
+            when = np.full(len(prepared.observed.nodes), np.inf)
+            np.minimum.at(when, node[to], since[to])
+            left = np.full(len(when), np.inf)
+            away = moved & (old == value) & (since > when[node])
+            np.minimum.at(left, node[away], since[away])
+            had = (new == value) & (since < when[node])  # before: it is not new to the node
+            unknown = np.ones(len(when), dtype=bool)
+            unknown[node[new >= 0]] = False
+            when[node[had]] = np.nan
+            when[unknown] = np.nan
+            number = len(np.intersect1d(np.flatnonzero(np.isfinite(when)), seen))
+            if number >= MIN_CHANGED:
+                usual = np.bincount(old[to & np.isfinite(when[node])]).argmax()
+                out.append((number, Changed(fact=fact, value=value, before=int(usual), since=when, left=left)))
+    out.sort(key=lambda pair: (-pair[0], facts.names[pair[1].fact], pair[1].value))
+    return [each for _, each in out[:MAX_ROLLOUTS]]
+
+
+def _groups(prepared: Prepared, changes: Sequence[Changed]) -> list[list[Changed]]:
+    """Changes of the same nodes at the same times are one rollout; a version leads its group."""
+    names = prepared.observed.facts.names
+    groups: list[list[Changed]] = []
+    for change in sorted(changes, key=lambda c: "version" not in names[c.fact]):
+        for group in groups:
+            if _together(group[0], change):
+                group.append(change)
+                break
+        else:
+            groups.append([change])
+    return groups
+
+
+def _together(one: Changed, other: Changed) -> bool:
+    both = np.isfinite(one.since) & np.isfinite(other.since)
+    with np.errstate(invalid="ignore"):
+        same = np.count_nonzero(both & (np.abs(one.since - other.since) <= SAME_TIME))
+    return bool(same > ALIKE * max(len(one.nodes), len(other.nodes)))
+
+
+def _spans(prepared: Prepared, change: Changed) -> Spans:
+    """The states that can be compared: before the change, or after it until the value is given up."""
+    states, window = prepared.design.states, prepared.window
+    since = change.since[states.node]
+    code = prepared.observed.facts.codes[states.row, change.fact]
+    late = states.since >= since
+    use = ~np.isnan(since) & (code >= 0) & (late == (code == change.value)) & (states.since < change.left[states.node])
+    start, end = np.maximum(states.since, window.start), np.minimum(states.until, window.end)
+    rate = states.hours.sum(axis=1) / np.maximum((end - start) / 3600, 1e-9)
+    return Spans(node=states.node, since=start, until=end, rate=rate, change=since, use=use & (end > start))
+
+
+def _described(prepared: Prepared, group: Sequence[Changed], spans: Spans) -> Rollout:
+    lead, facts = group[0], prepared.observed.facts
+    times = lead.since[lead.nodes]
+    controls = np.unique(spans.node[spans.use & ~np.isfinite(spans.change)])
+    crashed, expected, p = _follows_crashes(prepared, lead)
+    repair = p <= REPAIR_P and crashed >= REPAIR_RATIO * expected
+    return Rollout(
+        facts=tuple(FactValue(fact=facts.names[c.fact], value=facts.values[c.fact][c.value]) for c in group),
+        before=facts.values[lead.fact][lead.before], nodes=len(lead.nodes), controls=len(controls),
+        first=float(times.min()), last=float(times.max()), crashed_before=crashed / len(lead.nodes),
+        crashed_before_expected=expected / len(lead.nodes), verdict="follows_crashes" if repair else "",
+    )  # fmt: skip
+
+
+def _follows_crashes(prepared: Prepared, change: Changed) -> tuple[int, float, float]:
+    """How many nodes had crashed shortly before they changed, how many by chance (as nodes that had not changed at that
+    time), and the p-value: changes as cases, unchanged nodes of the same moment as controls.
+    """
+    everything, nodes = prepared.observed.incidents, change.nodes
+    order = np.lexsort((everything.time, everything.node))
+    node, since = everything.node[order], everything.time[order]
+    until = since + RECENT
+    until[:-1] = np.where(node[1:] == node[:-1], np.minimum(until[:-1], since[1:]), until[:-1])
+    when = change.since
+    known = ~np.isnan(when[node])
+    node, since, until = node[known], since[known], np.minimum(until, np.inf)[known]
+    until = np.minimum(until, when[node] + 1e-3)
+    times = np.sort(when[nodes])
+    seen = np.unique(prepared.design.states.node)
+    alive = np.sort(when[seen][~np.isnan(when[seen])])
+    everyone = len(alive) - np.searchsorted(alive, times, side="left")
+    kept = until > since
+    started = np.searchsorted(np.sort(since[kept]), times, side="left")
+    ended = np.searchsorted(np.sort(until[kept]), times, side="right")
+    chance = np.clip((started - ended) / np.maximum(everyone, 1), 0.0, 1.0)
+    own = np.full(len(when), -np.inf)
+    before = kept & (since < when[node])
+    np.maximum.at(own, node[before], since[before])
+    crashed = int(np.count_nonzero(when[nodes] - own[nodes] <= RECENT))
+    expected = float(chance.sum())
+    share = expected / len(nodes)
+    return crashed, expected, float(stats.binom.sf(crashed - 1, len(nodes), share))
+
+
+def _has_controls(spans: Spans) -> bool:
+    """Whether unchanged nodes were watched for a day after nodes had changed, or some never change."""
+    never = len(np.unique(spans.node[spans.use & ~np.isfinite(spans.change)]))
+    change = spans.change[spans.use & np.isfinite(spans.change)]
+    return never >= MIN_CHANGED or (len(change) > 0 and float(change.max() - np.median(change)) >= DAY)
+
+
+def _effects(prepared: Prepared, change: Changed, spans: Spans, rollout: Rollout) -> list[_Tested]:
+    """What can be tested of a rollout, one effect for each signature."""
+    out = []
+    for signature in sorted(prepared.units):
+        events = prepared.units[signature].incidents
+        state, stratum = prepared.units[signature].state, prepared.label("", signature)
+        inside = spans.use[state] & (stratum[state] >= 0)
+        if inside.sum() < MIN_CRASHES:
+            continue
+        node, time, at = events.node[inside], events.time[inside], stratum[state[inside]]
+        own = spans.within(stratum, node, time)
+        changed = time >= change.since[node]
+        share = _share(own.split(0.0), at, time)
+        told = (share > 0) & (share < 1)
+        if told.sum() < MIN_CRASHES:
+            continue
+        earlier = ~changed & (at >= 0)
+        before = _share(own.later_and_never(), at[earlier], time[earlier])
+        known = (before > 0) & (before < 1)
+        later = np.isfinite(change.since[node[earlier]])
+        odds_before = before[known] / (1 - before[known])
+        crashes_before, expected_before = int(later[known].sum()), float(before[known].sum())
+        p_before = _two_sided(crashes_before, before[known])
+        baseline = float((crashes_before + PRIOR) / (expected_before + PRIOR)) if known.any() else 1.0
+        odds = share[told] / (1 - share[told])
+        observed = int(changed[told].sum())
+        adjusted = baseline * odds / (1 + baseline * odds)
+        p = max(_two_sided(observed, share[told]), _two_sided(observed, adjusted)) if p_before > BEFORE_P else 1.0
+        out.append(
+            _Tested(
+                rollout=rollout, signature=signature, observed=observed, expected=float(adjusted.sum()),
+                crashes=int(told.sum()), crashes_before=int(later.sum()), observed_before=crashes_before, p_value=p,
+                odds=baseline * odds, odds_before=odds_before,
+            )
+        )  # fmt: skip
+    return out
+
+
+def _share(sides: tuple[Spans, Spans], stratum: Ints, time: Floats) -> Floats:
+    """Of those at risk at each time, in each stratum, the share of the first side."""
+    one, other = (at_risk(side, stratum, time) for side in sides)
+    return np.divide(one, one + other, out=np.zeros(len(time)), where=one + other > 1e-9)
+
+
+def _two_sided(observed: int, share: Floats) -> float:
+    if not len(share):
+        return 1.0
+    mean = float(share.mean())
+    tails = stats.binom.sf(observed - 1, len(share), mean), stats.binom.cdf(observed, len(share), mean)
+    return min(2 * float(min(tails)), 1.0)
+
+
+def _effect(prepared: Prepared, spans: Spans, tested: _Tested, q: float) -> RolloutEffect | None:
+    """The effect with its ratio and onset; None where it began before the change."""
+    units = prepared.units[tested.signature]
+    stratum = prepared.label("", tested.signature)
+    inside = spans.use[units.state] & (stratum[units.state] >= 0)
+    node, time, at = units.incidents.node[inside], units.incidents.time[inside], stratum[units.state[inside]]
+    change = spans.change[units.state[inside]]
+    ratio = rate_ratio(float(tested.observed), np.ones(len(tested.odds)), tested.odds)
+    best, low, high = onset(spans.within(stratum, node, time), at, time, change, more=ratio.value > 1)
+    if high < -EARLY_HOURS:
+        return None
+    return RolloutEffect(
+        rollout=tested.rollout, signature=tested.signature, observed=tested.observed, expected=tested.expected,
+        crashes=tested.crashes, crashes_before=tested.crashes_before, p_value=tested.p_value, q_value=min(q, 1.0),
+        ratio=ratio,
+        ratio_before=rate_ratio(float(tested.observed_before), np.ones(len(tested.odds_before)), tested.odds_before),
+        onset=best, onset_low=low, onset_high=high, column=spans.use & (spans.since >= spans.change), use=spans.use,
+    )  # fmt: skip
