@@ -9,7 +9,7 @@ import pytest
 from exporter.fleet.results.text import text
 from exporter.fleet.results.to_json import to_json
 from exporter.fleet.statistics.correlate import correlate
-from exporter.fleet.statistics.power import smallest_ratio
+from exporter.fleet.statistics.power import crashes_that_decide, smallest_ratio
 
 from .small import WEEK, few_nodes, fleet
 
@@ -50,3 +50,18 @@ def test_more_crashes_show_smaller_effects() -> None:
     assert ratios[0] == math.inf
     assert ratios == sorted(ratios, reverse=True)
     assert ratios[-1] < 2.5
+
+
+def test_a_strong_effect_needs_few_crashes_to_decide() -> None:
+    due = [crashes_that_decide(ratio) for ratio in (math.inf, 10.0, 3.0, 1.05)]
+
+    assert due[0] == pytest.approx(3.0, abs=0.01)
+    assert due == sorted(due)
+    assert due[-1] == math.inf
+
+
+def test_a_finding_says_what_it_was_adjusted_for_and_which_experiment_decides() -> None:
+    finding = to_json(correlate(few_nodes(0, planted=True), WEEK))["findings"][0]
+
+    assert finding["adjusted_for"] == ["day", "earlier crash of the node"]
+    assert finding["next_step"].startswith("change it on 3 of the 6 nodes; ")

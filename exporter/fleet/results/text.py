@@ -25,6 +25,7 @@ from exporter.fleet.statistics.ratio import Ratio
 from exporter.fleet.statistics.reliability import LOST_HOURS
 
 WIDTH = 100
+LEAST = 0.05  # crashes expected in 7 days: rows of less are left out
 PLOT = 45  # columns of a forest plot
 PLOT_FROM, PLOT_TO = 0.1, 100.0  # rate ratios; what lies beyond ends in an arrow
 SHOWN = 10  # rows of each list; the JSON has all
@@ -45,7 +46,7 @@ def text(found: Correlation, *, color: bool = False) -> str:
     parts += [
         _section("Places (no configuration: look at power, cooling, cabling)", map(_location, found.locations)),
         _section("Rollouts: changed nodes against nodes not changed yet", map(_rollout, found.rollouts)),
-        _section("Exposed: nodes that meet it and have not crashed", map(_exposed, found.exposed)),
+        _section("Exposed: nodes that meet it and have not crashed", _exposed_rows(found.exposed)),
         _section("Lemons: far worse than their like, whatever their facts", map(_lemon, found.lemons)),
         _section("Not enough data", map(_not_enough, sorted(found.not_enough_data, key=lambda n: -n.crashes))),
         _reliability(found),
@@ -127,6 +128,8 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
         lines += row("whose", "; ".join(_whose(each) for each in f.workload if each.share > 0))
     if f.tie_breakers:
         lines += row("to decide", f"watch, or change one of these facts on, {', '.join(f.tie_breakers)}")
+    lines += row("adjusted", f"for {', '.join(f.adjusted_for)}") if f.adjusted_for else []
+    lines += row("next", f.next_step) if f.next_step else []
     lines += row("against", "; ".join(f.counter_evidence)) if f.counter_evidence else []
     lines += row("examples", ", ".join(f.examples)) if f.examples else []
     return "\n".join(lines) + "\n"
@@ -210,10 +213,14 @@ def _onset(effect: RolloutEffect) -> str:
     return f"began {low:.0f} to {high:.0f} h after each node's change (most likely {max(effect.onset, 0.0):.0f} h)"
 
 
+def _exposed_rows(rows: tuple[NodesAtRisk, ...]) -> Iterator[str]:
+    return (_exposed(each) for each in rows if each.expected_7d >= LEAST)
+
+
 def _exposed(e: NodesAtRisk) -> str:
     first = ", ".join(e.nodes[:5]) + (", …" if e.count > 5 else "")
     who = f"{_count(e.count, 'node')} with {clipped(e.because)} ({e.status})"
-    return f"{who}: {e.expected_7d:.1f} × {e.signature} expected in 7 days; {first}"
+    return f"{who}: about {written(e.expected_7d)} crashes of {e.signature} expected in 7 days; {first}"
 
 
 def _lemon(lemon: OutlierNode) -> str:

@@ -83,6 +83,8 @@ def _finding(each: Finding) -> dict[str, Any]:
             }
             for one in each.workload
         ],
+        "adjusted_for": list(each.adjusted_for),
+        "next_step": each.next_step,
         "rollout": _effect(each.rollout) if each.rollout else None,
         "first_seen": _window(each.first_seen) if each.first_seen else None,
         "confirmation": {

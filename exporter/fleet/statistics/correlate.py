@@ -44,6 +44,7 @@ WITHOUT = {
     "image": "without the job images that crash with it far more often than elsewhere",
     "container_image": "within container images",
 }
+DECIDING_DAYS, MOST_DAYS = 7, 90  # of an experiment: as planned, and the longest that is proposed
 LEAD = 0.01  # the p-value from which on a value is worth naming as a lead
 
 Causes = Mapping[str, tuple[str, Sequence[int]]]  # root cause: its signature, and the nodes whose facts meet it
@@ -159,7 +160,22 @@ def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Sco
         tie_breakers=_tie_breakers(prepared, each, units.incidents.node),
         score=scores.score(each),
         workload=workload,
+        adjusted_for=prepared.adjusted_for(chosen.fact),
+        next_step=_next_step(prepared, each, len(nodes_with), int(counts.observed[0]), ratio),
     )
+
+
+def _next_step(prepared: Prepared, each: Explanation, nodes: int, observed: int, ratio: Ratio) -> str:
+    """The experiment that decides about a finding of more crashes: how many nodes to change, and for how long."""
+    due = power.crashes_that_decide(ratio.value)
+    if each.direction == "fewer" or prepared.design.values[each.value].family == "location" or not np.isfinite(due):
+        return ""
+    a_day = observed / max(nodes * prepared.window.hours / 24, 1e-9)  # crashes of one node
+    changed = int(np.clip(np.ceil(due / (a_day * DECIDING_DAYS)), 1, max(nodes // 2, 1)))
+    days = int(np.ceil(due / (a_day * changed)))
+    if days > MOST_DAYS:
+        return ""
+    return f"change it on {changed:,} of the {nodes:,} nodes; {days} day{'s' * (days != 1)} decide, if it is the cause"
 
 
 def _same(one: Finding, other: Finding) -> bool:

@@ -75,6 +75,8 @@ class Finding:
     examples: tuple[str, ...]
     tie_breakers: tuple[str, ...]
     score: float  # the lower end of what the ratio is after shrinking: what findings are ordered by
+    adjusted_for: tuple[str, ...] = ()
+    next_step: str = ""
     workload: tuple[WorkloadShare, ...] = ()
     rollout: RolloutEffect | None = None
     first_seen: Window | None = None

@@ -7,6 +7,7 @@ from scipy import stats
 
 POWER = 0.8
 MAX_CRASHES = 100_000
+MAX_DECIDING = 50
 
 
 def needed(share: float, ratio: float, cut: float) -> int:
@@ -33,3 +34,14 @@ def smallest_ratio(share: float, crashes: int, nodes: int, cut: float) -> float:
     least = stats.binom.isf(cut, crashes, left) + 1
     enough = np.flatnonzero(stats.binom.sf(least - 1, crashes, with_) >= POWER)
     return float(ratios[enough[0]]) if len(enough) else float("inf")
+
+
+def crashes_that_decide(ratio: float) -> float:
+    """How many crashes must be due on nodes with a value so that taking it away decides: if the ratio is true, so few
+    remain in 4 of 5 cases that chance gives them in one of twenty.
+    """
+    for most in range(MAX_DECIDING):
+        due = float(stats.chi2.isf(0.05, 2 * (most + 1)) / 2)  # of which chance leaves `most` in one of twenty cases
+        if stats.poisson.cdf(most, due / ratio) >= POWER:
+            return due
+    return float("inf")

@@ -9,7 +9,7 @@ import numpy as np
 
 from exporter.fleet.observations import Beats, FactRows, Floats, Gap, Incidents, Ints, Observed, Window
 from exporter.fleet.statistics import exposure, screen
-from exporter.fleet.statistics.design import Design, build, of_vendor, refine
+from exporter.fleet.statistics.design import STRATUM_FACTS, Design, build, of_vendor, refine
 from exporter.fleet.statistics.exposure import Sight
 from exporter.fleet.statistics.origins import first_on_each_node, origins
 from exporter.fleet.statistics.screen import Units
@@ -48,6 +48,13 @@ class Prepared:
                 index = self.observed.facts.names.index("gpu_model")
                 label = refine(label, self.observed.facts.codes[design.states.row, index])
         return np.where(own, label, -1)
+
+    def adjusted_for(self, fact: str) -> tuple[str, ...]:
+        """What a finding of this fact was adjusted for: the facts, and the rest, that its strata are made of."""
+        known = [name for name in STRATUM_FACTS if name in self.observed.facts.names and name != fact]
+        if self._is_stratum(fact):
+            known = [name for name in known if name == "gpu_model"]
+        return (*known, "day", "earlier crash of the node")
 
     def _is_stratum(self, fact: str) -> bool:
         return any(value.fact == fact and value.family == "stratum" for value in self.design.values)

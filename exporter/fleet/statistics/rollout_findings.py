@@ -49,5 +49,5 @@ def _finding(prepared: Prepared, effect: RolloutEffect) -> Finding:
         p_value=effect.p_value, q_value=effect.q_value, status="candidate", counter_evidence=tuple(against),
         examples=tuple(str(i) for i in incidents.id[:EXAMPLES] if i), tie_breakers=(),
         score=effect.ratio.low if direction == "more" else 1 / max(effect.ratio.high, 1e-9), workload=workload,
-        rollout=effect,
+        rollout=effect, adjusted_for=(*prepared.adjusted_for(rollout.facts[0].fact), "time of the crash"),
     )  # fmt: skip
