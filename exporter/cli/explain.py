@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         text,
         options.source,
         catalogue,
-        None if options.facts == "none" else facts_named(options.facts),
+        None if options.facts == "none" else facts_named(options.facts, catalogue),
         stages=options.details or is_line,
         candidates=options.details,
         at=at,

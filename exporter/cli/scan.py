@@ -12,7 +12,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
         print("gpufault scan: --engine dask needs --dask.address tcp://HOST:PORT of its scheduler", file=sys.stderr)
         return 2
     catalogue = packs.load(flags.pack_folders(options))
-    facts = facts_named(options.facts)
+    facts = facts_named(options.facts, catalogue)
     node = flags.node_name()
     logs: Iterator[Wanted | Unread] = (
         found if isinstance(found, Unread) else Wanted(found, options.source) for found in expand(options.paths)
@@ -225,7 +225,7 @@ def _option(text: str) -> tuple[str, str]:
     return name.lstrip("-"), value
 
 
-def facts_named(which: str) -> Mapping[str, str]:
+def facts_named(which: str, catalogue: Catalogue) -> Mapping[str, str]:
     """The facts that --facts asks for."""
     if which == "none":
         return {}
@@ -233,11 +233,27 @@ def facts_named(which: str) -> Mapping[str, str]:
         from exporter.probes import gather
 
         return gather(environ=os.environ).facts
-    return read_facts(which)
+    return read_facts(which, _known_facts(catalogue))
 
 
-def read_facts(path: str) -> Mapping[str, str]:
-    """Facts from a JSON or YAML mapping. Raises InvalidInput with the place of each value that is not text."""
+def _known_facts(catalogue: Catalogue) -> frozenset[str]:
+    """The names of facts that this version reads or asks for."""
+    from exporter.core.catalogue.pack_types import leaf_conditions
+    from exporter.core.facts import process
+    from exporter.probes import FACTS
+
+    leaves = (leaf for cause in catalogue.root_causes.values() for _, leaf in leaf_conditions(cause))
+    return frozenset({*FACTS, *process.FACTS, *(leaf.fact for leaf in leaves if leaf.fact)})
+
+
+def read_facts(path: str, known: Collection[str] = ()) -> Mapping[str, str]:
+    """Facts from a JSON or YAML mapping.
+
+    Raises InvalidInput with the place of each value that is not text, and of each name that looks like a known one with a
+    typing error. Other names are a site's own.
+    """
+    from difflib import get_close_matches
+
     from exporter.core.text.problems import InvalidInput
     from exporter.core.text.yaml_text import parse
 
@@ -250,9 +266,17 @@ def read_facts(path: str) -> Mapping[str, str]:
         raise InvalidInput(
             [document.problem((), "must map fact names to texts; `gpufault facts --format json` prints one")]
         )
-    wrong = [name for name, value in data.items() if isinstance(value, dict | list)]
-    if wrong:
-        raise InvalidInput([document.problem((name,), "must be a text; quote it") for name in wrong])
+    problems = [
+        document.problem((name,), "must be a text; quote it")
+        for name, value in data.items()
+        if isinstance(value, dict | list)
+    ]
+    for name in data:
+        if known and isinstance(name, str) and name not in known and not name.startswith("env."):
+            meant = [near for near in get_close_matches(name, known, 1, cutoff=0.85) if near not in data]
+            problems += [document.problem((name,), f"unknown fact; {near} is one") for near in meant]
+    if problems:
+        raise InvalidInput(problems)
     return {name: _text_of(value) for name, value in data.items() if value is not None}
 
 

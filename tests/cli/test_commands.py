@@ -382,6 +382,18 @@ def test_explain_tells_the_fact_that_would_decide_and_how_to_find_it_out(capsys:
     assert "--facts FILE" in out
 
 
+def test_a_fact_with_a_typing_error_is_refused_and_a_sites_own_is_not(
+    crashed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = tmp_path / "facts.yaml"
+    facts.write_text("rack: r12\nroc_version: 6.2.1\nenv.MY_OWN: 1\n")
+    for command in ("scan", "explain"):
+        assert main([command, "--facts", str(facts), str(crashed)]) == 1
+        assert capsys.readouterr().err == f"{facts}:2:1: roc_version: unknown fact; rocm_version is one\n"
+    facts.write_text("rack: r12\nrocm_version: 6.2.1\nroc_version: mine\n")
+    assert main(["explain", "--facts", str(facts), str(crashed)]) == 0
+
+
 def test_explain_tells_more_of_a_log_when_it_is_asked_to(
     crashed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
