@@ -29,7 +29,7 @@ LEAST = 0.05  # crashes expected in 7 days: rows of less are left out
 PLOT = 45  # columns of a forest plot
 PLOT_FROM, PLOT_TO = 0.1, 100.0  # rate ratios; what lies beyond ends in an arrow
 SHOWN = 10  # rows of each list; the JSON has all
-WORKLOADS = {"users": "users", "account": "accounts", "job_name": "job names", "image": "job images"}
+WORKLOADS = {"users": "user", "account": "account", "job_name": "job name", "image": "job image"}
 ALTERNATIVES = 4  # facts named of a group
 
 
@@ -90,11 +90,14 @@ def _detectable(d: Detectable) -> str:
     if not d.ratios:
         return ""
     each = ", ".join(
-        f"{written(ratio) if ratio < math.inf else 'none'} ({share:.0%} of the nodes)" for share, ratio in d.ratios
+        f"{written(ratio)} where {share:.0%} of the nodes have the value"
+        if ratio < math.inf
+        else f"none where {share:.0%} have it"
+        for share, ratio in d.ratios
     )
     return (
-        f"The most frequent signature crashed on {_count(d.crashes, 'node')}. The smallest rate ratio found in 4 of 5 "
-        f"cases, by how many nodes have the value: {each}."
+        f"The most frequent signature crashed on {_count(d.crashes, 'node')}, which can show (in 4 of 5 cases) a rate ratio "
+        f"of {each}."
     )
 
 
@@ -125,7 +128,7 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
         )
         lines += row("or", f"{others}: these nodes cannot distinguish it")
     if any(each.share > 0 for each in f.workload):
-        lines += row("whose", "; ".join(_whose(each) for each in f.workload if each.share > 0))
+        lines += row("whose", ". ".join(_whose(each) for each in f.workload if each.share > 0))
     if f.tie_breakers:
         lines += row("to decide", f"watch, or change one of these facts on, {', '.join(f.tie_breakers)}")
     lines += row("adjusted", f"for {', '.join(f.adjusted_for)}") if f.adjusted_for else []
@@ -136,12 +139,17 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
 
 
 def _whose(each: WorkloadShare) -> str:
-    left = "no crash is left to compare" if each.ratio is None else f"{written(each.ratio.value)} times"
     if each.kind in ("user", "job", "container_image"):
-        who = f"{each.kind.replace('_', ' ')} {clipped(each.names[0])} {each.share:.0%}"
+        who = f"{each.kind.replace('_', ' ')} {clipped(each.names[0])} has {each.share:.0%} of these crashes"
     else:
-        who = f"{len(each.names)} {WORKLOADS[each.kind]} seen far more often with it than elsewhere {each.share:.0%}"
-    return f"{who} ({'within images' if each.kind == 'container_image' else 'without'}: {left})"
+        names = _count(len(each.names), WORKLOADS[each.kind])
+        who = f"{names} with far more of these crashes than of others: {each.share:.0%}"
+    apart = "compared within images" if each.kind == "container_image" else "without them"
+    if each.ratio is None:
+        return f"{who}; {apart}, none is left to compare"
+    if math.isinf(each.ratio.value):
+        return f"{who}; {apart}, it is still seen only there"
+    return f"{who}; {apart}, {written(each.ratio.value)} times as frequent"
 
 
 def _why(f: Finding) -> str:
