@@ -77,7 +77,9 @@ def judged(matcher: Matcher, text: str, behind: list[str], source: SourceKind) -
     ids = {one.rule.id for one in found}
     kept = [one for one in found if not one.rule.yields_to & ids]
     signatures = [one for one in kept if one.rule.kind == "signature"]
-    crash = None if signatures else next((one for one in kept if one.rule.kind == "shape"), None)
+    shapes = sorted((one for one in kept if one.rule.kind == "shape"), key=lambda one: one.rule.id)
+    shapes.sort(key=lambda one: (not one.rule.ends_process, not one.rule.crash, one.rule.in_traceback))
+    crash = shapes[0] if shapes and not signatures else None
     echo = (bool(signatures) or crash is not None) and source == "job" and bool(matcher.echo(text))
     return MatchResult(
         tuple(one for one in kept if one.rule.kind == "fact" or (one.rule.kind == "signature" and not echo)),

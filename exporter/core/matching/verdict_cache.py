@@ -330,7 +330,7 @@ class Evaluator:
             shapes = matches_in(self._shapes, text, lines)
             if shapes is None:
                 return None
-            crash = shapes[0] if shapes else None
+            crash = min(shapes, key=_doubt, default=None)
             if crash is None:
                 return MatchResult(found, self._amid() > before, None, block)
         if self._echo and self._echo(text.partition("\n")[0]):
@@ -339,6 +339,12 @@ class Evaluator:
 
     def _amid(self) -> int:
         return sum(rules.amid for _, rules in self._known)
+
+
+def _doubt(shape: Found) -> tuple[bool, bool, bool, str]:
+    """A sort key: of several crash shapes of one line, that which says most comes first."""
+    rule = shape.rule
+    return (not rule.ends_process, not rule.crash, rule.in_traceback, rule.id)
 
 
 def _sign(needs: Needs, text: str) -> list[str]:

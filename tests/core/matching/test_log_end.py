@@ -19,7 +19,7 @@ signatures:
   - {id: task_exit, role: cascade, patterns: ['srun: error: .*task \d+']}
 crash_shapes:
   - {id: exception, kind: python, in_traceback: true, patterns: ['^(?P<type>[\w.]*Error): ']}
-  - {id: died, kind: signal, ends_process: true, patterns: ['^(?P<type>Fatal Python error): ']}
+  - {id: died, kind: signal, ends_process: true, patterns: ['^(?:AError: )?(?P<type>Fatal Python error): ']}
   - {id: fatal, kind: runtime, patterns: ['^(?P<type>FATAL ERROR): ']}
   - {id: ended, reports_end: true, patterns: ['^Got exit code [1-9]']}
   - {id: complaint, patterns: ['^a complaint: ']}
@@ -92,6 +92,11 @@ def test_a_launchers_report_makes_a_crash_of_what_was_suspected_before_it(pipeli
 def test_a_line_that_says_that_its_process_ended_needs_no_end_of_the_log(pipeline: Pipeline) -> None:
     (crash,) = of(pipeline, b"Fatal Python error: none_dealloc\n" + MUCH)
     assert (crash.captures["kind"], crash.captures["type"]) == ("signal", "Fatal Python error")
+
+
+def test_of_several_shapes_of_a_line_that_counts_which_says_most(pipeline: Pipeline) -> None:
+    (crash,) = of(pipeline, b"AError: Fatal Python error: gone\n" + MUCH)
+    assert crash.captures["kind"] == "signal"
 
 
 def test_what_the_kernel_reports_is_told_at_once(pipeline: Pipeline) -> None:
