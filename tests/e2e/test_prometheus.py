@@ -107,7 +107,7 @@ def test_a_forged_line_is_not_fatal_on_a_node_whose_kernel_once_reported_the_fau
             f'source="{source}",verdict="{verdict}"}}'
         )
 
-    trusted, forged = verdicts("kernel", "infrastructure"), verdicts("job", "unclear")
+    trusted, forged = verdicts("kernel", "infrastructure"), verdicts("job", "infrastructure")
     kernel("0000:3b:00.0")
     eventually(lambda: node.value(trusted) == 1.0 or None)
 
