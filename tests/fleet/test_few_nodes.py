@@ -41,7 +41,7 @@ def test_the_result_says_what_the_fleet_can_show() -> None:
 
     assert told["crashes"] == 6
     assert [row["share"] for row in told["rate_ratios"]] == [0.1, 0.25, 0.5]
-    assert "The most frequent signature crashed on 6 nodes." in text(result)
+    assert "The most frequent signature crashed on 6 nodes, which can show" in text(result)
 
 
 def test_more_crashes_show_smaller_effects() -> None:
