@@ -55,6 +55,8 @@ def test_whether_a_short_copy_was_read_is_counted_where_nobody_can_tell(tmp_path
     node = Node(log).rescan()
     shutil.copyfile(log, f"{log}.1")
     write(log, lines(*range(100, 300)))
+    within_one_tick = log.stat().st_mtime_ns  # else the times tell that the copy is older than what was read
+    os.utime(f"{log}.1", ns=(within_one_tick, within_one_tick))
     node.poll()
     os.truncate(log, 0)
     assert node.settle().twice == [1]
