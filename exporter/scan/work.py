@@ -15,6 +15,8 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache
+from io import FileIO
 from typing import IO, Literal
 
 import exporter
@@ -25,9 +27,8 @@ from exporter.core.diagnosis.incidents import OpenIncidents, condense
 from exporter.core.matching.log_state import LogState, dump_log_state
 from exporter.core.matching.pipeline import Pipeline, Processed
 from exporter.core.model import NO_CONTEXT, Chunk, Incident, Job, LogContext
-from exporter.scan.decompress import is_archive
-from exporter.scan.plan import Task, Unread, Wanted, plan
-from exporter.scan.reader import BLOCK_BYTES, STDIN, keep_freed_blocks, open_log
+from exporter.scan.plan import SAMPLE_BYTES, Task, Unread, Wanted, plan_from
+from exporter.scan.reader import BLOCK_BYTES, STDIN, head, keep_freed_blocks, open_log
 from exporter.scan.spans import LOOK_BACK, WHOLE, Span, can_be_cut, next_cut
 from exporter.scan.stop import Stop
 
@@ -153,13 +154,38 @@ def scan_one(
     block_bytes: int = BLOCK_BYTES,
 ) -> Scanned:
     """One item from its first line to its last, or to where the user wants to stop."""
-    task = plan(item.log.path, item.log.source) if isinstance(item.log, Wanted) else item.log
-    if isinstance(task, Unread):
-        return Scanned(task.path, unread=task)
-    reading = _Reading(task, item, pipeline, now, block_bytes)
+    log = item.log
+    if isinstance(log, Unread):
+        return Scanned(log.path, unread=log)
+    try:
+        with open_log(log.path) as stream:
+            task = plan_from(log.path, log.source, _first(log.path, stream)) if isinstance(log, Wanted) else log
+            if isinstance(task, Unread):
+                return Scanned(task.path, unread=task)
+            return _scan(task, stream, item, pipeline, now, progress, stop or Stop(), block_bytes)
+    except OSError as error:
+        return Scanned(log.path, unread=Unread(log.path, error.strerror or str(error)))
+
+
+def _first(path: str, stream: IO[bytes]) -> bytes:
+    """The first bytes of a log that was just opened. What comes as a stream is opened once more for them."""
+    return os.pread(stream.fileno(), SAMPLE_BYTES, 0) if isinstance(stream, FileIO) else head(path, SAMPLE_BYTES)
+
+
+def _scan(
+    task: Task,
+    stream: IO[bytes],
+    item: Item,
+    pipeline: Pipeline,
+    now: float,
+    progress: Callable[[str, int], None],
+    stop: Stop,
+    block_bytes: int,
+) -> Scanned:
+    reading = _Reading(task, stream, item, pipeline, now, block_bytes)
     unread, stopped = None, False
     try:
-        reading.read(progress, stop or Stop())
+        reading.read(progress, stop)
     except OSError as error:
         unread = Unread(task.path, error.strerror or str(error))
     except KeyboardInterrupt:
@@ -175,16 +201,25 @@ def _job_of(path: str) -> Job | None:
         uid = os.stat(path).st_uid
     except OSError:  # stdin, or gone
         uid = None
-    return jobs.with_owner(jobs.job_of(path), uid, uids_of(SERVICE_ACCOUNTS))
+    return jobs.with_owner(jobs.job_of(path), uid, _service_uids())
+
+
+@cache
+def _service_uids() -> frozenset[int]:
+    return uids_of(SERVICE_ACCOUNTS)
 
 
 class _Reading:
     """One item while it is read."""
 
-    def __init__(self, task: Task, item: Item, pipeline: Pipeline, now: float, block_bytes: int) -> None:
+    def __init__(
+        self, task: Task, stream: IO[bytes], item: Item, pipeline: Pipeline, now: float, block_bytes: int
+    ) -> None:
         self._block_bytes = block_bytes
         self._task = task
-        self._is_plain = task.path != STDIN and not is_archive(task.path)
+        self._stream = stream
+        self._is_plain = isinstance(stream, FileIO)  # neither an archive nor stdin
+        self._size = os.fstat(stream.fileno()).st_size if self._is_plain else 0
         self._span = item.span
         self._context = item.context
         self._pipeline = pipeline
@@ -200,33 +235,32 @@ class _Reading:
 
     def read(self, progress: Callable[[str, int], None], stop: Stop) -> None:
         """Raises OSError for a log that cannot be read to its end, and KeyboardInterrupt where it is to stop."""
-        path, last = self._task.path, False
-        with open_log(path) as stream:
-            if self._offset and not self._is_plain:
-                stream.seek(self._offset)
-            # Blocks end where they do when all of the log is read: what is cut off a line that fills several depends on it.
-            size = self._block_bytes - self._offset % self._block_bytes
-            while not last and ((span := self._span).stop is None or self._offset < span.stop):
-                if stop.asked and not self._ending:
-                    self._end_soon()
-                    continue
-                damage, more = None, 0
-                with nullcontext() if self._is_plain else stop.at_once():  # where it may take long
-                    try:
-                        more = self._read_on(stream, size)
-                    except OSError as error:  # what was read before it counts, to the last byte
-                        damage = error
-                size, last = self._block_bytes, more <= 0
-                if self._offset < span.start:
-                    self._take(span.start, last=last)
-                    if self._offset >= span.start:
-                        self._begin()
+        path, stream, last = self._task.path, self._stream, False
+        if self._offset and not self._is_plain:
+            stream.seek(self._offset)
+        # Blocks end where they do when all of the log is read: what is cut off a line that fills several depends on it.
+        size = self._block_bytes - self._offset % self._block_bytes
+        while not last and ((span := self._span).stop is None or self._offset < span.stop):
+            if stop.asked and not self._ending:
+                self._end_soon()
+                continue
+            damage, more = None, 0
+            with nullcontext() if self._is_plain else stop.at_once():  # where it may take long
+                try:
+                    more = self._read_on(stream, size)
+                except OSError as error:  # what was read before it counts, to the last byte
+                    damage = error
+            last, size = more <= 0 or (more < size and self._has_ended()), self._block_bytes
+            if self._offset < span.start:
+                self._take(span.start, last=last)
                 if self._offset >= span.start:
-                    self._add(self._take(span.stop, last=last))
-                    if more > 0:
-                        progress(path, more)
-                if damage:
-                    raise damage
+                    self._begin()
+            if self._offset >= span.start:
+                self._add(self._take(span.stop, last=last))
+                if more > 0:
+                    progress(path, more)
+            if damage:
+                raise damage
         if self._cut is not None:
             raise KeyboardInterrupt
 
@@ -241,6 +275,10 @@ class _Reading:
         else:
             self._rest += getattr(stream, "read1", stream.read)(size)  # a pipe's bytes as they come
         return len(self._rest) - held
+
+    def _has_ended(self) -> bool:
+        """Whether a plain log was read to the end that it had when it was opened. /proc's files have none."""
+        return 0 < self._size <= self._offset + len(self._rest)
 
     def _end_soon(self) -> None:
         """End at the next cut, or at the end if that is near. Raises KeyboardInterrupt where the log cannot be cut."""

@@ -188,7 +188,8 @@ class Pipeline:
         shown = frozenset(s for s in work.shown if s[0] >= open_from)
         is_open = (chunk.end != "final" or consumed < len(data)) and (open_from < done_to or bool(shown))
         self._put(chunk.log, LogState(work.context, OpenLine(open_from, shown) if is_open else None, work.end))
-        self._heads[chunk.log] = work.stamps.heads_before(consumed)
+        if chunk.end != "final" or consumed < len(data):
+            self._heads[chunk.log] = work.stamps.heads_before(consumed)
 
     def _put(self, log: str, state: LogState) -> None:
         if state != self._logs.get(log, LogState()):

@@ -1,0 +1,53 @@
+"""What a log is, by its first lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.core.decoding import formats
+from exporter.core.decoding.prefixes import PATTERNS
+from exporter.scan.plan import _KERNEL_SIGN, Task, plan, plan_from
+
+PREFIXES = st.one_of(*(st.from_regex(pattern) for pattern in PATTERNS["kernel"]))
+HEADERS = st.from_regex(r"\A[0-9]{1,3},[0-9]{0,4},[0-9]{0,9},[-c](,caller=T1)?;")
+COLOURS = st.sampled_from(["", "\x1b[32m", "\0", "2026-11-21 01:02:03 "])
+
+
+@given(COLOURS, st.one_of(HEADERS, st.lists(PREFIXES, min_size=1, max_size=2).map("".join)), COLOURS)
+def test_a_line_that_looks_like_the_kernels_has_the_sign_that_is_searched_first(
+    before: str, prefix: str, after: str
+) -> None:
+    line = f"{before}{prefix[:40]}{after}{prefix[40:]}text".replace("\n", " ").encode("utf-8", "replace")
+    assert _KERNEL_SIGN.search(line) or not formats.looks_like_kernel(line)
+
+
+KERNEL, JOB = b"[  123.456789] NVRM: loaded\n", b"2026-11-21 01:02:03 INFO step 1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("node.log", KERNEL * 2 + JOB, "kernel"),
+        ("node.log", KERNEL + JOB, "job"),
+        ("node.log", JOB * 2 + KERNEL * 3, "kernel"),
+        ("dmesg.txt", JOB * 30 + KERNEL, "kernel"),
+        ("dmesg.txt", JOB * 30, "job"),
+        ("dmesg.txt", b"", "job"),
+        ("node.log", b"NVRM: loaded\n" + JOB, "job"),
+        ("node.log", b"NVRM: loaded\n", "kernel"),
+    ],
+)
+def test_more_than_half_of_the_lines_or_a_name_and_one_line_make_a_kernel_log(
+    name: str, text: bytes, kind: str
+) -> None:
+    assert plan_from(name, "auto", text) == Task(name, kind, "plain")  # type: ignore[arg-type]
+
+
+def test_a_log_is_planned_from_the_bytes_that_it_begins_with(tmp_path: Path) -> None:
+    path = tmp_path / "node.log"
+    path.write_bytes(KERNEL * 5000)
+    assert plan(str(path), "auto") == plan_from(str(path), "auto", KERNEL * 2000)
