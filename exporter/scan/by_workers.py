@@ -12,7 +12,7 @@ from exporter.scan.engines.base import Engine
 from exporter.scan.engines.local import Local
 from exporter.scan.stitch import Stitched, stitched
 from exporter.scan.stop import Stop
-from exporter.scan.work import EngineChoice, Item, Recipe, Scanned, pipeline_of, scan_one
+from exporter.scan.work import EngineChoice, Item, Recipe, Scanned, pipeline_of, prepare, scan_one
 
 
 class ByWorkers:
@@ -36,6 +36,8 @@ class ByWorkers:
             return scan_one(item, pipeline_of(catalogue, choice, -time.timezone), now, stop=stop)
 
         recipe = Recipe.of(catalogue, choice, now, name_host=engine.remote)
+        if not engine.remote:
+            prepare(recipe, catalogue)
         self._dispatch = Dispatch(engine, recipe, here, self._pace.learn, stop)
 
     @property

@@ -126,6 +126,12 @@ class _OfThread(threading.local):
 _of_thread = _OfThread()
 
 
+def prepare(recipe: Recipe, catalogue: Catalogue) -> None:
+    """Build what a recipe needs, for the processes that are forked from this one."""
+    _of_thread.pipeline = pipeline_of(catalogue, recipe.engine, recipe.utc_offset)
+    _of_thread.built = (recipe.key, recipe.engine, recipe.utc_offset)
+
+
 def _pipeline_of(recipe: Recipe) -> Pipeline:
     wanted = (recipe.key, recipe.engine, recipe.utc_offset)
     if _of_thread.built != wanted:

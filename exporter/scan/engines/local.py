@@ -39,9 +39,10 @@ class Local:
                     return self._pool.submit(read_batch, recipe, items)
                 except BrokenProcessPool:
                     self._drop()
-            self._pool = ProcessPoolExecutor(
-                self._workers, mp_context=multiprocessing.get_context("forkserver"), initializer=_begin
-            )
+            # A fork has what is built and imported here, in no time; with other threads, it might have their locks too.
+            method = "fork" if threading.active_count() == 1 else "forkserver"
+            context = multiprocessing.get_context(method)
+            self._pool = ProcessPoolExecutor(self._workers, mp_context=context, initializer=_begin)
             return self._pool.submit(read_batch, recipe, items)
 
     def loss(self, error: BaseException) -> str:
