@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -33,6 +33,8 @@ QUIET_SECONDS = 15.0  # files that were just found are looked at in every poll f
 STREAMS = 20
 MB_PER_SECOND = 50
 FLOW_SECONDS = 10.0
+PAUSES = (0.1, 0.02)  # seconds between two writes to a log: in blocks, and by programs that flush often
+STORM_LINES_PER_SECOND = 2_000
 LINES = 200
 LINES_PER_SECOND = 10
 
@@ -96,7 +98,9 @@ def section(*, quick: bool = False) -> Iterator[str]:
     for count in IDLE_FILES[:1] if quick else IDLE_FILES:
         yield idle(count)
     yield ""
-    yield flow()
+    for pause in PAUSES:
+        yield flow(pause)
+    yield storm()
     for watch, how in (("auto", "inotify"), ("poll", "polling, as on network file systems")):
         yield latency(watch, how)
     yield scrape()
@@ -118,31 +122,51 @@ def idle(count: int) -> str:
             )
 
 
-def flow() -> str:
-    """CPU for each MB of logs that grow."""
+def flow(pause: float) -> str:
+    """CPU for each MB of logs that grow, each by a write in every `pause` seconds."""
     block = Log().written(32).read_bytes()
-    share = MB_PER_SECOND * 1_000_000 // STREAMS // 10  # each log's in a tenth of a second
+    share = int(MB_PER_SECOND * 1_000_000 / STREAMS * pause)
+    cpu, resident, behind, megabytes = _growing(
+        lambda n: block[(at := n * share % (len(block) - share)) : at + share], pause
+    )
+    return (
+        f"- {MB_PER_SECOND} MB/s into {STREAMS} files, a write each {pause * 1000:.0f} ms, {Log().hits:.3%} crash lines:"
+        f" {cpu * 1000 / megabytes:.1f} ms of CPU a MB, {resident:.0f} MiB resident;"
+        f" all read {behind:.1f} s after the last was written"
+    )
+
+
+def storm() -> str:
+    """The share of a core while logs show nothing but crashes."""
+    dice = random.Random(1)
+    lines = [f"{crash(number, dice)}\n".encode() for number in range(STORM_LINES_PER_SECOND)]
+    pause = STREAMS / STORM_LINES_PER_SECOND * 2
+    cpu, _, behind, _ = _growing(lambda n: b"".join(lines[2 * n % len(lines) :][:2]), pause)
+    return (
+        f"- {STORM_LINES_PER_SECOND:,} crash lines a second into {STREAMS} files: {cpu / FLOW_SECONDS:.0%} of a core;"
+        f" all read {behind:.1f} s after the last was written"
+    )
+
+
+def _growing(part: Callable[[int], bytes], pause: float) -> tuple[float, float, float, float]:
+    """What the daemon takes while STREAMS logs get a part each in every `pause`: seconds of CPU, MiB resident, seconds from
+    the last write until all is read, MB written.
+    """
     with tempfile.TemporaryDirectory() as folder:
         outs = [path.open("wb", buffering=0) for path in _logs(Path(folder), STREAMS)]
         with Daemon(Path(folder)) as daemon:
-            before, begun, at = daemon.cpu_seconds(), time.monotonic(), 0
-            for tick in range(int(FLOW_SECONDS * 10)):
-                for out in outs:
-                    out.write(block[at : at + share])
-                    at = (at + share) % (len(block) - share)
-                time.sleep(max(0.0, begun + (tick + 1) / 10 - time.monotonic()))
-            written = sum(out.tell() for out in outs)
+            before, begun = daemon.cpu_seconds(), time.monotonic()
+            for tick in range(round(FLOW_SECONDS / pause)):
+                for number, out in enumerate(outs):
+                    out.write(part(tick * STREAMS + number))
+                time.sleep(max(0.0, begun + (tick + 1) * pause - time.monotonic()))
+            written, ended = sum(out.tell() for out in outs), time.monotonic()
             while _sum(r"gpufault_source_bytes_read_total\{[^}]*\} (\S+)", daemon.metrics()) < written:
                 time.sleep(0.05)
-            behind = time.monotonic() - begun - FLOW_SECONDS
-            cpu = (daemon.cpu_seconds() - before) * 1000 / (written / 1e6)
-            resident = daemon.resident_mib()
+            taken = daemon.cpu_seconds() - before, daemon.resident_mib(), time.monotonic() - ended, written / 1e6
         for out in outs:
             out.close()
-    return (
-        f"- {MB_PER_SECOND} MB/s into {STREAMS} files, {Log().hits:.3%} crash lines: {cpu:.1f} ms of CPU a MB,"
-        f" {resident:.0f} MiB resident; all read {behind:.1f} s after the last was written"
-    )
+    return taken
 
 
 def latency(watch: str, how: str) -> str:

@@ -20,8 +20,10 @@ from exporter.core.diagnosis.repeated_xids import RepeatedXids
 from exporter.core.model import UNKNOWN, Chunk, Match
 from exporter.daemon import handover
 from exporter.daemon.assembly import assemble
+from exporter.daemon.commit_pace import CommitPace
 from exporter.daemon.metrics_snapshot import Exposures, Gauges, snapshot_of
 from exporter.daemon.poll_scheduler import PollScheduler
+from exporter.daemon.sleep import Sleep
 from exporter.daemon.transaction import Keeper, Transaction
 from exporter.metrics.counters import Counters
 from exporter.metrics.exposition import MetricsSnapshot
@@ -32,7 +34,6 @@ from exporter.node.heartbeat import Heartbeat
 from exporter.outputs.manager import Outputs
 from exporter.process import malloc_tuning
 from exporter.process.rate_limited_log import RateLimitedLog
-from exporter.process.wake import Waker
 from exporter.sources.base import Source
 from exporter.sources.boot import moment
 from exporter.store.journal import Journal
@@ -66,7 +67,8 @@ class Daemon:
     ) -> None:
         self.node = node
         self.state = state
-        self.waker = Waker()
+        self._sleep = Sleep()
+        self.waker = self._sleep.waker
         self.recent: deque[RecentIncident] = deque(maxlen=SHOWN_INCIDENTS)
         self.last_round = self._started = clock()
         self._snapshot = MetricsSnapshot(())
@@ -79,7 +81,8 @@ class Daemon:
         self._stats: dict[str, Any] = {}
         self._gauges = Gauges()
         self._last_commit = 0.0
-        self._matched = False  # since the last commit
+        self._pace = CommitPace()
+        self._matched = self._is_urgent = False  # since the last commit
         loaded = state.loaded
         self.counters = Counters(loaded.counters, label_values=config.limits.label_values)
         if loaded.set_aside:
@@ -119,8 +122,11 @@ class Daemon:
                 self.background()
                 each_round()
                 looked = time.monotonic()
+            seconds = min(POLL_SECONDS, self._pace.seconds_left(self._clock())) if self._matched else POLL_SECONDS
             if not busy:
-                self.waker.wait(self._descriptors(), POLL_SECONDS)
+                self._sleep.until_news(self.sources, seconds)
+            elif not self._rounds.is_behind:
+                self._sleep.pause(self.sources, seconds)
         self.finish()
 
     def step(self) -> bool:
@@ -135,7 +141,8 @@ class Daemon:
             self._report(diagnosis, now)
         for diagnosis in self._parts.incidents.close_expired(now, self.facts.at):
             self.outbox.add(self._incident_record(diagnosis, now))
-        if self._matched or settled or now - self._last_commit >= COMMIT_SECONDS or now < self._last_commit:
+        is_due = self._is_urgent or (self._matched and self._pace.seconds_left(now) <= 0)
+        if is_due or settled or now - self._last_commit >= COMMIT_SECONDS or now < self._last_commit:
             self.commit(now)
         return busy
 
@@ -158,7 +165,7 @@ class Daemon:
             if self.step():
                 quiet_since = self._clock()
             else:
-                self.waker.wait(self._descriptors(), DRAIN_SECONDS / 10)
+                self._sleep.until_news(self.sources, DRAIN_SECONDS / 10)
         self._add_crashes_of_silent_logs(math.inf)  # no log will go on
         for diagnosis in self._parts.incidents.settle(now := self._clock(), self.facts.at, everything=True):
             self._report(diagnosis, now)
@@ -181,6 +188,8 @@ class Daemon:
     def commit(self, now: float) -> None:
         """Store positions, counters, open incidents and records at once, then show what was stored."""
         parts = self._parts
+        if self._matched:
+            self._pace.committed(now)  # also if it fails: a full disk is not tried all the time
         self.faults.refresh(
             parts.incidents, self.facts.at, parts.catalogue, moment(now)
         )  # also if the disk is the fault
@@ -204,7 +213,7 @@ class Daemon:
             self._warn(f"state cannot be written: {error}; free space or fix the disk; counting goes on in memory")
             return
         self._gauges.state_up = True
-        self._matched = False
+        self._matched = self._is_urgent = False
         self._gauges.commit_time = self._last_commit = now
         self._publish()
 
@@ -268,7 +277,7 @@ class Daemon:
             node=self.node,
             first_start=first_start,
             warn=self._warn,
-            wake=self.waker.wake,
+            wake=self._sleep.news.wake,
         )
         self._transaction.moved = [*parts.moved]
         for incident in parts.incidents.undiagnosable:
@@ -316,6 +325,7 @@ class Daemon:
 
     def _add(self, matches: Sequence[Match]) -> None:
         self._matched = self._matched or bool(matches)
+        self._is_urgent = self._is_urgent or any(match.source == "kernel" for match in matches)
         self._parts.incidents.add(self.repeats.with_job_counts(self.processes.attached(matches), self.processes.job_of))
 
     def _report(self, diagnosis: Diagnosis, now: float) -> None:
@@ -381,9 +391,6 @@ class Daemon:
             outputs=self.outputs.states(self._clock()),
             npd=self.faults.current if self._parts.config.outputs.npd else None,
         )
-
-    def _descriptors(self) -> list[int]:
-        return [fd for source in self.sources if (fd := source.fileno()) is not None]
 
     def _log_problems(self, what: str, problems: Sequence[str]) -> None:
         for problem in problems:

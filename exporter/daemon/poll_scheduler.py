@@ -16,6 +16,8 @@ KERNEL_SECONDS = (
     0.05  # between two looks at the kernel's log: at 19,000 records a second it overwrites 256 KiB in 0.1 s
 )
 KERNEL_POLLS = 8  # of 1 MiB at most, then job logs have a turn
+BEHIND_BYTES = 1 << 19  # of one log in a round, half of what is read at a time: there is more of it
+ROUND_BYTES = 4 << 20  # of all logs: as much as a source hands out in a poll
 ROUND_SECONDS = 1.0  # then a source's rest waits for the next round: 4 MiB of nothing but crashes would take 6 s
 
 
@@ -36,10 +38,13 @@ class PollScheduler:
         self._between = between
         self._clock = clock
         self._looked = 0.0  # at the kernel's log
+        self._bytes = 0
+        self.is_behind = False  # after the last round: there is probably more to read
 
     def read(self, sources: Sequence[Source]) -> bool:
         """One round; True if something was read."""
         began = time.monotonic()
+        self._bytes, self.is_behind = 0, False
         first = [source for source in sources if source.overwritten]
         busy = self._read_first(first)
         for source in sources:
@@ -47,6 +52,10 @@ class PollScheduler:
                 continue
             for chunk in self._poll(source):
                 busy |= self._consume(source, chunk)
+                self._bytes += len(chunk.data)
+                is_large = len(chunk.data) >= BEHIND_BYTES or self._bytes >= ROUND_BYTES
+                # Sources that bring descriptors hand out bounded batches of what may be a long journal.
+                self.is_behind = self.is_behind or is_large or source.fileno() is not None
                 if time.monotonic() - self._looked >= KERNEL_SECONDS:
                     busy |= self._read_first(first)
                 self._between()

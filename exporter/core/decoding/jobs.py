@@ -45,7 +45,7 @@ def job_of(path: str) -> Job | None:
         owner = _folder(path, found.start("namespace"))
         return Job(id=f"{found['namespace']}/{found['pod']}", owner=owner, kind="kubernetes", confidence="high")
     for pattern in _SLURM:
-        found = pattern.search(path)
+        found = re.search(pattern, path)
         if found:
             confidence: Literal["high", "medium"] = "high" if "slurm" in found[0] else "medium"
             task = found.groupdict().get("task")
