@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pickle
 import threading
 import time
 import zlib
@@ -93,6 +92,8 @@ class Recipe:
 
     @classmethod
     def of(cls, catalogue: Catalogue, engine: EngineChoice, now: float, *, name_host: bool) -> Recipe:
+        import pickle  # takes 3 ms, and one process needs none of it
+
         packed = zlib.compress(pickle.dumps(catalogue), 1)
         return cls(packed, engine, -time.timezone, now, name_host=name_host)
 
@@ -135,6 +136,8 @@ def prepare(recipe: Recipe, catalogue: Catalogue) -> None:
 def _pipeline_of(recipe: Recipe) -> Pipeline:
     wanted = (recipe.key, recipe.engine, recipe.utc_offset)
     if _of_thread.built != wanted:
+        import pickle
+
         catalogue: Catalogue = pickle.loads(zlib.decompress(recipe.catalogue))  # noqa: S301 (from the scan that asks)
         _of_thread.pipeline = pipeline_of(catalogue, recipe.engine, recipe.utc_offset)
         _of_thread.built = wanted

@@ -10,8 +10,6 @@ from collections.abc import Callable, Container
 from dataclasses import replace
 from typing import Literal
 
-import regex
-
 from exporter.core.model import Job
 from exporter.core.patterns import syntax
 from exporter.core.patterns.expression import search_in_time
@@ -123,6 +121,8 @@ def by_pattern(pattern: str) -> JobOf:
     """
     if why := syntax.refusal(pattern):
         raise ValueError(why)
+    import regex  # takes 12 ms
+
     compiled = regex.compile(pattern, regex.VERSION0)
     if "job" not in compiled.groupindex:
         raise ValueError("missing group (?P<job>…); add one for the job's id")

@@ -10,8 +10,7 @@ import fnmatch
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import regex
+from typing import TYPE_CHECKING
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_types import Condition, RootCause
@@ -22,6 +21,9 @@ from exporter.core.patterns.expression import search_in_time
 from exporter.core.patterns.syntax import FLAGS
 from exporter.core.text.amounts import byte_count
 from exporter.core.text.versions import VersionRange
+
+if TYPE_CHECKING:
+    import regex
 
 MAX_SUFFICIENT_SETS = 256  # their number is the product over all alternatives of a tree
 
@@ -288,6 +290,8 @@ def _search(pattern: str, text: str) -> bool:
 
 
 def _found(pattern: str, text: str) -> regex.Match[str] | None:
+    import regex  # takes 12 ms, and most scans need none of it
+
     try:
         return search_in_time(regex.compile(pattern, FLAGS), text)
     except TimeoutError:

@@ -9,9 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
-
-import regex
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_types import CrashShape, LogFact, Patterned, Signature
@@ -21,6 +19,9 @@ from exporter.core.model import SourceKind
 from exporter.core.patterns.expression import Expression
 from exporter.core.patterns.required_literals import Gate
 from exporter.core.patterns.step_bound import Size
+
+if TYPE_CHECKING:
+    import regex
 
 MAX_TEXT = (
     2048  # characters of a line that a regex sees, five times the longest example; longer lines are seen around a gate

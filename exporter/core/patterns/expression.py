@@ -7,11 +7,13 @@ of a catalogue is never compiled: each takes half a millisecond.
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import regex
+from typing import TYPE_CHECKING
 
 from exporter.core.patterns.required_literals import Needs, needs
 from exporter.core.patterns.syntax import FLAGS
+
+if TYPE_CHECKING:
+    import regex
 
 TIMEOUT_SECONDS = 0.05  # a hundred times what the slowest built-in pattern takes on a text of MAX_TEXT characters
 TRIES = 4  # a search takes microseconds: that another's time is taken for its own four times in a row does not happen
@@ -62,6 +64,8 @@ class Expression:
 
     def _search(self, text: str) -> regex.Match[str] | None:
         if self._compiled is None:
+            import regex  # takes 12 ms, and most logs need none of it
+
             self._compiled = regex.compile(self.pattern, FLAGS)
         return search_in_time(self._compiled, text)
 

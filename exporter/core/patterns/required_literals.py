@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -35,8 +34,7 @@ class NoGate(ValueError):
     """A pattern without a required literal would have to be tried on every line."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Gate:
+class Gate(NamedTuple):
     """One literal. `ignore_case`: ASCII letters of either case count."""
 
     literal: bytes

@@ -11,8 +11,6 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import regex
-
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from re import _constants as sre  # type: ignore[attr-defined]
@@ -20,7 +18,8 @@ with warnings.catch_warnings():
 
 __all__ = ["FLAGS", "MAX_SIZE", "REPEATS", "Unreadable", "inside", "parse", "refusal", "sre"]
 
-FLAGS = regex.VERSION0 | regex.MULTILINE  # re's own syntax, so that re's parser reads the same pattern
+# Of `regex`, which reads re's own syntax by default (VERSION0), so that re's parser reads the same pattern.
+FLAGS = int(re.MULTILINE)
 MAX_DEPTH = 50  # of groups in groups: whatever walks a pattern calls itself for each; no built-in pattern has over 6
 REPEATS = (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT)
 MAX_SIZE = (
