@@ -3,9 +3,9 @@
 Writes logs below .bench/ and scans each with `gpufault scan` (every built-in signature), `rg -c -f`, `grep -c -E -f` and
 mtail (as many literals of the same signatures as the row says), in turn, each run a whole process on one core. Then floods
 of crash lines of each kind, the time to start, instructions, and what the daemon costs. Prints Markdown; --write puts it
-and its chart into docs/. Nothing gates on these figures: ratios of one run hold on any machine, MB/s do not. --ratios
-prints two of them beside those that docs/performance.md has, for CI's log. --large is a section of its own, since it takes
-minutes: 100 GB, a million logs.
+and its chart into docs/, each section with the commit that it was measured at. Nothing gates on these figures: ratios of one
+run hold on any machine, MB/s do not. --ratios prints two of them beside those that docs/performance.md has, for CI's log.
+`--only large` is left out else, since it takes minutes: 100 GB, a million logs.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # so that `python benchmarks` finds its own parts
 
-from benchmarks import daemon, floods, instructions, large, programs  # noqa: E402
+from benchmarks import daemon, floods, instructions, large, programs, small_files  # noqa: E402
 from benchmarks.chart import chart  # noqa: E402
-from benchmarks.logs import FOLDER, Log  # noqa: E402
+from benchmarks.logs import Log, one_line  # noqa: E402
 from benchmarks.programs import GPUFAULT, Run, run  # noqa: E402
 from exporter import __version__  # noqa: E402
 from exporter.config import packs  # noqa: E402
@@ -53,7 +53,34 @@ QUICK = (1, 6)
 MANY = 500  # crash lines a MB, above which they take nearly all of the time
 OURS = "gpufault"
 PROGRAMS = (OURS, "rg", "grep", "mtail")
-BY_HAND = "<!-- What follows is written by hand, and kept. -->\n"
+PAGE = ROOT / "docs" / "performance.md"
+TITLES = {
+    "scan": "Scan",
+    "archives": "Archives",
+    "start": "Start",
+    "small": "Small files",
+    "floods": "Floods by kind",
+    "instructions": "Instructions",
+    "daemon": "Daemon",
+    "large": "Much to read",
+}
+HEAD = f"""# Performance
+
+Written by `make bench ARGS=--write`: gpufault {__version__}. Each section is measured at one commit, which stands below it."""
+NOTES = """## How to read it
+
+Seconds of CPU, since other work may run beside it: on an idle core they are the seconds that pass. The first row of the scan
+shows the rate, the others of 128 MB mostly the start: imports, the catalogue, its database, and what the first crash needs.
+Instructions hardly vary from run to run; a change of a tenth there is one.
+
+- How fast memory is decides, and it is shared on most machines: the first row varies by half from one run to the next.
+- Logs of less than some 150 MB are read slower than by ripgrep, because of the start.
+- A log of which a fifth are crash lines is read at a twentieth of the rate of one that has few. The work is spread over
+  finding the line, its literals, its time and its verdict; nothing takes a third of it.
+- In floods of some kinds a crash line costs several times as much as in others: where lines behind it belong to it, where one
+  line may be graver than another, and where a pattern compares two parts of a line.
+- Most of what an idle daemon holds is Python, its libraries and the catalogue.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,60 +118,60 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="two rows, 32 MB, 3 runs")
     parser.add_argument("--ratios", action="store_true", help="two ratios to ripgrep, beside the recorded ones")
     parser.add_argument("--write", action="store_true", help="put the result into docs/performance.md and .svg")
-    parser.add_argument("--large", action="store_true", help=f"only the section {large.TITLE!r}")
-    parser.add_argument("--gigabytes", type=int, default=100, help="of --large")
-    parser.add_argument("--files", type=int, default=1_000_000, help="of --large")
+    parser.add_argument("--only", nargs="+", choices=TITLES, metavar="SECTION", help=f"of {', '.join(TITLES)}")
+    parser.add_argument("--gigabytes", type=int, default=100, help=f"of {large.TITLE}")
+    parser.add_argument("--files", type=int, default=1_000_000, help=f"of {large.TITLE}")
     options = parser.parse_args()
-    page = ROOT / "docs" / "performance.md"
-    if options.large:
-        text = "".join(f"{line}\n" for line in large.section(options.gigabytes, options.files, options.runs))
-        print(text)
-        if options.write:
-            before, _, behind = _around_large(page.read_text(encoding="utf-8"))
-            page.write_text(before + text + behind, encoding="utf-8")
-        return 0
     if options.quick:
         options.megabytes, options.runs = 32, 3
     literals = [gate.literal.decode() for gate in Pipeline(packs.load()).matcher.gates["job"]]
     if options.ratios:
         print("".join(f"{line}\n" for line in ratios(literals)))
         return 0
-    measured = [
-        row(log, evenly(literals, count), options.megabytes * (1 if number else LARGE), options.runs)
-        for number, (log, count) in enumerate(ROWS)
-        if not options.quick or number in QUICK
-    ]
-    parts = [
-        table(measured, options.runs, len(literals)),
-        archives(options.megabytes, options.runs),
-        starting(options.runs),
-        floods.section(options.runs),
-        instructions.section(),
-        daemon.section(quick=options.quick),
-    ]
-    text = "".join(f"{line}\n" for part in parts for line in part)
-    print(text)
-    if options.write:
-        head = f"# Performance\n\nPrinted by `make bench ARGS=--write`: gpufault {__version__}, {machine()}.\n\n"
-        _, much, by_hand = _around_large(page.read_text(encoding="utf-8"))
-        page.write_text(f"{head}{text}{much}{by_hand}", encoding="utf-8")
-        rates = {m.name: {program: m.rate(program) for program in m.runs} for m in measured}
-        page.with_suffix(".svg").write_text(chart(rates, PROGRAMS), encoding="utf-8")
+    sections = {
+        "scan": lambda: table(options, literals),
+        "archives": lambda: archives(options.megabytes, options.runs),
+        "start": lambda: starting(options.runs),
+        "small": lambda: small_files.section(options.runs),
+        "floods": lambda: floods.section(options.runs),
+        "instructions": instructions.section,
+        "daemon": lambda: daemon.section(quick=options.quick),
+        "large": lambda: large.section(options.gigabytes, options.files, options.runs),
+    }
+    for name in options.only or [name for name in TITLES if name != "large"]:
+        at = commit()
+        text = "".join(f"{line}\n" for line in sections[name]()).rstrip("\n")
+        if commit() != at:
+            sys.exit("another commit was checked out meanwhile; measure again")
+        text += f"\n\nMeasured at {at}, {machine()}.\n"
+        print(text, flush=True)
+        if options.write:
+            write(name, text)
     return 0
 
 
-def _around_large(page: str) -> tuple[str, str, str]:
-    """What stands in docs/performance.md before the section of --large, the section, and what is written by hand."""
-    measured, _, by_hand = page.partition(BY_HAND)
-    before, title, much = measured.partition(large.TITLE)
-    return before, title + much, BY_HAND + by_hand
+def write(name: str, text: str) -> None:
+    """Put a section into docs/performance.md, all of which is written here."""
+    known = {title: part for part in re.split(r"^(?=## )", PAGE.read_text("utf-8"), flags=re.MULTILINE)
+             for title in TITLES.values() if part.startswith(f"## {title}")}  # fmt: skip
+    known[TITLES[name]] = text
+    parts = [known[title].rstrip("\n") for title in TITLES.values() if title in known]
+    PAGE.write_text("\n\n".join([HEAD, *parts, NOTES]), encoding="utf-8")
+
+
+def commit() -> str:
+    """The commit that is checked out, marked where files differ from it."""
+
+    def of_git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+    changed = of_git("status", "--porcelain", "--untracked-files=no", "--", "exporter", "signatures", "benchmarks")
+    return f"commit {of_git('rev-parse', '--short=10', 'HEAD')}" + (" with changes" if changed else "")
 
 
 def row(log: Log, literals: Sequence[str], megabytes: int, runs: int, beside: Sequence[str] = PROGRAMS[1:]) -> Measured:
     """Ours and the programs `beside` it over one log, in turn."""
     path = log.written(megabytes)
-    one_line = FOLDER / "one-line.log"
-    one_line.write_text("step 1\n")
     greps = {name: command for name, command in programs.greps(path, literals).items() if name in beside}
     commands = {OURS: programs.scan(path, log.source), **greps}
     run(["cat", str(path)])  # the page cache is as warm for the first as for the last
@@ -153,7 +180,7 @@ def row(log: Log, literals: Sequence[str], megabytes: int, runs: int, beside: Se
     for _ in range(runs):
         for name, command in commands.items():
             found[name].append(run(command))
-        start.append(run(programs.scan(one_line, log.source)))
+        start.append(run(programs.scan(one_line(), log.source)))
     slowest = programs.mtail(log, literals) if "mtail" in beside else None
     if slowest:
         found["mtail"] = [slowest]
@@ -163,10 +190,20 @@ def row(log: Log, literals: Sequence[str], megabytes: int, runs: int, beside: Se
     return Measured(f"{log.name}, {len(literals)} literals, {size:.0f} MB", size, found, start, crash_lines)
 
 
-def table(measured: Sequence[Measured], runs: int, literals: int) -> Iterator[str]:
-    """Rates and ratios."""
+def table(options: argparse.Namespace, literals: Sequence[str]) -> Iterator[str]:
+    """Rates and ratios, and their chart."""
+    runs = options.runs
+    measured = [
+        row(log, evenly(literals, count), options.megabytes * (1 if number else LARGE), runs)
+        for number, (log, count) in enumerate(ROWS)
+        if not options.quick or number in QUICK
+    ]
+    if options.write:
+        rates = {m.name: {program: m.rate(program) for program in m.runs} for m in measured}
+        PAGE.with_suffix(".svg").write_text(chart(rates, PROGRAMS), encoding="utf-8")
     yield f"## Scan: one core, median of {runs} runs in turn\n"
-    yield f"MB for each second of CPU of whole processes. Ours looks for all {literals} literals of its signatures in each row,"
+    yield "MB for each second of CPU of whole processes."
+    yield f"Ours looks for all {len(literals)} literals of its signatures in each row,"
     once = f"mtail: {programs.MTAIL_MEGABYTES} MB, once"
     yield f"finds, joins and diagnoses; the others count lines with one of the row's literals ({once}).\n"
     yield "![MB/s by log and program](performance.svg)\n"
@@ -195,7 +232,7 @@ def table(measured: Sequence[Measured], runs: int, literals: int) -> Iterator[st
 
 def ratios(literals: Sequence[str]) -> Iterator[str]:
     """What is asked after each change: a regression shows as a ratio well below the recorded one."""
-    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
     yield "ours / rg, MB for each second of CPU, median of 3 runs in turn:"
     for log in (Log(), Log(hits=0.2)):
         m = row(log, evenly(literals, PATTERNS), 128, 3, beside=("rg",))
@@ -229,9 +266,8 @@ def archives(megabytes: int, runs: int) -> Iterator[str]:
 
 def starting(runs: int) -> Iterator[str]:
     """Until a command has done nothing."""
-    one_line = FOLDER / "one-line.log"
     yield "## Start\n"
-    for name, command in (("--help", [GPUFAULT, "--help"]), ("scan", programs.scan(one_line, "job"))):
+    for name, command in (("--help", [GPUFAULT, "--help"]), ("scan", programs.scan(one_line(), "job"))):
         seconds = statistics.median(run(command).wall_seconds for _ in range(runs))
         yield f"- `gpufault {name}`{' of one line' if name == 'scan' else ''}: {seconds * 1000:.0f} ms"
     yield ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from benchmarks import programs
 from benchmarks.crashes import OF_JOBS, OF_KERNELS
-from benchmarks.logs import FOLDER, Log
+from benchmarks.logs import Log, one_line
 from benchmarks.programs import run
 
 MEGABYTES = 32
@@ -21,13 +21,10 @@ def section(runs: int) -> Iterator[str]:
     yield "ordinary ones between two counted in, and MB for each second of CPU.\n"
     yield "| crash lines | µs | MB/s |"
     yield "|---|---|---|"
-    one_line = FOLDER / "one-line.log"
-    FOLDER.mkdir(exist_ok=True)
-    one_line.write_text("step 1\n")
     for kind in (*OF_JOBS, *OF_KERNELS):
         log = Log(kind, hits=HITS)
         path = log.written(MEGABYTES)
-        start = statistics.median(run(programs.scan(one_line, log.source)).cpu_seconds for _ in range(runs))
+        start = statistics.median(run(programs.scan(one_line(), log.source)).cpu_seconds for _ in range(runs))
         whole = statistics.median(run(programs.scan(path, log.source)).cpu_seconds for _ in range(runs))
         with path.open("rb") as lines:
             crashes = HITS * sum(1 for _ in lines)

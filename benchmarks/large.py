@@ -1,4 +1,6 @@
-"""Much to read: one log of a hundred GB, a hundred logs of one, a million small ones. Minutes: `make bench ARGS=--large`.
+"""Much to read: one log of a hundred GB, a hundred logs of one, a million small ones.
+
+Takes minutes: `make bench ARGS='--only large'`.
 
 Disks are spared: the hundred logs are links to one, the million to a few, and the one log comes through a pipe.
 """
@@ -14,7 +16,7 @@ from pathlib import Path
 from benchmarks.logs import FOLDER, Log, crash
 from benchmarks.programs import GPUFAULT, Run, run
 
-TITLE = "## Much to read"
+TITLE = "Much to read"
 PIECE_MEGABYTES = 1024
 A_FOLDER = 1000  # small logs
 SEEDS = 101  # different small logs, one of them with a crash; file systems allow 65,000 links to each
@@ -23,8 +25,9 @@ SMALL_LINES = 36
 
 def section(gigabytes: int, files: int, runs: int) -> Iterator[str]:
     """Two tables: what it takes to read much, and how much faster more processes are."""
-    yield f"{TITLE}\n"
-    yield f"`make bench ARGS='--large --write'`. Large logs are as `{Log().name}`; of small ones, one in {SEEDS} shows a crash."
+    yield f"## {TITLE}\n"
+    yield "`make bench ARGS='--only large --write'`."
+    yield f"Large logs are as `{Log().name}`; of small ones, one in {SEEDS} shows a crash."
     yield "Peak: of the process that reads and joins. Each as one process, on one core.\n"
     yield "| logs | read | incidents | peak MiB | MB for each second of CPU |"
     yield "|---|---|---|---|---|"

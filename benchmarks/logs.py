@@ -20,6 +20,14 @@ _CRASH = (
 _XID = "[{n:>5}.123456] NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."
 
 
+def one_line() -> Path:
+    """The path of a log of one ordinary line, for the time that the start takes."""
+    FOLDER.mkdir(exist_ok=True)
+    path = FOLDER / "one-line.log"
+    path.write_text("step 1\n")
+    return path
+
+
 def crash(number: int, dice: random.Random) -> str:
     """A line of an AMD runtime's abort, with addresses of its own."""
     tid, queue = (dice.randrange(0x7F0000000000, 0x800000000000) for _ in range(2))

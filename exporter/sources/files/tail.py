@@ -368,7 +368,8 @@ class Log:
         self.quiet_at = -1 if left else self.quiet_at
         offset = position.offset + consumed
         block = handed.before + handed.data[:consumed]
-        self.kept = (self.kept + handed.data[:consumed] if len(block) < KEPT_BYTES else block)[-KEPT_BYTES:]
+        kept = self.kept + handed.data[:consumed] if len(block) < KEPT_BYTES else block
+        self.kept = memoryview(kept)[-KEPT_BYTES:].tobytes()  # a copy: what was read of a short log fills a page
         self.position = replace(
             position,
             offset=offset,
