@@ -25,7 +25,7 @@ CORE_ROOMS = (
     "core.model", "core.text", "core.facts", "core.patterns", "core.decoding", "core.catalogue", "core.matching",
     "core.diagnosis", "core.authoring",
 )  # fmt: skip
-FLEET_ROOMS = ("fleet.observations", "fleet.statistics", "fleet.input", "fleet.results", "fleet.service")
+FLEET_ROOMS = ("fleet.observations", "fleet.statistics", "fleet.input", "fleet.history", "fleet.results", "fleet.service")
 SOURCE_ROOMS = (
     "sources.base", "sources.backlog", "sources.boot", "sources.node_jobs", "sources.files", "sources.systemd",
     "sources.kernel",

@@ -1,0 +1,142 @@
+"""Journals as files that grow: which there are, and what is new in each since its cursor.
+
+A file is known by device and inode, or else by its path; either way the bytes before the cursor must be the same, else it
+is read from its start. Records that were read before are recognised by the tables, so reading again doubles nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from exporter.fleet.history.insert import MAX_LINE_BYTES
+from exporter.scan.decompress import Unpacked, unpacker_of
+
+FORMS = ("jsonl", "ndjson")
+ARCHIVES = ("gz", "zst")
+TAIL_BYTES = 4096  # compared before a cursor: with timestamps in each record no two journals share so many
+PART_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """How far a file was read: `position` bytes and `lines`; `tail` is the hash of the last bytes before it."""
+
+    path: str
+    device: int = 0
+    inode: int = 0
+    size: int = -1
+    changed: int = 0  # nanoseconds
+    position: int = 0
+    lines: int = 0
+    tail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """The journals below a folder, oldest first, and what has such a name but cannot be opened safely."""
+
+    files: tuple[Cursor, ...]  # positions are 0
+    others: tuple[str, ...]
+
+
+class NoSuchFolder(OSError):
+    """The folder of journals is missing."""
+
+
+def list_files(folder: Path) -> Listing:
+    """Raises NoSuchFolder. FIFOs, sockets and devices are named and not opened: that could wait for ever."""
+    if not folder.exists():
+        raise NoSuchFolder(f"{folder}: no such folder; gather the nodes' journals in it")
+    files, others = [], []
+    for path in [str(folder)] if folder.is_file() else _names(folder):
+        with suppress(OSError):  # gone since, or a link to nothing
+            about = os.stat(path)
+            if stat.S_ISREG(about.st_mode):
+                files.append(_file(path, about))
+            elif not stat.S_ISDIR(about.st_mode):
+                others.append(path)
+    return Listing(files=tuple(sorted(files, key=lambda file: (file.changed, file.path))), others=tuple(sorted(others)))
+
+
+def _file(path: str, about: os.stat_result) -> Cursor:
+    return Cursor(path=path, device=about.st_dev, inode=about.st_ino, size=about.st_size, changed=about.st_mtime_ns)
+
+
+def _names(folder: Path) -> Iterator[str]:
+    for where, _, names in os.walk(folder):
+        yield from (os.path.join(where, name) for name in names if is_journal(name))
+
+
+def is_journal(name: str) -> bool:
+    """Whether a name is a journal's: lines, plain or compressed, or a Parquet file."""
+    stem, _, ending = name.rpartition(".")
+    return ending in (*FORMS, "parquet") or (ending in ARCHIVES and stem.rpartition(".")[2] in FORMS)
+
+
+def is_growing(path: str) -> bool:
+    """Archives and Parquet files are read as a whole; lines are followed."""
+    return path.rpartition(".")[2] not in (*ARCHIVES, "parquet")
+
+
+def resume(file: Cursor, known: Iterable[Cursor]) -> Cursor:
+    """Where to go on in a file, given the cursors that may be its own; from its start if none is. Raises OSError."""
+    for cursor in known:
+        if cursor.position <= file.size and _tail(file.path, cursor.position) == cursor.tail:
+            return replace(file, position=cursor.position, lines=cursor.lines, tail=cursor.tail)
+    return file
+
+
+def new_lines(file: Cursor, most: int) -> tuple[bytes, Cursor, bool]:
+    """The next complete lines of a growing file, about `most` bytes at most, and the cursor behind them.
+
+    True: a line is longer than MAX_LINE_BYTES; a part of it was passed over. Raises OSError.
+    """
+    with open(file.path, "rb") as stream:
+        stream.seek(file.position)
+        data = stream.read(most)
+        while b"\n" not in data and len(data) < MAX_LINE_BYTES and (more := stream.read(PART_BYTES)):
+            data += more
+    end = data.rfind(b"\n") + 1
+    too_long = not end and len(data) >= MAX_LINE_BYTES
+    if too_long:
+        end = len(data)
+    if not end:
+        return b"", file, False
+    lines = data[:end]
+    position = file.position + end
+    after = replace(file, position=position, lines=file.lines + lines.count(b"\n"), tail=_tail(file.path, position))
+    return (b"", after, True) if too_long else (lines, after, False)
+
+
+def unpack(path: str, into: IO[bytes]) -> tuple[int, bool]:
+    """Write an archive's complete lines; returns their number, and whether the archive is whole. Raises OSError."""
+    unpacker = unpacker_of(path)
+    assert unpacker is not None
+    whole, lines, end = False, 0, 0
+    with open(path, "rb") as packed, suppress(OSError):
+        unpacked = Unpacked(packed, unpacker)
+        while data := unpacked.read(PART_BYTES):
+            if b"\n" in data:
+                end = into.tell() + data.rfind(b"\n") + 1
+                lines += data.count(b"\n")
+            into.write(data)
+        whole = end == into.tell()
+    into.truncate(end)
+    into.seek(end)
+    return lines, whole
+
+
+def _tail(path: str, position: int) -> str:
+    """The hash of the last bytes before a position."""
+    if not position:
+        return ""
+    with open(path, "rb") as stream:
+        stream.seek(max(position - TAIL_BYTES, 0))
+        return hashlib.blake2b(stream.read(min(position, TAIL_BYTES)), digest_size=16).hexdigest()

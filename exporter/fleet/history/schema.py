@@ -1,0 +1,54 @@
+"""The tables of a fleet's history in DuckDB: what pages, API and reports query.
+
+Times are UTC epoch seconds as DOUBLE. Readers query the views `incidents`, `facts` and `heartbeats`; they hide records
+that are further in the future than a wrong clock explains. `gaps` names what could not be used.
+"""
+
+from __future__ import annotations
+
+import duckdb
+
+VERSION = 1
+MEMORY = "2GB"  # of DuckDB; it spills to disk beyond
+
+# In `rows` tables each incident stands once by id, each heartbeat once by node and time; of facts only changes.
+_TABLES = """
+CREATE TABLE IF NOT EXISTS about (version INTEGER, horizon DOUBLE, revision BIGINT, updated DOUBLE);
+CREATE TABLE IF NOT EXISTS incident_rows (
+    id VARCHAR, time DOUBLE, node VARCHAR, signature VARCHAR, root_cause VARCHAR, vendor VARCHAR, severity VARCHAR,
+    role VARCHAR, verdict VARCHAR, source VARCHAR, path VARCHAR, line BIGINT, gpu VARCHAR, job VARCHAR, job_user VARCHAR,
+    account VARCHAR, job_name VARCHAR, image VARCHAR, namespace VARCHAR, pod VARCHAR, caused_by VARCHAR, text VARCHAR,
+    record VARCHAR);
+CREATE TABLE IF NOT EXISTS fact_rows (time DOUBLE, node VARCHAR, facts VARCHAR);
+CREATE TABLE IF NOT EXISTS heartbeat_rows (time DOUBLE, node VARCHAR, hours DOUBLE, gpu_busy_hours DOUBLE);
+CREATE TABLE IF NOT EXISTS cursors (
+    path VARCHAR, device BIGINT, inode BIGINT, size BIGINT, changed BIGINT, position BIGINT, lines BIGINT,
+    tail VARCHAR, seen DOUBLE, records BIGINT, newest DOUBLE);
+CREATE TABLE IF NOT EXISTS gaps (kind VARCHAR, path VARCHAR, line BIGINT, count BIGINT, what VARCHAR, time DOUBLE);
+CREATE OR REPLACE VIEW incidents AS
+    SELECT * FROM incident_rows WHERE time <= (SELECT horizon FROM about);
+CREATE OR REPLACE VIEW facts AS
+    SELECT * FROM fact_rows WHERE time <= (SELECT horizon FROM about);
+CREATE OR REPLACE VIEW heartbeats AS
+    SELECT * FROM heartbeat_rows WHERE time <= (SELECT horizon FROM about);
+"""
+
+
+class NewerStore(Exception):
+    """The store was written by a later version."""
+
+
+def create(db: duckdb.DuckDBPyConnection) -> None:
+    """Create the tables where they are missing. Raises NewerStore."""
+    configure(db)
+    db.execute(_TABLES)
+    row = db.execute("SELECT version FROM about").fetchone()
+    if row is None:
+        db.execute("INSERT INTO about VALUES (?, 0, 0, 0)", [VERSION])
+    elif row[0] > VERSION:
+        raise NewerStore(f"the store has version {row[0]}, this program writes {VERSION}; upgrade gpufault")
+
+
+def configure(db: duckdb.DuckDBPyConnection) -> None:
+    """Settings of a connection: times in UTC, bounded memory, no progress bar."""
+    db.execute(f"SET TimeZone = 'UTC'; SET memory_limit = '{MEMORY}'; SET enable_progress_bar = false")
