@@ -1,0 +1,93 @@
+"""Counts over time as stacked bars, with marks where something changed; and a sparkline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from exporter.fleet.charts.scales import day, moment, number, ticks, time_ticks
+from exporter.fleet.charts.svg import CHARACTER, RIGHT, chart, colour, element, empty, label
+
+HEIGHT = 240.0
+LEFT_ROOM, BOTTOM_ROOM, MARK_ROW = 44.0, 24.0, 15.0
+MAX_MARKS = 3
+LABEL_PIXELS = 80.0  # of one label of the time axis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Something that happened at a time, such as a rollout."""
+
+    time: float
+    what: str
+
+
+def stacked_bars(
+    title: str, edges: Sequence[float], series: Sequence[tuple[str, Sequence[int]]], *, unit: str,
+    marks: Sequence[Mark] = (), width: float = 1080.0,
+) -> str:  # fmt: skip
+    """Bars between `edges` (Unix seconds, one more than bars); series: verdict and its counts, from the bottom up."""
+    totals = [sum(counts[i] for _, counts in series) for i in range(len(edges) - 1)]
+    if not any(totals):
+        return empty("over-time", width, title, f"{unit}: none")
+    shown = sorted((m for m in marks if edges[0] <= m.time <= edges[-1]), key=lambda m: m.time)[:MAX_MARKS]
+    top = 24 + MARK_ROW * len(shown)
+    bottom, right = top + HEIGHT - 60, width - 8
+    scale = ticks(max(totals))
+    pixels = (bottom - top) / scale[-1]
+
+    def x(time: float) -> float:
+        return LEFT_ROOM + (time - edges[0]) / (edges[-1] - edges[0]) * (right - LEFT_ROOM)
+
+    inside = [label(4, 11, unit, room=width / 2)]
+    for tick in scale:
+        y = bottom - tick * pixels
+        inside += [
+            element("line", x1=LEFT_ROOM, x2=right, y1=y, y2=y, class_="grid"),
+            label(LEFT_ROOM - 6, y + 4, number(tick), room=LEFT_ROOM, anchor=RIGHT),
+        ]
+    for i, total in enumerate(totals):
+        left, gap = x(edges[i]), min(2.0, (x(edges[i + 1]) - x(edges[i])) * 0.15)
+        y, columns = bottom, []
+        for verdict, counts in series:
+            if counts[i]:
+                y -= counts[i] * pixels
+                columns.append(
+                    element(
+                        "rect", x=left + gap / 2, y=y, width=x(edges[i + 1]) - left - gap, height=counts[i] * pixels,
+                        class_=colour(verdict),
+                    )
+                )  # fmt: skip
+        if total:
+            each = ", ".join(f"{counts[i]:,} {verdict}" for verdict, counts in series if counts[i])
+            inside.append(element("g", element("title", f"{day(edges[i])}: {each}"), *columns))
+    for row, mark in enumerate(shown):
+        inside += _mark(mark, x(mark.time), 20 + MARK_ROW * row + 9, bottom, right)
+    for time in time_ticks(edges[0], edges[-1], max(int((right - LEFT_ROOM) / LABEL_PIXELS), 2)):
+        if x(time) < right - 20:
+            inside.append(label(x(time), bottom + 17, moment(time, edges[-1] - edges[0]), room=LABEL_PIXELS))
+    peak = max(range(len(totals)), key=lambda i: totals[i])
+    what = (
+        f"{sum(totals):,} in all, {day(edges[0])} to {day(edges[-1])}; most, {totals[peak]:,}, from {day(edges[peak])}"
+    )
+    return chart("over-time", width, bottom + BOTTOM_ROOM, title, f"{unit}: {what}", *inside)
+
+
+def _mark(mark: Mark, x: float, y: float, bottom: float, right: float) -> list[str]:
+    line = element("line", x1=x, x2=x, y1=y + 4, y2=bottom, class_="mark")
+    room_right, room_left = right - x - 6, x - LEFT_ROOM - 6
+    if len(mark.what) * CHARACTER <= room_right or room_right >= room_left:
+        return [line, label(x + 4, y, mark.what, room=room_right, class_="strong")]
+    return [line, label(x - 4, y, mark.what, room=room_left, anchor=RIGHT, class_="strong")]
+
+
+def sparkline(title: str, counts: Sequence[int | None], *, verdict: str = "unclear", width: float = 90.0) -> str:
+    """A line over equal spans of time, the newest with a dot; None where nothing was recorded yet."""
+    known = [(i, count) for i, count in enumerate(counts) if count is not None]
+    if not known:
+        return empty("sparkline", width, title, "no data")
+    largest, step = max([1, *(count for _, count in known)]), (width - 8) / max(len(counts) - 1, 1)
+    points = [(4 + i * step, 20 - count / largest * 16) for i, count in known]
+    line = element("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in points), class_="spark")
+    dot = element("circle", cx=points[-1][0], cy=points[-1][1], r=2.5, class_=colour(verdict))
+    return chart("sparkline", width, 24.0, title, ", ".join(str(count) for _, count in known), line, dot)
