@@ -1,0 +1,216 @@
+"""The queries of a review: from the tables `incidents`, `facts` and `heartbeats` to plain rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import duckdb
+import numpy as np
+
+from exporter.core.diagnosis.unknown_clusters import UnknownClusters
+from exporter.core.model import UNRECOGNISED
+from exporter.fleet.observations import NOT_KNOWN, Incidents, Window
+from exporter.fleet.review.values import OverTime, SilentNode, Totals, UnrecognisedCrash
+from exporter.fleet.statistics.origins import origins
+from exporter.fleet.statistics.reliability import LOST_HOURS
+
+DAY = 86400.0
+SILENT_SECONDS = DAY  # without a heartbeat: longer than a reboot or a firmware update takes
+VERDICTS = ("infrastructure", "workload", "unclear")
+MAX_UNRECOGNISED = 20_000  # records read for clusters; what is beyond is the oldest
+MAX_BINS = 45
+
+# Without consequences, as the correlator counts. The cause of `unknown` is no cause: its signature stands for it.
+ROOTS = """
+roots AS (SELECT *, coalesce(root_cause, 'unknown') IN ('unknown', '') AS unexplained,
+    CASE WHEN coalesce(root_cause, 'unknown') IN ('unknown', '') THEN 'signature' ELSE 'cause' END AS kind,
+    CASE WHEN coalesce(root_cause, 'unknown') IN ('unknown', '') THEN signature ELSE root_cause END AS key,
+    CASE WHEN verdict IN ('infrastructure', 'workload') THEN verdict ELSE 'unclear' END AS fault
+    FROM incidents WHERE time >= $start AND time < $end
+    AND NOT coalesce(role = 'cascade' OR root_cause = 'peer_failure', false))
+"""
+GPUS = """
+gpus AS (SELECT node, arg_max(try_cast(facts ->> '$.gpu_count' AS INTEGER), time) AS gpus FROM facts
+    WHERE time < $end AND facts LIKE '%"gpu_count"%' GROUP BY node)
+"""
+HAS_GPUS = f"WITH {GPUS} SELECT count(*) FROM gpus"
+_LOST = (
+    "sum(coalesce(gpus, 1)) FROM (SELECT DISTINCT {keys} "
+    "coalesce(job, ' ' || node) AS job, node FROM roots) LEFT JOIN gpus USING (node)"
+)
+
+
+def totals(db: duckdb.DuckDBPyConnection, window: Window, exposure: str) -> Totals:
+    """Counts of one window."""
+    count, nodes, jobs, unexplained = _row(
+        db,
+        f"WITH {ROOTS} SELECT count(*), count(DISTINCT node), count(DISTINCT job), "
+        "count(*) FILTER (unexplained) FROM roots",
+        window,
+    )
+    has_gpus = _row(db, HAS_GPUS, window, start=False)[0] > 0
+    lost = None
+    if has_gpus:
+        lost = float(_row(db, f"WITH {ROOTS}, {GPUS} SELECT {_LOST.format(keys='')}", window)[0] or 0) * LOST_HOURS
+    return Totals(
+        incidents=count, origins=_origins(db, window), nodes_crashed=nodes, jobs=jobs, without_cause=unexplained,
+        lost_gpu_hours=lost, hours=hours(db, window, exposure),
+    )  # fmt: skip
+
+
+def lost_by_cause(db: duckdb.DuckDBPyConnection, window: Window) -> dict[tuple[str, str], float]:
+    """GPU-hours lost, by kind and id. A job that two causes hit counts for both."""
+    rows = db.execute(
+        f"WITH {ROOTS}, {GPUS} SELECT kind, key, {_LOST.format(keys='kind, key,')} GROUP BY kind, key",
+        {"start": window.start, "end": window.end},
+    ).fetchall()
+    return {(kind, key): float(lost) * LOST_HOURS for kind, key, lost in rows}
+
+
+def causes(
+    db: duckdb.DuckDBPyConnection, window: Window, windows: int
+) -> list[tuple[str, str, str, int, int, list[int]]]:
+    """Kind, id, verdict, nodes and jobs of this window, and the counts of `windows` windows, this one last."""
+    span = window.end - window.start
+    rows = db.execute(
+        f"""WITH {ROOTS}, binned AS (SELECT *, least(floor((time - $start) / $span), $last)::INTEGER AS bin FROM roots)
+        SELECT kind, key, coalesce(mode(fault) FILTER (bin = $last), mode(fault)),
+        count(DISTINCT node) FILTER (bin = $last), count(DISTINCT job) FILTER (bin = $last), list(bin)
+        FROM binned GROUP BY kind, key""",
+        {"start": window.end - windows * span, "end": window.end, "span": span, "last": windows - 1},
+    ).fetchall()
+    found = []
+    for kind, key, fault, nodes, jobs, bins in rows:
+        found.append((kind, key, fault, nodes, jobs, np.bincount(bins, minlength=windows).tolist()))
+    return sorted(found, key=lambda row: (-row[5][-1], -row[3], row[0], row[1]))
+
+
+def over_time(db: duckdb.DuckDBPyConnection, window: Window, oldest: float) -> OverTime:
+    """Root incidents by day and verdict, from up to five windows earlier on."""
+    span = window.end - window.start
+    begin = max(window.end - 6 * span, min(oldest, window.start))
+    bin_ = max(DAY if span > 2 * DAY else span / 24, (window.end - begin) / MAX_BINS)
+    bin_ = np.ceil(bin_ / DAY) * DAY if bin_ > DAY else bin_
+    count = max(int(np.ceil((window.end - begin) / bin_ - 1e-6)), 1)
+    start = window.end - count * bin_
+    rows = db.execute(
+        f"WITH {ROOTS} SELECT fault, least(floor((time - $start) / $bin), $last)::INTEGER, count(*) FROM roots GROUP BY 1, 2",
+        {"start": start, "end": window.end, "bin": bin_, "last": count - 1},
+    ).fetchall()
+    by = {verdict: [0] * count for verdict in VERDICTS}
+    for fault, at, n in rows:
+        by[fault][at] = n
+    return OverTime(
+        edges=tuple(float(start + i * bin_) for i in range(count + 1)),
+        by_verdict=tuple((verdict, tuple(by[verdict])) for verdict in VERDICTS),
+    )
+
+
+def first_seen(db: duckdb.DuckDBPyConnection, window: Window) -> list[tuple[str, str, int, int, float, float | None]]:
+    """Of each signature in the window: its verdict, count and nodes; when first in the window, and when last before it."""
+    return db.execute(
+        f"""WITH {ROOTS}, last AS (SELECT signature, max(time) AS before FROM incidents WHERE time < $start GROUP BY signature)
+        SELECT signature, mode(fault), count(*), count(DISTINCT node), min(time), any_value(last.before)
+        FROM roots LEFT JOIN last USING (signature) GROUP BY signature ORDER BY 3 DESC, 1""",
+        {"start": window.start, "end": window.end},
+    ).fetchall()
+
+
+def unrecognised(db: duckdb.DuckDBPyConnection, window: Window) -> tuple[UnrecognisedCrash, ...]:
+    """Clusters of unrecognised crashes, those on most nodes first. New: not seen before the window."""
+    rows = db.execute(
+        """SELECT time, record FROM incidents WHERE signature = ? AND time < ? AND coalesce(role, '') != 'context'
+        ORDER BY time DESC LIMIT ?""",
+        [UNRECOGNISED, window.end, MAX_UNRECOGNISED],
+    ).fetchall()
+    inside, earlier = UnknownClusters(), UnknownClusters()
+    for time, text in rows:
+        try:
+            record = json.loads(text or "{}")
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            (inside if time >= window.start else earlier).add(record, time)
+    known = {(c.kind, c.type, c.template) for c in earlier.clusters()}
+    return tuple(
+        UnrecognisedCrash(
+            template=c.template, count=c.count, nodes=len(c.nodes), jobs=len(c.jobs), first=c.first, last=c.last,
+            is_new=bool(known) and (c.kind, c.type, c.template) not in known, example=c.example, path=c.path, line=c.line,
+        )
+        for c in inside.clusters()
+    )  # fmt: skip
+
+
+def nodes_watched(db: duckdb.DuckDBPyConnection, window: Window) -> int:
+    """Nodes with a heartbeat, or without any heartbeats, nodes with an incident or facts."""
+    by_beat = _row(
+        db, "SELECT count(DISTINCT node) FROM heartbeats WHERE time > $start AND time - hours * 3600 < $end", window
+    )[0]
+    if by_beat:
+        return int(by_beat)
+    other = (
+        "SELECT node FROM incidents WHERE time >= $start AND time < $end UNION SELECT node FROM facts WHERE time < $end"
+    )
+    return int(_row(db, f"SELECT count(DISTINCT node) FROM ({other})", window)[0])
+
+
+def silent_nodes(db: duckdb.DuckDBPyConnection, window: Window) -> tuple[SilentNode, ...]:
+    """Nodes that sent heartbeats in this window or the one before, and none in its last day; the longest silent first."""
+    rows = db.execute(
+        """SELECT node, max(time) AS last FROM heartbeats WHERE time > ? AND time <= ? GROUP BY node
+        HAVING last < ? ORDER BY last, node""",
+        [2 * window.start - window.end, window.end, window.end - SILENT_SECONDS],
+    ).fetchall()
+    return tuple(SilentNode(node=node, last_seen=last) for node, last in rows)
+
+
+def oldest(db: duckdb.DuckDBPyConnection) -> float | None:
+    """Since when anything was watched."""
+    beat = db.execute("SELECT min(time - hours * 3600) FROM heartbeats").fetchone()
+    if beat and beat[0] is not None:
+        return float(beat[0])
+    crash = db.execute("SELECT min(time) FROM incidents").fetchone()
+    return float(crash[0]) if crash and crash[0] is not None else None
+
+
+def exposure_of(db: duckdb.DuckDBPyConnection, window: Window) -> str:
+    """`gpu_busy_hours` where every heartbeat has them, else `observed_hours`; `assumed_hours` without heartbeats."""
+    count, busy = _row(
+        db, "SELECT count(*), count(gpu_busy_hours) FROM heartbeats WHERE time > $start AND time <= $end", window
+    )
+    return "assumed_hours" if not count else "gpu_busy_hours" if busy == count else "observed_hours"
+
+
+def hours(db: duckdb.DuckDBPyConnection, window: Window, exposure: str) -> float:
+    """Hours of exposure in a window: of nodes, or of GPUs if they are GPU-busy hours."""
+    if exposure == "assumed_hours":
+        return window.hours
+    column = "gpu_busy_hours" if exposure == "gpu_busy_hours" else "hours"
+    total = _row(db, f"SELECT sum({column}) FROM heartbeats WHERE time > $start AND time <= $end", window)[0]
+    return float(total or 0.0)
+
+
+def _origins(db: duckdb.DuckDBPyConnection, window: Window) -> int:
+    rows = db.execute(
+        f"WITH {ROOTS} SELECT node, time, signature, job, id FROM roots ORDER BY time, id, hash(node)",
+        {"start": window.start, "end": window.end},
+    ).fetchall()
+    if not rows:
+        return 0
+    numbers = [np.unique([row[i] for row in rows], return_inverse=True)[1] for i in (0, 2)]
+    jobs = {job: i for i, job in enumerate(sorted({row[3] for row in rows if row[3] is not None}))}
+    empty = np.full(len(rows), NOT_KNOWN)
+    found = Incidents(
+        node=numbers[0], time=np.array([row[1] for row in rows], dtype=float), signature=numbers[1],
+        job=np.array([NOT_KNOWN if row[3] is None else jobs[row[3]] for row in rows], dtype=np.int64), user=empty,
+        id=np.array([row[4] or "" for row in rows], dtype=object), gpu=np.full(len(rows), "", dtype=object),
+    )  # fmt: skip
+    return len(origins(found).node)
+
+
+def _row(db: duckdb.DuckDBPyConnection, query: str, window: Window, *, start: bool = True) -> Sequence[int]:
+    asked = {"start": window.start, "end": window.end} if start else {"end": window.end}
+    row = db.execute(query, asked).fetchone()
+    assert row is not None
+    return row

@@ -1,0 +1,120 @@
+"""What a review consists of. Percentages and words are made where it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from exporter.fleet.observations import Window
+from exporter.fleet.statistics.ratio import Ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Title:
+    """What the catalogue says of a signature or root cause."""
+
+    title: str
+    verdict: str = "unclear"
+    remediation: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """One window. `origins`: a job's nodes count once. `lost_gpu_hours` is None where no node's GPUs are known."""
+
+    incidents: int
+    origins: int
+    nodes_crashed: int
+    jobs: int
+    without_cause: int
+    lost_gpu_hours: float | None
+    hours: float  # of exposure, as `Overview.exposure` names it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseRow:
+    """A root cause, or a signature whose cause is unknown. `trend`: counts of equal windows, this one last; None before
+    recording began. `before` and `change` are None where there is nothing to compare with.
+    """
+
+    kind: str  # "cause" or "signature"
+    id: str
+    title: str
+    verdict: str
+    remediation: str
+    incidents: int
+    nodes: int
+    jobs: int
+    lost_gpu_hours: float | None
+    before: int | None
+    change: Ratio | None
+    trend: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Novelty:
+    """A signature that is new, or back after at least two windows of silence (`quiet_seconds`; None if new)."""
+
+    signature: str
+    title: str
+    verdict: str
+    incidents: int
+    nodes: int
+    first: float
+    quiet_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnrecognisedCrash:
+    """A cluster of like crashes that no signature names. `example` is a line from a log."""
+
+    template: str
+    count: int
+    nodes: int
+    jobs: int
+    first: float
+    last: float
+    is_new: bool
+    example: str
+    path: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SilentNode:
+    """A node that has sent no heartbeat for a day."""
+
+    node: str
+    last_seen: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverTime:
+    """Root incidents by verdict; `edges` has one more time than there are counts."""
+
+    edges: tuple[float, ...]
+    by_verdict: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The whole review of a window. `correlation` is the correlator's result of that window, as its JSON; or None.
+
+    `sentence` is the verdict line. `change` compares origins per exposure with the window before.
+    """
+
+    window: Window
+    before: Window | None
+    sentence: str
+    nodes: int
+    silent: tuple[SilentNode, ...]
+    exposure: str
+    totals: Totals
+    totals_before: Totals | None
+    change: Ratio | None
+    over_time: OverTime
+    causes: tuple[CauseRow, ...]
+    novelties: tuple[Novelty, ...]
+    unrecognised: tuple[UnrecognisedCrash, ...]
+    correlation: Mapping[str, Any] | None
