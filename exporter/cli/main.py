@@ -29,6 +29,7 @@ COMMANDS = {  # each is a module of exporter.cli
     "facts": "this node's facts: kernel, drivers, GPUs, file systems",
     "signatures": "the signature author's tools",
     "correlate": "which configuration makes which crash more frequent, over all nodes of a fleet",
+    "report": "the fleet health review of a week: HTML, Markdown, JSON or CSV",
     "fleet": "the correlator as a service: page, JSON and /metrics, refreshed on a timer",
     "simulate": "a fleet with planted causes, as journals or as OpenMetrics history",
     "inject": "one tagged test line through a real source, to prove the path end to end",

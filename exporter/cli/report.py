@@ -1,0 +1,133 @@
+"""`gpufault report`: the fleet health review of a window, as a document."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING
+
+from exporter.cli import fleet_sources
+from exporter.cli import options as flags
+from exporter.cli.time_arguments import moment, seconds
+from exporter.core.text.problems import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from exporter.fleet.review.values import Overview, Title
+
+DESCRIPTION = (
+    "Writes the fleet health review: crashes by cause against the window before, what makes them more frequent, nodes at "
+    "risk, unusually bad nodes, rollouts, reliability, new and unrecognised crashes, and what was not seen. Reads what "
+    "`gpufault correlate` reads. Exit code 0 once it is written, 3 if nothing could be read."
+)
+WINDOW = "7d"
+TABLES = (
+    "causes", "novelties", "unrecognised", "silent_nodes", "over_time", "findings", "nodes_at_risk", "outlier_nodes",
+    "rollouts", "reliability", "not_enough_data",
+)  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--journal", metavar="DIR", help="a folder of node journals, or one file")
+    source.add_argument(
+        "--prometheus", metavar="URL", help="Prometheus, Thanos, Mimir or VictoriaMetrics that scrapes the node daemons"
+    )
+    fleet_sources.add_prometheus(parser)
+    parser.add_argument("--window", metavar="7d", help=f"how long; it ends at --end; default: {WINDOW}")
+    parser.add_argument("--end", metavar="TIME", help="RFC 3339 or Unix seconds; default: the newest record, or now")
+    parser.add_argument(
+        "--compare", default="previous", choices=("previous", "none"), help="with the window before; default: previous"
+    )
+    parser.add_argument("--format", default="html", choices=("html", "md", "json", "csv"), help="default: html")
+    parser.add_argument("--table", default="causes", choices=TABLES, help="what --format csv writes; default: causes")
+    parser.add_argument("--output", metavar="FILE", help="write the report here, in one step, instead of to stdout")
+    flags.add(
+        parser, "--findings.file", metavar="FILE",
+        help="findings of earlier runs of correlate or fleet, which this window may confirm; it is only read",
+    )  # fmt: skip
+    flags.add_catalogue(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    try:
+        import duckdb
+
+        from exporter.config import packs
+        from exporter.fleet.history.ingest import fill
+        from exporter.fleet.history.schema import create
+        from exporter.fleet.input.catalogue_conditions import catalogued
+        from exporter.fleet.input.load import load
+        from exporter.fleet.observations import Window
+        from exporter.fleet.results import stored_findings
+        from exporter.fleet.results.to_json import to_json
+        from exporter.fleet.review.from_counts import NOTE, fill_from_counts
+        from exporter.fleet.review.overview import overview
+        from exporter.fleet.review.titles import titles_of
+        from exporter.fleet.statistics.correlate import correlate, remember
+    except ModuleNotFoundError as error:
+        print(f"gpufault: {error.name} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
+        return 3
+    now, end = time.time(), moment("--end", options.end)
+    span = seconds("--window", options.window or WINDOW)
+    catalogue = packs.load(flags.pack_folders(options))
+    with duckdb.connect() as db:
+        if options.prometheus:
+            stop = end if end is not None else now
+            loaded = fleet_sources.history(options, Window(start=stop - span, end=stop))
+            fill_from_counts(db, loaded.observed)
+        else:
+            loaded = load(Path(options.journal), now=now, end=end, span=span)
+            create(db)
+            fill(db, Path(options.journal), now=now)
+        if loaded.window.end <= loaded.window.start:
+            raise InvalidInput([Problem("command line", 1, 1, "--window", "is empty")])
+        vendors = {signature.id: signature.vendor for signature in catalogue.signatures.values()}
+        observed = replace(loaded.observed, vendors={**vendors, **loaded.observed.vendors})
+        remembered = stored_findings.read(Path(options.findings_file)) if options.findings_file else ()
+        if loaded.before is not None:
+            earlier = remember(correlate(observed, loaded.before), remembered)
+            remembered = tuple({(r.signature, r.direction, r.facts): r for r in (*earlier, *remembered)}.values())
+        found = to_json(correlate(observed, loaded.window, remembered, catalogued(observed, catalogue)))
+        titles = titles_of(catalogue)
+        review = overview(db, loaded.window, found, titles, compare=options.compare == "previous")
+    notes = (NOTE,) if options.prometheus else ()
+    _write(_rendered(options, review, titles, notes), options.output)
+    return 0
+
+
+def _rendered(
+    options: argparse.Namespace, review: Overview, titles: Mapping[str, Title], notes: tuple[str, ...]
+) -> str:  # fmt: skip
+    from exporter.fleet.report.document import as_csv, as_json
+    from exporter.fleet.report.html import as_html
+    from exporter.fleet.report.markdown import as_markdown
+
+    if options.format == "json":
+        return as_json(review)
+    if options.format == "csv":
+        return as_csv(review, options.table)
+    return as_markdown(review, notes) if options.format == "md" else as_html(review, titles, notes)
+
+
+def _write(text: str, output: str | None) -> None:
+    """Write it whole or not at all: a web server may be serving the last one."""
+    if output is None:
+        sys.stdout.write(text)
+        return
+    path = Path(output)
+    with NamedTemporaryFile("w", encoding="utf-8", newline="", dir=path.parent, delete=False) as file:
+        try:
+            file.write(text)
+            file.flush()
+            os.fchmod(file.fileno(), 0o644)
+            os.replace(file.name, path)
+        except OSError:
+            os.unlink(file.name)
+            raise

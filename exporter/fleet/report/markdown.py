@@ -1,0 +1,118 @@
+"""The review for a chat: at most 40 lines of Markdown, without tables, which chats do not show."""
+
+from __future__ import annotations
+
+import re
+
+from exporter.fleet.report.steps import next_steps
+from exporter.fleet.report.wording import (
+    change_of,
+    conditions,
+    counted,
+    dates,
+    fact,
+    interval_of,
+    safe,
+    stamp,
+    times,
+)
+from exporter.fleet.review.sentence import earlier
+from exporter.fleet.review.values import CauseRow, Overview
+
+LINES = 40
+NAME = 100  # characters of a name
+_SPECIAL = re.compile(r"([\\`*\[\]|~#!]|(?<![^\W_])_|_(?![^\W_]))")
+
+
+def as_markdown(found: Overview, notes: tuple[str, ...] = ()) -> str:
+    """The verdict first, then what a reviewer decides on; ends with a newline. notes: what the source cannot show."""
+    correlation = found.correlation or {}
+    lines = [f"**GPU fleet review, {dates(found.window)}**", "", escaped(found.sentence)]
+    lines += _totals(found)
+    lines += _section("Why jobs crashed", [_cause(each) for each in found.causes[:5] if each.incidents], 5)
+    lines += _section(
+        "What makes crashes more or less frequent",
+        [
+            f"{name(each['signature'])} with {name(conditions(each))}: {times(each)} times as frequent, {each['status']}"
+            for each in correlation.get("findings", ())
+        ],
+        3,
+    )
+    lines += _section(
+        "Rollouts",
+        [
+            f"{name(fact(each['facts'][0]))}, before {name(each['before'])}: {counted(each['nodes'], 'node')}"
+            for each in correlation.get("rollouts", ())
+        ],
+        2,
+    )
+    lines += _section("New or back", [_novelty(found, i) for i in range(len(found.novelties))], 3)
+    lines += _section(
+        "Unrecognised crashes",
+        [
+            f"{name(u.template)}: {u.count:,} on {counted(u.nodes, 'node')}{', new' * u.is_new}"
+            for u in found.unrecognised
+        ],
+        2,
+    )
+    lines += _section(
+        "Unusually bad nodes",
+        [
+            f"{name(each['name'])}: {counted(each['incidents'], 'crash', 'crashes')}, {each['expected']:.1f} expected"
+            for each in correlation.get("lemons", ())
+        ],
+        3,
+    )
+    lines += _section("Next", [name(step, 300) for step in next_steps(found)], 4)
+    missing = [*map(escaped, notes), *(name(gap["what"], 200) for gap in correlation.get("gaps", ()))]
+    if found.silent:
+        last = found.silent[0]
+        missing.insert(
+            0, f"{counted(len(found.silent), 'node')} silent for a day, {name(last.node)} since {stamp(last.last_seen)}"
+        )
+    lines += _section("Not seen", missing, 3)
+    return "\n".join(lines[:LINES]) + "\n"
+
+
+def escaped(text: str) -> str:
+    """A text without meaning for Markdown: no emphasis, link, mention or tag."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = _SPECIAL.sub(r"\\\1", text)
+    return text.replace("@", "&#64;").replace("://", "&#58;//")
+
+
+def name(text: str, most: int = NAME) -> str:
+    """A name from anywhere, cut and escaped."""
+    return escaped(safe(text, most))
+
+
+def _totals(found: Overview) -> list[str]:
+    now = found.totals
+    if not now.incidents:
+        return []
+    parts = [counted(now.jobs, "job") + " hit"] if now.jobs else []
+    if now.lost_gpu_hours is not None:
+        parts.append(f"{now.lost_gpu_hours:,.0f} GPU-hours lost (1 for each GPU and crash, assumed)")
+    if found.change is not None:
+        parts.append(f"rate against {earlier(found.window)}: {interval_of(found.change)}")
+    parts.append(f"cause unknown for {now.without_cause / now.incidents:.0%}")
+    return [escaped("; ".join(parts) + ".")]
+
+
+def _section(title: str, rows: list[str], most: int) -> list[str]:
+    if not rows:
+        return []
+    more = [f"- and {len(rows) - most} more"] if len(rows) > most else []
+    return ["", f"**{title}**", *(f"- {row}" for row in rows[: most - bool(more)] or rows[:1]), *more]
+
+
+def _cause(each: CauseRow) -> str:
+    change = f", {change_of(each.change)}" if each.change else ""
+    kind = ", cause unknown" if each.kind == "signature" else ""
+    return f"{name(each.title)} ({each.verdict}{kind}): {each.incidents:,} on {counted(each.nodes, 'node')}{change}"
+
+
+def _novelty(found: Overview, at: int) -> str:
+    each = found.novelties[at]
+    how = "new" if each.quiet_seconds is None else f"back after {each.quiet_seconds / 86400:.0f} days"
+    return f"{name(each.title)}: {how}, {each.incidents:,} on {counted(each.nodes, 'node')} since {stamp(each.first)}"

@@ -1,0 +1,72 @@
+"""How numbers and names of a review are written for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from exporter.core.text.printable import printable
+from exporter.core.text.redact import redact
+from exporter.fleet.observations import Window
+from exporter.fleet.results.labels import clipped, ratio
+from exporter.fleet.review.sentence import changed
+from exporter.fleet.statistics.ratio import Ratio
+
+
+def safe(text: str, most: int | None = None) -> str:
+    """A text from a journal on one line: printable, without secrets, cut."""
+    line = printable(redact(" ".join(text.split())))
+    if most is None:
+        return clipped(line)
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """`1 node`, `2,000 nodes`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def dates(window: Window) -> str:
+    """`16 to 22 November 2026`, in UTC; the end is the last day in it."""
+    first, last = (datetime.fromtimestamp(t, UTC) for t in (window.start, window.end - 1))
+    if (first.year, first.month) == (last.year, last.month):
+        return f"{first.day} to {last.day} {last:%B %Y}"
+    year = f" {first.year}" if first.year != last.year else ""
+    return f"{first.day} {first:%B}{year} to {last.day} {last:%B %Y}"
+
+
+def stamp(time: float) -> str:
+    """`20 Nov 06:41Z`."""
+    found = datetime.fromtimestamp(time, UTC)
+    return f"{found.day} {found:%b %H:%MZ}"
+
+
+def times(each: Mapping[str, Any]) -> str:
+    """A finding's rate ratio and interval: `6.2 (4.1 to 9.5)`."""
+    low, high = ratio(each["rate_ratio_low"]), ratio(each["rate_ratio_high"])
+    return f"{ratio(each['rate_ratio'])} ({low} to {high})"
+
+
+def change_of(change: Ratio | None) -> str:
+    """The change on the window before, empty where there is nothing to compare with."""
+    return "" if change is None else changed(change)
+
+
+def interval_of(change: Ratio | None) -> str:
+    """`95 % interval −9 to +33 %`."""
+    if change is None:
+        return ""
+    low, high = ((f"{(end - 1) * 100:+.0f}" if end != float("inf") else "∞") for end in (change.low, change.high))
+    return f"95 % interval {low} to {high} %".replace("-", "−")
+
+
+def fact(each: Mapping[str, Any]) -> str:
+    """`driver_version 580.105`."""
+    return safe(f"{each['fact']} {each['value']}")
+
+
+def conditions(each: Mapping[str, Any]) -> str:
+    """The facts of a finding, and how many others cannot be told apart from them."""
+    named = " and ".join(fact(one) for one in (each["facts"][0], each["together_with"]) if one)
+    return f"{named} (rollout)" if each["kind"] == "rollout" else named
