@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exporter.fleet.charts.scales import decades, on_log, times
-from exporter.fleet.charts.svg import RIGHT, chart, colour, element, empty, label
+from exporter.fleet.charts.svg import RIGHT, chart, colour, element, empty, label, words
 from exporter.fleet.results.labels import ratio as written
 
 ROW = 26.0
@@ -76,7 +76,7 @@ def event_study(title: str, found: Sequence[Interval], *, changed_at: int, width
         if each.value is not None:
             y = on_log(each.value, bounds, bottom, top)
             group.append(element("circle", cx=x, cy=y, r=4.5, class_=colour(each.verdict)))
-        inside.append(element("g", element("title", f"{each.name}: {described(each)}"), *group))
+        inside.append(element("g", element("title", words(f"{each.name[:100]}: {described(each)}")), *group))
         if i % every == 0:
             inside.append(label(x, bottom + 18, each.name, room=52, anchor="middle"))
     at = left + changed_at * step

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exporter.fleet.charts.scales import day, moment, number, ticks, time_ticks
-from exporter.fleet.charts.svg import CHARACTER, RIGHT, chart, colour, element, empty, label
+from exporter.fleet.charts.svg import CHARACTER, RIGHT, chart, colour, element, empty, label, words
 
 HEIGHT = 240.0
 LEFT_ROOM, BOTTOM_ROOM, MARK_ROW = 44.0, 24.0, 15.0
@@ -60,7 +60,7 @@ def stacked_bars(
                 )  # fmt: skip
         if total:
             each = ", ".join(f"{counts[i]:,} {verdict}" for verdict, counts in series if counts[i])
-            inside.append(element("g", element("title", f"{day(edges[i])}: {each}"), *columns))
+            inside.append(element("g", element("title", words(f"{day(edges[i])}: {each}")), *columns))
     for row, mark in enumerate(shown):
         inside += _mark(mark, x(mark.time), 20 + MARK_ROW * row + 9, bottom, right)
     for time in time_ticks(edges[0], edges[-1], max(int((right - LEFT_ROOM) / LABEL_PIXELS), 2)):

@@ -27,7 +27,7 @@ _SPECIAL = re.compile(r"([\\`*\[\]|~#!]|(?<![^\W_])_|_(?![^\W_]))")
 def as_markdown(found: Overview, notes: tuple[str, ...] = ()) -> str:
     """The verdict first, then what a reviewer decides on; ends with a newline. notes: what the source cannot show."""
     correlation = found.correlation or {}
-    lines = [f"**GPU fleet review, {dates(found.window)}**", "", escaped(found.sentence)]
+    lines = [f"**GPU fleet review, {dates(found.window)}**", "", name(found.sentence, 800)]
     lines += _totals(found)
     lines += _section("Why jobs crashed", [_cause(each) for each in found.causes[:5] if each.incidents], 5)
     lines += _section(

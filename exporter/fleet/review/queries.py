@@ -92,7 +92,7 @@ def over_time(db: duckdb.DuckDBPyConnection, window: Window, oldest: float) -> O
     begin = max(window.end - 6 * span, min(oldest, window.start))
     bin_ = max(DAY if span > 2 * DAY else span / 24, (window.end - begin) / MAX_BINS)
     bin_ = np.ceil(bin_ / DAY) * DAY if bin_ > DAY else bin_
-    count = max(int(np.ceil((window.end - begin) / bin_ - 1e-6)), 1)
+    count = max(int(np.ceil((window.end - begin) / bin_ - 0.1)), 1)
     start = window.end - count * bin_
     rows = db.execute(
         f"WITH {ROOTS} SELECT fault, least(floor((time - $start) / $bin), $last)::INTEGER, count(*) FROM roots GROUP BY 1, 2",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from exporter.core.text.printable import printable
 from exporter.fleet.observations import Window
 from exporter.fleet.results.labels import clipped, ratio
 from exporter.fleet.review.titles import title_of
@@ -32,7 +33,7 @@ def sentence(
         parts.append(f"New: {clipped(new[0].title)}." if len(new) == 1 else f"{len(new)} signatures are new.")
     if correlation is not None and now.incidents:
         parts.append(_findings(correlation, titles))
-    return " ".join(filter(None, parts))
+    return printable(" ".join(" ".join(filter(None, parts)).split()))
 
 
 def earlier(window: Window) -> str:

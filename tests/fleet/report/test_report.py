@@ -1,0 +1,213 @@
+"""`gpufault report`: the same numbers in every format, the same as the correlator's, and harmless."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from exporter.cli import report as command
+from exporter.cli.main import main
+from exporter.fleet.report import document
+from tests.fleet.review.fleets import crash, journal, watched
+
+HOSTILE = (
+    "<script>alert(1)</script>\"'><img src=x onerror=y> \u202e\n\n# [x](javascript:y) @here `a` |\u2028" + "x" * 10_000
+)
+FORMULA = '=HYPERLINK("http://example.com")'
+VOID = {"meta", "br"}
+SCHEMA = json.loads((Path(document.__file__).parent / "schema.json").read_text())
+
+
+def written(capsys: pytest.CaptureFixture[str], folder: Path, *flags: str) -> str:
+    capsys.readouterr()  # of fixtures
+    assert main(["report", "--journal", str(folder), *flags]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """300 nodes over four weeks with a planted cause."""
+    folder = tmp_path_factory.mktemp("fleet")
+    flags = ["--nodes", "300", "--window", "28d", "--causes", "1", "--rate", "60", "--seed", "5", "--lemon", "30"]
+    assert main(["simulate", str(folder), *flags]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every field that a journal's writer chooses, with a text that breaks out of each format."""
+    nodes = [f"{HOSTILE}{i}" for i in range(3)]
+    fields: dict[str, Any] = {
+        "root_cause": HOSTILE, "job": {"id": HOSTILE, "user": HOSTILE}, "text": HOSTILE, "path": HOSTILE, "gpu": HOSTILE,
+        "captures": {"template": HOSTILE},
+    }  # fmt: skip
+    records = [
+        crash(node, 22 + i, signature, **fields) for i, node in enumerate(nodes) for signature in (HOSTILE, FORMULA)
+    ]
+    records += [crash(node, 23 + i, FORMULA, id=f"f{i}") for i, node in enumerate(nodes)]
+    records += [crash(nodes[0], 24, "unrecognised_crash", **{**fields, "root_cause": "unknown"})]
+    facts = {"gpu_count": "8", HOSTILE: HOSTILE, "gpu_model": HOSTILE}
+    return journal(
+        tmp_path_factory.mktemp("hostile"), [*watched(nodes, facts=facts), *watched([FORMULA], days=20), *records]
+    )
+
+
+class Page(HTMLParser):
+    """The tags of a page, with their attributes; its texts; and whether every tag is closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_the_numbers_are_the_correlators(fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = json.loads(written(capsys, fleet, "--format", "json"))
+    main(["correlate", "--journal", str(fleet), "--format", "json", "--output", str(tmp_path / "c.json")])
+    correlation: Mapping[str, Any] = json.loads((tmp_path / "c.json").read_text())
+    assert report["correlation"] == correlation
+    assert correlation["findings"] != []
+    totals = report["totals"]
+    assert (totals["incidents"], totals["origins"], report["nodes"]) == (
+        correlation["incidents"], correlation["origins"], correlation["nodes"],
+    )  # fmt: skip
+    assert totals["exposure_hours"] == pytest.approx(correlation["window"]["exposure_hours"], rel=0.01)
+    assert report["exposure"] == correlation["window"]["exposure"]
+    assert sum(cause["incidents"] for cause in report["causes"]) == totals["incidents"]
+
+
+def test_lost_gpu_hours_are_the_correlators(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = {"job": {"id": "1"}}
+    records = [crash("a", 22, **job), crash("b", 22, "other", **job), crash("a", 24), crash("b", 15)]
+    report = json.loads(written(capsys, journal(tmp_path, [*watched("abc"), *records]), "--format", "json"))
+    assert report["totals"]["lost_gpu_hours"] == report["correlation"]["lost_gpu_hours"]["hours"] == 24.0
+
+
+@pytest.mark.parametrize("which", ["fleet", "hostile"])
+def test_json_keeps_its_schema(which: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
+    report = written(capsys, request.getfixturevalue(which), "--format", "json")
+    assert report.isascii()
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.validate(json.loads(report), SCHEMA)
+
+
+def test_every_format_says_the_same(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = json.loads(written(capsys, fleet, "--format", "json"))
+    page, chat = written(capsys, fleet), written(capsys, fleet, "--format", "md")
+    rows = list(csv.DictReader(io.StringIO(written(capsys, fleet, "--format", "csv"))))
+    assert [int(row["incidents"]) for row in rows] == [cause["incidents"] for cause in report["causes"]]
+    lead = report["causes"][0]
+    assert f"{lead['incidents']:,} on {lead['nodes']} nodes" in chat
+    assert report["verdict"].split(",")[0] in " ".join(Page(page).texts)
+    assert report["verdict"].split(",")[0] in chat
+
+
+@pytest.mark.parametrize("which", ["fleet", "hostile"])
+def test_html_is_one_harmless_file(
+    which: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = written(capsys, request.getfixturevalue(which))
+    assert len(text.encode()) < 400_000
+    page = Page(text)
+    assert set(page.open) <= {"html"}
+    assert not {"script", "img", "a", "link", "iframe"} & {tag for tag, _ in page.tags}
+    for _, attributes in page.tags:
+        assert not {name for name in attributes if name.startswith("on") or name in {"style", "href", "src"}}
+    assert not {"\u202e", "\u2028", "\x00"} & set(text)
+    assert text.count("<style>") == 1
+    assert "url(" not in text
+    assert "@import" not in text
+
+
+@pytest.mark.parametrize("which", ["fleet", "hostile"])
+def test_markdown_fits_a_chat(which: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = written(capsys, request.getfixturevalue(which), "--format", "md").splitlines()
+    assert len(lines) <= 40
+    assert all(len(line) < 700 for line in lines)
+    text = "\n".join(lines)
+    assert not re.search(r"<[a-z!@]|(?<!\\)\]\(|(?<!\\)`|@here|\u202e|\u2028", text)
+
+
+@pytest.mark.parametrize("table", command.TABLES)
+def test_no_cell_of_csv_is_a_formula(table: str, hostile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = list(csv.reader(io.StringIO(written(capsys, hostile, "--format", "csv", "--table", table), newline="")))
+    assert rows
+    assert {len(row) for row in rows} == {len(rows[0])}
+    for cell in (cell for row in rows for cell in row):
+        assert not re.match(r"\s*[=+@]|\s*-(?![\d.])", cell)
+        assert not {"\n", "\r", "\u202e"} & set(cell)
+
+
+def test_a_hostile_signature_is_in_the_csv_as_text(hostile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = list(csv.DictReader(io.StringIO(written(capsys, hostile, "--format", "csv"))))
+    assert f"'{FORMULA}" in {row["id"] for row in rows}
+
+
+def test_the_tables_of_the_command_are_those_of_the_document() -> None:
+    assert set(command.TABLES) == set(document.TABLES)
+
+
+def test_a_quiet_week_is_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = journal(tmp_path, watched("ab"))
+    assert len(written(capsys, folder, "--format", "md").splitlines()) <= 5
+    page = written(capsys, folder)
+    assert page.count("<section>") <= 1
+    assert "No GPU crash on 2 nodes." in page
+
+
+def test_a_secret_in_a_line_is_not_in_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = {
+        "captures": {"template": "password=hunter2hunter2"},
+        "text": "password=hunter2hunter2",
+        "path": "x",
+        "line": 1,
+    }
+    folder = journal(tmp_path, [*watched("a"), crash("a", 22, "unrecognised_crash", **told)])
+    for form in ("html", "md", "json"):
+        assert "hunter2" not in written(capsys, folder, "--format", form)
+    assert "hunter2" not in written(capsys, folder, "--format", "csv", "--table", "unrecognised")
+
+
+def test_without_comparison_no_change_is_shown(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = json.loads(written(capsys, fleet, "--format", "json", "--compare", "none"))
+    assert (report["change"], report["compared_with"], report["causes"][0]["change"]) == (None, None, None)
+
+
+def test_the_output_file_is_replaced_whole(fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "review.html"
+    target.write_text("the last one")
+    assert written(capsys, fleet, "--output", str(target)) == ""
+    assert target.read_text().startswith("<!DOCTYPE html>")
+    assert [path.name for path in tmp_path.iterdir()] == ["review.html"]
+
+
+def test_a_folder_without_journals_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()  # of fixtures
+    assert main(["report", "--journal", str(tmp_path)]) == 3
+    assert "no journal here" in capsys.readouterr().err
