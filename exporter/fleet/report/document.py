@@ -30,7 +30,7 @@ TABLES = ("causes", "novelties", "unrecognised", "silent_nodes", "over_time", *F
 def to_json(found: Overview) -> dict[str, Any]:
     """The whole review. `null` is what is not known, or has no bound."""
     return {
-        "kind": "gpufault_report",
+        "kind": "fleet_review",
         "version": VERSION,
         "gpufault": __version__,
         "window": _window(found.window),

@@ -28,7 +28,7 @@ def as_markdown(found: Overview, notes: tuple[str, ...] = ()) -> str:
     """The verdict first, then what a reviewer decides on; ends with a newline. notes: what the source cannot show."""
     correlation = found.correlation or {}
     lines = [f"**GPU fleet review, {dates(found.window)}**", "", name(found.sentence, 800)]
-    lines += _totals(found)
+    lines += [*_totals(found), *_not_seen(found, notes)]
     lines += _section("Why jobs crashed", [_cause(each) for each in found.causes[:5] if each.incidents], 5)
     lines += _section(
         "What makes crashes more or less frequent",
@@ -63,14 +63,7 @@ def as_markdown(found: Overview, notes: tuple[str, ...] = ()) -> str:
         ],
         3,
     )
-    lines += _section("Next", [name(step, 300) for step in next_steps(found)], 4)
-    missing = [*map(escaped, notes), *(name(gap["what"], 200) for gap in correlation.get("gaps", ()))]
-    if found.silent:
-        last = found.silent[0]
-        missing.insert(
-            0, f"{counted(len(found.silent), 'node')} silent for a day, {name(last.node)} since {stamp(last.last_seen)}"
-        )
-    lines += _section("Not seen", missing, 3)
+    lines += _section("Next", [name(step, 300) for step in next_steps(found)], 3)
     return "\n".join(lines[:LINES]) + "\n"
 
 
@@ -84,6 +77,17 @@ def escaped(text: str) -> str:
 def name(text: str, most: int = NAME) -> str:
     """A name from anywhere, cut and escaped."""
     return escaped(safe(text, most))
+
+
+def _not_seen(found: Overview, notes: tuple[str, ...]) -> list[str]:
+    """What is missing, in one line: before the numbers that it makes incomplete."""
+    missing = [*map(escaped, notes), *(name(gap["what"], 150) for gap in (found.correlation or {}).get("gaps", ()))]
+    if found.silent:
+        last = found.silent[0]
+        silent = f"{counted(len(found.silent), 'node')} silent for a day"
+        missing.insert(0, f"{silent}, {name(last.node)} since {stamp(last.last_seen)}")
+    more = f"; and {len(missing) - 3} more" if len(missing) > 3 else ""
+    return [f"Not seen: {'; '.join(missing[:3])}{more}."] if missing else []
 
 
 def _totals(found: Overview) -> list[str]:

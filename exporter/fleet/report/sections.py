@@ -212,7 +212,7 @@ def _findings(correlation: Mapping[str, Any], titles: Mapping[str, Title]) -> Se
 
 def _with(number: int, each: Mapping[str, Any]) -> Cell:
     others = each["facts"][1:]
-    small = f"cannot be told apart from {', '.join(map(fact, others[:3]))}" if others else ""
+    small = f"cannot be distinguished from {', '.join(map(fact, others[:3]))}" if others else ""
     return Cell(
         text=f"{number}. {conditions(each)}", small=small + (f" and {len(others) - 3} more" if len(others) > 3 else "")
     )

@@ -67,6 +67,6 @@ def fact(each: Mapping[str, Any]) -> str:
 
 
 def conditions(each: Mapping[str, Any]) -> str:
-    """The facts of a finding, and how many others cannot be told apart from them."""
+    """The facts of a finding, without those that cannot be distinguished from them."""
     named = " and ".join(fact(one) for one in (each["facts"][0], each["together_with"]) if one)
     return f"{named} (rollout)" if each["kind"] == "rollout" else named

@@ -21,7 +21,7 @@ VERDICTS = ("infrastructure", "workload", "unclear")
 MAX_UNRECOGNISED = 20_000  # records read for clusters; what is beyond is the oldest
 MAX_BINS = 45
 
-# Without consequences, as the correlator counts. The cause of `unknown` is no cause: its signature stands for it.
+# Without consequences, as the correlator counts. Where the cause is unknown, the signature stands for it.
 ROOTS = """
 roots AS (SELECT *, coalesce(root_cause, 'unknown') IN ('unknown', '') AS unexplained,
     CASE WHEN coalesce(root_cause, 'unknown') IN ('unknown', '') THEN 'signature' ELSE 'cause' END AS kind,
