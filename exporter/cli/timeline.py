@@ -1,0 +1,113 @@
+"""`gpufault timeline`: what happened on a node, or to a job, in order."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exporter.cli import options as flags
+from exporter.cli.text_layout import clipped, one_line, paint, width
+from exporter.cli.time_arguments import moment, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from exporter.fleet.review.timeline import Happening
+    from exporter.fleet.review.values import Title
+
+DESCRIPTION = (
+    "Lists the incidents, changed facts and silences of a node, or the incidents of a job on all its nodes, by time. Reads "
+    "node journals. Exit code 1 if nothing is known of that node or job, 3 if nothing could be read."
+)
+SINCE = "7d"
+WHERE, NOTE = 14, 14  # columns
+COLORS = {"infrastructure": "33", "workload": "36"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NODE|JOB", help="a node's name or a job's id")
+    parser.add_argument("--journal", required=True, metavar="DIR", help="a folder of node journals, or one file")
+    parser.add_argument("--since", metavar="7d", help=f"how far back from --end; default: {SINCE}")
+    parser.add_argument("--end", metavar="TIME", help="RFC 3339 or Unix seconds; default: the newest record")
+    parser.add_argument("--format", default="text", choices=("text", "json"), help="default: text")
+    flags.add_catalogue(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    try:
+        import duckdb
+
+        from exporter.fleet.history.ingest import fill
+        from exporter.fleet.history.schema import create
+        from exporter.fleet.observations import Window
+        from exporter.fleet.review.timeline import of_job, of_node
+        from exporter.fleet.review.titles import titles_of
+    except ModuleNotFoundError as error:
+        print(f"gpufault: {error.name} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
+        return 3
+    from exporter.config import packs
+
+    folder = Path(options.journal)
+    if not folder.exists():
+        raise FileNotFoundError(f"{folder}: no such file or folder")
+    end = moment("--end", options.end)
+    with duckdb.connect() as db:
+        create(db)
+        fill(db, folder, now=time.time())
+        if end is None:
+            row = db.execute(
+                """SELECT max(t) FROM (SELECT max(time) AS t FROM incidents UNION ALL SELECT max(time) FROM facts
+                UNION ALL SELECT max(time) FROM heartbeats)"""
+            ).fetchone()
+            end = float(row[0]) + 1e-3 if row and row[0] is not None else time.time()
+        window = Window(start=end - seconds("--since", options.since or SINCE), end=end)
+        is_node = db.execute(
+            "SELECT 1 FROM (SELECT node FROM incidents UNION SELECT node FROM facts UNION SELECT node FROM heartbeats) "
+            "WHERE node = ?",
+            [options.name],
+        ).fetchone()
+        found = of_node(db, options.name, window) if is_node else of_job(db, options.name, window)
+    if not is_node and not found:
+        print(f"gpufault timeline: no node or job {one_line(options.name)!r} in this window", file=sys.stderr)
+        return 1
+    if options.format == "json":
+        print(json.dumps([asdict(each) for each in found], indent=1))
+        return 0
+    titles = titles_of(packs.load(flags.pack_folders(options)))
+    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    for each in found:
+        print(_line(each, titles, is_node=bool(is_node), color=color))
+    if not found:
+        print("no incident, changed fact or silence in this window")
+    return 0
+
+
+def _line(each: Happening, titles: Mapping[str, Title], *, is_node: bool, color: bool) -> str:
+    """`20 Nov 06:41:12Z  kernel        NVLink fault, GPU 3b:00        infrastructure`."""
+    at = f"{datetime.fromtimestamp(each.time, UTC):%d %b %H:%M:%SZ}"
+    kind = f"job {each.job}" if each.kind == "job" and each.job else each.kind
+    where = clipped(kind if is_node else each.node, WHERE)
+    note = clipped(
+        "" if each.id is None else "consequence" if each.role == "cascade" else each.verdict or "unclear", NOTE
+    )
+    what = _what(each, titles)
+    room = max(width() - len(at) - WHERE - NOTE - 6, 20)
+    what = f"{clipped(what, room):<{room}}" if note else clipped(what, room + NOTE)
+    code = "2" if each.role == "cascade" else COLORS.get(note, "2")
+    return f"{at}  {where:<{WHERE}}  {what}  {paint(note, code, color)}".rstrip()
+
+
+def _what(each: Happening, titles: Mapping[str, Title]) -> str:
+    if each.kind == "silent" and each.end is not None:
+        return f"no heartbeat for {(each.end - each.time) / 3600:.1f} h"
+    if each.id is None:
+        return each.what
+    named = [titles[id_].title for id_ in (each.root_cause or "", each.what) if id_ in titles]
+    return (named[0] if named else each.what) + (f", GPU {each.gpu}" if each.gpu else "")

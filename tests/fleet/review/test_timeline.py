@@ -1,0 +1,82 @@
+"""What happened on a node, or to a job."""
+
+from pathlib import Path
+
+import pytest
+
+from exporter.cli.main import main
+from exporter.core.diagnosis.records import rfc3339
+from exporter.fleet.observations import Window
+from exporter.fleet.review.timeline import changed_facts, of_job, of_node
+from tests.fleet.review.fleets import DAY, START, crash, history, journal, watched
+
+MONTH = Window(start=START, end=START + 28 * DAY)
+
+
+def test_a_nodes_crashes_changes_and_silences_are_in_order(tmp_path: Path) -> None:
+    beats = [each for i, each in enumerate(watched("a")) if not 10 <= i <= 15]  # ten days, then six without a heartbeat
+    changed = {"kind": "facts", "time": rfc3339(START + 20 * DAY), "node": "a", "facts": {"gpu_count": "7"}}
+    crashes = [
+        crash("a", 22, source="kernel", gpu="3b:00"),
+        crash("a", 21, source="job", job={"id": "9"}),
+        crash("b", 22),
+    ]
+    found = of_node(history(journal(tmp_path, [*beats, changed, *crashes])), "a", MONTH)
+    assert [(each.kind, each.time, each.what) for each in found] == [
+        ("silent", START + 9 * DAY - 1, "no heartbeat"),
+        ("facts", START + 20 * DAY, "gpu_count 8 → 7"),
+        ("job", START + 21 * DAY, "xid"),
+        ("kernel", START + 22 * DAY, "xid"),
+    ]
+    assert found[0].end == START + 15 * DAY - 1
+
+
+def test_a_node_that_stopped_is_silent_to_the_end(tmp_path: Path) -> None:
+    (found,) = of_node(history(journal(tmp_path, watched("a", days=20))), "a", MONTH)
+    assert (found.time, found.end) == (START + 20 * DAY - 1, MONTH.end)
+
+
+def test_a_job_has_its_incidents_on_all_nodes_and_what_caused_them(tmp_path: Path) -> None:
+    cause = crash("a", 5, "nvlink", source="kernel")
+    records = [
+        cause,
+        crash("a", 5.01, job={"id": "9"}, caused_by=cause["id"], role="cascade"),
+        crash("b", 5.02, job={"id": "9"}, role="cascade"),
+        crash("b", 5.03, job={"id": "10"}),
+    ]
+    found = of_job(history(journal(tmp_path, records)), "9", MONTH)
+    assert [(each.node, each.what, each.role) for each in found] == [
+        ("a", "nvlink", "root"),
+        ("a", "xid", "cascade"),
+        ("b", "xid", "cascade"),
+    ]
+
+
+def test_only_facts_that_differ_are_changes() -> None:
+    assert changed_facts({"a": "1", "b": "2", "c": "3"}, {"a": "1", "b": "4", "d": "5"}) == [
+        "b 2 → 4",
+        "c 3 → unknown",
+        "d unknown → 5",
+    ]
+
+
+def test_the_command_prints_a_line_for_each_and_no_control_characters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "\x1b[31mred\u202e\n" + "x" * 500
+    records = [
+        *watched("a"),
+        crash("a", 22, hostile, root_cause=hostile, verdict=hostile, job={"id": hostile}, source="job"),
+    ]
+    folder = journal(tmp_path, [*records, crash("a", 23, "cuda_illegal_address", role="cascade")])
+    assert main(["timeline", "a", "--journal", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert all(line.isprintable() and len(line) <= 100 for line in lines)
+    assert lines[0].startswith("23 Jun 00:00:00Z")
+    assert lines[1].endswith("consequence")
+
+
+def test_an_unknown_name_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["timeline", "z", "--journal", str(journal(tmp_path, watched("a")))]) == 1
+    assert "no node or job 'z'" in capsys.readouterr().err
