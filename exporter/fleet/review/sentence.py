@@ -22,7 +22,10 @@ def sentence(
     novelties: Sequence[Novelty], correlation: Mapping[str, Any] | None, titles: Mapping[str, Title],
 ) -> str:  # fmt: skip
     """How many crashes and whether that is more; what made it so; what is new; what was found."""
-    parts = [_count(window, now, before, change, nodes)]
+    if not nodes and not now.incidents:
+        return "Nothing was seen: no node reported in this window."
+    seen = correlation is None or correlation["complete"]
+    parts = [_count(window, now, before, change, nodes, "" if seen else ", as far as was seen")]
     rise = now.incidents - before.incidents if before else 0
     if change and change.low > 1 and causes:
         lead = max(causes, key=lambda c: c.incidents - (c.before or 0))
@@ -56,11 +59,11 @@ def changed(change: Ratio) -> str:
     return f"{percent:.0f} % {'more' if change.value > 1 else 'fewer'}"
 
 
-def _count(window: Window, now: Totals, before: Totals | None, change: Ratio | None, nodes: int) -> str:
+def _count(window: Window, now: Totals, before: Totals | None, change: Ratio | None, nodes: int, seen: str) -> str:
     fleet = f"{nodes:,} node{'s' * (nodes != 1)}"
     if not now.incidents:
         was = f"; {before.incidents:,} in {earlier(window)}" if before and before.incidents else ""
-        return f"No GPU crash on {fleet}{was}."
+        return f"No GPU crash on {fleet}{seen}{was}."
     crashes = f"{now.incidents:,} GPU crash{'es' * (now.incidents != 1)}"
     where = f"on {now.nodes_crashed:,} of {fleet}"
     lost = f"; jobs lost {now.lost_gpu_hours:,.0f} GPU-hours" if now.lost_gpu_hours else ""

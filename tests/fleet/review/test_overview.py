@@ -114,3 +114,9 @@ def test_a_fleet_without_crashes_gets_one_sentence(tmp_path: Path) -> None:
     found = review(tmp_path, watched("ab"))
     assert found.sentence == "No GPU crash on 2 nodes."
     assert (found.causes, found.change) == ((), None)
+
+
+def test_an_incomplete_fleet_is_not_called_fine(tmp_path: Path) -> None:
+    db = history(journal(tmp_path, watched("ab")))
+    correlation = {"complete": False, "findings": []}
+    assert overview(db, WEEK, correlation, TITLES).sentence == "No GPU crash on 2 nodes, as far as was seen."
