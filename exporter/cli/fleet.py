@@ -6,7 +6,9 @@ import argparse
 import importlib.util
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from exporter.cli import fleet_sources
@@ -41,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="remembers findings over a restart, so that later windows confirm them; without it, as long as it runs",
     )
+    flags.add(
+        parser, "--store.file", metavar="FILE",
+        help="the history of the journals, kept over a restart; default: a temporary one, read anew",
+    )  # fmt: skip
+    flags.add(parser, "--store.history", metavar="90d", help="how long it is kept; default: 90d")
     flags.add_catalogue(parser)
     flags.add(
         parser, "--web.listen-address", action="append", metavar="HOST:PORT",
@@ -60,7 +67,10 @@ def run(options: argparse.Namespace) -> int:
         print(f"gpufault: {missing[0]} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
         return 3
     from exporter.cli.own_log import start_logging
+    from exporter.config import packs
+    from exporter.fleet.history.store import Store
     from exporter.fleet.service.answers import router
+    from exporter.fleet.service.html import Titles
     from exporter.fleet.service.service import FleetService
     from exporter.web.active_config import ActiveConfig
     from exporter.web.serving import serve
@@ -78,13 +88,25 @@ def run(options: argparse.Namespace) -> int:
         print(f"{_file(options) or 'what the flags say'} is valid: {config.source}")
         return 0
     log = start_logging(options.log_level, options.log_format)
-    service = FleetService(config, load, web, log)
-    app = router(service, options.web_telemetry_path)
-    addresses = options.web_listen_address or [ADDRESS]
-    server = serve(addresses, app, web, log_error=log.warning, on_config_change=service.web_config_read)
-    log.info("listening", addresses=list(server.addresses), source=service.source)
-    service.run()
-    server.close(timeout=5.0)
+    titles = Titles(packs.load([folder for folder in config.signatures.dirs if folder.exists()]))
+    with ExitStack() as on_exit:
+        store = None
+        if config.journal is not None:
+            scratch = on_exit.enter_context(TemporaryDirectory(prefix="gpufault-fleet-"))
+            store = Store(config.store.file or Path(scratch, "history.duckdb"))
+            on_exit.callback(store.close)
+        service = FleetService(config, load, web, log, titles, store)
+        app = router(service, options.web_telemetry_path)
+        addresses = options.web_listen_address or [ADDRESS]
+        server = serve(addresses, app, web, log_error=log.warning, on_config_change=service.web_config_read)
+        log.info("listening", addresses=list(server.addresses), source=service.source)
+        if store is not None and config.journal is not None:
+            store.follow(
+                config.journal, interval=config.store.interval, history=config.store.history,
+                log=lambda why: log.error("journals cannot be read", reason=why),
+            )  # fmt: skip
+        service.run()
+        server.close(timeout=5.0)
     return 0
 
 
@@ -139,6 +161,12 @@ def _with_flags(config: FleetConfig, options: argparse.Namespace) -> FleetConfig
     }
     if refresh:
         given["refresh"] = config.refresh.model_copy(update=refresh)
+    if options.store_file:
+        stored = given.get("store", config.store)
+        given["store"] = stored.model_copy(update={"file": Path(options.store_file).absolute()})
+    if options.store_history:
+        stored = given.get("store", config.store)
+        given["store"] = stored.model_copy(update={"history": seconds("--store.history", options.store_history)})
     if options.findings_file:
         given["findings_file"] = Path(options.findings_file).absolute()
     if options.signatures_dir:

@@ -41,6 +41,14 @@ class RefreshConfig(Section):
     timeout: Seconds = Field(default=1800.0, description="a refresh that takes longer is ended")
 
 
+class StoreConfig(Section):
+    file: AbsolutePath | None = Field(
+        default=None, description="the history of the journals (DuckDB); null: a temporary one, read anew at each start"
+    )
+    history: Seconds = Field(default=90 * DAY, description="how long it is kept")
+    interval: Seconds = Field(default=30.0, description="between two looks for new records")
+
+
 class SignaturesConfig(Section):
     dirs: list[AbsolutePath] = Field(default=[], description="packs beside the built-in ones, for exposure to causes")
 
@@ -64,6 +72,7 @@ class FleetConfig(Section):
         description="remembers findings over a restart, so that later windows confirm them; null: as long as it runs",
     )
     refresh: RefreshConfig = RefreshConfig()
+    store: StoreConfig = StoreConfig()
     signatures: SignaturesConfig = SignaturesConfig()
     limits: LimitsConfig = LimitsConfig()
 

@@ -16,6 +16,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",  # no page may embed the metrics to measure them
 }
+_POLICY = "Content-Security-Policy"  # a page with a style sheet of its own sets one
 CACHE_CONTROL = "no-store"  # unless the response sets its own: it is out of date soon, and may not be for every reader
 _REFUSED = {
     Decision.DENIED: (
@@ -37,13 +38,13 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         settings = self._active_config.settings
-        headers = HEADERS | settings.config.headers
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 response_headers = MutableHeaders(scope=message)
                 cache_control = response_headers.get("Cache-Control", CACHE_CONTROL)
-                response_headers.update(headers | {"Cache-Control": cache_control})
+                own = {_POLICY: policy} if (policy := response_headers.get(_POLICY)) else {}
+                response_headers.update(HEADERS | own | settings.config.headers | {"Cache-Control": cache_control})
             await send(message)
 
         if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:

@@ -12,9 +12,8 @@ from exporter.cli.main import main
 from exporter.config.fleet import load
 from exporter.fleet.results.labels import ratio, sure
 from exporter.fleet.service.metrics import METRICS, bounded, snapshot_of
-from exporter.fleet.service.page import page
 from exporter.fleet.service.refresh import arguments
-from exporter.fleet.service.status import Failure, FleetStatus
+from exporter.fleet.service.status import FleetStatus
 from exporter.metrics.exposition import Exposition
 
 FINDING: dict[str, Any] = {
@@ -101,33 +100,6 @@ def test_a_value_too_long_for_a_label_is_other_and_the_stronger_of_two_such_coun
     assert bounded([(("s", "x" * 200), 3.0), (("s", "y" * 200), 2.0)], 9) == {("s", "other"): 3.0}
 
 
-def test_the_page_shows_hostile_texts_as_texts() -> None:
-    text = page(SHOWN, "<script>", ["<i>"], "/metrics", now=130.0)
-
-    assert "<script>" not in text
-    assert "<b>1" not in text
-    assert "<i>" not in text
-    assert "\x1b" not in text
-    assert "os=&lt;b&gt;1&lt;/b&gt; and a=2" in text
-    assert "∞ times (95 % interval 3 to ∞)" in text
-    assert "an empty result does not mean that all is well" in text
-
-
-def test_the_page_says_what_the_terminal_says() -> None:
-    text = page(SHOWN, "x", (), "/metrics", now=130.0)
-
-    assert "10 hours watched (GPU-busy hours are not known: what is busier looks worse)" in text
-    assert "8 of them first in their job" in text
-    assert "candidate: a later window has to show it again" in text
-    assert "look at &lt;b&gt;, 2-4f" in text
-    assert "128 times (95 % interval 10 to ∞)" in text
-    assert "99 % sure" in text
-    assert "1,000 (95 % interval 277 to ∞)" in text
-    assert text.index("more_often") < text.index("other_crash")
-    assert "lead: os=2, 3 crashes where 1.0 were expected" in text
-    assert "Locations" not in text
-
-
 @pytest.mark.parametrize(
     ("value", "told"),
     [
@@ -150,15 +122,6 @@ def test_a_ratio_is_written_as_people_write_it(value: float | None, told: str) -
 )
 def test_nothing_is_more_than_sure(probability: float, told: str) -> None:
     assert sure(probability) == told
-
-
-def test_the_page_says_that_the_last_refresh_failed_and_what_is_shown_instead() -> None:
-    failed = Failure(reason="source", told="no such folder", time=120.0)
-
-    text = page(FleetStatus(result=RESULT, result_time=100.0, failure=failed), "x", (), "/metrics", now=86400.0 * 3)
-    assert "source: no such folder" in text
-    assert "The result below is the previous one." in text
-    assert "3 days old" in text
 
 
 def test_a_refresh_is_asked_for_all_that_the_file_says(tmp_path: Path) -> None:

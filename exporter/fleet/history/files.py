@@ -96,7 +96,7 @@ def resume(file: Cursor, known: Iterable[Cursor]) -> Cursor:
 def new_lines(file: Cursor, most: int) -> tuple[bytes, Cursor, bool]:
     """The next complete lines of a growing file, about `most` bytes at most, and the cursor behind them.
 
-    True: a line is longer than MAX_LINE_BYTES; a part of it was passed over. Raises OSError.
+    True: a line is longer than MAX_LINE_BYTES; a part of it was skipped. Raises OSError.
     """
     with open(file.path, "rb") as stream:
         stream.seek(file.position)

@@ -28,7 +28,7 @@ GapRow = tuple[str, str, int | None, int, str]  # kind, path, line, count, what
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingested:
-    """What one pass over the folder read. `records` counts usable ones, also those that were known already."""
+    """What one reading of the folder found. `records` counts usable ones, also those that were known already."""
 
     files: int
     records: int
@@ -57,7 +57,7 @@ class _Batch:
 def fill(
     db: duckdb.DuckDBPyConnection, folder: Path, *, now: float, stop: Callable[[], bool] = lambda: False
 ) -> Ingested:
-    """One pass over a folder of journals (or one file), oldest file first; ends early, between batches, where `stop()`.
+    """Read a folder of journals once (or one file), oldest file first; ends early, between batches, where `stop()`.
 
     now: the reader's clock. Raises NoSuchFolder, duckdb.Error.
     """
@@ -135,7 +135,7 @@ def _collect(batch: _Batch, pending: Sequence[Cursor], known: _Known) -> list[Cu
             batch.gaps.append(("unreadable_files", file.path, None, 1, reason))
             continue
         if too_long:
-            what = f"longer than {MAX_LINE_BYTES >> 20} MiB; passed over"
+            what = f"longer than {MAX_LINE_BYTES >> 20} MiB; skipped"
             batch.gaps.append(("bad_lines", file.path, begin.lines + 1, 1, what))
         if data:
             _add(batch, file.path, begin.lines, data)

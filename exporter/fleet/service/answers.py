@@ -1,22 +1,33 @@
-"""What the fleet service answers at which path: its page, and the JSON of its last result."""
+"""What the fleet service answers at which path: its pages, the API of its history, and the JSON of its last result."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from email.utils import formatdate, parsedate_to_datetime
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route, Router
 
 from exporter.core.diagnosis.records import line, rfc3339
-from exporter.fleet.service.page import page
+from exporter.core.text.printable import printable
+from exporter.core.text.redact import redact
+from exporter.fleet.charts import style as charts_style
+from exporter.fleet.service.api import openapi
+from exporter.fleet.service.entities import cause_page, incident_page, job_page, node_page, quality_page
+from exporter.fleet.service.frame import FleetView, Frame, NotFound, json_answer, list_answer, list_page
+from exporter.fleet.service.html import STATIC, segment
+from exporter.fleet.service.overview import overview
+from exporter.fleet.service.page import findings_page
+from exporter.fleet.service.requests import BadRequest
 from exporter.fleet.service.status import FleetStatus
-from exporter.web.interface import ServiceView
 from exporter.web.routes import service_router
 
+STYLE = charts_style.CSS + (STATIC / "fleet.css").read_text(encoding="utf-8")
 API = "/api/v1"
 PARTS: Mapping[str, Sequence[str]] = {
     "findings": ("findings", "locations", "not_enough_data"),
@@ -26,23 +37,54 @@ PARTS: Mapping[str, Sequence[str]] = {
 ALWAYS = ("window", "nodes", "incidents", "complete", "gaps")  # what each answer is of, and what it lacks
 
 
-class FleetView(ServiceView, Protocol):
-    """What the fleet service lets be seen."""
+class AnyName(Convertor[str]):
+    """A node's or job's name in a path, also with slashes and newlines."""
 
-    @property
-    def standing(self) -> FleetStatus:
-        """The last result, and how refreshes went."""
+    regex = r"[\s\S]+"
 
-    @property
-    def source(self) -> str:
-        """What is read, for people."""
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
 
 
 def router(view: FleetView, telemetry_path: str) -> Router:
     """The fleet service's application. Raises InvalidInput for a path that cannot be meant."""
 
-    async def landing(_: Request) -> Response:
-        return HTMLResponse(page(view.standing, view.source, view.not_ready(), telemetry_path, now=time.time()))
+    register_url_convertor("any", AnyName())
+
+    def page(path: str, show: Callable[[Frame], Response]) -> Route:
+        def answer(request: Request) -> Response:  # not async: it queries, so starlette runs it in a thread
+            return shown(request, path, show)
+
+        return Route(path, answer)
+
+    def entity(path: str, show: Callable[[Frame, str], Response]) -> Route:
+        def answer(request: Request) -> Response:
+            return shown(request, path, lambda frame: show(frame, request.path_params["name"]))
+
+        return Route(f"{path}/{{name:any}}", answer)
+
+    def shown(request: Request, path: str, show: Callable[[Frame], Response]) -> Response:
+        try:
+            return show(Frame(request, view, telemetry_path, path))
+        except BadRequest as error:
+            return _plain_text(str(error), 400)
+        except NotFound as error:
+            return _plain_text(str(error), 404)
+
+    def listed(name: str) -> Route:
+        def answer(request: Request) -> Response:
+            try:
+                return list_answer(request, view, name)
+            except BadRequest as error:
+                return json_answer({"error": str(error)}, 400)
+
+        return Route(f"{API}/{name}", answer)
+
+    def search(request: Request) -> Response:
+        return RedirectResponse(found_at(view, request.query_params.get("q", "").strip()), 303)
 
     async def correlation(request: Request) -> Response:
         return _answer(request, view.standing, None)
@@ -50,9 +92,39 @@ def router(view: FleetView, telemetry_path: str) -> Router:
     async def part(request: Request) -> Response:
         return _answer(request, view.standing, PARTS[request.url.path.removeprefix(f"{API}/")])
 
-    pages = [Route("/", landing), Route(f"{API}/correlation", correlation)]
-    pages += [Route(f"{API}/{name}", part) for name in PARTS]
-    return service_router(view, telemetry_path, pages)
+    async def description(_: Request) -> Response:
+        return JSONResponse(openapi())
+
+    async def style(_: Request) -> Response:
+        return Response(STYLE, media_type="text/css", headers={"Cache-Control": "private, max-age=300"})
+
+    lists = ("causes", "nodes", "jobs", "incidents", "unknowns", "timeline")
+    routes = [page("/", overview), page("/findings", findings_page), page("/quality", quality_page)]
+    routes += [page(f"/{name}", partial(list_page, name=name)) for name in lists]
+    routes += [
+        entity("/causes", cause_page), entity("/nodes", node_page), entity("/jobs", job_page),
+        entity("/incidents", incident_page),
+    ]  # fmt: skip
+    routes += [Route("/search", search), Route("/static/fleet.css", style), Route(f"{API}/openapi.json", description)]
+    routes += [listed(name) for name in lists]
+    routes += [Route(f"{API}/correlation", correlation), *(Route(f"{API}/{name}", part) for name in PARTS)]
+    return service_router(view, telemetry_path, routes)
+
+
+def found_at(view: FleetView, text: str) -> str:
+    """The page of what somebody searches: a node, a job, an incident or a cause by its id, else a list."""
+    places = (("nodes", "SELECT node FROM facts WHERE node = $q UNION ALL SELECT node FROM heartbeats WHERE node = $q"),
+              ("jobs", "SELECT job FROM incidents WHERE job = $q"), ("incidents", "SELECT id FROM incidents WHERE id = $q"),
+              ("causes", "SELECT id FROM incidents WHERE root_cause = $q OR signature = $q"),
+              ("nodes", "SELECT node FROM incidents WHERE node = $q"))  # fmt: skip
+    for kind, query in places if view.store and text else ():
+        if view.store and view.store.rows(f"{query} LIMIT 1", {"q": text}):
+            return f"/{kind}/{segment(text)}"
+    return f"/causes/{segment(text)}" if text and view.titles.title(text) != text else "/incidents"
+
+
+def _plain_text(text: str, status: int) -> Response:
+    return PlainTextResponse(f"{printable(redact(text))}\n".encode(errors="backslashreplace"), status)
 
 
 def _answer(request: Request, standing: FleetStatus, keys: Sequence[str] | None) -> Response:

@@ -1,41 +1,45 @@
-"""The fleet service's page: findings, outlier nodes, nodes at risk, and how far to trust them."""
+"""The page of findings: findings, outlier nodes, nodes at risk, and how far to trust them."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
-from exporter.fleet.results.labels import NO_MODEL, UNITS, clipped, ratio, sure
-from exporter.fleet.service.status import FleetStatus
-from exporter.web.page import render, utc
+from starlette.responses import Response
 
-TEMPLATES = Path(__file__).parent / "templates"
+from exporter.fleet.results.labels import NO_MODEL, UNITS, clipped, ratio, sure
+from exporter.fleet.service.frame import Frame
+from exporter.fleet.service.overview import forest_of
+from exporter.web.page import utc
+
 SHOWN = 50  # rows of a table; the API has all
 NAMED = 5  # nodes named in a row
-JSON = ("correlation", "findings", "lemons", "exposed")
 
 
-def page(standing: FleetStatus, source: str, not_ready: Sequence[str], telemetry_path: str, *, now: float) -> str:
-    """The page, as text that UTF-8 can hold. now: Unix seconds."""
-    links = [*(f"/api/v1/{name}" for name in JSON), telemetry_path, "/-/healthy", "/-/ready"]
-    names = [*(f"{name}.json" for name in JSON), "Metrics", "Health", "Readiness"]
-    return render(
-        "fleet.html",
-        [TEMPLATES],
-        source=source,
-        not_ready=not_ready,
-        menu=list(zip(links, names, strict=True)),
-        result=standing.result,
-        running=standing.running,
-        failure=standing.failure,
-        failed_at=utc(standing.failure.time) if standing.failure else "",
-        age=age(now - standing.result_time),
-        result_time=utc(standing.result_time),
-        max_rows=SHOWN,
-        **(_result(standing.result) if standing.result is not None else {}),
-    )
+def findings_page(frame: Frame) -> Response:
+    """The page of all findings."""
+    standing = frame.view.standing
+    result = standing.result
+    values: dict[str, Any] = {"sub": "No result yet.", "sections": []}
+    if result is not None:
+        found = _result(result)
+        told = "Nothing was missing." if result["complete"] else (
+            "Incomplete: an empty result does not mean that all is well.")  # fmt: skip
+        old = age(time.time() - standing.result_time)
+        values = {
+            "sub": f"{found['start']:%d %b %Y %H:%M} to {found['end']:%d %b %Y %H:%M} UTC: {found['summary']} {told} "
+                   f"The result is {old} old.",
+            "sections": found["sections"],
+        }  # fmt: skip
+        if gaps := [[gap["what"]] for gap in result["gaps"]]:
+            values["sections"] = [*found["sections"], _section("Missing or less exact", ("What",), gaps)]
+    findings = list(result["findings"]) if result else []
+    return frame.page(
+        "findings.html", f"Findings: {len(findings)}" if result else "Findings", result=result, max_rows=SHOWN,
+        forest=forest_of(frame, findings[:SHOWN]), **values,
+    )  # fmt: skip
 
 
 def _result(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from typing import Any
 from exporter import __version__
 from exporter.config.fleet import FleetConfig
 from exporter.core.text.problems import InvalidInput
+from exporter.fleet.history.store import Store
+from exporter.fleet.service.html import Titles
 from exporter.fleet.service.metrics import snapshot_of
 from exporter.fleet.service.refresh import Outcome, Refresh, arguments
 from exporter.fleet.service.status import INTERNAL, Failure, FleetStatus
@@ -41,11 +43,15 @@ Loader = Callable[[], FleetConfig]
 class FleetService:
     """Refreshes until SIGTERM or SIGINT. SIGHUP and POST /-/reload load the configuration again, and refresh."""
 
-    def __init__(self, config: FleetConfig, load: Loader, web: ActiveConfig, log: Any) -> None:
+    def __init__(
+        self, config: FleetConfig, load: Loader, web: ActiveConfig, log: Any, titles: Titles, store: Store | None = None
+    ) -> None:  # fmt: skip
         self._config = config
         self._load = load
         self._web = web
         self._log = log
+        self.titles = titles
+        self.store = store
         self._waker = Waker()
         self._stop = threading.Event()
         self._reloads = ReloadRequests(self._waker.wake)
@@ -85,6 +91,11 @@ class FleetService:
     def source(self) -> str:
         """What is read, for people."""
         return self._config.source
+
+    @property
+    def window(self) -> float:
+        """The usual window of pages in seconds."""
+        return self._config.window
 
     def snapshot(self) -> MetricsSnapshot:
         """Made anew for each scrape, as ages are of that moment."""

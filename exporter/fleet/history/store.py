@@ -1,0 +1,111 @@
+"""A fleet's history as a file: opened once, filled by one thread, read by many."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from exporter.fleet.history import schema
+from exporter.fleet.history.ingest import Ingested, fill, prune
+
+PRUNE_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStatus:
+    """How reading the journals went: the last pass that ended, and why the last one failed, if it did."""
+
+    last: Ingested | None = None
+    time: float = 0.0
+    failure: str = ""
+    failed: float = 0.0
+
+
+class StoreInUse(OSError):
+    """Another process has the store open."""
+
+
+class Store:
+    """Raises StoreInUse, NewerStore, OSError when opened."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self._db = duckdb.connect(str(path))
+        except duckdb.IOException as error:
+            if "lock" in str(error):
+                raise StoreInUse(f"{path}: another process uses this store; give each service its own") from error
+            raise OSError(
+                f"{path}: {str(error).splitlines()[0]}; move it away, and the journals are read anew"
+            ) from error
+        os.chmod(path, 0o600)
+        self.path = path
+        schema.create(self._db)
+        self.status = StoreStatus()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def rows(self, query: str, parameters: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        """The rows of a query, by column. From any thread; never waits for the reading of journals."""
+        with self._db.cursor() as cursor:
+            found = cursor.execute(query, parameters or {})
+            names = [column[0] for column in found.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """A connection for several queries; close it. From any thread."""
+        return self._db.cursor()
+
+    def follow(self, folder: Path, *, interval: float, history: float, log: Callable[[str], None]) -> None:
+        """Read what is new every `interval` seconds, in a thread, until `close`; keep `history` seconds."""
+        self._thread = threading.Thread(
+            target=self._follow, args=(folder, interval, history, log), name="history", daemon=True
+        )
+        self._thread.start()
+
+    def read_once(self, folder: Path) -> None:
+        """Read the journals once. Raises OSError, duckdb.Error."""
+        with self._db.cursor() as cursor:
+            found = fill(cursor, folder, now=time.time(), stop=self._stop.is_set)
+        self.status = StoreStatus(last=found, time=time.time())
+
+    def prune(self, before: float) -> None:
+        """Delete what is older."""
+        with self._db.cursor() as cursor:
+            prune(cursor, before=before)
+
+    def close(self) -> None:
+        """Stop reading, after the current batch."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._db.close()
+
+    def _follow(self, folder: Path, interval: float, history: float, log: Callable[[str], None]) -> None:
+        pruned = float("-inf")
+        while not self._stop.is_set():
+            try:
+                self.read_once(folder)
+                if time.monotonic() - pruned > PRUNE_SECONDS:
+                    self.prune(self._newest() - history)
+                    pruned = time.monotonic()
+            except (OSError, duckdb.Error) as error:
+                why = str(error).splitlines()[0]
+                if why != self.status.failure:
+                    log(why)
+                self.status = StoreStatus(last=self.status.last, time=self.status.time, failure=why, failed=time.time())
+            self._stop.wait(interval)
+
+    def _newest(self) -> float:
+        row = self.rows(
+            "SELECT greatest(max(i), max(h)) AS newest FROM (SELECT (SELECT max(time) FROM incidents) AS i,"
+            " (SELECT max(time) FROM heartbeats) AS h)"
+        )[0]
+        return float(row["newest"] or 0.0)

@@ -1,0 +1,111 @@
+"""`/api/v1` of a fleet's history: lists as JSON or CSV with the pages' numbers, and their OpenAPI description."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from exporter import __version__
+from exporter.core.diagnosis.records import rfc3339
+from exporter.core.text.printable import printable
+from exporter.core.text.redact import redact
+from exporter.fleet.service.lists import LISTS, MAX_ROWS, Asked, Column
+
+_TYPES = {
+    "number": {"type": ["number", "null"]}, "change": {"type": ["number", "null"]},
+    "time": {"type": ["string", "null"], "format": "date-time"},
+}  # fmt: skip
+_LOG_COLUMNS = frozenset({"text", "template", "what"})  # hold text from logs
+
+
+def answer(name: str, asked: Asked, rows: Sequence[Mapping[str, Any]], total: int) -> dict[str, Any]:
+    """A list as JSON. `next_offset` is null on the last page."""
+    following = asked.offset + len(rows)
+    return {
+        "window": {"start": rfc3339(asked.start), "end": rfc3339(asked.end)},
+        "total": total,
+        "offset": asked.offset,
+        "next_offset": following if following < total else None,
+        name: [plain(LISTS[name].columns, row) for row in rows],
+    }
+
+
+def plain(columns: Iterable[Column], row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row's columns for programs: times as RFC 3339, log lines redacted."""
+    found: dict[str, Any] = {}
+    for column in columns:
+        value = row[column.key]
+        if column.kind == "time" and value is not None:
+            value = rfc3339(value)
+        elif column.key in _LOG_COLUMNS and value is not None:
+            value = redact(value)
+        found[column.key] = value
+    return found
+
+
+def as_csv(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """A list as CSV. A text that a spreadsheet would take for a formula gets an apostrophe before it."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    columns = LISTS[name].columns
+    writer.writerow([column.key for column in columns])
+    for row in rows:
+        writer.writerow([_cell(value) for value in plain(columns, row).values()])
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.lstrip()[:1] in tuple("=+-@|%") or text.startswith(("\\t", "\\r", "\\n")) else text
+
+
+def openapi() -> dict[str, Any]:
+    """The description of all lists (OpenAPI 3.1)."""
+    window = [
+        _parameter("window", "length, such as 7d; ends at `end`"),
+        _parameter("start", "RFC 3339 or Unix seconds"),
+        _parameter("end", "RFC 3339 or Unix seconds; default: the newest record"),
+        _parameter("limit", f"rows, at most {MAX_ROWS}; default: 100"),
+        _parameter("offset", "rows before the first one"),
+        _parameter("format", "json or csv"),
+    ]
+    paths = {}
+    for name, listing in LISTS.items():
+        columns = [column.key for column in listing.columns]
+        row = {
+            "type": "object", "required": columns, "additionalProperties": False,
+            "properties": {c.key: _TYPES.get(c.kind, {"type": ["string", "null"]}) for c in listing.columns},
+        }  # fmt: skip
+        body = {
+            "type": "object", "required": ["window", "total", "offset", "next_offset", name],
+            "properties": {
+                "window": {"type": "object", "required": ["start", "end"]}, "total": {"type": "integer"},
+                "offset": {"type": "integer"}, "next_offset": {"type": ["integer", "null"]},
+                name: {"type": "array", "items": row},
+            },
+        }  # fmt: skip
+        paths[f"/api/v1/{name}"] = {
+            "get": {
+                "summary": listing.title, "description": listing.note,
+                "parameters": [
+                    *window, _parameter("sort", f"a column, - before it for descending; default: {listing.sort}", columns),
+                    *(_parameter(key, "exact value") for key in listing.filters),
+                ],
+                "responses": {
+                    "200": {"description": listing.title, "content": {"application/json": {"schema": body}}},
+                    "400": {"description": "an invalid parameter"}, "503": {"description": "no history"},
+                },
+            }
+        }  # fmt: skip
+    return {"openapi": "3.1.0", "info": {"title": "gpufault fleet", "version": __version__}, "paths": paths}
+
+
+def _parameter(name: str, description: str, columns: Sequence[str] = ()) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    if columns:
+        schema["enum"] = [*columns, *(f"-{column}" for column in columns)]
+    return {"name": name, "in": "query", "description": description, "schema": schema}

@@ -1,0 +1,109 @@
+"""Renders the fleet's pages: templates with autoescape, and how times, numbers, ids and hostile texts are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.text.printable import printable
+from exporter.core.text.redact import redact
+from exporter.fleet.review.titles import titles_of
+
+TEMPLATES = Path(__file__).parent / "templates"
+STATIC = Path(__file__).parent / "static"
+POLICY = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+MAX_CELL_CHARS = 300  # a hostile name may have 256, a line 4,096; the incident's page has all of it
+UNKNOWN_TITLE = "Cause unknown"
+
+
+def render(template: str, **values: Any) -> str:
+    """A page as HTML."""
+    return _environment().get_template(template).render(values)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, auto_reload=False, trim_blocks=True,
+        lstrip_blocks=True, finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
+    )  # fmt: skip
+    environment.filters |= {"time": time_of, "count": count, "clip": clip, "log": redact, "segment": segment}
+    return environment
+
+
+def time_of(time: float | None) -> Markup:
+    """Unix seconds as a time in UTC; a dash if unknown."""
+    if time is None:
+        return Markup("–")
+    at = datetime.fromtimestamp(time, UTC)
+    return Markup('<time datetime="{:%Y-%m-%dT%H:%M:%SZ}">{:%d %b %Y %H:%M:%S}</time>').format(at, at)
+
+
+def count(value: float | None) -> str:
+    """A number with thousands separators; a dash if unknown."""
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def clip(text: str | None) -> str:
+    """A text for a table's cell."""
+    text = text or ""
+    return text if len(text) <= MAX_CELL_CHARS else f"{text[: MAX_CELL_CHARS - 1]}…"
+
+
+def segment(name: str) -> str:
+    """A name as one segment of a path; `.` and `..` would be taken for folders."""
+    return quote(name, safe="").replace(".", "%2E") if name.strip(".") == "" else quote(name, safe="")
+
+
+def change(value: float, before: float | None) -> str:
+    """A change as people write it: `new`, `±0`, `+340 %`; a dash where there is nothing to compare with."""
+    if before is None:
+        return "–"
+    if not before:
+        return "new" if value else "±0"
+    share = round((value - before) / before * 100)
+    return f"{share:+,} %" if share else "±0"
+
+
+class Titles:
+    """Titles and explanations of the catalogue; of ids that it does not have, the id."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self.plain = titles_of(catalogue)
+
+    def title(self, name: str | None) -> str:
+        """The title of a root cause or a signature."""
+        if name in (None, "", "unknown"):
+            return UNKNOWN_TITLE
+        found = self._catalogue.root_causes.get(name) or self._catalogue.signatures.get(name)
+        return found.title if found else name
+
+    def about(self, name: str) -> Mapping[str, Any]:
+        """What the catalogue says of an id: kind, title, remediation, references, verdict, and its relatives' ids."""
+        cause, signature = self._catalogue.root_causes.get(name), self._catalogue.signatures.get(name)
+        if cause is not None:
+            return {
+                "kind": "root cause", "title": cause.title, "remediation": cause.remediation, "verdict": cause.verdict,
+                "references": cause.references, "related": cause.signatures, "pack": self._catalogue.pack_of.get(name, ""),
+            }  # fmt: skip
+        if signature is not None:
+            return {
+                "kind": "signature", "title": signature.title, "remediation": signature.remediation,
+                "verdict": signature.verdict, "references": signature.references,
+                "related": [each.id for each in self._catalogue.causes_of(name)],
+                "pack": self._catalogue.pack_of.get(name, ""),
+            }  # fmt: skip
+        return {
+            "kind": "id", "title": name, "remediation": "", "verdict": "unclear", "references": (), "related": (), "pack": "",
+        }  # fmt: skip

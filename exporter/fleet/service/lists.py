@@ -1,0 +1,220 @@
+"""The lists that pages and API share: one declaration gives the query, the columns, the filters and the exports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from exporter.fleet.history.store import Store
+
+MAX_ROWS = 1000  # of one answer
+_CAUSE = "CASE WHEN root_cause IN ('unknown', '') THEN signature ELSE root_cause END"
+_ROOTS = "role = 'root' AND root_cause != 'peer_failure'"
+_IN = "time >= $start AND time < $end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """`kind` says how a page shows it: text, number, time, node, job, incident, cause, verdict, change."""
+
+    key: str
+    head: str
+    kind: str = "text"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """A query with the parameters $start and $end, its columns, and those that may be filtered by (exactly)."""
+
+    title: str
+    note: str
+    sql: str
+    columns: tuple[Column, ...]
+    filters: tuple[str, ...]
+    sort: str
+    empty: str
+
+
+def _columns(*columns: tuple[str, ...]) -> tuple[Column, ...]:
+    return tuple(Column(key=key, head=head, kind=kind[0] if kind else "text") for key, head, *kind in columns)
+
+
+LISTS: Mapping[str, Listing] = {
+    "incidents": Listing(
+        title="Incidents",
+        note="Crashes in jobs' and kernels' logs; a consequence is a crash that another one caused",
+        sql=f"""SELECT id, time, {_CAUSE} AS cause, signature, root_cause, verdict, role, node, gpu, job, job_user AS user,
+            caused_by, text FROM incidents WHERE {_IN}""",
+        columns=_columns(
+            ("time", "Time (UTC)", "time"), ("id", "Incident", "incident"), ("cause", "Cause", "cause"),
+            ("verdict", "Whose", "verdict"), ("role", "Role"), ("node", "Node", "node"), ("gpu", "GPU"),
+            ("job", "Job", "job"), ("user", "User"), ("text", "Line"),
+        ),
+        filters=("cause", "signature", "root_cause", "verdict", "role", "node", "gpu", "job", "user"),
+        sort="-time",
+        empty="no incidents in this window",
+    ),
+    "causes": Listing(
+        title="Why jobs crashed",
+        note="Root incidents by cause, and the change on the window before",
+        sql=f"""SELECT cause, mode(verdict) FILTER ({_IN}) AS verdict, count(*) FILTER ({_IN}) AS incidents,
+            count(*) FILTER (time >= 2 * $start - $end AND time < $start) AS before, incidents - before AS change,
+            count(DISTINCT node) FILTER ({_IN}) AS nodes, count(DISTINCT job) FILTER ({_IN}) AS jobs,
+            count(DISTINCT job_user) FILTER ({_IN}) AS users, min(time) AS first_seen,
+            max(time) FILTER ({_IN}) AS last_seen, first_seen >= $start AS new
+            FROM (SELECT *, {_CAUSE} AS cause FROM incidents WHERE {_ROOTS} AND time < $end) GROUP BY cause
+            HAVING incidents > 0""",
+        columns=_columns(
+            ("cause", "Cause", "cause"), ("verdict", "Whose", "verdict"), ("incidents", "Incidents", "number"),
+            ("before", "Before", "number"), ("change", "Change", "change"), ("nodes", "Nodes", "number"),
+            ("jobs", "Jobs", "number"), ("users", "Users", "number"), ("first_seen", "First seen", "time"),
+            ("last_seen", "Last seen", "time"),
+        ),
+        filters=("cause", "verdict"),
+        sort="-incidents",
+        empty="no root incidents in this window",
+    ),
+    "nodes": Listing(
+        title="Nodes",
+        note="Each node of the window: hours watched, root incidents, and when it was last seen",
+        sql=f"""SELECT node, coalesce(incidents, 0) AS incidents, coalesce(causes, 0) AS causes, last_incident, hours,
+            seen AS last_seen, facts ->> 'gpu_model' AS gpu_model, facts ->> 'rack' AS rack,
+            facts ->> 'driver_version' AS driver_version FROM (
+                SELECT node, sum(hours) AS hours, max(seen) AS seen FROM (
+                    SELECT node, hours, time AS seen FROM heartbeats WHERE {_IN}
+                    UNION ALL SELECT node, 0, time FROM incidents WHERE {_IN}
+                    UNION ALL SELECT node, 0, time FROM facts WHERE time < $end) GROUP BY node)
+            LEFT JOIN (SELECT node, count(*) AS incidents, count(DISTINCT {_CAUSE}) AS causes, max(time) AS last_incident
+                FROM incidents WHERE {_IN} AND {_ROOTS} GROUP BY node) USING (node)
+            LEFT JOIN (SELECT node, max_by(facts, time) AS facts FROM facts WHERE time < $end GROUP BY node) USING (node)""",
+        columns=_columns(
+            ("node", "Node", "node"), ("incidents", "Root incidents", "number"), ("causes", "Causes", "number"),
+            ("last_incident", "Last incident", "time"), ("hours", "Hours watched", "number"),
+            ("last_seen", "Last seen", "time"), ("gpu_model", "GPU"), ("rack", "Rack"), ("driver_version", "Driver"),
+        ),
+        filters=("node", "gpu_model", "rack", "driver_version"),
+        sort="-incidents",
+        empty="no node has written a record in this window",
+    ),
+    "jobs": Listing(
+        title="Jobs that crashed",
+        note="Each with the cause of its first root incident",
+        sql=f"""SELECT job, max(job_user) AS user, max(account) AS account, count(*) AS incidents,
+            count(DISTINCT node) AS nodes, min_by({_CAUSE}, time + CASE WHEN role = 'root' THEN 0 ELSE 1e9 END) AS cause,
+            min_by(verdict, time + CASE WHEN role = 'root' THEN 0 ELSE 1e9 END) AS verdict, min(time) AS first_seen,
+            max(time) AS last_seen FROM incidents WHERE {_IN} AND job IS NOT NULL GROUP BY job""",
+        columns=_columns(
+            ("job", "Job", "job"), ("user", "User"), ("account", "Account"), ("cause", "Cause", "cause"),
+            ("verdict", "Whose", "verdict"), ("incidents", "Incidents", "number"), ("nodes", "Nodes", "number"),
+            ("first_seen", "First", "time"), ("last_seen", "Last", "time"),
+        ),
+        filters=("job", "user", "account", "cause", "verdict"),
+        sort="-last_seen",
+        empty="no crashed job in this window",
+    ),
+    "unknowns": Listing(
+        title="Unrecognised crashes",
+        note="No signature matches them; similar lines are one row. Begin a signature with `gpufault signatures new`",
+        sql=f"""SELECT coalesce(record ->> '$.captures.template', text, 'without a line') AS template,
+            count(*) AS incidents, count(DISTINCT node) AS nodes, count(DISTINCT job) AS jobs, min(time) AS first_seen,
+            max(time) AS last_seen, max_by(id, time) AS id
+            FROM incidents WHERE {_IN} AND signature = 'unrecognised_crash' GROUP BY ALL""",
+        columns=_columns(
+            ("template", "Line"), ("incidents", "Crashes", "number"), ("nodes", "Nodes", "number"),
+            ("jobs", "Jobs", "number"), ("first_seen", "First", "time"), ("last_seen", "Last", "time"),
+            ("id", "Latest", "incident"),
+        ),
+        filters=("template",),
+        sort="-incidents",
+        empty="every crash in this window matches a signature",
+    ),
+    "timeline": Listing(
+        title="Timeline",
+        note="Incidents, changed facts and silence, in order",
+        sql=f"""SELECT time, node, job, 'incident' AS kind, id, {_CAUSE} AS cause, role, coalesce(text, '') AS what,
+                NULL AS facts, NULL AS before FROM incidents WHERE {_IN}
+            UNION ALL SELECT * FROM (SELECT time, node, NULL, 'facts', NULL, NULL, NULL, '', facts,
+                lag(facts) OVER (PARTITION BY node ORDER BY time) AS before FROM facts) WHERE {_IN} AND before IS NOT NULL
+            UNION ALL SELECT time, node, NULL, 'silence', NULL, NULL, NULL,
+                'not seen for ' || round((time - hours * 3600 - before) / 3600, 1) || ' hours', NULL, NULL FROM (
+                SELECT *, lag(time) OVER (PARTITION BY node ORDER BY time) AS before FROM heartbeats WHERE {_IN})
+                WHERE time - hours * 3600 - before > 1800""",
+        columns=_columns(
+            ("time", "Time (UTC)", "time"), ("kind", "Kind"), ("node", "Node", "node"), ("job", "Job", "job"),
+            ("cause", "Cause", "cause"), ("role", "Role"), ("what", "What"), ("id", "Incident", "incident"),
+        ),
+        filters=("node", "job", "kind", "cause"),
+        sort="-time",
+        empty="nothing happened in this window",
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a request asks of a list: window (Unix seconds), filters, facts that nodes must have, order and page."""
+
+    start: float
+    end: float
+    filters: Mapping[str, str]
+    facts: Mapping[str, str]
+    sort: str
+    offset: int = 0
+    limit: int = 100
+
+
+def rows_of(store: Store, name: str, asked: Asked) -> tuple[list[dict[str, Any]], int]:
+    """The rows asked for, and how many there are without paging. `asked.sort` is one of the columns, `-` for descending."""
+    listing = LISTS[name]
+    parameters: dict[str, Any] = {"start": asked.start, "end": asked.end}
+    conditions = ["true"]
+    for at, (key, value) in enumerate(sorted(asked.filters.items())):
+        assert key in listing.filters  # the request was validated
+        conditions.append(f"{key} = $filter{at}")
+        parameters[f"filter{at}"] = value
+    for at, (fact, value) in enumerate(sorted(asked.facts.items())):
+        conditions.append(
+            "node IN (SELECT node FROM (SELECT node, max_by(facts, time) AS now FROM facts WHERE time < $end GROUP BY node)"
+            f" WHERE json_extract_string(now, $fact{at}) = $value{at})"
+        )
+        parameters |= {f"fact{at}": "/" + fact.replace("~", "~0").replace("/", "~1"), f"value{at}": value}
+    column = asked.sort.removeprefix("-")
+    assert column in {each.key for each in listing.columns}
+    order = f"{column} {'DESC' if asked.sort.startswith('-') else 'ASC'} NULLS LAST"
+    order += "".join(f", {each.key}" for each in listing.columns if each.key != column)  # ties: pages must not overlap
+    query = f"SELECT *, count(*) OVER () AS total_ FROM ({listing.sql}) WHERE {' AND '.join(conditions)}"
+    found = store.rows(
+        f"SELECT * FROM ({query}) ORDER BY {order} LIMIT {asked.limit} OFFSET {asked.offset}",
+        parameters,
+    )
+    total = found[0]["total_"] if found else 0
+    for row in found:
+        del row["total_"]
+        if "facts" in row:
+            row["what"] = row["what"] or changed_facts(row.pop("before"), row["facts"])
+            row.pop("before", None)
+            del row["facts"]
+    return found, total
+
+
+def changed_facts(before: str | None, after: str | None) -> str:
+    """What changed from one set of facts to the next, as `name old → new`."""
+    old, new = facts_of(before), facts_of(after)
+    names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+    told = [f"{name} {old.get(name, 'unknown')} → {new.get(name, 'unknown')}" for name in names[:20]]
+    return ", ".join(told) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+
+
+def facts_of(text: str | None) -> dict[str, str]:
+    """Facts by name; values that are not text as their JSON; none where they cannot be read."""
+    try:
+        found = dict(json.loads(text or "{}"))
+    except (ValueError, RecursionError):
+        return {}
+    return {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in sorted(found.items())
+        if value not in (None, "")
+    }

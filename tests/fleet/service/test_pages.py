@@ -1,0 +1,245 @@
+"""The fleet's pages and its API over a small history, also with hostile names, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from exporter.config import packs
+from exporter.fleet.history.store import Store
+from exporter.fleet.service.answers import router
+from exporter.fleet.service.html import Titles
+from exporter.fleet.service.lists import LISTS
+from exporter.fleet.service.status import Failure, FleetStatus
+from exporter.metrics.exposition import MetricsSnapshot
+from tests.fleet.test_service_parts import FINDING, RESULT
+
+NOW = 1_780_000_000.0
+HOSTILE = (
+    "<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)>", "\u202egnp.exe", "a\nb\r\x1b[31m\x07", "x" * 10_000,
+    "=cmd|'/c calc'!A1", "../../etc/passwd", "{{ 7331*7 }}", "..",
+)  # fmt: skip
+LOCATIONS_RESULT = RESULT | {
+    "findings": [FINDING | {"direction": "more", "next_step": ""}], "rollouts": [], "exposed": RESULT["exposed"],
+}  # fmt: skip
+
+
+class View:
+    """What a service shows, for the router."""
+
+    def __init__(self, store: Store | None, standing: FleetStatus) -> None:
+        self.store, self.standing = store, standing
+        self.titles = Titles(packs.load())
+        self.window, self.source = 7 * 86400.0, "journals below /j"
+
+    def snapshot(self) -> MetricsSnapshot:
+        return MetricsSnapshot(())
+
+    def not_ready(self) -> list[str]:
+        return []
+
+    def impaired(self) -> list[str]:
+        return []
+
+    def healthy(self) -> bool:
+        return True
+
+    def reload(self) -> list[str]:
+        return []
+
+    def get(self, address: str) -> tuple[int, str, dict[str, str]]:
+        return asyncio.run(ask(router(self, "/metrics"), address))
+
+
+async def ask(app: Any, address: str) -> tuple[int, str, dict[str, str]]:
+    from urllib.parse import unquote
+
+    parts, sent = urlsplit(address), []
+    scope = {
+        "type": "http", "method": "GET", "path": unquote(parts.path), "query_string": parts.query.encode(), "headers": [],
+        "root_path": "", "scheme": "http", "server": ("x", 80), "client": ("127.0.0.1", 1), "http_version": "1.1",
+    }  # fmt: skip
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], b"".join(m.get("body", b"") for m in sent).decode(), headers
+
+
+def records(names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    for number, name in enumerate(names):
+        at = NOW - 86400 + number
+        yield {"kind": "facts", "time": at - 9 * 86400, "node": name, "facts": {"gpu_model": name, name: "1"}}
+        yield {"kind": "facts", "time": at, "node": name, "facts": {"gpu_model": name, name: "2"}}
+        yield from ({"kind": "heartbeat", "time": NOW - hour * 3600, "node": name, "hours": 1} for hour in range(40))
+        yield {
+            "kind": "incident", "time": at, "node": name, "id": f"{number}{name}", "signature": "unrecognised_crash",
+            "text": name, "path": name, "captures": {"template": name}, "excerpt": [name], "root_cause": name, "gpu": name,
+            "job": {"id": name, "user": name, "account": name}, "remediation": name, "verdict": name,
+            "evidence": [{"what": name, "value": name, "why": name}], "same_time": [{"signature": name, "text": name}],
+        }  # fmt: skip
+        yield {
+            "kind": "incident", "time": at + 1, "node": name, "id": f"{number}c", "signature": "gpu_oom", "role": "cascade",
+            "caused_by": f"{number}{name}", "job": name,
+        }  # fmt: skip
+
+
+def filled(folder: Path, names: tuple[str, ...]) -> Store:
+    (folder / "j").mkdir()
+    with open(folder / "j/a.jsonl", "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(record) + "\n" for record in records(names))
+    store = Store(folder / "store.duckdb")
+    store.read_once(folder / "j")
+    return store
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Iterator[View]:
+    store = filled(tmp_path, (*HOSTILE, "n1"))  # the result names n1
+    yield View(store, FleetStatus(result=LOCATIONS_RESULT, result_time=NOW))
+    store.close()
+
+
+class Page(HTMLParser):
+    """Links, and what no page may hold."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.tags: set[str] = set()
+        self.inline: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.links += [value or "" for name, value in attrs if name in ("href", "src", "action")]
+        self.inline += [name for name, _ in attrs if name == "style" or name.startswith("on")]
+
+
+def test_every_link_of_every_page_leads_to_a_page_and_no_name_leaves_its_text(hostile: View) -> None:
+    left: list[str] = ["/"]
+    seen: set[tuple[str, str]] = set()
+    while left:
+        address = left.pop()
+        kind = re.sub(r"^(/\w+/).+", r"\1", urlsplit(address).path) + "|" + ",".join(
+            sorted(re.findall(r"[?&](\w+)=", address))
+        )  # fmt: skip
+        if (kind, address) in seen or sum(each[0] == kind for each in seen) > 12:
+            continue
+        seen.add((kind, address))
+        status, text, headers = hostile.get(address)
+        assert status in (200, 303), (address, text)
+        assert not set("\u202e\x1b\x07") & set(text), address
+        if not headers.get("content-type", "").startswith("text/html"):
+            continue
+        page = Page(text)
+        assert not page.tags & {"script", "img", "iframe", "style"}, address
+        assert page.inline == [], address
+        assert "51317" not in text, address
+        assert "script-src" not in headers["content-security-policy"]
+        assert all(link.startswith(("/", "#")) and not link.startswith("//") for link in page.links), address
+        left += [
+            link for link in dict.fromkeys(page.links) if link.startswith("/") and link not in {a for _, a in seen}
+        ]
+    assert {kind.partition("|")[0] for kind, _ in seen} >= {
+        "/",
+        "/causes",
+        "/causes/",
+        "/nodes/",
+        "/jobs/",
+        "/incidents/",
+    }
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_answers_are_as_openapi_describes_them(hostile: View, name: str) -> None:
+    described = json.loads(hostile.get("/api/v1/openapi.json")[1])
+    got = described["paths"][f"/api/v1/{name}"]["get"]
+    schema = got["responses"]["200"]["content"]["application/json"]["schema"]
+    for sort in next(each for each in got["parameters"] if each["name"] == "sort")["schema"]["enum"]:
+        status, text, _ = hostile.get(f"/api/v1/{name}?sort={sort}&limit=3")
+        assert status == 200
+        Draft202012Validator(schema).validate(json.loads(text))
+    answer = json.loads(hostile.get(f"/api/v1/{name}")[1])
+    assert answer["total"] == len(answer[name]) > 0
+    pages = [
+        json.loads(hostile.get(f"/api/v1/{name}?limit=2&offset={at}")[1])[name] for at in range(0, answer["total"], 2)
+    ]
+    assert [row for page in pages for row in page] == answer[name]
+
+
+def test_no_cell_of_a_csv_is_a_formula(hostile: View) -> None:
+    for name in LISTS:
+        rows = list(csv.reader(io.StringIO(hostile.get(f"/api/v1/{name}?format=csv")[1])))
+        assert rows[0] == [column.key for column in LISTS[name].columns]
+        assert [cell for row in rows[1:] for cell in row if cell[:1] in "=+@" and cell] == []
+
+
+def test_filters_take_exact_values_and_facts(hostile: View) -> None:
+    name = HOSTILE[0]
+    found = json.loads(hostile.get(f"/api/v1/incidents?node={quote(name)}")[1])
+    assert [row["node"] for row in found["incidents"]] == [name, name]
+    found = json.loads(hostile.get(f"/api/v1/nodes?{quote('fact.' + name)}=2")[1])
+    assert [row["node"] for row in found["nodes"]] == [name]
+
+
+@pytest.mark.parametrize(
+    ("query", "what"),
+    [
+        ("sort=drop", "cannot sort by"), ("limit=-1", "limit is not"), ("window=7", "invalid window"), ("x=1", "unknown"),
+        ("start=9&end=3", "start is not before end"), ("end=never", "end is not a time"), ("format=xml", "format is"),
+    ],
+)  # fmt: skip
+def test_a_wrong_parameter_is_named(hostile: View, query: str, what: str) -> None:
+    status, text, _ = hostile.get(f"/api/v1/incidents?{query}")
+    assert status == 400
+    assert what in json.loads(text)["error"]
+
+
+def test_the_pages_show_what_the_api_answers(tmp_path: Path) -> None:
+    view = View(filled(tmp_path, ("n1", "n2", "n3")), FleetStatus())
+    assert '<span class="figure">3</span> root incidents' in view.get("/")[1]
+    assert json.loads(view.get("/api/v1/incidents?role=root")[1])["total"] == 3
+    assert "n2 1 → 2" in view.get("/nodes/n2")[1]
+    status, text, _ = view.get("/nodes/nobody")
+    assert (status, text) == (404, "No record of a node 'nobody'\n")
+
+
+def test_without_journals_a_page_says_what_is_missing_and_how_to_connect_it(tmp_path: Path) -> None:
+    view = View(None, FleetStatus(result=LOCATIONS_RESULT, result_time=NOW))
+    for path in ("/", "/incidents", "/quality", "/findings"):
+        status, text, _ = view.get(path)
+        assert status == 200
+        assert "--journal DIR" in text
+    assert view.get("/nodes/n1")[0] == 404
+    assert view.get("/api/v1/incidents")[0] == 503
+    store = Store(tmp_path / "empty.duckdb")
+    assert "being read" in View(store, FleetStatus()).get("/")[1]
+    (tmp_path / "j").mkdir()
+    store.read_once(tmp_path / "j")
+    assert "No record of any node yet" in View(store, FleetStatus()).get("/")[1]
+    store.close()
+
+
+def test_a_failed_refresh_is_a_banner_with_the_time_of_the_last_complete_result() -> None:
+    failed = Failure(reason="source", told="no such folder", time=NOW)
+    text = View(None, FleetStatus(result=LOCATIONS_RESULT, complete_time=NOW, failure=failed)).get("/findings")[1]
+    assert "The last refresh of the findings failed (no such folder)" in text
+    assert "28 May 2026" in text
+    assert "an empty result does not mean that all is well" in text
