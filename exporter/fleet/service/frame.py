@@ -107,7 +107,7 @@ class Frame:
             seen = (
                 f"the last complete result is of {_minute(complete)}" if complete else "no result was complete so far"
             )
-            found.append(f"The last refresh of the findings failed ({standing.failure.told}); {seen}.")
+            found.append(f"The last refresh failed ({standing.failure.told}); {seen}.")
         return found
 
     def _footer(self) -> Markup:

@@ -240,6 +240,6 @@ def test_without_journals_a_page_says_what_is_missing_and_how_to_connect_it(tmp_
 def test_a_failed_refresh_is_a_banner_with_the_time_of_the_last_complete_result() -> None:
     failed = Failure(reason="source", told="no such folder", time=NOW)
     text = View(None, FleetStatus(result=LOCATIONS_RESULT, complete_time=NOW, failure=failed)).get("/findings")[1]
-    assert "The last refresh of the findings failed (no such folder)" in text
+    assert "The last refresh failed (no such folder)" in text
     assert "28 May 2026" in text
     assert "an empty result does not mean that all is well" in text
