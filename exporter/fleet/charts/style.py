@@ -15,6 +15,6 @@ CSS = """
 .chart .spark{fill:none;stroke:var(--dim);stroke-width:1.5}.chart .empty{fill:var(--grid)}
 .chart .change{fill:var(--ink)}.chart .span{fill:var(--workload);fill-opacity:.25;stroke:var(--workload)}
 .narrow{display:none}
-@media (max-width:44rem){.narrow{display:block}.wide{display:none}}
-@media print{.narrow{display:none}.wide{display:block}}
+@media screen and (max-width:44rem){.narrow{display:block}.wide{display:none}}
+@media print{.chart{font-size:13px}}
 """

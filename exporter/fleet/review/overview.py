@@ -39,11 +39,12 @@ def overview(
     odds = now.hours / then.hours if then and then.hours > 0 else 0.0
     causes = _causes(db, window, begin, odds, titles)
     novelties = _novelties(db, window, titles) if reaches else ()
+    nodes = queries.nodes_watched(db, window)
     change = _ratio(now.origins, then.origins, odds) if then else None
     return Overview(
         window=window, before=compared,
-        sentence=sentence(window, now, then, change, queries.nodes_watched(db, window), causes, novelties, correlation, titles),
-        nodes=queries.nodes_watched(db, window), silent=queries.silent_nodes(db, window), exposure=exposure,
+        sentence=sentence(window, now, then, change, nodes, causes, novelties, correlation, titles),
+        nodes=nodes, silent=queries.silent_nodes(db, window), exposure=exposure,
         totals=now, totals_before=then, change=change,
         over_time=queries.over_time(db, window, begin if begin is not None else window.start),
         causes=causes, novelties=novelties, unrecognised=queries.unrecognised(db, window), correlation=correlation,

@@ -211,3 +211,8 @@ def test_a_folder_without_journals_is_refused(tmp_path: Path, capsys: pytest.Cap
     capsys.readouterr()  # of fixtures
     assert main(["report", "--journal", str(tmp_path)]) == 3
     assert "no journal here" in capsys.readouterr().err
+
+
+def test_paper_is_not_taken_for_a_phone(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = written(capsys, fleet)  # A4 between its margins is narrower than the limit of a phone's layout
+    assert set(re.findall(r"@media ([^{]*)\(max-width", page)) == {"screen and "}
