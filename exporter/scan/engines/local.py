@@ -63,11 +63,12 @@ class Local:
         if self._pool is None:
             return
         pool, self._pool = self._pool, None
-        # Only Python 3.14 has kill_workers; without it, the interpreter would wait at its end for what they are at.
+        # Only Python 3.14 has kill_workers; without it, shutdown would wait for what they are at.
         processes = list((getattr(pool, "_processes", None) or {}).values())
         for process in processes:
             process.kill()
-        pool.shutdown(wait=False, cancel_futures=True)
+        # Waits for the pool's thread: the interpreter's end would write to the pipe that this thread is closing.
+        pool.shutdown(cancel_futures=True)
 
 
 @contextlib.contextmanager
