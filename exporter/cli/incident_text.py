@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from exporter.cli.scan_summary import summary_table
 from exporter.cli.text_layout import INDENT, clipped, field, one_line, paint, width
+from exporter.core.model import STAMPED
 from exporter.core.text.printable import printable
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def _extent(record: Mapping[str, Any]) -> list[str]:
         parts.append(f"GPU {record['gpu']}")
     if record["job"]:
         parts.append(f"job {record['job']['id']}")
-    if record["time_source"] == "log":
+    if record["time_source"] in STAMPED:
         parts.append(record["time"])
     return parts
 

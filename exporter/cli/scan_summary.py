@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from exporter.core.model import UNKNOWN
+from exporter.core.model import STAMPED, UNKNOWN
 from exporter.core.text.printable import printable
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ def summary_table(roots: Sequence[Mapping[str, Any]], catalogue: Catalogue) -> s
         is_known = record["root_cause"] in catalogue.root_causes
         key = (record["root_cause"], "") if is_known else (UNKNOWN, record["signature"])
         groups.setdefault(key, []).append(record)
-    years = {record["time"][:4] for record in roots if record["time_source"] == "log"}
+    years = {record["time"][:4] for record in roots if record["time_source"] in STAMPED}
     day = "%d %b" if len(years) == 1 else "%Y-%m"
     rows = [HEADS]
     for (cause, signature), records in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         jobs = {record["job"]["id"] if record["job"] else record["path"] for record in records}
         verdicts = {record["verdict"] for record in records}
-        times = sorted(record["time"] for record in records if record["time_source"] == "log")
+        times = sorted(record["time"] for record in records if record["time_source"] in STAMPED)
         first, last = (
             (datetime.fromisoformat(time).strftime(day) for time in (times[0], times[-1])) if times else ("", "")
         )

@@ -19,7 +19,8 @@ Verdict = Literal["infrastructure", "workload", "unclear"]
 Reach = Literal["job", "gpu", "node", "fabric"]
 Action = Literal["ignore", "restart_job", "run_diagnostics", "reset_gpu", "reboot", "replace"]  # mildest first
 SourceKind = Literal["job", "kernel"]
-TimeSource = Literal["log", "observed"]
+TimeSource = Literal["log", "inherited", "file", "observed"]  # as in the journal
+STAMPED = ("log", "inherited")  # the sources of times that the log itself tells
 LogFormat = Literal["plain", "cri", "docker", "kmsg"]
 
 ACTIONS: tuple[Action, ...] = get_args(Action)
@@ -204,9 +205,14 @@ class Match:
         return self.time if self.until is None else self.until
 
     @property
+    def is_stamped(self) -> bool:
+        """Whether the log tells the time of the line: in the line, or in one before it."""
+        return self.time_source in STAMPED
+
+    @property
     def happened(self) -> float:
         """The best known time: from the log, else the latest possible."""
-        return self.time if self.time_source == "log" else self.latest
+        return self.time if self.is_stamped else self.latest
 
     @property
     def order(self) -> tuple[float, str, int, str]:

@@ -141,6 +141,7 @@ def scan(
                 summary.left = None
             elif summary.left is None:
                 summary.left = left()
+    tracker.give_times()
     tracker.shares_node = len(jobs) > 1
     summary.diagnoses = Diagnoses(tracker, facts)
     summary.notes = sorted(tracker.context_warnings(), key=reading_order)

@@ -15,6 +15,7 @@ from typing import IO
 from exporter.core.catalogue.pack_types import MAX_LINES
 from exporter.core.decoding import formats
 from exporter.core.decoding.prefixes import Clock
+from exporter.core.decoding.timestamps import LOOK_BACK
 from exporter.core.matching.chunk_matcher import MAX_BETWEEN
 from exporter.core.model import LogFormat
 from exporter.scan.decompress import is_archive
@@ -24,9 +25,6 @@ from exporter.scan.reader import open_log
 # Bytes that are looked at on each side of where a cut is wanted. Well below the length from which a line is looked at
 # in windows (Pipeline's line_bytes), so that no line near a cut is one of those.
 LOOK_BYTES = 1 << 18
-# Lines before one without a stamp that may tell its time, as many as a traceback has: when a line of an old log was
-# written, only its neighbours know.
-LOOK_BACK = 64
 # Lines that must stand whole before a cut: those that tell its first line's time, and those over which a carrier's line
 # can go on. And behind it: what a signature that begins before it may look at.
 LINES_BEFORE = max(LOOK_BACK, MAX_BETWEEN + 1)

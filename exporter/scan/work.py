@@ -28,7 +28,7 @@ from exporter.core.matching.pipeline import Pipeline, Processed
 from exporter.core.model import NO_CONTEXT, Chunk, Incident, Job, LogContext
 from exporter.scan.plan import SAMPLE_BYTES, Task, Unread, Wanted, plan_from
 from exporter.scan.reader import BLOCK_BYTES, STDIN, head, keep_freed_blocks, open_log
-from exporter.scan.spans import LOOK_BACK, WHOLE, Span, can_be_cut, next_cut
+from exporter.scan.spans import WHOLE, Span, can_be_cut, next_cut
 from exporter.scan.stop import Stop
 
 WINDOW_SECONDS = 60.0
@@ -147,7 +147,7 @@ def _pipeline_of(recipe: Recipe) -> Pipeline:
 def pipeline_of(catalogue: Catalogue, engine: EngineChoice, utc_offset: float) -> Pipeline:
     """What logs are read with, wherever."""
     keep_freed_blocks()
-    return Pipeline(catalogue, engine=engine, utc_offset=utc_offset, window=WINDOW_SECONDS, look_back=LOOK_BACK)
+    return Pipeline(catalogue, engine=engine, utc_offset=utc_offset, window=WINDOW_SECONDS)
 
 
 def _on_host(unread: Unread, host: str) -> Unread:
@@ -205,12 +205,15 @@ def _scan(
     return reading.scanned(context, unread, stopped=stopped)
 
 
-def _job_of(path: str) -> Job | None:
+def _status_of(path: str) -> os.stat_result | None:
     try:
-        uid = os.stat(path).st_uid
+        return os.stat(path)
     except OSError:  # stdin, or gone
-        uid = None
-    return jobs.with_owner(jobs.job_of(path), uid, _service_uids())
+        return None
+
+
+def _job_of(path: str, status: os.stat_result | None) -> Job | None:
+    return jobs.with_owner(jobs.job_of(path), status.st_uid if status else None, _service_uids())
 
 
 @cache
@@ -233,7 +236,9 @@ class _Reading:
         self._context = item.context
         self._pipeline = pipeline
         self._now = now
-        self._job = _job_of(task.path) if task.source == "job" else None
+        status = _status_of(task.path)
+        self._written_at = status.st_mtime if status else None
+        self._job = _job_of(task.path, status) if task.source == "job" else None
         self._found = OpenIncidents(WINDOW_SECONDS)
         self._matched = self._unmatched = self._newlines = 0
         self._offset = self._span.read_from
@@ -315,6 +320,7 @@ class _Reading:
             line=self._line,
             data=self._rest,
             read_at=self._now,
+            written_at=self._written_at,
             end="final" if last else "more",
             job=self._job,
         )

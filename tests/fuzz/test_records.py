@@ -13,7 +13,7 @@ from exporter.core.model import LogFormat, SourceKind
 from exporter.sources.systemd.journal import Entry
 from exporter.sources.systemd.source import cri_lines
 
-CLOCK = Clock(read_at=1_700_000_000.0)
+CLOCK = Clock(latest=1_700_000_000.0)
 LATEST = 4102444800.0  # 2100
 
 # What the forms are made of, put together wrongly. Digits come in lengths that no clock, pid or sequence has.

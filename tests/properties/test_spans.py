@@ -34,7 +34,7 @@ echoes: [{id: shell_trace, patterns: ['^\+ ']}]
 crash_shapes: [{id: some_error, patterns: ['^Fatal error:']}]
 """)
 # Small, so that a log of some hundred lines has many cuts, blocks that end anywhere, and lines that are too long.
-LENGTH, LOOK, BLOCK, LINE = 400, 2048, 700, 8192
+LENGTH, LOOK, BLOCK, LINE = 400, 8192, 700, 32768
 
 
 class Reading(NamedTuple):
@@ -91,7 +91,7 @@ TEXTS = [
     "variable B=2", "variable A=3",
 ]  # fmt: skip
 LINES = st.lists(st.sampled_from(TEXTS), max_size=40)
-LONG = st.sampled_from([b"y" * 3000, b"GPU fault " * 300, b"z" * 9000 + b"GPU fault" + b"z" * 9000, b"x" * 17000])
+LONG = st.sampled_from([b"y" * 3000, b"GPU fault " * 300, b"z" * 18000 + b"GPU fault" + b"z" * 18000, b"x" * 34000])
 
 
 @given(
@@ -100,7 +100,7 @@ LONG = st.sampled_from([b"y" * 3000, b"GPU fault " * 300, b"z" * 9000 + b"GPU fa
 def test_the_parts_of_a_log_show_what_the_whole_shows(
     blocks: list[list[str]], longs: list[tuple[int, bytes]], ends: bool
 ) -> None:
-    lines = [line.encode() for block in blocks for line in block * 3]
+    lines = [line.encode() for block in blocks for line in block * 8]
     for place, long in longs:
         lines.insert(place, long)
     same(b"\n".join(lines) + b"\n" * ends)
@@ -111,11 +111,11 @@ MARKS = st.sampled_from(["F", "F", "F", "P"])
 
 @given(st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), MARKS, st.sampled_from(TEXTS)), max_size=60))
 def test_so_do_those_of_a_containers_log(lines: list[tuple[str, str, str]]) -> None:
-    cri = [f"2025-11-20T23:41:00Z {stream} {mark} {text}" for stream, mark, text in lines * 3]
+    cri = [f"2025-11-20T23:41:00Z {stream} {mark} {text}" for stream, mark, text in lines * 8]
     same("".join(f"{line}\n" for line in cri).encode(), "cri")
     docker = [
         json.dumps({"log": text + "\n" * (mark == "F"), "stream": stream, "time": "2025-11-20T23:41:00Z"})
-        for stream, mark, text in lines * 3
+        for stream, mark, text in lines * 8
     ]
     same("".join(f"{line}\n" for line in docker).encode(), "docker")
 
@@ -126,12 +126,12 @@ def test_a_long_log_is_cut_about_where_it_is_wanted() -> None:
 
 def test_a_signature_of_several_lines_is_found_across_a_cut() -> None:
     for before in range(40):
-        log = b"fine\n" * (80 + before) + b"thrown\nx\ny\n what\n" + b"fine\n" * 100
+        log = b"fine\n" * (160 + before) + b"thrown\nx\ny\n what\n" + b"fine\n" * 100
         assert same(log) > 1
 
 
 def test_an_incident_whose_window_spans_a_cut_is_one() -> None:
-    log = b"".join(b"2025-11-20T23:41:%02dZ GPU fault at 0x%d\n" % (second % 60, second) for second in range(200))
+    log = b"".join(b"2025-11-20T23:41:%02dZ GPU fault at 0x%d\n" % (second % 60, second) for second in range(400))
     assert same(log) > 5
 
 
@@ -149,10 +149,10 @@ def test_a_part_that_tells_more_than_is_kept_is_read_again_knowing_what_was_told
 def test_what_is_read_before_a_part_for_its_times_tells_nothing_else() -> None:
     """Its first line may be the end of one that begins before it, and alone says something else."""
     line = "2025-11-20T23:41:00Z stdout {} {}\n".format
-    for pairs in range(40, 70):
+    for pairs in range(80, 110):
         told = (line("P", "torch version 1,") + line("F", "torch version 9")) * pairs
         fault = line("F", "GPU fault")
-        assert same((told + fault * 60).encode(), "cri") > 5
+        assert same((told + fault * 120).encode(), "cri") > 5
 
 
 def test_no_cut_is_made_where_a_container_runtimes_line_goes_on() -> None:

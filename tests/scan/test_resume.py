@@ -65,7 +65,7 @@ def shown(summary: Summary, catalogue: Catalogue = CATALOGUE) -> tuple[list[Mapp
     """All but the times of lines that have none."""
     records = [incident_record(d, catalogue, "n") for d in (*summary.diagnoses, *summary.notes)]
     for record in records:
-        if record["time_source"] == "observed":
+        if record["time_source"] in ("observed", "file"):
             del record["time"], record["last_time"]
     return records, summary.counts
 

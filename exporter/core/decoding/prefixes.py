@@ -22,10 +22,11 @@ _MONTHS = {
 
 _DATE_TIME = r"(?P<stamp>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
 _ISO = rf"{_DATE_TIME}(?P<zone>Z|[+-]\d\d:?\d\d)?"
-_SYSLOG_TIME = (
-    r"(?P<mon>[A-Z][a-z]{2}) +(?P<day>\d{1,2}) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
-    r"(?:\.(?P<fraction>\d{1,9}))?"
-)
+_CLOCK_TIME = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,9}))?"
+_SYSLOG_TIME = rf"(?P<mon>[A-Z][a-z]{{2}}) +(?P<day>\d{{1,2}}) {_CLOCK_TIME}"
+# Times without a year, with the line's level: they stay in its text.
+_GLOG = rf"(?=(?P<ahead>\[?[IWEF](?P<mon>\d{{1,2}})(?P<day>\d\d) {_CLOCK_TIME}) )"  # c10d's month has no zero: [E410
+_VLLM = rf"(?=(?P<ahead>(?:\([^()]{{1,60}}\) )?[A-Z]{{4,8}} (?P<mon>\d\d)-(?P<day>\d\d) {_CLOCK_TIME}) )"
 _TAG = r"(?:kern\.\w+ )?kernel(?:\[\d+\])?:"  # busybox adds the level
 _DELTA = r"(?: +<[ \d.]{1,24}>)?"  # dmesg --show-delta, journalctl -o short-delta
 _MONOTONIC = rf"\[ *(?P<mono>\d{{1,10}}\.\d{{6}}){_DELTA}\](?:\[ *[TC]\d+\])? ?"
@@ -40,6 +41,7 @@ class Prefix:
         self.match = re.compile(pattern).match
         names = re.compile(pattern).groupindex
         self.stamp, self.syslog_time, self.mono = "stamp" in names, "mon" in names, "mono" in names
+        self.ahead = "ahead" in names  # stays in the text
         self.rank, self.host = "rank" in names, "host" in names
 
 
@@ -77,7 +79,9 @@ _JOB_PREFIXES = Prefixes(
     ("x", r"(?P<host>x\d+c\d+s\d+b\d+n\d+\S*) (?P<rank>\d+): "),
     ("[", r"\[(?:rank|default)(?P<rank>\d+)\]: ?"),
     (_DIGITS, rf"{_ISO}(?= |\t|$)[ \t]?"),
-    ("[", rf"\[{_ISO}\] ?"),
+    ("[", rf"\[{_ISO}(?: [A-Z]{{2}}\d{{1,4}}){{0,3}}\] ?"),  # sglang adds TP0 DP1 PP2
+    ("[IWEF", _GLOG),
+    ("(DIWEC", _VLLM),
     (_LETTERS, r"(?P<service>[A-Za-z][\w.-]{0,60}-\d+) +\| "),
 )
 # Prefixes of kernel lines: the forms of dmesg, syslog daemons with their `kernel:` tag, journalctl -k.
@@ -143,9 +147,9 @@ _LATEST = 4102444800.0  # 2100; RFC 3339 ends with the year 9999
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The values that complete timestamps without zone, year or date: UTC offset, time of reading, time of boot."""
+    """The values that complete timestamps without zone, year or date: UTC offset, latest possible time, time of boot."""
 
-    read_at: float
+    latest: float
     utc_offset: float = 0.0
     boot_time: float | None = None
 
@@ -189,9 +193,11 @@ def read_job_prefixes(text: str, at: int, clock: Clock) -> PrefixFields:
         if there is None:
             break
         prefix, found = there
-        if prefix.stamp and time is None:
-            time, stamp = _time(prefix, found, clock), Stamp(prefix, *found.span())
+        if (prefix.stamp or prefix.ahead) and time is None:
+            time, stamp = _time(prefix, found, clock), _stamp(prefix, found)
             bad_time = bad_time or time is None
+        if prefix.ahead:
+            break
         if prefix.rank:
             rank = found.span("rank")
         if prefix.host:
@@ -269,16 +275,20 @@ def first_stamp(text: str) -> Stamp | None:
         if there is None:
             break
         prefix, found = there
-        if prefix.stamp:
-            return Stamp(prefix, *found.span())
+        if prefix.stamp or prefix.ahead:
+            return _stamp(prefix, found)
         at = found.end()
     return None
+
+
+def _stamp(prefix: Prefix, found: re.Match[str]) -> Stamp:
+    return Stamp(prefix, *found.span("ahead" if prefix.ahead else 0))
 
 
 def _time(prefix: Prefix, found: re.Match[str], clock: Clock) -> float | None:
     if prefix.stamp and found["stamp"]:
         return _from_iso(found, clock)
-    return _from_syslog(found.groupdict(), clock) if prefix.syslog_time and found["mon"] else None
+    return _without_year(found.groupdict(), clock) if prefix.syslog_time and found["mon"] else None
 
 
 def _from_iso(found: re.Match[str], clock: Clock) -> float | None:
@@ -312,18 +322,18 @@ def _zone_seconds(zone: str | None, utc_offset: float) -> float:
     return sign * (int(zone[1:3]) * 3600 + int(zone[-2:]) * 60)
 
 
-def _from_syslog(f: Mapping[str, Any], clock: Clock) -> float | None:
-    """The time of a timestamp without a year: the latest that is not in the future (but for a day of skew)."""
-    month = _MONTHS.get(f["mon"])
+def _without_year(f: Mapping[str, Any], clock: Clock) -> float | None:
+    """The time of a timestamp without a year: the latest that is possible (with a day of skew)."""
+    month = int(f["mon"]) if f["mon"].isdigit() else _MONTHS.get(f["mon"])
     if month is None:
         return None
-    about = int(clock.read_at // _YEAR_SECONDS) + 1970  # may be off by a day at New Year, so adjacent years are tried
+    about = int(clock.latest // _YEAR_SECONDS) + 1970  # may be off by a day at New Year, so adjacent years are tried
     for year in (int(f["year"]),) if f.get("year") else (about + 1, about, about - 1):
         parts = (year, month, int(f["day"]), int(f["hour"]), int(f["minute"]), int(f.get("second") or 0), 0, 0, 0)
         try:
             time = calendar.timegm(parts) + float(f"0.{f.get('fraction') or 0}") - clock.utc_offset
         except (ValueError, OverflowError):
             return None
-        if f.get("year") or time <= clock.read_at + 86400:
+        if f.get("year") or time <= clock.latest + 86400:
             return plausible_time(time)
     return None

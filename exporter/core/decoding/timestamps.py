@@ -1,38 +1,33 @@
-"""Timestamps of a chunk's lines: from the line, else from a line before it, else the latest possible time."""
+"""The time of each line of a chunk: its own, else that of a line before it, else the latest possible one."""
 
 from __future__ import annotations
-
-from typing import Literal
 
 from exporter.core.decoding import formats
 from exporter.core.decoding.heads import Heads
 from exporter.core.decoding.prefixes import Clock, Times
-from exporter.core.model import Chunk
+from exporter.core.model import Chunk, TimeSource
 
-Stamp = tuple[float, Literal["log", "observed"]]
+Stamp = tuple[float, TimeSource]
+Nearest = tuple[Stamp | None, int]  # the timestamp of a line, and how many lines before the present one that line is
 
-LOOK_BACK = 8  # lines without a timestamp belong to one before them; the rest of a longer traceback is new
+LOOK_BACK = 128  # lines, as many as a chain of tracebacks has: what lies farther back happened at another time
+NO_STAMP: Nearest = (None, 0)
 _HEAD = 128  # bytes of a line that contain its timestamp, behind all prefixes
-_LINE = 160  # most lines are shorter
 
 
 class Timestamps:
-    """The timestamps of one chunk's lines.
+    """The timestamps of one chunk's lines; `before` is what precedes its first line."""
 
-    `heads` are the first bytes of the lines before the chunk, joined by newlines. `look_back` is the number of earlier
-    lines to search.
-    """
-
-    def __init__(self, chunk: Chunk, clock: Clock, heads: bytes, known: Heads, look_back: int = LOOK_BACK) -> None:
-        self._look_back = look_back
+    def __init__(self, chunk: Chunk, clock: Clock, before: Nearest, known: Heads) -> None:
         self._by_head = known
         self._chunk = chunk
         self._clock = clock
         self.times = Times(clock)
-        self._heads = heads
-        # By the start of a line: its own timestamp, and the nearest with its distance in lines.
+        self._before = before
+        self._latest: Stamp = (chunk.latest, "file" if chunk.latest < chunk.read_at else "observed")
+        # By the start of a line: its own timestamp, and the nearest.
         self._known: dict[int, Stamp | None] = {}
-        self._nearest: dict[int, tuple[Stamp | None, int]] = {}
+        self._nearest: dict[int, Nearest] = {}
 
     def note(self, start: int, time: float | None, mono: float | None) -> None:
         """Store the times of a decoded line."""
@@ -47,38 +42,35 @@ class Timestamps:
         """The time of the line chunk[start:stop], given the times of its record."""
         if stamp := _as_stamp(time, mono):
             return stamp
-        stamp, before = self._nearest[start] = self._nearest_to(start, stop)
-        return stamp if stamp and before <= self._look_back else (self._chunk.latest, "observed")
+        stamp, distance = self._nearest[start] = self._nearest_to(start, stop)
+        if stamp is None:
+            return self._latest
+        return (stamp[0], "inherited") if distance and stamp[1] == "log" else stamp
 
-    def _nearest_to(self, start: int, stop: int) -> tuple[Stamp | None, int]:
-        """The timestamp of a line or the nearest before it, with the distance in lines."""
-        for looked in range(self._look_back + 1):
+    def nearest_before(self, at: int) -> Nearest:
+        """The nearest timestamp before the line that begins at `at`, for the next chunk."""
+        if not at:
+            return self._before
+        stamp, distance = self._nearest_to(self._chunk.data.rfind(b"\n", 0, at - 1) + 1, at - 1)
+        return (stamp, distance + 1) if stamp and distance < LOOK_BACK else NO_STAMP
+
+    def _nearest_to(self, start: int, stop: int) -> Nearest:
+        """The timestamp of a line, or the nearest before it."""
+        for looked in range(LOOK_BACK + 1):
             if start in self._nearest:
-                stamp, before = self._nearest[start]
-                return stamp, looked + before
+                stamp, distance = self._nearest[start]
+                distance += looked
+                return (stamp, distance) if distance <= LOOK_BACK else NO_STAMP
             if start not in self._known:
                 self._known[start] = self._stamp(self._chunk.data[start : min(stop, start + _HEAD)])
             if stamp := self._known[start]:
                 return stamp, looked
             if not start:
-                heads = enumerate(reversed(self._heads.split(b"\n")), looked + 1)
-                return next(((stamp, n) for n, head in heads if (stamp := self._stamp(head))), (None, 0))
+                stamp, distance = self._before[0], self._before[1] + looked
+                return (stamp, distance) if stamp and distance <= LOOK_BACK else NO_STAMP
             stop = start - 1
             start = self._chunk.data.rfind(b"\n", 0, stop) + 1
-        return None, 0
-
-    def heads_before(self, at: int) -> bytes:
-        """The first bytes of the lines before a position, joined by newlines, for the next chunk."""
-        data, most, size = self._chunk.data, self._look_back, self._look_back * _LINE
-        while True:
-            lines = data[max(0, at - size) : max(0, at - 1)].rsplit(b"\n", most)
-            if len(lines) > most or size >= at:
-                break
-            size *= 8
-        heads = [line[:_HEAD] for line in lines] if at else []
-        if len(heads) <= most:  # the chunk has no more
-            heads = [*self._heads.split(b"\n"), *heads]
-        return b"\n".join(heads[-most:])
+        return NO_STAMP
 
     def _stamp(self, head: bytes) -> Stamp | None:
         chunk = self._chunk

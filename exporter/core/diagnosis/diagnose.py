@@ -31,7 +31,7 @@ def incident_id(incident: Incident, node: str) -> str:
     """16 hex digits, the same in a replay: a hash of the node and the position and text of the first line."""
     first = incident.first
     # The wall time of a kernel record is an estimate that differs between starts; its boot and number do not.
-    stamp = f"{first.time:.6f}" if first.time_source == "log" and first.source == "job" else ""
+    stamp = f"{first.time:.6f}" if first.is_stamped and first.source == "job" else ""
     position = first.offset if first.seq is None else first.seq
     parts = (node, first.origin, str(position), first.signature, stamp, first.text)
     return hashlib.sha256("\x1f".join(parts).encode("utf-8", "replace")).hexdigest()[:16]

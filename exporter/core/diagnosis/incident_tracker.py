@@ -18,6 +18,7 @@ from exporter.core.diagnosis.diagnose import diagnose, incident_id, ultimate_roo
 from exporter.core.diagnosis.incidents import Entry, OpenIncidents, Reported, condense, device_of
 from exporter.core.diagnosis.links import Nearby, split_by_link
 from exporter.core.diagnosis.stored_incidents import dump_entry, load_entry
+from exporter.core.diagnosis.times_by_place import timed_by_place
 from exporter.core.model import ACTIONS, UNKNOWN, UNRECOGNISED, Action, Incident, Match, Role, Severity
 
 FactsAt = Callable[[float], Mapping[str, str]]
@@ -55,6 +56,13 @@ class IncidentTracker:
         """Add condensed matches to their incidents."""
         for incident in incidents:
             self._open.join(incident)
+
+    def give_times(self) -> None:
+        """Give incidents of finished logs the times that their places tell."""
+        entries = {id(entry.incident): entry for entry in self._open}
+        for incident, timed in list(timed_by_place(self.incidents())):
+            self._open.remove(entries[id(incident)])
+            self._open.join(timed)
 
     def settle(self, now: float, facts_at: FactsAt, *, everything: bool = False) -> list[Diagnosis]:
         """The diagnoses that are due; each incident is reported once. `everything`: no more matches will come."""

@@ -109,7 +109,7 @@ def may_explain(a: Incident, b: Incident, window: float, *, live: bool = True) -
     if a.scope != b.scope:
         if a.first.source == b.first.source:
             return False
-        if not live and "observed" in (a.first.time_source, b.first.time_source):
+        if not live and not (a.first.is_stamped and b.first.is_stamped):
             return False
     gpu_a, gpu_b = gpu_of(a), gpu_of(b)
     return gpu_a is None or gpu_b is None or gpu_a == gpu_b
@@ -229,7 +229,7 @@ class OpenIncidents:
         runs: list[list[IndexedEntry]] = []
         for base in (a.scope, _OTHER_SOURCE[a.first.source]):
             any_time = base == a.scope or self._live  # the rule of `may_explain`
-            if not any_time and a.first.time_source == "observed":
+            if not any_time and not a.first.is_stamped:
                 continue
             for names in (gpu, NO_GPU) if gpu else (ANY_GPU,):
                 run = [
@@ -363,7 +363,7 @@ class OpenIncidents:
 
 def _row(entry: Entry) -> IndexedEntry:
     i = entry.incident
-    return IndexedEntry(entry.order, entry.number, entry, i.first.time, i.last_time, i.first.time_source != "observed")
+    return IndexedEntry(entry.order, entry.number, entry, i.first.time, i.last_time, i.first.is_stamped)
 
 
 def _is_of_kernel(entry: Entry) -> bool:

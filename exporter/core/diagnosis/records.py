@@ -50,7 +50,7 @@ def incident_record(
         "offset": first.offset if first.line else None,
         **({} if first.seq is None else {"record": first.seq}),
         "lines": incident.lines,
-        "last_time": rfc3339(incident.last_time if first.time_source == "log" else _last_seen(incident)),
+        "last_time": rfc3339(incident.last_time if first.is_stamped else _last_seen(incident)),
         "text": hide(first.text[:MAX_TEXT]),
         "captures": {name: hide(value) for name, value in sorted(incident.captures().items())},
         "gpu": gpu_of(incident),

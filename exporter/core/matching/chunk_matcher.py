@@ -9,14 +9,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding import formats
 from exporter.core.decoding.heads import Heads
 from exporter.core.decoding.lines import Candidate, following, newlines, pieces
 from exporter.core.decoding.prefixes import Clock
-from exporter.core.decoding.timestamps import Timestamps
+from exporter.core.decoding.timestamps import NO_STAMP, Nearest, Timestamps
 from exporter.core.matching.flood import Flood
 from exporter.core.matching.flood_fast_path import FloodFastPath
 from exporter.core.matching.log_state import LogState
@@ -60,7 +60,6 @@ class Tools(Protocol):
     catalogue: Catalogue
     evaluators: Evaluators
     window: float | None
-    look_back: int
     clock: Callable[[], float]
 
     def engine_for(self, source: SourceKind) -> Engine: ...
@@ -68,10 +67,20 @@ class Tools(Protocol):
     def stamps_of(self, format: LogFormat) -> Heads: ...  # noqa: A002 (the field's word)
 
 
+class LinesBefore(NamedTuple):
+    """What a chunk has to know of the lines before it."""
+
+    stamp: Nearest
+    is_speaker: bool  # the last one names who speaks in a chat
+
+
+NO_LINES = LinesBefore(NO_STAMP, is_speaker=False)
+
+
 class ChunkMatcher:
     """The work on one chunk."""
 
-    def __init__(self, tools: Tools, chunk: Chunk, clock: Clock, state: LogState, heads: bytes) -> None:
+    def __init__(self, tools: Tools, chunk: Chunk, clock: Clock, state: LogState, before: LinesBefore) -> None:
         self.tools = tools
         self.chunk = chunk
         self.clock = clock
@@ -85,9 +94,9 @@ class ChunkMatcher:
         if state.open_line and chunk.offset >= state.open_line.offset:
             self.part_offset = state.open_line.offset
             self.shown = set(state.open_line.shown)
-        self.stamps = Timestamps(chunk, clock, heads, tools.stamps_of(chunk.format), tools.look_back)
+        self.stamps = Timestamps(chunk, clock, before.stamp, tools.stamps_of(chunk.format))
         self.fast_path = FloodFastPath(chunk, clock, tools.evaluators, self.stamps, self.flood)
-        self._heads = heads
+        self._before = before
         self._newlines = self._counted_to = 0
         self._last_newline = chunk.data.rfind(b"\n")
 
@@ -108,12 +117,15 @@ class ChunkMatcher:
 
     def _is_chat(self, start: int) -> bool:
         """Whether a line is one of a chat that the job printed: the line before it names who speaks (`<|user|>`)."""
+        if not start:
+            return self._before.is_speaker
         data = self.chunk.data
-        if start:
-            before = data[max(data.rfind(b"\n", 0, start - 1) + 1, start - _SPEAKER_BYTES) : start]
-        else:
-            before = self._heads.rpartition(b"\n")[2]
+        before = data[max(data.rfind(b"\n", 0, start - 1) + 1, start - _SPEAKER_BYTES) : start]
         return b"|>" in before and _SPEAKER.search(before) is not None
+
+    def lines_before(self, consumed: int) -> LinesBefore:
+        """What the next chunk has to know of the lines before it."""
+        return LinesBefore(self.stamps.nearest_before(consumed), self._is_chat(consumed))
 
     def read_to(self, consumed: int, *, is_all: bool) -> None:
         """The log was read so far; `is_all`: nothing more of it will come."""

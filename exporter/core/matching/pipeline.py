@@ -15,8 +15,7 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding.heads import Heads
 from exporter.core.decoding.lines import candidates
 from exporter.core.decoding.prefixes import Clock
-from exporter.core.decoding.timestamps import LOOK_BACK
-from exporter.core.matching.chunk_matcher import CUT, ECHO, UNMATCHED, ChunkMatcher
+from exporter.core.matching.chunk_matcher import CUT, ECHO, NO_LINES, UNMATCHED, ChunkMatcher, LinesBefore
 from exporter.core.matching.log_end import SILENT_SECONDS, LogEnd
 from exporter.core.matching.log_state import LogState, OpenLine, dump_log_state, load_log_state
 from exporter.core.matching.quarantine import Quarantined
@@ -61,15 +60,13 @@ class Pipeline:
         utc_offset: float = 0.0,
         line_bytes: int = 1 << 20,
         window: float | None = None,
-        look_back: int = LOOK_BACK,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`window`: the silence in seconds that ends an episode, where matches may be folded in a flood. `look_back`: how
-        many lines before one without a stamp may tell its time. `clock` tells seconds, from anywhere: with one, a chunk of a
-        job's log is done with in parts, and lines that cost too much stop only their own log.
+        """`window`: the silence in seconds that ends an episode, where matches may be folded in a flood. `clock` gives
+        seconds, from anywhere: with one, a chunk of a job's log is done with in parts, and lines that cost too much stop
+        only their own log.
         """
         self.window = window
-        self.look_back = look_back
         self.catalogue = catalogue
         self.clock = clock
         self.matcher = Matcher(catalogue, clock)
@@ -81,7 +78,7 @@ class Pipeline:
         self._line_bytes = line_bytes
         self._overlap = min(_OVERLAP, line_bytes // 2)
         self._logs: dict[str, LogState] = {}
-        self._heads: dict[str, bytes] = {}  # not stored: a restart costs so many lines their stamp
+        self._before: dict[str, LinesBefore] = {}  # not stored: a restart costs some lines their time
         self._suspects: set[str] = set()  # logs whose last lines look like a crash
         self._changed: set[str] = set()
 
@@ -95,8 +92,8 @@ class Pipeline:
         oversize = full and not complete and chunk.end != "quiet"
         limit = complete if chunk.end == "more" and not oversize else len(data)
         limit = limit if until is None else min(limit, until)
-        clock = Clock(chunk.read_at, self._utc_offset, chunk.boot_time)
-        work = ChunkMatcher(self, chunk, clock, state, self._heads.get(chunk.log, b""))
+        clock = Clock(chunk.latest, self._utc_offset, chunk.boot_time)
+        work = ChunkMatcher(self, chunk, clock, state, self._before.get(chunk.log, NO_LINES))
         consumed = min(complete, limit) if chunk.end == "quiet" else limit
         began, is_partly_done = self.clock(), False
         for candidate in candidates(data, self.engine_for(chunk.source).scan(data), limit):
@@ -175,7 +172,7 @@ class Pipeline:
 
     def forget(self, log: str) -> None:
         """Forget a log that will not return."""
-        self._heads.pop(log, None)
+        self._before.pop(log, None)
         self._suspects.discard(log)
         self.matcher.quarantine.forget(log)
         if self._logs.pop(log, None) is not None:
@@ -189,7 +186,7 @@ class Pipeline:
         is_open = (chunk.end != "final" or consumed < len(data)) and (open_from < done_to or bool(shown))
         self._put(chunk.log, LogState(work.context, OpenLine(open_from, shown) if is_open else None, work.end))
         if chunk.end != "final" or consumed < len(data):
-            self._heads[chunk.log] = work.stamps.heads_before(consumed)
+            self._before[chunk.log] = work.lines_before(consumed)
 
     def _put(self, log: str, state: LogState) -> None:
         if state != self._logs.get(log, LogState()):

@@ -66,8 +66,39 @@ def kmsg(line: str, clock: Clock = CLOCK) -> Record:
     ],
 )
 def test_what_launchers_put_in_front_of_a_line_is_taken_off_and_kept(prefix: str, fields: dict[str, object]) -> None:
-    record = job(prefix + "[E810 03:04:11.061 ProcessGroupNCCL.cpp:683] Watchdog caught\r\n")
-    assert record == Record(text="[E810 03:04:11.061 ProcessGroupNCCL.cpp:683] Watchdog caught", **fields)  # type: ignore[arg-type]
+    record = job(prefix + "[ProcessGroupNCCL.cpp:683] Watchdog caught\r\n")
+    assert record == Record(text="[ProcessGroupNCCL.cpp:683] Watchdog caught", **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("prefix", ["", "3: ", "[rank3]: ", "\x1b[31m"])
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("[E810 03:04:11.061 ProcessGroupNCCL.cpp:683] Watchdog caught", utc("2025-08-10 03:04:11") + 0.061),
+        ("E0810 03:04:11.061227 4211 process.py:12] gone", utc("2025-08-10 03:04:11") + 0.061227),  # glog
+        ("W1231 23:59:59.5 1 x.cc:1] two days ahead of the log: last year's", utc("2024-12-31 23:59:59") + 0.5),
+        ("ERROR 08-10 03:04:11 [engine.py:7] EngineCore died", utc("2025-08-10 03:04:11")),  # vLLM
+        ("(EngineCore_0 pid=9) ERROR 08-10 03:04:11 [core.py:7] died", utc("2025-08-10 03:04:11")),
+    ],
+)
+def test_a_time_without_a_year_behind_the_level_is_the_lines_and_stays_in_it(
+    prefix: str, text: str, time: float
+) -> None:
+    record = job(prefix + text)
+    assert (record.text, record.time) == (text, time)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["E1340 03:04:11.061 x] no such month", "ERROR 13-08 03:04:11 no such month", "E08100 03:04:11 x", "ERROR 08-10 x"],
+)
+def test_what_only_resembles_a_time_without_a_year_is_none(text: str) -> None:
+    assert job(text) == Record(text=text)
+
+
+def test_a_rank_of_tensor_parallelism_behind_the_time_is_taken_off_with_it() -> None:
+    record = job("[2025-11-20 23:41:00 DP1 TP0] Scheduler hit an exception")  # SGLang
+    assert (record.text, record.time) == ("Scheduler hit an exception", utc("2025-11-20 23:41:00"))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What of a chunk's lines the next chunk is told, so that a line without a stamp finds the one before it."""
+"""What of a chunk's lines the next chunk is told, so that a line without a timestamp finds the one before it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ from hypothesis import strategies as st
 
 from exporter.core.decoding.heads import Heads
 from exporter.core.decoding.prefixes import Clock
-from exporter.core.decoding.timestamps import Timestamps
+from exporter.core.decoding.timestamps import LOOK_BACK, NO_STAMP, Nearest, Timestamps
 from tests.support.matches import NOW, chunk
 
-LINES = st.lists(st.integers(0, 400).map(lambda size: b"x" * size), max_size=12)
+STAMPED = b"2025-11-20T23:41:00Z step"
+LINES = st.lists(st.sampled_from([b"", b"x" * 300, STAMPED, b"x"]), max_size=12)
+SILENCE = st.lists(st.just(b"x"), max_size=2 * LOOK_BACK)
 
 
-@given(before=LINES, lines=LINES, more=st.sampled_from([b"", b"an open line"]), look_back=st.integers(1, 9))
-def test_the_heads_are_those_of_the_last_lines(
-    before: list[bytes], lines: list[bytes], more: bytes, look_back: int
+def nearest(lines: list[bytes]) -> Nearest:
+    """As a stranger would look: from the last line back."""
+    for distance, line in enumerate(reversed(lines), 1):
+        if line.startswith(STAMPED):
+            return ((1763682060.0, "log"), distance) if distance <= LOOK_BACK else NO_STAMP
+    return NO_STAMP
+
+
+@given(before=LINES, silence=SILENCE, lines=LINES, more=st.sampled_from([b"", b"an open line"]))
+def test_the_next_chunk_is_told_the_nearest_timestamp_of_all_lines(
+    before: list[bytes], silence: list[bytes], lines: list[bytes], more: bytes
 ) -> None:
-    heads = b"\n".join(line[:128] for line in before)
+    told = nearest([*before, *silence])
     data = b"".join(line + b"\n" for line in lines)
-    stamps = Timestamps(chunk(data + more), Clock(NOW), heads, Heads("plain"), look_back)
-
-    expected = [*heads.split(b"\n"), *(line[:128] for line in lines)][-look_back:]
-    assert stamps.heads_before(len(data)) == b"\n".join(expected)
+    stamps = Timestamps(chunk(data + more), Clock(NOW), told, Heads("plain"))
+    assert stamps.nearest_before(len(data)) == nearest([*before, *silence, *lines])

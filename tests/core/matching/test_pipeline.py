@@ -334,7 +334,7 @@ def test_a_line_without_a_stamp_has_that_of_the_line_before(pipeline: Pipeline) 
     log = Tail(pipeline)
     log.offer(b"2025-11-20T23:41:00Z step 7\nTraceback\n  in f\nGPU fault\n")
     match = only(log.matches)
-    assert (match.time, match.time_source) == (1763682060.0, "log")
+    assert (match.time, match.time_source) == (1763682060.0, "inherited")
 
 
 def test_the_line_before_may_have_come_in_an_earlier_chunk(pipeline: Pipeline) -> None:
@@ -355,7 +355,7 @@ def test_a_redrawn_part_has_the_stamp_of_its_line(pipeline: Pipeline) -> None:
 
 
 @pytest.mark.parametrize("chunked", [True, False])
-@pytest.mark.parametrize(("between", "source"), [(LOOK_BACK - 1, "log"), (LOOK_BACK, "observed")])
+@pytest.mark.parametrize(("between", "source"), [(LOOK_BACK - 1, "inherited"), (LOOK_BACK, "observed")])
 def test_a_stamp_holds_for_a_few_lines_only(pipeline: Pipeline, between: int, source: str, chunked: bool) -> None:
     lines = [b"2025-11-20T23:41:00Z step 7\n", *[b"x\n"] * between, b"GPU fault\n"]
     log = Tail(pipeline)
@@ -363,13 +363,24 @@ def test_a_stamp_holds_for_a_few_lines_only(pipeline: Pipeline, between: int, so
         log.offer(data)
     match = only(log.matches)
     assert match.time_source == source
-    assert match.happened == (1763682060.0 if source == "log" else NOW)
+    assert match.happened == (1763682060.0 if source == "inherited" else NOW)
 
 
 def test_a_stamp_holds_as_far_where_lines_between_showed_something_too(pipeline: Pipeline) -> None:
     lines = [b"2025-11-20T23:41:00Z step 7\n", *[b"GPU fault\n"] * (LOOK_BACK + 2)]
     matches = pipeline.process(chunk(b"".join(lines))).matches
-    assert [m.time_source for m in matches] == ["log"] * LOOK_BACK + ["observed"] * 2
+    assert [m.time_source for m in matches] == ["inherited"] * LOOK_BACK + ["observed"] * 2
+
+
+def test_a_line_without_any_time_happened_when_its_file_was_last_written_at_the_latest(pipeline: Pipeline) -> None:
+    match = only(pipeline.process(chunk(b"GPU fault\n", written_at=NOW - 86400)).matches)
+    assert (match.time, match.time_source, match.happened) == (NOW - 86400, "file", NOW - 86400)
+
+
+def test_the_year_of_a_time_without_one_is_the_latest_in_which_the_file_was_written(pipeline: Pipeline) -> None:
+    log = b"E1114 22:00:00.5 12 a.py:1] GPU fault\n"
+    match = only(pipeline.process(chunk(log, written_at=NOW - 365 * 86400)).matches)
+    assert match.time == NOW - 365 * 86400 - 800 + 0.5
 
 
 def test_two_logs_do_not_lend_each_other_stamps(pipeline: Pipeline) -> None:

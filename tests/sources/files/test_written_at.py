@@ -35,7 +35,7 @@ def test_an_old_log_tells_of_an_old_crash(log: Path) -> None:
     at = log.stat().st_mtime
     match = only(node.rescan(), 1)
     assert match.happened == match.time == pytest.approx(at, abs=0.001)
-    assert match.time_source == "observed"
+    assert match.time_source == "file"
     assert match.read_at == pytest.approx(node.now, abs=60)
 
 
