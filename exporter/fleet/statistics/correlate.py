@@ -62,7 +62,7 @@ def correlate(
     findings = [_finding(prepared, s, each, scores) for s, each in discovery.found]
     findings = [*from_rollouts, *(f for f in findings if not any(_same(f, other) for other in from_rollouts))]
     findings = _with_confirmations(prepared, findings, remembered)
-    findings.sort(key=lambda f: (f.status != "confirmed", f.direction != "more", -f.score, f.p_value, f.signature))
+    findings.sort(key=lambda f: (f.direction != "more", f.status != "confirmed", -f.score, f.p_value, f.signature))
     configuration = tuple(f for f in findings if f.family == "configuration")
     return Correlation(
         window=window,

@@ -31,8 +31,8 @@ ALIKE = 0.9  # of the exposure of two values is common: few nodes could tell the
 # before: crashed nodes are re-imaged first, and lemons crash again under whatever image they are given.
 STRATUM_FACTS = ("gpu_model", "gpu_count", "partition", "slurm_partition", "queue", "workload")
 LOCATION = re.compile(
-    r"(?:^|[_.])(?:rack|row|room|hall|cage|chassis|cabinet|pdu|switch|leaf|spine|location|datacenter|zone|host(?:name)?"
-    r"|node(?:name)?|serials?|uuid|unique_id|asset|mac|ip|address)(?:$|[_.])",
+    r"(?:^|[_.])(?:rack|row|col|column|room|hall|aisle|cage|chassis|cabinet|enclosure|slot|blade|tray|board|pdu|switch|leaf|spine"
+    r"|location|datacenter|zone|host(?:name)?|node(?:name)?|serials?|uuid|unique_id|asset|mac|ip|address)(?:$|[_.])",
 )
 _VERSION = re.compile(r"v?\d+(?:\.\d+)+")
 

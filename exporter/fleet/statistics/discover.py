@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import stats
@@ -10,7 +11,7 @@ from scipy import stats
 from exporter.fleet.observations import Bools, Floats, Ints
 from exporter.fleet.statistics import screen
 from exporter.fleet.statistics.design import distinct
-from exporter.fleet.statistics.explain import Direction, Explanation, Tested, explanations
+from exporter.fleet.statistics.explain import Explanation, Tested, cut_by, explanations
 from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.screen import Counts
 
@@ -44,51 +45,89 @@ def discover(prepared: Prepared) -> Discovery:
     enough = [s for s, found in sorted(prepared.units.items()) if len(found) >= screen.MIN_CRASHES]
     counts = {s: labels.count(s) for s in enough}
     cuts = [_cut(family & representative, len(enough)) for family in (~location, location)]
-    p: dict[tuple[int, Direction], Floats] = {}
-    run: dict[tuple[int, Direction], Bools] = {}
+    more: dict[int, _Screened] = {}
+    fewer: dict[int, _Screened] = {}
     for s in enough:
-        (worth_more, worth_fewer), (worth_at_place, _) = (
-            screen.worth_testing(counts[s], cut, design.nodes) for cut in cuts
-        )
-        p[s, "more"], p[s, "fewer"] = screen.more(counts[s]), screen.fewer(counts[s])
-        p[s, "more"][stratum] = screen.more(screen.beyond(counts[s], MODELS_DIFFER))[stratum]
-        run[s, "more"] = np.where(location, worth_at_place, worth_more) & representative
-        run[s, "fewer"] = worth_fewer & representative & ~location & ~stratum
-    q = {key: np.ones(len(design.values)) for key in p}
-    families: tuple[tuple[Direction, Bools], ...] = (("more", ~location), ("more", location), ("fewer", ~location))
-    tests = 0
-    for direction, family in families:
-        at = [(s, np.flatnonzero(run[s, direction] & family)) for s in enough]
-        together = np.concatenate([np.zeros(0), *(p[s, direction][v] for s, v in at)])
-        tests += len(together)
-        adjusted = stats.false_discovery_control(together) if len(together) else together
-        adjusted = np.minimum(adjusted * max(FEWEST / max(len(together), 1), 1.0), 1.0)
-        for s, v in at:
-            q[s, direction][v], adjusted = adjusted[: len(v)], adjusted[len(v) :]
-
-    def tested(s: int, direction: Direction, family: Bools) -> Tested:
-        return Tested(
-            units=prepared.units[s], counts=counts[s], p=p[s, direction], q=q[s, direction],
-            candidates=np.flatnonzero((q[s, direction] <= FDR) & family), label_of=labels.of(s),
-        )  # fmt: skip
-
-    found: list[tuple[int, Explanation]] = []
-    both: tuple[Direction, ...] = ("more", "fewer")
-    explained = [(s, each) for s in enough for each in explanations(design, {d: tested(s, d, ~location) for d in both})]
-    for direction in both:
-        number = sum(int((run[s, direction] & ~location).sum()) for s in enough)
-        found += _gate([(s, each) for s, each in explained if each.direction == direction], number)
-    places = [
-        (s, place)
+        worth_more, worth_fewer = screen.worth_testing(counts[s], cuts[0], design.nodes)
+        p = screen.more(counts[s])
+        p[stratum] = screen.more(screen.beyond(counts[s], MODELS_DIFFER))[stratum]
+        more[s] = _Screened(counts[s], p, worth_more & representative & ~location)
+        fewer[s] = _Screened(counts[s], screen.fewer(counts[s]), worth_fewer & representative & ~location & ~stratum)
+    tests = _judge(more) + _judge(fewer)
+    explained = [
+        (s, each)
         for s in enough
-        for place in explanations(
-            design, {"more": tested(s, "more", location)}, [each.column for number, each in found if number == s]
+        for each in explanations(
+            design,
+            {
+                "more": more[s].tested(prepared.units[s], labels.of(s)),
+                "fewer": fewer[s].tested(prepared.units[s], labels.of(s)),
+            },
         )
     ]
-    found += _gate(places, sum(int((run[s, "more"] & location).sum()) for s in enough))
-    return Discovery(
-        found=tuple(found), counts=counts, p={s: p[s, "more"] for s in enough}, tests=tests, cut=cuts[0]
+    found: list[tuple[int, Explanation]] = []
+    for direction, screened in (("more", more), ("fewer", fewer)):
+        of_direction = [(s, each) for s, each in explained if each.direction == direction]
+        found += _gate(of_direction, sum(int(each.run.sum()) for each in screened.values()))
+    # Places are compared within what the configuration explains: it may hide them.
+    given = {s: [each.column for number, each in found if number == s] for s in enough}
+    places: dict[int, _Screened] = {}
+    for s in enough:
+        within = _within(prepared, labels, s, counts[s], np.flatnonzero(location & representative), given[s])
+        worth, _ = screen.worth_testing(within, cuts[1], design.nodes)
+        places[s] = _Screened(within, screen.more(within), worth & representative & location)
+    tests += _judge(places)
+    at_places = [
+        (s, each)
+        for s in enough
+        for each in explanations(design, {"more": places[s].tested(prepared.units[s], labels.of(s))}, given[s])
+    ]
+    found += _gate(at_places, sum(int(each.run.sum()) for each in places.values()))
+    p_of_all = {s: np.where(location, places[s].p, more[s].p) for s in enough}
+    return Discovery(found=tuple(found), counts=counts, p=p_of_all, tests=tests, cut=cuts[0])
+
+
+@dataclass(slots=True)
+class _Screened:
+    """One signature's tests of one family and direction: which are run, and their adjusted p-values once judged."""
+
+    counts: Counts
+    p: Floats
+    run: Bools
+    q: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def tested(self, units: screen.Units, label_of: _LabelOf) -> Tested:
+        passed = np.flatnonzero(self.q <= FDR)
+        return Tested(units=units, counts=self.counts, p=self.p, q=self.q, candidates=passed, label_of=label_of)
+
+
+def _judge(screened: Mapping[int, _Screened]) -> int:
+    """Adjust the p-values of one family and direction together; how many tests there were."""
+    together = np.concatenate([np.zeros(0), *(each.p[each.run] for each in screened.values())])
+    adjusted = stats.false_discovery_control(together) if len(together) else together
+    adjusted = np.minimum(adjusted * max(FEWEST / max(len(together), 1), 1.0), 1.0)
+    for each in screened.values():
+        each.q = np.ones(len(each.p))
+        number = int(each.run.sum())
+        each.q[each.run], adjusted = adjusted[:number], adjusted[number:]
+    return len(together)
+
+
+def _within(
+    prepared: Prepared, labels: _Labels, signature: int, counts: Counts, values: Ints, given: Sequence[Bools]
+) -> Counts:
+    """A signature's counts, those of some values (of one kind) within strata of what is given."""
+    if not given or not len(values):
+        return counts
+    label = cut_by(labels.label(int(values[0]), signature), given)
+    part = screen.count(prepared.design, screen.table(prepared.design, label, values), prepared.units[signature])
+    whole = replace(
+        counts, crashes=counts.crashes.copy(), observed=counts.observed.copy(), expected=counts.expected.copy(),
+        planned=counts.planned.copy(),
     )  # fmt: skip
+    whole.crashes[values], whole.observed[values] = part.crashes, part.observed
+    whole.expected[values], whole.planned[values] = part.expected, part.planned
+    return whole
 
 
 def _cut(values: Bools, signatures: int) -> float:

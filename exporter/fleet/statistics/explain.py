@@ -93,10 +93,10 @@ def _cause_of_fewer(
 ) -> int | None:
     """The value with more crashes beside which one with fewer is nothing special: all others are spared alike."""
     tested = tests["fewer"]
-    column, label = design.column(value), _cut(tested.label_of(value), chosen)
+    column, label = design.column(value), cut_by(tested.label_of(value), chosen)
     strength = screen.evidence(tests["more"].counts)
     for cause in sorted(causes, key=lambda v: -strength[v])[:COMPARED]:
-        if _p(screen.cells(design, _cut(label, [design.column(cause)]), column, tested.units), "fewer") > APART:
+        if _p(screen.cells(design, cut_by(label, [design.column(cause)]), column, tested.units), "fewer") > APART:
             return cause
     return None
 
@@ -117,7 +117,7 @@ def _explanation(
     design: Design, tested: Tested, value: int, direction: Direction, chosen: Sequence[Bools]
 ) -> Explanation:
     column = design.column(value)
-    label = _cut(tested.label_of(value), chosen)
+    label = cut_by(tested.label_of(value), chosen)
     own = screen.cells(design, label, column, tested.units)
     single = Explanation(
         value=value, others=_alike(design, tested, value, column, label, direction), partner=None, direction=direction,
@@ -142,7 +142,7 @@ def _alike(
     members = [v for v in order if shares[v] > ALIKE]
     rivals = [v for v in order if shares[v] <= ALIKE and p[v] <= AGAIN and _strong(counts, v, direction)]
     for rival in rivals[:COMPARED]:
-        within = screen.cells(design, _cut(label, [design.column(rival)]), column, tested.units)
+        within = screen.cells(design, cut_by(label, [design.column(rival)]), column, tested.units)
         if _p(within, direction) > APART:
             members.append(rival)
     return tuple(sorted(members, key=lambda v: (-round(float(strength[v]), 9), design.values[v].prefix, v)))
@@ -197,7 +197,7 @@ def _within(design: Design, tested: Tested, values: Sequence[int], chosen: Seque
     labels = [tested.label_of(value) for value in values]
     for label in {id(each): each for each in labels}.values():
         own = np.array([i for i, each in enumerate(labels) if each is label])
-        part = screen.count(design, screen.table(design, _cut(label, chosen), at[own]), tested.units)
+        part = screen.count(design, screen.table(design, cut_by(label, chosen), at[own]), tested.units)
         for name in ("crashes", "observed", "expected", "planned"):
             getattr(total, name)[own] = getattr(part, name)
     return total
@@ -212,7 +212,7 @@ def _rows(counts: Counts, at: Ints) -> Counts:
     )
 
 
-def _cut(label: Ints, columns: Sequence[Bools]) -> Ints:
+def cut_by(label: Ints, columns: Sequence[Bools]) -> Ints:
     """Strata cut by some columns; what was left out stays out."""
     cut = label
     for column in columns:
