@@ -18,6 +18,7 @@ Role = Literal["root", "confirmation", "cascade", "context"]
 Verdict = Literal["infrastructure", "workload", "unclear"]
 Reach = Literal["job", "gpu", "node", "fabric"]
 Action = Literal["ignore", "restart_job", "run_diagnostics", "reset_gpu", "reboot", "replace"]  # mildest first
+RecoveryKind = Literal["gpu_reset", "driver_reload", "reboot", "card_swap", "operator"]  # what clears a node fault
 SourceKind = Literal["job", "kernel"]
 TimeSource = Literal["log", "inherited", "file", "observed"]  # as in the journal
 STAMPED = ("log", "inherited")  # the sources of times that the log itself tells

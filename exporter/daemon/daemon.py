@@ -15,7 +15,8 @@ from exporter.config.node import Config
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis import records
 from exporter.core.diagnosis.assessment import Diagnosis
-from exporter.core.diagnosis.node_faults import OpenFaults
+from exporter.core.diagnosis.fault_history import FaultHistory
+from exporter.core.diagnosis.node_faults import fault_record
 from exporter.core.diagnosis.repeated_xids import RepeatedXids
 from exporter.core.model import UNKNOWN, Chunk, Match
 from exporter.daemon import handover
@@ -90,7 +91,7 @@ class Daemon:
             log.error("damaged state file set aside; counting starts afresh", kept_as=str(loaded.set_aside))
         self.outbox = Outbox(state, self.counters)
         self._transaction = Transaction(state, self.counters, self.outbox)
-        self.faults = OpenFaults(loaded.spaces.get("faults", {}))
+        self.faults = FaultHistory(loaded.spaces.get("faults", {}))
         self.repeats = RepeatedXids(loaded.spaces.get("repeats", {}))
         self.facts = facts or NodeFacts(config.facts, loaded.spaces.get("facts", {}))
         self.facts.refresh(clock(), wait=True)
@@ -190,9 +191,9 @@ class Daemon:
         parts = self._parts
         if self._matched:
             self._pace.committed(now)  # also if it fails: a full disk is not tried all the time
-        self.faults.refresh(
-            parts.incidents, self.facts.at, parts.catalogue, moment(now)
-        )  # also if the disk is the fault
+        # Also if the disk is the fault.
+        for fault in self.faults.refresh(parts.incidents, self.facts.at, parts.catalogue, self.facts.gpus, moment(now)):
+            self.outbox.add(fault_record(fault, self.node, moment(now)))
         for source in self.sources:
             self.counters.count_losses(source.name, source.stats)
             for key, value in source.unsaved().items():
@@ -207,9 +208,7 @@ class Daemon:
             self._transaction.commit(keepers)
         except (OSError, sqlite3.Error, StateUnusable) as error:
             self._gauges.state_up = False
-            self._snapshot = self._snapshot.with_value(
-                "gpufault_state_up", 0.0
-            )  # what was counted since may be lost yet
+            self._snapshot = self._snapshot.with_value("gpufault_state_up", 0.0)  # what was counted since may be lost
             self._warn(f"state cannot be written: {error}; free space or fix the disk; counting goes on in memory")
             return
         self._gauges.state_up = True
@@ -326,6 +325,7 @@ class Daemon:
     def _add(self, matches: Sequence[Match]) -> None:
         self._matched = self._matched or bool(matches)
         self._is_urgent = self._is_urgent or any(match.source == "kernel" for match in matches)
+        self.faults.note(matches, self._parts.catalogue, moment(self._clock()))
         self._parts.incidents.add(self.repeats.with_job_counts(self.processes.attached(matches), self.processes.job_of))
 
     def _report(self, diagnosis: Diagnosis, now: float) -> None:
@@ -389,7 +389,8 @@ class Daemon:
             open_incidents=self._parts.incidents.open_by_signature(),
             exposures=self._exposures.of(self.facts.facts, self._parts.catalogue),
             outputs=self.outputs.states(self._clock()),
-            npd=self.faults.current if self._parts.config.outputs.npd else None,
+            faults=self.faults.open,
+            npd=self._parts.config.outputs.npd,
         )
 
     def _log_problems(self, what: str, problems: Sequence[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,7 +19,6 @@ from exporter.node.facts import NodeFacts
 from exporter.outputs.manager import OutputState
 from exporter.outputs.npd import problem_counter, problem_gauge
 from exporter.sources.base import Source
-from exporter.sources.boot import moment
 
 Values = dict[str, dict[Labels, float]]
 
@@ -76,11 +74,12 @@ def snapshot_of(
     open_incidents: Mapping[str, int],
     exposures: Mapping[str, bool],
     outputs: Iterable[OutputState],
-    npd: Iterable[Fault] | None,
+    faults: Collection[Fault],
+    npd: bool,
 ) -> MetricsSnapshot:
     """All families, in the order that `METRICS` declares them. Called right after a commit.
 
-    npd: the node's faults, if node-problem-detector's families are to be there too.
+    faults: the open ones. npd: whether node-problem-detector's families are to be there too.
     """
     values: Values = counters.families()
     values["gpufault_incidents_open"] = {(signature,): n for signature, n in open_incidents.items()}
@@ -111,10 +110,11 @@ def snapshot_of(
     values["gpufault_journal_segments_dropped_total"] = {(): float(outcome.journal_segments_dropped)}
     _of_signatures(values, catalogue, pipeline, outcome, shown)
     _of_sources(values, sources, outcome)
-    if npd is not None:
+    values["gpufault_node_fault"] = {(f.gpu or "", f.root_cause, f.action): 1.0 for f in faults}
+    if npd:
         incidents = values.get("gpufault_incidents_total", {})
         values["problem_counter"] = problem_counter(incidents)
-        values["problem_gauge"] = problem_gauge(incidents, npd, catalogue, moment(time.time()))
+        values["problem_gauge"] = problem_gauge(incidents, faults, catalogue)
     for output in outputs:
         values.setdefault("gpufault_output_up", {})[output.name,] = float(output.up)
         if output.lag is not None:

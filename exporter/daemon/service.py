@@ -89,7 +89,8 @@ class Service:
         return NodeFaults(
             node=daemon.node,
             now=moment(time.time()),
-            faults=daemon.faults.current,
+            faults=daemon.faults.open,
+            cleared=daemon.faults.cleared,
             blind=tuple(daemon.unseen_sources()),
         )
 

@@ -72,6 +72,10 @@ METRICS: dict[str, Metric] = {
     "gpufault_exposure": Metric(
         "gauge", ("root_cause",), "1 if the node is at risk: its facts meet the root cause's conditions, crash or not."
     ),
+    "gpufault_node_fault": Metric(
+        "gauge", ("gpu", "root_cause", "action"),
+        "1 while a fault is open that an operator has to fix; gone when it is cleared. `gpu` is empty for the node.",
+    ),
     "gpufault_node_info": Metric(
         "gauge",
         ("gpu_model", "gpu_count", "driver_version", "rocm_version", "cuda_version", "kernel_release", "os"),

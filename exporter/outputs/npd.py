@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.node_faults import Fault
-from exporter.core.model import Moment
 
 CONDITION = "GPUFault"  # also the condition of the Kubernetes node: deploy/npd
 Labels = tuple[str, ...]
@@ -26,10 +25,10 @@ def problem_counter(incidents: Mapping[Labels, float]) -> dict[Labels, float]:
 
 
 def problem_gauge(
-    incidents: Mapping[Labels, float], faults: Iterable[Fault], catalogue: Catalogue, now: Moment
+    incidents: Mapping[Labels, float], faults: Iterable[Fault], catalogue: Catalogue
 ) -> dict[Labels, float]:
     """1 for each root cause that an operator has to fix, as `gpufault node-check` reports; 0 for others that can occur."""
-    current = {fault.root_cause for fault in faults if fault.seen_since(None, now)}
+    current = {fault.root_cause for fault in faults}
     known = {cause for _, cause in incidents if (c := catalogue.root_causes.get(cause)) and c.needs_operator}
     return {(CONDITION, camel_case(cause)): float(cause in current) for cause in sorted(known | current)}
 

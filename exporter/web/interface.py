@@ -62,11 +62,12 @@ class Overview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFaults:
-    """The faults that an operator has to fix; `blind` are reasons why some may be missing."""
+    """The open faults, which an operator has to fix, and the cleared ones; `blind`: why some open ones may be missing."""
 
     node: str
     now: Moment
     faults: tuple[Fault, ...]
+    cleared: tuple[Fault, ...]
     blind: tuple[str, ...]
 
 
@@ -99,4 +100,4 @@ class NodeView(ServiceView, Protocol):
         """The contents of the landing page."""
 
     def node_faults(self) -> NodeFaults:
-        """The open faults, for `gpufault node-check`."""
+        """The faults of the node."""

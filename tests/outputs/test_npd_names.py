@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from exporter.config import packs
 from exporter.core.diagnosis.node_faults import Fault
@@ -31,12 +30,11 @@ def test_a_counter_adds_up_the_root_causes_of_a_signature() -> None:
     assert problem_counter(incidents) == {("AB",): 5.0, ("C",): 0.0}
 
 
-def test_a_gauge_is_one_for_what_an_operator_has_to_mend_until_the_node_boots() -> None:
+def test_a_gauge_is_one_for_what_an_operator_has_to_mend() -> None:
     incidents = {("s", CAUSE): 0.0, ("s", "unknown"): 4.0}
     series = ("GPUFault", camel_case(CAUSE))
-    assert problem_gauge(incidents, [], CATALOGUE, NOW) == {series: 0.0}
-    assert problem_gauge(incidents, [FAULT], CATALOGUE, NOW) == {series: 1.0}
-    assert problem_gauge(incidents, [replace(FAULT, boot="earlier")], CATALOGUE, NOW) == {series: 0.0}
+    assert problem_gauge(incidents, [], CATALOGUE) == {series: 0.0}
+    assert problem_gauge(incidents, [FAULT], CATALOGUE) == {series: 1.0}
 
 
 def test_the_daemon_shows_them_where_they_are_asked_for(make_node: Callable[..., Node]) -> None:

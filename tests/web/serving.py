@@ -51,7 +51,9 @@ class Node:
         return self.on_reload()
 
     def node_faults(self) -> NodeFaults:
-        return NodeFaults(node="gpu-07", now=moment(time.time()), faults=self.faults, blind=tuple(self.reasons))
+        return NodeFaults(
+            node="gpu-07", now=moment(time.time()), faults=self.faults, cleared=(), blind=tuple(self.reasons)
+        )
 
     def overview(self) -> Overview:
         return Overview(version="1.2.3", node="gpu-07", sources=self.sources, incidents=self.incidents)

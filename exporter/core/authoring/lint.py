@@ -137,6 +137,12 @@ def _unknown_captures(file: PackFile, catalogue: Catalogue) -> Iterator[Problem]
                 if name not in known:
                     place: Loc = ("tables", number, "rows", index, "where", name)
                     yield file.document.problem(place, _no_capture(name, table.signatures, known))
+    for number, signature in enumerate(file.pack.signatures):
+        groups = _groups(signature.patterns)
+        for name in signature.recovery.where if signature.recovery else ():
+            if name not in groups:
+                here = ("signatures", number, "recovery", "where", name)
+                yield file.document.problem(here, _no_capture(name, [signature.id], groups))
     for number, fact in enumerate(file.pack.log_facts):
         groups = _groups(fact.patterns)
         for key, value in fact.set.items():

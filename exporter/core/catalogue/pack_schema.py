@@ -137,6 +137,18 @@ class Gated(Patterned):
     )
 
 
+class RecoveryLine(PackModel):
+    """Lines of the kernel that show that something works again: they clear node faults."""
+
+    kind: Literal["gpu_reset", "driver_reload"] = Field(
+        description="gpu_reset: the GPU that the line names was reset; driver_reload: the driver was loaded for the GPU that "
+        "the line names, else for all of the signature's vendor"
+    )
+    where: dict[str, str] = Field(
+        default_factory=dict, description="capture to its values, as in a table's row; without, every line shows it"
+    )
+
+
 class Signature(Gated):
     """How one kind of crash shows itself in a log."""
 
@@ -165,6 +177,7 @@ class Signature(Gated):
     )
     yields_to: list[IdGlob] = Field(default_factory=list, description="signatures that win if they match the same line")
     follows: list[IdGlob] = Field(default_factory=list, description="signatures that it is a consequence of, if nearby")
+    recovery: RecoveryLine | None = Field(default=None, description="its lines clear node faults, see there")
     remediation: str = Field(default="", description="what to do first if the cause is unknown")
     references: list[str] = Field(default_factory=list, description="sources of the format or the meaning")
     status: Literal["experimental", "stable", "deprecated"] = Field(

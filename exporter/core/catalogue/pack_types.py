@@ -17,6 +17,7 @@ from exporter.core.model import (
     CrashKind,
     Layer,
     Reach,
+    RecoveryKind,
     Role,
     Severity,
     SourceKind,
@@ -65,6 +66,22 @@ class Patterned(Identified):
     near_misses: tuple[NearMiss, ...] = ()
 
 
+def covers(where: Mapping[str, str], captures: Mapping[str, str]) -> bool:
+    """Whether all captures have values of `where`; a missing capture counts as ""."""
+    return all(_is_one_of(captures.get(name, ""), values) for name, values in where.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryLine:
+    """What the lines of a signature show to work again; with `where`, only those lines."""
+
+    kind: RecoveryKind
+    where: Mapping[str, str] = field(default_factory=dict)
+
+    def covers(self, captures: Mapping[str, str]) -> bool:
+        return covers(self.where, captures)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature(Patterned):
     """One kind of crash and its lines in a log."""
@@ -78,6 +95,7 @@ class Signature(Patterned):
     trust: Literal["kernel", "anyone"] = "kernel"
     yields_to: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()
+    recovery: RecoveryLine | None = None
     remediation: str = ""
     references: tuple[str, ...] = ()
     status: Literal["experimental", "stable", "deprecated"] = "stable"
@@ -168,8 +186,7 @@ class TableRow:
     note: str = ""
 
     def covers(self, captures: Mapping[str, str]) -> bool:
-        """Whether all captures have values of the row; a missing capture counts as ""."""
-        return all(_is_one_of(captures.get(name, ""), values) for name, values in self.where.items())
+        return covers(self.where, captures)
 
 
 def _is_one_of(value: str, values: str) -> bool:
@@ -256,6 +273,7 @@ _PARTS: Mapping[str, type[Any]] = {
     "crash_shapes": CrashShape,
     "examples": Example,
     "near_misses": NearMiss,
+    "recovery": RecoveryLine,
     **dict.fromkeys(("when", "supported_by", "against", "all", "any", "not"), Condition),
 }
 

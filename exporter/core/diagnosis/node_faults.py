@@ -1,25 +1,24 @@
 """Node faults: what an operator must fix before the node takes jobs again; `gpufault node-check` reports them.
 
-A fault stands for all critical incidents of one cause, signature, GPU and job. Knows no files, clocks or HTTP.
+A fault stands for all critical incidents of one cause, signature, GPU and job. It is open until a recovery clears it.
+Knows no files, clocks or HTTP.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.assessment import Diagnosis
-from exporter.core.diagnosis.incident_tracker import FactsAt, IncidentTracker
 from exporter.core.diagnosis.incidents import gpu_of
+from exporter.core.diagnosis.kernel_time import kernel_time
 from exporter.core.diagnosis.records import rfc3339, writable
-from exporter.core.model import OPERATOR_ACTIONS, Action, Match, Moment
-
-MAX_FAULTS = 64  # a node of 8 GPUs with 8 faults each
-MAX_PROVISIONAL = 16  # in a storm a sample suffices: the question is whether the node is fit for jobs
+from exporter.core.diagnosis.recoveries import CLEARS, Recovery
+from exporter.core.model import OPERATOR_ACTIONS, Action, Moment, Vendor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +26,9 @@ class Fault:
     """One fault, first seen at `time` and last at `last_time`; `incident` is the id of its latest incident.
 
     `settled` is False while evidence may still change the diagnosis. `boot` and `boot_seconds` give the last sighting by
-    the kernel's clock, which nobody can set; `boot` is empty if only the wall time is known.
+    the kernel's clock, which nobody can set; `boot` is empty if only the wall time is known. `serial` is the GPU's serial
+    number, or its unique id. `openings` are the times at which it opened, anew after each recovery; `times` counts those of
+    the last 14 days on its card, wherever in the node it was. `cleared` is what cleared it, None while open.
     """
 
     time: float
@@ -44,10 +45,16 @@ class Fault:
     boot: str = ""
     boot_seconds: float = 0.0
     action: Action = "run_diagnostics"  # for faults that a version without actions stored
+    vendor: Vendor = "any"
+    serial: str | None = None
+    openings: tuple[float, ...] = ()
+    times: int = 1
+    cleared: Recovery | None = None
 
     @property
     def key(self) -> str:
-        return json.dumps([self.root_cause, self.signature, self.gpu, self.job])
+        card = [self.serial] if self.serial else []
+        return json.dumps([self.root_cause, self.signature, self.gpu, self.job, *card])
 
     def is_of_this_boot(self, now: Moment) -> bool:
         return bool(now.boot) and self.boot == now.boot
@@ -57,6 +64,22 @@ class Fault:
         if self.is_of_this_boot(now):
             return True, self.boot_seconds
         return False, self.last_time if self.last_time <= now.time else -math.inf
+
+    def is_cleared_by(self, recovery: Recovery) -> bool:
+        """Whether a recovery ends it: it is enough for the fault's action, and the fault was last seen before it."""
+        if self.action not in CLEARS[recovery.kind] or (recovery.gpu and recovery.gpu != self.gpu):
+            return False
+        if recovery.vendor not in ("any", self.vendor):
+            return False
+        if recovery.kind == "reboot":
+            return (
+                bool(recovery.boot)
+                and recovery.boot != self.boot
+                and (bool(self.boot) or self.last_time < recovery.time)
+            )
+        if recovery.boot and recovery.boot == self.boot:
+            return recovery.boot_seconds >= self.boot_seconds
+        return recovery.time >= self.last_time
 
     def seen_since(self, since: float | None, now: Moment) -> bool:
         """Whether it was seen since a wall time by the current clock; None: since the boot."""
@@ -68,106 +91,45 @@ class Fault:
         return since <= self.last_time <= now.time
 
 
-def fault_of(diagnosis: Diagnosis, catalogue: Catalogue, now: Moment, *, settled: bool) -> Fault | None:
-    """The fault behind an incident, or None: most incidents need no operator."""
+def fault_of(
+    diagnosis: Diagnosis, catalogue: Catalogue, now: Moment, *, settled: bool, serials: Mapping[str, str] | None = None
+) -> Fault | None:
+    """The fault behind an incident, or None: most incidents need no operator. `serials`: of the GPU at each address."""
     incident = diagnosis.incident
     if diagnosis.action not in OPERATOR_ACTIONS or incident.first.source != "kernel":  # jobs cannot drain a node
         return None
     signature, cause = catalogue.signatures[incident.signature], catalogue.root_causes.get(diagnosis.root_cause)
     if diagnosis.verdict != "infrastructure":
         cause = None  # the vendor's table asks for the action, whatever the cause
-    happened = min(incident.first.happened, now.time)  # the clock may have been ahead
-    boot, boot_seconds = _boot_time_of(incident.first, happened, now)
+    happened, boot, boot_seconds = kernel_time(incident.first, now)
+    last_time = max(happened, min(incident.last_time, now.time))
+    gpu = gpu_of(incident)
     return Fault(
         time=happened,
-        last_time=happened,
+        last_time=last_time,
         count=1,
         signature=incident.signature,
         root_cause=diagnosis.root_cause,
         title=cause.title if cause else signature.title,
-        gpu=gpu_of(incident),
+        gpu=gpu,
         job=writable(incident.first.job.id) if incident.first.job else None,
         remediation=cause.remediation if cause else signature.remediation,
         incident=diagnosis.id,
         settled=settled,
         boot=boot,
-        boot_seconds=boot_seconds,
+        boot_seconds=boot_seconds + (last_time - happened if boot else 0.0),
         action=diagnosis.action,
+        vendor=signature.vendor,
+        serial=(serials or {}).get(gpu or ""),
     )
-
-
-def _boot_time_of(first: Match, happened: float, now: Moment) -> tuple[str, float]:
-    """The boot of a match and the seconds since that boot; no boot if it was before this one."""
-    if first.boot_seconds is not None:
-        latest = now.boot_seconds if first.origin == now.boot else math.inf  # a file may hold stamps of another boot
-        return first.origin, min(first.boot_seconds, latest)
-    seconds = happened - now.booted
-    return (now.boot, seconds) if seconds >= 0 else ("", 0.0)
-
-
-class OpenFaults:
-    """The faults of a node, earliest first; of too many, the latest. Stored as rows."""
-
-    def __init__(self, stored: Mapping[str, str]) -> None:
-        self._faults: dict[str, Fault] = {}
-        self._unsaved: dict[str, str | None] = {}
-        self.current: tuple[Fault, ...] = ()  # may be read from another thread
-        for key, text in stored.items():
-            try:
-                self._faults[key] = Fault(**json.loads(text))
-            except (ValueError, TypeError):  # another version wrote it
-                self._unsaved[key] = None
-
-    def __iter__(self) -> Iterator[Fault]:
-        return iter(self._faults.values())
-
-    def add(self, fault: Fault, now: Moment) -> None:
-        """Add a fault or a new sighting of it."""
-        if old := self._faults.get(fault.key):
-            last = max(old, fault, key=lambda f: f.recency(now))
-            fault = replace(last, time=min(old.time, fault.time), count=old.count + fault.count)
-        self._faults[fault.key] = fault
-        self._unsaved[fault.key] = json.dumps(asdict(fault))
-        if len(self._faults) > MAX_FAULTS:
-            gone = min(self._faults, key=lambda key: self._faults[key].recency(now))
-            del self._faults[gone]
-            self._unsaved[gone] = None
-
-    def add_settled(self, diagnosis: Diagnosis, catalogue: Catalogue, now: Moment) -> None:
-        """Add the fault behind a settled incident, if any."""
-        if fault := fault_of(diagnosis, catalogue, now, settled=True):
-            self.add(fault, now)
-
-    def refresh(self, tracker: IncidentTracker, facts_at: FactsAt, catalogue: Catalogue, now: Moment) -> None:
-        """Set `current` to the known faults and those that unsettled incidents indicate."""
-        for incident, last_time in tracker.still_growing():
-            self._seen_again(incident, last_time, now)
-        provisional = tracker.provisional(facts_at, severity="critical", at_most=MAX_PROVISIONAL)
-        likely = (fault_of(diagnosis, catalogue, now, settled=False) for diagnosis in provisional)
-        self.current = (*self, *filter(None, likely))
-
-    def _seen_again(self, incident: str, last_time: float, now: Moment) -> None:
-        """Update the faults of an incident that has grown."""
-        last_time = min(last_time, now.time)
-        for key, fault in self._faults.items():
-            if fault.incident == incident and last_time >= fault.last_time + 1.0:
-                seconds = max(fault.boot_seconds, last_time - now.booted)
-                boot_seconds = seconds if fault.is_of_this_boot(now) else fault.boot_seconds
-                self._faults[key] = later = replace(fault, last_time=last_time, boot_seconds=boot_seconds)
-                self._unsaved[key] = json.dumps(asdict(later))
-
-    def unsaved(self) -> Mapping[str, str | None]:
-        return self._unsaved
-
-    def saved(self) -> None:
-        self._unsaved = {}
 
 
 def select_faults(
     faults: Iterable[Fault], now: Moment, *, since: float | None, jobs: Collection[str] = ()
 ) -> list[Fault]:
-    """The faults seen since a wall time (None: since the boot), latest first; with `jobs`, only the node's and theirs."""
-    found = [f for f in faults if f.seen_since(since, now) and (not jobs or f.job is None or f.job in jobs)]
+    """The faults seen since a wall time (None: all), latest first; with `jobs`, only the node's and theirs."""
+    seen = (f for f in faults if since is None or f.seen_since(since, now))
+    found = [f for f in seen if not jobs or f.job is None or f.job in jobs]
     return sorted(sorted(found, key=lambda f: f.key), key=lambda f: f.recency(now), reverse=True)
 
 
@@ -177,5 +139,15 @@ def fault_json(fault: Fault, now: Moment) -> dict[str, Any]:
     if fault.is_of_this_boot(now):
         last = min(now.booted + fault.boot_seconds, now.time)
     out = {**asdict(fault), "time": rfc3339(min(fault.time, last)), "last_time": rfc3339(last)}
+    out["state"] = "cleared" if fault.cleared else "open"
+    out["openings"] = [rfc3339(time) for time in fault.openings]
+    if recovery := fault.cleared:
+        who = {"reason": recovery.reason, "who": recovery.who}
+        out["cleared"] = {"kind": recovery.kind, "time": rfc3339(recovery.time), **who}
     del out["boot"], out["boot_seconds"]
     return out
+
+
+def fault_record(fault: Fault, node: str, now: Moment) -> dict[str, Any]:
+    """One `kind: "fault"` record of the journal: a fault has opened, or was cleared."""
+    return {"kind": "fault", "node": node, **fault_json(fault, now), "time": rfc3339(now.time)}

@@ -8,8 +8,9 @@ import pytest
 from exporter.config import packs
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.assessment import Diagnosis
+from exporter.core.diagnosis.fault_history import MAX_FAULTS, FaultHistory
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
-from exporter.core.diagnosis.node_faults import MAX_FAULTS, Fault, OpenFaults, fault_json, fault_of, select_faults
+from exporter.core.diagnosis.node_faults import Fault, fault_json, fault_of, select_faults
 from exporter.core.diagnosis.records import rfc3339
 from exporter.core.model import Incident, Job, Moment
 from tests.support.matches import NOW, catalogue_of, match
@@ -99,27 +100,27 @@ def test_a_log_that_claims_a_time_to_come_is_believed_up_to_now() -> None:
 
 
 def test_the_same_fault_again_counts_and_is_as_young_as_its_last_incident() -> None:
-    faults = OpenFaults({})
+    faults = FaultHistory({})
     for number, seconds in enumerate((5.0, 0.0, 9.0)):
         faults.add(replace(FAULT, time=NOW + seconds, last_time=NOW + seconds, incident=str(number)), at(9))
-    assert list(faults) == [replace(FAULT, last_time=NOW + 9, count=3, incident="2")]
+    assert list(faults) == [replace(FAULT, last_time=NOW + 9, count=3, incident="2", openings=(NOW + 5,))]
 
 
 def test_faults_outlive_the_process_and_rows_of_another_version_go() -> None:
-    faults = OpenFaults({})
+    faults = FaultHistory({})
     faults.add(FAULT, at(0))
     faults.add(replace(FAULT, gpu="0000:c1:00.0", settled=False, boot="this", boot_seconds=9.0), at(0))
     rows = dict(faults.unsaved())
     faults.saved()
     assert faults.unsaved() == {}
     stored = {key: text for key, text in rows.items() if text is not None}
-    again = OpenFaults({**stored, "old": '{"colour": "red"}', "torn": '{"time":'})
+    again = FaultHistory({**stored, "old": '{"colour": "red"}', "torn": '{"time":'})
     assert list(again) == list(faults)
     assert again.unsaved() == {"old": None, "torn": None}
 
 
 def test_of_too_many_faults_those_seen_last_are_kept() -> None:
-    faults = OpenFaults({})
+    faults = FaultHistory({})
     for number in range(MAX_FAULTS + 1):
         faults.add(replace(FAULT, job=str(number), last_time=NOW - number), at(0))
     assert [f.job for f in faults] == [str(number) for number in range(MAX_FAULTS)]
@@ -171,7 +172,7 @@ def test_a_fault_of_an_earlier_boot_goes_by_its_wall_time_unless_that_is_in_the_
 
 
 def test_a_fault_stored_without_its_boot_goes_by_its_wall_time_up_to_now() -> None:
-    [old] = OpenFaults({"key": json.dumps({**asdict(FAULT), "boot": "", "boot_seconds": 0.0})})
+    [old] = FaultHistory({"key": json.dumps({**asdict(FAULT), "boot": "", "boot_seconds": 0.0})})
     assert old.seen_since(None, at(0))
     assert old.seen_since(NOW - 1, at(0))
     assert not old.seen_since(NOW + 1, at(5))
@@ -179,7 +180,7 @@ def test_a_fault_stored_without_its_boot_goes_by_its_wall_time_up_to_now() -> No
 
 
 def test_of_two_sightings_the_one_of_this_boot_is_the_last() -> None:
-    faults = OpenFaults({})
+    faults = FaultHistory({})
     faults.add(replace(FAULT, boot="this", boot_seconds=990.0, last_time=NOW - 10, incident="this"), at(0))
     faults.add(replace(FAULT, boot="earlier", last_time=NOW - 1, incident="earlier"), at(0))
     faults.add(replace(FAULT, last_time=NOW + 9e6, incident="future"), at(0))
@@ -197,14 +198,14 @@ def test_every_cause_that_needs_an_operator_can_explain_something_critical() -> 
 
 def test_a_fault_goes_on_for_as_long_as_lines_join_its_incident() -> None:
     book = IncidentTracker(CATALOGUE, "node", window=60.0, settle=15.0)
-    faults = OpenFaults({})
+    faults = FaultHistory({})
     book.add([match("gpu_lost", 0, source="kernel", gpu="0000:c1:00.0")])
     for diagnosis in book.settle(NOW + 15, lambda _: {}):
         faults.add_settled(diagnosis, CATALOGUE, at(15))
     for seconds in range(30, 1800, 30):
         book.add([match("gpu_lost", seconds, source="kernel", gpu="0000:c1:00.0")])
         assert book.settle(NOW + seconds, lambda _: {}) == []
-        faults.refresh(book, lambda _: {}, CATALOGUE, at(seconds))
+        faults.refresh(book, lambda _: {}, CATALOGUE, [], at(seconds))
     (fault,) = faults
     assert (fault.count, fault.last_time) == (1, NOW + 1770)
     assert select_faults(faults, at(1800), since=NOW + 1200) == [fault]

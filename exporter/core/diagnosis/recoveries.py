@@ -1,0 +1,57 @@
+"""Recoveries: evidence that a GPU or the node works again, and which node faults it clears.
+
+A fault is cleared by what its action asks for, or by more, and never by time. Knows no files, clocks or HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.diagnosis.kernel_time import kernel_time
+from exporter.core.model import OPERATOR_ACTIONS, Action, Match, Moment, RecoveryKind, Vendor
+
+CLEARS: Mapping[RecoveryKind, frozenset[Action]] = {
+    "gpu_reset": frozenset({"reset_gpu"}),
+    "driver_reload": frozenset({"reset_gpu"}),
+    "reboot": frozenset({"reset_gpu", "reboot", "run_diagnostics"}),  # a card to be replaced is the same one after it
+    "card_swap": OPERATOR_ACTIONS,
+    "operator": OPERATOR_ACTIONS,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """One piece of evidence. `boot` and `boot_seconds` are its time by the kernel's clock; see `Fault`.
+
+    gpu: its PCI address; None: all GPUs of `vendor`, or of the node. `who` and `reason`: of an operator.
+    """
+
+    kind: RecoveryKind
+    time: float
+    boot: str = ""
+    boot_seconds: float = 0.0
+    gpu: str | None = None
+    vendor: Vendor = "any"
+    reason: str = ""
+    who: str = ""
+
+
+def recovery_of(match: Match, catalogue: Catalogue, now: Moment) -> Recovery | None:
+    """What a line of the kernel shows to work again, if anything. Lines of jobs never show it: a job could forge them."""
+    signature = catalogue.signatures.get(match.signature)
+    if match.source != "kernel" or not signature or not signature.recovery:
+        return None
+    if not signature.recovery.covers(match.captures):
+        return None
+    kind = signature.recovery.kind
+    if kind == "gpu_reset" and not match.gpu:
+        return None  # nobody knows whose
+    time, boot, boot_seconds = kernel_time(match, now)
+    return Recovery(kind=kind, time=time, boot=boot, boot_seconds=boot_seconds, gpu=match.gpu, vendor=signature.vendor)
+
+
+def reboot(now: Moment) -> Recovery:
+    """The boot that this moment belongs to."""
+    return Recovery(kind="reboot", time=now.booted, boot=now.boot)
