@@ -15,6 +15,7 @@ from exporter.core.text.redact import redact
 from exporter.metrics.exposition import Exposition
 from exporter.web.incidents import incidents
 from exporter.web.interface import NodeView, ServiceView
+from exporter.web.journal import journal_routes
 from exporter.web.node_check import node_check
 from exporter.web.page import first_few, landing_page
 from exporter.web.readers import AUTHENTICATED_ONLY, Readers
@@ -30,6 +31,7 @@ def router(view: NodeView, telemetry_path: str, readers: Readers = AUTHENTICATED
         Route("/", landing),
         Route("/api/v1/incidents", incidents(view, readers)),
         Route("/api/v1/node-check", node_check(view)),
+        *journal_routes(view, readers),
     ]
     return service_router(view, telemetry_path, routes)
 
