@@ -26,6 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, "--web.listen-address", action="append", metavar="HOST:PORT", help="default :9873; may be given again"
     )
     flags.add(parser, "--web.config.file", metavar="FILE", help="TLS, users and headers, as of the exporter-toolkit")
+    flags.add(
+        parser,
+        "--web.readers",
+        default="authenticated",
+        choices=("authenticated", "everyone"),
+        help="who may read what jobs printed, and the journal: everyone on a trusted network; default: authenticated",
+    )
     flags.add(parser, "--web.telemetry-path", default="/metrics", metavar="PATH", help="where the metrics are")
     flags.add(
         parser, "--log.level", default="info", choices=("debug", "info", "warning", "error"), help="default: info"
@@ -69,6 +76,7 @@ def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load
     from exporter.daemon.service import Service
     from exporter.process import seccomp
     from exporter.store.state import State
+    from exporter.web.readers import EVERYONE, Readers
     from exporter.web.routes import router
     from exporter.web.serving import serve
 
@@ -87,7 +95,8 @@ def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load
             return 0
         service = Service(daemon, load, web)
         addresses = options.web_listen_address or [":9873"]
-        app = router(service, options.web_telemetry_path)
+        readers = Readers(everyone=options.web_readers == EVERYONE)
+        app = router(service, options.web_telemetry_path, readers)
         server = serve(addresses, app, web, log_error=log.warning, on_config_change=service.web_config_read)
         log.info("listening", addresses=list(server.addresses), signatures=len(catalogue.signatures), node=daemon.node)
         service.run()

@@ -278,6 +278,7 @@ class Daemon:
             warn=self._warn,
             wake=self._sleep.news.wake,
         )
+        self.catalogue = catalogue
         self._transaction.moved = [*parts.moved]
         for incident in parts.incidents.undiagnosable:
             self.counters.count_root(incident, UNKNOWN, "unclear")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from exporter import __version__
 from exporter.config.node import Config
@@ -83,6 +84,13 @@ class Service:
             ),
             incidents=tuple(daemon.recent),
         )
+
+    @property
+    def journal_folder(self) -> Path:
+        return self._daemon.journal.folder
+
+    def title(self, name: str) -> str:
+        return self._daemon.catalogue.title(name)
 
     def node_faults(self) -> NodeFaults:
         daemon = self._daemon

@@ -18,8 +18,8 @@ from typing import Any, Literal, Protocol
 
 from exporter.config.outputs import ReceiverSettings
 from exporter.core.diagnosis.records import without_secrets
+from exporter.net.http import RequestFailed, Response, post
 from exporter.outputs import files
-from exporter.outputs.http import RequestFailed, Response, post
 from exporter.outputs.journal_reader import Batch, Position, count_incidents, read_batch, valid_position
 from exporter.outputs.responses import Classified, Outcome, classify, retry_after, retry_delay
 from exporter.store.journal import JournalEnd

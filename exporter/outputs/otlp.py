@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from exporter import __version__
 from exporter.core.diagnosis.records import line
-from exporter.outputs.http import Response
+from exporter.net.http import Response
 from exporter.outputs.webhook import record_uid
 
 MAX_TEXT = 2048  # characters of an attribute: fits the first line; Loki refuses 64 KiB of attributes in all

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from exporter.config.outputs import OtlpConfig, OutputsConfig, ReceiverSettings
+from exporter.net.http import RequestFailed, check_connection, post
 from exporter.net.url import Url
 from exporter.outputs import files
-from exporter.outputs.http import RequestFailed, check_connection, post
 from exporter.outputs.otlp import OtlpFormat
 from exporter.outputs.responses import classify
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from exporter import __version__
 from exporter.core.diagnosis.records import line, rfc3339
-from exporter.outputs.http import Response
+from exporter.net.http import Response
 
 FORMAT_VERSION = 1
 

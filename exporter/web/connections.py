@@ -18,6 +18,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from exporter.process import malloc_tuning
+from exporter.web.readers import TRANSPORT
 
 # Each takes a file descriptor. With TLS, one whose client does not read the response holds 1 MiB: buffers of OpenSSL and
 # asyncio, and the text of /metrics. A scraper or a probe needs one connection.
@@ -94,6 +95,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
+        self.app_state = {TRANSPORT: transport}
         self._restart_timer()
 
     def on_response_complete(self) -> None:

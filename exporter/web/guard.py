@@ -8,6 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from exporter.web.active_config import ActiveConfig
 from exporter.web.page import CONTENT_SECURITY_POLICY
+from exporter.web.readers import HAS_PASSWORD
 from exporter.web.users import Authenticator, Decision
 
 HEADERS = {
@@ -57,7 +58,9 @@ class Guard:
         if settings.users:
             client = scope["client"][0] if scope["client"] else ""
             decision = await self._authenticator.decide(settings.users, client, _authorization(scope))
-            if decision is not Decision.ALLOWED:
+            if decision is Decision.ALLOWED:
+                scope[HAS_PASSWORD] = True
+            else:
                 status, text, extra_headers = _REFUSED[decision]
                 await PlainTextResponse(text, status, extra_headers)(scope, receive, send_with_headers)
                 return

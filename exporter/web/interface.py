@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 from exporter.core.diagnosis.assessment import Diagnosis
@@ -98,6 +99,13 @@ class NodeView(ServiceView, Protocol):
 
     def overview(self) -> Overview:
         """The contents of the landing page."""
+
+    @property
+    def journal_folder(self) -> Path:
+        """Where the journal's segments are."""
+
+    def title(self, name: str) -> str:
+        """The title of a signature or root cause; the id itself if the catalogue lacks it."""
 
     def node_faults(self) -> NodeFaults:
         """The faults of the node."""

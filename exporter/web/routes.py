@@ -13,18 +13,27 @@ from exporter.core.text.printable import printable
 from exporter.core.text.problems import InvalidInput, Problem
 from exporter.core.text.redact import redact
 from exporter.metrics.exposition import Exposition
+from exporter.web.incidents import incidents
 from exporter.web.interface import NodeView, ServiceView
+from exporter.web.journal import journal_routes
 from exporter.web.node_check import node_check
 from exporter.web.page import first_few, landing_page
+from exporter.web.readers import AUTHENTICATED_ONLY, Readers
 
 
-def router(view: NodeView, telemetry_path: str) -> Router:
+def router(view: NodeView, telemetry_path: str, readers: Readers = AUTHENTICATED_ONLY) -> Router:
     """The node daemon's application. Raises InvalidInput for an invalid path."""
 
     async def landing(_: Request) -> Response:
         return HTMLResponse(landing_page(view.overview(), view.not_ready(), telemetry_path, view.impaired()))
 
-    return service_router(view, telemetry_path, [Route("/", landing), Route("/api/v1/node-check", node_check(view))])
+    routes = [
+        Route("/", landing),
+        Route("/api/v1/incidents", incidents(view, readers)),
+        Route("/api/v1/node-check", node_check(view)),
+        *journal_routes(view, readers),
+    ]
+    return service_router(view, telemetry_path, routes)
 
 
 def service_router(view: ServiceView, telemetry_path: str, pages: Sequence[Route]) -> Router:

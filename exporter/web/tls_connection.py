@@ -125,6 +125,8 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         self._transport.abort()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "peercert":  # empty unless the client showed one
+            return self._session.tls.getpeercert() if self._session is not None and self._handshake_done else default
         return self._context if name == "sslcontext" else self._transport.get_extra_info(name, default)
 
     def _continue_reading(self) -> None:

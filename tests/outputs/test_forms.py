@@ -16,7 +16,7 @@ from standardwebhooks import Webhook
 
 from exporter.core.diagnosis.records import without_secrets
 from exporter.core.text.redact import redact
-from exporter.outputs.http import Response
+from exporter.net.http import Response
 from exporter.outputs.otlp import MAX_ATTRIBUTES, MAX_ITEMS, MAX_TEXT, OtlpFormat
 from exporter.outputs.webhook import WebhookFormat
 

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
 
 from exporter.core.diagnosis.node_faults import Fault
 from exporter.metrics.exposition import Family, MetricsSnapshot
 from exporter.sources.boot import moment
 from exporter.web.active_config import ActiveConfig
 from exporter.web.interface import NodeFaults, Overview, RecentIncident, SourceState
+from exporter.web.readers import AUTHENTICATED_ONLY, Readers
 from exporter.web.routes import router
 from exporter.web.serving import RunningServer, serve
 
@@ -34,6 +36,7 @@ class Node:
     sources: tuple[SourceState, ...] = ()
     incidents: tuple[RecentIncident, ...] = ()
     faults: tuple[Fault, ...] = ()
+    journal_folder: Path = Path("/nonexistent")
 
     def snapshot(self) -> MetricsSnapshot:
         return self.metrics
@@ -50,6 +53,9 @@ class Node:
     def reload(self) -> list[str]:
         return self.on_reload()
 
+    def title(self, name: str) -> str:
+        return f"Title of {name}"
+
     def node_faults(self) -> NodeFaults:
         return NodeFaults(
             node="gpu-07", now=moment(time.time()), faults=self.faults, cleared=(), blind=tuple(self.reasons)
@@ -61,9 +67,13 @@ class Node:
 
 @contextmanager
 def serving(
-    node: Node, *addresses: str, path: str = "/metrics", active_config: ActiveConfig | None = None
+    node: Node,
+    *addresses: str,
+    path: str = "/metrics",
+    active_config: ActiveConfig | None = None,
+    readers: Readers = AUTHENTICATED_ONLY,
 ) -> Iterator[RunningServer]:
-    running = serve(addresses or ["127.0.0.1:0"], router(node, path), active_config)
+    running = serve(addresses or ["127.0.0.1:0"], router(node, path, readers), active_config)
     try:
         yield running
     finally:

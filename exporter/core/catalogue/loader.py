@@ -56,6 +56,11 @@ class Catalogue:
         """The signature ids that match any of the globs."""
         return frozenset().union(*map(self._named_by, globs))
 
+    def title(self, name: str) -> str:
+        """The title of a root cause or a signature; the id itself if it is in no pack."""
+        found = self.root_causes.get(name) or self.signatures.get(name)
+        return found.title if found else name
+
     def causes_of(self, signature: str) -> list[RootCause]:
         """The root causes that can explain a signature."""
         return self._causes.get(signature, [])

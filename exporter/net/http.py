@@ -1,6 +1,6 @@
-"""An HTTP client for one POST per connection, with one deadline for all of it. Ignores redirects and proxies.
+"""An HTTP client for one request per connection, with one deadline for all of it. Ignores redirects and proxies.
 
-The timeout of http.client starts again with each byte, so a receiver that sends a byte now and then could block an output.
+The timeout of http.client starts again with each byte, so a server that sends a byte now and then could block its client.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RequestFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A receiver's response. Header names are lower case; the body ends at MAX_BODY bytes."""
+    """A server's response. Header names are lower case; of a longer body than allowed, it has the beginning."""
 
     status: int
     headers: Mapping[str, str]
@@ -44,11 +44,33 @@ class Response:
 def post(
     url: Url, body: bytes, headers: Mapping[str, str], *, context: ssl.SSLContext | None, seconds: float
 ) -> Response:
-    """Send a request and return the response. Raises RequestFailed."""
+    """Send a body and return the response, of its body up to MAX_BODY bytes. Raises RequestFailed."""
+    return _request(url, "POST", body, headers, MAX_BODY, context, seconds)
+
+
+def get(
+    url: Url, headers: Mapping[str, str], *, context: ssl.SSLContext | None, seconds: float, max_body: int
+) -> Response:
+    """Return the response to a GET, of its body up to `max_body` bytes. Raises RequestFailed."""
+    return _request(url, "GET", b"", headers, max_body, context, seconds)
+
+
+def _request(
+    url: Url,
+    method: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    max_body: int,
+    context: ssl.SSLContext | None,
+    seconds: float,
+) -> Response:
     deadline = time.monotonic() + seconds
+    defaults = {"Host": url.authority, "User-Agent": f"gpufault/{__version__}", "Connection": "close"}
+    length = {"Content-Length": str(len(body))} if method == "POST" else {}
+    request = h11.Request(method=method, target=url.target, headers=[*{**defaults, **headers, **length}.items()])
     try:
         with _connect(url, context, deadline) as connection:
-            return _exchange(connection, url, body, headers, deadline)
+            return _exchange(connection, request, body, max_body, deadline)
     except TimeoutError:
         raise RequestFailed("timeout", f"no complete response within {seconds:g} s") from None
     except (OSError, h11.ProtocolError) as error:
@@ -101,20 +123,14 @@ def _connect_tcp(url: Url, deadline: float) -> socket.socket:
     raise RequestFailed("connect", failure.strerror or str(failure)) from None
 
 
-def _exchange(
-    connection: socket.socket, url: Url, body: bytes, headers: Mapping[str, str], deadline: float
-) -> Response:  # fmt: skip
+def _exchange(connection: socket.socket, request: h11.Request, body: bytes, max_body: int, deadline: float) -> Response:
     http = h11.Connection(h11.CLIENT)
-    defaults = {"Host": url.authority, "User-Agent": f"gpufault/{__version__}", "Connection": "close"}
-    request = h11.Request(
-        method="POST", target=url.target, headers=[*{**defaults, **headers, "Content-Length": str(len(body))}.items()]
-    )
-    parts = [http.send(part) for part in (request, h11.Data(body), h11.EndOfMessage())]
+    parts = [http.send(request), *([http.send(h11.Data(body))] if body else []), http.send(h11.EndOfMessage())]
     with contextlib.suppress(
         BrokenPipeError, ConnectionResetError
-    ):  # the receiver may respond before it has read everything
+    ):  # the server may respond before it has read everything
         _send(connection, b"".join(part or b"" for part in parts), deadline)
-    return _read_response(connection, http, deadline)
+    return _read_response(connection, http, max_body, deadline)
 
 
 def _send(connection: socket.socket, data: bytes, deadline: float) -> None:
@@ -124,7 +140,7 @@ def _send(connection: socket.socket, data: bytes, deadline: float) -> None:
         view = view[connection.send(view[:_BUFFER]) :]
 
 
-def _read_response(connection: socket.socket, http: h11.Connection, deadline: float) -> Response:
+def _read_response(connection: socket.socket, http: h11.Connection, max_body: int, deadline: float) -> Response:
     status, headers, body = 0, dict[str, str](), bytearray()
     while True:
         event = http.next_event()
@@ -136,8 +152,8 @@ def _read_response(connection: socket.socket, http: h11.Connection, deadline: fl
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
         elif isinstance(event, h11.Data):
             body += event.data
-            if len(body) >= MAX_BODY:
-                return Response(status, headers, bytes(body[:MAX_BODY]))
+            if len(body) >= max_body:
+                return Response(status, headers, bytes(body[:max_body]))
         elif not isinstance(event, h11.InformationalResponse):
             return Response(status, headers, bytes(body))
 
