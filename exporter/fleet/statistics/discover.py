@@ -10,7 +10,7 @@ from scipy import stats
 
 from exporter.fleet.observations import Bools, Floats, Ints
 from exporter.fleet.statistics import screen
-from exporter.fleet.statistics.design import distinct
+from exporter.fleet.statistics.design import ALL_ALIKE, distinct
 from exporter.fleet.statistics.explain import Explanation, Tested, cut_by, explanations
 from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.screen import Counts
@@ -39,7 +39,7 @@ def discover(prepared: Prepared) -> Discovery:
     design = prepared.design
     labels = _Labels(prepared)
     location = np.array([value.family == "location" for value in design.values], dtype=bool)
-    stratum = np.array([value.family == "stratum" for value in design.values], dtype=bool)
+    coarse = design.level > ALL_ALIKE
     same = distinct(design)
     representative = _representatives(same, location)
     enough = [s for s, found in sorted(prepared.units.items()) if len(found) >= screen.MIN_CRASHES]
@@ -50,9 +50,9 @@ def discover(prepared: Prepared) -> Discovery:
     for s in enough:
         worth_more, worth_fewer = screen.worth_testing(counts[s], cuts[0], design.nodes)
         p = screen.more(counts[s])
-        p[stratum] = screen.more(screen.beyond(counts[s], MODELS_DIFFER))[stratum]
+        p[coarse] = screen.more(screen.beyond(counts[s], MODELS_DIFFER))[coarse]
         more[s] = _Screened(counts[s], p, worth_more & representative & ~location)
-        fewer[s] = _Screened(counts[s], screen.fewer(counts[s]), worth_fewer & representative & ~location & ~stratum)
+        fewer[s] = _Screened(counts[s], screen.fewer(counts[s]), worth_fewer & representative & ~location & ~coarse)
     tests = _judge(more) + _judge(fewer)
     explained = [
         (s, each)
@@ -159,14 +159,14 @@ class _Labels:
 
     def __init__(self, prepared: Prepared) -> None:
         self._prepared = prepared
-        self._tables: dict[tuple[str, str], screen.Table] = {}
-        self._kind = [value.fact if value.family == "stratum" else "" for value in prepared.design.values]
+        self._tables: dict[tuple[int, str], screen.Table] = {}
+        self._level = prepared.design.level
 
     def count(self, signature: int) -> Counts:
-        size = len(self._kind)
+        size = len(self._level)
         total = Counts(crashes=np.zeros(size), observed=np.zeros(size), expected=np.zeros(size), planned=np.zeros(size))
-        for kind in sorted(set(self._kind)):
-            exposure = self._table(kind, signature)
+        for level in np.unique(self._level).tolist():
+            exposure = self._table(level, signature)
             part = screen.count(self._prepared.design, exposure, self._prepared.units[signature])
             total.crashes[exposure.columns] = part.crashes
             total.observed[exposure.columns] = part.observed
@@ -178,14 +178,14 @@ class _Labels:
         return _LabelOf(self, signature)
 
     def label(self, value: int, signature: int) -> Ints:
-        return self._table(self._kind[value], signature).label
+        return self._table(int(self._level[value]), signature).label
 
-    def _table(self, kind: str, signature: int) -> screen.Table:
+    def _table(self, level: int, signature: int) -> screen.Table:
         observed = self._prepared.observed
-        key = kind, observed.vendors.get(observed.signatures[signature], "any")
+        key = level, observed.vendors.get(observed.signatures[signature], "any")
         if key not in self._tables:
-            label = self._prepared.label(kind, signature)
-            columns = np.flatnonzero([each == kind for each in self._kind])
+            label = self._prepared.label(level, signature)
+            columns = np.flatnonzero(self._level == level)
             self._tables[key] = screen.table(self._prepared.design, label, columns)
         return self._tables[key]
 
