@@ -11,7 +11,7 @@ from scipy import stats
 from exporter.fleet.observations import Bools, Floats, Ints
 from exporter.fleet.statistics import screen
 from exporter.fleet.statistics.design import ALL_ALIKE, distinct
-from exporter.fleet.statistics.explain import Explanation, Tested, cut_by, explanations
+from exporter.fleet.statistics.explain import Explanation, Tested, counts_within, explanations
 from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.screen import Counts
 
@@ -49,9 +49,7 @@ def discover(prepared: Prepared) -> Discovery:
     fewer: dict[int, _Screened] = {}
     for s in enough:
         worth_more, worth_fewer = screen.worth_testing(counts[s], cuts[0], design.nodes)
-        p = screen.more(counts[s])
-        p[coarse] = screen.more(screen.beyond(counts[s], MODELS_DIFFER))[coarse]
-        more[s] = _Screened(counts[s], p, worth_more & representative & ~location)
+        more[s] = _Screened(counts[s], _more(prepared, counts[s]), worth_more & representative & ~location)
         fewer[s] = _Screened(counts[s], screen.fewer(counts[s]), worth_fewer & representative & ~location & ~coarse)
     tests = _judge(more) + _judge(fewer)
     explained = [
@@ -69,21 +67,13 @@ def discover(prepared: Prepared) -> Discovery:
     for direction, screened in (("more", more), ("fewer", fewer)):
         of_direction = [(s, each) for s, each in explained if each.direction == direction]
         found += _gate(of_direction, sum(int(each.run.sum()) for each in screened.values()))
-    # Places are compared within what the configuration explains: it may hide them.
-    given = {s: [each.column for number, each in found if number == s] for s in enough}
-    places: dict[int, _Screened] = {}
-    for s in enough:
-        within = _within(prepared, labels, s, counts[s], np.flatnonzero(location & representative), given[s])
-        worth, _ = screen.worth_testing(within, cuts[1], design.nodes)
-        places[s] = _Screened(within, screen.more(within), worth & representative & location)
-    tests += _judge(places)
-    at_places = [
-        (s, each)
-        for s in enough
-        for each in explanations(design, {"more": places[s].tested(prepared.units[s], labels.of(s))}, given[s])
-    ]
-    found += _gate(at_places, sum(int(each.run.sum()) for each in places.values()))
-    p_of_all = {s: np.where(location, places[s].p, more[s].p) for s in enough}
+    # What was found may hide other configuration, and places: these are compared within it, once.
+    explained_ones = {s: counts[s] for s in enough if any(number == s for number, _ in found)}
+    again, further = _beside(prepared, labels, explained_ones, found, representative & ~location, cuts[0])
+    at_places, of_places = _beside(prepared, labels, counts, [*found, *further], representative & location, cuts[1])
+    tests += sum(int(each.run.sum()) for each in (*again.values(), *at_places.values()))
+    found += [*further, *of_places]
+    p_of_all = {s: np.where(location, at_places[s].p, more[s].p) for s in enough}
     return Discovery(found=tuple(found), counts=counts, p=p_of_all, tests=tests, cut=cuts[0])
 
 
@@ -113,14 +103,38 @@ def _judge(screened: Mapping[int, _Screened]) -> int:
     return len(together)
 
 
+def _beside(
+    prepared: Prepared, labels: _Labels, counts: Mapping[int, Counts], found: Sequence[tuple[int, Explanation]],
+    family: Bools, cut: float,
+) -> tuple[dict[int, _Screened], list[tuple[int, Explanation]]]:  # fmt: skip
+    """The tests of some values for more crashes, within the strata of what was found, and what they explain besides."""
+    design = prepared.design
+    screened: dict[int, _Screened] = {}
+    given = {s: [each.column for number, each in found if number == s] for s in counts}
+    for s, all_ in counts.items():
+        told = [v for number, each in found if number == s for v in (each.value, *each.others)]
+        left = family & ~np.isin(np.arange(len(family)), told)
+        within = _within(prepared, labels, s, all_, np.flatnonzero(left), given[s])
+        worth, _ = screen.worth_testing(within, cut, design.nodes)
+        screened[s] = _Screened(within, _more(prepared, within), worth & left)
+    tests = _judge(screened)
+    explained = [
+        (s, each)
+        for s in counts
+        for each in explanations(design, {"more": screened[s].tested(prepared.units[s], labels.of(s))}, given[s])
+    ]
+    return screened, _gate(explained, tests)
+
+
 def _within(
     prepared: Prepared, labels: _Labels, signature: int, counts: Counts, values: Ints, given: Sequence[Bools]
 ) -> Counts:
-    """A signature's counts, those of some values (of one kind) within strata of what is given."""
+    """A signature's counts, those of some values within strata of what is given."""
     if not given or not len(values):
         return counts
-    label = cut_by(labels.label(int(values[0]), signature), given)
-    part = screen.count(prepared.design, screen.table(prepared.design, label, values), prepared.units[signature])
+    part = counts_within(
+        prepared.design, prepared.units[signature], labels.of(signature), counts, values.tolist(), given
+    )
     whole = replace(
         counts, crashes=counts.crashes.copy(), observed=counts.observed.copy(), expected=counts.expected.copy(),
         planned=counts.planned.copy(),
@@ -128,6 +142,12 @@ def _within(
     whole.crashes[values], whole.observed[values] = part.crashes, part.observed
     whole.expected[values], whole.planned[values] = part.expected, part.planned
     return whole
+
+
+def _more(prepared: Prepared, counts: Counts) -> Floats:
+    """The p-values for more crashes. Models, and what goes with them, must differ by more than models do."""
+    coarse = prepared.design.level > ALL_ALIKE
+    return np.where(coarse, screen.more(screen.beyond(counts, MODELS_DIFFER)), screen.more(counts))
 
 
 def _cut(values: Bools, signatures: int) -> float:

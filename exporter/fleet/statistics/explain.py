@@ -109,7 +109,7 @@ def _standing_out(
     """Of some values those that stand out beside what was chosen, and how strongly."""
     if not values:
         return [], []
-    counts = _within(design, tested, values, chosen)
+    counts = counts_within(design, tested.units, tested.label_of, tested.counts, values, chosen)
     p = screen.more(counts) if direction == "more" else screen.fewer(counts)
     kept = np.flatnonzero(p <= (min(AGAIN, APART / len(values)) if chosen else 1.0))
     return [values[int(i)] for i in kept], screen.evidence(counts)[kept].tolist()
@@ -206,16 +206,19 @@ def _with_partner(design: Design, tested: Tested, single: Explanation, label: In
     return replace(single, partner=best, column=both, cells=own, p=_p(own, "more"))
 
 
-def _within(design: Design, tested: Tested, values: Sequence[int], chosen: Sequence[Bools]) -> Counts:
+def counts_within(
+    design: Design, units: Units, label_of: Callable[[int], Ints], counts: Counts, values: Sequence[int],
+    chosen: Sequence[Bools],
+) -> Counts:  # fmt: skip
     """The counts of some values in their own strata, cut by the columns that were chosen before."""
     at = np.array(values, dtype=np.int64)
-    total = _rows(tested.counts, at)
+    total = _rows(counts, at)
     if not chosen:
         return total
-    labels = [tested.label_of(value) for value in values]
+    labels = [label_of(value) for value in values]
     for label in {id(each): each for each in labels}.values():
         own = np.array([i for i, each in enumerate(labels) if each is label])
-        part = screen.count(design, screen.table(design, cut_by(label, chosen), at[own]), tested.units)
+        part = screen.count(design, screen.table(design, cut_by(label, chosen), at[own]), units)
         for name in ("crashes", "observed", "expected", "planned"):
             getattr(total, name)[own] = getattr(part, name)
     return total
