@@ -11,6 +11,7 @@ from scipy import stats
 from exporter.demo.simulator import Plan, Planted, simulate
 from exporter.fleet.statistics import screen
 from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.design import ALL_ALIKE
 from exporter.fleet.statistics.discover import discover
 from exporter.fleet.statistics.prepare import prepare
 
@@ -25,7 +26,7 @@ def test_in_one_stratum_and_day_the_test_is_the_binomial_tail_of_the_share_of_ex
     incidents = [(f"n{i:02}", 0.999, "crash", str(i)) for i in (0, 1, 2, 3, 4, 5, 20, 30)]
     prepared = prepare(fleet(facts, incidents, days=1), replace(WEEK, end=WEEK.start + 86400))
     red = next(i for i, v in enumerate(prepared.design.values) if v.text == "red")
-    label = prepared.label("", 0)
+    label = prepared.label(ALL_ALIKE, 0)
     counts = screen.count(prepared.design, screen.table(prepared.design, label), prepared.units[0])
 
     assert counts.observed[red] == 6
@@ -36,7 +37,7 @@ def test_in_one_stratum_and_day_the_test_is_the_binomial_tail_of_the_share_of_ex
 def test_the_tables_way_of_counting_agrees_with_counting_one_column() -> None:
     observed = simulate(Plan(nodes=300, rate=200, reimaged=0.5, multi_node=0.2, seed=3)).observed
     prepared = prepare(observed, WEEK)
-    label = prepared.label("", 0)
+    label = prepared.label(ALL_ALIKE, 0)
     exposure = screen.table(prepared.design, label)
     for signature, units in list(prepared.units.items())[:3]:
         counts = screen.count(prepared.design, exposure, units)

@@ -13,7 +13,7 @@ import numpy as np
 
 from exporter.fleet.observations import Bools, Ints, Window
 from exporter.fleet.statistics import screen
-from exporter.fleet.statistics.design import family_of
+from exporter.fleet.statistics.design import ALL_ALIKE
 from exporter.fleet.statistics.explain import Direction
 from exporter.fleet.statistics.findings import Confirmation, FactValue
 from exporter.fleet.statistics.prepare import Prepared
@@ -55,8 +55,8 @@ def confirmation(prepared: Prepared, remembered: Remembered) -> Confirmation | N
     if column is None or units is None:
         return None
     fact = remembered.facts[0].fact
-    kind = fact if family_of(fact) == "stratum" else ""
-    label = prepared.label(kind, signature)
+    value = prepared.design.find(fact, remembered.facts[0].value)
+    label = prepared.label(ALL_ALIKE if value is None else int(prepared.design.level[value]), signature)
     cells = screen.cells(prepared.design, label, column, units)
     counts = cells.counts()
     if counts.crashes[0] == 0:
@@ -96,10 +96,8 @@ def narrow(prepared: Prepared, node: Ints, job: Ints, user: Ints) -> list[str]:
 
 def column_of(prepared: Prepared, fact: FactValue) -> Bools | None:
     """The states that show a fact's value; None where none does, or the value could not be tested."""
-    for index, value in enumerate(prepared.design.values):
-        if (value.fact, value.shown) == (fact.fact, fact.value):
-            return prepared.design.column(index)
-    return None
+    value = prepared.design.find(fact.fact, fact.value)
+    return None if value is None else prepared.design.column(value)
 
 
 def _racks(prepared: Prepared, node: Ints) -> Ints:

@@ -138,7 +138,8 @@ def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Sco
     nodes_without = design.nodes_with(~each.column)
     partner = None if each.partner is None else _fact(prepared, each.partner)
     chosen = design.values[each.value]
-    label = prepared.label(chosen.fact if chosen.family == "stratum" else "", signature)
+    level = int(design.level[each.value])
+    label = prepared.label(level, signature)
     workload = workload_shares(prepared, units, label, each.column, each.direction, chosen.fact)
     return Finding(
         signature=prepared.observed.signatures[signature],
@@ -160,7 +161,7 @@ def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Sco
         tie_breakers=_tie_breakers(prepared, each, units.incidents.node),
         score=scores.score(each),
         workload=workload,
-        adjusted_for=prepared.adjusted_for(chosen.fact),
+        adjusted_for=prepared.adjusted_for(level),
         next_step=_next_step(prepared, each, len(nodes_with), int(counts.observed[0]), ratio),
     )
 

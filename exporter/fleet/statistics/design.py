@@ -29,6 +29,8 @@ ALIKE = 0.9  # of the exposure of two values is common: few nodes could tell the
 # Crash rates differ between GPU models (Meta: 6.5 against 2.3 per 1,000 node-days) and between kinds of work, and so
 # does nearly every other fact: comparisons are made within both. And within nodes that have, and have not, crashed
 # before: crashed nodes are re-imaged first, and lemons crash again under whatever image they are given.
+# What goes with one of these facts cannot vary within it. It is compared at the finest level at which it varies.
+ALL_ALIKE, SAME_MODEL, SAME_VENDOR = LEVELS = range(3)
 STRATUM_FACTS = ("gpu_model", "gpu_count", "partition", "slurm_partition", "queue", "workload")
 LOCATION = re.compile(
     r"(?:^|[_.])(?:rack|row|col|column|room|hall|aisle|cage|chassis|cabinet|enclosure|slot|blade|tray|board|pdu|switch|leaf|spine"
@@ -54,18 +56,25 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """`has` is states × values, 1 where the state shows the value. `strata[state]` numbers what is compared with what."""
+    """`has` is states × values, 1 where the state shows the value. `strata[level][state]` numbers what is compared with
+    what, the finest level first; `level` is that of each value.
+    """
 
     states: States
     values: tuple[Value, ...]
     has: sparse.csr_matrix
-    strata: Ints
+    strata: tuple[Ints, ...]
+    level: Ints
     nodes: int
 
     def column(self, value: int) -> Bools:
         """The states that show a value."""
         column: Bools = np.asarray(self.has[:, [value]].toarray()).ravel() > 0
         return column
+
+    def find(self, fact: str, shown: str) -> int | None:
+        """The number of a fact's value as findings print it; None if it is not in the design."""
+        return next((i for i, v in enumerate(self.values) if (v.fact, v.shown) == (fact, shown)), None)
 
     def nodes_with(self, column: Bools) -> Ints:
         """The nodes that showed it at any time."""
@@ -97,9 +106,29 @@ def build(found: States, facts: FactRows) -> Design:
             values.append(value)
             columns.append(members)
     has = _matrix(columns, len(found.node))
-    return Design(
-        states=found, values=tuple(values), has=has, strata=refine(_strata(facts, codes), found.crashed), nodes=nodes
+    strata = tuple(
+        refine(_strata(facts, codes, names), found.crashed) for names in (STRATUM_FACTS, STRATUM_FACTS[:1], ())
     )
+    level = _levels(has, weight, strata)
+    level[[value.family == "location" for value in values]] = ALL_ALIKE
+    return Design(states=found, values=tuple(values), has=has, strata=strata, level=level, nodes=nodes)
+
+
+def _levels(has: sparse.csr_matrix, weight: Floats, strata: Sequence[Ints]) -> Ints:
+    """For each value the finest level in which it varies: enough of its exposure, or of that without it, has as much of
+    the other beside it in the same stratum.
+    """
+    own = np.asarray(has.T @ weight).ravel()
+    least = np.minimum(own, weight.sum() - own)
+    level = np.full(has.shape[1], SAME_VENDOR, dtype=np.int64)
+    for finer in (SAME_MODEL, ALL_ALIKE):
+        label = strata[finer]
+        size = int(label.max(initial=-1)) + 1
+        by_stratum = sparse.csr_matrix((weight, (label, np.arange(len(label)))), shape=(size, len(label)))
+        with_ = np.asarray((by_stratum @ has).toarray())
+        without = np.bincount(label, weight, size)[:, None] - with_
+        level[np.minimum(with_, without).sum(axis=0) > (1 - ALIKE) * least] = finer
+    return level
 
 
 def distinct(design: Design) -> Ints:
@@ -188,10 +217,10 @@ def _matrix(columns: Sequence[Ints], rows: int) -> sparse.csr_matrix:
     return sparse.csc_matrix((np.ones(len(indices)), indices, indptr), shape=(rows, len(columns))).tocsr()
 
 
-def _strata(facts: FactRows, codes: np.ndarray[tuple[int, int], np.dtype[np.int32]]) -> Ints:
-    """Number the combinations of the stratum facts, those aside that would cut a small fleet into single nodes."""
+def _strata(facts: FactRows, codes: np.ndarray[tuple[int, int], np.dtype[np.int32]], names: Sequence[str]) -> Ints:
+    """Number the combinations of some facts' values."""
     label = np.zeros(len(codes), dtype=np.int64)
-    for fact in STRATUM_FACTS:
+    for fact in names:
         if fact in facts.names:
             label = refine(label, codes[:, facts.names.index(fact)])
     return label

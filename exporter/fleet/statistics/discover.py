@@ -10,8 +10,8 @@ from scipy import stats
 
 from exporter.fleet.observations import Bools, Floats, Ints
 from exporter.fleet.statistics import screen
-from exporter.fleet.statistics.design import distinct
-from exporter.fleet.statistics.explain import Explanation, Tested, cut_by, explanations
+from exporter.fleet.statistics.design import ALL_ALIKE, distinct
+from exporter.fleet.statistics.explain import Explanation, Tested, counts_within, explanations
 from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.screen import Counts
 
@@ -39,7 +39,7 @@ def discover(prepared: Prepared) -> Discovery:
     design = prepared.design
     labels = _Labels(prepared)
     location = np.array([value.family == "location" for value in design.values], dtype=bool)
-    stratum = np.array([value.family == "stratum" for value in design.values], dtype=bool)
+    coarse = design.level > ALL_ALIKE
     same = distinct(design)
     representative = _representatives(same, location)
     enough = [s for s, found in sorted(prepared.units.items()) if len(found) >= screen.MIN_CRASHES]
@@ -49,10 +49,8 @@ def discover(prepared: Prepared) -> Discovery:
     fewer: dict[int, _Screened] = {}
     for s in enough:
         worth_more, worth_fewer = screen.worth_testing(counts[s], cuts[0], design.nodes)
-        p = screen.more(counts[s])
-        p[stratum] = screen.more(screen.beyond(counts[s], MODELS_DIFFER))[stratum]
-        more[s] = _Screened(counts[s], p, worth_more & representative & ~location)
-        fewer[s] = _Screened(counts[s], screen.fewer(counts[s]), worth_fewer & representative & ~location & ~stratum)
+        more[s] = _Screened(counts[s], _more(prepared, counts[s]), worth_more & representative & ~location)
+        fewer[s] = _Screened(counts[s], screen.fewer(counts[s]), worth_fewer & representative & ~location & ~coarse)
     tests = _judge(more) + _judge(fewer)
     explained = [
         (s, each)
@@ -69,21 +67,13 @@ def discover(prepared: Prepared) -> Discovery:
     for direction, screened in (("more", more), ("fewer", fewer)):
         of_direction = [(s, each) for s, each in explained if each.direction == direction]
         found += _gate(of_direction, sum(int(each.run.sum()) for each in screened.values()))
-    # Places are compared within what the configuration explains: it may hide them.
-    given = {s: [each.column for number, each in found if number == s] for s in enough}
-    places: dict[int, _Screened] = {}
-    for s in enough:
-        within = _within(prepared, labels, s, counts[s], np.flatnonzero(location & representative), given[s])
-        worth, _ = screen.worth_testing(within, cuts[1], design.nodes)
-        places[s] = _Screened(within, screen.more(within), worth & representative & location)
-    tests += _judge(places)
-    at_places = [
-        (s, each)
-        for s in enough
-        for each in explanations(design, {"more": places[s].tested(prepared.units[s], labels.of(s))}, given[s])
-    ]
-    found += _gate(at_places, sum(int(each.run.sum()) for each in places.values()))
-    p_of_all = {s: np.where(location, places[s].p, more[s].p) for s in enough}
+    # What was found may hide other configuration, and places: these are compared within it, once.
+    explained_ones = {s: counts[s] for s in enough if any(number == s for number, _ in found)}
+    again, further = _beside(prepared, labels, explained_ones, found, representative & ~location, cuts[0])
+    at_places, of_places = _beside(prepared, labels, counts, [*found, *further], representative & location, cuts[1])
+    tests += sum(int(each.run.sum()) for each in (*again.values(), *at_places.values()))
+    found += [*further, *of_places]
+    p_of_all = {s: np.where(location, at_places[s].p, more[s].p) for s in enough}
     return Discovery(found=tuple(found), counts=counts, p=p_of_all, tests=tests, cut=cuts[0])
 
 
@@ -113,14 +103,38 @@ def _judge(screened: Mapping[int, _Screened]) -> int:
     return len(together)
 
 
+def _beside(
+    prepared: Prepared, labels: _Labels, counts: Mapping[int, Counts], found: Sequence[tuple[int, Explanation]],
+    family: Bools, cut: float,
+) -> tuple[dict[int, _Screened], list[tuple[int, Explanation]]]:  # fmt: skip
+    """The tests of some values for more crashes, within the strata of what was found, and what they explain besides."""
+    design = prepared.design
+    screened: dict[int, _Screened] = {}
+    given = {s: [each.column for number, each in found if number == s] for s in counts}
+    for s, all_ in counts.items():
+        told = [v for number, each in found if number == s for v in (each.value, *each.others)]
+        left = family & ~np.isin(np.arange(len(family)), told)
+        within = _within(prepared, labels, s, all_, np.flatnonzero(left), given[s])
+        worth, _ = screen.worth_testing(within, cut, design.nodes)
+        screened[s] = _Screened(within, _more(prepared, within), worth & left)
+    tests = _judge(screened)
+    explained = [
+        (s, each)
+        for s in counts
+        for each in explanations(design, {"more": screened[s].tested(prepared.units[s], labels.of(s))}, given[s])
+    ]
+    return screened, _gate(explained, tests)
+
+
 def _within(
     prepared: Prepared, labels: _Labels, signature: int, counts: Counts, values: Ints, given: Sequence[Bools]
 ) -> Counts:
-    """A signature's counts, those of some values (of one kind) within strata of what is given."""
+    """A signature's counts, those of some values within strata of what is given."""
     if not given or not len(values):
         return counts
-    label = cut_by(labels.label(int(values[0]), signature), given)
-    part = screen.count(prepared.design, screen.table(prepared.design, label, values), prepared.units[signature])
+    part = counts_within(
+        prepared.design, prepared.units[signature], labels.of(signature), counts, values.tolist(), given
+    )
     whole = replace(
         counts, crashes=counts.crashes.copy(), observed=counts.observed.copy(), expected=counts.expected.copy(),
         planned=counts.planned.copy(),
@@ -128,6 +142,12 @@ def _within(
     whole.crashes[values], whole.observed[values] = part.crashes, part.observed
     whole.expected[values], whole.planned[values] = part.expected, part.planned
     return whole
+
+
+def _more(prepared: Prepared, counts: Counts) -> Floats:
+    """The p-values for more crashes. Models, and what goes with them, must differ by more than models do."""
+    coarse = prepared.design.level > ALL_ALIKE
+    return np.where(coarse, screen.more(screen.beyond(counts, MODELS_DIFFER)), screen.more(counts))
 
 
 def _cut(values: Bools, signatures: int) -> float:
@@ -159,14 +179,14 @@ class _Labels:
 
     def __init__(self, prepared: Prepared) -> None:
         self._prepared = prepared
-        self._tables: dict[tuple[str, str], screen.Table] = {}
-        self._kind = [value.fact if value.family == "stratum" else "" for value in prepared.design.values]
+        self._tables: dict[tuple[int, str], screen.Table] = {}
+        self._level = prepared.design.level
 
     def count(self, signature: int) -> Counts:
-        size = len(self._kind)
+        size = len(self._level)
         total = Counts(crashes=np.zeros(size), observed=np.zeros(size), expected=np.zeros(size), planned=np.zeros(size))
-        for kind in sorted(set(self._kind)):
-            exposure = self._table(kind, signature)
+        for level in np.unique(self._level).tolist():
+            exposure = self._table(level, signature)
             part = screen.count(self._prepared.design, exposure, self._prepared.units[signature])
             total.crashes[exposure.columns] = part.crashes
             total.observed[exposure.columns] = part.observed
@@ -178,14 +198,14 @@ class _Labels:
         return _LabelOf(self, signature)
 
     def label(self, value: int, signature: int) -> Ints:
-        return self._table(self._kind[value], signature).label
+        return self._table(int(self._level[value]), signature).label
 
-    def _table(self, kind: str, signature: int) -> screen.Table:
+    def _table(self, level: int, signature: int) -> screen.Table:
         observed = self._prepared.observed
-        key = kind, observed.vendors.get(observed.signatures[signature], "any")
+        key = level, observed.vendors.get(observed.signatures[signature], "any")
         if key not in self._tables:
-            label = self._prepared.label(kind, signature)
-            columns = np.flatnonzero([each == kind for each in self._kind])
+            label = self._prepared.label(level, signature)
+            columns = np.flatnonzero(self._level == level)
             self._tables[key] = screen.table(self._prepared.design, label, columns)
         return self._tables[key]
 

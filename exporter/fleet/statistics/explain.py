@@ -14,7 +14,8 @@ import numpy as np
 
 from exporter.fleet.observations import Bools, Floats, Ints
 from exporter.fleet.statistics import screen
-from exporter.fleet.statistics.design import ALIKE, Design, overlap, refine
+from exporter.fleet.statistics.design import ALIKE, ALL_ALIKE, LEVELS, Design, overlap, refine
+from exporter.fleet.statistics.naming import rank
 from exporter.fleet.statistics.screen import Cells, Counts, Units
 
 Direction = Literal["more", "fewer"]
@@ -24,6 +25,7 @@ AGAIN = 1e-3  # what a further explanation, or a pair's member, must reach besid
 APART = 0.05  # below it two values are distinct: the one stands out within the other
 MIN_WITH = 3  # distinct nodes that crashed with it
 MIN_EFFECT = 1.5  # a smaller rate ratio is within what a few per cent of misjudged exposure can do
+NO_BETTER = 1.92  # of log-likelihood: within a 95 % interval of the best
 COMPARED = 50  # values that are held against a chosen one, strongest first
 
 
@@ -107,7 +109,7 @@ def _standing_out(
     """Of some values those that stand out beside what was chosen, and how strongly."""
     if not values:
         return [], []
-    counts = _within(design, tested, values, chosen)
+    counts = counts_within(design, tested.units, tested.label_of, tested.counts, values, chosen)
     p = screen.more(counts) if direction == "more" else screen.fewer(counts)
     kept = np.flatnonzero(p <= (min(AGAIN, APART / len(values)) if chosen else 1.0))
     return [values[int(i)] for i in kept], screen.evidence(counts)[kept].tolist()
@@ -116,14 +118,30 @@ def _standing_out(
 def _explanation(
     design: Design, tested: Tested, value: int, direction: Direction, chosen: Sequence[Bools]
 ) -> Explanation:
-    column = design.column(value)
     label = cut_by(tested.label_of(value), chosen)
+    others = _alike(design, tested, value, design.column(value), label, direction)
+    lead = _named_by(design, tested, value, others)
+    if lead != value:
+        others = (value, *(other for other in others if other != lead))
+    column = design.column(lead)
     own = screen.cells(design, label, column, tested.units)
     single = Explanation(
-        value=value, others=_alike(design, tested, value, column, label, direction), partner=None, direction=direction,
-        column=column, cells=own, p=_p(own, direction), q=float(tested.q[value]),
+        value=lead, others=others, partner=None, direction=direction, column=column, cells=own,
+        p=_p(own, direction), q=float(tested.q[value]),
     )  # fmt: skip
     return _with_partner(design, tested, single, label) if direction == "more" else single
+
+
+def _named_by(design: Design, tested: Tested, value: int, others: Sequence[int]) -> int:
+    """Of a value and those on nearly the same nodes, with as much evidence, the one that people can change first."""
+    shares = overlap(design, design.column(value))
+    strength = screen.evidence(tested.counts)
+    same = [
+        v
+        for v in others
+        if shares[v] > ALIKE and design.level[v] == design.level[value] and strength[v] >= strength[value] - NO_BETTER
+    ]
+    return min([value, *same], key=lambda v: rank(design.values[v].fact))
 
 
 def _alike(
@@ -133,7 +151,7 @@ def _alike(
     family = design.values[value].family
     shares = overlap(design, column)
     counts, p = tested.counts, tested.p
-    if family == "stratum":  # facts that go with the model cannot be compared within it, only beside it
+    if design.level[value] > ALL_ALIKE:  # facts that go with the model cannot be compared within it, only beside it
         counts = screen.count(design, screen.table(design, label), tested.units)
         p = screen.more(counts) if direction == "more" else screen.fewer(counts)
     strength = screen.evidence(counts)
@@ -153,19 +171,19 @@ def _with_partner(design: Design, tested: Tested, single: Explanation, label: In
     chosen = {single.value, *single.others}
     shown = np.asarray(design.has[tested.units.state[single.column[tested.units.state]]].sum(axis=0)).ravel()
     best, best_p, tests = -1, 1.0, 0
-    for family in ("configuration", "stratum"):
+    for level in LEVELS:
         columns = np.array(
             [
                 v
-                for v in np.flatnonzero(shown >= screen.MIN_CRASHES)
-                if design.values[v].family == family and v not in chosen
+                for v in np.flatnonzero((shown >= screen.MIN_CRASHES) & (design.level == level))
+                if design.values[v].family != "location" and v not in chosen
             ],
             dtype=np.int64,
         )
         if not len(columns):
             continue
         # Within the strata of the value. The model itself cannot be compared within the model.
-        strata = label if family == "configuration" else tested.label_of(int(columns[0]))
+        strata = label if level == ALL_ALIKE else tested.label_of(int(columns[0]))
         inside = screen.table(design, _only(strata, single.column), columns)
         p = screen.more(screen.count(design, inside, tested.units))
         tests += len(columns)
@@ -174,7 +192,7 @@ def _with_partner(design: Design, tested: Tested, single: Explanation, label: In
     if best < 0 or best_p > min(AGAIN, APART / tests):
         return single
     other = design.column(best)
-    others_label = tested.label_of(best) if design.values[best].family == "stratum" else label
+    others_label = tested.label_of(best) if design.level[best] > ALL_ALIKE else label
 
     def alone(strata: Ints, states: Bools, column: Bools) -> float:
         return _p(screen.cells(design, _only(strata, states), column, tested.units), "more")
@@ -188,16 +206,19 @@ def _with_partner(design: Design, tested: Tested, single: Explanation, label: In
     return replace(single, partner=best, column=both, cells=own, p=_p(own, "more"))
 
 
-def _within(design: Design, tested: Tested, values: Sequence[int], chosen: Sequence[Bools]) -> Counts:
+def counts_within(
+    design: Design, units: Units, label_of: Callable[[int], Ints], counts: Counts, values: Sequence[int],
+    chosen: Sequence[Bools],
+) -> Counts:  # fmt: skip
     """The counts of some values in their own strata, cut by the columns that were chosen before."""
     at = np.array(values, dtype=np.int64)
-    total = _rows(tested.counts, at)
+    total = _rows(counts, at)
     if not chosen:
         return total
-    labels = [tested.label_of(value) for value in values]
+    labels = [label_of(value) for value in values]
     for label in {id(each): each for each in labels}.values():
         own = np.array([i for i, each in enumerate(labels) if each is label])
-        part = screen.count(design, screen.table(design, cut_by(label, chosen), at[own]), tested.units)
+        part = screen.count(design, screen.table(design, cut_by(label, chosen), at[own]), units)
         for name in ("crashes", "observed", "expected", "planned"):
             getattr(total, name)[own] = getattr(part, name)
     return total

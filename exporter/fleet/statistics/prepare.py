@@ -9,7 +9,15 @@ import numpy as np
 
 from exporter.fleet.observations import Beats, FactRows, Floats, Gap, Incidents, Ints, Observed, Window
 from exporter.fleet.statistics import exposure, screen
-from exporter.fleet.statistics.design import STRATUM_FACTS, Design, build, of_vendor, refine
+from exporter.fleet.statistics.design import (
+    ALL_ALIKE,
+    SAME_MODEL,
+    SAME_VENDOR,
+    STRATUM_FACTS,
+    Design,
+    build,
+    of_vendor,
+)
 from exporter.fleet.statistics.exposure import Sight
 from exporter.fleet.statistics.origins import first_on_each_node, origins
 from exporter.fleet.statistics.screen import Units
@@ -31,33 +39,20 @@ class Prepared:
     units: Mapping[int, Units]
     gaps: tuple[Gap, ...]
 
-    def label(self, fact: str, signature: int) -> Ints:
-        """The strata in which a fact's values are compared for a signature; -1 for states that cannot be compared.
+    def label(self, level: int, signature: int) -> Ints:
+        """The strata in which values of a level are compared for a signature; -1 for states that cannot be compared.
 
-        The GPU model itself is compared within the signature's vendor, the other stratum facts within the GPU model.
+        All are compared within the signature's vendor, besides within what the level holds equal.
         """
-        design = self.design
         vendor = self.observed.vendors.get(self.observed.signatures[signature], "any")
-        own = of_vendor(self.observed.facts, design.states, vendor)
-        if fact == "gpu_model":
-            return np.where(own, design.states.crashed, -1)
-        label = design.strata
-        if self._is_stratum(fact):
-            label = design.states.crashed.astype(np.int64)
-            if "gpu_model" in self.observed.facts.names:
-                index = self.observed.facts.names.index("gpu_model")
-                label = refine(label, self.observed.facts.codes[design.states.row, index])
-        return np.where(own, label, -1)
+        own = of_vendor(self.observed.facts, self.design.states, vendor)
+        return np.where(own, self.design.strata[level], -1)
 
-    def adjusted_for(self, fact: str) -> tuple[str, ...]:
-        """What a finding of this fact was adjusted for: the facts, and the rest, that its strata are made of."""
-        known = [name for name in STRATUM_FACTS if name in self.observed.facts.names and name != fact]
-        if self._is_stratum(fact):
-            known = [name for name in known if name == "gpu_model"]
+    def adjusted_for(self, level: int) -> tuple[str, ...]:
+        """What findings of a level are adjusted for: the facts, and the rest, that its strata are made of."""
+        names = {ALL_ALIKE: STRATUM_FACTS, SAME_MODEL: STRATUM_FACTS[:1], SAME_VENDOR: ()}[level]
+        known = [name for name in names if name in self.observed.facts.names]
         return (*known, "day", "earlier crash of the node")
-
-    def _is_stratum(self, fact: str) -> bool:
-        return any(value.fact == fact and value.family == "stratum" for value in self.design.values)
 
 
 def prepare(observed: Observed, window: Window) -> Prepared:

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from exporter.fleet.statistics.confirm import narrow
+from exporter.fleet.statistics.design import ALL_ALIKE
 from exporter.fleet.statistics.findings import Finding, RolloutEffect
 from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.workload import workload_shares
@@ -25,7 +26,7 @@ def rollout_findings(prepared: Prepared, effects: Sequence[RolloutEffect]) -> li
 def _finding(prepared: Prepared, effect: RolloutEffect) -> Finding:
     direction: Literal["more", "fewer"] = "more" if effect.ratio.value > 1 else "fewer"
     units = prepared.units[effect.signature]
-    label = np.where(effect.use, prepared.label("", effect.signature), -1)
+    label = np.where(effect.use, prepared.label(ALL_ALIKE, effect.signature), -1)
     compared = effect.use[units.state]
     hit = compared & (effect.column[units.state] if direction == "more" else ~effect.column[units.state])
     incidents = units.incidents.take(hit)
@@ -49,5 +50,5 @@ def _finding(prepared: Prepared, effect: RolloutEffect) -> Finding:
         p_value=effect.p_value, q_value=effect.q_value, status="candidate", counter_evidence=tuple(against),
         examples=tuple(str(i) for i in incidents.id[:EXAMPLES] if i), tie_breakers=(),
         score=effect.ratio.low if direction == "more" else 1 / max(effect.ratio.high, 1e-9), workload=workload,
-        rollout=effect, adjusted_for=(*prepared.adjusted_for(rollout.facts[0].fact), "time of the crash"),
+        rollout=effect, adjusted_for=(*prepared.adjusted_for(ALL_ALIKE), "time of the crash"),
     )  # fmt: skip

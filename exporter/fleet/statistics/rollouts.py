@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from exporter.fleet.observations import Floats, Ints
-from exporter.fleet.statistics.design import family_of
+from exporter.fleet.statistics.design import ALL_ALIKE, family_of
 from exporter.fleet.statistics.exposure import DAY
 from exporter.fleet.statistics.findings import FactValue, Rollout, RolloutEffect
 from exporter.fleet.statistics.onset import onset
@@ -228,7 +228,7 @@ def _effects(prepared: Prepared, change: Changed, spans: Spans, rollout: Rollout
     out = []
     for signature in sorted(prepared.units):
         events = prepared.units[signature].incidents
-        state, stratum = prepared.units[signature].state, prepared.label("", signature)
+        state, stratum = prepared.units[signature].state, prepared.label(ALL_ALIKE, signature)
         inside = spans.use[state] & (stratum[state] >= 0)
         if inside.sum() < MIN_CRASHES:
             continue
@@ -278,7 +278,7 @@ def _two_sided(observed: int, share: Floats) -> float:
 def _effect(prepared: Prepared, spans: Spans, tested: _Tested, q: float) -> RolloutEffect | None:
     """The effect with its ratio and onset; None where it began before the change."""
     units = prepared.units[tested.signature]
-    stratum = prepared.label("", tested.signature)
+    stratum = prepared.label(ALL_ALIKE, tested.signature)
     inside = spans.use[units.state] & (stratum[units.state] >= 0)
     node, time, at = units.incidents.node[inside], units.incidents.time[inside], stratum[units.state[inside]]
     change = spans.change[units.state[inside]]
