@@ -191,9 +191,8 @@ class Daemon:
         parts = self._parts
         if self._matched:
             self._pace.committed(now)  # also if it fails: a full disk is not tried all the time
-        # Also if the disk is the fault.
         for fault in self.faults.refresh(parts.incidents, self.facts.at, parts.catalogue, self.facts.gpus, moment(now)):
-            self.outbox.add(fault_record(fault, self.node, moment(now)))
+            self.outbox.add(fault_record(fault, self.node, moment(now)))  # also if the disk is the fault
         for source in self.sources:
             self.counters.count_losses(source.name, source.stats)
             for key, value in source.unsaved().items():
