@@ -24,8 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         flags.add(parser, f"--{name}", metavar="FILE" if name.endswith("file") else name.upper(), help=help_text)
 
 
-def ask(url: str, options: argparse.Namespace, *, timeout: float, most: int) -> bytes:
-    """Up to `most` bytes of the answer. Raises Unusable; HTTPError, OSError for what came of asking."""
+def ask(url: str, options: argparse.Namespace, *, timeout: float, most: int, body: bytes | None = None) -> bytes:
+    """Up to `most` bytes of the answer, to a POST if there is a body.
+
+    Raises Unusable; HTTPError, OSError for what came of asking.
+    """
     import urllib.request
 
     from exporter.net.client_tls import client_context
@@ -34,7 +37,7 @@ def ask(url: str, options: argparse.Namespace, *, timeout: float, most: int) -> 
     if not url.startswith(("http://", "https://")):
         raise Unusable(f"--url: {url!r} is not an http:// or https:// address")
     try:
-        request = urllib.request.Request(url, headers=_headers(options))  # noqa: S310 (the scheme is checked)
+        request = urllib.request.Request(url, data=body, headers=_headers(options))  # noqa: S310 (the scheme is checked)
         no_proxy = urllib.request.ProxyHandler({})  # a job's is not for us
         handlers: list[urllib.request.BaseHandler] = [no_proxy, NoRedirects()]
         if url.startswith("https://"):

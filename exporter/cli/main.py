@@ -36,6 +36,7 @@ COMMANDS = {  # each is a module of exporter.cli
     "inject": "one tagged test line through a real source, to prove the path end to end",
     "demo": "the daemon on loopback with replayed crashes: no GPU, no root, no network",
     "doctor": "what this installation can and cannot see here, and why",
+    "clear": "clear an open fault of this node after a repair",
     "node-check": "whether this node is fit for jobs: one line and an exit code, for Slurm's hooks",
 }
 

@@ -67,7 +67,8 @@ def _text(answer: dict[str, Any]) -> str:
     if faults := answer.get("faults"):
         first, more = faults[0], len(faults) - 1
         where = "".join(f" {name} {first[name]}" for name in ("gpu", "job") if first[name])
-        return f"{PREFIX} {_named(first)}{where}{f' and {more} more' if more else ''}"
+        again = f", time {first['times']} in 14 days" if first.get("times", 1) > 1 else ""
+        return f"{PREFIX} {_named(first)}{where}{again}{f' and {more} more' if more else ''}"
     if why := _why_unknown(answer):
         return f"gpufault: unknown: {why}"
     return f"gpufault: healthy since {answer['since']}"

@@ -72,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load: Any, web: ActiveConfig) -> int:
     from exporter.cli.own_log import start_logging
+    from exporter.daemon.control_socket import ControlSocket
     from exporter.daemon.daemon import Daemon
     from exporter.daemon.service import Service
     from exporter.process import seccomp
@@ -99,7 +100,14 @@ def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load
         app = router(service, options.web_telemetry_path, readers)
         server = serve(addresses, app, web, log_error=log.warning, on_config_change=service.web_config_read)
         log.info("listening", addresses=list(server.addresses), signatures=len(catalogue.signatures), node=daemon.node)
+        try:
+            control = ControlSocket(config.state_dir, service.clear_faults)
+        except OSError as error:  # a file system without sockets
+            log.warning("no control socket; `gpufault clear` works over HTTP only", error=str(error))
+            control = None
         service.run()
+        if control:
+            control.close()
         server.close(timeout=5.0)
     finally:
         state.close()

@@ -9,14 +9,18 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from exporter import __version__
 from exporter.config.node import Config
 from exporter.core.catalogue.loader import Catalogue
+from exporter.core.diagnosis.clear_request import ClearRequest
+from exporter.core.diagnosis.node_faults import fault_json
 from exporter.core.text.problems import InvalidInput
 from exporter.daemon.daemon import Daemon
 from exporter.metrics.exposition import MetricsSnapshot
 from exporter.process import malloc_tuning
+from exporter.process.main_loop_calls import MainLoopCalls
 from exporter.process.reload_requests import ReloadRequests
 from exporter.process.sdnotify import notify
 from exporter.process.signals import install_handlers
@@ -40,6 +44,7 @@ class Service:
             self.web_config_read()
         self._stop = threading.Event()
         self._reloads = ReloadRequests(daemon.waker.wake)
+        self._calls = MainLoopCalls(daemon.waker.wake)
 
     def run(self) -> None:
         """Work until told to stop."""
@@ -102,6 +107,18 @@ class Service:
             blind=tuple(daemon.unseen_sources()),
         )
 
+    def clear_faults(self, request: ClearRequest) -> list[dict[str, Any]]:
+        faults, daemon = self._daemon.faults, self._daemon
+
+        def clear() -> list[dict[str, Any]]:
+            now = moment(time.time())
+            recovery = request.recovery(faults.open, now)
+            faults.recover(recovery)
+            daemon.commit(now.time)
+            return [fault_json(fault, now) for fault in faults.cleared if fault.cleared == recovery]
+
+        return self._calls.call(clear)
+
     def web_config_read(self) -> None:
         """Tell how reading the web configuration went: in the log now, in the metrics from the next commit on."""
         self._daemon.web_config_read([str(problem) for problem in self._web.problems], self._web.applied_at)
@@ -109,6 +126,7 @@ class Service:
     def _each_round(self) -> None:
         notify("WATCHDOG=1")
         self._reloads.answer(self._reload_now)
+        self._calls.run_pending()
 
     def _reload_now(self) -> list[str]:
         """Validate, then swap; on any problem the old configuration stays active."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from exporter.core.diagnosis.assessment import Diagnosis
+from exporter.core.diagnosis.clear_request import ClearRequest
 from exporter.core.diagnosis.node_faults import Fault
 from exporter.core.diagnosis.records import location_of
 from exporter.core.model import Moment
@@ -73,7 +74,7 @@ class NodeFaults:
 
 
 class ServiceView(Protocol):
-    """What the web server may ask a service. Called from the web thread: only `reload` may block."""
+    """What the web server may ask a service. Called from the web thread: only `reload` and `clear_faults` may block."""
 
     def snapshot(self) -> MetricsSnapshot:
         """The metrics as last committed."""
@@ -109,3 +110,6 @@ class NodeView(ServiceView, Protocol):
 
     def node_faults(self) -> NodeFaults:
         """The faults of the node."""
+
+    def clear_faults(self, request: ClearRequest) -> list[dict[str, Any]]:
+        """Clear open faults; blocks. Returns the cleared ones as JSON data. Raises InvalidRequest, TimeoutError."""

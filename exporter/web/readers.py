@@ -30,7 +30,7 @@ class Readers:
 
     def may_read_journal(self, scope: Mapping[str, Any]) -> bool:
         """Whether the client of a request may read the journal."""
-        return self.everyone or bool(scope.get(HAS_PASSWORD)) or _has_certificate(scope)
+        return self.everyone or is_authenticated(scope)
 
     def may_read_lines(self, scope: Mapping[str, Any]) -> bool:
         """Whether the client of a request may read what jobs printed."""
@@ -38,6 +38,11 @@ class Readers:
 
 
 AUTHENTICATED_ONLY = Readers()
+
+
+def is_authenticated(scope: Mapping[str, Any]) -> bool:
+    """Whether the client of a request has given a correct password or a verified certificate."""
+    return bool(scope.get(HAS_PASSWORD)) or _has_certificate(scope)
 
 
 def is_on_this_host(scope: Mapping[str, Any]) -> bool:

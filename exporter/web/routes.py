@@ -13,12 +13,14 @@ from exporter.core.text.printable import printable
 from exporter.core.text.problems import InvalidInput, Problem
 from exporter.core.text.redact import redact
 from exporter.metrics.exposition import Exposition
+from exporter.web.faults import fault_routes
 from exporter.web.incidents import incidents
 from exporter.web.interface import NodeView, ServiceView
 from exporter.web.journal import journal_routes
 from exporter.web.node_check import node_check
 from exporter.web.page import first_few, landing_page
 from exporter.web.readers import AUTHENTICATED_ONLY, Readers
+from exporter.web.requests import is_from_web_page
 
 
 def router(view: NodeView, telemetry_path: str, readers: Readers = AUTHENTICATED_ONLY) -> Router:
@@ -31,6 +33,7 @@ def router(view: NodeView, telemetry_path: str, readers: Readers = AUTHENTICATED
         Route("/", landing),
         Route("/api/v1/incidents", incidents(view, readers)),
         Route("/api/v1/node-check", node_check(view)),
+        *fault_routes(view),
         *journal_routes(view, readers),
     ]
     return service_router(view, telemetry_path, routes)
@@ -60,7 +63,7 @@ def service_router(view: ServiceView, telemetry_path: str, pages: Sequence[Route
         return _text([*reasons, *impaired], 503) if reasons else _text(["gpufault is ready.", *impaired], 200)
 
     def reload(request: Request) -> Response:  # not async: it blocks, so starlette runs it in a thread
-        if _is_from_web_page(request):
+        if is_from_web_page(request):
             return _text(["web pages cannot request a reload; use curl -X POST, or send SIGHUP"], 403)
         problems = view.reload()
         return _text(problems, 500) if problems else PlainTextResponse("reloaded.\n")
@@ -75,15 +78,6 @@ def service_router(view: ServiceView, telemetry_path: str, pages: Sequence[Route
         ],
         redirect_slashes=False,
     )
-
-
-def _is_from_web_page(request: Request) -> bool:
-    """Whether a browser sends the request on behalf of a page. Browsers send Origin with each POST.
-
-    None of our pages requests a reload. So our own origin is refused too: it may be a foreign name that resolves to this
-    host (DNS rebinding).
-    """
-    return "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none"
 
 
 def _text(lines: Iterable[str], status: int) -> Response:

@@ -10,7 +10,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
+from typing import Any
 
+from exporter.core.diagnosis.clear_request import ClearRequest
 from exporter.core.diagnosis.node_faults import Fault
 from exporter.metrics.exposition import Family, MetricsSnapshot
 from exporter.sources.boot import moment
@@ -36,6 +38,8 @@ class Node:
     sources: tuple[SourceState, ...] = ()
     incidents: tuple[RecentIncident, ...] = ()
     faults: tuple[Fault, ...] = ()
+    cleared: tuple[Fault, ...] = ()
+    asked: list[ClearRequest] = field(default_factory=list)
     journal_folder: Path = Path("/nonexistent")
 
     def snapshot(self) -> MetricsSnapshot:
@@ -58,8 +62,13 @@ class Node:
 
     def node_faults(self) -> NodeFaults:
         return NodeFaults(
-            node="gpu-07", now=moment(time.time()), faults=self.faults, cleared=(), blind=tuple(self.reasons)
+            node="gpu-07", now=moment(time.time()), faults=self.faults, cleared=self.cleared, blind=tuple(self.reasons)
         )
+
+    def clear_faults(self, request: ClearRequest) -> list[dict[str, Any]]:
+        request.recovery(self.faults, moment(time.time()))
+        self.asked.append(request)
+        return [{"gpu": request.gpu}]
 
     def overview(self) -> Overview:
         return Overview(version="1.2.3", node="gpu-07", sources=self.sources, incidents=self.incidents)
@@ -99,13 +108,14 @@ def ask(
     *,
     tls: ssl.SSLContext | None = None,
     whence: str = "127.0.0.1",
+    body: bytes | None = None,
 ) -> Answer:
     """One request on a connection of its own, from a loopback address of one's choice."""
     host, _, port = server.addresses[0].rpartition(":")
     options = {"port": int(port), "timeout": TIMEOUT, "source_address": (whence, 0)}
     made = HTTPSConnection("localhost", context=tls, **options) if tls else HTTPConnection(host, **options)
     with closing(made) as connection:
-        connection.request(method, path, headers=headers or {})
+        connection.request(method, path, body, headers=headers or {})
         response = connection.getresponse()
         return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
 

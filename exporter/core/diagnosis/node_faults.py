@@ -67,7 +67,7 @@ class Fault:
 
     def is_cleared_by(self, recovery: Recovery) -> bool:
         """Whether a recovery ends it: it is enough for the fault's action, and the fault was last seen before it."""
-        if self.action not in CLEARS[recovery.kind] or (recovery.gpu and recovery.gpu != self.gpu):
+        if self.action not in CLEARS[recovery.kind] or (recovery.gpu and recovery.gpu != (self.gpu or "node")):
             return False
         if recovery.vendor not in ("any", self.vendor):
             return False

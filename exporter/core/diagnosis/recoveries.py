@@ -25,7 +25,8 @@ CLEARS: Mapping[RecoveryKind, frozenset[Action]] = {
 class Recovery:
     """One piece of evidence. `boot` and `boot_seconds` are its time by the kernel's clock; see `Fault`.
 
-    gpu: its PCI address; None: all GPUs of `vendor`, or of the node. `who` and `reason`: of an operator.
+    gpu: its PCI address; `node`: what concerns no GPU; None: all of `vendor`, or of the node. `who` and `reason`: of an
+    operator.
     """
 
     kind: RecoveryKind

@@ -1,0 +1,104 @@
+"""The life of a fault on a real node: it opens, a reset or an operator clears it, and all views agree."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from .conftest import Kernel, Node, eventually, gpufault
+
+GPU = "0000:c1:00.0"
+FAULT = (
+    "NVRM: Xid (PCI:0000:c1:00): 48, pid=4242, name=python3, An uncorrectable double bit error (DBE) has been detected"
+)
+RECOVERED = "NVRM: Xid (PCI:0000:c1:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
+SERIES = 'gpufault_node_fault{action="reset_gpu",gpu="0000:c1:00.0",root_cause="gpu_memory_uncorrectable_ecc"}'
+
+
+@pytest.fixture
+def node(make_node: Callable[..., Node], kernel: Kernel) -> Node:
+    node = make_node([{"kind": "kmsg", "path": str(kernel.path)}])
+    node.start()
+    kernel.say(FAULT)
+    eventually(lambda: node.records("fault") or None)
+    return node
+
+
+def states(node: Node) -> list[tuple[str, int]]:
+    return [(f["state"], f["times"]) for f in json.loads(node.get("/api/v1/faults"))["faults"]]
+
+
+def node_check(node: Node) -> int:
+    command = [gpufault(), "node-check", f"--url=http://{node.address}", "--timeout=20"]
+    return subprocess.run(command, check=False, capture_output=True, timeout=60).returncode
+
+
+def clear(node: Node, *arguments: str, wrap: tuple[str, ...] = ()) -> tuple[int, str]:
+    command = [*wrap, gpufault(), "clear", *arguments, "--config.file", str(node.config)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_reset_clears_a_fault_and_its_return_is_counted(node: Node, kernel: Kernel) -> None:
+    assert states(node) == [("open", 1)]
+    assert (node.value(SERIES), node_check(node)) == (1.0, 1)
+    kernel.say(RECOVERED)
+    eventually(lambda: states(node) == [("cleared", 1)] or None)
+    assert (node.value(SERIES), node_check(node)) == (None, 0)
+    node.kill()
+    node.start()
+    assert states(node) == [("cleared", 1)]
+    eventually(lambda: kernel.say(FAULT) or ("open", 2) in states(node) or None)
+    assert (node.value(SERIES), node_check(node)) == (1.0, 1)
+    told = [(r["state"], r["times"], (r["cleared"] or {}).get("kind")) for r in node.records("fault")]
+    assert told[:3] == [("open", 1, None), ("cleared", 1, "gpu_reset"), ("open", 2, None)]
+
+
+def test_root_clears_a_fault_and_the_journal_keeps_who_and_why(node: Node) -> None:
+    code, said = clear(node, "c1:00.0", "--reason", "card replaced, ticket 4711")
+    assert code == 0, said
+    assert said.startswith(
+        "cleared: gpu_memory_uncorrectable_ecc nv_xid_48_double_bit_ecc of 0000:c1:00.0, open since 20"
+    )
+    assert (states(node), node.value(SERIES), node_check(node)) == ([("cleared", 1)], None, 0)
+    [_, cleared] = eventually(lambda: found if len(found := node.records("fault")) == 2 else None)
+    assert (cleared["cleared"]["kind"], cleared["cleared"]["reason"]) == ("operator", "card replaced, ticket 4711")
+    assert cleared["cleared"]["who"]
+    assert clear(node, GPU, "--reason", "again") == (1, f"gpufault: no open fault of {GPU}; none is open\n")
+    node.kill()
+    node.start()
+    assert states(node) == [("cleared", 1)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root and setpriv")
+def test_a_jobs_user_clears_nothing(node: Node) -> None:
+    for folder in (node.folder, *node.folder.parents):
+        if folder.stat().st_uid == 0 and folder.stat().st_mode & 0o077 == 0:
+            folder.chmod(0o755)
+    wrap = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    code, said = clear(node, GPU, "--reason", "let me in", wrap=wrap)
+    assert code == 3, said
+    assert "permission denied; be root" in said
+    state = node.folder / "state"
+    state.chmod(0o755)  # even where the folder lets everyone in, the socket does not
+    assert clear(node, GPU, "--reason", "let me in", wrap=wrap)[0] == 3
+    (state / "control.sock").chmod(0o666)  # and behind it the daemon asks the kernel who it is
+    code, said = clear(node, GPU, "--reason", "let me in", wrap=wrap)
+    assert (code, "only root and the daemon's own user" in said) == (1, True)
+    assert states(node) == [("open", 1)]
+
+
+def test_a_daemon_that_does_not_run_is_told(node: Node) -> None:
+    node.stop()
+    code, said = clear(node, GPU, "--reason", "replaced")
+    assert code == 3
+    assert "is gpufault running" in said
+    assert not (node.folder / "state" / "control.sock").exists()
+    code, said = clear(node, "the first", "--reason", "replaced")
+    assert (code, "not a PCI address" in said) == (1, True)
