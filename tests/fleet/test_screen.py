@@ -178,3 +178,23 @@ def test_too_few_crashes_are_said_with_how_many_it_would_take() -> None:
     assert found.findings == ()
     assert [(n.signature, n.crashes) for n in found.not_enough_data] == [("crash", 2)]
     assert found.not_enough_data[0].needed > 10
+
+
+def test_of_fewer_crashes_two_findings_are_told_with_crashes_that_had_the_fact() -> None:
+    rng = np.random.default_rng(5)
+    facts, incidents = [], []
+    for i in range(1500):
+        known = {f"fact_{k}": ("calm", "a", "b")[rng.choice(3, p=(0.4, 0.3, 0.3))] for k in range(4)}
+        facts.append((f"n{i:04}", 0.0, known))
+        if rng.random() < 0.5 * 0.3 ** list(known.values()).count("calm"):
+            incidents.append((f"n{i:04}", float(rng.uniform(0.01, 6.9)), "crash", str(i)))
+    observed = fleet(facts, incidents)
+    found = correlate(observed, WEEK).findings
+
+    assert [f.direction for f in found] == ["fewer", "fewer"]
+    for each in found:
+        fact = each.facts[0]
+        for example in each.examples:
+            node = observed.nodes[observed.incidents.node[observed.incidents.id == example][0]]
+            assert next(known for name, _, known in facts if name == node)[fact.fact] == fact.value
+        assert each.examples

@@ -10,7 +10,7 @@ from typing import Any
 from exporter.fleet.charts.intervals import Interval, forest
 from exporter.fleet.charts.over_time import Mark, sparkline, stacked_bars
 from exporter.fleet.report.wording import change_of, conditions, counted, fact, safe, stamp, times
-from exporter.fleet.results.labels import NO_MODEL, UNITS, ratio, sure
+from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, ratio, sure
 from exporter.fleet.review.titles import title_of
 from exporter.fleet.review.values import Overview, Title
 
@@ -56,10 +56,10 @@ def sections(found: Overview, titles: Mapping[str, Title]) -> list[Section]:
             "Nodes at risk",
             "Nodes that meet a finding or a catalogue's cause and have not crashed yet",
             ("Because of", "Crash", "Status", "#Nodes", "#Crashes expected in 7 days", "Some of them"),
-            correlation.get("exposed", ()),
+            [e for e in correlation.get("exposed", ()) if e["expected_7d"] >= LEAST],
             lambda e: (
                 Cell(text=safe(e["because"])), _titled(e["signature"], titles), Cell(text=e["status"]),
-                Cell(text=f"{e['count']:,}"), Cell(text=f"{e['expected_7d']:.1f}"),
+                Cell(text=f"{e['count']:,}"), Cell(text=ratio(e["expected_7d"])),
                 Cell(text=", ".join(safe(node, 40) for node in e["nodes"][:4])),
             ),
         ),

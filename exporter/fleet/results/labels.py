@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+LEAST = 0.05  # crashes expected in 7 days: rows of less are left out
 LONGEST = 120  # characters of a fact and its value; the JSON has all of them
 UNITS = {  # of `exposure` in a result's window
     "gpu_busy_hours": "GPU-busy hours",

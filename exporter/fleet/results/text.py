@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from exporter.fleet.observations import Window
-from exporter.fleet.results.labels import NO_MODEL, UNITS, clipped, sure
+from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, clipped, sure
 from exporter.fleet.results.labels import ratio as written
 from exporter.fleet.statistics.findings import (
     Correlation,
@@ -25,7 +25,6 @@ from exporter.fleet.statistics.ratio import Ratio
 from exporter.fleet.statistics.reliability import LOST_HOURS
 
 WIDTH = 100
-LEAST = 0.05  # crashes expected in 7 days: rows of less are left out
 PLOT = 45  # columns of a forest plot
 PLOT_FROM, PLOT_TO = 0.1, 100.0  # rate ratios; what lies beyond ends in an arrow
 SHOWN = 10  # rows of each list; the JSON has all

@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from exporter.fleet.results.labels import NO_MODEL, UNITS, clipped, ratio, sure
+from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, clipped, ratio, sure
 from exporter.fleet.service.frame import Frame
 from exporter.fleet.service.overview import forest_of
 from exporter.web.page import utc
@@ -60,7 +60,7 @@ def _result(found: Mapping[str, Any]) -> dict[str, Any]:
         _section(
             "Nodes at risk that have not crashed yet",
             ("Because of", "Crash", "Status", "Nodes", "Crashes expected in 7 days", "Some of them"),
-            map(_exposed, found["exposed"]),
+            (_exposed(each) for each in found["exposed"] if each["expected_7d"] >= LEAST),
             even_empty=True,
         ),
         _section(
@@ -174,7 +174,7 @@ def _exposed(each: Mapping[str, Any]) -> list[str]:
         each["signature"],
         each["status"],
         f"{each['count']:,}",
-        f"{each['expected_7d']:.1f}",
+        ratio(each["expected_7d"]),
         named,
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -45,6 +46,7 @@ WITHOUT = {
     "container_image": "within container images",
 }
 DECIDING_DAYS, MOST_DAYS = 7, 90  # of an experiment: as planned, and the longest that is proposed
+MOST_FEWER = 2  # findings of fewer crashes of a signature
 LEAD = 0.01  # the p-value from which on a value is worth naming as a lead
 
 Causes = Mapping[str, tuple[str, Sequence[int]]]  # root cause: its signature, and the nodes whose facts meet it
@@ -63,7 +65,7 @@ def correlate(
     findings = [*from_rollouts, *(f for f in findings if not any(_same(f, other) for other in from_rollouts))]
     findings = _with_confirmations(prepared, findings, remembered)
     findings.sort(key=lambda f: (f.direction != "more", f.status != "confirmed", -f.score, f.p_value, f.signature))
-    configuration = tuple(f for f in findings if f.family == "configuration")
+    configuration = _without_surplus(tuple(f for f in findings if f.family == "configuration"))
     return Correlation(
         window=window,
         exposure=prepared.unit,
@@ -132,7 +134,6 @@ def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Sco
     design, units = prepared.design, prepared.units[signature]
     counts = each.cells.counts()
     with_ = each.column[units.state]
-    hit = units.incidents.take(with_ if each.direction == "more" else ~with_)
     ratio = of_cells(each.cells)
     nodes_with = design.nodes_with(each.column)
     nodes_without = design.nodes_with(~each.column)
@@ -157,13 +158,25 @@ def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Sco
         q_value=each.q,
         status="candidate",
         counter_evidence=(*_against(prepared, each, units, nodes_with, ratio), *_of_one_workload(workload)),
-        examples=tuple(str(i) for i in hit.id[:EXAMPLES] if i),
+        examples=tuple(str(i) for i in units.incidents.id[with_][:EXAMPLES] if i),
         tie_breakers=_tie_breakers(prepared, each, units.incidents.node),
         score=scores.score(each),
         workload=workload,
         adjusted_for=prepared.adjusted_for(level),
         next_step=_next_step(prepared, each, len(nodes_with), int(counts.observed[0]), ratio),
     )
+
+
+def _without_surplus(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Of the findings of fewer crashes only the first ones of each signature: the rest mostly says the same again."""
+    seen: Counter[str] = Counter()
+    out = []
+    for each in findings:
+        surplus = each.direction == "fewer" and each.rollout is None
+        seen[each.signature] += surplus
+        if not surplus or seen[each.signature] <= MOST_FEWER:
+            out.append(each)
+    return tuple(out)
 
 
 def _next_step(prepared: Prepared, each: Explanation, nodes: int, observed: int, ratio: Ratio) -> str:
