@@ -118,6 +118,7 @@ class LimitsConfig(Section):
     line_bytes: Annotated[int, BeforeValidator(size), Field(ge=16384, le=16 << 20), WRITTEN_SIZE] = 1 << 20
     open_files: int = Field(default=1024, ge=8)
     label_values: int = Field(default=200, ge=10)
+    job_series: int = Field(default=50, ge=0, le=1000)
 
 
 SourceConfig = Annotated[FilesConfig | KmsgConfig | JournaldConfig, Field(discriminator="kind")]

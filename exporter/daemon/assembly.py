@@ -13,7 +13,7 @@ from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import SourceKind
 from exporter.daemon import handover, source_factory
 from exporter.daemon.handover import Stored
-from exporter.daemon.transaction import Row
+from exporter.daemon.transaction import Keeper, Row
 from exporter.sources.base import Source
 
 
@@ -30,6 +30,11 @@ class Assembly:
     pipeline: Pipeline
     incidents: IncidentTracker
     moved: Sequence[Row] = ()
+
+    def keepers(self) -> dict[str, Keeper]:
+        """The parts that have rows in the state file, by the space of their rows."""
+        of_sources: dict[str, Keeper] = {handover.space_of(source.name): source for source in self.sources}
+        return {**of_sources, "logs": self.pipeline, "incidents": self.incidents}
 
     @property
     def source_kinds(self) -> set[SourceKind]:

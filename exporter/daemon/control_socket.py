@@ -81,13 +81,14 @@ class _Handler(socketserver.StreamRequestHandler):
         self.wfile.write(json.dumps(self._answer()).encode() + b"\n")
 
     def _answer(self) -> dict[str, Any]:
+        asked = self.rfile.readline(MAX_REQUEST)  # also of a client that is refused: it could not read why otherwise
         _, uid, _ = _CREDENTIALS.unpack(
             self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         )
         if uid not in (0, os.geteuid()):
             return {"problem": "only root and the daemon's own user may clear faults"}
         try:
-            data = json.loads(self.rfile.readline(MAX_REQUEST))
+            data = json.loads(asked)
             return {"cleared": self.server.clear(ClearRequest.from_json(data, _name(uid)))}
         except (ValueError, RecursionError):
             return {"problem": "not a line of JSON"}

@@ -19,7 +19,6 @@ from exporter.core.diagnosis.fault_history import FaultHistory
 from exporter.core.diagnosis.node_faults import fault_record
 from exporter.core.diagnosis.repeated_xids import RepeatedXids
 from exporter.core.model import UNKNOWN, Chunk, Match
-from exporter.daemon import handover
 from exporter.daemon.assembly import assemble
 from exporter.daemon.commit_pace import CommitPace
 from exporter.daemon.metrics_snapshot import Exposures, Gauges, snapshot_of
@@ -28,6 +27,7 @@ from exporter.daemon.sleep import Sleep
 from exporter.daemon.transaction import Keeper, Transaction
 from exporter.metrics.counters import Counters
 from exporter.metrics.exposition import MetricsSnapshot
+from exporter.metrics.job_incidents import JobIncidents
 from exporter.metrics.series import possible_series
 from exporter.node.facts import NodeFacts
 from exporter.node.gpu_processes import GpuProcesses
@@ -92,6 +92,7 @@ class Daemon:
         self.outbox = Outbox(state, self.counters)
         self._transaction = Transaction(state, self.counters, self.outbox)
         self.faults = FaultHistory(loaded.spaces.get("faults", {}))
+        self.jobs = JobIncidents(loaded.spaces.get("jobs", {}))
         self.repeats = RepeatedXids(loaded.spaces.get("repeats", {}))
         self.facts = facts or NodeFacts(config.facts, loaded.spaces.get("facts", {}))
         self.facts.refresh(clock(), wait=True)
@@ -200,11 +201,10 @@ class Daemon:
                     parts.pipeline.forget(key)
         if not self.state.in_place:
             self._warn("the state was deleted or replaced while in use; writing it anew. Stop gpufault before that")
-        keepers: dict[str, Keeper] = {handover.space_of(source.name): source for source in self.sources}
-        keepers |= {"logs": parts.pipeline, "incidents": parts.incidents, "facts": self.facts}
-        keepers |= {"faults": self.faults, "repeats": self.repeats, "outputs": self.outputs}
+        own: dict[str, Keeper] = {"facts": self.facts, "faults": self.faults, "repeats": self.repeats}
+        own |= {"outputs": self.outputs, "jobs": self.jobs}
         try:
-            self._transaction.commit(keepers)
+            self._transaction.commit(parts.keepers() | own)
         except (OSError, sqlite3.Error, StateUnusable) as error:
             self._gauges.state_up = False
             self._snapshot = self._snapshot.with_value("gpufault_state_up", 0.0)  # what was counted since may be lost
@@ -281,9 +281,7 @@ class Daemon:
         self._transaction.moved = [*parts.moved]
         for incident in parts.incidents.undiagnosable:
             self.counters.count_root(incident, UNKNOWN, "unclear")
-            self._warn(
-                f"an incident of {incident.signature} is counted without a diagnosis: no pack has that signature now"
-            )
+            self._warn(f"an incident of {incident.signature} is counted without a diagnosis: no pack has its signature")
         for source in parts.sources:
             source.stats = self._stats.get(source.name, source.stats)
         self.journal = Journal(config.journal_dir, config.journal.max_bytes, self._opening, self._before_drop)
@@ -335,6 +333,7 @@ class Daemon:
         is_there = first.source == "kernel" or self.facts.has(record["gpu"] or "")
         self.counters.count_incident(diagnosis, now, late=record["late"], gpu=record["gpu"], gpu_on_node=is_there)
         self.faults.add_settled(diagnosis, self._parts.catalogue, moment(now))
+        self.jobs.add(record, now)
         self.outbox.add(record)
         self._log.info(
             "incident",
@@ -390,6 +389,7 @@ class Daemon:
             exposures=self._exposures.of(self.facts.facts, self._parts.catalogue),
             outputs=self.outputs.states(self._clock()),
             faults=self.faults.open,
+            job_incidents=self.jobs.values(self._clock(), self._parts.config.limits.job_series),
             npd=self._parts.config.outputs.npd,
         )
 

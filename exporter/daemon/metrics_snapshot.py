@@ -75,6 +75,7 @@ def snapshot_of(
     exposures: Mapping[str, bool],
     outputs: Iterable[OutputState],
     faults: Collection[Fault],
+    job_incidents: Mapping[Labels, float],
     npd: bool,
 ) -> MetricsSnapshot:
     """All families, in the order that `METRICS` declares them. Called right after a commit.
@@ -89,6 +90,7 @@ def snapshot_of(
         if signature in catalogue.signatures
     }
     explaining = {cause.id for signature in shown for cause in catalogue.causes_of(signature)}
+    values["gpufault_job_incidents"] = dict(job_incidents)
     values["gpufault_exposure"] = {(c,): float(held) for c, held in exposures.items() if held or c in explaining}
     values["gpufault_node_info"] = {node_info_labels(facts.facts): 1.0}
     values["gpufault_gpu_info"] = {
@@ -108,6 +110,13 @@ def snapshot_of(
     values["gpufault_last_commit_timestamp_seconds"] = {(): outcome.commit_time}
     values["gpufault_journal_up"] = {(): float(outcome.journal_up)}
     values["gpufault_journal_segments_dropped_total"] = {(): float(outcome.journal_segments_dropped)}
+    occurred = {cause for (_, cause), count in values.get("gpufault_incidents_total", {}).items() if count}
+    occurred |= {cause for cause, held in exposures.items() if held} | {fault.root_cause for fault in faults}
+    values["gpufault_root_cause_info"] = {
+        (cause.id, cause.title, cause.verdict, "critical" if cause.needs_operator else "error"): 1.0
+        for cause in catalogue.root_causes.values()
+        if cause.id in occurred
+    }
     _of_signatures(values, catalogue, pipeline, outcome, shown)
     _of_sources(values, sources, outcome)
     values["gpufault_node_fault"] = {(f.gpu or "", f.root_cause, f.action): 1.0 for f in faults}

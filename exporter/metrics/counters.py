@@ -76,6 +76,16 @@ METRICS: dict[str, Metric] = {
         "gauge", ("gpu", "root_cause", "action"),
         "1 while a fault is open that an operator has to fix; gone when it is cleared. `gpu` is empty for the node.",
     ),
+    "gpufault_job_incidents": Metric(
+        "gauge", ("job", "user", "namespace", "pod", "signature", "root_cause"),
+        "Root incidents of the last hour by job, for joins; at most limits.job_series series. With Prometheus' default, "
+        "`job` becomes `exported_job`.",
+    ),
+    "gpufault_root_cause_info": Metric(
+        "gauge", ("root_cause", "title", "verdict", "severity"),
+        "Descriptions of the root causes that have occurred or that the node is at risk of; always 1. Severity critical: "
+        "an operator has to act.",
+    ),
     "gpufault_node_info": Metric(
         "gauge",
         ("gpu_model", "gpu_count", "driver_version", "rocm_version", "cuda_version", "kernel_release", "os"),
@@ -94,7 +104,7 @@ METRICS: dict[str, Metric] = {
     ),
     "gpufault_signature_info": Metric(
         "gauge", ("signature", "vendor", "layer", "severity", "title", "pack"),
-        "Descriptions of the signatures that can occur on this node; always 1.",
+        "Descriptions of the signatures that have occurred on this node; always 1.",
     ),
     "gpufault_signature_pack_info": Metric(
         "gauge", ("pack", "signatures"), "Signature packs in use and their number of signatures; always 1."

@@ -51,7 +51,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 def counted(daemon: Daemon, what: tuple[str, str, str]) -> float:
     name, *labels = what
     families = {family.name: family.samples for family in daemon.snapshot().families}
-    return families[name].get(tuple(labels), 0.0)
+    return families.get(name, {}).get(tuple(labels), 0.0)
 
 
 def faults(count: int, first: int = 0) -> bytes:

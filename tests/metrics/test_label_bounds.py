@@ -120,6 +120,7 @@ def test_neither_names_of_files_nor_what_lines_say_become_labels(make: Callable[
     shown = daemon.snapshot().families
     assert not any(canary in label for family in shown for labels in family.samples for label in labels)
     after = Counter(family.name for family in shown for _ in family.samples)
+    assert after.pop("gpufault_job_incidents") == 50
     assert sum((after - before).values()) < 10
     assert series(daemon, "gpufault_incidents_total")["gpu_fault", "unknown"] > 0
     assert series(daemon, "gpufault_source_dropped_total")["files", "outside_roots"] == 300
