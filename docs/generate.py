@@ -86,7 +86,7 @@ environment (`GPUFAULT_CONFIG_FILE`, …), which overrides the file, which overr
 {tables}
 ## The fleet service
 
-`gpufault fleet` needs no file: every key but the limits is a flag too (`--journal`, `--prometheus URL`, `--window`,
+`gpufault fleet` needs no file: most keys are flags too (`--journal`, `--pull.files`, `--prometheus URL`, `--window`,
 `--refresh.interval`, `--prometheus.node-label`, …; `gpufault fleet --help`). What it has is in a file of its own, by
 default `/etc/gpufault/fleet.yaml` if it is there.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from exporter.cli import fleet_sources
+from exporter.cli import fleet_sources, pull_flags
 from exporter.cli import options as flags
 from exporter.cli.time_arguments import seconds
 
@@ -24,6 +24,7 @@ DESCRIPTION = (
     "configuration again and refresh at once."
 )
 ADDRESS = ":9874"
+PULL_REST_SECONDS = 1.0  # between two looks at which nodes are due
 NEEDS = ("duckdb", "numpy", "scipy")
 
 
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(source, "--journal", metavar="DIR", help="a folder that node journals are gathered in")
     flags.add(source, "--prometheus", metavar="URL", help="Prometheus, Thanos, Mimir or VictoriaMetrics")
     fleet_sources.add_prometheus(parser)
+    pull_flags.add_arguments(parser)
     flags.add(parser, "--window", metavar="7d", help="how long; it ends at the newest record, or now; default: 7d")
     flags.add(parser, "--refresh.interval", metavar="1h", help="from one refresh to the next; default: 1h")
     flags.add(parser, "--refresh.timeout", metavar="30m", help="a refresh that takes longer is ended; default: 30m")
@@ -69,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
     from exporter.cli.own_log import start_logging
     from exporter.config import packs
     from exporter.fleet.history.store import Store
+    from exporter.fleet.pull.puller import Puller
     from exporter.fleet.service.answers import router
     from exporter.fleet.service.html import Titles
     from exporter.fleet.service.service import FleetService
@@ -77,11 +80,17 @@ def run(options: argparse.Namespace) -> int:
 
     load = _loader(options)
     config = load()
-    if options.journal and options.prometheus:  # argparse does not see what comes from the environment
-        print("gpufault fleet: --journal and --prometheus both say what to read; give one", file=sys.stderr)
+    sources = {
+        "--journal": options.journal, "--prometheus": options.prometheus, "--pull.…": pull_flags.names_nodes(options),
+    }  # fmt: skip
+    if len(given := [flag for flag, value in sources.items() if value]) > 1:  # argparse does not see the environment
+        print(f"gpufault fleet: {' and '.join(given)} each say what to read; give one", file=sys.stderr)
         return 2
-    if config.journal is None and config.prometheus is None:
-        print("gpufault fleet: nothing to read; give --journal DIR or --prometheus URL", file=sys.stderr)
+    if config.source == "nothing":
+        print(
+            "gpufault fleet: nothing to read; give --pull.files GLOB, --journal DIR or --prometheus URL",
+            file=sys.stderr,
+        )
         return 2
     web = ActiveConfig(Path(options.web_config_file).absolute() if options.web_config_file else None)
     if options.config_check:
@@ -90,19 +99,23 @@ def run(options: argparse.Namespace) -> int:
     log = start_logging(options.log_level, options.log_format)
     titles = Titles(packs.load([folder for folder in config.signatures.dirs if folder.exists()]))
     with ExitStack() as on_exit:
-        store = None
-        if config.journal is not None:
+        store = puller = None
+        if config.journal is not None or config.pull is not None:
             scratch = on_exit.enter_context(TemporaryDirectory(prefix="gpufault-fleet-"))
             store = Store(config.store.file or Path(scratch, "history.duckdb"))
             on_exit.callback(store.close)
-        service = FleetService(config, load, web, log, titles, store)
+        if config.pull is not None:
+            puller = Puller(config.pull, log)
+            on_exit.callback(puller.close)
+        service = FleetService(config, load, web, log, titles, store, puller)
         app = router(service, options.web_telemetry_path)
         addresses = options.web_listen_address or [ADDRESS]
         server = serve(addresses, app, web, log_error=log.warning, on_config_change=service.web_config_read)
         log.info("listening", addresses=list(server.addresses), source=service.source)
-        if store is not None and config.journal is not None:
+        source = puller or config.journal
+        if store is not None and source is not None:
             store.follow(
-                config.journal, interval=config.store.interval, history=config.store.history,
+                source, interval=PULL_REST_SECONDS if puller else config.store.interval, history=config.store.history,
                 log=lambda why: log.error("journals cannot be read", reason=why),
             )  # fmt: skip
         service.run()
@@ -144,14 +157,18 @@ def _with_flags(config: FleetConfig, options: argparse.Namespace) -> FleetConfig
         if name != "url" and (value := getattr(options, f"prometheus_{name}"))
     }
     if options.journal:
-        given |= {"journal": Path(options.journal).absolute(), "prometheus": None}
+        given |= {"journal": Path(options.journal).absolute(), "prometheus": None, "pull": None}
     if options.prometheus:
         if not options.prometheus.startswith(("http://", "https://")):
             what = f"{options.prometheus!r} is not an http:// or https:// address"
             raise InvalidInput([Problem("command line", 1, 1, "--prometheus", what)])
-        given |= {"journal": None, "prometheus": PrometheusConfig(url=options.prometheus, **asked)}
+        given |= {"journal": None, "pull": None, "prometheus": PrometheusConfig(url=options.prometheus, **asked)}
     elif config.prometheus is not None and asked and not options.journal:
         given["prometheus"] = config.prometheus.model_copy(update=asked)
+    if not (options.journal or options.prometheus):
+        pull = pull_flags.with_flags(config.pull, options)
+        others = {"journal": None, "prometheus": None} if pull_flags.names_nodes(options) else {}
+        given |= {"pull": pull, **others}
     if options.window:
         given["window"] = seconds("--window", options.window)
     refresh = {

@@ -7,6 +7,7 @@ from typing import Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from exporter.config.pull import PullConfig
 from exporter.config.types import AbsolutePath, Seconds, Section
 from exporter.core.text.problems import InvalidInput
 from exporter.core.text.validation import LocatedError, validation_problems
@@ -64,8 +65,11 @@ class LimitsConfig(Section):
 class FleetConfig(Section):
     """Everything that the fleet service's file can say, with its defaults."""
 
-    journal: AbsolutePath | None = Field(default=None, description="a folder of node journals; or `prometheus`")
+    journal: AbsolutePath | None = Field(
+        default=None, description="a folder of node journals; or `pull`, or `prometheus`"
+    )
     prometheus: PrometheusConfig | None = None
+    pull: PullConfig | None = None
     window: Seconds = Field(default=7 * DAY, description="how long; it ends at the newest record, or now")
     findings_file: AbsolutePath | None = Field(
         default=None,
@@ -78,8 +82,10 @@ class FleetConfig(Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        if self.journal is not None and self.prometheus is not None:
-            raise LocatedError(("prometheus",), "journal and prometheus both say what to read; remove one of them")
+        given = [name for name in ("journal", "pull", "prometheus") if getattr(self, name) is not None]
+        if len(given) > 1:
+            number = "both" if len(given) == 2 else "all"
+            raise LocatedError((given[-1],), f"{' and '.join(given)} {number} say what to read; keep one of them")
         return self
 
     @property
@@ -87,6 +93,8 @@ class FleetConfig(Section):
         """What is read, for people."""
         if self.prometheus is not None:
             return self.prometheus.url
+        if self.pull is not None:
+            return self.pull.source
         return f"journals below {self.journal}" if self.journal is not None else "nothing"
 
 

@@ -26,7 +26,7 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentIncident:
-    """One incident on the landing page. `job` and `gpu` are empty if unknown; `log` is the location of its line."""
+    """One incident on the landing page. `job` and `gpu` are empty if unknown; `log` is the location of `line`, its text."""
 
     time: float
     signature: str
@@ -36,6 +36,7 @@ class RecentIncident:
     job: str
     gpu: str
     log: str
+    line: str = ""
 
     @classmethod
     def of(cls, diagnosis: Diagnosis, record: Mapping[str, Any]) -> Self:
@@ -49,6 +50,7 @@ class RecentIncident:
             job=record["job"]["id"] if record["job"] else "",
             gpu=record["gpu"] or "",
             log=location_of(record),
+            line=record["text"],
         )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from exporter.core.model import UNKNOWN
 from exporter.core.text.printable import printable
 from exporter.core.text.redact import redact
 from exporter.web.interface import Overview, RecentIncident
@@ -27,11 +28,12 @@ p, ul { margin: .5rem 0 } nav a { margin-right: 1rem }
 table { width: 100%; border-collapse: collapse; font-size: .9rem }
 th, td { text-align: left; vertical-align: top; padding: .3rem 1rem .3rem 0; border-bottom: 1px solid #8885 }
 td { overflow-wrap: anywhere; min-width: 5rem; unicode-bidi: isolate }
-:is([data-head="Signature"], [data-head="Root cause"], [data-head="Crash"], [data-head="With"],
-  [data-head="Because of"]) { min-width: 15.5rem }
+:is([data-head="Crash"], [data-head="Because of"]) { min-width: 10rem }
 [data-head="Where"] { min-width: 9rem }
+[data-head="Line"] { min-width: 20rem; font: .8rem ui-monospace, monospace }
 time { white-space: nowrap; font-variant-numeric: tabular-nums }
 @media (max-width: 40rem) {
+  [data-head="Line"] { min-width: 0 }
   thead, td:empty { display: none } td { display: block; border: 0; padding: 0 }
   table { font-size: 1rem }
   td::before { content: attr(data-head) ": "; opacity: .7 }
@@ -45,6 +47,7 @@ CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'sha256-{}'; {}".format
 )
 
 
+MAX_LINE_CHARS = 200  # of a line in the table; the journal has up to 2,048
 MAX_IMPAIRED = 20  # shown here and by /-/ready: a job may have a thousand logs; /metrics has the ids of all
 
 
@@ -55,9 +58,15 @@ def first_few(impaired: Sequence[str]) -> list[str]:
 
 
 def landing_page(
-    overview: Overview, not_ready: Sequence[str], telemetry_path: str, impaired: Sequence[str] = ()
+    overview: Overview,
+    not_ready: Sequence[str],
+    telemetry_path: str,
+    impaired: Sequence[str] = (),
+    *,
+    title: Callable[[str], str] = str,
+    with_lines: bool = True,
 ) -> str:
-    """The node's landing page as HTML."""
+    """The node's landing page as HTML. title: of a signature or root cause; with_lines: show what jobs printed."""
     return render(
         "node.html",
         [],
@@ -66,7 +75,9 @@ def landing_page(
         impaired=first_few(impaired),
         telemetry_path=telemetry_path,
         sources=[(each.name, "up" if each.up else f"down: {each.down_reason}") for each in overview.sources],
-        incidents=[_incident_row(each) for each in overview.incidents],
+        heads=("Time (UTC)", "Crash", "Because of", "Where", *(("Line",) if with_lines else ()), "What to do"),
+        incidents=[_incident_row(each, title, with_lines=with_lines) for each in overview.incidents],
+        with_lines=with_lines,
     )
 
 
@@ -105,8 +116,22 @@ def utc(time: float) -> datetime:
     return datetime.fromtimestamp(time, UTC)
 
 
-def _incident_row(incident: RecentIncident) -> tuple[object, ...]:
+def _incident_row(incident: RecentIncident, title: Callable[[str], str], *, with_lines: bool) -> tuple[object, ...]:
     verdict = f" ({incident.verdict})" if incident.verdict in {"infrastructure", "workload"} else ""
-    where = [f"job {incident.job}" if incident.job else "", f"GPU {incident.gpu}" if incident.gpu else "", incident.log]
-    cause = incident.root_cause + verdict
-    return utc(incident.time), incident.signature, cause, ", ".join(filter(None, where)), incident.remediation
+    cause = "cause unknown" if incident.root_cause == UNKNOWN else title(incident.root_cause) + verdict
+    job = [f"job {incident.job}"] if incident.job and with_lines else []
+    where = [*job, f"GPU {incident.gpu}" if incident.gpu else "", incident.log if with_lines else ""]
+    line = (clipped(incident.line),) if with_lines else ()
+    return (
+        utc(incident.time),
+        title(incident.signature),
+        cause,
+        ", ".join(filter(None, where)),
+        *line,
+        incident.remediation,
+    )
+
+
+def clipped(line: str) -> str:
+    """A line for a table's cell."""
+    return line if len(line) <= MAX_LINE_CHARS else f"{line[: MAX_LINE_CHARS - 1]}…"

@@ -26,8 +26,12 @@ from exporter.web.requests import is_from_web_page
 def router(view: NodeView, telemetry_path: str, readers: Readers = AUTHENTICATED_ONLY) -> Router:
     """The node daemon's application. Raises InvalidInput for an invalid path."""
 
-    async def landing(_: Request) -> Response:
-        return HTMLResponse(landing_page(view.overview(), view.not_ready(), telemetry_path, view.impaired()))
+    async def landing(request: Request) -> Response:
+        shown = readers.may_read_lines(request.scope)
+        overview, not_ready, impaired = view.overview(), view.not_ready(), view.impaired()
+        return HTMLResponse(
+            landing_page(overview, not_ready, telemetry_path, impaired, title=view.title, with_lines=shown)
+        )
 
     routes = [
         Route("/", landing),

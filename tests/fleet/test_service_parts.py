@@ -10,6 +10,7 @@ import pytest
 
 from exporter.cli.main import main
 from exporter.config.fleet import load
+from exporter.fleet.pull.status import PullCounts
 from exporter.fleet.results.labels import ratio, sure
 from exporter.fleet.service.metrics import METRICS, bounded, snapshot_of
 from exporter.fleet.service.refresh import arguments
@@ -85,7 +86,10 @@ def test_before_the_first_result_only_what_is_known_is_shown() -> None:
 def test_every_metric_is_shown_by_some_standing() -> None:
     full = {**RESULT, "lost_gpu_hours": {"hours": 1.0}}
     standing = FleetStatus(result=full, refreshes=1, complete_time=1.0, web_config_ok=True)
-    names = {family.name for family in snapshot_of(2.0, standing, label_values=9, build=("1", "3")).families}
+    names = {
+        family.name
+        for family in snapshot_of(2.0, standing, label_values=9, build=("1", "3"), pull=PullCounts()).families
+    }
 
     assert names == set(METRICS)
 

@@ -228,7 +228,15 @@ class Page(HTMLParser):
 
 def recent(text: str) -> RecentIncident:
     return RecentIncident(
-        time=0.0, signature=text, root_cause=text, verdict="unclear", remediation=text, job=text, gpu=text, log=text
+        time=0.0,
+        signature=text,
+        root_cause=text,
+        verdict="unclear",
+        remediation=text,
+        job=text,
+        gpu=text,
+        log=text,
+        line=text,
     )
 
 
@@ -262,6 +270,7 @@ def test_the_landing_page_shows_the_node_its_sources_and_last_incidents(server: 
             job="7",
             gpu="0000:c1:00.0",
             log="/jobs/7.log:12",
+            line="NVRM: Xid 79",
         ),
     )
     answer = ask(server, "/")
@@ -273,9 +282,12 @@ def test_the_landing_page_shows_the_node_its_sources_and_last_incidents(server: 
     assert page.cells == [
         *("files:/scratch", "up"),
         *("kmsg", "down: permission denied; add CAP_SYSLOG"),
-        *("2023-11-14 22:13:20", "nv_xid_79_fallen_off_bus", "gpu_lost_from_pcie (infrastructure)"),
-        *("job 7, GPU 0000:c1:00.0, /jobs/7.log:12", "Drain the node."),
+        *("2023-11-14 22:13:20", "Title of nv_xid_79_fallen_off_bus", "Title of gpu_lost_from_pcie (infrastructure)"),
+        *("job 7, GPU 0000:c1:00.0, /jobs/7.log:12", "NVRM: Xid 79", "Drain the node."),
     ]
+    assert '<meta http-equiv="refresh"' in answer.text
+    public = Page(ask(server, "/", headers={"Host": "gpu-07"}).text).cells[4:]
+    assert public == ["2023-11-14 22:13:20", *page.cells[5:7], "GPU 0000:c1:00.0", "Drain the node."]
 
 
 def test_every_link_of_the_landing_page_leads_somewhere(server: RunningServer) -> None:
@@ -302,7 +314,7 @@ def test_what_a_job_wrote_stays_text_on_the_landing_page(text: str) -> None:
     page = Page(written.encode().decode())
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     where = f"job {shown}, GPU {shown}, {shown}" if text else ""
-    assert page.cells == [shown, f"down: {shown}", "1970-01-01 00:00:00", shown, shown, where, shown]
+    assert page.cells == [shown, f"down: {shown}", "1970-01-01 00:00:00", shown, shown, where, shown, shown]
     assert page.tags == HARMLESS.tags
     assert set(written.replace("\n", "")) <= set(map(chr, range(32, 127))) | set(shown)
 

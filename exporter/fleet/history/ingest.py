@@ -85,7 +85,7 @@ def fill(
             if file.path.endswith(TABLE) and not stop():
                 done.append(_store_table(db, file, now))
                 read.add(file.path)
-    _set_horizon(db, now)
+    set_horizon(db, now)
     return Ingested(
         files=len(read), records=sum(one.good for one in done), bad_lines=sum(len(one.bad) for one in done),
         seconds=time.monotonic() - begin,
@@ -175,7 +175,7 @@ def _empty_lines(data: bytes) -> int:
 
 def _store(db: duckdb.DuckDBPyConnection, batch: _Batch, path: str, now: float) -> Inserted:
     """Rows, gaps and cursors of a batch, in one transaction."""
-    with _transaction(db):
+    with transaction(db):
         found = insert(db, path) if batch.rows else Inserted(rows=0, good=0, bad=())
         gaps = [*batch.gaps, *(("bad_lines", *batch.place(row), 1, why) for row, why in found.bad)]
         _put(db, batch.cursors, gaps, now)
@@ -186,14 +186,14 @@ def _store_table(db: duckdb.DuckDBPyConnection, file: Cursor, now: float) -> Ins
     """The same for a Parquet file. One that cannot be read is a gap until it changes."""
     gaps: list[GapRow] = []
     try:
-        with _transaction(db):
+        with transaction(db):
             found = insert(db, file.path, is_table=True)
             if found.bad:
                 gaps.append(("bad_lines", file.path, None, len(found.bad), found.bad[0][1]))
             _put(db, [file], gaps, now)
     except (duckdb.IOException, duckdb.InvalidInputException) as error:
         found = Inserted(rows=0, good=0, bad=())
-        with _transaction(db):
+        with transaction(db):
             _put(db, [file], [("damaged_files", file.path, None, 1, str(error).splitlines()[0])], now)
     return found
 
@@ -201,12 +201,13 @@ def _store_table(db: duckdb.DuckDBPyConnection, file: Cursor, now: float) -> Ins
 def _put(db: duckdb.DuckDBPyConnection, cursors: Sequence[Cursor], gaps: Sequence[GapRow], now: float) -> None:
     _put_cursors(db, cursors, now)
     _put_gaps(db, gaps, now)
-    _set_horizon(db, now)
+    set_horizon(db, now)
     db.execute("UPDATE about SET revision = revision + 1, updated = ?", [now])
 
 
 @contextmanager
-def _transaction(db: duckdb.DuckDBPyConnection) -> Iterator[None]:
+def transaction(db: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """All statements within it, or none."""
     db.execute("BEGIN")
     try:
         yield
@@ -253,7 +254,7 @@ def _replace_gaps(
         db.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?, ?, ?)", [[kind, *row, now] for row in rows])
 
 
-def _set_horizon(db: duckdb.DuckDBPyConnection, now: float) -> None:
+def set_horizon(db: duckdb.DuckDBPyConnection, now: float) -> None:
     """Hide records from the future. Where most nodes are ahead of us, it is our own clock that is wrong."""
     usual = db.execute(
         """SELECT median(newest) FROM (SELECT max(time) AS newest FROM (
@@ -266,7 +267,7 @@ def _set_horizon(db: duckdb.DuckDBPyConnection, now: float) -> None:
 
 def prune(db: duckdb.DuckDBPyConnection, *, before: float) -> None:
     """Delete what is older; of facts what each node had then stays, and cursors of files that are gone go."""
-    with _transaction(db):
+    with transaction(db):
         db.execute("DELETE FROM incident_rows WHERE time < ?", [before])
         db.execute("DELETE FROM heartbeat_rows WHERE time < ?", [before])
         db.execute(
@@ -276,3 +277,4 @@ def prune(db: duckdb.DuckDBPyConnection, *, before: float) -> None:
         )
         db.execute("DELETE FROM gaps WHERE time < ?", [before])
         db.execute("DELETE FROM cursors WHERE seen < ?", [before])
+        db.execute("DELETE FROM pull_cursors WHERE seen < ?", [before])

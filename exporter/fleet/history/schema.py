@@ -1,7 +1,8 @@
 """The tables of a fleet's history in DuckDB: what pages, API and reports query.
 
 Times are UTC epoch seconds as DOUBLE. Readers query the views `incidents`, `facts` and `heartbeats`; they hide records
-that are further in the future than a wrong clock explains. `gaps` names what could not be used.
+that are further in the future than a wrong clock explains. `gaps` names what could not be used. `targets` holds the nodes
+that are pulled, and how that went; its counts are those of all time.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ CREATE TABLE IF NOT EXISTS cursors (
     path VARCHAR, device BIGINT, inode BIGINT, size BIGINT, changed BIGINT, position BIGINT, lines BIGINT,
     tail VARCHAR, seen DOUBLE, records BIGINT, newest DOUBLE);
 CREATE TABLE IF NOT EXISTS gaps (kind VARCHAR, path VARCHAR, line BIGINT, count BIGINT, what VARCHAR, time DOUBLE);
+CREATE TABLE IF NOT EXISTS pull_cursors (
+    node VARCHAR, segment BIGINT, position BIGINT, tail VARCHAR, complete BOOLEAN, seen DOUBLE);
+CREATE TABLE IF NOT EXISTS targets (
+    node VARCHAR, address VARCHAR, state VARCHAR, what VARCHAR, pulled DOUBLE, failing_since DOUBLE, behind BIGINT,
+    bytes BIGINT, records BIGINT, refused BIGINT, lost_segments BIGINT);
 CREATE OR REPLACE VIEW incidents AS
     SELECT * FROM incident_rows WHERE time <= (SELECT horizon FROM about);
 CREATE OR REPLACE VIEW facts AS

@@ -13,9 +13,13 @@ from typing import Any
 import duckdb
 
 from exporter.fleet.history import schema
+from exporter.fleet.history.export import export
 from exporter.fleet.history.ingest import Ingested, fill, prune
 
 PRUNE_SECONDS = 3600.0
+
+# Reads what is new into the tables, until it has all or `stop()`; see `exporter.fleet.pull.puller`.
+Reader = Callable[[duckdb.DuckDBPyConnection, Callable[[], bool]], Ingested]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,18 +67,29 @@ class Store:
         """A connection for several queries; close it. From any thread."""
         return self._db.cursor()
 
-    def follow(self, folder: Path, *, interval: float, history: float, log: Callable[[str], None]) -> None:
-        """Read what is new every `interval` seconds, in a thread, until `close`; keep `history` seconds."""
+    def follow(self, source: Path | Reader, *, interval: float, history: float, log: Callable[[str], None]) -> None:
+        """Read what is new every `interval` seconds, in a thread, until `close`; keep `history` seconds.
+
+        source: a folder of journals, or what reads them from elsewhere.
+        """
         self._thread = threading.Thread(
-            target=self._follow, args=(folder, interval, history, log), name="history", daemon=True
+            target=self._follow, args=(source, interval, history, log), name="history", daemon=True
         )
         self._thread.start()
 
-    def read_once(self, folder: Path) -> None:
+    def read_once(self, source: Path | Reader) -> None:
         """Read the journals once. Raises OSError, duckdb.Error."""
         with self._db.cursor() as cursor:
-            found = fill(cursor, folder, now=time.time(), stop=self._stop.is_set)
+            if isinstance(source, Path):
+                found = fill(cursor, source, now=time.time(), stop=self._stop.is_set)
+            else:
+                found = source(cursor, self._stop.is_set)
         self.status = StoreStatus(last=found, time=time.time())
+
+    def export(self, folder: Path, span: float) -> None:
+        """Write the last `span` seconds of the history as files that `gpufault correlate` reads. Raises duckdb.Error."""
+        with self._db.cursor() as cursor:
+            export(cursor, folder, since=self._newest() - span)
 
     def prune(self, before: float) -> None:
         """Delete what is older."""
@@ -88,11 +103,11 @@ class Store:
             self._thread.join()
         self._db.close()
 
-    def _follow(self, folder: Path, interval: float, history: float, log: Callable[[str], None]) -> None:
+    def _follow(self, source: Path | Reader, interval: float, history: float, log: Callable[[str], None]) -> None:
         pruned = float("-inf")
         while not self._stop.is_set():
             try:
-                self.read_once(folder)
+                self.read_once(source)
                 if time.monotonic() - pruned > PRUNE_SECONDS:
                     self.prune(self._newest() - history)
                     pruned = time.monotonic()

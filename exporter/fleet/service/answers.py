@@ -98,7 +98,7 @@ def router(view: FleetView, telemetry_path: str) -> Router:
     async def style(_: Request) -> Response:
         return Response(STYLE, media_type="text/css", headers={"Cache-Control": "private, max-age=300"})
 
-    lists = ("causes", "nodes", "jobs", "incidents", "unknowns", "timeline")
+    lists = ("causes", "nodes", "jobs", "incidents", "unknowns", "timeline", "targets")
     routes = [page("/", overview), page("/findings", findings_page), page("/quality", quality_page)]
     routes += [page(f"/{name}", partial(list_page, name=name)) for name in lists]
     routes += [

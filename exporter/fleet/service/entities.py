@@ -153,7 +153,14 @@ def quality_page(frame: Frame) -> Response:
         ahead = store.rows("""SELECT node, count(*) AS n, max(time) AS latest FROM (
             SELECT node, time FROM incident_rows UNION ALL SELECT node, time FROM heartbeat_rows)
             WHERE time > (SELECT horizon FROM about) GROUP BY node ORDER BY n DESC LIMIT 100""")
+        targets = store.rows("""SELECT node, state, what, pulled, failing_since, behind FROM targets
+            WHERE state NOT IN ('ok', 'new') ORDER BY failing_since, node LIMIT 500""")
         files = store.rows("SELECT path, position, seen FROM cursors ORDER BY seen DESC, path LIMIT 200")
+        if targets:
+            rows = [(r["node"], r["state"], r["what"], time_of(r["pulled"]), time_of(r["failing_since"]),
+                     count(r["behind"])) for r in targets]  # fmt: skip
+            heads = ("Node", "State", "What", "Last pulled (UTC)", "Failing since", "Bytes waiting")
+            sections.append(("Nodes whose journals cannot be pulled, or not to their end", "", heads, rows))
         sections += [
             ("Nodes not seen for a day", "Seen in this window, but not on its last day", ("Node", "Last seen (UTC)"),
              [(_link(frame, "nodes", r["node"]), time_of(r["seen"])) for r in silent[:500]]),

@@ -130,6 +130,21 @@ LISTS: Mapping[str, Listing] = {
         sort="-incidents",
         empty="every crash in this window matches a signature",
     ),
+    "targets": Listing(
+        title="Pulled nodes",
+        note="How pulling each node's journal goes; all times, whatever the window",
+        sql="""SELECT node, address, state, what, pulled, failing_since, behind, bytes, records, refused, lost_segments
+            FROM targets WHERE $start <= $end""",
+        columns=_columns(
+            ("node", "Node"), ("state", "State"), ("what", "What"), ("pulled", "Pulled (UTC)", "time"),
+            ("failing_since", "Failing since", "time"), ("behind", "Bytes waiting", "number"), ("bytes", "Bytes", "number"),
+            ("records", "Records", "number"), ("refused", "Refused", "number"),
+            ("lost_segments", "Segments lost", "number"), ("address", "Address"),
+        ),
+        filters=("state", "node"),
+        sort="-failing_since",
+        empty="no nodes are pulled",
+    ),
     "timeline": Listing(
         title="Timeline",
         note="Incidents, changed facts and silence, in order",

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from exporter.fleet.pull.metrics import PULL_METRICS, pull_values
+from exporter.fleet.pull.status import PullCounts
 from exporter.fleet.service.status import REASONS, FleetStatus
 from exporter.metrics.counters import OTHER, Labels, Metric
 from exporter.metrics.exposition import Family, MetricsSnapshot
@@ -85,15 +87,20 @@ METRICS: dict[str, Metric] = {
     "gpufault_fleet_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "Unix time of the last success."),
     "gpufault_fleet_web_config_last_reload_successful": Metric("gauge", (), "1 if --web.config.file is applied."),
     "gpufault_fleet_web_config_last_reload_success_timestamp_seconds": Metric("gauge", (), "Unix time of the last success."),
+    **PULL_METRICS,
     "gpufault_fleet_build_info": Metric("gauge", ("version", "python"), "1."),
 }  # fmt: skip
 
 Values = dict[str, dict[Labels, float]]
 
 
-def snapshot_of(now: float, standing: FleetStatus, *, label_values: int, build: tuple[str, str]) -> MetricsSnapshot:
+def snapshot_of(
+    now: float, standing: FleetStatus, *, label_values: int, build: tuple[str, str], pull: PullCounts | None = None
+) -> MetricsSnapshot:  # fmt: skip
     """All families, in the order that METRICS declares them. label_values: series of one family that carry a name."""
     values: Values = {"gpufault_fleet_build_info": {build: 1.0}}
+    if pull is not None:
+        values |= pull_values(pull)
     _of_refreshes(values, standing, now)
     if standing.result is not None:
         _of_result(values, standing.result, label_values)

@@ -39,8 +39,8 @@ class Outcome:
     seconds: float
 
 
-def arguments(config: FleetConfig, findings_file: Path, output: Path) -> list[str]:
-    """What `gpufault correlate` is asked."""
+def arguments(config: FleetConfig, findings_file: Path, output: Path, journal: Path | None = None) -> list[str]:
+    """What `gpufault correlate` is asked. journal: a folder to read instead of what the configuration names."""
     asked = [
         "--format=json",
         f"--output={output}",
@@ -50,8 +50,8 @@ def arguments(config: FleetConfig, findings_file: Path, output: Path) -> list[st
     asked += [
         f"--signatures.dir={folder}" for folder in config.signatures.dirs if folder.exists()
     ]  # or later, as a node
-    if config.journal is not None:
-        return [f"--journal={config.journal}", *asked]
+    if journal or config.journal:
+        return [f"--journal={journal or config.journal}", *asked]
     assert config.prometheus is not None  # the command line refuses a service without a source
     given = config.prometheus.model_dump(exclude={"url"}, exclude_none=True)
     asked += [f"--prometheus.{name.replace('_', '-')}={value}" for name, value in given.items()]

@@ -17,14 +17,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
+
 from exporter import __version__
-from exporter.config.fleet import FleetConfig
+from exporter.config.fleet import DAY, FleetConfig
 from exporter.core.text.problems import InvalidInput
 from exporter.fleet.history.store import Store
+from exporter.fleet.pull.puller import Puller
 from exporter.fleet.service.html import Titles
 from exporter.fleet.service.metrics import snapshot_of
 from exporter.fleet.service.refresh import Outcome, Refresh, arguments
-from exporter.fleet.service.status import INTERNAL, Failure, FleetStatus
+from exporter.fleet.service.status import INTERNAL, SOURCE, Failure, FleetStatus
 from exporter.metrics.exposition import MetricsSnapshot
 from exporter.process.reload_requests import ReloadRequests
 from exporter.process.sdnotify import notify
@@ -44,7 +47,8 @@ class FleetService:
     """Refreshes until SIGTERM or SIGINT. SIGHUP and POST /-/reload load the configuration again, and refresh."""
 
     def __init__(
-        self, config: FleetConfig, load: Loader, web: ActiveConfig, log: Any, titles: Titles, store: Store | None = None
+        self, config: FleetConfig, load: Loader, web: ActiveConfig, log: Any, titles: Titles, store: Store | None = None,
+        puller: Puller | None = None,
     ) -> None:  # fmt: skip
         self._config = config
         self._load = load
@@ -52,6 +56,7 @@ class FleetService:
         self._log = log
         self.titles = titles
         self.store = store
+        self._puller = puller
         self._waker = Waker()
         self._stop = threading.Event()
         self._reloads = ReloadRequests(self._waker.wake)
@@ -104,6 +109,7 @@ class FleetService:
             self._standing,
             label_values=self._config.limits.label_values,
             build=(__version__, platform.python_version()),
+            pull=self._puller.counts if self._puller else None,
         )
 
     def not_ready(self) -> list[str]:
@@ -155,13 +161,24 @@ class FleetService:
 
     def _start(self, folder: Path) -> None:
         output = folder / "correlation.json"
-        asked = arguments(self._config, self._config.findings_file or folder / "findings.json", output)
+        findings = self._config.findings_file or folder / "findings.json"
         self._log.debug("refreshing", source=self.source)
         try:
+            asked = arguments(self._config, findings, output, self._exported(folder))
             self._refresh = Refresh(asked, folder, output, timeout=self._config.refresh.timeout)
             self._put(running=True)
         except OSError as error:
             self._take(Outcome(reason=INTERNAL, told=f"no process can be started: {error}", seconds=0.0))
+        except duckdb.Error as error:
+            told = f"the history cannot be read: {str(error).splitlines()[0]}"
+            self._take(Outcome(reason=SOURCE, told=told, seconds=0.0))
+
+    def _exported(self, folder: Path) -> Path | None:
+        """What was pulled, as files in a folder: the window and, for comparison, the one before."""
+        if self._puller is None or self.store is None:
+            return None
+        self.store.export(folder / "history", 2 * self._config.window + DAY)
+        return folder / "history"
 
     def _take(self, outcome: Outcome) -> None:
         """Put an outcome in force, and say when the next refresh is due."""
@@ -198,6 +215,8 @@ class FleetService:
         else:
             problems = []
             self._config = config
+            if self._puller is not None and config.pull is not None:
+                self._puller.use(config.pull)
             if self._refresh is not None:
                 self._refresh.end()
                 self._refresh = None

@@ -17,7 +17,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from exporter.config import packs
+from exporter.fleet.history.pulled import TargetRow, put_targets
 from exporter.fleet.history.store import Store
+from exporter.fleet.pull.status import STATES
 from exporter.fleet.service.answers import router
 from exporter.fleet.service.html import Titles
 from exporter.fleet.service.lists import LISTS
@@ -106,7 +108,17 @@ def filled(folder: Path, names: tuple[str, ...]) -> Store:
         file.writelines(json.dumps(record) + "\n" for record in records(names))
     store = Store(folder / "store.duckdb")
     store.read_once(folder / "j")
+    with store.cursor() as db:
+        put_targets(db, [target(name, number) for number, name in enumerate(names)])
     return store
+
+
+def target(name: str, number: int) -> TargetRow:
+    """How pulling a node goes, in each state."""
+    return TargetRow(
+        node=name, address="http://x:1", state=STATES[number % len(STATES)], what=name, pulled=NOW if number % 2 else None,
+        failing_since=NOW - number if number % 3 else None, behind=number, bytes=9, records=1, refused=number, lost_segments=0,
+    )  # fmt: skip
 
 
 @pytest.fixture

@@ -1,0 +1,91 @@
+"""The flags of `gpufault fleet` that say which node daemons to pull from, laid over the section `pull`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exporter.cli import options as flags
+
+if TYPE_CHECKING:
+    from exporter.config.pull import PullConfig
+
+SOURCES = ("files", "dns", "prometheus")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    group = parser.add_argument_group("journals pulled from node daemons")
+    for name, metavar, help_text in (
+        ("files", "GLOB", "target files in Prometheus' file_sd format; may be given again"),
+        ("dns", "HOST:PORT", "each address of the host is a node, named by its reverse lookup; may be given again"),
+    ):
+        flags.add(group, f"--pull.{name}", action="append", metavar=metavar, help=help_text)
+    for name, metavar, help_text in (
+        ("prometheus", "URL", "its active targets with job=gpufault are the nodes"),
+        ("node-label", "LABEL", "of a target, names the node; without it, the target's host; default: node"),
+        ("interval", "30s", "from a node's pull to its next one; default: 30s"),
+        ("timeout", "30s", "for one request; default: 30s"),
+        ("user", "USER", "for basic authentication at the nodes"),
+        ("password-file", "FILE", "file with the password"),
+        ("ca-file", "FILE", "who signs the nodes' certificates"),
+        ("cert-file", "FILE", "client certificate"),
+        ("key-file", "FILE", "its key"),
+    ):
+        flags.add(group, f"--pull.{name}", metavar=metavar, help=help_text)
+    flags.add(group, "--pull.scheme", choices=("http", "https"), help="of targets without __scheme__; default: http")
+
+
+def names_nodes(options: argparse.Namespace) -> bool:
+    """Whether the flags say what to pull."""
+    return any(getattr(options, f"pull_{name}") for name in SOURCES)
+
+
+def with_flags(config: PullConfig | None, options: argparse.Namespace) -> PullConfig | None:
+    """The section with the flags laid over it. Raises InvalidInput."""
+    from pydantic import ValidationError
+
+    from exporter.config.pull import PullConfig
+    from exporter.core.text.problems import InvalidInput, Problem
+
+    given: dict[str, Any] = {
+        name: value for name in PullConfig.model_fields if (value := getattr(options, f"pull_{name}", None))
+    }
+    if "prometheus" in given:
+        earlier = config.prometheus.model_dump(exclude_none=True) if config and config.prometheus else {}
+        given["prometheus"] = {**earlier, "url": given["prometheus"]}
+    for name in ("files", "password_file"):
+        if name in given:
+            given[name] = _absolute(given[name])
+    tls = {
+        name: _absolute(value)
+        for name in ("ca_file", "cert_file", "key_file")
+        if (value := getattr(options, f"pull_{name}"))
+    }
+    if not given and not tls:
+        return config
+    base: dict[str, Any] = {}
+    if config is not None:
+        base = config.model_dump(exclude_none=True, exclude_unset=True)
+        for name in ("interval", "timeout"):
+            if name in base:
+                base[name] = f"{base[name]:f}".rstrip("0").rstrip(".") + "s"
+    if tls:
+        given["tls"] = {**base.get("tls", {}), **tls}
+    if config is None and not names_nodes(options):
+        return None
+    try:
+        return PullConfig.model_validate({**base, **given})
+    except ValidationError as error:
+        problems = [
+            Problem(
+                "command line", 1, 1, f"--pull.{'.'.join(str(part) for part in each['loc'])}".rstrip("."), each["msg"]
+            )
+            for each in error.errors()
+        ]
+        raise InvalidInput(problems) from None
+
+
+def _absolute(value: Any) -> Any:
+    return [str(Path(one).absolute()) for one in value] if isinstance(value, list) else str(Path(value).absolute())

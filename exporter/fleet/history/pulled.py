@@ -1,0 +1,155 @@
+"""Stores what was pulled from nodes: their records, how far each was read, and gaps, in one transaction."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from tempfile import NamedTemporaryFile
+
+import duckdb
+
+from exporter.fleet.history.ingest import set_horizon, transaction
+from exporter.fleet.history.insert import insert
+
+MAX_GAPS_A_NODE = 50
+UNUSABLE = "unusable_records"  # the kind of a gap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCursor:
+    """How far a node's journal was read; see `exporter.fleet.pull.plan.Cursor`."""
+
+    segment: int
+    position: int
+    tail: str
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulledPart:
+    """Lines of one node, each one record that names this node, the cursor behind them, and gaps (kind, count, what)."""
+
+    node: str
+    lines: tuple[bytes, ...]
+    cursor: StoredCursor
+    gaps: tuple[tuple[str, int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetRow:
+    """How pulling a node goes. Times are Unix seconds; None: never, or not failing."""
+
+    node: str
+    address: str
+    state: str
+    what: str
+    pulled: float | None
+    failing_since: float | None
+    behind: int
+    bytes: int
+    records: int
+    refused: int
+    lost_segments: int
+
+
+def store_parts(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: float) -> dict[str, int]:
+    """Store parts; returns the number of records of each node that the tables cannot take.
+
+    If DuckDB cannot take what a node says, that node's part alone is left out. Raises duckdb.Error if nothing can be
+    stored, as when the disk is full: then nothing was stored.
+    """
+    try:
+        with transaction(db):
+            return _store(db, parts, now)
+    except (duckdb.OperationalError, duckdb.FatalException, duckdb.InternalException):
+        raise
+    except duckdb.Error as error:
+        if len(parts) > 1:
+            return {node: bad for part in parts for node, bad in store_parts(db, [part], now).items()}
+        (part,) = parts
+        what = f"{len(part.lines)} records cannot be stored: {str(error).splitlines()[0][:200]}"
+        gap = (UNUSABLE, len(part.lines), what)
+        with transaction(db):
+            _store(db, [PulledPart(node=part.node, lines=(), cursor=part.cursor, gaps=(*part.gaps, gap))], now)
+        return {part.node: len(part.lines)}
+
+
+def cursors(db: duckdb.DuckDBPyConnection) -> dict[str, StoredCursor]:
+    """How far each node was read."""
+    rows = db.execute("SELECT node, segment, position, tail, complete FROM pull_cursors").fetchall()
+    return {
+        node: StoredCursor(segment=segment, position=position, tail=tail, complete=complete)
+        for node, segment, position, tail, complete in rows
+    }
+
+
+def target_rows(db: duckdb.DuckDBPyConnection) -> dict[str, TargetRow]:
+    """The nodes that were pulled."""
+    names = tuple(TargetRow.__dataclass_fields__)
+    rows = db.execute(f"SELECT {', '.join(names)} FROM targets").fetchall()
+    return {row[0]: TargetRow(**dict(zip(names, row, strict=True))) for row in rows}
+
+
+def put_targets(db: duckdb.DuckDBPyConnection, rows: Iterable[TargetRow]) -> None:
+    """Replace the nodes that are pulled."""
+    names = tuple(TargetRow.__dataclass_fields__)
+    values = [[getattr(row, name) for name in names] for row in rows]
+    with transaction(db):
+        db.execute("DELETE FROM targets")
+        if values:
+            db.executemany(f"INSERT INTO targets BY NAME SELECT {', '.join(f'? AS {name}' for name in names)}", values)
+
+
+def _store(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: float) -> dict[str, int]:
+    bad = _insert(db, parts)
+    for part in parts:
+        # The cursor follows the rows in the same transaction: neither can be there without the other.
+        db.execute("DELETE FROM pull_cursors WHERE node = ?", [part.node])
+        c = part.cursor
+        values = [part.node, c.segment, c.position, c.tail, c.complete, now]
+        db.execute("INSERT INTO pull_cursors VALUES (?, ?, ?, ?, ?, ?)", values)
+        _put_gaps(db, part, bad.get(part.node, {}), now)
+    set_horizon(db, now)
+    db.execute("UPDATE about SET revision = revision + 1, updated = ?", [now])
+    return {node: sum(reasons.values()) for node, reasons in bad.items()}
+
+
+def _insert(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart]) -> dict[str, dict[str, int]]:
+    """Insert the records; returns how many were unusable, by node and reason."""
+    if not any(part.lines for part in parts):
+        return {}
+    with NamedTemporaryFile(prefix="gpufault-", suffix=".jsonl", delete=False) as file:
+        try:
+            for part in parts:
+                file.writelines(part.lines)
+            file.close()
+            found = insert(db, file.name)
+        finally:
+            os.unlink(file.name)
+    starts = [0, *accumulate(len(part.lines) for part in parts)]
+    bad: dict[str, dict[str, int]] = {}
+    for row, why in found.bad:
+        at = min(bisect_right(starts, row - 1) - 1, len(parts) - 1)
+        reasons = bad.setdefault(parts[at].node, {})
+        reasons[why] = reasons.get(why, 0) + 1
+    return bad
+
+
+def _put_gaps(db: duckdb.DuckDBPyConnection, part: PulledPart, bad: Mapping[str, int], now: float) -> None:
+    """Add gaps. Those of the same kind and text are one with their sum; beyond a bound the oldest go."""
+    unusable = [(UNUSABLE, count, f"records that cannot be used: {why}") for why, count in bad.items()]
+    for kind, count, what in (*part.gaps, *unusable):
+        same = [kind, part.node, what]
+        row = db.execute("SELECT sum(count) FROM gaps WHERE kind = ? AND path = ? AND what = ?", same).fetchone()
+        before = int(row[0]) if row and row[0] is not None else 0
+        db.execute("DELETE FROM gaps WHERE kind = ? AND path = ? AND what = ?", same)
+        db.execute("INSERT INTO gaps VALUES (?, ?, NULL, ?, ?, ?)", [kind, part.node, before + count, what, now])
+    if part.gaps or unusable:
+        db.execute(
+            """DELETE FROM gaps WHERE path = ? AND rowid NOT IN (
+            SELECT rowid FROM gaps WHERE path = ? ORDER BY time DESC LIMIT ?)""",
+            [part.node, part.node, MAX_GAPS_A_NODE],
+        )

@@ -1,0 +1,1 @@
+"""Pulls the journals of node daemons over HTTP into the history."""

@@ -1,0 +1,131 @@
+"""One node daemon's journal over HTTP. Its answers are checked: a daemon may be broken, or lie."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from exporter.net.http import RequestFailed, get
+from exporter.net.url import parse_url
+from exporter.store.segments import MAX_RANGE_BYTES, Segment
+
+PATH = "/api/v1/journal"
+MAX_LIST_BYTES = 1 << 20
+MAX_SEGMENTS = 10_000
+MAX_NUMBER = 1 << 40
+_FRAMING_BYTES = 64 << 10  # that gzip may add to a range
+
+
+class PullFailed(Exception):
+    """A request without a usable answer. `reason` is a metric label; the message contains no secret."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.reason = reason
+        super().__init__(message)
+
+
+class SegmentGone(Exception):
+    """The segment was deleted since it was listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to ask nodes. headers: of each request, such as Authorization."""
+
+    seconds: float
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    context: ssl.SSLContext | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A node's segments, ascending. tag: asks next time whether anything has changed."""
+
+    segments: tuple[Segment, ...]
+    tag: str
+
+
+def list_segments(base: str, access: Access, tag: str = "") -> Listing | None:
+    """The node's segments; None if they are as they were when `tag` was given. Raises PullFailed."""
+    body, tag = _get(f"{base}{PATH}", access, MAX_LIST_BYTES, {"If-None-Match": tag} if tag else {})
+    if body is None:
+        return None
+    try:
+        found = json.loads(body)["segments"]
+        segments = tuple(Segment(_number(one["segment"]), _number(one["bytes"])) for one in found[: MAX_SEGMENTS + 1])
+    except (ValueError, TypeError, LookupError, RecursionError):
+        raise PullFailed("answer", "the list of segments is not readable") from None
+    numbers = [one.number for one in segments]
+    if len(segments) > MAX_SEGMENTS or numbers != sorted(set(numbers)):
+        raise PullFailed("answer", "the list of segments is not readable")
+    return Listing(segments, tag)
+
+
+def read_range(base: str, access: Access, number: int, offset: int) -> bytes:
+    """Complete lines of a segment from an offset on, at most MAX_RANGE_BYTES. Raises SegmentGone, PullFailed."""
+    url = f"{base}{PATH}/{number}?offset={offset}&bytes={MAX_RANGE_BYTES}"
+    data, _ = _get(url, access, MAX_RANGE_BYTES, {})
+    if data is None:
+        raise PullFailed("answer", "304 to a request without a condition")
+    if (not data.endswith(b"\n") and b"\n" in data) or (
+        len(data) < MAX_RANGE_BYTES and data and not data.endswith(b"\n")
+    ):
+        raise PullFailed("answer", "a range that does not end with a line")
+    return data
+
+
+def _get(url: str, access: Access, most: int, headers: Mapping[str, str]) -> tuple[bytes | None, str]:
+    """The body, unpacked, and the entity tag; None for 304."""
+    asked = {**access.headers, **headers, "Accept-Encoding": "gzip"}
+    try:
+        response = get(
+            parse_url(url), asked, context=access.context, seconds=access.seconds, max_body=most + _FRAMING_BYTES
+        )
+    except RequestFailed as error:
+        raise PullFailed(error.reason, str(error)) from None
+    if response.status == 304:
+        return None, ""
+    if response.status == 404 and not url.endswith(PATH):
+        raise SegmentGone
+    if response.status != 200:
+        raise PullFailed(_reason(response.status), _hint(response.status))
+    body = response.body
+    if response.headers.get("content-encoding", "").lower() == "gzip":
+        body = _unpack(body, most)
+    if len(body) > most:
+        raise PullFailed("answer", f"an answer of more than {most >> 20} MiB")
+    return body, response.headers.get("etag", "")[:128]
+
+
+def _unpack(body: bytes, most: int) -> bytes:
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        data = unpacker.decompress(body, most + 1)
+    except zlib.error:
+        raise PullFailed("answer", "damaged gzip") from None
+    if not unpacker.eof or unpacker.unused_data:
+        raise PullFailed("answer", "gzip that is cut off or too long")
+    return data
+
+
+def _reason(status: int) -> str:
+    return "refused" if status in (401, 403) else f"http_{status // 100}xx"
+
+
+def _hint(status: int) -> str:
+    hints = {
+        401: "401: user name or password missing or wrong; see pull.user and pull.password_file",
+        403: "403: the daemon serves its journal to authenticated clients only; see --web.readers",
+        404: "404: no journal there; upgrade the daemon, or check the target's port",
+    }
+    return hints.get(status, f"answered {status}")
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= MAX_NUMBER:
+        raise ValueError(value)
+    return int(value)

@@ -1,0 +1,139 @@
+"""Finds the node daemons: reads target files, resolves names, asks a Prometheus. If a source fails, its last answer holds."""
+
+from __future__ import annotations
+
+import base64
+import glob
+import json
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import yaml
+
+from exporter.config.pull import PrometheusTargetsConfig, PullConfig
+from exporter.fleet.pull.targets import Target, from_file, from_prometheus, host_and_port, one_each, target
+from exporter.net.client_tls import client_context
+from exporter.net.http import RequestFailed, get
+from exporter.net.url import parse_url
+from exporter.outputs.files import read_secret
+from exporter.store.safe_open import read_start
+
+MAX_FILE_BYTES = 16 << 20
+MAX_ANSWER_BYTES = 256 << 20  # of Prometheus: some 2 kB a target, of all jobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discovered:
+    """The targets by node, and the problems of finding them. targets: None if there is no answer at all."""
+
+    targets: dict[str, Target] | None
+    problems: tuple[str, ...]
+
+
+class Discovery:
+    """Finds targets, again and again. For one thread at a time."""
+
+    def __init__(self, config: PullConfig) -> None:
+        self._config = config
+        self._last: dict[str, list[Target]] = {}
+        self._names: dict[str, str] = {}  # of addresses
+
+    def find(self) -> Discovered:
+        """All targets. Takes as long as files, names and Prometheus do."""
+        found: list[Target] = []
+        problems: list[str] = []
+        sources = dict(self._sources())
+        self._last = {key: value for key, value in self._last.items() if key in sources}
+        for name, read in sources.items():
+            try:
+                self._last[name] = read()
+            except (OSError, ValueError, RecursionError) as error:
+                problems.append(f"{name}: {getattr(error, 'strerror', None) or error}")
+            found += self._last.get(name, [])
+        targets, doubled = one_each(found)
+        if not sources:
+            problems.append("no target file matches pull.files")
+        return Discovered(targets=targets, problems=(*problems, *doubled))
+
+    def _sources(self) -> Iterator[tuple[str, Callable[[], list[Target]]]]:
+        for pattern in self._config.files:
+            for path in sorted(glob.glob(pattern, recursive=True)):
+                yield path, partial(self._from_file, path)
+        for name in self._config.dns:
+            yield name, partial(self._from_dns, name)
+        if self._config.prometheus is not None:
+            yield self._config.prometheus.url, partial(self._from_prometheus, self._config.prometheus)
+
+    def _from_file(self, path: str) -> list[Target]:
+        data = read_start(path, MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise ValueError(f"longer than {MAX_FILE_BYTES >> 20} MiB")
+        try:
+            # JSON is faster than YAML by far.
+            document = json.loads(data) if path.endswith(".json") else yaml.load(data, _Loader)  # noqa: S506
+        except yaml.YAMLError as error:
+            raise ValueError(f"not YAML: {str(error).splitlines()[0]}") from None
+        return from_file(document, node_label=self._config.node_label, scheme=self._config.scheme)
+
+    def _from_dns(self, name: str) -> list[Target]:
+        host, port = host_and_port(name)
+        addresses = {str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+        by_name = {self._name_of(address): address for address in sorted(addresses, reverse=True)}  # IPv4 wins
+        label = self._config.node_label
+        return [
+            target(
+                f"[{address}]:{port}" if ":" in address else f"{address}:{port}",
+                {label: name},
+                node_label=label,
+                scheme=self._config.scheme,
+            )
+            for name, address in sorted(by_name.items())
+        ]
+
+    def _name_of(self, address: str) -> str:
+        """The name of an address; the address if it has none. Asked once: a node keeps its name."""
+        if address not in self._names:
+            self._names[address] = socket.getnameinfo((address, 0), 0)[0]
+        return self._names[address]
+
+    def _from_prometheus(self, config: PrometheusTargetsConfig) -> list[Target]:
+        url = parse_url(f"{config.url.rstrip('/')}/api/v1/targets?state=active")
+        try:
+            response = get(
+                url, _headers(config), context=_context(config), seconds=self._config.timeout, max_body=MAX_ANSWER_BYTES
+            )  # fmt: skip
+        except RequestFailed as error:
+            raise ValueError(str(error)) from None
+        if response.status != 200:
+            raise ValueError(f"answered {response.status}")
+        return from_prometheus(json.loads(response.body), job=config.job, node_label=self._config.node_label)
+
+
+def _headers(config: PrometheusTargetsConfig) -> dict[str, str]:
+    if config.bearer_token_file:
+        return {"Authorization": f"Bearer {secret(config.bearer_token_file)}"}
+    return basic_auth(config.user, config.password_file)
+
+
+def basic_auth(user: str | None, password_file: Path | None) -> dict[str, str]:
+    """The header of basic authentication, if there is a user. Raises OSError, ValueError."""
+    if user is None:
+        return {}
+    password = secret(password_file) if password_file else ""
+    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+
+
+def secret(path: Path) -> str:
+    """The text of a file with a secret. Raises OSError, ValueError."""
+    return read_secret(path).strip()
+
+
+def _context(config: PrometheusTargetsConfig) -> ssl.SSLContext | None:
+    return client_context(config.ca_file, None, None) if config.url.startswith("https:") else None
+
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -1,0 +1,303 @@
+"""Pulls the journals of all nodes into the history, a bounded number of nodes at a time.
+
+Threads ask the nodes; the caller's thread alone writes to the history. Nodes are independent: one that is slow, absent or
+lies delays and harms no other.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import duckdb
+
+from exporter.config.pull import PullConfig
+from exporter.fleet.history.ingest import Ingested
+from exporter.fleet.history.pulled import PulledPart, StoredCursor, cursors, put_targets, store_parts, target_rows
+from exporter.fleet.pull.clean import OTHER_NODE
+from exporter.fleet.pull.client import Access, PullFailed
+from exporter.fleet.pull.discovery import Discovered, Discovery, basic_auth
+from exporter.fleet.pull.plan import DROPPED, Cursor
+from exporter.fleet.pull.status import STATES, NodeStatus, PullCounts
+from exporter.fleet.pull.step import Step, step
+from exporter.fleet.pull.targets import Target, problem_text
+from exporter.outputs.files import ContextCache
+
+BATCH_BYTES = 32 << 20  # of one transaction
+LINGER_SECONDS = 0.2  # that a transaction waits for more nodes
+CYCLE_SECONDS = 10.0  # after which a cycle ends, for the caller's other work; nodes that are being asked stay so
+STATUS_SECONDS = 5.0  # between two writings of the table of targets
+
+Job = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What came of asking a node."""
+
+    node: str
+    step: Step | None
+    failure: PullFailed | None = None
+
+
+class Puller:
+    """Call it with a connection to the history: it pulls what is due and returns. Call it again soon."""
+
+    def __init__(self, config: PullConfig, log: Any, *, clock: Callable[[], float] = time.time) -> None:
+        self.counts = PullCounts()
+        self._log = log
+        self._clock = clock
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._nodes: dict[str, NodeStatus] | None = None
+        self._gone: dict[str, NodeStatus] = {}  # targets that disappeared while they were asked
+        self._asked: set[str] = set()
+        self._threads: list[threading.Thread] = []
+        self._finding = False
+        self._status_at = float("-inf")
+        self._changed = False
+        self.use(config)
+
+    def use(self, config: PullConfig) -> None:
+        """Work with a configuration from the next cycle on. From any thread."""
+        self._pending = config, Discovery(config), ContextCache(config.tls)
+        self._find_at = float("-inf")
+
+    def close(self, timeout: float = 0.0) -> None:
+        """End the threads, each after its request; wait at most `timeout` seconds for them."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        deadline = time.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(max(deadline - time.monotonic(), 0.0))
+        self._threads = []
+
+    def __call__(self, db: duckdb.DuckDBPyConnection, stop: Callable[[], bool]) -> Ingested:
+        """One cycle. Raises duckdb.Error if the history cannot be written: then nothing is lost, and the next one tries."""
+        begin = time.monotonic()
+        self._config, self._discovery, self._contexts = self._pending
+        if self._nodes is None:
+            self._load(db)
+        parts: dict[str, tuple[PulledPart, Step]] = {}
+        records = 0
+        while not stop():
+            is_late = time.monotonic() - begin > CYCLE_SECONDS
+            if not is_late:
+                self._submit(parts)
+            is_over = (is_late or not (self._asked or self._finding)) and not parts
+            if is_over:
+                break
+            results = self._take()
+            for result in results:
+                if isinstance(result, Discovered):
+                    self._found(result)
+                elif isinstance(result, _Answer):
+                    self._answered(result, parts)
+            size = sum(found.size for _, found in parts.values())
+            if parts and (not results or is_late or size >= BATCH_BYTES or not self._asked):
+                records += self._store(db, parts)
+        self._put_status(db, stop)
+        return Ingested(files=len(self._nodes or ()), records=records, bad_lines=0, seconds=time.monotonic() - begin)
+
+    # -- asking
+
+    def _submit(self, parts: dict[str, tuple[PulledPart, Step]]) -> None:
+        now = self._clock()
+        if not self._finding and time.monotonic() >= self._find_at:
+            self._finding = True
+            self._run(_finding(self._discovery))
+        due = [n for name, n in (self._nodes or {}).items() if n.due <= now and name not in self._asked | parts.keys()]
+        due = sorted(due, key=lambda node: node.due)[: max(self._config.concurrency - len(self._asked), 0)]
+        access = self._access() if due else None
+        for node in due if access else ():
+            assert access is not None
+            self._asked.add(node.target.node)
+            self._run(_asking(node, access))
+
+    def _access(self) -> Access | None:
+        """How to ask; None if a file of the configuration cannot be read."""
+        config = self._config
+        try:
+            headers = basic_auth(config.user, config.password_file)
+            return Access(config.timeout, headers, self._contexts.get())
+        except (OSError, ValueError) as error:
+            what = str(getattr(error, "strerror", None) or error)
+            for node in (self._nodes or {}).values():
+                if node.due <= self._clock():
+                    self._failed(node, PullFailed("settings", f"a file of pull cannot be read: {what}"))
+            return None
+
+    def _run(self, job: Job) -> None:
+        if len(self._threads) < self._config.concurrency + 1:  # one more for discovery
+            thread = threading.Thread(target=self._work, name="pull", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self._results.put(job())
+
+    def _take(self) -> list[object]:
+        """The results that are there; waits a moment for the first one."""
+        results: list[object] = []
+        with suppress(queue.Empty):
+            results.append(self._results.get(timeout=LINGER_SECONDS))
+            while len(results) < self._config.concurrency:
+                results.append(self._results.get_nowait())
+        return results
+
+    # -- answers
+
+    def _found(self, found: Discovered) -> None:
+        assert self._nodes is not None
+        now = self._clock()
+        self._finding, self._find_at = False, time.monotonic() + self._config.interval
+        problem = problem_text(found.problems)
+        if problem and problem != self.counts.discovery_problem:
+            self._log.warning("targets cannot all be found", reason=problem)
+        self.counts.discovery_problem, self.counts.discovery_ok = problem, not found.problems
+        if found.targets is None:
+            return
+        for name in self._nodes.keys() - found.targets.keys():
+            self._gone[name] = self._nodes.pop(name)
+            self._changed = True
+        for name, target in found.targets.items():
+            known = self._nodes.get(name)
+            if known is None:
+                earlier = self._gone.pop(name, None)
+                cursor, row = (earlier.cursor, earlier.row) if earlier else (None, None)
+                self._nodes[name] = NodeStatus.new(target, cursor, row, now)
+                self._changed = True
+            elif known.target != target:
+                known.target, known.tag, known.due = target, "", now
+                known.row = replace(known.row, address=target.base)
+
+    def _answered(self, answer: _Answer, parts: dict[str, tuple[PulledPart, Step]]) -> None:
+        self._asked.discard(answer.node)
+        node = (self._nodes or {}).get(answer.node)
+        if node is None:
+            return  # no target any more; it was read, but not stored
+        if answer.step is None:
+            assert answer.failure is not None
+            self._failed(node, answer.failure)
+            return
+        found = answer.step
+        if found.cursor is None or (found.cursor == node.cursor and not found.gaps):
+            self._read(node, found, 0)
+            return
+        gaps = [(gap.kind, gap.count, gap.what) for gap in found.gaps]
+        for reason, count in found.cleaned.refused.items():
+            example = f", such as {found.cleaned.other_node}" if reason == OTHER_NODE else ""
+            gaps.append((f"refused_{reason}", count, _REFUSED[reason] + example))
+        c = found.cursor
+        stored = StoredCursor(segment=c.segment, position=c.position, tail=c.tail, complete=c.complete)
+        part = PulledPart(node=answer.node, lines=found.cleaned.lines, cursor=stored, gaps=tuple(gaps))
+        parts[answer.node] = part, found
+
+    def _store(self, db: duckdb.DuckDBPyConnection, parts: dict[str, tuple[PulledPart, Step]]) -> int:
+        """Store parts, and let their nodes go on. If that fails, each node goes on at its old cursor."""
+        stored = dict(parts)
+        parts.clear()
+        bad = store_parts(db, [part for part, _ in stored.values()], self._clock())
+        assert self._nodes is not None
+        for name, (_, found) in stored.items():
+            if name in self._nodes:
+                self._read(self._nodes[name], found, bad.get(name, 0))
+        return sum(len(part.lines) for part, _ in stored.values())
+
+    def _read(self, node: NodeStatus, found: Step, unusable: int) -> None:
+        refused = sum(found.cleaned.refused.values()) + unusable
+        lost = sum(gap.count for gap in found.gaps if gap.kind == DROPPED)
+        self.counts.bytes += found.size
+        self.counts.records += len(found.cleaned.lines) - unusable
+        self.counts.refused.update(found.cleaned.refused)
+        if unusable:
+            self.counts.refused["not_a_record"] += unusable
+        for gap in found.gaps:
+            self.counts.gaps[gap.kind] += gap.count
+            self._log.warning("gap in a pulled journal", node=node.target.node, what=gap.what)
+        node.cursor, node.tag = found.cursor, found.tag
+        row = node.row
+        node.row = replace(
+            row, records=row.records + len(found.cleaned.lines) - unusable, refused=row.refused + refused,
+            lost_segments=row.lost_segments + lost,
+        )  # fmt: skip
+        node.read(found.size, found.behind, more=found.more, now=self._clock(), interval=self._config.interval)
+        self._changed = True
+
+    def _failed(self, node: NodeStatus, failure: PullFailed) -> None:
+        if not node.failures:
+            self._log.warning("a node cannot be pulled", node=node.target.node, reason=str(failure))
+        self.counts.failures[failure.reason] += 1
+        node.failed(failure.reason, str(failure), self._clock())
+        self._changed = True
+
+    # -- state
+
+    def _load(self, db: duckdb.DuckDBPyConnection) -> None:
+        """What an earlier process stored."""
+        self._nodes = {}
+        rows = target_rows(db)
+        for name, c in cursors(db).items():
+            cursor = Cursor(segment=c.segment, position=c.position, tail=c.tail, complete=c.complete)
+            target = _unknown_target(name)
+            self._gone[name] = NodeStatus.new(target, cursor, rows.get(name), self._clock())
+
+    def _put_status(self, db: duckdb.DuckDBPyConnection, stop: Callable[[], bool]) -> None:
+        assert self._nodes is not None
+        now = self._clock()
+        targets, lag = dict.fromkeys(STATES, 0), dict.fromkeys(STATES, 0.0)
+        for node in self._nodes.values():
+            targets[node.row.state] += 1
+            since = node.row.pulled if node.row.pulled is not None else node.row.failing_since
+            if since is not None:
+                lag[node.row.state] = max(lag[node.row.state], now - since)
+        self.counts.targets, self.counts.lag = targets, lag
+        if self._changed and (stop() or time.monotonic() - self._status_at > STATUS_SECONDS):
+            put_targets(db, [node.row for node in self._nodes.values()])
+            self._changed, self._status_at = False, time.monotonic()
+
+
+_REFUSED = {
+    "other_node": "records that name another node than the target; check the label of pull.node_label, or the node",
+    "not_a_record": "lines that are not records",
+    "too_long": "records that are too long",
+}
+
+
+def _asking(node: NodeStatus, access: Access) -> Job:
+    """Asks a node for its next range."""
+    target, cursor, tag = node.target, node.cursor, node.tag
+
+    def ask() -> _Answer:
+        try:
+            return _Answer(target.node, step(target.base, target.node, cursor, tag, access))
+        except PullFailed as error:
+            return _Answer(target.node, None, error)
+        except Exception as error:  # our own bug, which must not end the thread
+            return _Answer(target.node, None, PullFailed("internal", f"{error!r}; please report it"))
+
+    return ask
+
+
+def _finding(discovery: Discovery) -> Job:
+    """Finds the targets."""
+
+    def find() -> Discovered:
+        try:
+            return discovery.find()
+        except Exception as error:  # our own bug, which must not end the thread
+            return Discovered(targets=None, problems=(f"{error!r}; please report it",))
+
+    return find
+
+
+def _unknown_target(node: str) -> Target:
+    """Of a node that an earlier process has pulled, until it is found again."""
+    return Target(node=node, base="")

@@ -1,0 +1,81 @@
+"""How pulling goes: of each node its state and counts, and of all of them what the metrics show."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from exporter.fleet.history.pulled import TargetRow
+from exporter.fleet.pull.plan import Cursor
+from exporter.fleet.pull.targets import Target
+
+# States of a node: pulled to its end; more is waiting; not tried yet; not reachable; refuses us; answers what is not a
+# journal; sends more than a journal can hold.
+OK, BEHIND, NEW, UNREACHABLE, REFUSED, INVALID, LIMITED = STATES = (
+    "ok", "behind", "new", "unreachable", "refused", "invalid", "limited",
+)  # fmt: skip
+_UNREACHABLE = ("connect", "tls", "timeout", "protocol")
+
+BURST_BYTES = 1 << 30  # a journal has 256 MiB by default
+BYTES_PER_SECOND = 16 << 10  # 1.3 GiB a day; a busy node writes some MB
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 10.0, 600.0
+
+
+@dataclass(slots=True)
+class NodeStatus:
+    """One node that is pulled. Times are Unix seconds. tag: of the list of segments when all of it was read."""
+
+    target: Target
+    cursor: Cursor | None
+    row: TargetRow
+    tag: str = ""
+    due: float = 0.0
+    failures: int = 0
+    room: float = 0.0  # bytes that it may send now
+    room_at: float = 0.0
+
+    @classmethod
+    def new(cls, target: Target, cursor: Cursor | None, row: TargetRow | None, now: float) -> NodeStatus:
+        """As stored by an earlier process, if it was."""
+        fresh = TargetRow(
+            node=target.node, address=target.base, state=NEW, what="", pulled=None, failing_since=None, behind=0, bytes=0,
+            records=0, refused=0, lost_segments=0,
+        )  # fmt: skip
+        row = fresh if row is None else replace(row, address=target.base)
+        return cls(target, cursor, row, room=BURST_BYTES, room_at=now)
+
+    def failed(self, reason: str, what: str, now: float) -> None:
+        """A request failed: wait longer each time."""
+        self.failures += 1
+        state = UNREACHABLE if reason in _UNREACHABLE else REFUSED if reason == "refused" else INVALID
+        since = self.row.failing_since if self.row.failing_since is not None else now
+        self.row = replace(self.row, state=state, what=what[:300], failing_since=since)
+        self.due = now + min(FIRST_RETRY_SECONDS * 2 ** min(self.failures - 1, 10), MAX_RETRY_SECONDS)
+
+    def read(self, size: int, behind: int, *, more: bool, now: float, interval: float) -> None:
+        """A range was read and stored."""
+        self.failures = 0
+        self.room = min(self.room + (now - self.room_at) * BYTES_PER_SECOND, BURST_BYTES) - size
+        self.room_at = now
+        self.due = now + (0.0 if more and size else min(1.0, interval) if more else interval)
+        state, what = (BEHIND, "") if more else (OK, "")
+        if self.room < 0:
+            self.due = now - self.room / BYTES_PER_SECOND + interval
+            state, what = LIMITED, f"sends more than {BYTES_PER_SECOND * 86400 / 1e9:.1f} GB a day; the rest waits"
+        row = replace(self.row, state=state, what=what, failing_since=None, behind=behind, bytes=self.row.bytes + size)
+        self.row = row if more else replace(row, pulled=now)
+
+
+@dataclass(slots=True)
+class PullCounts:
+    """What happened since the start, and how it stands; what the metrics show. Replaced values, not locks: one writer."""
+
+    bytes: int = 0
+    records: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    gaps: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+    targets: dict[str, int] = field(default_factory=dict)
+    lag: dict[str, float] = field(default_factory=dict)  # by state: the longest time since a node was read to its end
+    discovery_ok: bool = True
+    discovery_problem: str = ""
