@@ -31,6 +31,7 @@ COMMANDS = {  # each is a module of exporter.cli
     "correlate": "which configuration makes which crash more frequent, over all nodes of a fleet",
     "report": "the fleet health review of a week: HTML, Markdown, JSON or CSV",
     "timeline": "what happened on a node, or to a job, in order",
+    "top": "what is happening now, by cause and node, from node daemons or a fleet service",
     "fleet": "the correlator as a service: page, JSON and /metrics, refreshed on a timer",
     "simulate": "a fleet with planted causes, as journals or as OpenMetrics history",
     "inject": "one tagged test line through a real source, to prove the path end to end",

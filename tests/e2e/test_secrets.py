@@ -30,9 +30,9 @@ def test_no_secret_of_a_log_is_shown_anywhere(make_node: Callable[..., Node]) ->
         log.write(LINE)
     eventually(lambda: node.value('gpufault_incidents_total{root_cause="e2e_cause",signature="e2e_crash"}') == 1.0)
     eventually(lambda: bool(node.records()))
-    pages = {path: node.get(path) for path in ("/", "/metrics", "/-/ready", "/-/healthy")}
+    pages = {path: node.get(path) for path in ("/", "/api/v1/incidents", "/metrics", "/-/ready", "/-/healthy")}
     assert node.stop() == 0
-    assert "e2e_crash" in pages["/"]
+    assert "A line of the end-to-end tests" in pages["/"]
     assert shown_in("".join(pages.values())) == []
     assert "event=incident" in node.log.read_text()
     assert shown_in(node.log.read_text()) == []

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from exporter.cli.main import main
 from exporter.core.diagnosis.records import rfc3339
 from tests.e2e.conftest import eventually
-from tests.fleet.pull.nodes import Nodes, name_of, serving_nodes
+from tests.fleet.pull.nodes import Nodes, incident, name_of, serving_nodes
 from tests.fleet.test_service import Fleet
 
 pytestmark = pytest.mark.heavy  # the service is a process, and each refresh another one
@@ -74,3 +75,22 @@ def test_what_is_pulled_is_shown_and_correlated(nodes: Nodes, tmp_path: Path) ->
     finally:
         service.process.terminate()
         assert service.process.wait(30) == 0
+
+
+def test_top_reads_a_fleet_service(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    (tmp_path / "j").mkdir()
+    record = {"time": rfc3339(time.time()), "signature": "nv_xid_79_fallen_off_bus"}
+    (tmp_path / "j/a.jsonl").write_text(incident("n1", 1, **record) + "\n" + incident("n2", 2, **record) + "\n")
+    service = Fleet(tmp_path, f"--journal={tmp_path}/j")
+    try:
+        eventually(lambda: service.json("incidents")["total"] == 2, seconds=60)
+        assert main(["top", f"http://{service.address}", "--once"]) == 0
+    finally:
+        service.process.terminate()
+        service.process.wait(30)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "n1 (1), n2 (1)" in shown
+    assert "nv_xid_79" not in shown
