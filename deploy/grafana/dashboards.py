@@ -36,11 +36,11 @@ def fleet() -> Json:
             stat("Nodes watched", "Daemons that answer.", f"count({BUILD}{{{NODES}}}) or vector(0)"),
             stat("Crashed nodes", "Nodes with an incident within the last hour.",
                  f"count(count by (cluster, instance) ({BY_CAUSE}{{{NODES}}})) or vector(0)", bad_from=5,
-                 alerts=["GpufaultCrashSpike"]),
+                 alerts=["GpufaultCrashSpike", "GpufaultCrashSpikeOfAllCauses", "GpufaultRackSpike"]),
             stat("Incidents", "Within the last hour.", f"sum({BY_CAUSE}{{{NODES}}}) or vector(0)"),
             stat("Nodes with fatal faults", "Critical signatures in the kernel log within the last hour.",
                  f"count(count by (cluster, instance) (instance_signature:gpufault_fatal_incidents:delta1h{{{NODES}}}))"
-                 " or vector(0)", bad_from=1, alerts=["GpufaultFatalSignature", "GpufaultFatalNode"]),
+                 " or vector(0)", bad_from=1, alerts=["GpufaultFatalSignature", "GpufaultFatalNodes"]),
             stat("Nodes at risk", "Nodes whose facts meet the conditions of at least one root cause.",
                  f"count(count by (cluster, instance) (gpufault_exposure{{{NODES}}} == 1)) or vector(0)",
                  alerts=["GpufaultNodesExposed"]),
@@ -54,7 +54,7 @@ def fleet() -> Json:
             series("Spike score", "Standard deviations above the hours of the past week. Pages above 5, with at least five"
                    " incidents on three nodes.",
                    {"{{cluster}} {{root_cause}}": f"cluster_root_cause:gpufault_incidents:score1h{{{CLUSTER}}}"},
-                   alerts=["GpufaultCrashSpike"], width=12, unit="none"),
+                   alerts=["GpufaultCrashSpike", "GpufaultWorkloadSpike"], width=12, unit="none"),
             series("Crashed nodes a day", "Distinct nodes, and the number expected from the previous week.",
                    {"{{cluster}} {{root_cause}}":
                     f"cluster_root_cause:gpufault_crashed_nodes:count1d{{{CLUSTER}}} > 0",
@@ -148,7 +148,7 @@ def node() -> Json:
                  alerts=["GpufaultNodeStorm"]),
             stat("Fatal faults", "Critical signatures in the kernel log within the last hour.",
                  f"sum(instance_signature:gpufault_fatal_incidents:delta1h{{{NODES}}}) or vector(0)", bad_from=1,
-                 alerts=["GpufaultFatalNode"]),
+                 alerts=["GpufaultFatalNode", "GpufaultNodeFault"]),
             stat("Open incidents", "Waiting for evidence.",
                  f"sum(gpufault_incidents_open{{{NODES}}}) or vector(0)"),
             stat("At risk of", "Root causes whose conditions this node meets.",

@@ -72,7 +72,10 @@ def test_an_alert_has_a_severity_texts_and_links(name: str) -> None:
 
 def test_only_urgent_alerts_page() -> None:
     pages = {name for name, rule in ALERTS.items() if rule["labels"]["severity"] == "critical"}
-    assert pages == {"GpufaultCrashSpike", "GpufaultFatalSignature", "GpufaultAbsent"}
+    assert pages == {
+        "GpufaultCrashSpike", "GpufaultCrashSpikeOfAllCauses", "GpufaultRackSpike", "GpufaultFatalSignature",
+        "GpufaultFatalNodes", "GpufaultAbsent",
+    }  # fmt: skip
 
 
 def test_metrics_in_the_rules_exist() -> None:
