@@ -18,6 +18,7 @@ from exporter.core.diagnosis.clear_request import ClearRequest
 from exporter.core.diagnosis.node_faults import fault_json
 from exporter.core.text.problems import InvalidInput
 from exporter.daemon.daemon import Daemon
+from exporter.metrics.counters import incidents_by_cause
 from exporter.metrics.exposition import MetricsSnapshot
 from exporter.process import malloc_tuning
 from exporter.process.main_loop_calls import MainLoopCalls
@@ -85,9 +86,18 @@ class Service:
             version=__version__,
             node=daemon.node,
             sources=tuple(
-                SourceState(name=s.name, up=s.stats.up, down_reason=s.stats.down_reason) for s in daemon.sources
+                SourceState(
+                    name=s.name,
+                    up=s.stats.up,
+                    down_reason=s.stats.down_reason,
+                    files=s.stats.files,
+                    lag=s.stats.lag_seconds,
+                )
+                for s in daemon.sources
             ),
             incidents=tuple(daemon.recent),
+            faults=daemon.faults.open,
+            causes=incidents_by_cause(daemon.snapshot()),
         )
 
     @property

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.matching.pipeline import Processed
 from exporter.core.model import UNKNOWN, Incident, Match, SourceKind, Verdict
+from exporter.metrics.exposition import MetricsSnapshot
 from exporter.sources.base import SourceStats
 
 Labels = tuple[str, ...]
@@ -300,6 +301,16 @@ def _parse_labels(text: str) -> Labels:
     except (ValueError, RecursionError):
         return ()
     return tuple(labels) if isinstance(labels, list) and all(isinstance(label, str) for label in labels) else ()
+
+
+def incidents_by_cause(snapshot: MetricsSnapshot) -> tuple[tuple[str, int], ...]:
+    """The root incidents so far by root cause, the most frequent first."""
+    counts: dict[str, int] = {}
+    for family in snapshot.families:
+        if family.name == "gpufault_incidents_total":
+            for (_, cause), count in family.samples.items():
+                counts[cause] = counts.get(cause, 0) + int(count)
+    return tuple(sorted(((c, n) for c, n in counts.items() if n), key=lambda each: (-each[1], each[0])))
 
 
 def node_info_labels(facts: Mapping[str, str]) -> Labels:

@@ -17,11 +17,13 @@ from exporter.metrics.exposition import MetricsSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """One source on the landing page. `down_reason` says why it is down and what to do."""
+    """One source on the landing page. `down_reason` says why it is down and what to do; `lag` is in seconds."""
 
     name: str
     up: bool
     down_reason: str = ""
+    files: int = 0
+    lag: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +58,17 @@ class RecentIncident:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """The contents of the landing page; `incidents` are the latest, newest first."""
+    """The contents of the landing page.
+
+    `incidents` are the latest, newest first; `causes` the root incidents so far by root cause, the most frequent first.
+    """
 
     version: str
     node: str
     sources: tuple[SourceState, ...]
     incidents: tuple[RecentIncident, ...]
+    faults: tuple[Fault, ...] = ()
+    causes: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

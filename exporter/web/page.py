@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exporter.core.model import UNKNOWN
+from exporter.core.diagnosis.node_faults import Fault
+from exporter.core.model import UNKNOWN, Action
 from exporter.core.text.printable import printable
 from exporter.core.text.redact import redact
-from exporter.web.interface import Overview, RecentIncident
+from exporter.web.interface import Overview, RecentIncident, SourceState
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -30,10 +31,12 @@ th, td { text-align: left; vertical-align: top; padding: .3rem 1rem .3rem 0; bor
 td { overflow-wrap: anywhere; min-width: 5rem; unicode-bidi: isolate }
 :is([data-head="Crash"], [data-head="Because of"]) { min-width: 10rem }
 [data-head="Where"] { min-width: 9rem }
-[data-head="Line"] { min-width: 20rem; font: .8rem ui-monospace, monospace }
+[data-head="GPU"] { min-width: 7rem }
+:is([data-head="What to do"], [data-head="How"]) { min-width: 17rem }
+[data-head="Line"] { min-width: 14rem; font: .8rem ui-monospace, monospace }
 time { white-space: nowrap; font-variant-numeric: tabular-nums }
 @media (max-width: 40rem) {
-  [data-head="Line"] { min-width: 0 }
+  tr td[data-head] { min-width: 0 }
   thead, td:empty { display: none } td { display: block; border: 0; padding: 0 }
   table { font-size: 1rem }
   td::before { content: attr(data-head) ": "; opacity: .7 }
@@ -47,6 +50,14 @@ CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'sha256-{}'; {}".format
 )
 
 
+ACTIONS: Mapping[Action, str] = {
+    "ignore": "nothing",
+    "restart_job": "restart the job",
+    "run_diagnostics": "run diagnostics",
+    "reset_gpu": "reset the GPU",
+    "reboot": "reboot the node",
+    "replace": "replace the part",
+}
 MAX_LINE_CHARS = 200  # of a line in the table; the journal has up to 2,048
 MAX_IMPAIRED = 20  # shown here and by /-/ready: a job may have a thousand logs; /metrics has the ids of all
 
@@ -74,7 +85,11 @@ def landing_page(
         not_ready=not_ready,
         impaired=first_few(impaired),
         telemetry_path=telemetry_path,
-        sources=[(each.name, "up" if each.up else f"down: {each.down_reason}") for each in overview.sources],
+        faults=[_fault_row(each, title) for each in overview.faults],
+        causes=[
+            (title(cause) if cause != UNKNOWN else "cause unknown", f"{count:,}") for cause, count in overview.causes
+        ],
+        sources=[_source_row(each) for each in overview.sources],
         heads=("Time (UTC)", "Crash", "Because of", "Where", *(("Line",) if with_lines else ()), "What to do"),
         incidents=[_incident_row(each, title, with_lines=with_lines) for each in overview.incidents],
         with_lines=with_lines,
@@ -114,6 +129,21 @@ def _environment(*folders: Path) -> Environment:
 def utc(time: float) -> datetime:
     """Unix seconds as a value for a template."""
     return datetime.fromtimestamp(time, UTC)
+
+
+def _fault_row(fault: Fault, title: Callable[[str], str]) -> tuple[object, ...]:
+    since = fault.openings[-1] if fault.openings else fault.time
+    what = (
+        f"{title(fault.signature)}: {title(fault.root_cause)}"
+        if fault.root_cause != UNKNOWN
+        else title(fault.signature)
+    )
+    return utc(since), what, fault.gpu or "", ACTIONS[fault.action], f"{fault.times}", fault.remediation
+
+
+def _source_row(source: SourceState) -> tuple[object, ...]:
+    state = "up" if source.up else f"down: {source.down_reason}"
+    return source.name, state, f"{source.files:,}", f"{source.lag:.0f} s" if source.lag >= 1 else "none"
 
 
 def _incident_row(incident: RecentIncident, title: Callable[[str], str], *, with_lines: bool) -> tuple[object, ...]:

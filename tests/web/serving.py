@@ -38,6 +38,7 @@ class Node:
     sources: tuple[SourceState, ...] = ()
     incidents: tuple[RecentIncident, ...] = ()
     faults: tuple[Fault, ...] = ()
+    causes: tuple[tuple[str, int], ...] = ()
     cleared: tuple[Fault, ...] = ()
     asked: list[ClearRequest] = field(default_factory=list)
     journal_folder: Path = Path("/nonexistent")
@@ -71,7 +72,10 @@ class Node:
         return [{"gpu": request.gpu}]
 
     def overview(self) -> Overview:
-        return Overview(version="1.2.3", node="gpu-07", sources=self.sources, incidents=self.incidents)
+        return Overview(
+            version="1.2.3", node="gpu-07", sources=self.sources, incidents=self.incidents, faults=self.faults,
+            causes=self.causes,
+        )  # fmt: skip
 
 
 @contextmanager

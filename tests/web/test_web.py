@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from html.parser import HTMLParser
 from http.client import HTTPConnection
 
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from exporter.core.diagnosis.node_faults import Fault
 from exporter.core.text.problems import InvalidInput
 from exporter.web.interface import Overview, RecentIncident, SourceState
 from exporter.web.page import landing_page
@@ -240,6 +242,11 @@ def recent(text: str) -> RecentIncident:
     )
 
 
+FAULT = Fault(
+    time=1_600_000_000.0, last_time=1_700_000_000.0, count=2, signature="nv_xid_79_fallen_off_bus",
+    root_cause="gpu_lost_from_pcie", title="t", gpu="0000:c1:00.0", job=None, remediation="Power-cycle it.", incident="1",
+    action="reboot", openings=(1_600_000_000.0, 1_700_000_000.0), times=3,
+)  # fmt: skip
 HARMLESS = Page(
     landing_page(
         Overview(
@@ -247,6 +254,8 @@ HARMLESS = Page(
             node="n",
             sources=(SourceState(name="s", up=True),),
             incidents=(recent("s"),),
+            faults=(FAULT,),
+            causes=(("c", 1),),
         ),
         ["r"],
         "/metrics",
@@ -257,7 +266,7 @@ HARMLESS = Page(
 def test_the_landing_page_shows_the_node_its_sources_and_last_incidents(server: RunningServer, node: Node) -> None:
     node.reasons = ["kernel: permission denied"]
     node.sources = (
-        SourceState(name="files:/scratch", up=True),
+        SourceState(name="files:/scratch", up=True, files=1200, lag=61.4),
         SourceState(name="kmsg", up=False, down_reason="permission denied; add CAP_SYSLOG"),
     )
     node.incidents = (
@@ -273,6 +282,8 @@ def test_the_landing_page_shows_the_node_its_sources_and_last_incidents(server: 
             line="NVRM: Xid 79",
         ),
     )
+    node.faults = (FAULT,)
+    node.causes = (("gpu_lost_from_pcie", 1234), ("unknown", 2))
     answer = ask(server, "/")
     page = Page(answer.text)
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -280,14 +291,18 @@ def test_the_landing_page_shows_the_node_its_sources_and_last_incidents(server: 
     assert "1.2.3" in answer.text
     assert "<li>kernel: permission denied" in answer.text
     assert page.cells == [
-        *("files:/scratch", "up"),
-        *("kmsg", "down: permission denied; add CAP_SYSLOG"),
+        *("2023-11-14 22:13:20", "Title of nv_xid_79_fallen_off_bus: Title of gpu_lost_from_pcie", "0000:c1:00.0"),
+        *("reboot the node", "3", "Power-cycle it."),
         *("2023-11-14 22:13:20", "Title of nv_xid_79_fallen_off_bus", "Title of gpu_lost_from_pcie (infrastructure)"),
         *("job 7, GPU 0000:c1:00.0, /jobs/7.log:12", "NVRM: Xid 79", "Drain the node."),
+        *("Title of gpu_lost_from_pcie", "1,234"),
+        *("cause unknown", "2"),
+        *("files:/scratch", "up", "1,200", "61 s"),
+        *("kmsg", "down: permission denied; add CAP_SYSLOG", "0", "none"),
     ]
     assert '<meta http-equiv="refresh"' in answer.text
-    public = Page(ask(server, "/", headers={"Host": "gpu-07"}).text).cells[4:]
-    assert public == ["2023-11-14 22:13:20", *page.cells[5:7], "GPU 0000:c1:00.0", "Drain the node."]
+    public = Page(ask(server, "/", headers={"Host": "gpu-07"}).text).cells[6:11]
+    assert public == ["2023-11-14 22:13:20", *page.cells[7:9], "GPU 0000:c1:00.0", "Drain the node."]
 
 
 def test_every_link_of_the_landing_page_leads_somewhere(server: RunningServer) -> None:
@@ -309,12 +324,17 @@ HOSTILE = st.text(
 @given(text=HOSTILE)
 def test_what_a_job_wrote_stays_text_on_the_landing_page(text: str) -> None:
     source = SourceState(name=text, up=False, down_reason=text)
-    overview = Overview(version=text, node=text, sources=(source,), incidents=(recent(text),))
+    fault = replace(FAULT, signature=text, root_cause=text, gpu=text, remediation=text)
+    overview = Overview(
+        version=text, node=text, sources=(source,), incidents=(recent(text),), faults=(fault,), causes=((text, 1),)
+    )
     written = landing_page(overview, [text], "/metrics")
     page = Page(written.encode().decode())
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     where = f"job {shown}, GPU {shown}, {shown}" if text else ""
-    assert page.cells == [shown, f"down: {shown}", "1970-01-01 00:00:00", shown, shown, where, shown, shown]
+    of_fault = ["2023-11-14 22:13:20", f"{shown}: {shown}", shown, "reboot the node", "3", shown]
+    of_incident = ["1970-01-01 00:00:00", shown, shown, where, shown, shown]
+    assert page.cells == [*of_fault, *of_incident, shown, "1", shown, f"down: {shown}", "0", "none"]
     assert page.tags == HARMLESS.tags
     assert set(written.replace("\n", "")) <= set(map(chr, range(32, 127))) | set(shown)
 
