@@ -9,8 +9,11 @@ from exporter.core.facts.values import distinct_values, on_or_off
 from exporter.probes.base import Fact, Host, Probe, ProbeResult, known_facts
 
 _GPUS = "/proc/driver/nvidia/gpus"
-_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64")
+CONTAINER_DRIVER = "/run/nvidia/driver"  # where NVIDIA's GPU operator mounts the file system of the driver's container
+_SYSTEM_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64")
+_LIBRARIES = (*_SYSTEM_LIBRARIES, *(CONTAINER_DRIVER + folder for folder in _SYSTEM_LIBRARIES))
 _MPS = "/run/nvidia/mps"  # of the device plug-in; jobs may start temporary daemons of their own
+_PERSISTENCED = "/run/nvidia-persistenced/socket"
 
 
 def _collect(host: Host) -> ProbeResult:
@@ -23,10 +26,19 @@ def _collect(host: Host) -> ProbeResult:
         | known_facts(
             libcuda_version=distinct_values(parse.libcuda_versions(libraries)),
             nvidia_mig=_mig(host) if informations else None,
-            nvidia_mps=str(host.exists(_MPS)).lower() if informations else None,
-            nvidia_persistenced=str(host.exists("/run/nvidia-persistenced/socket")).lower() if informations else None,
+            nvidia_mps=_exists_in_run(host, _MPS) if informations else None,
+            nvidia_persistenced=_exists_in_run(host, _PERSISTENCED, CONTAINER_DRIVER + _PERSISTENCED)
+            if informations
+            else None,
         ),
     )
+
+
+def _exists_in_run(host: Host, *paths: str) -> str | None:
+    """Whether one of these is there; None if not and the node's /run is not visible, as in a container without its mount."""
+    if any(host.exists(path) for path in paths):
+        return "true"
+    return "false" if host.exists("/run/systemd") or host.exists("/run/udev") else None
 
 
 def _mig(host: Host) -> str | None:
@@ -47,7 +59,7 @@ NVIDIA = Probe(
         "nvidia_gpu_excluded": Fact("whether a GPU is excluded from use", f"{_GPUS}/GPU/information"),
         "nvidia_mig": Fact("whether a GPU is partitioned into instances", "/proc/driver/nvidia/capabilities/gpu*/mig"),
         "nvidia_mps": Fact("whether Kubernetes shares GPUs through MPS", _MPS),
-        "nvidia_persistenced": Fact("whether GPUs stay initialised without users", "/run/nvidia-persistenced/socket"),
+        "nvidia_persistenced": Fact("whether GPUs stay initialised without users", _PERSISTENCED),
         "nvidia_uvm_hmm": Fact(
             "whether GPUs can use system memory directly (HMM)",
             "/sys/module/nvidia_uvm/parameters/uvm_disable_hmm",

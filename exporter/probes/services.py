@@ -2,6 +2,7 @@
 
 from exporter.core.facts.values import distinct_values
 from exporter.probes.base import Fact, Host, Probe, ProbeResult, known_facts
+from exporter.probes.nvidia import CONTAINER_DRIVER
 
 _SLICES = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice")  # version 2 and 1
 
@@ -33,7 +34,11 @@ def _collect(host: Host) -> ProbeResult:
         return ProbeResult()
     facts = {fact: distinct_values(units[name] for name in units if name in active) for fact, units in _UNITS.items()}
     if host.exists("/proc/driver/nvidia-nvswitch"):
-        facts["fabricmanager_running"] = str("nvidia-fabricmanager" in active).lower()
+        is_active = "nvidia-fabricmanager" in active
+        # A driver in a container runs its fabric manager there, where it is no unit of the node.
+        facts["fabricmanager_running"] = (
+            None if not is_active and host.exists(CONTAINER_DRIVER) else str(is_active).lower()
+        )
     return ProbeResult(facts=known_facts(**facts))
 
 

@@ -393,3 +393,35 @@ def test_a_real_read_only_file_system_is_not_writable(tmp_path: Path) -> None:
         assert facts_of(Path("/"), "home_cache", home=tmp_path) == {"home_cache_writable": "false"}
     finally:
         subprocess.run(["umount", tmp_path], check=True)
+
+
+def gpu_operator_node(root: Path) -> None:
+    """A node whose NVIDIA driver runs in a container, seen from a container that has only some of the node's folders."""
+    write(
+        root,
+        "proc/driver/nvidia/gpus/0000:c1:00.0/information",
+        "Model: \t\t NVIDIA H100\nBus Location: \t 0000:c1:00.0\n",
+    )
+    (root / "proc/driver/nvidia-nvswitch").mkdir()
+    (root / "sys/fs/cgroup/system.slice/kubelet.service").mkdir(parents=True)
+
+
+def test_what_a_container_cannot_see_of_the_node_is_not_stated(tmp_path: Path) -> None:
+    gpu_operator_node(tmp_path)
+    assert "nvidia_mps" not in (facts := facts_of(tmp_path, "nvidia"))
+    assert "nvidia_persistenced" not in facts
+    (tmp_path / "run/systemd").mkdir(parents=True)  # the node's /run is mounted
+    facts = facts_of(tmp_path, "nvidia", "services")
+    assert (facts["nvidia_mps"], facts["nvidia_persistenced"], facts["fabricmanager_running"]) == ("false",) * 3
+
+
+def test_of_a_driver_in_a_container_its_own_files_count(tmp_path: Path) -> None:
+    gpu_operator_node(tmp_path)
+    driver = "run/nvidia/driver"
+    write(tmp_path, f"{driver}/usr/lib/x86_64-linux-gnu/libcuda.so.550.90.07", "")
+    write(tmp_path, f"{driver}/run/nvidia-persistenced/socket", "")
+    facts = facts_of(tmp_path, "nvidia", "services")
+    assert (facts["libcuda_version"], facts["nvidia_persistenced"]) == ("550.90.07", "true")
+    assert "fabricmanager_running" not in facts  # it may run in that container
+    (tmp_path / "sys/fs/cgroup/system.slice/nvidia-fabricmanager.service").mkdir()
+    assert facts_of(tmp_path, "services")["fabricmanager_running"] == "true"
