@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from exporter.cli import fleet_sources
@@ -50,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
         print("gpufault correlate: --start and --window both say where it begins; give one", file=sys.stderr)
         return 2
     try:
-        from exporter.fleet.input.catalogue_conditions import catalogued
+        from exporter.fleet.input.catalogue_conditions import catalogued, with_catalogue
         from exporter.fleet.input.load import load
         from exporter.fleet.observations import Window
         from exporter.fleet.results import stored_findings
@@ -76,8 +75,7 @@ def run(options: argparse.Namespace) -> int:
             [Problem("command line", 1, 1, "--start", f"is not before the end, {rfc3339(loaded.window.end)}")]
         )
     catalogue = packs.load(flags.pack_folders(options))
-    vendors = {signature.id: signature.vendor for signature in catalogue.signatures.values()}
-    observed = replace(loaded.observed, vendors={**vendors, **loaded.observed.vendors})
+    observed = with_catalogue(loaded.observed, catalogue)
     kept = Path(options.findings_file) if options.findings_file else None
     remembered = stored_findings.read(kept) if kept else ()
     if loaded.before is not None:

@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
@@ -62,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         from exporter.config import packs
         from exporter.fleet.history.ingest import fill
         from exporter.fleet.history.schema import create
-        from exporter.fleet.input.catalogue_conditions import catalogued
+        from exporter.fleet.input.catalogue_conditions import catalogued, with_catalogue
         from exporter.fleet.input.load import load
         from exporter.fleet.observations import Window
         from exporter.fleet.results import stored_findings
@@ -88,8 +87,7 @@ def run(options: argparse.Namespace) -> int:
             fill(db, Path(options.journal), now=now)
         if loaded.window.end <= loaded.window.start:
             raise InvalidInput([Problem("command line", 1, 1, "--window", "is empty")])
-        vendors = {signature.id: signature.vendor for signature in catalogue.signatures.values()}
-        observed = replace(loaded.observed, vendors={**vendors, **loaded.observed.vendors})
+        observed = with_catalogue(loaded.observed, catalogue)
         remembered = stored_findings.read(Path(options.findings_file)) if options.findings_file else ()
         if loaded.before is not None:
             earlier = remember(correlate(observed, loaded.before), remembered)

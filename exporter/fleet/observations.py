@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,6 +91,21 @@ class Incidents:
         )  # fmt: skip
 
 
+GroupLevel = Literal["all", "verdict", "root_cause"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignatureGroup:
+    """Signatures that may share a reason: all, those of a verdict, or those that a root cause can explain.
+
+    The catalogue fixes the members. The diagnosed cause of a crash does not count here: it follows from facts.
+    """
+
+    level: GroupLevel
+    name: str
+    signatures: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """A fleet over some time, and what is missing from the sight of it."""
@@ -100,6 +116,7 @@ class Observed:
     beats: Beats
     incidents: Incidents
     vendors: Mapping[str, str] = field(default_factory=dict)  # of signatures
+    groups: tuple[SignatureGroup, ...] = ()
     gaps: tuple[Gap, ...] = ()
     workload_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of user, job and `Incidents.workload`
 

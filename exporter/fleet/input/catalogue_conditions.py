@@ -1,15 +1,35 @@
-"""Which nodes meet a catalogue cause's conditions now, crash or not."""
+"""What the catalogue adds to observations: nodes that meet a cause's conditions, crash or not, vendors, groups."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_types import Condition
 from exporter.core.diagnosis.causes import is_at_risk
-from exporter.fleet.observations import Observed
+from exporter.fleet.observations import Observed, SignatureGroup
+
+
+def with_catalogue(observed: Observed, catalogue: Catalogue) -> Observed:
+    """The observations with the vendors of signatures, and the groups that these form by verdict and by root cause."""
+    signatures = catalogue.signatures.values()
+    verdicts = [
+        SignatureGroup(
+            level="verdict",
+            name=f"{verdict} crashes",
+            signatures=tuple(s.id for s in signatures if s.verdict == verdict),
+        )
+        for verdict in ("infrastructure", "workload", "unclear")
+    ]
+    causes = [
+        SignatureGroup(level="root_cause", name=cause.id, signatures=cause.signatures)
+        for cause in catalogue.root_causes.values()
+    ]
+    vendors = {signature.id: signature.vendor for signature in signatures}
+    return replace(observed, vendors={**vendors, **observed.vendors}, groups=(*verdicts, *causes))
 
 
 def catalogued(observed: Observed, catalogue: Catalogue) -> Mapping[str, tuple[str, Sequence[int]]]:

@@ -29,6 +29,7 @@ PLOT = 45  # columns of a forest plot
 PLOT_FROM, PLOT_TO = 0.1, 100.0  # rate ratios; what lies beyond ends in an arrow
 SHOWN = 10  # rows of each list; the JSON has all
 WORKLOADS = {"users": "user", "account": "account", "job_name": "job name", "image": "job image"}
+PARTS = 6  # signatures of a group
 ALTERNATIVES = 4  # facts named of a group
 
 
@@ -103,7 +104,8 @@ def _detectable(d: Detectable) -> str:
 def _finding(number: int, f: Finding, paint: _Paint) -> str:
     with_ = " and ".join(clipped(str(fact)) for fact in (f.facts[0], f.together_with) if fact)
     where = "since the rollout of" if f.rollout else "on nodes with"
-    sentence = f"{f.signature} is {_times(f.ratio)} {where} {with_} {_interval(f.ratio)}."
+    what = {"signature": f"{f.signature} is", "root_cause": f"the crashes that {f.signature} can explain are"}
+    sentence = f"{what.get(f.level, f'{f.signature} are')} {_times(f.ratio)} {where} {with_} {_interval(f.ratio)}."
     lines = _wrap(f"{number}. {sentence}", "", "   ")
     lines[0] = paint("1", lines[0])
     row = _row
@@ -114,6 +116,12 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
         f"{f.observed} of {f.crashes} crashed nodes had it, {f.expected:.1f} expected from {expected_from} "
         f"(false discovery rate {_small(f.q_value)})",
     )
+    if f.signatures:
+        more = len(f.signatures) - PARTS
+        each = ", ".join(
+            f"{p.signature} {written(p.ratio.value)} ({p.observed} of {p.crashes})" for p in f.signatures[:PARTS]
+        )
+        lines += row("of these", each + (f" and {more} more signatures" if more > 0 else ""))
     if f.rollout:
         lines += row("onset", _onset(f.rollout))
         rollout = f.rollout.rollout

@@ -55,6 +55,20 @@ def _finding(each: Finding) -> dict[str, Any]:
     return {
         "kind": "rollout" if each.rollout else "fact",
         "signature": each.signature,
+        **({"root_cause": each.signature} if each.level == "root_cause" else {}),
+        "level": each.level,
+        "signatures": [
+            {
+                "signature": part.signature,
+                "observed": part.observed,
+                "expected": _number(part.expected),
+                "crashes": part.crashes,
+                "rate_ratio": _number(part.ratio.value),
+                "rate_ratio_low": _number(part.ratio.low),
+                "rate_ratio_high": _number(part.ratio.high),
+            }
+            for part in each.signatures
+        ],
         "direction": each.direction,
         "facts": [_fact(one) for one in each.facts],
         "together_with": _fact(each.together_with) if each.together_with else None,

@@ -44,16 +44,16 @@ class Remembered:
 
 def confirmation(prepared: Prepared, remembered: Remembered) -> Confirmation | None:
     """What a later window shows of a remembered finding; None where it does not confirm it."""
-    if remembered.signature not in prepared.observed.signatures or not later(prepared.window, remembered):
+    signature = prepared.number(remembered.signature)
+    if signature is None or not later(prepared.window, remembered):
         return None
-    signature = prepared.observed.signatures.index(remembered.signature)
     column = column_of(prepared, remembered.facts[0])
     if remembered.together_with is not None and column is not None:
         other = column_of(prepared, remembered.together_with)
         column = column & other if other is not None else None
-    units = prepared.units.get(signature)
-    if column is None or units is None:
+    if column is None:
         return None
+    units = prepared.units_of(signature)
     fact = remembered.facts[0].fact
     value = prepared.design.find(fact, remembered.facts[0].value)
     label = prepared.label(ALL_ALIKE if value is None else int(prepared.design.level[value]), signature)

@@ -22,6 +22,7 @@ from exporter.fleet.statistics.findings import (
     NotEnough,
     WorkloadShare,
 )
+from exporter.fleet.statistics.hierarchy import parts
 from exporter.fleet.statistics.nodes_at_risk import nodes_at_risk
 from exporter.fleet.statistics.outlier_nodes import outlier_nodes
 from exporter.fleet.statistics.prepare import Prepared, prepare
@@ -131,7 +132,7 @@ class _Scores:
 
 
 def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Scores) -> Finding:
-    design, units = prepared.design, prepared.units[signature]
+    design, units = prepared.design, prepared.units_of(signature)
     counts = each.cells.counts()
     with_ = each.column[units.state]
     ratio = of_cells(each.cells)
@@ -143,7 +144,7 @@ def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Sco
     label = prepared.label(level, signature)
     workload = workload_shares(prepared, units, label, each.column, each.direction, chosen.fact)
     return Finding(
-        signature=prepared.observed.signatures[signature],
+        signature=prepared.name(signature),
         direction=each.direction,
         family="location" if chosen.family == "location" else "configuration",
         facts=tuple(_fact(prepared, v) for v in (each.value, *each.others)),
@@ -164,6 +165,8 @@ def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Sco
         workload=workload,
         adjusted_for=prepared.adjusted_for(level),
         next_step=_next_step(prepared, each, len(nodes_with), int(counts.observed[0]), ratio),
+        level=prepared.level_of(signature),
+        signatures=parts(prepared, signature, each),
     )
 
 
@@ -285,7 +288,12 @@ def _detectable(prepared: Prepared, cut: float) -> Detectable:
 
 def _not_enough(prepared: Prepared, discovery: Discovery) -> list[NotEnough]:
     """Each signature that crashed without a finding, with what it would take to find one."""
-    explained = {s for s, each in discovery.found if prepared.design.values[each.value].family != "location"}
+    explained = {
+        member
+        for s, each in discovery.found
+        if prepared.design.values[each.value].family != "location"
+        for member in prepared.members.get(s, (s,))
+    }
     configuration = np.flatnonzero([value.family == "configuration" for value in prepared.design.values])
     out = []
     for s in sorted(set(prepared.units) - explained):

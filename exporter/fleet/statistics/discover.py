@@ -12,10 +12,10 @@ from exporter.fleet.observations import Bools, Floats, Ints
 from exporter.fleet.statistics import screen
 from exporter.fleet.statistics.design import ALL_ALIKE, distinct
 from exporter.fleet.statistics.explain import Explanation, Tested, counts_within, explanations
+from exporter.fleet.statistics.hierarchy import told_once
 from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.screen import Counts
 
-MODELS_DIFFER = 3.0  # times, for no reason that could be configured (Meta's two fleets: 2.8)
 FEWEST = 100  # tests that a family counts as, at least: with few, each of three families would err in 5 % of fleets
 FDR = 0.05  # of the findings may be false (Benjamini and Hochberg 1995; the facts are positively dependent)
 
@@ -42,7 +42,9 @@ def discover(prepared: Prepared) -> Discovery:
     coarse = design.level > ALL_ALIKE
     same = distinct(design)
     representative = _representatives(same, location)
-    enough = [s for s, found in sorted(prepared.units.items()) if len(found) >= screen.MIN_CRASHES]
+    own = len(prepared.observed.signatures)
+    every = {**prepared.units, **prepared.pooled}
+    enough = [s for s, found in sorted(every.items()) if len(found) >= screen.MIN_CRASHES]
     counts = {s: labels.count(s) for s in enough}
     cuts = [_cut(family & representative, len(enough)) for family in (~location, location)]
     more: dict[int, _Screened] = {}
@@ -50,7 +52,10 @@ def discover(prepared: Prepared) -> Discovery:
     for s in enough:
         worth_more, worth_fewer = screen.worth_testing(counts[s], cuts[0], design.nodes)
         more[s] = _Screened(counts[s], _more(prepared, counts[s]), worth_more & representative & ~location)
-        fewer[s] = _Screened(counts[s], screen.fewer(counts[s]), worth_fewer & representative & ~location & ~coarse)
+        single = s < own  # a group is tested for more crashes only
+        fewer[s] = _Screened(
+            counts[s], screen.fewer(counts[s]), worth_fewer & representative & ~location & ~coarse & single
+        )
     tests = _judge(more) + _judge(fewer)
     explained = [
         (s, each)
@@ -58,8 +63,8 @@ def discover(prepared: Prepared) -> Discovery:
         for each in explanations(
             design,
             {
-                "more": more[s].tested(prepared.units[s], labels.of(s)),
-                "fewer": fewer[s].tested(prepared.units[s], labels.of(s)),
+                "more": more[s].tested(prepared.units_of(s), labels.of(s)),
+                "fewer": fewer[s].tested(prepared.units_of(s), labels.of(s)),
             },
         )
     ]
@@ -72,7 +77,16 @@ def discover(prepared: Prepared) -> Discovery:
     again, further = _beside(prepared, labels, explained_ones, found, representative & ~location, cuts[0])
     at_places, of_places = _beside(prepared, labels, counts, [*found, *further], representative & location, cuts[1])
     tests += sum(int(each.run.sum()) for each in (*again.values(), *at_places.values()))
-    found += [*further, *of_places]
+    told = told_once(prepared, [*found, *further])
+    # The gate once more: an effect on many signatures passed with all of them, and must not carry false findings through.
+    late = {id(each) for _, each in further}
+    first = [one for one in told if one[1].direction == "more" and id(one[1]) not in late]
+    found = [
+        *_gate(first, sum(int(each.run.sum()) for each in more.values())),
+        *(one for one in told if one[1].direction == "fewer"),
+        *_gate([one for one in told if id(one[1]) in late], sum(int(each.run.sum()) for each in again.values())),
+        *told_once(prepared, of_places),
+    ]
     p_of_all = {s: np.where(location, at_places[s].p, more[s].p) for s in enough}
     return Discovery(found=tuple(found), counts=counts, p=p_of_all, tests=tests, cut=cuts[0])
 
@@ -121,7 +135,7 @@ def _beside(
     explained = [
         (s, each)
         for s in counts
-        for each in explanations(design, {"more": screened[s].tested(prepared.units[s], labels.of(s))}, given[s])
+        for each in explanations(design, {"more": screened[s].tested(prepared.units_of(s), labels.of(s))}, given[s])
     ]
     return screened, _gate(explained, tests)
 
@@ -133,7 +147,7 @@ def _within(
     if not given or not len(values):
         return counts
     part = counts_within(
-        prepared.design, prepared.units[signature], labels.of(signature), counts, values.tolist(), given
+        prepared.design, prepared.units_of(signature), labels.of(signature), counts, values.tolist(), given
     )
     whole = replace(
         counts, crashes=counts.crashes.copy(), observed=counts.observed.copy(), expected=counts.expected.copy(),
@@ -147,7 +161,7 @@ def _within(
 def _more(prepared: Prepared, counts: Counts) -> Floats:
     """The p-values for more crashes. Models, and what goes with them, must differ by more than models do."""
     coarse = prepared.design.level > ALL_ALIKE
-    return np.where(coarse, screen.more(screen.beyond(counts, MODELS_DIFFER)), screen.more(counts))
+    return np.where(coarse, screen.more(screen.beyond(counts, screen.MODELS_DIFFER)), screen.more(counts))
 
 
 def _cut(values: Bools, signatures: int) -> float:
@@ -187,7 +201,7 @@ class _Labels:
         total = Counts(crashes=np.zeros(size), observed=np.zeros(size), expected=np.zeros(size), planned=np.zeros(size))
         for level in np.unique(self._level).tolist():
             exposure = self._table(level, signature)
-            part = screen.count(self._prepared.design, exposure, self._prepared.units[signature])
+            part = screen.count(self._prepared.design, exposure, self._prepared.units_of(signature))
             total.crashes[exposure.columns] = part.crashes
             total.observed[exposure.columns] = part.observed
             total.expected[exposure.columns] = part.expected
@@ -201,8 +215,7 @@ class _Labels:
         return self._table(int(self._level[value]), signature).label
 
     def _table(self, level: int, signature: int) -> screen.Table:
-        observed = self._prepared.observed
-        key = level, observed.vendors.get(observed.signatures[signature], "any")
+        key = level, self._prepared.vendor(signature)
         if key not in self._tables:
             label = self._prepared.label(level, signature)
             columns = np.flatnonzero(self._level == level)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from exporter.fleet.observations import Bools, Gap, Window
+from exporter.fleet.observations import Bools, Gap, GroupLevel, Window
 from exporter.fleet.statistics.ratio import Ratio
 
 Status = Literal["candidate", "confirmed"]
@@ -50,8 +50,20 @@ class WorkloadShare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignaturePart:
+    """What one signature adds to the finding of a group."""
+
+    signature: str
+    observed: int
+    expected: float
+    crashes: int
+    ratio: Ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One value, or a pair of them, under which a signature is more, or less, frequent than elsewhere.
+    """One value, or a pair of them, under which a signature is more, or less, frequent than elsewhere. So may be a group
+    of signatures (`level`), which `signature` then names and `signatures` lists.
 
     `facts` are indistinguishable, the most likely first; `together_with` is the other member of a pair.
     `observed` and `expected` count distinct origin nodes in the strata that tell something.
@@ -81,6 +93,8 @@ class Finding:
     rollout: RolloutEffect | None = None
     first_seen: Window | None = None
     confirmation: Confirmation | None = None
+    level: Literal["signature"] | GroupLevel = "signature"
+    signatures: tuple[SignaturePart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

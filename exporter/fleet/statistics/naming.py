@@ -1,4 +1,4 @@
-"""Which of several facts that cannot be distinguished names a finding: the one that people can change."""
+"""Which of several indistinguishable facts names a finding: the one that people can change."""
 
 from __future__ import annotations
 

@@ -39,10 +39,10 @@ def nodes_at_risk(
 def _exposed(prepared: Prepared, because: str, signature: str, status: str, column: Bools) -> NodesAtRisk:
     states, observed = prepared.design.states, prepared.observed
     latest = column & (states.until > prepared.window.end)  # what was changed is exposed no more
-    number = observed.signatures.index(signature) if signature in observed.signatures else -1
-    crashed = prepared.origins.node[prepared.origins.signature == number]
-    units = prepared.units.get(number)
-    hits = int(column[units.state].sum()) if units is not None else 0
+    number = prepared.number(signature)
+    members = () if number is None else prepared.members.get(number, (number,))
+    crashed = prepared.origins.node[np.isin(prepared.origins.signature, members)]
+    hits = 0 if number is None else int(column[prepared.units_of(number).state].sum())
     hours = float(states.hours[column].sum())
     rate = hits / hours if hours else 0.0
     nodes = np.setdiff1d(np.unique(states.node[latest]), crashed)

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
-from exporter.fleet.observations import Beats, FactRows, Floats, Gap, Incidents, Ints, Observed, Window
+from exporter.fleet.observations import (
+    Beats,
+    FactRows,
+    Floats,
+    Gap,
+    GroupLevel,
+    Incidents,
+    Ints,
+    Observed,
+    SignatureGroup,
+    Window,
+)
 from exporter.fleet.statistics import exposure, screen
 from exporter.fleet.statistics.design import (
     ALL_ALIKE,
@@ -22,12 +34,16 @@ from exporter.fleet.statistics.exposure import Sight
 from exporter.fleet.statistics.origins import first_on_each_node, origins
 from exporter.fleet.statistics.screen import Units
 
+ALL_CRASHES = "all crashes"
+MIN_SIGNATURES = 3  # of a group: two findings are read as easily
 LATE_SECONDS = 86400.0  # by which a node's first facts may come too late
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """One window of a fleet, ready to be tested. `units` is by signature number."""
+    """One window of a fleet, ready to be tested. `units` is by signature number. Groups of signatures have the numbers
+    behind those; `members` are their signatures, `pooled` their units.
+    """
 
     observed: Observed
     window: Window
@@ -37,6 +53,9 @@ class Prepared:
     incidents: Incidents  # of the window, once each
     origins: Incidents  # of these
     units: Mapping[int, Units]
+    groups: tuple[SignatureGroup, ...]
+    members: Mapping[int, tuple[int, ...]]
+    pooled: Mapping[int, Units]
     gaps: tuple[Gap, ...]
 
     def label(self, level: int, signature: int) -> Ints:
@@ -44,9 +63,36 @@ class Prepared:
 
         All are compared within the signature's vendor, besides within what the level holds equal.
         """
-        vendor = self.observed.vendors.get(self.observed.signatures[signature], "any")
-        own = of_vendor(self.observed.facts, self.design.states, vendor)
+        own = of_vendor(self.observed.facts, self.design.states, self.vendor(signature))
         return np.where(own, self.design.strata[level], -1)
+
+    def vendor(self, number: int) -> str:
+        """The vendor of a signature, or that all of a group have; else "any"."""
+        names = [self.observed.signatures[s] for s in self.members.get(number, (number,))]
+        vendors = {self.observed.vendors.get(name, "any") for name in names}
+        return vendors.pop() if len(vendors) == 1 else "any"
+
+    def name(self, number: int) -> str:
+        """The id of a signature, or the name of a group."""
+        own = len(self.observed.signatures)
+        return self.observed.signatures[number] if number < own else self.groups[number - own].name
+
+    def level_of(self, number: int) -> Literal["signature"] | GroupLevel:
+        """Whether a number is a signature's, or the level of its group."""
+        own = len(self.observed.signatures)
+        return "signature" if number < own else self.groups[number - own].level
+
+    def number(self, name: str) -> int | None:
+        """The number of a signature or group; None if it did not crash in the window."""
+        return next((n for n in (*self.units, *self.pooled) if self.name(n) == name), None)
+
+    def units_of(self, number: int) -> Units:
+        """The units of a signature or group."""
+        return self.units[number] if number in self.units else self.pooled[number]
+
+    def together(self, signatures: Collection[int]) -> Units:
+        """The units of some signatures, taken as one."""
+        return _together(self.origins, self.design, self.sight, signatures)
 
     def adjusted_for(self, level: int) -> tuple[str, ...]:
         """What findings of a level are adjusted for: the facts, and the rest, that its strata are made of."""
@@ -79,10 +125,34 @@ def prepare(observed: Observed, window: Window) -> Prepared:
         rows = first.take(first.signature == signature)
         at = exposure.state_at(states, rows.node, rows.time)
         units[int(signature)] = screen.units(rows, at, design, sight)
+    groups = _groups(observed, units)
+    own = len(observed.signatures)
+    numbers = {name: number for number, name in enumerate(observed.signatures)}
+    members = {own + i: tuple(numbers[name] for name in group.signatures) for i, group in enumerate(groups)}
+    pooled = {number: _together(found, design, sight, each) for number, each in members.items()}
     return Prepared(
         observed=observed, window=window, unit=unit, sight=sight, design=design, incidents=inside, origins=found,
-        units=units, gaps=tuple(gaps),
+        units=units, groups=groups, members=members, pooled=pooled, gaps=tuple(gaps),
     )  # fmt: skip
+
+
+def _together(found: Incidents, design: Design, sight: Sight, signatures: Collection[int]) -> Units:
+    """The units of several signatures as one: the first origin of each node."""
+    rows = found.take(np.isin(found.signature, list(signatures)))
+    rows = rows.take(exposure.state_at(design.states, rows.node, rows.time) >= 0)
+    rows = rows.take(np.sort(np.unique(rows.node, return_index=True)[1]))
+    return screen.units(rows, exposure.state_at(design.states, rows.node, rows.time), design, sight)
+
+
+def _groups(observed: Observed, units: Mapping[int, Units]) -> tuple[SignatureGroup, ...]:
+    """All crashes, and the given groups, as far as they crashed; each set of signatures once, the widest name first."""
+    crashed = {observed.signatures[number] for number in units}
+    found: dict[frozenset[str], SignatureGroup] = {}
+    for group in (SignatureGroup(level="all", name=ALL_CRASHES, signatures=tuple(crashed)), *observed.groups):
+        names = tuple(sorted(crashed.intersection(group.signatures)))
+        if len(names) >= MIN_SIGNATURES:
+            found.setdefault(frozenset(names), replace(group, signatures=names))
+    return tuple(found.values())
 
 
 def _from_a_day_before(facts: FactRows) -> FactRows:

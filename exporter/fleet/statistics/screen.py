@@ -19,6 +19,7 @@ from exporter.fleet.statistics.exposure import Sight
 
 MIN_CRASHES = 5  # distinct nodes of a signature, below which nothing is tested
 LARGE, CHANCE = 10.0, 0.1  # a test that would miss a tenfold rate in nine of ten cases is not run
+MODELS_DIFFER = 3.0  # times, for no reason that could be configured (Meta's two fleets: 2.8)
 _BORDER = 1e-9  # of a stratum's exposure: nobody or everybody has the value
 
 
