@@ -35,7 +35,7 @@ def _collect(host: Host) -> ProbeResult:
     facts = {fact: distinct_values(units[name] for name in units if name in active) for fact, units in _UNITS.items()}
     if host.exists("/proc/driver/nvidia-nvswitch"):
         is_active = "nvidia-fabricmanager" in active
-        # A driver in a container runs its fabric manager there, where it is no unit of the node.
+        # A driver in a container runs its fabric manager there, outside of these control groups.
         facts["fabricmanager_running"] = (
             None if not is_active and host.exists(CONTAINER_DRIVER) else str(is_active).lower()
         )
