@@ -28,6 +28,12 @@ CAUSES = variable(
 )
 
 
+def added(counter: str, window: str) -> str:
+    """What a counter of nodes has gained in a window. Its series begin with the first line: `increase()` would miss that."""
+    name = f"gpufault_{counter}_total{{{NODES}}}"
+    return f"{name} - ({name} offset {window} or {name} * 0)"
+
+
 def fleet() -> Json:
     return dashboard(
         "gpufault-fleet", "gpufault / Fleet", "Crashes of the fleet by cause and node, and the findings of the correlator.",
@@ -162,8 +168,8 @@ def node() -> Json:
             series("Incidents by signature", "Per hour.",
                    {"{{signature}}": f"sum by (signature) ({DELTA}{{{NODES}}})"}, stacked=True, width=12),
             series("Lines that match a signature", "Includes open incidents and consequences.",
-                   {"{{signature}}": f"sum by (signature) (rate(gpufault_lines_matched_total{{{NODES}}}[$__rate_interval]))"
-                    " > 0"}, width=12, unit="cps"),
+                   {"{{signature}}": f"sum by (signature) ({added('lines_matched', '$__rate_interval')}) > 0"}, width=12,
+                   unit="none"),
             table("Incidents", "In the selected time range.",
                   f"sort_desc(sum by (instance, signature, root_cause) ({increase.format('incidents')}) > 0)",
                   number="incidents", width=12),
@@ -174,7 +180,7 @@ def node() -> Json:
                   f"sort_desc(max by (instance, signature) (gpufault_last_incident_timestamp_seconds{{{NODES}}})) * 1000",
                   number="settled", unit="dateTimeAsIso", width=12),
             table("Consequences", "Incidents caused by another incident, counted separately.",
-                  f"sort_desc(sum by (instance, signature) ({increase.format('cascades')}) > 0)", number="incidents",
+                  f"sort_desc(sum by (instance, signature) ({added('cascades', '$__range')}) > 0)", number="incidents",
                   width=12),
             row("Facts"),
             table("Facts", "Facts of the node, used by root causes and the correlator.",

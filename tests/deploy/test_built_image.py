@@ -293,5 +293,5 @@ def ready(address: str) -> bool:
 
 def counted(address: str, source: str) -> float:
     wanted = f'gpufault_lines_matched_total{{signature="gpufault_test_line",source="{source}"}} '
-    (line,) = [line for line in get(f"http://{address}/metrics").splitlines() if line.startswith(wanted)]
-    return float(line.removeprefix(wanted))
+    lines = [line for line in get(f"http://{address}/metrics").splitlines() if line.startswith(wanted)]
+    return float(lines[0].removeprefix(wanted)) if lines else 0.0

@@ -29,7 +29,7 @@ NOT_METRICS = {"by", "on", "and", "or", "unless", "without", "group_left", "grou
 def selectors(expression: str) -> list[tuple[str, str]]:
     """Each metric that an expression asks for, and the text of its matchers."""
     bare = re.sub(r"\b(by|on|without|ignoring|group_left|group_right)\s*\([^)]*\)", " ", expression)
-    bare = re.sub(r"\[[^\]]*\]|\boffset \w+", " ", bare)
+    bare = re.sub(r"\[[^\]]*\]|\boffset [\w$]+", " ", bare)
     found = re.findall(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(\{[^}]*\}|\()?", re.sub(r"\{[^}]*\}", matchers_only, bare))
     return [(name, rest) for name, rest in found if rest != "(" and name not in NOT_METRICS]
 

@@ -61,7 +61,7 @@ def scrape(address: str, path: str = "/metrics") -> str:
 def lines_seen(address: str) -> float:
     text = scrape(address)
     start = 'gpufault_lines_matched_total{signature="torch_oom",source="job"} '
-    return next(float(line.removeprefix(start)) for line in text.splitlines() if line.startswith(start))
+    return next((float(line.removeprefix(start)) for line in text.splitlines() if line.startswith(start)), 0.0)
 
 
 @pytest.mark.skipif(not shutil.which("lintian"), reason="no lintian")

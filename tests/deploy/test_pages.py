@@ -34,9 +34,9 @@ from tests.support.monitoring import (
 ROOT = Path(__file__).parents[2]
 NODES = 8
 STORM, FATAL = "n0", "n7"  # the six between them crash together
-CAUSE = "onednn_pvc_scoreboard_hazard"
+CAUSE = "pytorch_watchdog_query_during_capture"
 FATAL_SIGNATURE = "nv_xid_79_fallen_off_bus"
-CRASH = (ROOT / "exporter/demo/logs/slurm-48230.out").read_text(encoding="utf-8")
+CRASH = (ROOT / "exporter/demo/logs/slurm-48260.out").read_text(encoding="utf-8")
 
 pytestmark = [
     pytest.mark.heavy,
@@ -59,7 +59,7 @@ class Fleet:
     def crash(self, name: str, jobs: int) -> None:
         for job in range(jobs):
             (self.nodes[name].logs / f"slurm-{1000 + job}.log").write_text(
-                CRASH.replace("48230", f"{name[1:]}{1000 + job}")
+                CRASH.replace("48260", f"{name[1:]}{1000 + job}")
             )
 
     def sent(self, receiver: str, alert: str) -> list[Notification]:

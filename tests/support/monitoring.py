@@ -189,7 +189,7 @@ def quiet_days(names: Iterable[str], cause: str, now: float) -> Iterator[tuple[s
         labels = f'cluster="e2e",job="gpufault",instance="{name}"'
         yield f"up{{{labels}}}", [(moment, 1.0) for moment in times]
         yield f"instance:gpufault_up:one{{{labels}}}", [(moment, 1.0) for moment in times]
-        pair = f'signature="intel_gpu_page_fault",root_cause="{cause}"'
+        pair = f'signature="hip_error_captured_event",root_cause="{cause}"'
         yield f"gpufault_incidents_total{{{labels},{pair}}}", zeros
     yield 'cluster:gpufault_nodes:count{cluster="e2e"}', [(moment, 1.0) for moment in times]
 
