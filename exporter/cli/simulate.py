@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     is_review = options.case == review_case.NAME
     if options.case and options.case not in CASES and not is_review:
         print(
-            f"gpufault simulate: {options.case!r} is not a case; use one of: {review_case.NAME}, {', '.join(CASES)}",
+            f"gpufault simulate: {options.case!r} is neither {review_case.NAME} nor a founding case; use one of: {review_case.NAME}, {', '.join(CASES)}",
             file=sys.stderr,
         )
         return 2

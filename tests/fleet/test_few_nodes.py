@@ -65,3 +65,13 @@ def test_a_finding_says_what_it_was_adjusted_for_and_which_experiment_decides() 
 
     assert finding["adjusted_for"] == ["day", "earlier crash of the node"]
     assert finding["next_step"].startswith("change it on 3 of the 6 nodes; ")
+
+
+def test_a_fact_that_crashed_nodes_lack_may_be_missing_because_they_crashed() -> None:
+    facts = [(f"n{i:02}", 0.0, {"color": str(i % 3)} | ({"firmware": "1.0"} if i >= 6 else {})) for i in range(24)]
+    result = correlate(fleet(facts, [(f"n{i:02}", 1 + i / 10, "crash", str(i)) for i in range(6)]), WEEK)
+    (finding,) = result.findings
+
+    assert [str(fact) for fact in finding.facts] == ["firmware=unknown"]
+    assert finding.counter_evidence[0].startswith("the fact is not known of these nodes: that may be the consequence")
+    assert "that may be the consequence" in text(result).replace("\n", " ")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from exporter.fleet.observations import NOTES, Ints, Observed, Window
+from exporter.fleet.observations import NOTES, UNKNOWN, Ints, Observed, Window
 from exporter.fleet.statistics import power, screen, shrink
 from exporter.fleet.statistics.confirm import Remembered, confirmation, later, narrow
 from exporter.fleet.statistics.discover import Discovery, discover
@@ -46,6 +46,7 @@ WITHOUT = {
     "image": "without the job images that crash with it far more often than elsewhere",
     "container_image": "within container images",
 }
+MISSING = "the fact is not known of these nodes: that may be the consequence of what makes them crash"
 DECIDING_DAYS, MOST_DAYS = 7, 90  # of an experiment: as planned, and the longest that is proposed
 MOST_FEWER = 2  # findings of fewer crashes of a signature
 LEAD = 0.01  # the p-value from which on a value is worth naming as a lead
@@ -210,7 +211,8 @@ def _against(prepared: Prepared, each: Explanation, units: screen.Units, nodes_w
     """What speaks against a finding, or for taking it with care."""
     with_ = each.column[units.state]
     rest = len(nodes_with) - int(with_.sum())
-    out = [f"{rest} of {len(nodes_with)} nodes with it have not crashed so"] if rest else []
+    out = [MISSING] if prepared.design.values[each.value].text == UNKNOWN else []
+    out += [f"{rest} of {len(nodes_with)} nodes with it have not crashed so"] if rest else []
     if outside := int((~with_).sum()):
         out.append(f"{outside} node{'s' * (outside != 1)} crashed without it")
     hit = units.incidents.take(with_ if each.direction == "more" else ~with_)
