@@ -70,10 +70,9 @@ def run(options: argparse.Namespace) -> int:
         return 2
     is_review = options.case == review_case.NAME
     if options.case and options.case not in CASES and not is_review:
-        print(
-            f"gpufault simulate: {options.case!r} is neither {review_case.NAME} nor a founding case; use one of: {review_case.NAME}, {', '.join(CASES)}",
-            file=sys.stderr,
-        )
+        known = ", ".join([review_case.NAME, *CASES])
+        what = f"{options.case!r} is neither {review_case.NAME} nor a founding case; use one of: {known}"
+        print(f"gpufault simulate: {what}", file=sys.stderr)
         return 2
     given = {
         name: value
