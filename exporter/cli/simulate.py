@@ -21,7 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--format", default="journal", choices=("journal", "openmetrics"), help="default: journal")
     parser.add_argument(
-        "--case", metavar="CAUSE", help="one of the five founding cases, by its root cause; `list` names them"
+        "--case",
+        metavar="CASE",
+        help="`review`, six weeks of a fleet for the pages and the report, or a founding case by its root cause; `list` "
+        "names them",
     )
     parser.add_argument("--nodes", type=int, metavar="N", help="default: 2000")
     parser.add_argument("--window", metavar="7d", help="how long; default: 7d")
@@ -51,21 +54,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     try:
+        from exporter.demo import review_case
         from exporter.demo.founding_cases import CASES
+        from exporter.demo.review_crashes import write_review
         from exporter.demo.simulated_journals import write_journals, write_openmetrics
         from exporter.demo.simulator import Plan, random_causes, random_rollouts, random_team, simulate
     except ModuleNotFoundError as error:
         print(f"gpufault: {error.name} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
         return 3
     if options.case == "list":
-        print("\n".join(CASES))
+        print("\n".join([review_case.NAME, *CASES]))
         return 0
     if options.output is None:
         print("gpufault simulate: give OUTPUT, a folder that is new or empty", file=sys.stderr)
         return 2
-    if options.case and options.case not in CASES:
+    is_review = options.case == review_case.NAME
+    if options.case and options.case not in CASES and not is_review:
         print(
-            f"gpufault simulate: {options.case!r} is not a founding case; use one of: {', '.join(CASES)}",
+            f"gpufault simulate: {options.case!r} is not a case; use one of: {review_case.NAME}, {', '.join(CASES)}",
             file=sys.stderr,
         )
         return 2
@@ -92,14 +98,17 @@ def run(options: argparse.Namespace) -> int:
         return 2
     if options.window:
         given["days"] = seconds("--window", options.window) / 86400
-    plan = replace(CASES.get(options.case) or Plan(), **given, busy_tied=options.busy_tied)
+    usual = CASES.get(options.case) or Plan()
+    if is_review:
+        usual = review_case.plan(**{name: given[name] for name in ("nodes", "days", "seed") if name in given})
+    plan = replace(usual, **given, busy_tied=options.busy_tied)
     if options.causes:
         plan = random_causes(plan, options.causes, options.rate_ratio)
     if options.rollouts:
         plan = random_rollouts(plan, options.rollouts, options.rate_ratio)
     if options.team:
         plan = random_team(plan, options.team, options.rate_ratio, options.team_image)
-    fleet = simulate(plan)
+    fleet = review_case.simulate_review(plan) if is_review else simulate(plan)
     if options.format == "openmetrics":
         if options.output == "-":
             write_openmetrics(fleet, sys.stdout)
@@ -110,13 +119,14 @@ def run(options: argparse.Namespace) -> int:
         folder = Path(options.output)
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"{folder}: is not empty; two fleets in one folder would be read as one")
-        lines = write_journals(fleet, folder)
+        lines = write_review(fleet, folder) if is_review else write_journals(fleet, folder)
         print(f"{folder}: {lines} records of {len(fleet.observed.nodes)} nodes", file=sys.stderr)
     for cause in fleet.planted:
         facts = " and ".join(f"{fact}={value}" for fact, value in cause.facts)
         print(f"planted: {cause.signature} {cause.ratio:g} times as frequent with {facts}", file=sys.stderr)
     for rollout in plan.rollouts:
-        changed = f"{rollout.fact} {rollout.before} to {rollout.after} on {rollout.share:.0%} of the nodes"
+        facts = " and ".join([rollout.fact, *(fact for fact, *_ in rollout.together)])
+        changed = f"{facts} {rollout.before} to {rollout.after} on {rollout.share:.0%} of the nodes"
         begins = f"from day {rollout.begin_days:g} on for {rollout.over_days:g} days"
         effect = f"{rollout.signature} {rollout.ratio:g} times as frequent {rollout.onset_hours:g} h after the change"
         print(f"rollout: {changed}, {begins}; {effect}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,6 +44,7 @@ class Rollout:
     signature: str = ""  # none: it changes nothing
     ratio: float = 1.0
     onset_hours: float = 0.0
+    together: tuple[tuple[str, str, str], ...] = ()  # further facts that change with it: name, before, after
 
 
 def roll_out(facts: FactRows, rollout: Rollout, nodes: int, window: Window, rng: Generator) -> tuple[FactRows, Floats]:
@@ -51,7 +53,10 @@ def roll_out(facts: FactRows, rollout: Rollout, nodes: int, window: Window, rng:
     time = window.start + (rollout.begin_days + rng.uniform(0, 1, len(chosen)) * rollout.over_days) * DAY
     since = np.full(nodes, np.inf)
     since[chosen] = time + rollout.onset_hours * HOUR
-    return _changed(_new_fact(facts, rollout.fact, rollout.before), rollout.fact, rollout.after, chosen, time), since
+    changes = ((rollout.fact, rollout.before, rollout.after), *rollout.together)
+    for fact, before, _ in changes:
+        facts = _new_fact(facts, fact, before)
+    return _changed(facts, {fact: after for fact, _, after in changes}, chosen, time), since
 
 
 def repair(facts: FactRows, incidents: Incidents, share: float, window: Window, rng: Generator) -> FactRows:
@@ -60,7 +65,7 @@ def repair(facts: FactRows, incidents: Incidents, share: float, window: Window, 
     node, first = np.unique(incidents.node[order], return_index=True)
     time = incidents.time[order][first] + rng.uniform(*REPAIR_DAYS, len(node)) * DAY
     chosen = (rng.random(len(node)) < share) & (time < window.end)
-    return _changed(_new_fact(facts, FIRMWARE, "1.0"), FIRMWARE, "1.1", node[chosen], time[chosen])
+    return _changed(_new_fact(facts, FIRMWARE, "1.0"), {FIRMWARE: "1.1"}, node[chosen], time[chosen])
 
 
 def of_team(
@@ -105,13 +110,8 @@ def more(
     )
 
 
-def _changed(facts: FactRows, fact: str, value: str, node: Ints, time: Floats) -> FactRows:
-    """The facts with a value that each of some nodes takes on at a time and keeps. Each node is given once."""
-    index = facts.names.index(fact)
-    values = facts.values
-    if value not in values[index]:
-        values = (*values[:index], (*values[index], value), *values[index + 1 :])
-    code = values[index].index(value)
+def _changed(facts: FactRows, changes: Mapping[str, str], node: Ints, time: Floats) -> FactRows:
+    """The facts with values that each of some nodes takes on at a time and keeps. Each node is given once."""
     when = np.full(int(facts.node.max()) + 1, np.inf)
     when[node] = time
     order = np.lexsort((facts.since, facts.node))
@@ -119,13 +119,16 @@ def _changed(facts: FactRows, fact: str, value: str, node: Ints, time: Floats) -
     before = since <= when[keys]
     held = np.zeros(len(when), dtype=np.int64)
     held[keys[before]] = order[before]  # the last row of each node until then
-    codes = facts.codes.copy()
-    codes[order[~before], index] = code
+    values, codes = list(facts.values), facts.codes.copy()
     fresh = codes[held[node]]
-    fresh[:, index] = code
+    for fact, value in changes.items():
+        index = facts.names.index(fact)
+        if value not in values[index]:
+            values[index] = (*values[index], value)
+        codes[order[~before], index] = fresh[:, index] = values[index].index(value)
     return replace(
-        facts, values=values, node=np.concatenate([facts.node, node]), since=np.concatenate([facts.since, time]),
-        codes=np.concatenate([codes, fresh]),
+        facts, values=tuple(values), node=np.concatenate([facts.node, node]),
+        since=np.concatenate([facts.since, time]), codes=np.concatenate([codes, fresh]),
     )  # fmt: skip
 
 

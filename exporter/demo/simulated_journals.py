@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -17,21 +17,23 @@ NODES_A_FILE = 500
 SCRAPE_SECONDS = 300.0  # within the five minutes for which Prometheus looks back
 PORT = 9873
 
+Complete = Callable[[int, dict[str, Any]], Iterable[dict[str, Any]]]  # an incident's row and record to whole records
 
-def write_journals(fleet: Fleet, folder: Path) -> int:
-    """Write JSONL into a new folder and return how many lines. Raises OSError."""
+
+def write_journals(fleet: Fleet, folder: Path, complete: Complete = lambda _, record: (record,)) -> int:
+    """Write JSONL into a new folder and return how many lines. complete: what else incidents say. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = 0
     for first in range(0, len(fleet.observed.nodes), NODES_A_FILE):
         nodes = range(first, min(first + NODES_A_FILE, len(fleet.observed.nodes)))
         with open(folder / f"journal-{first // NODES_A_FILE + 1:06}.jsonl", "w", encoding="utf-8") as file:
-            for line in _records(fleet.observed, nodes):
+            for line in _records(fleet.observed, nodes, complete):
                 file.write(line)
                 lines += 1
     return lines
 
 
-def _records(observed: Observed, nodes: range) -> Iterator[str]:
+def _records(observed: Observed, nodes: range, complete: Complete) -> Iterator[str]:
     facts, beats, incidents = observed.facts, observed.beats, observed.incidents
     for row in np.flatnonzero((facts.node >= nodes.start) & (facts.node < nodes.stop)):
         known = {
@@ -48,22 +50,22 @@ def _records(observed: Observed, nodes: range) -> Iterator[str]:
             f'{{"kind": "heartbeat", "time": "{times[float(beats.end[beat])]}", "node": "{observed.nodes[beats.node[beat]]}", '
             f'"hours": {beats.hours[beat]:.6f}, "gpu_busy_hours": {beats.busy[beat]:.6f}}}\n'
         )
-    for row in np.flatnonzero((incidents.node >= nodes.start) & (incidents.node < nodes.stop)):
+    for at in np.flatnonzero((incidents.node >= nodes.start) & (incidents.node < nodes.stop)).tolist():
         incident = {
             "kind": "incident",
-            "id": str(incidents.id[row]),
-            "time": rfc3339(float(incidents.time[row])),
-            "node": observed.nodes[incidents.node[row]],
-            "signature": observed.signatures[incidents.signature[row]],
+            "id": str(incidents.id[at]),
+            "time": rfc3339(float(incidents.time[at])),
+            "node": observed.nodes[incidents.node[at]],
+            "signature": observed.signatures[incidents.signature[at]],
             "root_cause": "unknown",
             "role": "root",
-            "gpu": incidents.gpu[row] or None,
+            "gpu": incidents.gpu[at] or None,
             "job": {
-                "id": str(incidents.job[row]), "user": f"u{incidents.user[row]}", "kind": "slurm",
-                **{kind: f"{kind}-{numbers[row]}" for kind, numbers in incidents.workload.items()},
+                "id": str(incidents.job[at]), "user": f"u{incidents.user[at]}", "kind": "slurm",
+                **{kind: f"{kind}-{numbers[at]}" for kind, numbers in incidents.workload.items()},
             },
         }  # fmt: skip
-        yield json.dumps(incident) + "\n"
+        yield from (json.dumps(record) + "\n" for record in complete(at, incident))
 
 
 def write_openmetrics(fleet: Fleet, out: IO[str]) -> None:

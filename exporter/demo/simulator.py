@@ -17,6 +17,7 @@ from exporter.demo.simulated_changes import Rollout, Team, more, of_team, repair
 from exporter.fleet.observations import NOT_KNOWN, Beats, FactRows, Floats, Incidents, Ints, Observed, Window
 
 HOUR, DAY = 3600.0, 86400.0
+START = 1_780_272_000.0  # 2026-06-01
 RACK = 32  # nodes
 MODELS = ("AMD Instinct MI250X", "AMD Instinct MI300X", "AMD Instinct MI300A")
 MODEL_SHARES = (0.5, 0.35, 0.15)
@@ -47,11 +48,12 @@ class Plan:
     nodes: int = 2000
     days: float = 7.0
     seed: int = 0
-    start: float = 1_780_272_000.0  # 2026-06-01
+    start: float = START
     rate: float = 6.5
     skew: float = 0.7  # how unlike in frequency the signatures are; 0 = all alike
     facts: int = 24
     signatures: int = 12
+    named: tuple[str, ...] = ()  # their ids; else made-up ones
     planted: tuple[Planted, ...] = ()
     fixed: tuple[tuple[str, tuple[tuple[str, float], ...]], ...] = ()  # facts with given values and shares
     twins: int = 0  # facts that copy another but for 2 %
@@ -80,9 +82,8 @@ def simulate(plan: Plan) -> Fleet:
     rng = np.random.default_rng(plan.seed)
     names, texts, codes = _facts(plan, rng)
     hours_busy = _busy(plan, codes, rng)
-    signatures = tuple(dict.fromkeys([*_caused(plan), *(f"sim_fault_{i:02}" for i in range(plan.signatures))]))[
-        : max(plan.signatures, len(_caused(plan)))
-    ]
+    named = plan.named or tuple(f"sim_fault_{i:02}" for i in range(plan.signatures))
+    signatures = tuple(dict.fromkeys([*_caused(plan), *named]))[: max(plan.signatures, len(_caused(plan)))]
     rates = _rates(plan, names, texts, codes, signatures, rng)
     node, signature, time = _crashes(plan, rates, hours_busy, rng)
     incidents = _jobs(plan, node, signature, time, rng)

@@ -94,7 +94,7 @@ def test_no_findings_are_exit_code_0(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["correlate", "--journal", ".", "--window", "soon"], 1, "7d"),
         (["correlate", "--journal", ".", "--end", "soon"], 1, "2026-06-01T00:00:00Z"),
         (["correlate", "--journal", ".", "--start", "1", "--window", "7d"], 2, "give one"),
-        (["simulate", "x", "--case", "no_such"], 2, "founding case"),
+        (["simulate", "x", "--case", "no_such"], 2, "use one of: review"),
         (["simulate", "x", "--nodes", "0"], 2, "--nodes"),
     ],
 )
