@@ -15,14 +15,14 @@ from exporter.demo.simulator import DAY, START, Fleet, Plan, Planted, simulate
 from exporter.fleet.observations import Bools, FactRows, Floats, Incidents, Ints
 
 NAME = "review"
-NODES, DAYS, SEED = 2000, 42.0, 7
+NODES, DAYS, SEED = 2000, 42.0, 1
 ROLLOUT_DAYS = 4.8  # before the end
-BAD_NODE, BAD_CRASHES = 0.206, 7  # the node's place in the fleet; crashes of the last two weeks
+BAD_NODE, BAD_CRASHES = 0.206, 7  # the node's place in the fleet; crashes of the last week
 SILENT_FROM, SILENT_NODES, SILENT_DAYS = 0.61, 12, 3.4
 NEW_DAYS, NEW_CRASHES, NEW_USER = 3.0, 6, 17
-USERS = 120
+USERS = 200
 SHADOW_SHARE = 0.04  # of the nodes have one of the two facts that go together, and not the other
-SLOWED, HANGING = "nv_xid_74_nvlink_error", "nccl_watchdog_timeout"
+BREAKING, HANGING = "nv_xid_74_nvlink_error", "nccl_watchdog_timeout"
 NEW_FAULT, NODE_FAULTS = "triton_compile_failed", ("nv_xid_79_fallen_off_bus", "nv_xid_94_contained_ecc")
 
 _FACTS = (
@@ -37,17 +37,18 @@ _FACTS = (
 )  # fmt: skip
 
 
-def plan(nodes: int = NODES, days: float = DAYS, seed: int = SEED) -> Plan:
-    """The plan. Its end is the same Monday whatever its length."""
+def plan(nodes: int = NODES, days: float = DAYS, seed: int = SEED, end: float = START + DAYS * DAY) -> Plan:
+    """The plan of a fleet up to `end` (Unix seconds)."""
     rollout = Rollout(
         fact="driver_version", before="570.133.20", after="580.95.05", begin_days=max(days - ROLLOUT_DAYS, 0.2 * days),
-        over_days=1.2, share=0.2, signature=SLOWED, ratio=9.0, together=(("fabricmanager_version", "570.133.20", "580.95.05"),),
+        over_days=1.2, share=0.2, signature=BREAKING, ratio=11.0,
+        together=(("fabricmanager_version", "570.133.20", "580.95.05"),),
     )  # fmt: skip
     return Plan(
-        nodes=nodes, days=days, seed=seed, start=START + (DAYS - days) * DAY, rate=14.0, skew=0.35,
+        nodes=nodes, days=days, seed=seed, start=end - days * DAY, rate=15.0, skew=0.35,
         named=tuple(name for name in CRASHES if name != NEW_FAULT), signatures=len(CRASHES) - 1, facts=len(_FACTS) + 2,
         fixed=_FACTS, rollouts=(rollout,),
-        planted=(Planted(signature=HANGING, facts=(("nccl_version", "2.26.2"),), ratio=8.0),),
+        planted=(Planted(signature=HANGING, facts=(("nccl_version", "2.26.2"),), ratio=12.0),),
     )  # fmt: skip
 
 
@@ -57,10 +58,10 @@ def simulate_review(of: Plan) -> Fleet:
     rng = np.random.default_rng([of.seed, 7])
     observed, end = fleet.observed, fleet.window.end
     bad = int(BAD_NODE * of.nodes)
-    weight = 1 / (np.arange(USERS) + 8.0)
+    weight = 1 / (np.arange(USERS) + 30.0)
     users = rng.choice(USERS, len(observed.incidents.node), p=weight / weight.sum())
     incidents = replace(observed.incidents, user=users)
-    often = end - rng.uniform(0.2, 13.5, BAD_CRASHES) * DAY
+    often = end - rng.uniform(0.2, 6.5, BAD_CRASHES) * DAY
     numbers = [observed.signatures.index(NODE_FAULTS[int(i > 4)]) for i in range(BAD_CRASHES)]
     incidents = _with(
         incidents, np.full(BAD_CRASHES, bad), often, numbers, rng.integers(0, USERS, BAD_CRASHES), GPUS[1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from exporter.demo.simulator import Fleet
 
 GPUS = ("0000:1b:00.0", "0000:3b:00.0", "0000:5d:00.0", "0000:86:00.0", "0000:9b:00.0", "0000:ad:00.0", "0000:cb:00.0",
         "0000:db:00.0")  # fmt: skip
+FIRST_JOB = 480_000
 PEERS = 3  # nodes on which a job's other processes lose their connection
 NAMES = (
     "abel", "amara", "bjorn", "chen", "dara", "elif", "emeka", "fatima", "goran", "hana", "ines", "ivo", "jonas", "kavya",
@@ -106,11 +106,10 @@ class ReviewCrashes:
         signature, crash = record["signature"], CRASHES[record["signature"]]
         known, where, what, number = self._chance[row].tolist()
         user = int(self._observed.incidents.user[row])
-        pci, job = record["gpu"] or GPUS[int(where * len(GPUS))], 480_000 + int(self._observed.incidents.job[row])
-        rank, count = int(where * 64), int(2 + number * 510)
-        fields = {"pci": pci[:-2], "rank": rank, "number": count, "job": job}
-        text = crash.text.format(**fields)
-        captures: dict[str, str] = {}
+        pci = record["gpu"] or GPUS[int(where * len(GPUS))]
+        job, rank, size = FIRST_JOB + int(self._observed.incidents.job[row]), int(where * 64), int(2 + number * 510)
+        fields = {"pci": pci[:-2], "rank": rank, "number": size, "job": job}
+        text, captures = crash.text.format(**fields), dict[str, str]()
         if signature == UNRECOGNISED:
             text, captures = self._unrecognised(what, fields)
         cause = self._catalogue.root_causes.get(crash.cause if known < crash.known else "unknown")
@@ -123,7 +122,7 @@ class ReviewCrashes:
             "layer": about.layer,
             "source": "kernel" if crash.kernel else "job",
             "path": "/dev/kmsg" if crash.kernel else f"/scratch/jobs/slurm-{job}.out",
-            "line": None if crash.kernel else 40 + count,
+            "line": None if crash.kernel else 40 + size,
             "lines": 1 + rank if crash.spreads else 1,
             "text": text,
             "captures": captures,
@@ -141,9 +140,8 @@ class ReviewCrashes:
             yield from self._consequences(row, record)
 
     def _unrecognised(self, chance: float, fields: dict[str, Any]) -> tuple[str, dict[str, str]]:
-        shares = accumulate(share for *_, share in UNKNOWN_CRASHES)
-        number = next((number for number, share in enumerate(shares) if chance < share), 0)
-        kind, type_, text, template, _ = UNKNOWN_CRASHES[number]
+        shares = np.cumsum([share for *_, share in UNKNOWN_CRASHES])
+        kind, type_, text, template, _ = UNKNOWN_CRASHES[min(int(np.searchsorted(shares, chance)), len(shares) - 1)]
         return text.format(**fields), {"kind": kind, "type": type_, "template": template}
 
     def _consequences(self, row: int, root: dict[str, Any]) -> Iterator[dict[str, Any]]:

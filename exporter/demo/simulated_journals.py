@@ -50,22 +50,22 @@ def _records(observed: Observed, nodes: range, complete: Complete) -> Iterator[s
             f'{{"kind": "heartbeat", "time": "{times[float(beats.end[beat])]}", "node": "{observed.nodes[beats.node[beat]]}", '
             f'"hours": {beats.hours[beat]:.6f}, "gpu_busy_hours": {beats.busy[beat]:.6f}}}\n'
         )
-    for number in np.flatnonzero((incidents.node >= nodes.start) & (incidents.node < nodes.stop)).tolist():
+    for at in np.flatnonzero((incidents.node >= nodes.start) & (incidents.node < nodes.stop)).tolist():
         incident = {
             "kind": "incident",
-            "id": str(incidents.id[number]),
-            "time": rfc3339(float(incidents.time[number])),
-            "node": observed.nodes[incidents.node[number]],
-            "signature": observed.signatures[incidents.signature[number]],
+            "id": str(incidents.id[at]),
+            "time": rfc3339(float(incidents.time[at])),
+            "node": observed.nodes[incidents.node[at]],
+            "signature": observed.signatures[incidents.signature[at]],
             "root_cause": "unknown",
             "role": "root",
-            "gpu": incidents.gpu[number] or None,
+            "gpu": incidents.gpu[at] or None,
             "job": {
-                "id": str(incidents.job[number]), "user": f"u{incidents.user[number]}", "kind": "slurm",
-                **{kind: f"{kind}-{numbers[number]}" for kind, numbers in incidents.workload.items()},
+                "id": str(incidents.job[at]), "user": f"u{incidents.user[at]}", "kind": "slurm",
+                **{kind: f"{kind}-{numbers[at]}" for kind, numbers in incidents.workload.items()},
             },
         }  # fmt: skip
-        yield from (json.dumps(record) + "\n" for record in complete(number, incident))
+        yield from (json.dumps(record) + "\n" for record in complete(at, incident))
 
 
 def write_openmetrics(fleet: Fleet, out: IO[str]) -> None:

@@ -1,0 +1,85 @@
+"""The simulated fleet for the pages: the same for a seed, and what is planted in it is on the first page."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.config import packs
+from exporter.demo import review_case, review_crashes
+from exporter.fleet.history.store import Store
+from exporter.fleet.service.status import FleetStatus
+from tests.fleet.service.test_pages import View
+
+DAY = 86400.0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("review") / "journals"
+    review_crashes.write_review(review_case.simulate_review(review_case.plan()), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def correlation(folder: Path) -> dict[str, Any]:
+    command = (sys.executable, "-m", "exporter.cli.main", "correlate", "--journal", str(folder), "--format", "json")
+    answer = subprocess.run(command, capture_output=True, timeout=300, check=False)
+    return dict(json.loads(answer.stdout))
+
+
+def test_one_seed_is_one_fleet_and_another_is_another(tmp_path: Path) -> None:
+    def text(seed: int, name: str) -> bytes:
+        plan = review_case.plan(nodes=60, days=14, seed=seed)
+        review_crashes.write_review(review_case.simulate_review(plan), tmp_path / name)
+        return b"".join(file.read_bytes() for file in sorted((tmp_path / name).iterdir()))
+
+    assert text(5, "a") == text(5, "b") != text(6, "c")
+
+
+def test_the_planted_rollout_library_and_node_are_found(correlation: dict[str, Any]) -> None:
+    found = {each["signature"]: each for each in correlation["findings"]}
+    rollout = found.pop("nv_xid_74_nvlink_error")
+    assert rollout["kind"] == "rollout"
+    assert [each["fact"] for each in rollout["facts"]] == ["driver_version", "fabricmanager_version"]
+    library = found.pop("nccl_watchdog_timeout")
+    assert [each["fact"] for each in library["facts"]] == ["nccl_version", "torch_version"]
+    assert library["status"] == "confirmed"
+    assert library["tie_breakers"]
+    assert found == {}
+    assert [each["node"] for each in correlation["lemons"]] == ["n0412"]
+
+
+def test_the_first_page_shows_it_without_a_click(folder: Path, correlation: dict[str, Any], tmp_path: Path) -> None:
+    store = Store(tmp_path / "store.duckdb")
+    store.read_once(folder)
+    text = View(store, FleetStatus(result=correlation, result_time=time.time())).get("/")[1]
+    store.close()
+    for told in (
+        "driver_version", "580.95.05", "nccl_version", "2.26.2", "n0412", "12 nodes were not seen for a day",
+        "Triton or LLVM could not compile a GPU kernel", "KeyError: &#39;optimizer.state.N.exp_avg&#39;",
+        "GPU-hours lost",
+    ):  # fmt: skip
+        assert told in text, told
+
+
+def test_each_record_names_causes_that_the_catalogue_has(folder: Path) -> None:
+    catalogue = packs.load()
+    seen = set()
+    for file in folder.iterdir():
+        for line in file.read_text(encoding="utf-8").splitlines():
+            if '"kind": "incident"' not in line:
+                continue
+            record = json.loads(line)
+            assert record["signature"] in catalogue.signatures
+            assert record["root_cause"] in (*catalogue.root_causes, "unknown")
+            seen.add((record["signature"], record["role"]))
+            assert record["job"]["user"]
+    assert {name for name, role in seen if role == "root"} == set(review_crashes.CRASHES)
+    assert ("nccl_remote_closed", "cascade") in seen
