@@ -57,9 +57,10 @@ class Fleet:
     receiver: Receiver
 
     def crash(self, name: str, jobs: int) -> None:
+        crash = re.sub(r"\bE\d{4} \d\d:\d\d:\d\d", time.strftime("E%m%d %H:%M:%S", time.gmtime()), CRASH)
         for job in range(jobs):
             (self.nodes[name].logs / f"slurm-{1000 + job}.log").write_text(
-                CRASH.replace("48260", f"{name[1:]}{1000 + job}")
+                crash.replace("48260", f"{name[1:]}{1000 + job}")
             )
 
     def sent(self, receiver: str, alert: str) -> list[Notification]:
