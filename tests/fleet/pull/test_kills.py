@@ -26,8 +26,9 @@ ROUNDS = 8
 
 def started(folder: Path, segment_bytes: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tests.fleet.pull.many_nodes", str(folder), str(NODES), str(segment_bytes)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}  # -m does not search here in safe mode
     with (folder.parent / "nodes.log").open("ab") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, cwd=Path(__file__).parents[3], env=os.environ)
+        return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
 
 def service(folder: Path) -> Fleet:
