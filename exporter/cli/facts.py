@@ -1,4 +1,4 @@
-"""`gpufault facts`: what this node is, as diagnosis and the correlator see it."""
+"""`gpufault facts`: prints the facts of this node, as diagnosis and the correlator use them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _described(gpu: Gpu) -> Iterator[str]:
-    """What tells one card from its neighbours."""
+    """The values that differ between cards, in one line."""
     yield gpu.facts.get("gpu_model", gpu.vendor or "a GPU")
     for name, value in (
         ("unique id", gpu.unique_id),

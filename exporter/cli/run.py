@@ -122,7 +122,7 @@ def _web(options: argparse.Namespace) -> ActiveConfig:
 
 
 def _kept_in(folder: Path, config: Config) -> Config:
-    """The same, but state and journal are in a folder, and nothing is sent."""
+    """The same configuration, with state and journal in a folder, and without outputs."""
     journal = config.journal.model_copy(update={"dir": None})
     outputs = config.outputs.model_copy(update={"otlp": None, "webhook": None, "textfile": None})
     return config.model_copy(update={"state_dir": folder, "journal": journal, "outputs": outputs})

@@ -61,8 +61,7 @@ def can_be_cut(task: Task) -> bool:
 
 
 def spans(task: Task, length: int, look: int = LOOK_BYTES, whole: Span = WHOLE) -> Iterator[Span]:
-    """Split a log, or its end, into spans of about `length` bytes. A lazy iterator. Raises OSError.
-    """
+    """Split a log, or its end, into spans of about `length` bytes. A lazy iterator. Raises OSError."""
     with open_log(task.path) as log:
         size = os.fstat(log.fileno()).st_size
         last = whole

@@ -39,8 +39,7 @@ Log = Task | Wanted | Unread
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One log or a part of one. bytes: its size on disk, 0 if unknown. context: that of the log before the part, if known.
-    """
+    """One log or a part of one. bytes: its size on disk, 0 if unknown. context: that of the log before the part, if known."""
 
     log: Log
     span: Span = WHOLE
@@ -329,8 +328,7 @@ class _Reading:
         return done
 
     def _begin(self) -> None:
-        """Process the lines before a span: only their times matter, and whether they end a crash.
-        """
+        """Process the lines before a span: only their times matter, and whether they end a crash."""
         state = LogState(self._context, end=self._pipeline.end_of(self._task.path))
         self._pipeline.restore({self._task.path: dump_log_state(state)})
 

@@ -1,8 +1,7 @@
-"""The kernel log as a source: which way to its records works here, what of them is consumed, and how they are dated.
+"""The kernel log as a source: selects a transport that works here, tracks consumed records, and dates them.
 
-The transports are in `exporter.sources.kernel`, the form of a record is in `exporter.core.decoding.kernel_records`.
-Whether a record is to be
-believed (facility 0) is the decoder's to say.
+The transports are the other modules of this folder; `exporter.core.decoding.kernel_records` parses records and decides
+which ones to trust (facility 0).
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _ADVICE: Mapping[Mode, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """What is stored: the place behind the last consumed line, and where that is in the log that the pipeline sees."""
+    """The stored position: the place after the last consumed line, and its offset and line for the pipeline."""
 
     place: Place = field(default_factory=Place)
     offset: int = 0
@@ -63,7 +62,7 @@ _POSITION = TypeAdapter(Position)
 
 @dataclass(frozen=True, slots=True)
 class _Boot:
-    """The log of one boot, as far as it is not consumed. `boot_time` is None for the boot that runs."""
+    """The unconsumed log of one boot. `boot_time` is None for the current boot."""
 
     boot_id: str
     boot_time: float | None
@@ -71,7 +70,7 @@ class _Boot:
 
 
 class KmsgSource:
-    """One kernel log. A mode understands the position that another one left: a change of mode repeats nothing."""
+    """One kernel log. All modes share one form of position, so a change of mode repeats nothing."""
 
     def __init__(
         self,
@@ -190,7 +189,7 @@ class KmsgSource:
             self._rested = None
 
     def _check_form(self, data: bytes) -> None:
-        """Of a file in another form every line would be read, and none would count."""
+        """Mark the source as down if the file is not in /dev/kmsg form: none of its lines would count."""
         if self.way != "file":
             return
         self._foreign = 0 if parse_header(data[:HEADER_BYTES]) else self._foreign + 1
@@ -204,7 +203,7 @@ class KmsgSource:
             self.stats.up, self.stats.down_reason = True, ""
 
     def _held(self) -> bytes:
-        """What was taken from where nobody can read it again, and is not consumed."""
+        """Unconsumed records that cannot be read again."""
         rest = self._taken
         if (
             self._open
@@ -222,7 +221,7 @@ class KmsgSource:
         return self._boots[-1].backlog
 
     def _offer(self, now: float) -> list[Chunk]:
-        """The oldest boot's lines. Those of the next boot wait until they are consumed: positions only move forward."""
+        """The lines of the oldest boot. Those of the next boot wait until these are consumed: positions only move forward."""
         while len(self._boots) > 1 and not self._boots[0].backlog:
             self._boots.popleft()
         if not self._boots:
@@ -257,7 +256,7 @@ class KmsgSource:
 
 
 def _newest(stored: Iterable[str]) -> Position:
-    """The one stored position. What is not readable is as good as none."""
+    """The stored position; the beginning if it is invalid."""
     for text in stored:
         with contextlib.suppress(ValidationError):
             return _POSITION.validate_json(text)
