@@ -59,11 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FINE
     except Exception as error:
-        return _explained(error)
+        return _report_error(error)
     return code
 
 
-def _explained(error: Exception) -> int:
+def _report_error(error: Exception) -> int:
     from exporter.core.text.problems import InvalidInput
     from exporter.store.state import StateUnusable
 
@@ -72,7 +72,7 @@ def _explained(error: Exception) -> int:
             print(problem, file=sys.stderr)
         return FINDINGS
     if isinstance(error, OSError | StateUnusable):
-        print(f"gpufault: {_said(error)}", file=sys.stderr)
+        print(f"gpufault: {_error_message(error)}", file=sys.stderr)
         return COULD_NOT_RUN
     if os.environ.get("GPUFAULT_TRACEBACK"):
         raise error
@@ -83,7 +83,7 @@ def _explained(error: Exception) -> int:
     return COULD_NOT_RUN
 
 
-def _said(error: OSError | StateUnusable) -> str:
+def _error_message(error: OSError | StateUnusable) -> str:
     """The message of an error, beginning with the file's name if known, like errors of configurations."""
     from exporter.core.text.printable import printable
 

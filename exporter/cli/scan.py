@@ -142,7 +142,7 @@ def run(options: argparse.Namespace) -> int:
         stopped_at = printable(summary.stopped_at or "no log yet")
         print(f"stopped in {stopped_at}: what was found so far follows", file=sys.stderr)
     if summary.left:
-        print(printable(_how_to_go_on(summary.left, options)), file=sys.stderr)
+        print(printable(_resume_command(summary.left, options)), file=sys.stderr)
     if options.output:
         with open(options.output, "w", encoding="utf-8", newline="") as file:
             _write(file, options, summary, catalogue, node)
@@ -160,7 +160,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if summary.diagnoses else 0
 
 
-def _how_to_go_on(left: Stopped, options: argparse.Namespace) -> str:
+def _resume_command(left: Stopped, options: argparse.Namespace) -> str:
     """The command that resumes a stopped scan, if its state was saved."""
     given = list(options.arguments)
     if options.resume:

@@ -39,7 +39,7 @@ class PollScheduler:
         self._failed = failed
         self._between = between
         self._clock = clock
-        self._looked = 0.0  # at the kernel's log
+        self._priority_read_at = 0.0  # at the kernel's log
         self._bytes = 0
         self.is_behind = False  # after the last round: there is probably more to read
 
@@ -58,7 +58,7 @@ class PollScheduler:
                 is_large = len(chunk.data) >= BEHIND_BYTES or self._bytes >= ROUND_BYTES
                 # Sources that bring descriptors hand out bounded batches of what may be a long journal.
                 self.is_behind = self.is_behind or is_large or source.fileno() is not None
-                if time.monotonic() - self._looked >= KERNEL_SECONDS:
+                if time.monotonic() - self._priority_read_at >= KERNEL_SECONDS:
                     busy |= self._read_first(first)
                 self._between()
                 if time.monotonic() - began >= ROUND_SECONDS:
@@ -76,7 +76,7 @@ class PollScheduler:
                 busy = True
             else:
                 source.stats.defer("jobs")
-        self._looked = time.monotonic()
+        self._priority_read_at = time.monotonic()
         return busy
 
     def _poll(self, source: Source) -> Iterator[Chunk]:

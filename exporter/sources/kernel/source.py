@@ -87,7 +87,7 @@ class KmsgSource:
         self.name = f"kmsg:{path}" if path else "kmsg"
         self.stats = SourceStats(deferred={"jobs": 0})
         self.overwritten = True
-        self.way: Mode | None = None  # the one that is open
+        self.active_mode: Mode | None = None  # the one that is open
         self._mode: Mode = "file" if mode == "auto" and path else mode
         self._path = path
         self._boot_id = boot_id or this_boot()
@@ -96,8 +96,10 @@ class KmsgSource:
         self._told = self._saved = dict(stored)
         self._consumed = _newest(stored.values())
         self._read_to = self._consumed.place
-        self._taken = self._consumed.taken.encode("latin-1", "replace")  # to be given to the way that is opened next
-        self._takes = False  # whether what the way reads is gone from where it was
+        self._taken = self._consumed.taken.encode(
+            "latin-1", "replace"
+        )  # to be given to the transport that is opened next
+        self._takes = False  # whether what the transport reads is gone from where it was
         self._boots: deque[_Boot] = deque()
         self._open: Transport | None = None
         self._rested: float | None = None
@@ -106,7 +108,7 @@ class KmsgSource:
 
     def poll(self, now: float) -> Sequence[Chunk]:
         if self._open is None and not self._rests(now):
-            self._find_way(now)
+            self._find_transport(now)
         if self._open is not None:
             self._read(self._open, now)
         self.stats.files = self.stats.open_files = int(self._open is not None)
@@ -140,25 +142,25 @@ class KmsgSource:
         if self._open:
             self._taken = self._open.rest
             self._open.close()
-        self._open, self.way, self.stats.up = None, None, False
+        self._open, self.active_mode, self.stats.up = None, None, False
 
     def _rests(self, now: float) -> bool:
         seconds = RETRY_FILE_SECONDS if self._mode == "file" else RETRY_SECONDS
         return self._rested is not None and 0 <= now - self._rested < seconds
 
-    def _find_way(self, now: float) -> None:
+    def _find_transport(self, now: float) -> None:
         refusals = []
         for mode in _AUTO if self._mode == "auto" else (self._mode,):
             try:
-                self._open = self._way(mode)
+                self._open = self._open_transport(mode)
             except OSError as error:
                 refusals.append(f"{mode}: {error.strerror or error} ({_ADVICE[mode]})")
                 continue
-            self.way, self.stats.up, self.stats.down_reason = mode, True, ""
+            self.active_mode, self.stats.up, self.stats.down_reason = mode, True, ""
             return
         self._rested, self.stats.down_reason = now, "; ".join(refusals)
 
-    def _way(self, mode: Mode) -> Transport:
+    def _open_transport(self, mode: Mode) -> Transport:
         path, place = self._path or device.PATH, self._read_to
         if mode == "syslog":
             return SyslogRing(place.of_boot(self._boot_id), self.stats)
@@ -170,11 +172,11 @@ class KmsgSource:
             return followed
         return Device.open(path, place.of_boot(self._boot_id))
 
-    def _read(self, way: Transport, now: float) -> None:
+    def _read(self, transport: Transport, now: float) -> None:
         if self._boots and len(self._boots[-1].backlog) >= BACKLOG_BYTES:
             return
         try:
-            for line in itertools.islice(way.read(now), LINES_A_POLL):
+            for line in itertools.islice(transport.read(now), LINES_A_POLL):
                 backlog = self._backlog_of(line)
                 backlog.add(line.data, line.place, now, line.number)
                 self._check_form(line.data)
@@ -184,13 +186,15 @@ class KmsgSource:
                 if len(backlog) >= BACKLOG_BYTES:
                     return
         except OSError as error:
-            self.stats.down_reason = f"{self.way}: {error.strerror or error}; it is opened again at the same place"
+            self.stats.down_reason = (
+                f"{self.active_mode}: {error.strerror or error}; it is opened again at the same place"
+            )
             self.close()
             self._rested = None
 
     def _check_form(self, data: bytes) -> None:
         """Mark the source as down if the file is not in /dev/kmsg form: none of its lines would count."""
-        if self.way != "file":
+        if self.active_mode != "file":
             return
         self._foreign = 0 if parse_header(data[:HEADER_BYTES]) else self._foreign + 1
         if self._foreign == FOREIGN_LINES:
