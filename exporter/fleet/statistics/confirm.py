@@ -16,6 +16,7 @@ from exporter.fleet.statistics import screen
 from exporter.fleet.statistics.design import ALL_ALIKE
 from exporter.fleet.statistics.explain import Direction
 from exporter.fleet.statistics.findings import Confirmation, FactValue
+from exporter.fleet.statistics.neighbours import racks
 from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.ratio import of_cells
 from exporter.fleet.statistics.workload import beyond_one_workload, workload_shares
@@ -23,7 +24,6 @@ from exporter.fleet.statistics.workload import beyond_one_workload, workload_sha
 LEVEL = 0.05
 SLACK_SECONDS = 1.0  # windows of journals end just behind their newest record
 MIN_DISTINCT = 3  # racks, jobs and users that the crashes must come from, where these are known
-RACKS = ("rack", "chassis", "cabinet", "row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +101,7 @@ def column_of(prepared: Prepared, fact: FactValue) -> Bools | None:
 
 
 def _racks(prepared: Prepared, node: Ints) -> Ints:
-    facts = prepared.observed.facts
-    name = next((each for each in RACKS if each in facts.names), None)
-    if name is None:
+    known = racks(prepared.observed.facts, len(prepared.observed.nodes))
+    if known is None:
         return np.zeros(0, dtype=np.int64)
-    last = np.full(len(prepared.observed.nodes), -1)
-    last[facts.node] = facts.codes[:, facts.names.index(name)]
-    racks = last[node]
-    return np.asarray(racks[racks >= 0])
+    return np.asarray(known[node][known[node] >= 0])

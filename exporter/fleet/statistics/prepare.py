@@ -31,6 +31,7 @@ from exporter.fleet.statistics.design import (
     of_vendor,
 )
 from exporter.fleet.statistics.exposure import Sight
+from exporter.fleet.statistics.neighbours import neighbourhoods
 from exporter.fleet.statistics.origins import first_on_each_node, origins
 from exporter.fleet.statistics.screen import Units
 
@@ -110,12 +111,13 @@ def prepare(observed: Observed, window: Window) -> Prepared:
         unit = exposure.ASSUMED
     sight = Sight(beats, amounts)
     first_crash = np.full(len(observed.nodes), np.inf)
-    everything = origins(observed.incidents)
+    beside = neighbourhoods(observed.nodes, observed.facts)
+    everything = origins(observed.incidents, beside)
     np.minimum.at(first_crash, everything.node, everything.time)
     states = exposure.states(observed.facts, sight, window, first_crash)
     design = build(states, observed.facts)
     inside = observed.incidents.take((observed.incidents.time >= window.start) & (observed.incidents.time < window.end))
-    found = origins(inside)
+    found = origins(inside, beside)
     state = exposure.state_at(states, found.node, found.time)
     gaps = [*gaps, *missing, *_unplaced(observed, found, state), *_unwatched(observed, beats, states, window)]
     placed = found.take(state >= 0)
