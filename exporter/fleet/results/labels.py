@@ -20,6 +20,13 @@ def ratio(value: float | None) -> str:
     return f"{value:.2g}" if value < 10 else f"{value:,.0f}"  # 9.97 is 10 either way
 
 
+def counted(expected: float) -> str:
+    """A number of expected crashes as people write it; small ones keep one digit, so that none reads as zero."""
+    if expected >= 10:
+        return f"{expected:,.0f}"
+    return f"{expected:.1f}" if expected >= 0.1 else f"{max(expected, 1e-4):.1g}"
+
+
 def sure(probability: float) -> str:
     """How sure something is; never more than can be said."""
     return "over 99 % sure" if probability > 0.99 else f"{probability * 100:.0f} % sure"

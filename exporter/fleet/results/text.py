@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from exporter.fleet.observations import Window
-from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, clipped, sure
+from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, clipped, counted, sure
 from exporter.fleet.results.labels import ratio as written
 from exporter.fleet.statistics.findings import (
     Correlation,
     Detectable,
     Finding,
+    IncidentRates,
     NodesAtRisk,
     NotEnough,
     OutlierNode,
@@ -30,6 +31,8 @@ PLOT_FROM, PLOT_TO = 0.1, 100.0  # rate ratios; what lies beyond ends in an arro
 SHOWN = 10  # rows of each list; the JSON has all
 WORKLOADS = {"users": "user", "account": "account", "job_name": "job name", "image": "job image"}
 PARTS = 6  # signatures of a group
+REPEATED = 1.2  # crashes for each crashed node, from which on the rates of all crashes are worth a row
+NAMED_SHARE = 0.005  # of a finding's crashes: a user or job with less is not named
 ALTERNATIVES = 4  # facts named of a group
 
 
@@ -113,9 +116,11 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
     lines += row("status", paint("32" if f.status == "confirmed" else "33", f.status) + _why(f))
     lines += row(
         "seen",
-        f"{f.observed} of {f.crashes} crashed nodes had it, {f.expected:.1f} expected from {expected_from} "
+        f"{f.observed} of {f.crashes} crashed nodes had it, {counted(f.expected)} expected from {expected_from} "
         f"(false discovery rate {_small(f.q_value)})",
     )
+    if f.rates and f.rates.incidents_with + f.rates.incidents_without >= REPEATED * f.crashes:
+        lines += row("all", _rates(f.rates))
     if f.signatures:
         more = len(f.signatures) - PARTS
         each = ", ".join(
@@ -134,8 +139,8 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
             f" and {more} more" if more > 0 else ""
         )
         lines += row("or", f"{others}: these nodes cannot distinguish it")
-    if any(each.share > 0 for each in f.workload):
-        lines += row("whose", ". ".join(_whose(each) for each in f.workload if each.share > 0))
+    if any(each.share >= NAMED_SHARE for each in f.workload):
+        lines += row("whose", ". ".join(_whose(each) for each in f.workload if each.share >= NAMED_SHARE))
     if f.tie_breakers:
         lines += row("to decide", f"watch, or change one of these facts on, {', '.join(f.tie_breakers)}")
     lines += row("adjusted", f"for {', '.join(f.adjusted_for)}") if f.adjusted_for else []
@@ -143,6 +148,14 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
     lines += row("against", "; ".join(f.counter_evidence)) if f.counter_evidence else []
     lines += row("examples", ", ".join(f.examples)) if f.examples else []
     return "\n".join(lines) + "\n"
+
+
+def _rates(r: IncidentRates) -> str:
+    return (
+        f"{r.incidents_with:,} crashes with it, {counted(r.rate_with)} in 1,000 hours, and {r.incidents_without:,} "
+        f"without, {counted(r.rate_without)} in 1,000 hours: {_times(r.ratio)} {_interval(r.ratio)}, nodes that crash "
+        "again included"
+    )
 
 
 def _whose(each: WorkloadShare) -> str:
@@ -248,9 +261,12 @@ def _lemon(lemon: OutlierNode) -> str:
 
 
 def _not_enough(n: NotEnough) -> str:
-    lead = (
-        f"; lead: {clipped(str(n.lead))}, {n.observed} crashes where {n.expected:.1f} were expected" if n.lead else ""
-    )
+    lead = ""
+    if n.lead and n.p_value is not None:
+        lead = (
+            f"; lead: {clipped(str(n.lead))}, on {n.observed} of these nodes where {counted(n.expected)} were expected "
+            f"(exact p {n.p_value:.1g}, the smallest of {_count(n.values, 'value')})"
+        )
     return f"{n.signature}: {n.crashes} crashed node{'s' * (n.crashes != 1)}, {n.what}{lead}"
 
 

@@ -12,6 +12,7 @@ from exporter.fleet.statistics.findings import (
     Detectable,
     FactValue,
     Finding,
+    IncidentRates,
     NodesAtRisk,
     NotEnough,
     OutlierNode,
@@ -99,6 +100,7 @@ def _finding(each: Finding) -> dict[str, Any]:
         ],
         "adjusted_for": list(each.adjusted_for),
         "next_step": each.next_step,
+        "incident_rates": _rates(each.rates) if each.rates else None,
         "rollout": _effect(each.rollout) if each.rollout else None,
         "first_seen": _window(each.first_seen) if each.first_seen else None,
         "confirmation": {
@@ -118,6 +120,18 @@ def _finding(each: Finding) -> dict[str, Any]:
     }
 
 
+def _rates(each: IncidentRates) -> dict[str, Any]:
+    return {
+        "incidents_with": each.incidents_with,
+        "incidents_without": each.incidents_without,
+        "per_1000_hours_with": _number(each.rate_with),
+        "per_1000_hours_without": _number(each.rate_without),
+        "rate_ratio": _number(each.ratio.value),
+        "rate_ratio_low": _number(each.ratio.low),
+        "rate_ratio_high": _number(each.ratio.high),
+    }
+
+
 def _not_enough(each: NotEnough) -> dict[str, Any]:
     return {
         "signature": each.signature,
@@ -126,6 +140,8 @@ def _not_enough(each: NotEnough) -> dict[str, Any]:
         "lead": _fact(each.lead) if each.lead else None,
         "observed": each.observed,
         "expected": _number(each.expected),
+        "p_value": each.p_value,
+        "values_compared": each.values,
         "what": each.what,
     }
 

@@ -17,12 +17,12 @@ from exporter.fleet.statistics.findings import (
     Confirmation,
     Correlation,
     Detectable,
-    FactValue,
     Finding,
-    NotEnough,
     WorkloadShare,
 )
 from exporter.fleet.statistics.hierarchy import parts
+from exporter.fleet.statistics.incident_rates import incident_rates
+from exporter.fleet.statistics.leads import not_enough_data
 from exporter.fleet.statistics.nodes_at_risk import nodes_at_risk
 from exporter.fleet.statistics.outlier_nodes import outlier_nodes
 from exporter.fleet.statistics.prepare import Prepared, prepare
@@ -35,7 +35,6 @@ from exporter.fleet.statistics.workload import workload_shares
 EXAMPLES = 5
 SURELY = 0.05  # the quantile of a shrunk ratio that findings are ordered by
 TIE_BREAKERS = 10
-USUAL_SHARE, USUAL_RATIO = 0.1, 5.0  # of the fact and the effect that "not enough data" speaks of without a lead
 SHOWN_SHARES = (0.1, 0.25, 0.5)  # of the nodes, for which the smallest rate ratio that can be found is said
 WITHOUT = {
     "user": "without the largest user",
@@ -49,7 +48,6 @@ WITHOUT = {
 MISSING = "the fact is not known of these nodes: that may be the consequence of what makes them crash"
 DECIDING_DAYS, MOST_DAYS = 7, 90  # of an experiment: as planned, and the longest that is proposed
 MOST_FEWER = 2  # findings of fewer crashes of a signature
-LEAD = 0.01  # the p-value from which on a value is worth naming as a lead
 
 Causes = Mapping[str, tuple[str, Sequence[int]]]  # root cause: its signature, and the nodes whose facts meet it
 
@@ -80,7 +78,7 @@ def correlate(
         gaps=(*observed.gaps, *prepared.gaps),
         findings=configuration,
         locations=tuple(f for f in findings if f.family == "location"),
-        not_enough_data=tuple(_not_enough(prepared, discovery)),
+        not_enough_data=not_enough_data(prepared, discovery),
         detectable=_detectable(prepared, discovery.cut),
         lemons=outlier_nodes(prepared),
         exposed=nodes_at_risk(prepared, configuration, causes or {}),
@@ -139,7 +137,7 @@ def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Sco
     ratio = of_cells(each.cells)
     nodes_with = design.nodes_with(each.column)
     nodes_without = design.nodes_with(~each.column)
-    partner = None if each.partner is None else _fact(prepared, each.partner)
+    partner = None if each.partner is None else prepared.fact(each.partner)
     chosen = design.values[each.value]
     level = int(design.level[each.value])
     label = prepared.label(level, signature)
@@ -148,7 +146,7 @@ def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Sco
         signature=prepared.name(signature),
         direction=each.direction,
         family="location" if chosen.family == "location" else "configuration",
-        facts=tuple(_fact(prepared, v) for v in (each.value, *each.others)),
+        facts=tuple(prepared.fact(v) for v in (each.value, *each.others)),
         together_with=partner,
         observed=int(counts.observed[0]),
         expected=float(counts.expected[0]),
@@ -166,6 +164,7 @@ def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Sco
         workload=workload,
         adjusted_for=prepared.adjusted_for(level),
         next_step=_next_step(prepared, each, len(nodes_with), int(counts.observed[0]), ratio),
+        rates=incident_rates(prepared, signature, label, each.column),
         level=prepared.level_of(signature),
         signatures=parts(prepared, signature, each),
     )
@@ -200,11 +199,6 @@ def _same(one: Finding, other: Finding) -> bool:
     """Whether two findings say the same: a rollout, and nodes with its value against those without."""
     both = set(one.facts) & set(other.facts)
     return (one.signature, one.direction) == (other.signature, other.direction) and bool(both)
-
-
-def _fact(prepared: Prepared, value: int) -> FactValue:
-    chosen = prepared.design.values[value]
-    return FactValue(fact=chosen.fact, value=chosen.shown)
 
 
 def _against(prepared: Prepared, each: Explanation, units: screen.Units, nodes_with: Ints, ratio: Ratio) -> list[str]:
@@ -286,42 +280,3 @@ def _detectable(prepared: Prepared, cut: float) -> Detectable:
     crashes, nodes = max((len(units) for units in prepared.units.values()), default=0), prepared.design.nodes
     ratios = ((share, power.smallest_ratio(share, crashes, nodes, cut)) for share in SHOWN_SHARES)
     return Detectable(crashes=crashes, p_value=cut, ratios=tuple(ratios) if crashes else ())
-
-
-def _not_enough(prepared: Prepared, discovery: Discovery) -> list[NotEnough]:
-    """Each signature that crashed without a finding, with what it would take to find one."""
-    explained = {
-        member
-        for s, each in discovery.found
-        if prepared.design.values[each.value].family != "location"
-        for member in prepared.members.get(s, (s,))
-    }
-    configuration = np.flatnonzero([value.family == "configuration" for value in prepared.design.values])
-    out = []
-    for s in sorted(set(prepared.units) - explained):
-        crashes = len(prepared.units[s])
-        lead, observed, expected, share, ratio = None, 0, 0.0, USUAL_SHARE, USUAL_RATIO
-        if s in discovery.p and len(configuration):
-            counts = discovery.counts[s]
-            best = int(configuration[np.argmin(discovery.p[s][configuration])])
-            if discovery.p[s][best] <= LEAD and counts.expected[best] > 0:
-                observed, expected = int(counts.observed[best]), float(counts.expected[best])
-                total = float(counts.crashes[best])
-                lead, share = _fact(prepared, best), expected / total
-                odds = observed * (total - expected) / max((total - observed) * expected, 1e-9)
-                ratio = float(np.clip(odds, 1.5, 10.0))  # a ratio of few crashes overstates itself
-        needed = power.needed(share, ratio, discovery.cut)
-        if lead is None and crashes >= needed:
-            continue  # enough crashes to find such an effect, and none was found
-        what = (
-            f"would need {needed:,} crashed nodes to find a rate ratio of {ratio:.2g} for {share:.0%} of the exposure"
-        )
-        if needed > prepared.design.nodes:
-            what += f"; this fleet has {prepared.design.nodes:,} nodes, so only a larger effect can be found"
-        out.append(
-            NotEnough(
-                signature=prepared.observed.signatures[s], crashes=crashes, needed=max(needed, crashes + 1), lead=lead,
-                observed=observed, expected=expected, what=what,
-            )
-        )  # fmt: skip
-    return out

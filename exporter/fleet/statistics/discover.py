@@ -17,6 +17,7 @@ from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.screen import Counts
 
 FEWEST = 100  # tests that a family counts as, at least: with few, each of three families would err in 5 % of fleets
+FEW_CRASHES = 2  # distinct nodes of a signature, from which on a rare value that they share is a lead
 FDR = 0.05  # of the findings may be false (Benjamini and Hochberg 1995; the facts are positively dependent)
 
 
@@ -24,12 +25,14 @@ FDR = 0.05  # of the findings may be false (Benjamini and Hochberg 1995; the fac
 class Discovery:
     """What one window shows: explanations by signature number, the counts behind them and the number of tests.
 
-    `cut` is the p-value at which a single configuration value would be found.
+    `cut` is the p-value at which a single configuration value would be found. `rare` has the counts and p-values of
+    signatures with too few crashes to be tested.
     """
 
     found: tuple[tuple[int, Explanation], ...]
     counts: dict[int, Counts]
     p: dict[int, Floats]
+    rare: dict[int, tuple[Counts, Floats]]
     tests: int
     cut: float
 
@@ -88,7 +91,10 @@ def discover(prepared: Prepared) -> Discovery:
         *told_once(prepared, of_places),
     ]
     p_of_all = {s: np.where(location, at_places[s].p, more[s].p) for s in enough}
-    return Discovery(found=tuple(found), counts=counts, p=p_of_all, tests=tests, cut=cuts[0])
+    few = [s for s, units in prepared.units.items() if FEW_CRASHES <= len(units) < screen.MIN_CRASHES]
+    of_few = {s: labels.count(s) for s in few}
+    rare = {s: (each, _more(prepared, each)) for s, each in of_few.items()}
+    return Discovery(found=tuple(found), counts=counts, p=p_of_all, rare=rare, tests=tests, cut=cuts[0])
 
 
 @dataclass(slots=True)

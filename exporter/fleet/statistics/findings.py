@@ -61,6 +61,20 @@ class SignaturePart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentRates:
+    """All crashes under a finding and elsewhere, repeated ones included, and their rates per 1,000 hours of exposure.
+
+    `ratio` is adjusted like the finding; its interval allows for nodes that crash again and again.
+    """
+
+    incidents_with: int
+    incidents_without: int
+    rate_with: float
+    rate_without: float
+    ratio: Ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One value, or a pair of them, under which a signature is more, or less, frequent than elsewhere. So may be a group
     of signatures (`level`), which `signature` then names and `signatures` lists.
@@ -89,6 +103,7 @@ class Finding:
     score: float  # the lower end of what the ratio is after shrinking: what findings are ordered by
     adjusted_for: tuple[str, ...] = ()
     next_step: str = ""
+    rates: IncidentRates | None = None
     workload: tuple[WorkloadShare, ...] = ()
     rollout: RolloutEffect | None = None
     first_seen: Window | None = None
@@ -99,7 +114,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotEnough:
-    """A signature of which nothing is found, and how many crashes it would take."""
+    """A signature without a finding, and how many crashed nodes it would take to find one.
+
+    `lead` is the value on which its crashes fall most unexpectedly, with its exact p-value, of so many `values` compared.
+    """
 
     signature: str
     crashes: int
@@ -107,6 +125,8 @@ class NotEnough:
     lead: FactValue | None
     observed: int
     expected: float
+    p_value: float | None
+    values: int
     what: str
 
 

@@ -31,6 +31,7 @@ from exporter.fleet.statistics.design import (
     of_vendor,
 )
 from exporter.fleet.statistics.exposure import Sight
+from exporter.fleet.statistics.findings import FactValue
 from exporter.fleet.statistics.neighbours import neighbourhoods
 from exporter.fleet.statistics.origins import first_on_each_node, origins
 from exporter.fleet.statistics.screen import Units
@@ -83,6 +84,11 @@ class Prepared:
         own = len(self.observed.signatures)
         return "signature" if number < own else self.groups[number - own].level
 
+    def fact(self, value: int) -> FactValue:
+        """A value of the design as findings name it."""
+        chosen = self.design.values[value]
+        return FactValue(fact=chosen.fact, value=chosen.shown)
+
     def number(self, name: str) -> int | None:
         """The number of a signature or group; None if it did not crash in the window."""
         return next((n for n in (*self.units, *self.pooled) if self.name(n) == name), None)
@@ -114,10 +120,11 @@ def prepare(observed: Observed, window: Window) -> Prepared:
     beside = neighbourhoods(observed.nodes, observed.facts)
     everything = origins(observed.incidents, beside)
     np.minimum.at(first_crash, everything.node, everything.time)
-    states = exposure.states(observed.facts, sight, window, first_crash)
-    design = build(states, observed.facts)
     inside = observed.incidents.take((observed.incidents.time >= window.start) & (observed.incidents.time < window.end))
     found = origins(inside, beside)
+    edges = exposure.edges_of(window, *_most_frequent(found, beats, window))
+    states = exposure.states(observed.facts, sight, window, first_crash, edges)
+    design = build(states, observed.facts)
     state = exposure.state_at(states, found.node, found.time)
     gaps = [*gaps, *missing, *_unplaced(observed, found, state), *_unwatched(observed, beats, states, window)]
     placed = found.take(state >= 0)
@@ -136,6 +143,16 @@ def prepare(observed: Observed, window: Window) -> Prepared:
         observed=observed, window=window, unit=unit, sight=sight, design=design, incidents=inside, origins=found,
         units=units, groups=groups, members=members, pooled=pooled, gaps=tuple(gaps),
     )  # fmt: skip
+
+
+def _most_frequent(found: Incidents, beats: Beats, window: Window) -> tuple[Floats, int]:
+    """The times of the first crashes of the signature that most nodes show, in order; and how many nodes are watched."""
+    first = first_on_each_node(found)
+    watched = np.unique(beats.node[(beats.end > window.start) & (beats.end - beats.hours * 3600 < window.end)])
+    if not len(first.node):
+        return np.zeros(0), len(watched)
+    most = int(np.bincount(first.signature).argmax())
+    return np.sort(first.time[first.signature == most]), len(watched)
 
 
 def _together(found: Incidents, design: Design, sight: Sight, signatures: Collection[int]) -> Units:
