@@ -10,7 +10,9 @@ from datetime import UTC, datetime
 from exporter.fleet.observations import Window
 from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, clipped, counted, sure
 from exporter.fleet.results.labels import ratio as written
+from exporter.fleet.statistics.beginnings import DAYS_BEFORE
 from exporter.fleet.statistics.findings import (
+    Beginning,
     Correlation,
     Detectable,
     Finding,
@@ -18,6 +20,7 @@ from exporter.fleet.statistics.findings import (
     NodesAtRisk,
     NotEnough,
     OutlierNode,
+    PrecedingChange,
     Rollout,
     RolloutEffect,
     WorkloadShare,
@@ -49,6 +52,7 @@ def text(found: Correlation, *, color: bool = False) -> str:
     parts += [
         _section("Places (no configuration: look at power, cooling, cabling)", map(_location, found.locations)),
         _section("Rollouts: changed nodes against nodes not changed yet", map(_rollout, found.rollouts)),
+        _section("What changed before it began: on the nodes that crashed since", map(_beginning, found.beginnings)),
         _section("Exposed: nodes that meet it and have not crashed", _exposed_rows(found.exposed)),
         _section("Lemons: far worse than their like, whatever their facts", map(_lemon, found.lemons)),
         _section("Not enough data", map(_not_enough, sorted(found.not_enough_data, key=lambda n: -n.crashes))),
@@ -234,6 +238,23 @@ def _verdict(r: Rollout) -> str:
     if r.verdict == "no_controls":
         return "not judged, no control group: too few nodes stayed unchanged to compare with"
     return f"compared with nodes not changed yet; {_count(r.controls, 'node')} never changed"
+
+
+def _beginning(b: Beginning) -> str:
+    rate = "not seen before" if math.isinf(b.ratio.value) else f"{_times(b.ratio)} since"
+    when = _span(Window(start=b.first, end=b.last))
+    changed = "; ".join(map(_preceding, b.changes))
+    changed = changed or f"no fact changed on these nodes in the {DAYS_BEFORE} days before"
+    return f"{b.signature} began {when}, {rate}; {_count(b.crashes_after, 'node')} crashed. {changed}"
+
+
+def _preceding(c: PrecedingChange) -> str:
+    what = " and ".join(clipped(str(fact)) for fact in c.facts[:ALTERNATIVES])
+    others = f"{c.others_changed:,} of {c.others:,} others"
+    when = f"{c.hours_before:.0f} h before the crash (median)"
+    return (
+        f"{what} (before: {clipped(c.before)}) on {c.affected_changed} of {c.affected} of them, {when}, and on {others}"
+    )
 
 
 def _onset(effect: RolloutEffect) -> str:

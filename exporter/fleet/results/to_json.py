@@ -8,6 +8,7 @@ from typing import Any
 from exporter.core.diagnosis.records import rfc3339
 from exporter.fleet.observations import Window
 from exporter.fleet.statistics.findings import (
+    Beginning,
     Correlation,
     Detectable,
     FactValue,
@@ -44,6 +45,7 @@ def to_json(found: Correlation) -> dict[str, Any]:
         "lemons": [_lemon(each) for each in found.lemons],
         "exposed": [_exposed(each) for each in found.exposed],
         "rollouts": [_rollout(each) for each in found.rollouts],
+        "beginnings": [_beginning(each) for each in found.beginnings],
         "changes": [_change(each, each.rollout) for each in found.findings if each.rollout],
         "reliability": [_reliability(each) for each in found.reliability],
         "lost_gpu_hours": None
@@ -202,6 +204,33 @@ def _effect(each: RolloutEffect) -> dict[str, Any]:
         "rate_ratio_before": _number(each.ratio_before.value),
         "rate_ratio_before_low": _number(each.ratio_before.low),
         "rate_ratio_before_high": _number(each.ratio_before.high),
+    }
+
+
+def _beginning(each: Beginning) -> dict[str, Any]:
+    return {
+        "signature": each.signature,
+        "first": rfc3339(each.first),
+        "last": rfc3339(each.last),
+        "crashes_before": each.crashes_before,
+        "crashes_after": each.crashes_after,
+        "rate_ratio": _number(each.ratio.value),
+        "rate_ratio_low": _number(each.ratio.low),
+        "rate_ratio_high": _number(each.ratio.high),
+        "p_value": each.p_value,
+        "changes": [
+            {
+                "facts": [_fact(one) for one in change.facts],
+                "before": change.before,
+                "affected": change.affected,
+                "affected_changed": change.affected_changed,
+                "others": change.others,
+                "others_changed": change.others_changed,
+                "hours_before": _number(change.hours_before),
+                "p_value": change.p_value,
+            }
+            for change in each.changes
+        ],
     }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from exporter.fleet.observations import NOTES, UNKNOWN, Ints, Observed, Window
 from exporter.fleet.statistics import power, screen, shrink
+from exporter.fleet.statistics.beginnings import beginnings
 from exporter.fleet.statistics.confirm import Remembered, confirmation, later, narrow
 from exporter.fleet.statistics.discover import Discovery, discover
 from exporter.fleet.statistics.explain import Explanation
@@ -84,6 +85,7 @@ def correlate(
         exposed=nodes_at_risk(prepared, configuration, causes or {}),
         reliability=reliability(prepared),
         rollouts=seen,
+        beginnings=beginnings(prepared),
         lost_gpu_hours=lost_gpu_hours(prepared),
     )
 

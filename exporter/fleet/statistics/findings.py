@@ -226,8 +226,42 @@ class RolloutEffect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrecedingChange:
+    """Facts that changed before a signature became frequent: on how many of the affected nodes, and of the others.
+
+    `hours_before` is the median from the change to the node's crash; `before` is the usual value of the first fact before.
+    """
+
+    facts: tuple[FactValue, ...]
+    before: str
+    affected: int
+    affected_changed: int
+    others: int
+    others_changed: int
+    hours_before: float
+    p_value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """A signature that became frequent between `first` and `last`, and what had changed on the nodes that crashed since.
+
+    Crashes are distinct nodes; `ratio` compares their rate since with that before.
+    """
+
+    signature: str
+    first: float
+    last: float
+    crashes_before: int
+    crashes_after: int
+    ratio: Ratio
+    p_value: float
+    changes: tuple[PrecedingChange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Correlation:
-    """All of one run. Without `complete`, no findings do not mean that all is well."""
+    """The result of one run. Where data is missing (`complete` is false), findings may be missing too."""
 
     window: Window
     exposure: str
@@ -246,4 +280,5 @@ class Correlation:
     exposed: tuple[NodesAtRisk, ...]
     reliability: tuple[Reliability, ...]
     rollouts: tuple[Rollout, ...]
+    beginnings: tuple[Beginning, ...]
     lost_gpu_hours: float | None

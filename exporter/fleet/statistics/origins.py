@@ -75,7 +75,7 @@ def _follows(ordered: Incidents, rows: Ints, counts: Bools, place: Ints, gap: fl
     same = (before >= 0) & (ordered.signature[last] == ordered.signature[sorted_])
     same &= (place[last] == place[sorted_]) & (place[sorted_] >= 0)
     same &= ordered.time[sorted_] - ordered.time[last] <= gap
-    if gap > GAP_SECONDS:  # a node's own crashes are told apart already
+    if gap > GAP_SECONDS:  # a node's own crashes are separated already
         same &= ordered.node[last] != ordered.node[sorted_]
     follows = np.zeros(len(rows), dtype=bool)
     follows[order] = same
