@@ -125,6 +125,8 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
     )
     if f.rates and f.rates.incidents_with + f.rates.incidents_without >= REPEATED * f.crashes:
         lines += row("all", _rates(f.rates))
+    if f.trend:
+        lines += row("trend", _trend(f))
     if f.signatures:
         more = len(f.signatures) - PARTS
         each = ", ".join(
@@ -152,6 +154,13 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
     lines += row("against", "; ".join(f.counter_evidence)) if f.counter_evidence else []
     lines += row("examples", ", ".join(f.examples)) if f.examples else []
     return "\n".join(lines) + "\n"
+
+
+def _trend(f: Finding) -> str:
+    each = ", ".join(
+        f"{part.low:.3g} to {part.high:.3g}: {written(part.observed / max(part.expected, 1e-9))}" for part in f.trend
+    )
+    return f"crashes seen for each one expected, by {f.facts[0].fact}: {each}"
 
 
 def _rates(r: IncidentRates) -> str:

@@ -102,6 +102,15 @@ def _finding(each: Finding) -> dict[str, Any]:
         ],
         "adjusted_for": list(each.adjusted_for),
         "next_step": each.next_step,
+        "trend": [
+            {
+                "low": _number(part.low),
+                "high": _number(part.high),
+                "observed": part.observed,
+                "expected": _number(part.expected),
+            }
+            for part in each.trend
+        ],
         "incident_rates": _rates(each.rates) if each.rates else None,
         "rollout": _effect(each.rollout) if each.rollout else None,
         "first_seen": _window(each.first_seen) if each.first_seen else None,

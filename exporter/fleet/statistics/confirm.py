@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from exporter.fleet.observations import Bools, Ints, Window
-from exporter.fleet.statistics import screen
+from exporter.fleet.statistics import continuous, screen
 from exporter.fleet.statistics.design import ALL_ALIKE
 from exporter.fleet.statistics.explain import Direction
 from exporter.fleet.statistics.findings import Confirmation, FactValue
@@ -39,7 +39,8 @@ class Remembered:
 
     def same_as(self, signature: str, direction: Direction, facts: Sequence[FactValue]) -> bool:
         """Whether a finding of another window agrees: of several indistinguishable facts, one suffices."""
-        return (self.signature, self.direction) == (signature, direction) and not set(self.facts).isdisjoint(facts)
+        same = {fact.key for fact in self.facts} & {fact.key for fact in facts}
+        return (self.signature, self.direction) == (signature, direction) and bool(same)
 
 
 def confirmation(prepared: Prepared, remembered: Remembered) -> Confirmation | None:
@@ -95,9 +96,20 @@ def narrow(prepared: Prepared, node: Ints, job: Ints, user: Ints) -> list[str]:
 
 
 def column_of(prepared: Prepared, fact: FactValue) -> Bools | None:
-    """The states that show a fact's value; None where none does, or the value could not be tested."""
+    """The states that show a fact's value; None if none does, or if the value could not be tested.
+
+    A threshold of a continuous fact need not be one of this window's.
+    """
     value = prepared.design.find(fact.fact, fact.value)
-    return None if value is None else prepared.design.column(value)
+    if value is not None:
+        return prepared.design.column(value)
+    facts, states = prepared.observed.facts, prepared.design.states
+    if not continuous.is_threshold(fact.value) or fact.fact not in facts.names:
+        return None
+    index = facts.names.index(fact.fact)
+    texts, codes = facts.values[index], facts.codes[states.row, index]
+    of_code = continuous.numbers(fact.fact, texts, np.ones(len(texts), dtype=bool))
+    return None if of_code is None else continuous.meets(fact.value, of_code, codes)
 
 
 def _racks(prepared: Prepared, node: Ints) -> Ints:

@@ -12,12 +12,14 @@ from exporter.fleet.observations import NOTES, UNKNOWN, Ints, Observed, Window
 from exporter.fleet.statistics import power, screen, shrink
 from exporter.fleet.statistics.beginnings import beginnings
 from exporter.fleet.statistics.confirm import Remembered, confirmation, later, narrow
+from exporter.fleet.statistics.continuous import is_threshold
 from exporter.fleet.statistics.discover import Discovery, discover
 from exporter.fleet.statistics.explain import Explanation
 from exporter.fleet.statistics.findings import (
     Confirmation,
     Correlation,
     Detectable,
+    FactValue,
     Finding,
     WorkloadShare,
 )
@@ -31,6 +33,7 @@ from exporter.fleet.statistics.ratio import Ratio, of_cells
 from exporter.fleet.statistics.reliability import lost_gpu_hours, reliability
 from exporter.fleet.statistics.rollout_findings import rollout_findings
 from exporter.fleet.statistics.rollouts import rollouts
+from exporter.fleet.statistics.trend import trend
 from exporter.fleet.statistics.workload import workload_shares
 
 EXAMPLES = 5
@@ -64,7 +67,8 @@ def correlate(
     from_rollouts = rollout_findings(prepared, effects)
     findings = [_finding(prepared, s, each, scores) for s, each in discovery.found]
     findings = [*from_rollouts, *(f for f in findings if not any(_same(f, other) for other in from_rollouts))]
-    findings = _with_confirmations(prepared, findings, remembered)
+    findings.sort(key=lambda f: (f.p_value, -f.score))
+    findings = _with_confirmations(prepared, _once_each_trend(findings), remembered)
     findings.sort(key=lambda f: (f.direction != "more", f.status != "confirmed", -f.score, f.p_value, f.signature))
     configuration = _without_surplus(tuple(f for f in findings if f.family == "configuration"))
     return Correlation(
@@ -148,7 +152,7 @@ def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Sco
         signature=prepared.name(signature),
         direction=each.direction,
         family="location" if chosen.family == "location" else "configuration",
-        facts=tuple(prepared.fact(v) for v in (each.value, *each.others)),
+        facts=_facts(prepared, each),
         together_with=partner,
         observed=int(counts.observed[0]),
         expected=float(counts.expected[0]),
@@ -167,9 +171,28 @@ def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Sco
         adjusted_for=prepared.adjusted_for(level),
         next_step=_next_step(prepared, each, len(nodes_with), int(counts.observed[0]), ratio),
         rates=incident_rates(prepared, signature, label, each.column),
+        trend=trend(prepared, units, label, chosen) if is_threshold(chosen.text) else (),
         level=prepared.level_of(signature),
         signatures=parts(prepared, signature, each),
     )
+
+
+def _facts(prepared: Prepared, each: Explanation) -> tuple[FactValue, ...]:
+    """The facts of an explanation, other thresholds of the same fact aside."""
+    lead = prepared.fact(each.value)
+    others = [prepared.fact(v) for v in each.others]
+    return (lead, *(o for o in others if not (is_threshold(o.value) and o.fact == lead.fact)))
+
+
+def _once_each_trend(findings: Sequence[Finding]) -> list[Finding]:
+    """Of the thresholds of one continuous fact under which a signature is more frequent, the first."""
+    out: list[Finding] = []
+    for each in findings:
+        fact = each.facts[0]
+        same = (o for o in out if o.signature == each.signature and o.facts[0].fact == fact.fact)
+        if not (is_threshold(fact.value) and any(is_threshold(o.facts[0].value) for o in same)):
+            out.append(each)
+    return out
 
 
 def _without_surplus(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from exporter.fleet.observations import Bools, Gap, GroupLevel, Window
+from exporter.fleet.statistics.continuous import is_threshold
 from exporter.fleet.statistics.ratio import Ratio
 
 Status = Literal["candidate", "confirmed"]
@@ -13,13 +14,18 @@ Status = Literal["candidate", "confirmed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactValue:
-    """A fact and its value; a value that ends in `.*` stands for all versions that begin so."""
+    """A fact and its value. `6.3.*` is all versions that begin so, `≥ 71.5` all numbers from there on."""
 
     fact: str
     value: str
 
     def __str__(self) -> str:
-        return f"{self.fact}={self.value}"
+        return f"{self.fact} {self.value}" if is_threshold(self.value) else f"{self.fact}={self.value}"
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What stays the same from window to window: a continuous fact's thresholds move a little."""
+        return (self.fact, self.value[0]) if is_threshold(self.value) else (self.fact, self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +53,16 @@ class WorkloadShare:
     ratio: Ratio | None
     p_value: float
     holds: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendPart:
+    """One fifth of a continuous fact's values: `low` up to `high`, its crashed nodes and the expected number."""
+
+    low: float
+    high: float
+    observed: int
+    expected: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +120,7 @@ class Finding:
     adjusted_for: tuple[str, ...] = ()
     next_step: str = ""
     rates: IncidentRates | None = None
+    trend: tuple[TrendPart, ...] = ()
     workload: tuple[WorkloadShare, ...] = ()
     rollout: RolloutEffect | None = None
     first_seen: Window | None = None

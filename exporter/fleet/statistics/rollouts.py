@@ -15,6 +15,7 @@ import numpy as np
 from scipy import stats
 
 from exporter.fleet.observations import Floats, Ints
+from exporter.fleet.statistics.continuous import numbers
 from exporter.fleet.statistics.design import ALL_ALIKE, family_of
 from exporter.fleet.statistics.exposure import DAY
 from exporter.fleet.statistics.findings import FactValue, Rollout, RolloutEffect
@@ -116,6 +117,8 @@ def _changes(prepared: Prepared) -> list[Changed]:
         if family_of(facts.names[fact]) != "configuration":
             continue
         new = codes[:, fact]
+        if numbers(facts.names[fact], facts.values[fact], np.ones(len(facts.values[fact]), dtype=bool)) is not None:
+            continue  # a temperature changes all the time: nobody rolls it out
         old = np.where(same, np.concatenate([[-1], new[:-1]]), -1)
         moved = same & (old != new)
         inside = moved & (old >= 0) & (new >= 0) & (since > window.start) & (since < window.end)
