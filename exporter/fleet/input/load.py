@@ -20,6 +20,7 @@ import duckdb
 import numpy as np
 
 from exporter.core.text.printable import printable
+from exporter.fleet.input.clocks import clocks_off
 from exporter.fleet.input.fact_codes import rows_of_facts
 from exporter.fleet.observations import Beats, Floats, Gap, Incidents, Ints, Loaded, Observed, Window
 from exporter.scan.decompress import Unpacked, unpacker_of
@@ -82,6 +83,7 @@ def load(
         db.execute(f"SET threads = {os.cpu_count() or 1}; SET memory_limit = '{MEMORY}'; SET TimeZone = 'UTC'")
         db.execute("SET enable_progress_bar = false; SET preserve_insertion_order = false")
         gaps = [*_no_files(others), *_read(db, lines, tables), *_drop_ahead(db, now if end is None else max(now, end))]
+        gaps += clocks_off(db)
         newest = _one(db, "SELECT max(moment) FROM records")
         if newest is None:
             raise NothingToRead(

@@ -21,6 +21,7 @@ from exporter.fleet.observations import (
     Window,
 )
 from exporter.fleet.statistics import exposure, screen
+from exporter.fleet.statistics import gaps as gaps_of
 from exporter.fleet.statistics.design import (
     ALL_ALIKE,
     SAME_MODEL,
@@ -126,7 +127,13 @@ def prepare(observed: Observed, window: Window) -> Prepared:
     states = exposure.states(observed.facts, sight, window, first_crash, edges)
     design = build(states, observed.facts)
     state = exposure.state_at(states, found.node, found.time)
-    gaps = [*gaps, *missing, *_unplaced(observed, found, state), *_unwatched(observed, beats, states, window)]
+    gaps = [
+        *gaps,
+        *missing,
+        *gaps_of.unplaced(observed, found, state),
+        *gaps_of.unwatched(observed, beats, states, window),
+        *gaps_of.duplicate_names(observed),
+    ]
     placed = found.take(state >= 0)
     first = first_on_each_node(placed)
     units = {}
@@ -198,52 +205,3 @@ def _beats(observed: Observed, window: Window) -> tuple[Beats, list[Gap]]:
         busy=np.full(len(nodes), np.nan),
     )
     return beats, [Gap(kind="no_heartbeats", count=len(nodes), what=what)]
-
-
-def _unplaced(observed: Observed, found: Incidents, state: Ints) -> list[Gap]:
-    lost = found.take(state < 0)
-    without_facts = ~np.isin(lost.node, observed.facts.node)
-    too_early = ~without_facts & (lost.time < _first_facts(observed, lost.node))
-    zero = ~without_facts & ~too_early
-    out = []
-    for kind, which, why in (
-        ("incidents_without_facts", without_facts, "on nodes whose facts are not known"),
-        ("incidents_before_facts", too_early, "from before their node's first known facts"),
-        ("incidents_without_exposure", zero, "on nodes, or in states of them, with no hours of exposure"),
-    ):
-        if count := int(which.sum()):
-            names = _some(observed, lost.node[which])
-            out.append(Gap(kind=kind, count=count, what=f"incidents {why} are not tested, {count} in all: {names}"))
-    return out
-
-
-def _unwatched(observed: Observed, beats: Beats, states: exposure.States, window: Window) -> list[Gap]:
-    start = beats.end - beats.hours * 3600
-    beating = np.unique(beats.node[(beats.end > window.start) & (start < window.end)])
-    known = np.unique(observed.facts.node[observed.facts.since < window.end])
-    out = []
-    without_facts = np.setdiff1d(beating, known)
-    if len(without_facts):
-        what = f"nodes without facts are left out, {len(without_facts)} in all: {_some(observed, without_facts)}"
-        out.append(Gap(kind="nodes_without_facts", count=len(without_facts), what=what))
-    # A node that reported nothing for a whole window before this one has left the fleet.
-    since = window.start - (window.end - window.start)
-    lately = np.concatenate(
-        [beats.node[beats.end > since], observed.facts.node[observed.facts.since > since], observed.incidents.node]
-    )
-    silent = np.setdiff1d(np.intersect1d(known, lately), np.unique(states.node))
-    if len(silent):
-        what = f"nodes with facts but without exposure in the window, {len(silent)} in all: {_some(observed, silent)}"
-        out.append(Gap(kind="nodes_without_exposure", count=len(silent), what=what))
-    return out
-
-
-def _first_facts(observed: Observed, node: Ints) -> Floats:
-    first = np.full(len(observed.nodes), np.inf)
-    np.minimum.at(first, observed.facts.node, observed.facts.since)
-    return np.asarray(first[node])
-
-
-def _some(observed: Observed, nodes: Ints) -> str:
-    names = [observed.nodes[int(node)] for node in np.unique(nodes)]
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
