@@ -14,6 +14,7 @@ import numpy as np
 from numpy.random import Generator
 
 from exporter.demo.simulated_changes import Rollout, Team, more, of_team, repair, roll_out
+from exporter.demo.simulated_gaps import lose, rename
 from exporter.fleet.observations import NOT_KNOWN, Beats, FactRows, Floats, Incidents, Ints, Observed, Window
 
 HOUR, DAY = 3600.0, 86400.0
@@ -25,6 +26,7 @@ MODEL_RATES = (1.0, 1.6, 0.7)  # crash rates differ between models; so do the fa
 USERS = 200
 LEMON_SHARE = 0.01
 JOB_NODES = (4, 65)  # of a job that takes its nodes with it
+PLANTED_RATE = 60.0  # crashes per 1,000 node-days, so that a planted cause shows within a week
 IMAGE = "image_version"  # what a re-imaged node gets anew
 
 
@@ -64,6 +66,8 @@ class Plan:
     busy_tied: bool = False  # how busy a node is goes with one of its facts
     teams: tuple[Team, ...] = ()
     rollouts: tuple[Rollout, ...] = ()
+    renamed: float = 0.0  # the share of nodes that get another name within the window
+    missing: float = 0.0  # the share of nodes whose journals are missing, whole or from some time on
     beat_hours: float = 6.0
 
 
@@ -114,12 +118,11 @@ def simulate(plan: Plan) -> Fleet:
         beats=_beats(plan, hours_busy),
         incidents=incidents,
     )
-    return Fleet(
-        observed=observed,
-        window=window,
-        plan=plan,
-        planted=plan.planted,
-    )
+    if plan.renamed:
+        observed = rename(observed, plan.renamed, window, np.random.default_rng([plan.seed, 7]))
+    if plan.missing:
+        observed = lose(observed, plan.missing, window, np.random.default_rng([plan.seed, 8]))
+    return Fleet(observed=observed, window=window, plan=plan, planted=plan.planted)
 
 
 def _caused(plan: Plan) -> tuple[str, ...]:

@@ -209,8 +209,10 @@ def _without_surplus(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 def _next_step(prepared: Prepared, each: Explanation, nodes: int, observed: int, ratio: Ratio) -> str:
     """The experiment that decides about a finding of more crashes: how many nodes to change, and for how long."""
+    if each.direction == "fewer" or prepared.design.values[each.value].family == "location":
+        return ""
     due = power.crashes_that_decide(ratio.value)
-    if each.direction == "fewer" or prepared.design.values[each.value].family == "location" or not np.isfinite(due):
+    if not np.isfinite(due):
         return ""
     a_day = observed / max(nodes * prepared.window.hours / 24, 1e-9)  # crashes of one node
     changed = int(np.clip(np.ceil(due / (a_day * DECIDING_DAYS)), 1, max(nodes // 2, 1)))

@@ -247,5 +247,9 @@ def _strata(facts: FactRows, codes: np.ndarray[tuple[int, int], np.dtype[np.int3
 
 def refine(label: Ints, by: np.ndarray[tuple[int], np.dtype[np.generic]]) -> Ints:
     """Cut strata by another labelling."""
-    both = np.stack([label, by.astype(np.int64)])
-    return np.unique(both, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    other = by.astype(np.int64)
+    if not len(other):
+        return label.astype(np.int64)
+    low = int(other.min())
+    both = label.astype(np.int64) * (int(other.max()) - low + 1) + (other - low)
+    return np.asarray(np.unique(both, return_inverse=True)[1].reshape(-1), dtype=np.int64)
