@@ -50,7 +50,6 @@ WITHOUT = {
     "container_image": "within container images",
 }
 MISSING = "the fact is not known of these nodes: that may be the consequence of what makes them crash"
-DECIDING_DAYS, MOST_DAYS = 7, 90  # of an experiment: as planned, and the longest that is proposed
 MOST_FEWER = 2  # findings of fewer crashes of a signature
 
 Causes = Mapping[str, tuple[str, Sequence[int]]]  # root cause: its signature, and the nodes whose facts meet it
@@ -211,14 +210,10 @@ def _next_step(prepared: Prepared, each: Explanation, nodes: int, observed: int,
     """The experiment that decides about a finding of more crashes: how many nodes to change, and for how long."""
     if each.direction == "fewer" or prepared.design.values[each.value].family == "location":
         return ""
-    due = power.crashes_that_decide(ratio.value)
-    if not np.isfinite(due):
+    trial = power.experiment(ratio.value, observed, nodes, prepared.window.hours)
+    if trial is None:
         return ""
-    a_day = observed / max(nodes * prepared.window.hours / 24, 1e-9)  # crashes of one node
-    changed = int(np.clip(np.ceil(due / (a_day * DECIDING_DAYS)), 1, max(nodes // 2, 1)))
-    days = int(np.ceil(due / (a_day * changed)))
-    if days > MOST_DAYS:
-        return ""
+    changed, days = trial
     return f"change it on {changed:,} of the {nodes:,} nodes; {days} day{'s' * (days != 1)} decide, if it is the cause"
 
 

@@ -18,7 +18,7 @@ from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.screen import Counts
 
 USUAL_SHARE, USUAL_RATIO = 0.1, 5.0  # of the fact and the effect that are reckoned with if there is no lead
-LEAD = 0.01  # the p-value from which on a value of a tested signature is a lead
+LEAD = 0.2  # over the number of values: the p-value from which on one of a tested signature is a lead
 MOST_RATIO = 10.0  # a ratio of few crashes overstates itself
 
 
@@ -47,7 +47,7 @@ def not_enough_data(prepared: Prepared, discovery: Discovery) -> tuple[NotEnough
     for s in sorted(set(prepared.units) - explained):
         lead = None
         if s in discovery.p:
-            lead = _lead(discovery.counts[s], discovery.p[s], usable, LEAD)
+            lead = _lead(discovery.counts[s], discovery.p[s], usable, LEAD / max(int(usable.sum()), 1))
         elif s in discovery.rare:
             lead = _lead(*discovery.rare[s], usable, of_few)
         told = _told(prepared, s, lead, discovery.cut, int(usable.sum()))
