@@ -56,6 +56,7 @@ def _remembered(data: Any) -> Remembered:
         together_with=FactValue(**together) if together else None,
         found_in=Window(**data["found_in"]),
         confirmed_in=Window(**data["confirmed_in"]) if data["confirmed_in"] else None,
+        watched=data.get("watched") is True,
     )
 
 
@@ -73,4 +74,5 @@ def _plain(each: Remembered) -> dict[str, Any]:
         "together_with": fact(each.together_with),
         "found_in": window(each.found_in),
         "confirmed_in": window(each.confirmed_in),
+        "watched": each.watched,
     }

@@ -1,7 +1,10 @@
-"""Confirmation: what was found in one window must stand out again, by itself, in a later one that shares nothing with it.
+"""Confirmation: crashes after those of the discovery must show a finding again, by themselves.
 
-Looking every day finds something some day; a second look at one question does not. The second window's ratio is also the
-honest one: the first was chosen because it was large.
+Looking every hour finds something some day; a second look at one question does not. A candidate has one later window in
+which to be confirmed. Who looks once, behind the end of that window, gets an exact test. Who looks again and again, as the
+fleet service does, gets an e-value: a betting score against chance that may be read at any time and passes 20 in at most
+one of twenty cases without an effect (Ville's inequality; Ramdas et al., Statistical Science 38, 2023). The second ratio
+is also the honest one: the first was chosen because it was large.
 """
 
 from __future__ import annotations
@@ -19,16 +22,22 @@ from exporter.fleet.statistics.findings import Confirmation, FactValue
 from exporter.fleet.statistics.neighbours import racks
 from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.ratio import of_cells
+from exporter.fleet.statistics.screen import Cells
 from exporter.fleet.statistics.workload import beyond_one_workload, workload_shares
 
-LEVEL = 0.05
+LEVEL = 0.05  # of confirming what is not there, with one look or any number of them
+BETS = np.geomspace(1.5, 30.0, 30)  # rate ratios that the e-value bets on, with equal stakes
+MAX_LOG = 600.0  # of a gain: more would be no number
 SLACK_SECONDS = 1.0  # windows of journals end just behind their newest record
 MIN_DISTINCT = 3  # racks, jobs and users that the crashes must come from, where these are known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """A finding of an earlier window, and the window that confirmed it, if one has."""
+    """A finding of an earlier window, and the window that confirmed it, if one has.
+
+    `watched`: it was looked at before its later window ended, so only an e-value may confirm it.
+    """
 
     signature: str
     direction: Direction
@@ -36,6 +45,7 @@ class Remembered:
     together_with: FactValue | None
     found_in: Window
     confirmed_in: Window | None = None
+    watched: bool = False
 
     def same_as(self, signature: str, direction: Direction, facts: Sequence[FactValue]) -> bool:
         """Whether a finding of another window agrees: of several indistinguishable facts, one suffices."""
@@ -44,10 +54,12 @@ class Remembered:
 
 
 def confirmation(prepared: Prepared, remembered: Remembered) -> Confirmation | None:
-    """What a later window shows of a remembered finding; None where it does not confirm it."""
+    """What later crashes show of a remembered finding; None if they do not confirm it."""
     signature = prepared.number(remembered.signature)
-    if signature is None or not later(prepared.window, remembered):
+    since = remembered.found_in.end
+    if signature is None or prepared.window.end <= since + SLACK_SECONDS:
         return None
+    once = later(prepared.window, remembered) and not remembered.watched
     column = column_of(prepared, remembered.facts[0])
     if remembered.together_with is not None and column is not None:
         other = column_of(prepared, remembered.together_with)
@@ -55,6 +67,8 @@ def confirmation(prepared: Prepared, remembered: Remembered) -> Confirmation | N
     if column is None:
         return None
     units = prepared.units_of(signature)
+    if not once:
+        units = units.take(units.incidents.time >= since)
     fact = remembered.facts[0].fact
     value = prepared.design.find(fact, remembered.facts[0].value)
     label = prepared.label(ALL_ALIKE if value is None else int(prepared.design.level[value]), signature)
@@ -63,16 +77,34 @@ def confirmation(prepared: Prepared, remembered: Remembered) -> Confirmation | N
     if counts.crashes[0] == 0:
         return None
     more = remembered.direction == "more"
-    p = float((screen.more(counts) if more else screen.fewer(counts))[0])
+    p = (
+        float((screen.more(counts) if more else screen.fewer(counts))[0])
+        if once
+        else 1 / max(e_value(cells, more), 1.0)
+    )
     hit = units.incidents.take(column[units.state] if more else ~column[units.state])
     if p > LEVEL or not spread(prepared, hit.node, hit.job, hit.user):
         return None
     if not beyond_one_workload(workload_shares(prepared, units, label, column, remembered.direction, fact)):
         return None
+    window = Window(start=max(since, prepared.window.start), end=prepared.window.end)
     return Confirmation(
-        window=prepared.window, observed=int(counts.observed[0]), expected=float(counts.expected[0]), p_value=p,
+        window=window, observed=int(counts.observed[0]), expected=float(counts.expected[0]), p_value=p,
         ratio=of_cells(cells),
     )  # fmt: skip
+
+
+def e_value(found: Cells, more: bool) -> float:
+    """How much a bet on more (or fewer) crashes with a value has gained so far, in multiples of the stake.
+
+    At each crash it is bet on whether the node has the value, at the odds of the nodes at risk. Without an effect no way
+    of betting gains in the mean, so the gain passes 20 in at most one of twenty cases, however often it is looked at.
+    """
+    use = found.open
+    share, crashes = found.having[use] / found.everyone[use], found.crashes[use]
+    bets = BETS if more else 1 / BETS
+    gains = found.observed[use].sum() * np.log(bets) - np.log1p(share[:, None] * (bets - 1)).T @ crashes
+    return float(np.exp(np.minimum(gains, MAX_LOG)).mean())
 
 
 def later(window: Window, remembered: Remembered) -> bool:

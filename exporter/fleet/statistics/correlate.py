@@ -104,7 +104,8 @@ def remember(found: Correlation, before: Sequence[Remembered]) -> tuple[Remember
         now = next((f for f in found.findings if old.same_as(f.signature, f.direction, f.facts)), None)
         confirmed = now.confirmation.window if now is not None and now.confirmation is not None else None
         if old.confirmed_in or confirmed or not later(found.window, old):
-            kept.append(replace(old, confirmed_in=old.confirmed_in or confirmed))
+            watched = old.watched or (found.window.end > old.found_in.end and not later(found.window, old))
+            kept.append(replace(old, confirmed_in=old.confirmed_in or confirmed, watched=watched))
     new = (f for f in found.findings if not any(old.same_as(f.signature, f.direction, f.facts) for old in kept))
     kept += [
         Remembered(

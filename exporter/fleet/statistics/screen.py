@@ -41,6 +41,10 @@ class Units:
     def __len__(self) -> int:
         return len(self.state)
 
+    def take(self, keep: Bools) -> Units:
+        """Some of the crashes. The hours after the others stay lost: their nodes had crashed."""
+        return replace(self, incidents=self.incidents.take(keep), state=self.state[keep], part=self.part[keep])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:

@@ -10,7 +10,6 @@ is a stratum.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from scipy import stats
@@ -99,17 +98,12 @@ def _without(
 ) -> WorkloadShare:  # fmt: skip
     """The finding without the crashes of the chosen ones, and without those of nobody known."""
     of_these = np.isin(values, chosen)
-    ratio, p, holds = _what_is_left(prepared, _only(units, (values >= 0) & ~of_these), label, column, direction, level)
+    ratio, p, holds = _what_is_left(prepared, units.take((values >= 0) & ~of_these), label, column, direction, level)
     names = prepared.observed.workload_names.get("user" if kind == "users" else kind, ())
     return WorkloadShare(
         kind=kind, names=tuple(names[n] if n < len(names) else str(n) for n in chosen.tolist()[:NAMED]),
         share=float(of_these[hit].mean()), ratio=ratio, p_value=p, holds=holds,
     )  # fmt: skip
-
-
-def _only(units: Units, keep: Bools) -> Units:
-    """Some of the crashes. The hours after the others stay lost: their nodes had crashed."""
-    return replace(units, incidents=units.incidents.take(keep), state=units.state[keep], part=units.part[keep])
 
 
 def _what_is_left(
