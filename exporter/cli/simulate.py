@@ -55,6 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--team-image", metavar="NAME", default="", help="the image of the team's jobs")
     parser.add_argument("--renamed", type=float, metavar="SHARE", help="of the nodes that get another name")
     parser.add_argument("--missing", type=float, metavar="SHARE", help="of the nodes whose journals are missing")
+    parser.add_argument(
+        "--without-jobs", action="store_true", help="no job is known, and the nodes of each die over ten minutes"
+    )
     parser.add_argument("--busy-tied", action="store_true", help="how busy a node is goes with one of its facts")
     parser.add_argument("--heartbeat", metavar="6h", help="between two heartbeats; default: 6h")
 
@@ -111,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
     usual = CASES.get(options.case) or Plan()
     if is_review:
         usual = review_case.plan(**{name: given[name] for name in ("nodes", "days", "seed") if name in given})
-    plan = replace(usual, **given, busy_tied=options.busy_tied)
+    plan = replace(usual, **given, busy_tied=options.busy_tied, without_jobs=options.without_jobs)
     if options.causes:
         plan = random_causes(plan, options.causes, options.rate_ratio)
     if options.rollouts:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.random import Generator
 
-from exporter.fleet.observations import Beats, FactRows, Observed, Window
+from exporter.fleet.observations import NOT_KNOWN, Beats, FactRows, Observed, Window
 
 
 def rename(observed: Observed, share: float, window: Window, rng: Generator) -> Observed:
@@ -55,3 +55,13 @@ def lose(observed: Observed, share: float, window: Window, rng: Generator) -> Ob
         ),
         incidents=incidents.take(incidents.time < until[incidents.node]),
     )
+
+
+def forget_jobs(observed: Observed, minutes: float, rng: Generator) -> Observed:
+    """No job is known, and the nodes of each die one after the other over so many minutes."""
+    found = observed.incidents
+    _, first, job = np.unique(found.job, return_index=True, return_inverse=True)
+    later = np.arange(len(found.job)) != first[job]
+    time = np.where(later, found.time[first][job] + rng.uniform(0, minutes * 60, len(job)), found.time)
+    nobody = np.full(len(job), NOT_KNOWN)
+    return replace(observed, incidents=replace(found, time=time, job=nobody, user=nobody, workload={}))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from exporter.demo.simulator import Plan, simulate
 from exporter.fleet.observations import Observed
+from exporter.fleet.statistics.correlate import correlate
 from exporter.fleet.statistics.neighbours import neighbourhoods
 from exporter.fleet.statistics.origins import first_on_each_node, origins
 
@@ -105,3 +109,11 @@ def test_neighbours_that_crash_daily_are_not_one_fault() -> None:
     beside = names_of_neighbours(fleet([], rows))
 
     assert len(beside) == len(found.node)
+
+
+def test_jobs_without_ids_whose_nodes_die_over_ten_minutes_make_no_place_bad() -> None:
+    """Each such job of a rack was taken for many crashes there: 18 false places on six such fleets."""
+    plan = Plan(nodes=1000, days=14, multi_node=0.3, without_jobs=True)
+    found = [correlate((each := simulate(replace(plan, seed=seed))).observed, each.window) for seed in range(3)]
+
+    assert [(result.locations, result.findings) for result in found] == [((), ())] * 3
