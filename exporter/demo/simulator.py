@@ -1,4 +1,4 @@
-"""Fleets with known causes: what the correlator is held against, and what people try it on.
+"""The simulator: fleets with known causes, to test the correlator and to try it out.
 
 Rates, sizes of jobs and lemons follow published fleets: 6.5 node failures per 1,000 node-days (Meta RSC-1,
 arXiv:2410.21680), some nodes a hundred times worse than others, jobs that take all their nodes with them. One seed, one

@@ -18,7 +18,7 @@ KEPT = 500  # findings; a fleet with more has another problem
 
 
 def read(path: Path) -> tuple[Remembered, ...]:
-    """What is remembered; nothing where the file is not there yet. Raises InvalidInput, OSError."""
+    """The remembered findings; none if the file does not exist yet. Raises InvalidInput, OSError."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -34,7 +34,7 @@ def read(path: Path) -> tuple[Remembered, ...]:
 
 
 def write(path: Path, remembered: Sequence[Remembered]) -> None:
-    """Replace the file in one step, so that a reader or a crash never meets half of one. Raises OSError."""
+    """Replace the file atomically. Raises OSError."""
     data = {"version": VERSION, "findings": [_plain(each) for each in remembered[-KEPT:]]}
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.new")

@@ -40,7 +40,7 @@ ALTERNATIVES = 4  # facts named of a group
 
 
 def text(found: Correlation, *, color: bool = False) -> str:
-    """All that a person wants to read; ends with a newline."""
+    """The result as text for a terminal; ends with a newline."""
     paint = _Paint(color)
     parts = [_head(found, paint)]
     for number, finding in enumerate(found.findings, 1):

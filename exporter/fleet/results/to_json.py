@@ -1,4 +1,4 @@
-"""A correlation as plain data: the JSON object of the contract. The one place that knows its field names."""
+"""A correlation as a JSON object. The only place that knows its field names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from exporter.fleet.statistics.reliability import LOST_HOURS
 
 
 def to_json(found: Correlation) -> dict[str, Any]:
-    """The whole of it. Numbers without bound (a ratio where nobody else crashed) are null."""
+    """The result as a JSON object. Infinite numbers (a ratio if no other node crashed) are null."""
     return {
         "window": {
             **_window(found.window),

@@ -83,7 +83,7 @@ def confirmation(prepared: Prepared, remembered: Remembered) -> Confirmation | N
         else 1 / max(e_value(cells, more), 1.0)
     )
     hit = units.incidents.take(column[units.state] if more else ~column[units.state])
-    if p > LEVEL or not spread(prepared, hit.node, hit.job, hit.user):
+    if p > LEVEL or not from_enough_sources(prepared, hit.node, hit.job, hit.user):
         return None
     if not beyond_one_workload(workload_shares(prepared, units, label, column, remembered.direction, fact)):
         return None
@@ -112,13 +112,13 @@ def later(window: Window, remembered: Remembered) -> bool:
     return window.start >= remembered.found_in.end - SLACK_SECONDS
 
 
-def spread(prepared: Prepared, node: Ints, job: Ints, user: Ints) -> bool:
+def from_enough_sources(prepared: Prepared, node: Ints, job: Ints, user: Ints) -> bool:
     """Whether crashes come from enough racks, jobs and users: two of one user's jobs are about that user's program."""
-    return not narrow(prepared, node, job, user)
+    return not too_few_sources(prepared, node, job, user)
 
 
-def narrow(prepared: Prepared, node: Ints, job: Ints, user: Ints) -> list[str]:
-    """From what too few of the crashes come, as sentences."""
+def too_few_sources(prepared: Prepared, node: Ints, job: Ints, user: Ints) -> list[str]:
+    """Sentences on what the crashes come from if that is too few jobs, users or racks."""
     out = []
     for what, values in (("job", job[job >= 0]), ("user", user[user >= 0]), ("rack", _racks(prepared, node))):
         number = len(np.unique(values))

@@ -1,4 +1,4 @@
-"""One correlation from beginning to end: what was observed in, findings and all the rest out."""
+"""The correlation of one window: observations in, findings and the rest of the result out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from exporter.fleet.observations import NOTES, UNKNOWN, Ints, Observed, Window
 from exporter.fleet.statistics import power, screen, shrink
 from exporter.fleet.statistics.beginnings import beginnings
-from exporter.fleet.statistics.confirm import Remembered, confirmation, later, narrow
+from exporter.fleet.statistics.confirm import Remembered, confirmation, later, too_few_sources
 from exporter.fleet.statistics.continuous import is_threshold
 from exporter.fleet.statistics.discover import Discovery, discover
 from exporter.fleet.statistics.explain import Explanation
@@ -233,7 +233,7 @@ def _against(prepared: Prepared, each: Explanation, units: screen.Units, nodes_w
     if outside := int((~with_).sum()):
         out.append(f"{outside} node{'s' * (outside != 1)} crashed without it")
     hit = units.incidents.take(with_ if each.direction == "more" else ~with_)
-    out += narrow(prepared, hit.node, hit.job, hit.user)
+    out += too_few_sources(prepared, hit.node, hit.job, hit.user)
     strata = each.cells.open
     parts = len(prepared.design.states.edges) - 1
     stratum = np.arange(len(strata)) // parts

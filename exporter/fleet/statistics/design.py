@@ -1,4 +1,4 @@
-"""Which states of which nodes show which value of which fact: the columns that are tested, and the strata within which.
+"""The design: which states show which value of which fact, and the strata within which values are compared.
 
 A version counts with its prefixes (550.54.15 is also 550.54.* and 550.*). Where a node is, and which single part sits in
 it, is not configuration: such facts form a family of their own.

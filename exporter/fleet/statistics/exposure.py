@@ -1,4 +1,4 @@
-"""Exposure: for how many hours each node was watched in each state of its facts, and in which state an incident found it.
+"""Exposure: the hours of each node in each state of its facts, and the state at the time of an incident.
 
 Facts hold from the moment they were recorded until the next record, so an incident meets the facts as of its time, never
 those of today: with a third of all crashed nodes re-imaged, today's facts give a rate ratio of 3.9 from nothing.
@@ -47,7 +47,7 @@ class States:
         return np.clip(np.searchsorted(self.edges, time, side="right") - 1, 0, len(self.edges) - 2)
 
 
-class Sight:
+class WatchedHours:
     """The hours watched, as a function of time for each node: piecewise linear between heartbeats."""
 
     def __init__(self, beats: Beats, amounts: Floats) -> None:
@@ -125,7 +125,9 @@ def edges_of(window: Window, times: Floats | None = None, nodes: int = 0) -> Flo
     return np.asarray(both[kept])
 
 
-def states(facts: FactRows, sight: Sight, window: Window, first_crash: Floats, edges: Floats | None = None) -> States:
+def states(
+    facts: FactRows, watched: WatchedHours, window: Window, first_crash: Floats, edges: Floats | None = None
+) -> States:
     """Every state that a node was watched in during the window.
 
     A node counts as crashed from the part of the window after its first crash (`first_crash[node]`, or inf) on, and at
@@ -152,7 +154,7 @@ def states(facts: FactRows, sight: Sight, window: Window, first_crash: Floats, e
     until[:-1] = np.where(node[1:] == node[:-1], since[1:], np.inf)
     hours = np.empty((len(node), len(edges) - 1))
     for part, (low, high) in enumerate(itertools.pairwise(edges)):
-        hours[:, part] = sight.between(node, np.maximum(since, low), np.minimum(until, high))
+        hours[:, part] = watched.between(node, np.maximum(since, low), np.minimum(until, high))
     seen: Bools = hours.sum(axis=1) > 0
     return States(
         node=node[seen], row=row[seen], since=since[seen], until=until[seen], crashed=(since > first_crash[node])[seen],

@@ -1,4 +1,4 @@
-"""Findings and everything else that a correlation says: values, ready to be printed or turned into JSON."""
+"""The result of a correlation as values: findings, rollouts, outlier nodes and the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When after a change its effect began: the delay that makes the crashes most likely, with a likelihood interval."""
+"""Onset: the delay after a change at which its effect most likely began, with a likelihood interval."""
 
 from __future__ import annotations
 

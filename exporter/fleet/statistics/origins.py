@@ -97,7 +97,7 @@ def _rare(ordered: Incidents, rows: Ints) -> Bools:
 
 
 def first_on_each_node(found: Incidents) -> Incidents:
-    """The first origin of each node and signature: the units of evidence. `found` is sorted by time."""
+    """The first origin of each node and signature. `found` is sorted by time."""
     _, first = np.unique(np.stack([found.node, found.signature]), axis=1, return_index=True)
     return found.take(np.sort(first))
 

@@ -1,4 +1,4 @@
-"""From what was observed to what is tested: the window's states, design and units of evidence, and what was left out."""
+"""Preparation of a window for testing: its states, design and units of evidence, and the gaps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from exporter.fleet.statistics.design import (
     build,
     of_vendor,
 )
-from exporter.fleet.statistics.exposure import Sight
+from exporter.fleet.statistics.exposure import WatchedHours
 from exporter.fleet.statistics.findings import FactValue
 from exporter.fleet.statistics.neighbours import neighbourhoods
 from exporter.fleet.statistics.origins import first_on_each_node, origins
@@ -44,14 +44,16 @@ LATE_SECONDS = 86400.0  # by which a node's first facts may come too late
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """One window of a fleet, ready to be tested. `units` is by signature number. Groups of signatures have the numbers
-    behind those; `members` are their signatures, `pooled` their units.
+    """One window of a fleet, ready to be tested.
+
+    `units` is by signature number. Groups of signatures are numbered after the signatures; `members` are their
+    signatures, `pooled` their units.
     """
 
     observed: Observed
     window: Window
     unit: str
-    sight: Sight
+    watched: WatchedHours
     design: Design
     incidents: Incidents  # of the window, once each
     origins: Incidents  # of these
@@ -100,7 +102,7 @@ class Prepared:
 
     def together(self, signatures: Collection[int]) -> Units:
         """The units of some signatures, taken as one."""
-        return _together(self.origins, self.design, self.sight, signatures)
+        return _together(self.origins, self.design, self.watched, signatures)
 
     def adjusted_for(self, level: int) -> tuple[str, ...]:
         """What findings of a level are adjusted for: the facts, and the rest, that its strata are made of."""
@@ -110,13 +112,13 @@ class Prepared:
 
 
 def prepare(observed: Observed, window: Window) -> Prepared:
-    """The window's exposure and units. Everything that cannot be used becomes a gap."""
+    """Work out the window's exposure and units. Unusable data is reported as gaps."""
     observed = replace(observed, facts=_from_a_day_before(observed.facts))
     beats, gaps = _beats(observed, window)
     unit, amounts, missing = exposure.amounts(beats)
     if beats is not observed.beats:
         unit = exposure.ASSUMED
-    sight = Sight(beats, amounts)
+    watched = WatchedHours(beats, amounts)
     first_crash = np.full(len(observed.nodes), np.inf)
     beside = neighbourhoods(observed.nodes, observed.facts)
     everything = origins(observed.incidents, beside)
@@ -124,7 +126,7 @@ def prepare(observed: Observed, window: Window) -> Prepared:
     inside = observed.incidents.take((observed.incidents.time >= window.start) & (observed.incidents.time < window.end))
     found = origins(inside, beside)
     edges = exposure.edges_of(window, *_most_frequent(found, beats, window))
-    states = exposure.states(observed.facts, sight, window, first_crash, edges)
+    states = exposure.states(observed.facts, watched, window, first_crash, edges)
     design = build(states, observed.facts)
     state = exposure.state_at(states, found.node, found.time)
     gaps = [
@@ -140,14 +142,14 @@ def prepare(observed: Observed, window: Window) -> Prepared:
     for signature in np.unique(first.signature):
         rows = first.take(first.signature == signature)
         at = exposure.state_at(states, rows.node, rows.time)
-        units[int(signature)] = screen.units(rows, at, design, sight)
+        units[int(signature)] = screen.units(rows, at, design, watched)
     groups = _groups(observed, units)
     own = len(observed.signatures)
     numbers = {name: number for number, name in enumerate(observed.signatures)}
     members = {own + i: tuple(numbers[name] for name in group.signatures) for i, group in enumerate(groups)}
-    pooled = {number: _together(found, design, sight, each) for number, each in members.items()}
+    pooled = {number: _together(found, design, watched, each) for number, each in members.items()}
     return Prepared(
-        observed=observed, window=window, unit=unit, sight=sight, design=design, incidents=inside, origins=found,
+        observed=observed, window=window, unit=unit, watched=watched, design=design, incidents=inside, origins=found,
         units=units, groups=groups, members=members, pooled=pooled, gaps=tuple(gaps),
     )  # fmt: skip
 
@@ -162,12 +164,12 @@ def _most_frequent(found: Incidents, beats: Beats, window: Window) -> tuple[Floa
     return np.sort(first.time[first.signature == most]), len(watched)
 
 
-def _together(found: Incidents, design: Design, sight: Sight, signatures: Collection[int]) -> Units:
+def _together(found: Incidents, design: Design, watched: WatchedHours, signatures: Collection[int]) -> Units:
     """The units of several signatures as one: the first origin of each node."""
     rows = found.take(np.isin(found.signature, list(signatures)))
     rows = rows.take(exposure.state_at(design.states, rows.node, rows.time) >= 0)
     rows = rows.take(np.sort(np.unique(rows.node, return_index=True)[1]))
-    return screen.units(rows, exposure.state_at(design.states, rows.node, rows.time), design, sight)
+    return screen.units(rows, exposure.state_at(design.states, rows.node, rows.time), design, watched)
 
 
 def _groups(observed: Observed, units: Mapping[int, Units]) -> tuple[SignatureGroup, ...]:
@@ -182,8 +184,10 @@ def _groups(observed: Observed, units: Mapping[int, Units]) -> tuple[SignatureGr
 
 
 def _from_a_day_before(facts: FactRows) -> FactRows:
-    """The first facts of each node as those of the day before, too: who takes stock once a day, or tells facts with the
-    heartbeat of the hours that they held in, is late by so much. More would be facts of today.
+    """The facts, with the first ones of each node dated back by a day.
+
+    An inventory may run once a day, or report facts at the end of the hours in which they held. Dating back further would
+    blame facts that came later.
     """
     order = np.lexsort((facts.since, facts.node))
     first = order[np.unique(facts.node[order], return_index=True)[1]]

@@ -1,4 +1,4 @@
-"""Who is at risk of a crash at a moment: nodes as spans of time, weighed by how busy they are."""
+"""Risk sets: which nodes could crash at a moment, as spans of time weighted by how busy the nodes are."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from exporter.fleet.statistics import power
-from exporter.fleet.statistics.confirm import narrow
+from exporter.fleet.statistics.confirm import too_few_sources
 from exporter.fleet.statistics.design import ALL_ALIKE
 from exporter.fleet.statistics.findings import Finding, RolloutEffect
 from exporter.fleet.statistics.prepare import Prepared
@@ -33,7 +33,7 @@ def _finding(prepared: Prepared, effect: RolloutEffect) -> Finding:
     incidents = units.incidents.take(hit)
     rollout = effect.rollout
     workload = workload_shares(prepared, units, label, effect.column, direction, rollout.facts[0].fact)
-    against = narrow(prepared, incidents.node, incidents.job, incidents.user)
+    against = too_few_sources(prepared, incidents.node, incidents.job, incidents.user)
     against += [f"the nodes differed before: {effect.ratio_before.value:.2g} times"] * (
         effect.ratio_before.low > 1 or effect.ratio_before.high < 1
     )

@@ -30,7 +30,7 @@ MIN_EFFECT = 1.5
 MIN_MORE = 3  # crashes beyond, or below, the expected ones
 MAX_ROLLOUTS = 100  # those of the most nodes; a fact with more new values in a window always changes
 FDR = 0.05
-FEWEST = 20  # tests that the gate reckons with at least
+LEAST_TESTS = 20  # tests that the gate reckons with at least
 RECENT = 14 * DAY  # a change so soon after a crash may be its repair
 REPAIR_P, REPAIR_RATIO = 1e-3, 2.0  # how sure, and how much more often than chance, changes follow crashes
 BEFORE_P = 0.01  # of the comparison before the change
@@ -96,7 +96,7 @@ def rollouts(prepared: Prepared) -> tuple[tuple[Rollout, ...], tuple[RolloutEffe
         tested += [(spans, each) for each in effects]
     if not tested:
         return tuple(found), ()
-    q = stats.false_discovery_control([each.p_value for _, each in tested]) * max(FEWEST / len(tested), 1.0)
+    q = stats.false_discovery_control([each.p_value for _, each in tested]) * max(LEAST_TESTS / len(tested), 1.0)
     effects_found = [
         _effect(prepared, spans, each, float(own))
         for (spans, each), own in zip(tested, q, strict=True)
