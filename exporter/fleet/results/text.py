@@ -254,7 +254,7 @@ def _beginning(b: Beginning) -> str:
     when = _span(Window(start=b.first, end=b.last))
     changed = "; ".join(map(_preceding, b.changes))
     changed = changed or f"no fact changed on these nodes in the {DAYS_BEFORE} days before"
-    return f"{b.signature} began {when}, {rate}; {_count(b.crashes_after, 'node')} crashed. {changed}"
+    return f"{b.signature} began {when}, {rate}; {_count(b.crashes_after, 'node')} crashed: {changed}"
 
 
 def _preceding(c: PrecedingChange) -> str:

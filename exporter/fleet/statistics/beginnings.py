@@ -27,6 +27,8 @@ MIN_AFTER = 5  # nodes that crashed since
 DAYS_BEFORE = 7
 DROP = 1.92  # of the log-likelihood: a 95 % interval of the beginning
 LIKELY = 0.05  # the p-value up to which a change is listed as more frequent on the affected nodes
+RECENT = 14 * DAY  # before a node's own crash: what changed earlier is not what it began with
+WORTH = 0.1  # of the affected nodes: a change on fewer does not explain why it began
 MOSTLY = 0.5  # of the affected nodes: a change on so many is listed even if the others changed alike
 MOST_CHANGES = 5  # listed of one beginning
 
@@ -134,7 +136,8 @@ def _preceding(
     crash[node] = time
     seen = np.unique(prepared.design.states.node)
     others = len(np.setdiff1d(seen, node))
-    inside = (changes.time >= began - DAYS_BEFORE * DAY) & (changes.time < crash[changes.node])
+    own = crash[changes.node]
+    inside = (changes.time >= np.maximum(began - DAYS_BEFORE * DAY, own - RECENT)) & (changes.time < own)
     affected = np.isin(changes.node, node)
     out: list[tuple[PrecedingChange, frozenset[int]]] = []
     pairs = np.stack([changes.fact, changes.after])[:, inside & affected]
@@ -143,7 +146,7 @@ def _preceding(
         hit, rest = np.unique(changes.node[own & affected]), np.unique(changes.node[own & np.isin(changes.node, seen)])
         rest = np.setdiff1d(rest, node)
         p = float(stats.binom.sf(len(hit) - 1, len(node), min((len(rest) + 0.5) / (others + 1), 1.0)))
-        if (p > LIKELY or len(hit) < 2) and len(hit) < MOSTLY * len(node):
+        if len(hit) < MOSTLY * len(node) and (p > LIKELY or len(hit) < max(2, WORTH * len(node))):
             continue
         of_hit = own & affected
         one = PrecedingChange(

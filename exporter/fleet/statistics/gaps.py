@@ -8,12 +8,13 @@ import numpy as np
 
 from exporter.fleet.observations import Beats, Floats, Gap, Incidents, Ints, Observed, Window
 from exporter.fleet.statistics.continuous import numbers
-from exporter.fleet.statistics.exposure import States
+from exporter.fleet.statistics.exposure import DAY, States
 
 OVERLAP = 0.25  # of a node's hours that two heartbeats claim, beyond which two machines share its name
 MIN_OVERLAPS = 3  # heartbeats; a restarted daemon's may overlap once
 RETURNS = 3  # of a fact to the value before its last; a rollback is one
 RETURNS_OF_PARTS = 2  # of a serial number; a card that came back from repair is one
+SOON = 7 * DAY  # within which a fact returns; over years, cards are swapped and come back
 _PART = re.compile(r"serial|uuid|unique_id|machine_id|mac_address|asset", re.IGNORECASE)
 
 
@@ -98,6 +99,8 @@ def _alternating(observed: Observed) -> Ints:
     third = np.flatnonzero(node[2:] == node[:-2]) + 2
     if not len(third):
         return np.zeros(0, dtype=np.int64)
+    since = facts.since[order]
+    soon = since[third] - since[third - 2] <= SOON
     found = []
     for index, name in enumerate(facts.names):
         part = bool(_PART.search(name))
@@ -106,7 +109,7 @@ def _alternating(observed: Observed) -> Ints:
             continue  # a temperature comes back all the time
         codes = facts.codes[order, index]
         now, last, before = codes[third], codes[third - 1], codes[third - 2]
-        back = (now == before) & (now != last) & (now >= 0) & (last >= 0)
+        back = soon & (now == before) & (now != last) & (now >= 0) & (last >= 0)
         if back.any():
             times = np.bincount(node[third[back]], minlength=len(observed.nodes))
             found.append(np.flatnonzero(times >= (RETURNS_OF_PARTS if part else RETURNS)))
