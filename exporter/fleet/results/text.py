@@ -272,13 +272,21 @@ def _onset(effect: RolloutEffect) -> str:
 
 
 def _exposed_rows(rows: tuple[NodesAtRisk, ...]) -> Iterator[str]:
-    return (_exposed(each) for each in rows if each.expected_7d >= LEAST)
+    """The same nodes are one row, whatever makes them be at risk."""
+    groups: dict[tuple[int, tuple[str, ...]], list[NodesAtRisk]] = {}
+    for each in rows:
+        if each.expected_7d >= LEAST:
+            groups.setdefault((each.count, each.nodes), []).append(each)
+    return map(_exposed, groups.values())
 
 
-def _exposed(e: NodesAtRisk) -> str:
-    first = ", ".join(e.nodes[:5]) + (", …" if e.count > 5 else "")
-    who = f"{_count(e.count, 'node')} with {clipped(e.because)} ({e.status})"
-    return f"{who}: about {written(e.expected_7d)} crashes of {e.signature} expected in 7 days; {first}"
+def _exposed(rows: list[NodesAtRisk]) -> str:
+    first = rows[0]
+    why = "; ".join(
+        f"{clipped(e.because)} ({e.status}), about {written(e.expected_7d)} crashes of {e.signature} expected in 7 days"
+        for e in rows
+    )
+    return f"{_count(first.count, 'node')} with {why}: {', '.join(first.nodes[:5])}{', …' if first.count > 5 else ''}"
 
 
 def _lemon(lemon: OutlierNode) -> str:
