@@ -20,7 +20,8 @@ from exporter.fleet.review.titles import titles_of
 TEMPLATES = Path(__file__).parent / "templates"
 STATIC = Path(__file__).parent / "static"
 POLICY = (
-    "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 MAX_CELL_CHARS = 300  # a hostile name may have 256, a line 4,096; the incident's page has all of it
 UNKNOWN_TITLE = "Cause unknown"
@@ -35,10 +36,15 @@ def render(template: str, **values: Any) -> str:
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, auto_reload=False, trim_blocks=True,
-        lstrip_blocks=True, finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
+        lstrip_blocks=True, finalize=_shown,
     )  # fmt: skip
     environment.filters |= {"time": time_of, "count": count, "clip": clip, "log": redact, "segment": segment}
     return environment
+
+
+def _shown(value: Any) -> Markup | str:
+    """What is HTML already, such as a cell, as it is; everything else as printable text, which jinja2 escapes."""
+    return Markup(value.__html__()) if hasattr(value, "__html__") else printable(str(value))  # noqa: S704
 
 
 def time_of(time: float | None) -> Markup:
@@ -60,6 +66,11 @@ def clip(text: str | None) -> str:
     return text if len(text) <= MAX_CELL_CHARS else f"{text[: MAX_CELL_CHARS - 1]}…"
 
 
+def multiline(text: str) -> Markup:
+    """A text of several lines, for a `pre`."""
+    return Markup("\n").join(printable(each) for each in text.splitlines())
+
+
 def segment(name: str) -> str:
     """A name as one segment of a path; `.` and `..` would be taken for folders."""
     return quote(name, safe="").replace(".", "%2E") if name.strip(".") == "" else quote(name, safe="")
@@ -79,30 +90,30 @@ class Titles:
     """Titles and explanations of the catalogue; of ids that it does not have, the id."""
 
     def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+        self.catalogue = catalogue
         self.plain = titles_of(catalogue)
 
     def title(self, name: str | None) -> str:
         """The title of a root cause or a signature."""
         if name in (None, "", "unknown"):
             return UNKNOWN_TITLE
-        found = self._catalogue.root_causes.get(name) or self._catalogue.signatures.get(name)
+        found = self.catalogue.root_causes.get(name) or self.catalogue.signatures.get(name)
         return found.title if found else name
 
     def about(self, name: str) -> Mapping[str, Any]:
         """What the catalogue says of an id: kind, title, remediation, references, verdict, and its relatives' ids."""
-        cause, signature = self._catalogue.root_causes.get(name), self._catalogue.signatures.get(name)
+        cause, signature = self.catalogue.root_causes.get(name), self.catalogue.signatures.get(name)
         if cause is not None:
             return {
                 "kind": "root cause", "title": cause.title, "remediation": cause.remediation, "verdict": cause.verdict,
-                "references": cause.references, "related": cause.signatures, "pack": self._catalogue.pack_of.get(name, ""),
+                "references": cause.references, "related": cause.signatures, "pack": self.catalogue.pack_of.get(name, ""),
             }  # fmt: skip
         if signature is not None:
             return {
                 "kind": "signature", "title": signature.title, "remediation": signature.remediation,
                 "verdict": signature.verdict, "references": signature.references,
-                "related": [each.id for each in self._catalogue.causes_of(name)],
-                "pack": self._catalogue.pack_of.get(name, ""),
+                "related": [each.id for each in self.catalogue.causes_of(name)],
+                "pack": self.catalogue.pack_of.get(name, ""),
             }  # fmt: skip
         return {
             "kind": "id", "title": name, "remediation": "", "verdict": "unclear", "references": (), "related": (), "pack": "",
