@@ -10,6 +10,7 @@ import numpy as np
 from exporter.fleet.observations import Window
 from exporter.fleet.review.queries import DAY, ROOTS
 from exporter.fleet.review.values import Overview
+from exporter.fleet.statistics.ratio import rate_ratio
 
 WEEK = 7 * DAY
 Key = tuple[str, str]  # of a cause: its kind and id
@@ -43,6 +44,14 @@ def compared(db: duckdb.DuckDBPyConnection, found: Overview) -> tuple[Mapping[Ke
     if span >= 2 * WEEK:
         return week_on_week(db, found.window.end), "(last 7 days on the 7 before)"
     return {}, ""
+
+
+def is_clear(now: int, before: int) -> bool:
+    """Whether the counts of two equal spans differ by more than chance explains."""
+    if not now + before:
+        return False
+    ratio = rate_ratio(float(now), np.array([float(now + before)]), np.array([1.0]))
+    return ratio.low > 1 or ratio.high < 1
 
 
 def sums(counts: Mapping[Key, tuple[int, int]]) -> tuple[int, int]:

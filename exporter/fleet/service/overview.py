@@ -15,7 +15,7 @@ from exporter.fleet.charts.over_time import sparkline, stacked_bars
 from exporter.fleet.observations import Window
 from exporter.fleet.report.steps import next_steps
 from exporter.fleet.review import overview as review
-from exporter.fleet.review.trends import Key, compared, sums, trends
+from exporter.fleet.review.trends import Key, compared, is_clear, sums, trends
 from exporter.fleet.review.values import CauseRow, Overview
 from exporter.fleet.service.bad_nodes import bad_nodes
 from exporter.fleet.service.findings import finding_items, forest_of, rollouts_table
@@ -114,17 +114,24 @@ def _tiles(now: Overview, found: Mapping[str, Any], changes: Mapping[Key, tuple[
     recent = sums(changes)
     lost = totals.lost_gpu_hours
     told = f"{change(*recent)} {unit}" if unit else "nothing to compare with yet"
+    tone = tone_of(*recent)
     second = (
-        _tile("GPU-hours lost, at an hour a GPU", lost, before.lost_gpu_hours if before else None, "/causes")
+        _tile(
+            "GPU-hours lost, at an hour a GPU", lost, before.lost_gpu_hours if before else None, "/causes", unit, tone
+        )
         if lost is not None
         else _tile(
-            "nodes with root incidents", totals.nodes_crashed, before.nodes_crashed if before else None, "/nodes"
+            "nodes with root incidents",
+            totals.nodes_crashed,
+            before.nodes_crashed if before else None,
+            "/nodes",
+            unit,
+            tone,
         )
     )
     number_of = len(found.get("findings", ()))
     return [
-        Tile(figure=count(totals.incidents), what="root incidents", change=told, path="/incidents",
-             tone="dim" if not unit or recent[0] == recent[1] else "worse" if recent[0] > recent[1] else "better"),
+        Tile(figure=count(totals.incidents), what="root incidents", change=told, path="/incidents", tone=tone),
         second,
         Tile(figure="–" if share is None else f"{share:.0%}".replace("%", " %"), what="without a known cause",
              change=f"{count(len([c for c in now.causes if c.incidents]))} causes and signatures", tone="dim", path="/causes"),
@@ -133,10 +140,14 @@ def _tiles(now: Overview, found: Mapping[str, Any], changes: Mapping[Key, tuple[
     ]  # fmt: skip
 
 
-def _tile(what: str, value: float, before: float | None, path: str) -> Tile:
-    tone = "dim" if before is None or before == value else "worse" if value > before else "better"
-    told = "no window before to compare with" if before is None else f"{change(value, before)} on the window before"
-    return Tile(figure=count(value), what=what, change=told, tone=tone, path=path)
+def _tile(what: str, value: float, before: float | None, path: str, unit: str, tone: str) -> Tile:
+    told = "no window before to compare with" if before is None else f"{change(value, before)} {unit}"
+    return Tile(figure=count(value), what=what, change=told, tone="dim" if before is None else tone, path=path)
+
+
+def tone_of(now: int, before: int) -> str:
+    """The class of a change: dim where chance explains it."""
+    return "dim" if not is_clear(now, before) else "worse" if now > before else "better"
 
 
 def _causes(
@@ -178,11 +189,11 @@ def bar(value: int, largest: int, verdict: str) -> Cell:
 
 
 def changed(pair: tuple[int, int] | None) -> Cell:
-    """A change in its tone, from counts now and before."""
+    """A change from counts now and before; in colour where chance does not explain it."""
     if pair is None:
         return number(None)
     now, before = pair
-    tone = "" if now == before else "worse" if now > before else "better"
+    tone = tone_of(now, before)
     return number((now - before) / before if before else float(now), change(now, before), tone)
 
 

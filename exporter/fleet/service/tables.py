@@ -15,6 +15,7 @@ from exporter.fleet.service.api import csv_of
 from exporter.fleet.service.html import clip, segment, time_of
 
 SHOWN, MAX_SHOWN = 12, 1000  # rows of a table on a page, and if the address asks for all; its export has all
+FEW = 3  # rows that are not worth hiding
 FILTERED_FROM = 9  # rows, from which a page offers to filter them
 MAX_FIND_CHARS = 200
 
@@ -50,7 +51,7 @@ class Table:
     @property
     def shown(self) -> Sequence[Sequence[Any]]:
         """The rows on the page."""
-        return self.rows[: MAX_SHOWN if self.all else SHOWN]
+        return self.rows[: MAX_SHOWN if self.all or len(self.rows) <= SHOWN + FEW else SHOWN]
 
     @property
     def filtered(self) -> bool:
