@@ -19,7 +19,8 @@ def bad_nodes(frame: Frame, result: Mapping[str, Any], width: str = "full") -> T
     rows = [
         (
             _name(frame, each), number(each["incidents"]), number(each["expected"], ratio(each["expected"])),
-            number(each["days"], f"{each['jobs']} jobs, {each['days']} days"), number(each["probability"], sure(each["probability"])),
+            number(each["days"], f"{each['jobs']} jobs, {each['days']} days"),
+            number(each["probability"], sure(each["probability"])),
             several([_title(frame, one) for one in each["signatures"][:NAMED]], len(each["signatures"]) - NAMED),
         )
         for each in result.get("lemons", ())

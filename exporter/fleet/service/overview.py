@@ -21,7 +21,7 @@ from exporter.fleet.service.bad_nodes import bad_nodes
 from exporter.fleet.service.findings import finding_items, forest_of, rollouts_table
 from exporter.fleet.service.frame import Frame
 from exporter.fleet.service.heat import heat_of
-from exporter.fleet.service.html import change, clip, count
+from exporter.fleet.service.html import change, clip, count, time_of
 from exporter.fleet.service.pictures import both, rollout_marks
 from exporter.fleet.service.tables import Cell, link, number, picture, tag, when
 from exporter.fleet.service.unknowns import unknowns_table
@@ -220,7 +220,10 @@ def _completeness(frame: Frame, now: Overview, found: Mapping[str, Any]) -> Any:
         ("Nodes seen within the last day of the window", f"{now.nodes - len(now.silent):,} of {now.nodes:,}")
     ]
     rows += [
-        (Cell(shown=Markup("{} last seen").format(link(frame.link, "nodes", each.node)), value=each.node), when(each.last_seen))
+        (
+            link(frame.link, "nodes", each.node),
+            Cell(shown=Markup("last seen {}").format(time_of(each.last_seen)), value=each.last_seen),
+        )
         for each in now.silent[:5]
     ]  # fmt: skip
     rows += [(str(gap["what"]), count(gap["count"])) for gap in found.get("gaps", ())]
