@@ -34,11 +34,11 @@ def bad_nodes(frame: Frame, result: Mapping[str, Any], width: str = "full") -> T
 
 def _name(frame: Frame, each: Mapping[str, Any]) -> Cell:
     """A bad node, or the node that a bad GPU was last seen in."""
-    node = link(frame.link, "nodes", each["node"])
+    node = link(frame.to, "nodes", each["node"])
     if each["kind"] == "node":
         return node
     return Cell(shown=Markup("GPU {}, last in {}").format(each["name"][:80], node), value=each["name"])
 
 
 def _title(frame: Frame, name: str) -> Cell:
-    return link(frame.link, "causes", name, frame.view.titles.title(name))
+    return link(frame.to, "causes", name, frame.view.titles.title(name))

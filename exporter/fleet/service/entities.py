@@ -80,16 +80,16 @@ def cause_page(frame: Frame, name: str) -> Response:
         parts=frame.table(
             "parts", "Root causes of these incidents" if own == "signature" else "Signatures of these incidents",
             ("Root cause" if own == "signature" else "Signature", "Incidents", "Nodes", "Latest (UTC)"),
-            ((link(frame.link, "causes", r["it"], titles.title(r["it"]), with_id=True) if r["it"] not in ("unknown", "")
+            ((link(frame.to, "causes", r["it"], titles.title(r["it"]), with_id=True) if r["it"] not in ("unknown", "")
               else "Cause unknown", number(r["n"]), number(r["nodes"]), when(r["last"])) for r in grouped(other)),
             width="half"),
         nodes=frame.table(
             "nodes", "Nodes", ("Node", "Incidents", "Latest (UTC)"),
-            ((link(frame.link, "nodes", r["it"]), number(r["n"]), when(r["last"])) for r in grouped("node")[:MAX_ROWS]),
+            ((link(frame.to, "nodes", r["it"]), number(r["n"]), when(r["last"])) for r in grouped("node")[:MAX_ROWS]),
             width="half"),
         jobs=frame.table(
             "jobs", "Jobs", ("Job", "User", "Incidents", "Latest (UTC)"),
-            ((link(frame.link, "jobs", r["it"]), r["u"], number(r["n"]), when(r["last"])) for r in grouped("job")),
+            ((link(frame.to, "jobs", r["it"]), r["u"], number(r["n"]), when(r["last"])) for r in grouped("job")),
             width="half"),
         users=frame.table(
             "users", "Users", ("User", "Incidents", "Jobs", "Nodes", "Latest (UTC)"),
@@ -112,7 +112,7 @@ def _titled(frame: Frame, text: str | None) -> Any:
     if not text or text == "unknown":
         return text
     title = frame.view.titles.title(text)
-    return link(frame.link, "causes", text, title, with_id=True) if title != text else text
+    return link(frame.to, "causes", text, title, with_id=True) if title != text else text
 
 
 def job_page(frame: Frame, name: str) -> Response:
@@ -139,7 +139,7 @@ def job_page(frame: Frame, name: str) -> Response:
     )  # fmt: skip
     nodes = frame.table(
         "nodes", "Nodes", ("Node", "Incidents", "Root incidents", "First (UTC)"),
-        ((link(frame.link, "nodes", r["node"]), number(r["n"]), number(r["roots"]), when(r["first"])) for r in per_node),
+        ((link(frame.to, "nodes", r["node"]), number(r["n"]), number(r["roots"]), when(r["first"])) for r in per_node),
     )  # fmt: skip
     roots = sum(each.role == "root" for each in happened)
     told = [
@@ -176,10 +176,10 @@ def incident_page(frame: Frame, name: str) -> Response:
     )  # fmt: skip
     at = f"{row['path'] or 'log not recorded'}{':' + str(row['line']) if row['line'] else ''}"
     titles = frame.view.titles
-    signature = link(frame.link, "causes", row["signature"], titles.title(row["signature"]), with_id=True)
+    signature = link(frame.to, "causes", row["signature"], titles.title(row["signature"]), with_id=True)
     properties = [
-        ("Signature", signature), ("Time (UTC)", time_of(row["time"])), ("Node", link(frame.link, "nodes", row["node"])),
-        ("Job", link(frame.link, "jobs", row["job"]) if row["job"] else None), ("User", row["job_user"]), ("GPU", row["gpu"]),
+        ("Signature", signature), ("Time (UTC)", time_of(row["time"])), ("Node", link(frame.to, "nodes", row["node"])),
+        ("Job", link(frame.to, "jobs", row["job"]) if row["job"] else None), ("User", row["job_user"]), ("GPU", row["gpu"]),
         ("Role", "root" if row["role"] == "root" else "consequence of another incident"), ("Severity", row["severity"]),
     ]  # fmt: skip
     unknown = row["root_cause"] in ("unknown", "", None)
@@ -187,7 +187,7 @@ def incident_page(frame: Frame, name: str) -> Response:
     return frame.page(
         "incident.html", clip(titles.title(row["signature"] if unknown else row["root_cause"])),
         trail=("/incidents", "Incidents"), sub=Markup("{} UTC on {}").format(
-            time_of(row["time"]), link(frame.link, "nodes", row["node"])),
+            time_of(row["time"]), link(frame.to, "nodes", row["node"])),
         row=row, where=at, unknown=unknown,
         lines=[str(each) for each in _listed(record, "excerpt")] or ([row["text"]] if row["text"] else []),
         evidence=[(_titled(frame, str(e.get("what", ""))), _titled(frame, str(e.get("value", ""))), str(e.get("why", "")))
@@ -210,9 +210,7 @@ def _other_causes(frame: Frame, signature: str, chosen: str | None) -> Table:
         told = explanation_of(titles.catalogue, name)
         if name != chosen and told is not None:
             verdict = tag(titles.about(name)["verdict"])
-            rows.append(
-                (link(frame.link, "causes", name, titles.title(name), with_id=True), verdict, told.sentences[0])
-            )
+            rows.append((link(frame.to, "causes", name, titles.title(name), with_id=True), verdict, told.sentences[0]))
     return frame.table(
         "others", "Why not another cause", ("Root cause", "Whose", "What would decide for it"), rows,
         note="These were considered; what they need was not in the evidence, or the chosen cause is more specific",

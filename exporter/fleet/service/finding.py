@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -28,7 +28,7 @@ from exporter.fleet.service.findings import (
 from exporter.fleet.service.frame import Frame, NotFound
 from exporter.fleet.service.html import count
 from exporter.fleet.service.pictures import both
-from exporter.fleet.service.tables import Table, link, number, several
+from exporter.fleet.service.tables import Cell, Table, link, number, several
 
 WHO = {
     "user": "the largest user", "job": "the largest job", "users": "the five largest users", "account": "the largest account",
@@ -53,8 +53,8 @@ def finding_page(frame: Frame, name: str) -> Response:
         "finding.html", f"{title_of(frame, each)}: {times(each)} {because(each)}", trail=("/findings", "Findings"),
         sub=f"{STATUS[each['status']].capitalize()}{adjusted}{fdr}", each=each, chart=chart, sure=_how_sure(frame, each),
         steps=steps, others=others, workload=_workload(frame, each), at_risk=_at_risk(frame, each, result),
-        tie_breakers=several(link(frame.link, "nodes", node) for node in each["tie_breakers"]),
-        examples=several(link(frame.link, "incidents", one) for one in each["examples"]),
+        tie_breakers=several(link(frame.to, "nodes", node) for node in each["tie_breakers"]),
+        examples=_examples(frame, each["examples"]),
         next_step=step_of(each), cause=cause_cell(frame, each["signature"]),
     )  # fmt: skip
 
@@ -99,6 +99,16 @@ def _picture(frame: Frame, each: Mapping[str, Any]) -> tuple[Markup, Table | Non
         if one["rate_ratio_without_low"] is not None and one["share"]
     ]  # fmt: skip
     return both(lambda width: forest("Rate ratio with 95 % interval", rows, width=width), 700.0), None
+
+
+def _examples(frame: Frame, ids: Sequence[str]) -> Cell:
+    """Incidents, with links to those that the history still has."""
+    store = frame.view.store
+    found = (
+        store.rows("SELECT id FROM incidents WHERE id IN (SELECT unnest($ids))", {"ids": list(ids)}) if store else []
+    )
+    known = {row["id"] for row in found}
+    return several(link(frame.to if one in known else lambda _: "", "incidents", one) for one in ids)
 
 
 def _interval(name: str, each: Mapping[str, Any], key: str) -> Interval:
@@ -160,7 +170,7 @@ def _at_risk(frame: Frame, each: Mapping[str, Any], result: Mapping[str, Any]) -
         else ""
     )
     return frame.table(
-        "at_risk", "Nodes at risk", ("Node",), ((link(frame.link, "nodes", node),) for node in nodes), note=note
+        "at_risk", "Nodes at risk", ("Node",), ((link(frame.to, "nodes", node),) for node in nodes), note=note
     )
 
 

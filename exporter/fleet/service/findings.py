@@ -160,7 +160,7 @@ def _tables(frame: Frame, result: Mapping[str, Any]) -> list[Table]:
         (
             (clipped(each["because"]), cause_cell(frame, each["signature"]), each["status"], number(each["count"]),
              number(each["expected_7d"], ratio(each["expected_7d"])),
-             several((link(frame.link, "nodes", node) for node in each["nodes"][:NAMED]), each["count"] - NAMED))
+             several((link(frame.to, "nodes", node) for node in each["nodes"][:NAMED]), each["count"] - NAMED))
             for each in result["exposed"] if each["expected_7d"] >= LEAST
         ),
     )  # fmt: skip
@@ -212,7 +212,7 @@ def _row(frame: Frame, each: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def cause_cell(frame: Frame, name: str) -> Cell:
     """A crash by its title."""
-    return link(frame.link, "causes", name, frame.view.titles.title(name))
+    return link(frame.to, "causes", name, frame.view.titles.title(name))
 
 
 def title_of(frame: Frame, each: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from exporter.fleet.service.html import POLICY, Titles, change, count, render, t
 from exporter.fleet.service.lists import LISTS, rows_of
 from exporter.fleet.service.requests import DAY, WINDOWS, BadRequest, address, asked, filters_in, path_of, window_of
 from exporter.fleet.service.status import FleetStatus
-from exporter.fleet.service.tables import Table, arranged, as_csv, as_json
+from exporter.fleet.service.tables import Table, arranged, as_csv, as_json, tone_of
 from exporter.web.interface import ServiceView
 
 MENU = (
@@ -30,6 +30,12 @@ NO_HISTORY = (
     "Incidents, nodes and jobs need the nodes' journals. This service reads {source}: gather the journals in a folder "
     "and give it as --journal DIR. Findings and counts are shown on the page Findings."
 )
+
+
+CHOICES = {  # of filters with few values
+    "verdict": ("infrastructure", "workload", "unclear"), "role": ("root", "cascade", "context"),
+    "kind": ("incident", "facts", "silence"),
+}  # fmt: skip
 
 
 class FleetView(ServiceView, Protocol):
@@ -81,6 +87,10 @@ class Frame:
         """Another page with this window."""
         return address(self.request, path, **changes)
 
+    def to(self, path: str) -> str:
+        """The page of a node, job, incident or cause with this window; empty where the service has no such pages."""
+        return self.link(path) if self.view.store is not None else ""
+
     def page(self, template: str, heading: str, **values: Any) -> Response:
         """The page as a response; or one of its tables, if the request asks for that."""
         if key := self.request.query_params.get("table"):
@@ -89,7 +99,7 @@ class Frame:
         body = render(
             template, heading=heading, menu=MENU, current=self._current, path=path_of(self.request), windows=windows,
             window=span, kept=filters_in(self.request), all_kept=_kept(self.request), titles=self.view.titles,
-            link=self.link, change=change, here=self.here, banners=self.banners(), footer=self._footer(),
+            link=self.link, change=change, tone_of=tone_of, here=self.here, banners=self.banners(), footer=self._footer(),
             shown_window=_days(self.start, self.end), telemetry_path=self._telemetry, **self._neighbours(), **values,
         )  # fmt: skip
         return HTMLResponse(body.encode(errors="backslashreplace"), headers={"Content-Security-Policy": POLICY})
@@ -173,7 +183,7 @@ def list_page(frame: Frame, name: str, **more: Any) -> Response:
     heading = f"{count(total)} {listing.title[0].lower()}{listing.title[1:]}"
     return frame.page(
         "list.html", heading, sub=listing.note, listing=listing, rows=rows, total=total,
-        asked=wanted, times=kept, export=lambda form: export_address(frame, name, form), **more,
+        asked=wanted, times=kept, choices=CHOICES, export=lambda form: export_address(frame, name, form), **more,
     )  # fmt: skip
 
 
@@ -231,6 +241,8 @@ def _kept(request: Request) -> dict[str, str]:
 def _days(start: float, end: float) -> str:
     """A window for people: `15 Jun – 13 Jul 2026`."""
     first, last = datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(max(end - 1, start), UTC)
+    if (first.year, first.month) == (last.year, last.month):
+        return f"{first.day}–{last.day} {last:%b %Y}" if first.day != last.day else f"{last.day} {last:%b %Y}"
     year = f" {first:%Y}" if first.year != last.year else ""
     return f"{first.day} {first:%b}{year} – {last.day} {last:%b %Y}"
 

@@ -77,11 +77,11 @@ def segment(name: str) -> str:
 
 
 def change(value: float, before: float | None) -> str:
-    """A change as people write it: `new`, `±0`, `+340 %`; a dash where there is nothing to compare with."""
+    """A change as people write it: `none before`, `±0`, `+340 %`; a dash where there is nothing to compare with."""
     if before is None:
         return "–"
     if not before:
-        return "new" if value else "±0"
+        return "none before" if value else "±0"
     share = round((value - before) / before * 100)
     return f"{share:+,} %" if share else "±0"
 
@@ -106,7 +106,8 @@ class Titles:
         if cause is not None:
             return {
                 "kind": "root cause", "title": cause.title, "remediation": cause.remediation, "verdict": cause.verdict,
-                "references": cause.references, "related": cause.signatures, "pack": self.catalogue.pack_of.get(name, ""),
+                "references": cause.references, "related": sorted(self.catalogue.matching(cause.signatures)),
+                "pack": self.catalogue.pack_of.get(name, ""),
             }  # fmt: skip
         if signature is not None:
             return {

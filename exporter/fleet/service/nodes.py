@@ -113,7 +113,8 @@ def timeline_of(
     def kind(each: Happening) -> str:
         return "consequence" if each.role is not None and each.role != "root" else each.kind
 
-    used = [(key, head) for key, head in LANES if key != "consequence" or any(kind(each) == key for each in happened)]
+    always = ("job", "kernel", "facts", "silent") if start is None else ()  # of a node; a job has what it has
+    used = [(key, head) for key, head in LANES if key in always or any(kind(each) == key for each in happened)]
     lanes = [Lane(name=head, events=tuple(event(each) for each in happened if kind(each) == key)) for key, head in used]
     first, last = frame.start if start is None else start, frame.end if end is None else end
     return both(lambda width: timeline("What happened", lanes, first, last, width=width))

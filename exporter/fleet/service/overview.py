@@ -15,7 +15,7 @@ from exporter.fleet.charts.over_time import sparkline, stacked_bars
 from exporter.fleet.observations import Window
 from exporter.fleet.report.steps import next_steps
 from exporter.fleet.review import overview as review
-from exporter.fleet.review.trends import Key, compared, is_clear, sums, trends
+from exporter.fleet.review.trends import Key, compared, sums, trends
 from exporter.fleet.review.values import CauseRow, Overview
 from exporter.fleet.service.bad_nodes import bad_nodes
 from exporter.fleet.service.findings import finding_items, forest_of, rollouts_table
@@ -23,7 +23,7 @@ from exporter.fleet.service.frame import Frame
 from exporter.fleet.service.heat import heat_of
 from exporter.fleet.service.html import change, clip, count, time_of
 from exporter.fleet.service.pictures import both, rollout_marks
-from exporter.fleet.service.tables import Cell, link, number, picture, tag, when
+from exporter.fleet.service.tables import Cell, link, number, picture, tag, tone_of, when
 from exporter.fleet.service.unknowns import unknowns_table
 
 SHOWN = 8  # causes, findings, nodes on the overview
@@ -47,6 +47,8 @@ def overview(frame: Frame) -> Response:
     store, result = frame.view.store, frame.view.standing.result
     if store is None:
         return findings_only(frame)
+    if not frame.newest:
+        return frame.page("empty.html", "No record of any node yet", source=frame.view.source)
     with store.cursor() as cursor:
         now = review.overview(
             cursor, Window(start=frame.start, end=frame.end), _of_window(frame, result), frame.view.titles.plain
@@ -102,7 +104,8 @@ def _seen(frame: Frame, now: Overview) -> Markup:
     )  # fmt: skip
     told = "" if now.before else " The records do not reach back over a window before to compare with."
     return Markup("{} of {} nodes had root incidents. {}.{}").format(
-        count(now.totals.nodes_crashed), count(now.nodes), silent if now.silent else "Every node was seen within the last day",
+        count(now.totals.nodes_crashed), count(now.nodes),
+        silent if now.silent else "Every node was seen within the last day" if now.nodes else "No node was seen",
         told,
     )  # fmt: skip
 
@@ -113,7 +116,7 @@ def _tiles(now: Overview, found: Mapping[str, Any], changes: Mapping[Key, tuple[
     at_risk = sum(each["count"] for each in found.get("exposed", ()))
     recent = sums(changes)
     lost = totals.lost_gpu_hours
-    told = f"{change(*recent)} {unit}" if unit else "nothing to compare with yet"
+    told = _told(*recent, unit)
     tone = tone_of(*recent)
     second = (
         _tile(
@@ -141,13 +144,14 @@ def _tiles(now: Overview, found: Mapping[str, Any], changes: Mapping[Key, tuple[
 
 
 def _tile(what: str, value: float, before: float | None, path: str, unit: str, tone: str) -> Tile:
-    told = "no window before to compare with" if before is None else f"{change(value, before)} {unit}"
+    told = "no window before to compare with" if before is None else _told(value, before, unit)
     return Tile(figure=count(value), what=what, change=told, tone="dim" if before is None else tone, path=path)
 
 
-def tone_of(now: int, before: int) -> str:
-    """The class of a change: dim where chance explains it."""
-    return "dim" if not is_clear(now, before) else "worse" if now > before else "better"
+def _told(value: float, before: float, unit: str) -> str:
+    if not unit:
+        return "nothing to compare with yet"
+    return change(value, before) if value and not before else f"{change(value, before)} {unit}"
 
 
 def _causes(
@@ -160,7 +164,7 @@ def _causes(
         pair = changes.get((each.kind, each.id))
         points = over_time.get((each.kind, each.id), [])
         cells: list[Any] = [
-            link(frame.link, "causes", each.id, each.title), tag(each.verdict), bar(each.incidents, largest, each.verdict),
+            link(frame.to, "causes", each.id, each.title), tag(each.verdict), bar(each.incidents, largest, each.verdict),
             changed(pair), number(each.nodes),
         ]  # fmt: skip
         if now.totals.lost_gpu_hours is not None:
@@ -200,7 +204,7 @@ def changed(pair: tuple[int, int] | None) -> Cell:
 def _novelties(frame: Frame, now: Overview) -> Any:
     rows = [
         (
-            link(frame.link, "causes", each.signature, each.title), tag(each.verdict),
+            link(frame.to, "causes", each.signature, each.title), tag(each.verdict),
             "new" if each.quiet_seconds is None else f"back after {each.quiet_seconds / 86400:.0f} days",
             number(each.incidents), number(each.nodes), when(each.first),
         )
@@ -221,7 +225,7 @@ def _completeness(frame: Frame, now: Overview, found: Mapping[str, Any]) -> Any:
     ]
     rows += [
         (
-            link(frame.link, "nodes", each.node),
+            link(frame.to, "nodes", each.node),
             Cell(shown=Markup("last seen {}").format(time_of(each.last_seen)), value=each.last_seen),
         )
         for each in now.silent[:5]

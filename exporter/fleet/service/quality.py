@@ -20,6 +20,7 @@ WHERE time > (SELECT horizon FROM about) GROUP BY node ORDER BY n DESC LIMIT 500
 TARGETS = """SELECT node, state, what, pulled, failing_since, behind FROM targets
 WHERE state NOT IN ('ok', 'new') ORDER BY failing_since, node LIMIT 500"""
 MAX_ROWS = 500
+WHAT = "What the service could not see or read, and what the other pages therefore do not include"
 
 
 def quality_page(frame: Frame) -> Response:
@@ -31,7 +32,7 @@ def quality_page(frame: Frame) -> Response:
                     ((each["what"], number(each["count"])) for each in gaps), empty="Nothing is missing.")
     ]  # fmt: skip
     if store is None:
-        return frame.page("sections.html", "Data quality", tables=tables)
+        return frame.page("sections.html", "Data quality", tables=tables, sub=WHAT)
 
     def rows(query: str, **parameters: Any) -> list[dict[str, Any]]:
         return store.rows(query, parameters)
@@ -42,10 +43,10 @@ def quality_page(frame: Frame) -> Response:
     files = rows(f"SELECT path, position, seen FROM cursors ORDER BY seen DESC, path LIMIT {MAX_ROWS}")
     tables += [
         _table(frame, "silent", "Nodes not seen for a day", ("Node", "Last seen (UTC)"),
-               ((link(frame.link, "nodes", r["node"]), when(r["seen"])) for r in silent[:MAX_ROWS]),
+               ((link(frame.to, "nodes", r["node"]), when(r["seen"])) for r in silent[:MAX_ROWS]),
                "Seen in this window, but not on its last day", "Every node was seen on the window's last day."),
         _table(frame, "ahead", "Clocks that run ahead", ("Node", "Records", "Latest"),
-               ((link(frame.link, "nodes", r["node"]), number(r["n"]), when(r["latest"])) for r in rows(AHEAD)),
+               ((link(frame.to, "nodes", r["node"]), number(r["n"]), when(r["latest"])) for r in rows(AHEAD)),
                "Records from the future are kept, and shown when their time has come", "No record is from the future."),
         _table(frame, "unreadable", "Journals that could not be read whole", ("Kind", "Where", "Count", "What", "Seen (UTC)"),
                ((r["kind"].replace("_", " "), r["path"] + (f":{r['line']}" if r["line"] else ""), number(r["count"]), r["what"],
@@ -66,7 +67,7 @@ def quality_page(frame: Frame) -> Response:
         )  # fmt: skip
     tables.append(_versions(frame, rows))
     heading = f"Data quality: {count(len(silent))} {'node' if len(silent) == 1 else 'nodes'} not seen for a day"
-    return frame.page("sections.html", heading if silent else "Data quality", tables=tables)
+    return frame.page("sections.html", heading if silent else "Data quality", tables=tables, sub=WHAT)
 
 
 def _versions(frame: Frame, rows: Any) -> Table:

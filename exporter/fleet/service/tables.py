@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 
 from exporter.core.text.printable import printable
 from exporter.core.text.redact import redact
+from exporter.fleet.review.trends import is_clear
 from exporter.fleet.service.api import csv_of
 from exporter.fleet.service.html import clip, segment, time_of
 
@@ -116,6 +117,11 @@ def number(value: float | None, shown: str | None = None, tone: str = "") -> Cel
     return Cell(shown=Markup('<span class="{}">{}</span>').format(f"figures {tone}".strip(), text), value=value)
 
 
+def tone_of(now: int, before: int) -> str:
+    """The class of a change: dim where chance explains it."""
+    return "dim" if not is_clear(now, before) else "worse" if now > before else "better"
+
+
 def tag(verdict: str) -> Cell:
     """Whose fault something is, in its colour."""
     known = verdict if verdict in ("infrastructure", "workload") else "unclear"
@@ -131,10 +137,9 @@ Link = Callable[[str], str]
 
 
 def link(address: Link, kind: str, name: str, text: str = "", *, with_id: bool = False) -> Cell:
-    """A link to the page of a cause, node, job or incident."""
-    shown = Markup('<a href="{}">{}</a>').format(
-        address(f"/{kind}/{segment(name)}"), printable(clip(redact(text or name)))
-    )
+    """A link to the page of a cause, node, job or incident; its text alone where `address` has no such page."""
+    target, told = address(f"/{kind}/{segment(name)}"), printable(clip(redact(text or name)))
+    shown = Markup('<a href="{}">{}</a>').format(target, told) if target else escape(told)
     if with_id and text and text != name:
         shown += Markup(' <span class="id">{}</span>').format(printable(clip(name)))
     return Cell(shown=shown, value=name)
