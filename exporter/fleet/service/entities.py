@@ -9,10 +9,10 @@ from typing import Any
 from markupsafe import Markup
 from starlette.responses import Response
 
+from exporter.core.authoring.explanation import explanation_of
 from exporter.core.text.printable import printable
 from exporter.fleet.observations import Window
 from exporter.fleet.review.timeline import of_job
-from exporter.fleet.service.explanation import explanation_of
 from exporter.fleet.service.findings import finding_items
 from exporter.fleet.service.frame import Frame, NotFound, export_address, store_of
 from exporter.fleet.service.html import clip, count, segment, time_of
@@ -20,6 +20,7 @@ from exporter.fleet.service.lists import LISTS, Asked, facts_of, rows_of
 from exporter.fleet.service.nodes import timeline_of
 from exporter.fleet.service.pictures import trend
 from exporter.fleet.service.tables import Cell, Table, link, number, tag, when
+from exporter.web.page import with_code
 
 SHOWN = 100
 LATEST = 20
@@ -75,7 +76,7 @@ def cause_page(frame: Frame, name: str) -> Response:
         sub=f"{kind} · {count(count_roots['n'])} root incidents on {count(count_roots['nodes'])} nodes in this window, "
             f"{count(total - count_roots['n'])} consequences",
         listing=LISTS["incidents"], all=frame.link("/incidents", **{own: name}), findings=finding_items(frame, findings),
-        explanation=explanation_of(frame.view.titles.catalogue, name), trend=trend(frame, f"{column} = $name", name=name),
+        explanation=explanation_of(titles.catalogue, name), trend=trend(frame, f"{column} = $name", name=name),
         export=lambda form: export_address(frame, "incidents", form, **{own: name}),
         parts=frame.table(
             "parts", "Root causes of these incidents" if own == "signature" else "Signatures of these incidents",
@@ -210,7 +211,13 @@ def _other_causes(frame: Frame, signature: str, chosen: str | None) -> Table:
         told = explanation_of(titles.catalogue, name)
         if name != chosen and told is not None:
             verdict = tag(titles.about(name)["verdict"])
-            rows.append((link(frame.to, "causes", name, titles.title(name), with_id=True), verdict, told.sentences[0]))
+            rows.append(
+                (
+                    link(frame.to, "causes", name, titles.title(name), with_id=True),
+                    verdict,
+                    with_code(told.sentences[0]),
+                )
+            )
     return frame.table(
         "others", "Why not another cause", ("Root cause", "Whose", "What would decide for it"), rows,
         note="These were considered; what they need was not in the evidence, or the chosen cause is more specific",

@@ -12,10 +12,12 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from exporter.core.authoring.explanation import explanation_of
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.text.printable import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.review.titles import titles_of
+from exporter.web.page import with_code
 
 TEMPLATES = Path(__file__).parent / "templates"
 STATIC = Path(__file__).parent / "static"
@@ -38,7 +40,15 @@ def _environment() -> Environment:
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, auto_reload=False, trim_blocks=True,
         lstrip_blocks=True, finalize=_shown,
     )  # fmt: skip
-    environment.filters |= {"time": time_of, "count": count, "clip": clip, "log": redact, "segment": segment}
+    environment.filters |= {
+        "time": time_of,
+        "count": count,
+        "clip": clip,
+        "log": redact,
+        "segment": segment,
+        "code": with_code,
+        "lines": multiline,
+    }
     return environment
 
 
@@ -102,20 +112,17 @@ class Titles:
 
     def about(self, name: str) -> Mapping[str, Any]:
         """What the catalogue says of an id: kind, title, remediation, references, verdict, and its relatives' ids."""
-        cause, signature = self.catalogue.root_causes.get(name), self.catalogue.signatures.get(name)
-        if cause is not None:
+        found = explanation_of(self.catalogue, name)
+        if found is None:
             return {
-                "kind": "root cause", "title": cause.title, "remediation": cause.remediation, "verdict": cause.verdict,
-                "references": cause.references, "related": sorted(self.catalogue.matching(cause.signatures)),
-                "pack": self.catalogue.pack_of.get(name, ""),
-            }  # fmt: skip
-        if signature is not None:
-            return {
-                "kind": "signature", "title": signature.title, "remediation": signature.remediation,
-                "verdict": signature.verdict, "references": signature.references,
-                "related": [each.id for each in self.catalogue.causes_of(name)],
-                "pack": self.catalogue.pack_of.get(name, ""),
-            }  # fmt: skip
+                "kind": "id",
+                "title": name,
+                "remediation": "",
+                "verdict": "unclear",
+                "references": (),
+                "related": (),
+            }
         return {
-            "kind": "id", "title": name, "remediation": "", "verdict": "unclear", "references": (), "related": (), "pack": "",
+            "kind": found.kind, "title": found.title, "remediation": found.remediation, "verdict": found.verdict,
+            "references": found.references, "related": found.related,
         }  # fmt: skip

@@ -1,16 +1,12 @@
-"""The pages in Chromium: a simulated fleet's pages and links, on a phone, a laptop and a wall screen, light and dark, with
-and without script. Screenshots go to the folder that GPUFAULT_SCREENSHOTS names.
+"""The fleet's pages in Chromium: a simulated fleet's pages and links, on a phone, a laptop and a wall screen, light and
+dark, with and without script.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterator
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,36 +14,16 @@ import pytest
 
 from exporter.cli.main import main
 from tests.fleet.test_service import Fleet
+from tests.support import browser
+from tests.support.browser import WAIT_MS, WIDTHS, Visitor
 
-pytestmark = [
-    pytest.mark.heavy,  # Chromium, and a fleet's correlation
-    pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium"),
-]
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+pytestmark = [pytest.mark.heavy, browser.NEEDED]  # Chromium, and a fleet's correlation
 
-WIDTHS = (390, 1280, 2560)
-SCHEMES = ("light", "dark")
-PICTURES = ((390, "light"), (1280, "light"), (1280, "dark"), (2560, "dark"))
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-background-networking",
-    "--disable-component-update",
-)
 MAX_OF_A_KIND = 2  # pages of one path and set of parameters
-WAIT_MS = 120_000  # a loaded machine
 KINDS = (
     "/", "/causes", "/causes/", "/findings", "/findings/", "/nodes", "/nodes/", "/jobs", "/jobs/", "/incidents", "/incidents/",
     "/unknowns", "/quality",
 )  # fmt: skip
-AXE = find_spec("axe_playwright_python")  # the wheel that axe.min.js comes in
-SERIOUS = """async (options) => (await axe.run(document, {resultTypes: ['violations'], ...options})).violations
-    .filter(each => ['serious', 'critical'].includes(each.impact))
-    .map(each => each.id + ': ' + each.nodes.slice(0, 3).map(node => node.html.slice(0, 200)).join(' | '))"""
-OVERFLOWING = """() => document.documentElement.scrollWidth <= window.innerWidth ? [] :
-    [...document.querySelectorAll('body *')].filter(each => each.getBoundingClientRect().right > window.innerWidth + 1)
-    .slice(0, 3).map(each => each.outerHTML.slice(0, 200))"""
 
 
 @pytest.fixture(scope="module")
@@ -65,48 +41,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=list(FLAGS))
-        yield browser
-        browser.close()
-
-
-class Visitor:
-    """A page of the browser that notes what no page may do."""
-
-    def __init__(self, browser: Any, address: str, **options: Any) -> None:
-        self.address = address
-        self.problems: list[str] = []
-        self.context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(WAIT_MS)
-        self.page.on(
-            "console", lambda said: self._note("console", said.text) if said.type in ("error", "warning") else None
-        )
-        self.page.on("pageerror", lambda error: self._note("error", str(error)))
-        self.page.on("requestfailed", self._failed)
-        self.page.on("request", self._asked)
-
-    def _asked(self, request: Any) -> None:
-        if urlsplit(request.url).netloc != self.address:
-            self._note("a request elsewhere", request.url)
-
-    def _failed(self, request: Any) -> None:
-        if request.failure != "net::ERR_ABORTED":  # the next page was opened before it came
-            self._note("failed", f"{request.url}: {request.failure}")
-
-    def _note(self, what: str, told: str) -> None:
-        self.problems.append(f"{what} on {self.page.url}: {told}")
-
-    def open(self, path: str) -> Any:
-        answer = self.page.goto(f"http://{self.address}{path}", wait_until="load")
-        if answer.status != 200:
-            self._note("status", f"{answer.status} of {path}")
-        return self.page
-
-    def links(self) -> list[str]:
-        found = self.page.eval_on_selector_all("a[href]", "all => all.map(each => each.getAttribute('href'))")
-        return [each.partition("#")[0] for each in dict.fromkeys(found)]
+    with browser.chromium() as started:
+        yield started
 
 
 def kind_of(path: str) -> str:
@@ -142,58 +78,33 @@ def walked(visitor: Visitor) -> dict[str, str]:
     return pages
 
 
-def picture(visitor: Visitor, name: str) -> None:
-    """A screenshot, where somebody wants it."""
-    if folder := os.environ.get("GPUFAULT_SCREENSHOTS"):
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        (Path(folder) / f"{name}.png").write_bytes(visitor.page.screenshot(full_page=True, timeout=WAIT_MS))
-
-
-def looked_at(visitor: Visitor, path: str, script: str) -> None:
-    """The page at each width, light and dark: nothing may overflow."""
-    visitor.open(path)
-    name = "overview" if path == "/" else kind_of(path).partition("|")[0].strip("/").replace("/", "-")
-    name += "-one" if re.match(r"/\w+/.", path) else ""
-    for width in WIDTHS:
-        visitor.page.set_viewport_size({"width": width, "height": 900})
-        for scheme in SCHEMES:
-            visitor.page.emulate_media(color_scheme=scheme)
-            wide = visitor.page.evaluate(OVERFLOWING)
-            if wide:
-                visitor.problems.append(f"{path} overflows at {width} px: {wide}")
-            if script == "script" and (width, scheme) in PICTURES:
-                picture(visitor, f"{name}-{width}-{scheme}")
+def name_of(path: str) -> str:
+    """The name of a page's screenshots."""
+    kind = kind_of(path).partition("|")[0].strip("/").replace("/", "-") or "overview"
+    return f"{kind}-one" if re.match(r"/\w+/.", path) else kind
 
 
 def test_every_page_and_link_works_everywhere(fleet: Fleet, chromium: Any) -> None:
     visitor = Visitor(chromium, fleet.address)
     pages = walked(visitor)
     assert set(KINDS) <= set(pages), set(KINDS) - set(pages)
-    for kind in KINDS:
-        looked_at(visitor, pages[kind], "script")
-    visitor.context.close()
     without = Visitor(chromium, fleet.address, java_script_enabled=False)
     for kind in KINDS:
-        looked_at(without, pages[kind], "no-script")
-    without.context.close()
-    assert [*visitor.problems, *without.problems] == []
+        visitor.open(pages[kind])
+        visitor.look(name_of(pages[kind]))
+        without.open(pages[kind])
+        without.look("")
+    assert [*visitor.close(), *without.close()] == []
 
 
 def test_axe_finds_no_serious_issue(fleet: Fleet, chromium: Any) -> None:
-    if AXE is None or AXE.origin is None:
-        pytest.skip("needs axe_playwright_python")
-    axe = (Path(AXE.origin).parent / "axe.min.js").read_text(encoding="utf-8")
     visitor = Visitor(chromium, fleet.address)
     found = []
     for at, path in enumerate(first_pages(fleet)):
         visitor.page.set_viewport_size({"width": WIDTHS[at % 2], "height": 900})
         visitor.open(path)
-        visitor.page.evaluate(axe)
-        for scheme in SCHEMES:
-            visitor.page.emulate_media(color_scheme=scheme)
-            options = {} if scheme == "light" else {"runOnly": ["color-contrast"]}  # colours alone differ
-            found += [f"{path} ({scheme}): {each}" for each in visitor.page.evaluate(SERIOUS, options)]
-    visitor.context.close()
+        found += visitor.judge()
+    visitor.close()
     assert found == [], "\n".join(found)
 
 
@@ -222,13 +133,11 @@ def test_the_planted_causes_are_on_the_overview(fleet: Fleet, chromium: Any) -> 
     text = visitor.open("/").inner_text("main")
     for planted in ("580.95.05", "nccl_version 2.26.2", "n0412", "Triton", "12 nodes were not seen for a day"):
         assert planted in text
-    visitor.context.close()
+    assert visitor.close() == []
 
 
 def test_the_script_sorts_filters_and_chooses_the_window(fleet: Fleet, chromium: Any) -> None:
     visitor = Visitor(chromium, fleet.address)
-    page = visitor.open("/findings")
-    page.click("#table-rollouts h2")
     page = visitor.open("/quality?all.silent=1")
     table = page.locator("#table-silent")
     names = table.locator("tbody tr td:first-child")
@@ -245,8 +154,7 @@ def test_the_script_sorts_filters_and_chooses_the_window(fleet: Fleet, chromium:
     with page.expect_navigation():
         page.select_option("select[name=window]", "30d")
     assert "window=30d" in page.url
-    assert visitor.problems == []
-    visitor.context.close()
+    assert visitor.close() == []
 
 
 def test_without_script_a_table_sorts_filters_and_exports_by_its_address(fleet: Fleet, chromium: Any) -> None:
@@ -264,4 +172,4 @@ def test_without_script_a_table_sorts_filters_and_exports_by_its_address(fleet: 
     export = page.locator("#table-silent .pager a", has_text="JSON").get_attribute("href")
     rows = json.loads(visitor.context.request.get(f"http://{fleet.address}{export}").text())["rows"]
     assert [row["Node"] for row in rows] == [wanted]
-    visitor.context.close()
+    assert visitor.close() == []
