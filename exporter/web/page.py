@@ -214,8 +214,8 @@ def _incident_row(incident: RecentIncident, title: Callable[[str], str], *, with
         cause = Markup('{} <span class="tag {}">{}</span>').format(cause, incident.verdict, incident.verdict)
     if incident.because and with_lines:
         cause = Markup('{}<br><span class="note">{}</span>').format(cause, printable(redact(clipped(incident.because))))
-    job = [f"job {incident.job}"] if incident.job and with_lines else []
-    where = [*job, f"GPU {incident.gpu}" if incident.gpu else "", incident.log if with_lines else ""]
+    job = [f"job {clipped(incident.job)}"] if incident.job and with_lines else []
+    where = [*job, f"GPU {incident.gpu}" if incident.gpu else "", clipped(incident.log) if with_lines else ""]
     line = (clipped(incident.line),) if with_lines else ()
     return (
         utc(incident.time),

@@ -7,12 +7,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 
 from exporter.cli.main import main
+from exporter.fleet.service.answers import router
+from exporter.fleet.service.status import FleetStatus
+from exporter.web.serving import RunningServer, serve
+from tests.fleet.service.test_pages import HOSTILE, LOCATIONS_RESULT, NOW, View, filled
 from tests.fleet.test_service import Fleet
 from tests.support import browser
 from tests.support.browser import WAIT_MS, WIDTHS, Visitor
@@ -43,6 +49,16 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 def chromium() -> Iterator[Any]:
     with browser.chromium() as started:
         yield started
+
+
+@contextmanager
+def serving(view: View) -> Iterator[RunningServer]:
+    """The pages of a view, served by the real server."""
+    running = serve(["127.0.0.1:0"], router(view, "/metrics"), None)
+    try:
+        yield running
+    finally:
+        running.close(WAIT_MS / 1000)
 
 
 def kind_of(path: str) -> str:
@@ -173,3 +189,20 @@ def test_without_script_a_table_sorts_filters_and_exports_by_its_address(fleet: 
     rows = json.loads(visitor.context.request.get(f"http://{fleet.address}{export}").text())["rows"]
     assert [row["Node"] for row in rows] == [wanted]
     assert visitor.close() == []
+
+
+MANY = tuple(f"node {number} {'long-name-' * 20}" for number in range(45))
+
+
+@pytest.mark.parametrize("names", [HOSTILE, (), MANY], ids=["hostile", "empty", "many"])
+def test_no_name_makes_a_page_overflow(names: tuple[str, ...], chromium: Any, tmp_path: Path) -> None:
+    """Hostile names, a fleet without nodes, and 45 causes, users and nodes of long names."""
+    store = filled(tmp_path, names)
+    with closing(store), serving(View(store, FleetStatus(result=LOCATIONS_RESULT, result_time=NOW))) as server:
+        visitor = Visitor(chromium, server.addresses[0])
+        pages = ["/", "/causes", "/findings", "/nodes", "/jobs", "/incidents", "/unknowns", "/quality"]
+        pages += [f"/{kind}/{quote(names[0], safe='')}" for kind in ("causes", "nodes", "jobs") if names]
+        for path in pages:
+            visitor.open(path)
+            visitor.look(f"long-{len(names)}-overview" if path == "/" else "")
+        assert visitor.close() == []
