@@ -43,16 +43,28 @@ def heat_map(
         x, top = i % across * column, i // across * block
         if i % across % every == 0 and x + column * every <= width + 1:
             inside.append(label(x, top + 11, group.name, room=column * every - 4))
-        for j, (name, count) in enumerate(group.cells[:MAX_CELLS]):
-            step = 0 if not count else max(round(count / max(largest, 1) * STEPS), 1)
-            inside.append(
-                element(
-                    "rect", element("title", f"{words(group.name[:100])}, {words(name[:100])}: {count:,}"), x=x,
-                    y=top + HEAD + j * row, width=column - gap, height=row - gap, class_=colour(verdict) if count else "empty",
-                    fill_opacity=f"{step / STEPS:.2f}" if count else None,
-                )
-            )  # fmt: skip
+        cells = group.cells[:MAX_CELLS]
+        for j, (name, count) in enumerate(cells):
+            if count:
+                told = f"{words(group.name[:100])}, {words(name[:100])}: {count:,}"
+                step = max(round(count / largest * STEPS), 1)
+                inside.append(_cell(told, x, top + HEAD + j * row, column - gap, row - gap, colour(verdict), step))
+        calm = [j for j, (_, count) in enumerate(cells) if not count]
+        if calm and calm[-1] - calm[0] == len(calm) - 1:  # the usual order: one rectangle instead of hundreds
+            told = f"{words(group.name[:100])}: {len(calm):,} without"
+            inside.append(_cell(told, x, top + HEAD + calm[0] * row, column - gap, len(calm) * row - gap, "empty"))
+        else:
+            inside += [
+                _cell(words(cells[j][0][:100]), x, top + HEAD + j * row, column - gap, row - gap, "empty") for j in calm
+            ]
     rest = f"; {len(groups) - MAX_GROUPS} more groups not shown" if len(groups) > MAX_GROUPS else ""
     worst = max(shown, key=lambda group: sum(count for _, count in group.cells))
     what = f"{unit}, darker is more, at most {largest:,}; most in {worst.name[:60]}{rest}"
     return chart("heat-map", width, ((len(shown) - 1) // across + 1) * block, title, what, *inside)
+
+
+def _cell(told: str, x: float, y: float, width: float, height: float, class_: str, step: int | None = None) -> str:
+    opacity = None if step is None else f"{step / STEPS:.2f}"
+    return element(
+        "rect", element("title", told), x=x, y=y, width=width, height=height, class_=class_, fill_opacity=opacity
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from email.utils import formatdate, parsedate_to_datetime
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ from exporter.fleet.service.frame import FleetView, Frame, NotFound, json_answer
 from exporter.fleet.service.html import STATIC, segment
 from exporter.fleet.service.nodes import node_page, nodes_page
 from exporter.fleet.service.overview import overview
+from exporter.fleet.service.page_cache import PageCache, Rendered
 from exporter.fleet.service.quality import quality_page
 from exporter.fleet.service.requests import BadRequest
 from exporter.fleet.service.status import FleetStatus
@@ -72,9 +73,18 @@ def router(view: FleetView, telemetry_path: str) -> Router:
 
         return Route(f"{path}/{{name:any}}", answer)
 
+    cache = PageCache()
+
     def shown(request: Request, path: str, show: Callable[[Frame], Response]) -> Response:
+        def render() -> Rendered:
+            made = show(Frame(request, view, telemetry_path, path))
+            kept = tuple((k, v) for k, v in made.headers.items() if k != "content-length")
+            return Rendered(body=bytes(made.body), headers=kept)
+
         try:
-            return show(Frame(request, view, telemetry_path, path))
+            live = path in ("/quality", "/targets")  # how pulling goes changes without a new record
+            page = render() if live else cache.get(_state_of(request, view), render)
+            return Response(page.body, headers=dict(page.headers))
         except BadRequest as error:
             return _plain_text(str(error), 400)
         except NotFound as error:
@@ -123,6 +133,19 @@ def router(view: FleetView, telemetry_path: str) -> Router:
     routes += [listed(name) for name in lists]
     routes += [Route(f"{API}/correlation", correlation), *(Route(f"{API}/{name}", part) for name in PARTS)]
     return service_router(view, telemetry_path, routes)
+
+
+def _state_of(request: Request, view: FleetView) -> Hashable:
+    """What a page depends on: its address, the history and the last result."""
+    history: Hashable = None
+    if view.store is not None:
+        about = view.store.rows("SELECT revision FROM about")
+        history = (about[0]["revision"] if about else None, view.store.status.failure, view.store.status.last is None)
+    standing = view.standing
+    return (
+        request.scope["path"], request.scope["query_string"], history, standing.entity_tag, standing.complete_time,
+        standing.failure,
+    )  # fmt: skip
 
 
 def found_at(view: FleetView, text: str) -> str:

@@ -66,7 +66,7 @@ def overview(frame: Frame) -> Response:
             width=width)),
         causes=_causes(frame, now, over_time, changes, unit), steps=next_steps(now),
         forest=forest_of(frame, findings[:SHOWN], 520.0, numbered=True), findings=finding_items(frame, findings[:SHOWN]),
-        more_findings=len(findings) - SHOWN,
+        more_findings=len(findings) - SHOWN, findings_of=_window_of(frame, result),
         no_findings="No fact makes a crash measurably more frequent." if result else "Findings are not computed yet.",
         rollouts=rollouts_table(frame, found, width="half"), novelties=_novelties(frame, now),
         heat=heat_of(frame, 520.0), bad_nodes=bad_nodes(frame, found, width="half"),
@@ -96,6 +96,14 @@ def _of_window(frame: Frame, result: Any) -> Any:
     start, end = (datetime.fromisoformat(result["window"][edge]).timestamp() for edge in ("start", "end"))
     most = 0.1 * (frame.end - frame.start)
     return result if abs(start - frame.start) <= most and abs(end - frame.end) <= most else None
+
+
+def _window_of(frame: Frame, result: Any) -> str:
+    """The window of the findings, where it is not the one shown."""
+    if result is None or _of_window(frame, result) is not None:
+        return ""
+    start, end = (datetime.fromisoformat(result["window"][edge]) for edge in ("start", "end"))
+    return f" These findings are of {start:%d %b} to {end:%d %b %Y}, whatever the window of this page."
 
 
 def _seen(frame: Frame, now: Overview) -> Markup:
