@@ -34,6 +34,8 @@ _SERIOUS = """async (options) => (await axe.run(document, {resultTypes: ['violat
 _OVERFLOWING = """() => document.documentElement.scrollWidth <= window.innerWidth ? [] :
     [...document.querySelectorAll('body *')].filter(each => each.getBoundingClientRect().right > window.innerWidth + 1)
     .slice(0, 3).map(each => each.outerHTML.slice(0, 200))"""
+_SCROLLING = """() => [...document.querySelectorAll('section, form')].filter(each => each.scrollWidth > each.clientWidth + 1)
+    .slice(0, 3).map(each => each.outerHTML.slice(0, 200))"""
 
 
 @contextmanager
@@ -73,13 +75,18 @@ class Visitor:
         found = self.page.eval_on_selector_all("a[href]", "all => all.map(each => each.getAttribute('href'))")
         return [each.partition("#")[0] for each in dict.fromkeys(found)]
 
-    def look(self, name: str) -> None:
-        """The open page at each width, light and dark: nothing may overflow. `name` is of its screenshots; "" makes none."""
+    def look(self, name: str, *, names_are_usual: bool = True) -> None:
+        """The open page at each width, light and dark: nothing may overflow. `name` is of its screenshots; "" makes none.
+
+        Where names are not usual, a card may have to be scrolled; the page never.
+        """
         for width in WIDTHS:
             self.page.set_viewport_size({"width": width, "height": 900})
             for scheme in SCHEMES:
                 self.page.emulate_media(color_scheme=scheme)
-                if wide := self.page.evaluate(_OVERFLOWING):
+                wide = self.page.evaluate(_OVERFLOWING)
+                wide += self.page.evaluate(_SCROLLING) if names_are_usual else []
+                if wide:
                     self._note("overflow", f"at {width} px: {wide}")
                 if name and (width, scheme) in PICTURES:
                     self._picture(f"{name}-{width}-{scheme}")

@@ -48,7 +48,7 @@ def test_the_nodes_pages_are_fit_to_be_seen(name: str, chromium: Any) -> None:
         found = []
         for path in ("/", "/signatures/gpu_lost_from_pcie", "/signatures/nv_xid_79_fallen_off_bus"):
             visitor.open(path)
-            visitor.look(name if path == "/" else "")
+            visitor.look(name if path == "/" else "", names_are_usual=path != "/")
             found += visitor.judge()
         assert visitor.close() == []
         assert found == [], "\n".join(found)

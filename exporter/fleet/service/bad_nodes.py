@@ -18,15 +18,15 @@ def bad_nodes(frame: Frame, result: Mapping[str, Any], width: str = "full") -> T
     """The table of the correlator's outlier nodes."""
     rows = [
         (
-            _name(frame, each), number(each["incidents"]), number(each["expected"], ratio(each["expected"])),
-            number(each["days"], f"{each['jobs']} jobs, {each['days']} days"),
+            _name(frame, each), number(each["expected"], ratio(each["expected"])),
+            number(each["incidents"], f"{each['incidents']} in {each['jobs']} jobs, {each['days']} days"),
             number(each["probability"], sure(each["probability"])),
             several([_title(frame, one) for one in each["signatures"][:NAMED]], len(each["signatures"]) - NAMED),
         )
         for each in result.get("lemons", ())
     ]  # fmt: skip
     return frame.table(
-        "bad_nodes", "Unusually bad nodes", ("Node or GPU", "Incidents", "Expected", "In", "How sure", "Crashes"), rows,
+        "bad_nodes", "Unusually bad nodes", ("Node or GPU", "Expected", "Incidents", "How sure", "Crashes"), rows,
         note="Far worse than nodes of the same configuration: drain and test them", width=width,
         empty="No node is worse than chance explains." if result else "Not computed yet.",
     )  # fmt: skip

@@ -125,10 +125,10 @@ def rollouts_table(frame: Frame, result: Mapping[str, Any], width: str = "full")
         rows.append((
             f"{clipped(lead['fact'])} {clipped(each['before'])} → {clipped(lead['value'])}"
             + (f" (with {', '.join(clipped(one['fact']) for one in each['facts'][1:NAMED])})" if each["facts"][1:] else ""),
-            when(datetime.fromisoformat(each["first"]).timestamp()), number(each["nodes"]), number(each["controls"]), told,
+            when(datetime.fromisoformat(each["first"]).timestamp()), number(each["nodes"]), told,
         ))  # fmt: skip
     return frame.table(
-        "rollouts", "What changed", ("Rollout", "From (UTC)", "Nodes", "Unchanged", "Crashes after it"), rows,
+        "rollouts", "What changed", ("Rollout", "From (UTC)", "Nodes", "Crashes after it"), rows,
         note="Values that nodes took on in this window, and what that did to crashes", width=width,
         empty="No rollout in this window." if result else "Not computed yet.",
     )  # fmt: skip

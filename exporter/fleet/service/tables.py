@@ -64,6 +64,7 @@ def arranged(table: Table, query: Mapping[str, str]) -> Table:
     """The table as an address asks for it: `sort.KEY=2` or `-2`, `find.KEY=text`."""
     sort, find = query.get(f"sort.{table.key}", ""), query.get(f"find.{table.key}", "")[:MAX_FIND_CHARS]
     rows = list(table.rows)
+    assert all(len(row) == len(table.heads) for row in rows)
     if find:
         rows = [row for row in rows if any(find.casefold() in str(plain(value)).casefold() for value in row)]
     if re.fullmatch(r"-?[0-9]{1,2}", sort, re.ASCII) and abs(int(sort)) < len(table.heads):

@@ -204,5 +204,5 @@ def test_no_name_makes_a_page_overflow(names: tuple[str, ...], chromium: Any, tm
         pages += [f"/{kind}/{quote(names[0], safe='')}" for kind in ("causes", "nodes", "jobs") if names]
         for path in pages:
             visitor.open(path)
-            visitor.look(f"long-{len(names)}-overview" if path == "/" else "")
+            visitor.look(f"long-{len(names)}-overview" if path == "/" else "", names_are_usual=False)
         assert visitor.close() == []
