@@ -313,6 +313,20 @@ def incidents_by_cause(snapshot: MetricsSnapshot) -> tuple[tuple[str, int], ...]
     return tuple(sorted(((c, n) for c, n in counts.items() if n), key=lambda each: (-each[1], each[0])))
 
 
+def at_risk(snapshot: MetricsSnapshot) -> tuple[str, ...]:
+    """The root causes whose conditions the node's facts meet."""
+    return tuple(sorted(cause for (cause,), held in _samples(snapshot, "gpufault_exposure").items() if held))
+
+
+def stated_facts(snapshot: MetricsSnapshot) -> tuple[tuple[str, str], ...]:
+    """The node's facts by name."""
+    return tuple(sorted((name, value) for name, value in _samples(snapshot, "gpufault_node_fact")))
+
+
+def _samples(snapshot: MetricsSnapshot, name: str) -> Mapping[Labels, float]:
+    return next((family.samples for family in snapshot.families if family.name == name), {})
+
+
 def node_info_labels(facts: Mapping[str, str]) -> Labels:
     """The label values of gpufault_node_info; `unknown` for a missing fact."""
     return tuple(facts.get(name) or UNKNOWN for name in METRICS["gpufault_node_info"].labels)
