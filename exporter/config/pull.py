@@ -35,7 +35,11 @@ class PullConfig(Section):
         default=[], description="globs of target files in Prometheus' file_sd format, JSON or YAML"
     )
     dns: list[str] = Field(
-        default=[], description="HOST:PORT; each address of the host is a node, named by its reverse lookup"
+        default=[], description="HOST:PORT; each address of the host is a node, named as `dns_names` says"
+    )
+    dns_names: Literal["reverse", "daemon"] = Field(
+        default="reverse",
+        description="what names the node of an address: its reverse lookup, or the daemon there (on Kubernetes)",
     )
     prometheus: PrometheusTargetsConfig | None = None
     node_label: str = Field(

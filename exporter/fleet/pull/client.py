@@ -17,6 +17,7 @@ PATH = "/api/v1/journal"
 MAX_LIST_BYTES = 1 << 20
 MAX_SEGMENTS = 10_000
 MAX_NUMBER = 1 << 40
+MAX_NAME_CHARS = 253
 _FRAMING_BYTES = 64 << 10  # that gzip may add to a range
 
 
@@ -63,6 +64,18 @@ def list_segments(base: str, access: Access, tag: str = "") -> Listing | None:
     if len(segments) > MAX_SEGMENTS or numbers != sorted(set(numbers)):
         raise PullFailed("answer", "the list of segments is not readable")
     return Listing(segments, tag)
+
+
+def node_name(base: str, access: Access) -> str:
+    """What the daemon calls its node. Raises PullFailed."""
+    body, _ = _get(f"{base}{PATH}", access, MAX_LIST_BYTES, {})
+    try:
+        name = json.loads(body or b"")["node"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        name = None
+    if not isinstance(name, str) or not name or not name.isprintable() or len(name) > MAX_NAME_CHARS:
+        raise PullFailed("answer", "the answer has no name of a node")
+    return name
 
 
 def read_range(base: str, access: Access, number: int, offset: int) -> bytes:
