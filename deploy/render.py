@@ -20,6 +20,7 @@ metadata:
   name: gpufault
   labels:
     app.kubernetes.io/name: gpufault
+    release: kube-prometheus-stack
 spec:
 """
 
