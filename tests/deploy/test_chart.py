@@ -299,6 +299,26 @@ def test_commands_metrics_and_objects_in_the_notes_exist(mode: str, tmp_path: Pa
     assert [flag for command in commands for flag in re.findall(r"--\w+", command) if flag not in usage] == []
 
 
+@pytest.mark.parametrize("mode", ["default", "stack", "little"])
+def test_the_notes_name_a_value_for_each_thing_that_is_off(mode: str, tmp_path: Path) -> None:
+    notes = notes_of(mode, tmp_path / "gpufault")
+    off = re.search(r"^Off: (.*?)^ +Each with: ", notes, re.DOTALL | re.MULTILINE)
+    assert off
+    named = re.findall(r" ([\w.]+=true)$", off[1], re.MULTILINE)
+    assert len(named) == len(off[1].splitlines()) >= 3
+    code, _, error = template("--values", values(mode), *(part for name in named for part in ("--set", name)))
+    assert code == 0 or (mode == "little" and "service.enabled is false" in error), error
+
+
+def test_the_chart_has_what_catalogues_show() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart.keys() >= {"home", "sources", "maintainers", "icon", "keywords", "description"}
+    changes = yaml.safe_load(chart["annotations"]["artifacthub.io/changes"])
+    assert {change["kind"] for change in changes} <= {"added", "changed", "deprecated", "removed", "fixed", "security"}
+    (image,) = yaml.safe_load(chart["annotations"]["artifacthub.io/images"])
+    assert image["image"] == f"gpufault:{__version__}"
+
+
 def test_chart_and_image_versions_match_the_code() -> None:
     assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == __version__
     image = only(rendered("default"), "DaemonSet")["spec"]["template"]["spec"]["containers"][0]["image"]
