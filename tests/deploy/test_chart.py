@@ -294,7 +294,7 @@ def test_commands_metrics_and_objects_in_the_notes_exist(mode: str, tmp_path: Pa
     there = {(item["kind"].lower(), item["metadata"]["name"]) for item in objects(rendered(mode))}
     assert set(re.findall(r"\b(daemonset|service)/([a-z-]+)", notes)) <= there
     commands = re.findall(r"-- \\\n +gpufault (inject .*)", notes)
-    assert len(commands) == (0 if mode in ("nonroot-filecaps", "site", "stack", "openshift") else 1)
+    assert len(commands) == (0 if mode in ("nonroot-filecaps", "site") else 1)
     _, usage, _ = run(GPUFAULT, "inject", "--help")
     assert [flag for command in commands for flag in re.findall(r"--\w+", command) if flag not in usage] == []
 
