@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ import bcrypt
 import pytest
 import yaml
 
+from tests.deploy.api_server import ApiServer, serving
 from tests.deploy.kubernetes import needs_helm, objects, only, pods, rendered, template
 
 pytestmark = [pytest.mark.deploy, needs_helm]
@@ -262,58 +260,20 @@ def test_openshift_grants_what_the_pods_need_and_no_more() -> None:
     assert {pod["serviceAccountName"] for _, pod in pods(text)} == {pod["serviceAccountName"]}
 
 
-class ApiServer:
-    """As much of an API server as Helm's `lookup` of Secrets asks for."""
-
-    def __init__(self, secrets: dict[str, Any]) -> None:
-        self.asked: list[str] = []
-        asked = self.asked
-        kind = {"name": "secrets", "kind": "Secret", "namespaced": True, "verbs": ["get"]}
-        answers = {"/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": [kind]}}
-        answers |= {f"/api/v1/namespaces/gpu/secrets/{name}": secret for name, secret in secrets.items()}
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                path = self.path.partition("?")[0]
-                asked.append(path)
-                missing = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
-                body = json.dumps(answers.get(path, missing)).encode()
-                self.send_response(200 if path in answers else 404)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def render(self, *options: str) -> str:
-        """The chart, with what `lookup` finds here."""
-        stack = ("--set", "kubePrometheusStack.enabled=true", "--dry-run=server", "--kube-apiserver", self.url)
-        code, text, error = template(*stack, *options)
-        assert code == 0, error
-        return text
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+def looked_up(server: ApiServer, *options: str) -> str:
+    """The chart, with what its `lookup` finds in a cluster."""
+    stack = ("--set", "kubePrometheusStack.enabled=true", "--dry-run=server", "--kube-apiserver", server.url)
+    code, text, error = template(*stack, *options)
+    assert code == 0, error
+    return text
 
 
 def test_an_upgrade_keeps_the_password_and_its_hash() -> None:
     """Another hash of the same password would be another web configuration."""
     first = only(rendered("stack"), "Secret")
-    server = ApiServer({"gpu-gpufault-access": first})
-    try:
-        kept, renamed = server.render(), server.render("--set", "access.user=fleet")
-    finally:
-        server.close()
-    assert "/api/v1/namespaces/gpu/secrets/gpu-gpufault-access" in server.asked
+    with serving() as server:
+        server.put("/api/v1/namespaces/gpu/secrets/gpu-gpufault-access", first)
+        kept, renamed = looked_up(server), looked_up(server, "--set", "access.user=fleet")
     assert only(kept, "Secret")["data"] == first["data"]
     another = {key: base64.b64decode(value).decode() for key, value in only(renamed, "Secret")["data"].items()}
     assert another["password"] == base64.b64decode(first["data"]["password"]).decode()
@@ -323,9 +283,6 @@ def test_an_upgrade_keeps_the_password_and_its_hash() -> None:
 
 
 def test_an_installation_makes_a_password() -> None:
-    server = ApiServer({})
-    try:
-        made_twice = [only(server.render(), "Secret")["data"]["password"] for _ in range(2)]
-    finally:
-        server.close()
+    with serving() as server:
+        made_twice = [only(looked_up(server), "Secret")["data"]["password"] for _ in range(2)]
     assert made_twice[0] != made_twice[1]
