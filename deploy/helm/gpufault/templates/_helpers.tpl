@@ -58,6 +58,40 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{- /* The configuration file: what the values say, and what follows from the mounts. */ -}}
+{{- define "gpufault.config" -}}
+{{- $config := deepCopy .Values.config }}
+{{- $facts := $config.facts | default dict }}
+{{- $_ := set $facts "rootfs" (ternary "/host" "/" .Values.hostFacts.enabled) }}
+{{- if not .Values.jobProcesses.enabled }}
+{{- $_ := set $facts "processes" nil }}
+{{- end }}
+{{- $_ := set $config "facts" $facts }}
+{{- if include "gpufault.packs" . }}
+{{- $signatures := $config.signatures | default dict }}
+{{- $_ := set $signatures "dirs" (prepend ($signatures.dirs | default list) "/etc/gpufault/signatures.d") }}
+{{- $_ := set $config "signatures" $signatures }}
+{{- end }}
+{{- range $output, $secrets := .Values.outputs }}
+{{- range $kind, $secret := $secrets }}
+{{- if $secret.name }}
+{{- $outputs := $config.outputs | default dict }}
+{{- $own := get $outputs $output | default dict }}
+{{- $file := printf "/etc/gpufault/outputs/%s/%s" $output $kind }}
+{{- if eq $kind "caSecret" }}
+{{- $_ := set $own "tls" (merge (dict "ca_file" $file) ($own.tls | default dict)) }}
+{{- else }}
+{{- $key := get (dict "urlSecret" "url_file" "headersSecret" "headers_file" "signingSecret" "secret_file") $kind }}
+{{- $_ := set $own $key $file }}
+{{- end }}
+{{- $_ := set $outputs $output $own }}
+{{- $_ := set $config "outputs" $outputs }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toYaml $config }}
+{{- end }}
+
 {{- /* The ConfigMap with the site's packs; empty if there are none. */ -}}
 {{- define "gpufault.packs" -}}
 {{- if .Values.signatures.existingConfigMap }}
