@@ -189,9 +189,9 @@ seccompProfile: {type: RuntimeDefault}
 once a minute, since it takes 0.12 s of a core. */ -}}
 {{- define "gpufault.probes" -}}
 livenessProbe:
-  {{- include "gpufault.laidOver" (dict "text" (include "gpufault.liveness" .) "over" .values.livenessProbe) | nindent 2 }}
+  {{- include "gpufault.laidOver" (dict "text" (include "gpufault.liveness" .) "over" (.values | default dict).livenessProbe) | nindent 2 }}
 readinessProbe:
-  {{- include "gpufault.laidOver" (dict "text" (include "gpufault.readiness" .) "over" .values.readinessProbe) | nindent 2 }}
+  {{- include "gpufault.laidOver" (dict "text" (include "gpufault.readiness" .) "over" (.values | default dict).readinessProbe) | nindent 2 }}
 {{- end }}
 
 {{- define "gpufault.liveness" -}}
