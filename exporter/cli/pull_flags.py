@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("ca-file", "FILE", "who signs the nodes' certificates"),
         ("cert-file", "FILE", "client certificate"),
         ("key-file", "FILE", "its key"),
+        ("server-name", "NAME", "in the nodes' certificates; default: the target's host"),
     ):
         flags.add(group, f"--pull.{name}", metavar=metavar, help=help_text)
     flags.add(

@@ -56,6 +56,11 @@ class PullConfig(Section):
     user: str | None = Field(default=None, description="for basic authentication at the nodes")
     password_file: AbsolutePath | None = Field(default=None, description="file with the password")
     tls: TlsSettings = TlsSettings()
+    server_name: str | None = Field(
+        default=None,
+        min_length=1,
+        description="name in the nodes' certificates; null: the target's host. On Kubernetes, where that is an address",
+    )
 
     @model_validator(mode="after")
     def _some_source(self) -> Self:

@@ -12,6 +12,7 @@ from tests.deploy.kubernetes import needs_helm, template
 pytestmark = [pytest.mark.deploy, needs_helm]
 
 WEB = "web: {existingSecret: web}\n"
+PLAIN_WEB = "web: {existingSecret: web, tls: false}\n"
 TLS = "tlsConfig: {serverName: gpufault}"
 FILES = "config: {sources: [{kind: files, paths: [%s]}]}"
 OTLP = "config: {outputs: {otlp: {url: 'http://otel:4318/v1/logs'}}}\n"
@@ -84,10 +85,13 @@ STACK = "kubePrometheusStack: {enabled: true}\n"
         ("fleet: {enabled: true}\nservice: {enabled: false}",
          "the fleet service finds the daemons by their Service",
          "fleet: {enabled: true, config: {prometheus: {url: 'http://p:9090'}}}\nservice: {enabled: false}"),
-        (f"{WEB}fleet: {{enabled: true}}",
+        (f"{PLAIN_WEB}fleet: {{enabled: true}}",
          "fleet.config.pull.user: the daemons' users are in Secret web",
-         (f"{WEB}fleet: {{enabled: true, existingSecret: s, "
+         (f"{PLAIN_WEB}fleet: {{enabled: true, existingSecret: s, "
          "config: {pull: {user: fleet, password_file: /etc/gpufault/secrets/password}}}")),
+        (f"{WEB}fleet: {{enabled: true, config: {{pull: {{user: fleet}}}}}}",
+         "fleet.config.pull.server_name: the certificates cannot name the addresses of pods",
+         f"{WEB}fleet: {{enabled: true, config: {{pull: {{user: fleet, server_name: gpufault}}}}}}"),
         ("fleet: {enabled: true, config: {pull: {user: fleet, password_file: /etc/gpufault/secrets/password}}}",
          "/etc/gpufault/secrets/password is not mounted; set fleet.existingSecret",
          ("fleet: {enabled: true, existingSecret: s, "

@@ -109,6 +109,25 @@ def test_a_secret_of_the_site_replaces_the_password_that_is_made(tmp_path: Path)
     } == {"ours"}
 
 
+def test_with_tls_of_the_site_the_fleet_service_asks_over_tls(tmp_path: Path) -> None:
+    pull = {
+        "user": "fleet",
+        "password_file": "/etc/gpufault/secrets/password",
+        "tls": {"ca_file": "/etc/gpufault/secrets/ca.crt"},
+        "server_name": "gpufault",
+    }
+    monitor = {"tlsConfig": {"serverName": "gpufault"}, "basicAuth": {"username": {"name": "s", "key": "u"}}}
+    text = made(
+        tmp_path, **STACK, web={"existingSecret": "web"}, podMonitor=monitor,
+        fleet={"existingSecret": "fleet", "config": {"pull": pull}},
+    )  # fmt: skip
+    config = yaml.safe_load(only(text, "ConfigMap", "gpu-gpufault-fleet-config")["data"]["fleet.yaml"])
+    found = {"dns": ["gpu-gpufault.gpu.svc:9873"], "dns_names": "daemon", "scheme": "https"}
+    assert config["pull"] == {**pull, **found}
+    assert only(text, "PodMonitor")["spec"]["podMetricsEndpoints"][0]["scheme"] == "https"
+    assert "Secret" not in kinds(text)
+
+
 def test_with_readers_everyone_nobody_needs_a_password(tmp_path: Path) -> None:
     text = made(tmp_path, **STACK, web={"readers": "everyone"})
     assert "Secret" not in kinds(text)

@@ -35,11 +35,12 @@ class SegmentGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to ask nodes. headers: of each request, such as Authorization."""
+    """How to ask nodes. headers: of each request, such as Authorization. server_name: what each certificate names."""
 
     seconds: float
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     context: ssl.SSLContext | None = None
+    server_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +97,9 @@ def _get(url: str, access: Access, most: int, headers: Mapping[str, str]) -> tup
     asked = {**access.headers, **headers, "Accept-Encoding": "gzip"}
     try:
         response = get(
-            parse_url(url), asked, context=access.context, seconds=access.seconds, max_body=most + _FRAMING_BYTES
-        )
+            parse_url(url), asked, context=access.context, seconds=access.seconds, max_body=most + _FRAMING_BYTES,
+            server_name=access.server_name,
+        )  # fmt: skip
     except RequestFailed as error:
         raise PullFailed(error.reason, str(error)) from None
     if response.status == 304:

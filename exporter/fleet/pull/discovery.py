@@ -108,7 +108,8 @@ class Discovery:
         """What each daemon calls its node. Asked each time: on Kubernetes an address may move to another node."""
         config = self._config
         seconds = min(config.timeout, NAME_SECONDS)
-        access = Access(seconds, basic_auth(config.user, config.password_file), self._contexts.get())
+        headers = basic_auth(config.user, config.password_file)
+        access = Access(seconds, headers, self._contexts.get(), config.server_name)
 
         def ask(address: str) -> tuple[str, str | None]:
             try:

@@ -143,6 +143,9 @@ values.schema.json. */ -}}
 {{- if and $.Values.web.existingSecret (eq $.Values.web.readers "authenticated") (not .user) (not (get (.tls | default dict) "cert_file")) }}
 - {{ printf "fleet.config.pull.user: the daemons' users are in Secret %s; set user and password_file (fleet.existingSecret is mounted at /etc/gpufault/secrets), or tls.cert_file" $.Values.web.existingSecret | quote }}
 {{- end }}
+{{- if and (has $daemons (.dns | default list)) (eq (.scheme | default "http") "https") (not .server_name) }}
+- "fleet.config.pull.server_name: the certificates cannot name the addresses of pods; set the name that they have"
+{{- end }}
 {{- range list .password_file (get (.tls | default dict) "ca_file") (get (.tls | default dict) "cert_file") | compact }}
 {{- if and (hasPrefix "/etc/gpufault/secrets/" .) (not $.Values.fleet.existingSecret) }}
 - {{ printf "fleet.config.pull: %s is not mounted; set fleet.existingSecret" . | quote }}
