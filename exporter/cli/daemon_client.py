@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 from pathlib import Path
 
 from exporter.cli import options as flags
@@ -56,5 +57,15 @@ def _headers(options: argparse.Namespace) -> dict[str, str]:
 
     if options.user is None:
         return {}
-    password = Path(options.password_file).read_text(encoding="utf-8").strip() if options.password_file else ""
+    password = _password(Path(options.password_file)) if options.password_file else ""
     return {"Authorization": "Basic " + base64.b64encode(f"{options.user}:{password}".encode()).decode()}
+
+
+def _password(path: Path) -> str:
+    """The password in a file, read anew each time; of a pipe, such as /dev/stdin, only once."""
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else _read_pipe(path)
+
+
+@functools.cache
+def _read_pipe(path: Path) -> str:
+    return path.read_text(encoding="utf-8").strip()

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("journals pulled from node daemons")
     for name, metavar, help_text in (
         ("files", "GLOB", "target files in Prometheus' file_sd format; may be given again"),
-        ("dns", "HOST:PORT", "each address of the host is a node, named by its reverse lookup; may be given again"),
+        ("dns", "HOST:PORT", "each address of the host is a node; may be given again"),
     ):
         flags.add(group, f"--pull.{name}", action="append", metavar=metavar, help=help_text)
     for name, metavar, help_text in (
@@ -32,8 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("ca-file", "FILE", "who signs the nodes' certificates"),
         ("cert-file", "FILE", "client certificate"),
         ("key-file", "FILE", "its key"),
+        ("server-name", "NAME", "in the nodes' certificates; default: the target's host"),
     ):
         flags.add(group, f"--pull.{name}", metavar=metavar, help=help_text)
+    flags.add(
+        group, "--pull.dns-names", choices=("reverse", "daemon"),
+        help="what names the node of an address: its reverse lookup, or the daemon there; default: reverse",
+    )  # fmt: skip
     flags.add(group, "--pull.scheme", choices=("http", "https"), help="of targets without __scheme__; default: http")
 
 

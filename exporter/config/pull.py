@@ -35,7 +35,11 @@ class PullConfig(Section):
         default=[], description="globs of target files in Prometheus' file_sd format, JSON or YAML"
     )
     dns: list[str] = Field(
-        default=[], description="HOST:PORT; each address of the host is a node, named by its reverse lookup"
+        default=[], description="HOST:PORT; each address of the host is a node, named as `dns_names` says"
+    )
+    dns_names: Literal["reverse", "daemon"] = Field(
+        default="reverse",
+        description="what names the node of an address: its reverse lookup, or the daemon there (on Kubernetes)",
     )
     prometheus: PrometheusTargetsConfig | None = None
     node_label: str = Field(
@@ -52,6 +56,11 @@ class PullConfig(Section):
     user: str | None = Field(default=None, description="for basic authentication at the nodes")
     password_file: AbsolutePath | None = Field(default=None, description="file with the password")
     tls: TlsSettings = TlsSettings()
+    server_name: str | None = Field(
+        default=None,
+        min_length=1,
+        description="name in the nodes' certificates; null: the target's host. On Kubernetes, where that is an address",
+    )
 
     @model_validator(mode="after")
     def _some_source(self) -> Self:

@@ -49,10 +49,19 @@ def post(
 
 
 def get(
-    url: Url, headers: Mapping[str, str], *, context: ssl.SSLContext | None, seconds: float, max_body: int
+    url: Url,
+    headers: Mapping[str, str],
+    *,
+    context: ssl.SSLContext | None,
+    seconds: float,
+    max_body: int,
+    server_name: str | None = None,
 ) -> Response:
-    """Return the response to a GET, of its body up to `max_body` bytes. Raises RequestFailed."""
-    return _request(url, "GET", b"", headers, max_body, context, seconds)
+    """Return the response to a GET, of its body up to `max_body` bytes. Raises RequestFailed.
+
+    server_name: what the certificate must name; None: the host.
+    """
+    return _request(url, "GET", b"", headers, max_body, context, seconds, server_name)
 
 
 def _request(
@@ -63,13 +72,14 @@ def _request(
     max_body: int,
     context: ssl.SSLContext | None,
     seconds: float,
+    server_name: str | None = None,
 ) -> Response:
     deadline = time.monotonic() + seconds
     defaults = {"Host": url.authority, "User-Agent": f"gpufault/{__version__}", "Connection": "close"}
     length = {"Content-Length": str(len(body))} if method == "POST" else {}
     request = h11.Request(method=method, target=url.target, headers=[*{**defaults, **headers, **length}.items()])
     try:
-        with _connect(url, context, deadline) as connection:
+        with _connect(url, context, deadline, server_name) as connection:
             return _exchange(connection, request, body, max_body, deadline)
     except TimeoutError:
         raise RequestFailed("timeout", f"no complete response within {seconds:g} s") from None
@@ -85,13 +95,15 @@ def check_connection(url: Url, *, context: ssl.SSLContext | None, seconds: float
         raise RequestFailed("timeout", f"no connection within {seconds:g} s") from None
 
 
-def _connect(url: Url, context: ssl.SSLContext | None, deadline: float) -> socket.socket:
+def _connect(
+    url: Url, context: ssl.SSLContext | None, deadline: float, server_name: str | None = None
+) -> socket.socket:
     plain = _connect_tcp(url, deadline)
     if not url.tls:
         return plain
     try:
         plain.settimeout(_remaining(deadline))
-        return (context or ssl.create_default_context()).wrap_socket(plain, server_hostname=url.host)
+        return (context or ssl.create_default_context()).wrap_socket(plain, server_hostname=server_name or url.host)
     except TimeoutError:
         plain.close()
         raise

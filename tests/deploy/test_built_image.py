@@ -240,7 +240,7 @@ def of_the_chart(tmp_path: Path, *options: str) -> tuple[Object, Object, dict[st
     (container_spec,) = pod["containers"]
     container_spec["args"] = [arg.replace("address=:9873", "address=127.0.0.1:0") for arg in container_spec["args"]]
     config = folder(tmp_path / "config")
-    (config / "config.yaml").write_text(only(text, "ConfigMap")["data"]["config.yaml"])
+    (config / "config.yaml").write_text(only(text, "ConfigMap", "gpu-gpufault-config")["data"]["config.yaml"])
     volumes = {
         "config": config,
         "state": folder(tmp_path / "state"),

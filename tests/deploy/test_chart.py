@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 import yaml
 
 from exporter import __version__
@@ -158,8 +159,18 @@ def test_a_cluster_that_is_too_old_is_rejected() -> None:
         ("signatures: {packs: {site: ''}}", "invalid propertyName 'site'"),
         ("port: 98730", "'/port': maximum: got 98,730, want 65,535"),
         ("updateStrategy: {rollingUpdate: {maxUnavailable: ten}}", "'/updateStrategy/rollingUpdate/maxUnavailable'"),
-        ("podMonitor: {enabled: 'yes'}", "'/podMonitor/enabled': got string, want boolean"),
-        ("fleet: {enabled: true}", "'/fleet/config': missing property 'prometheus'"),
+        ("podMonitor: {enabled: 'yes'}", "'/podMonitor/enabled': value must be one of 'auto', true, false"),
+        ("resources: {limits: {memory: foo}}", "'/resources/limits/memory': 'foo' does not match pattern"),
+        ("fleet: {resources: {requests: {cpu: 1 core}}}", "'/fleet/resources/requests/cpu'"),
+        ("tolerations: [{operator: Exist}]", "'/tolerations/0/operator': value must be one of 'Exists', 'Equal'"),
+        ("tolerations: [{operator: Exists, value: x}]", "'/tolerations/0'"),
+        ("tolerations: [{value: x}]", "'/tolerations/0': missing property 'key'"),
+        ("tolerations: [{key: x, efect: NoSchedule}]", "additional properties 'efect' not allowed"),
+        ("fullnameOverride: a.b", "'/fullnameOverride': 'a.b' does not match pattern"),
+        ("extraArgs: [--web.listen-address=:1]", "'/extraArgs/0': 'not' failed"),
+        ("hostUsers: false", "'/hostUsers': value must be one of <nil>, true"),
+        ("nodes: some", "'/nodes': value must be one of 'gpu', 'all'"),
+        ("outputs: {webhook: {keySecret: {name: x}}}", "additional properties 'keySecret' not allowed"),
     ],
 )  # fmt: skip
 def test_an_invalid_value_is_rejected_at_install_with_its_location(wrong: str, told: str, tmp_path: Path) -> None:
@@ -193,13 +204,14 @@ def test_every_schema_key_is_documented_with_its_default() -> None:
                 found += missing(part, values[key], f"{name}.")
         return found
 
-    assert missing(json.loads((CHART / "values.schema.json").read_text()), given) == ["global"]
+    assert missing(json.loads((CHART / "values.schema.json").read_text()), given) == []
 
 
 def test_every_documented_key_is_used_by_a_template() -> None:
     used = "".join(path.read_text() for path in (CHART / "templates").rglob("*") if path.is_file())
     given = yaml.safe_load((CHART / "values.yaml").read_text())
-    assert [key for key in given if f".Values.{key}" not in used] == []
+    names = [*given, *given["fleet"], *given["kubePrometheusStack"], *given["access"], *given["web"]]
+    assert [key for key in names if not re.search(rf"\.{key}\b", used)] == []
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -207,9 +219,11 @@ def test_the_daemon_accepts_its_configuration_packs_and_flags(mode: str, tmp_pat
     text = rendered(mode)
     config = only(text, "ConfigMap", name_of(text, "-config"))["data"]["config.yaml"]
     for item in objects(text):
-        if item["kind"] == "ConfigMap" and item["metadata"]["name"].endswith("-signatures"):
+        if item["kind"] == "ConfigMap" and item["metadata"]["name"].endswith("gpufault-signatures"):
             mount_as_the_kubelet_does(tmp_path / "signatures.d", item["data"])
     config = config.replace("/etc/gpufault/signatures.d", str(tmp_path / "signatures.d"))
+    mount_outputs(tmp_path / "outputs", config)
+    config = config.replace("/etc/gpufault/outputs", str(tmp_path / "outputs"))
     (tmp_path / "config.yaml").write_text(config)
     args = only(text, "DaemonSet")["spec"]["template"]["spec"]["containers"][0]["args"]
     here = [a.replace("/etc/gpufault/config.yaml", str(tmp_path / "config.yaml")) for a in args]
@@ -280,9 +294,29 @@ def test_commands_metrics_and_objects_in_the_notes_exist(mode: str, tmp_path: Pa
     there = {(item["kind"].lower(), item["metadata"]["name"]) for item in objects(rendered(mode))}
     assert set(re.findall(r"\b(daemonset|service)/([a-z-]+)", notes)) <= there
     commands = re.findall(r"-- \\\n +gpufault (inject .*)", notes)
-    assert len(commands) == (1 if mode not in ("nonroot-filecaps", "site") else 0)
+    assert len(commands) == (0 if mode in ("nonroot-filecaps", "site") else 1)
     _, usage, _ = run(GPUFAULT, "inject", "--help")
     assert [flag for command in commands for flag in re.findall(r"--\w+", command) if flag not in usage] == []
+
+
+@pytest.mark.parametrize("mode", ["default", "stack", "little"])
+def test_the_notes_name_a_value_for_each_thing_that_is_off(mode: str, tmp_path: Path) -> None:
+    notes = notes_of(mode, tmp_path / "gpufault")
+    off = re.search(r"^Off: (.*?)^ +Each with: ", notes, re.DOTALL | re.MULTILINE)
+    assert off
+    named = re.findall(r" ([\w.]+=true)$", off[1], re.MULTILINE)
+    assert len(named) == len(off[1].splitlines()) >= 3
+    code, _, error = template("--values", values(mode), *(part for name in named for part in ("--set", name)))
+    assert code == 0 or (mode == "little" and "service.enabled is false" in error), error
+
+
+def test_the_chart_has_what_catalogues_show() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart.keys() >= {"home", "sources", "maintainers", "icon", "keywords", "description"}
+    changes = yaml.safe_load(chart["annotations"]["artifacthub.io/changes"])
+    assert {change["kind"] for change in changes} <= {"added", "changed", "deprecated", "removed", "fixed", "security"}
+    (image,) = yaml.safe_load(chart["annotations"]["artifacthub.io/images"])
+    assert image["image"] == f"gpufault:{__version__}"
 
 
 def test_chart_and_image_versions_match_the_code() -> None:
@@ -317,6 +351,19 @@ def mount_as_the_kubelet_does(folder: Path, data: dict[str, str]) -> None:
     for name, text in data.items():
         (version / name).write_text(text)
         (folder / name).symlink_to(f"..data/{name}")
+
+
+def mount_outputs(folder: Path, config: str) -> None:
+    """The files that Secrets of the outputs would have."""
+    texts = {
+        "urlSecret": "https://hooks.example.org/T0/B0\n",
+        "headersSecret": "Authorization: Bearer t0ken\n",
+        "signingSecret": "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
+        "caSecret": trustme.CA().cert_pem.bytes().decode(),
+    }
+    for output, kind in re.findall(r"/etc/gpufault/outputs/(\w+)/(\w+)", config):
+        (folder / output).mkdir(parents=True, exist_ok=True)
+        (folder / output / kind).write_text(texts[kind])
 
 
 def notes_of(mode: str, chart: Path) -> str:

@@ -35,7 +35,7 @@ FIRST = "1.31"  # that knows recursiveReadOnly without a gate
 
 
 def test_every_documented_overlay_exists() -> None:
-    promised = ("journald", "kmsg-privileged", "plain-annotations", "prometheus-operator", "user-logs")
+    promised = ("all-nodes", "journald", "kmsg-privileged", "plain-annotations", "prometheus-operator", "user-logs")
     assert {f"overlays/{name}" for name in promised} < {*FOLDERS}
 
 
@@ -97,6 +97,22 @@ def test_selectors_match_the_labels_of_the_pods() -> None:
                 assert labels >= item["spec"]["selector"]["matchLabels"].items()
                 assert labels >= only(text, "Service")["spec"]["selector"].items()
                 assert ("app.kubernetes.io/component", "fleet" if folder == "fleet" else "node") in labels
+
+
+def test_the_stack_selects_the_monitor_and_the_rules() -> None:
+    """Also as the chart labels them."""
+    text, charts = built("overlays/prometheus-operator"), rendered("stack")
+    for kind in ("PodMonitor", "PrometheusRule"):
+        for labels in (only(text, kind)["metadata"]["labels"], only(charts, kind)["metadata"]["labels"]):
+            assert labels["release"] == "kube-prometheus-stack"
+    monitor = only(text, "PodMonitor")["spec"]
+    assert daemon(text)["metadata"]["labels"].items() >= monitor["selector"]["matchLabels"].items()
+
+
+def test_an_overlay_runs_the_daemon_on_every_node() -> None:
+    base, everywhere = daemon(built("base"))["spec"], daemon(built("overlays/all-nodes"))["spec"]
+    assert "nodeAffinity" in base.pop("affinity")
+    assert base == everywhere
 
 
 def test_prometheus_finds_pods_by_annotation() -> None:

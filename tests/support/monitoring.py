@@ -54,7 +54,9 @@ class Prometheus(Program):
         interval: str = "1s",
         rules: Path | None = None,
         alertmanager: str = "",
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
+        """settings: more keys of each scrape job, such as basic_auth."""
         own = f"127.0.0.1:{free_port()}"
         self.url = f"http://{own}"
         jobs: list[dict[str, Any]] = [{"job_name": "prometheus", "static_configs": [{"targets": [own]}]}]
@@ -62,6 +64,7 @@ class Prometheus(Program):
             {
                 "job_name": job,
                 "static_configs": [{"targets": [address], "labels": dict(labels)} for address, labels in of.items()],
+                **(settings or {}),
             }
             for job, of in targets.items()
         ]

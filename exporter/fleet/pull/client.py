@@ -17,6 +17,7 @@ PATH = "/api/v1/journal"
 MAX_LIST_BYTES = 1 << 20
 MAX_SEGMENTS = 10_000
 MAX_NUMBER = 1 << 40
+MAX_NAME_CHARS = 253
 _FRAMING_BYTES = 64 << 10  # that gzip may add to a range
 
 
@@ -34,11 +35,12 @@ class SegmentGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to ask nodes. headers: of each request, such as Authorization."""
+    """How to ask nodes. headers: of each request, such as Authorization. server_name: what each certificate names."""
 
     seconds: float
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     context: ssl.SSLContext | None = None
+    server_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,18 @@ def list_segments(base: str, access: Access, tag: str = "") -> Listing | None:
     return Listing(segments, tag)
 
 
+def node_name(base: str, access: Access) -> str:
+    """What the daemon calls its node. Raises PullFailed."""
+    body, _ = _get(f"{base}{PATH}", access, MAX_LIST_BYTES, {})
+    try:
+        name = json.loads(body or b"")["node"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        name = None
+    if not isinstance(name, str) or not name or not name.isprintable() or len(name) > MAX_NAME_CHARS:
+        raise PullFailed("answer", "the answer has no name of a node")
+    return name
+
+
 def read_range(base: str, access: Access, number: int, offset: int) -> bytes:
     """Complete lines of a segment from an offset on, at most MAX_RANGE_BYTES. Raises SegmentGone, PullFailed."""
     url = f"{base}{PATH}/{number}?offset={offset}&bytes={MAX_RANGE_BYTES}"
@@ -83,8 +97,9 @@ def _get(url: str, access: Access, most: int, headers: Mapping[str, str]) -> tup
     asked = {**access.headers, **headers, "Accept-Encoding": "gzip"}
     try:
         response = get(
-            parse_url(url), asked, context=access.context, seconds=access.seconds, max_body=most + _FRAMING_BYTES
-        )
+            parse_url(url), asked, context=access.context, seconds=access.seconds, max_body=most + _FRAMING_BYTES,
+            server_name=access.server_name,
+        )  # fmt: skip
     except RequestFailed as error:
         raise PullFailed(error.reason, str(error)) from None
     if response.status == 304:

@@ -7,7 +7,8 @@ import glob
 import json
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,14 +16,16 @@ from pathlib import Path
 import yaml
 
 from exporter.config.pull import PrometheusTargetsConfig, PullConfig
+from exporter.fleet.pull.client import Access, PullFailed, node_name
 from exporter.fleet.pull.targets import Target, from_file, from_prometheus, host_and_port, one_each, target
 from exporter.net.client_tls import client_context
 from exporter.net.http import RequestFailed, get
 from exporter.net.url import parse_url
-from exporter.outputs.files import read_secret
+from exporter.outputs.files import ContextCache, read_secret
 from exporter.store.safe_open import read_start
 
 MAX_FILE_BYTES = 16 << 20
+NAME_SECONDS = 5.0  # for a daemon to say its node's name: one that is down must not delay the others
 MAX_ANSWER_BYTES = 256 << 20  # of Prometheus: some 2 kB a target, of all jobs
 
 
@@ -40,12 +43,14 @@ class Discovery:
     def __init__(self, config: PullConfig) -> None:
         self._config = config
         self._last: dict[str, list[Target]] = {}
-        self._names: dict[str, str] = {}  # of addresses
+        self._names: dict[str, dict[str, str]] = {}  # of the nodes, by host of `pull.dns` and address
+        self._contexts = ContextCache(config.tls)
+        self._problems: list[str] = []
 
     def find(self) -> Discovered:
         """All targets. Takes as long as files, names and Prometheus do."""
         found: list[Target] = []
-        problems: list[str] = []
+        self._problems = problems = []
         sources = dict(self._sources())
         self._last = {key: value for key, value in self._last.items() if key in sources}
         for name, read in sources.items():
@@ -82,23 +87,39 @@ class Discovery:
     def _from_dns(self, name: str) -> list[Target]:
         host, port = host_and_port(name)
         addresses = {str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
-        by_name = {self._name_of(address): address for address in sorted(addresses, reverse=True)}  # IPv4 wins
-        label = self._config.node_label
+        bases = {each: f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in addresses}
+        known = self._names.get(name, {})
+        if self._config.dns_names == "daemon":
+            names = self._names_by_daemons(name, bases)
+        else:
+            names = {each: known.get(each) or _reverse_lookup(each) for each in addresses}
+        self._names[name] = names = {each: known[each] for each in addresses & known.keys()} | names
+        by_name: dict[str, str] = {}
+        # A name stays with the address that had it; IPv4 wins.
+        for address in sorted(names, key=lambda each: (known.get(each) != names[each], ":" in each, each)):
+            by_name.setdefault(names[address], address)
+        label, scheme = self._config.node_label, self._config.scheme
         return [
-            target(
-                f"[{address}]:{port}" if ":" in address else f"{address}:{port}",
-                {label: name},
-                node_label=label,
-                scheme=self._config.scheme,
-            )
-            for name, address in sorted(by_name.items())
+            target(bases[address], {label: node}, node_label=label, scheme=scheme)
+            for node, address in sorted(by_name.items())
         ]
 
-    def _name_of(self, address: str) -> str:
-        """The name of an address; the address if it has none. Asked once: a node keeps its name."""
-        if address not in self._names:
-            self._names[address] = socket.getnameinfo((address, 0), 0)[0]
-        return self._names[address]
+    def _names_by_daemons(self, host: str, bases: Mapping[str, str]) -> dict[str, str]:
+        """What each daemon calls its node. Asked each time: on Kubernetes an address may move to another node."""
+        config = self._config
+        seconds = min(config.timeout, NAME_SECONDS)
+        headers = basic_auth(config.user, config.password_file)
+        access = Access(seconds, headers, self._contexts.get(), config.server_name)
+
+        def ask(address: str) -> tuple[str, str | None]:
+            try:
+                return address, node_name(f"{config.scheme}://{bases[address]}", access)
+            except PullFailed as error:
+                self._problems.append(f"{host}: {address} does not say its node: {error}")
+                return address, None
+
+        with ThreadPoolExecutor(min(config.concurrency, len(bases))) as pool:
+            return {address: name for address, name in pool.map(ask, sorted(bases)) if name is not None}
 
     def _from_prometheus(self, config: PrometheusTargetsConfig) -> list[Target]:
         url = parse_url(f"{config.url.rstrip('/')}/api/v1/targets?state=active")
@@ -111,6 +132,11 @@ class Discovery:
         if response.status != 200:
             raise ValueError(f"answered {response.status}")
         return from_prometheus(json.loads(response.body), job=config.job, node_label=self._config.node_label)
+
+
+def _reverse_lookup(address: str) -> str:
+    """The name of an address; the address if it has none."""
+    return socket.getnameinfo((address, 0), 0)[0]
 
 
 def _headers(config: PrometheusTargetsConfig) -> dict[str, str]:

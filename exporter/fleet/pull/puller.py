@@ -124,7 +124,7 @@ class Puller:
         config = self._config
         try:
             headers = basic_auth(config.user, config.password_file)
-            return Access(config.timeout, headers, self._contexts.get())
+            return Access(config.timeout, headers, self._contexts.get(), config.server_name)
         except (OSError, ValueError) as error:
             what = str(getattr(error, "strerror", None) or error)
             for node in (self._nodes or {}).values():

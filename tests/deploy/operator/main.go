@@ -1,5 +1,6 @@
 // Reads YAML documents and decodes those of the Prometheus operator into its own types, which refuse unknown fields.
-// Its API is in no schema of Kubernetes. Prints how many of each kind there were.
+// Its API is in no schema of Kubernetes. Prints how many of each kind there were. With the argument pod-security, it prints
+// instead what the Pod Security Standards say of each pod.
 package main
 
 import (
@@ -16,6 +17,10 @@ func main() {
 	text, err := io.ReadAll(os.Stdin)
 	if err != nil {
 		fail(err)
+	}
+	if len(os.Args) == 2 && os.Args[1] == "pod-security" {
+		podSecurity(text)
+		return
 	}
 	seen := map[string]int{}
 	for number, document := range bytes.Split(text, []byte("\n---")) {

@@ -497,6 +497,25 @@ def test_nodes_are_asked_with_a_password_over_tls(tmp_path: Path) -> None:
         assert (state, "verify" in what or "certificate" in what) == ("unreachable", True)
 
 
+def test_certificates_of_addresses_name_what_the_configuration_says(tmp_path: Path) -> None:
+    """As on Kubernetes, where no certificate can name the addresses of pods to come."""
+    site = Site(tmp_path)
+    site.certify("gpufault.gpu.svc")
+    site.write(VERIFIED.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven") % "" + USERS)
+    password = tmp_path / "password"
+    password.write_text("secret\n")
+    with serving_nodes(tmp_path / "nodes", ActiveConfig(site.path)) as nodes:
+        (tmp_path / "nodes").mkdir(exist_ok=True)
+        nodes.write(1, 0, 3)
+        access = {"scheme": "https", "user": "ada", "password_file": str(password)}
+        fleet = Fleet(nodes, **access, tls={"ca_file": str(tmp_path / "ca.crt")})
+        fleet.pull()
+        assert fleet.state(1)[0] == "unreachable"
+        fleet.restart(**access, tls={"ca_file": str(tmp_path / "ca.crt")}, server_name="gpufault.gpu.svc")
+        fleet.pull()
+        assert (fleet.state(1), fleet.numbers(1)) == (("ok", ""), [0, 1, 2])
+
+
 def test_nodes_are_asked_with_a_client_certificate(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.certify("127.0.1.2")

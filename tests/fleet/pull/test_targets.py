@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,14 @@ from exporter.core.text.problems import InvalidInput
 from exporter.fleet.pull.discovery import Discovery
 from exporter.fleet.pull.targets import Target, from_file, from_prometheus, one_each, target
 from exporter.web.serving import serve
+from tests.fleet.pull.nodes import Nodes, address_of, serving_nodes
 from tests.web.serving import TIMEOUT
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    with serving_nodes(tmp_path / "nodes") as running:
+        yield running
 
 
 def of_file(document: Any) -> list[tuple[str, str]]:
@@ -121,6 +129,55 @@ def test_each_address_of_a_name_is_a_node(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(socket, "getnameinfo", lambda address, _: (names[address[0]], "9873"))
     nodes = {"gpu-1.example": "http://10.0.0.1:9873", "10.0.0.2": "http://10.0.0.2:9873"}
     assert found(PullConfig(dns=["gpus.example"])) == (nodes, [])
+
+
+def says(answer: str, status: int = 200) -> PlainTextResponse:
+    return PlainTextResponse(answer, status)
+
+
+def pods(monkeypatch: pytest.MonkeyPatch, port: int, listed: list[int]) -> Discovery:
+    """A headless service, whose host has the addresses of the listed nodes."""
+    real = socket.getaddrinfo
+
+    def resolve(host: str, *more: Any, **options: Any) -> list[Any]:
+        if host != "gpufault.gpu.svc":
+            return real(host, *more, **options)
+        return [(2, 1, 6, "", (address_of(number), port)) for number in listed]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    return Discovery(PullConfig(dns=[f"gpufault.gpu.svc:{port}"], dns_names="daemon"))
+
+
+def test_on_kubernetes_the_daemon_of_an_address_names_its_node(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod's address has no name by which its node is known."""
+    listed = [1, 2, 3]
+    for number in listed:
+        nodes.instead[number] = says(json.dumps({"node": f"n{number}", "segments": []}))
+    discovery = pods(monkeypatch, nodes.port, listed)
+
+    def find() -> tuple[dict[str, str], tuple[str, ...]]:
+        discovered = discovery.find()
+        return {node: each.base for node, each in (discovered.targets or {}).items()}, discovered.problems
+
+    first = {f"n{number}": f"http://{address_of(number)}:{nodes.port}" for number in listed}
+    assert find() == (first, ())
+    nodes.instead[2] = says("no", 500)
+    after, (problem,) = find()
+    assert after == first  # a daemon that does not answer keeps its name
+    assert problem == f"gpufault.gpu.svc:{nodes.port}: {address_of(2)} does not say its node: answered 500"
+    nodes.instead[3] = says(json.dumps({"node": "n1", "segments": []}))
+    assert find()[0] == {name: base for name, base in first.items() if name != "n3"}  # n1 stays where it was
+    listed.remove(2)
+    nodes.instead[3] = says(json.dumps({"node": "n4", "segments": []}))
+    assert find() == ({"n1": first["n1"], "n4": first["n3"]}, ())
+
+
+@pytest.mark.parametrize("answer", ["", "[]", '{"node": 7}', '{"node": ""}', '{"node": "a\\nb"}'])
+def test_an_answer_without_a_name_is_a_problem(nodes: Nodes, answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes.instead[1] = says(answer)
+    discovered = pods(monkeypatch, nodes.port, [1]).find()
+    assert discovered.targets == {}
+    assert "does not say its node" in str(discovered.problems)
 
 
 def test_a_prometheus_is_asked_for_its_targets(tmp_path: Path) -> None:

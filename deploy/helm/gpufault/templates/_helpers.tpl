@@ -29,9 +29,24 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 
 {{- define "gpufault.image" -}}
+{{- with .Values.global.imageRegistry | default .Values.image.registry }}{{ trimSuffix "/" . }}/{{ end }}
 {{- with .Values.image }}
-{{- with .registry }}{{ . }}/{{ end }}{{ .repository }}
+{{- .repository }}
 {{- if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* Secrets for the registry: those of the chart, then those that all charts share, as names or as {name}. */ -}}
+{{- define "gpufault.imagePullSecrets" -}}
+{{- $names := list }}
+{{- range concat .Values.imagePullSecrets (.Values.global.imagePullSecrets | default list) }}
+{{- if kindIs "map" . }}{{ $names = append $names .name }}{{ else }}{{ $names = append $names . }}{{ end }}
+{{- end }}
+{{- with $names | uniq }}
+imagePullSecrets:
+{{- range . }}
+  - name: {{ . }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -56,6 +71,23 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- $signatures := $config.signatures | default dict }}
 {{- $_ := set $signatures "dirs" (prepend ($signatures.dirs | default list) "/etc/gpufault/signatures.d") }}
 {{- $_ := set $config "signatures" $signatures }}
+{{- end }}
+{{- range $output, $secrets := .Values.outputs }}
+{{- range $kind, $secret := $secrets }}
+{{- if $secret.name }}
+{{- $outputs := $config.outputs | default dict }}
+{{- $own := get $outputs $output | default dict }}
+{{- $file := printf "/etc/gpufault/outputs/%s/%s" $output $kind }}
+{{- if eq $kind "caSecret" }}
+{{- $_ := set $own "tls" (merge (dict "ca_file" $file) ($own.tls | default dict)) }}
+{{- else }}
+{{- $key := get (dict "urlSecret" "url_file" "headersSecret" "headers_file" "signingSecret" "secret_file") $kind }}
+{{- $_ := set $own $key $file }}
+{{- end }}
+{{- $_ := set $outputs $output $own }}
+{{- $_ := set $config "outputs" $outputs }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- toYaml $config }}
 {{- end }}
@@ -107,23 +139,72 @@ runAsUser: 0
 runAsGroup: 0
 {{- end }}
 {{- end }}
-{{- with .Values.seLinuxOptions }}
+{{- with .Values.seLinuxOptions | default (ternary (dict "type" "spc_t") dict .Values.openshift.enabled) }}
 seLinuxOptions: {{ toJson . }}
 {{- end }}
+{{- end }}
+
+{{- /* A mapping of the chart with what a value lays over it. In: text, over. */ -}}
+{{- define "gpufault.laidOver" -}}
+{{- if .over }}
+{{- toYaml (mergeOverwrite (fromYaml .text) (deepCopy .over)) }}
+{{- else }}
+{{- .text }}
+{{- end }}
+{{- end }}
+
+{{- /* Fields of a pod that most sites leave alone. In: the values of the daemon or of the fleet service. */ -}}
+{{- define "gpufault.podFields" -}}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .dnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- with .runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- if kindIs "bool" .hostUsers }}
+hostUsers: {{ .hostUsers }}
+{{- end }}
+{{- end }}
+
+{{- /* The rights of what needs none, such as the fleet service. */ -}}
+{{- define "gpufault.noRights" -}}
+readOnlyRootFilesystem: true
+allowPrivilegeEscalation: false
+privileged: false
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{- define "gpufault.nobody" -}}
+runAsNonRoot: true
+runAsUser: 65534
+runAsGroup: 65534
+seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
 {{- /* Neither password nor certificate is known to the kubelet: with a web configuration the image's own program asks,
 once a minute, since it takes 0.12 s of a core. */ -}}
 {{- define "gpufault.probes" -}}
 livenessProbe:
-  {{- include "gpufault.probe" (dict "path" "/-/healthy" "port" .port "secret" .secret) | nindent 2 }}
-  periodSeconds: {{ ternary 60 20 (not (empty .secret)) }}
-  timeoutSeconds: 10
-  failureThreshold: {{ ternary 2 6 (not (empty .secret)) }}
+  {{- include "gpufault.laidOver" (dict "text" (include "gpufault.liveness" .) "over" (.values | default dict).livenessProbe) | nindent 2 }}
 readinessProbe:
-  {{- include "gpufault.probe" (dict "path" "/-/ready" "port" .port "secret" .secret) | nindent 2 }}
-  periodSeconds: {{ ternary 60 15 (not (empty .secret)) }}
-  timeoutSeconds: 10
+  {{- include "gpufault.laidOver" (dict "text" (include "gpufault.readiness" .) "over" (.values | default dict).readinessProbe) | nindent 2 }}
+{{- end }}
+
+{{- define "gpufault.liveness" -}}
+{{- include "gpufault.probe" (dict "path" "/-/healthy" "port" .port "secret" .secret) }}
+periodSeconds: {{ ternary 60 20 (not (empty .secret)) }}
+timeoutSeconds: 10
+failureThreshold: {{ ternary 2 6 (not (empty .secret)) }}
+{{- end }}
+
+{{- define "gpufault.readiness" -}}
+{{- include "gpufault.probe" (dict "path" "/-/ready" "port" .port "secret" .secret) }}
+periodSeconds: {{ ternary 60 15 (not (empty .secret)) }}
+timeoutSeconds: 10
 {{- end }}
 
 {{- define "gpufault.probe" -}}
@@ -137,36 +218,16 @@ httpGet:
 {{- end }}
 {{- end }}
 
-{{- /* What a PodMonitor and a ServiceMonitor have in common. */ -}}
-{{- define "gpufault.endpoint" -}}
-path: /metrics
-interval: {{ .interval }}
-scrapeTimeout: {{ .scrapeTimeout }}
-scheme: {{ .scheme }}
-honorLabels: false
-{{- with .tlsConfig }}
-tlsConfig: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .basicAuth }}
-basicAuth: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .relabelings }}
-relabelings: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .metricRelabelings }}
-metricRelabelings: {{- toYaml . | nindent 2 }}
+{{- define "gpufault.daemonPodSecurity" -}}
+{{- if eq .Values.securityProfile "privileged" -}}
+seccompProfile: {type: Unconfined}
+{{- else -}}
+{{- with .Values.seccompProfile -}}
+seccompProfile: {type: {{ .type }}{{ with .localhostProfile }}, localhostProfile: {{ . | quote }}{{ end }}}
 {{- end }}
 {{- end }}
-
-{{- define "gpufault.limits" -}}
-{{- if .attachNodeMetadata }}
-attachMetadata:
-  node: true
-{{- end }}
-{{- with .sampleLimit }}
-sampleLimit: {{ . }}
-{{- end }}
-{{- with .labelLimit }}
-labelLimit: {{ . }}
+{{- if and .Values.jobProcesses.enabled (semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version) }}
+# The profile that runtimes give by default lets nobody look into processes outside of it.
+appArmorProfile: {type: Unconfined}
 {{- end }}
 {{- end }}
