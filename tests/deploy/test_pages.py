@@ -146,5 +146,7 @@ def test_a_spike_and_a_first_fatal_fault_page_once_and_a_storm_does_not(
     ]
     fleet.look_again(times=30)
     assert fleet.receiver.sent_to("pager") == [fatal, spike]
-    assert fleet.prometheus.query(f'cluster_root_cause:gpufault_crashed_nodes:count1h{{root_cause="{CAUSE}"}}') == [7.0]
+    assert fleet.prometheus.query(
+        f'sum(cluster_root_cause_kind:gpufault_crashed_nodes:count1h{{root_cause="{CAUSE}"}})'
+    ) == [7.0]
     assert fleet.sent("tickets", "GpufaultFatalNode") == []  # the page has said so
