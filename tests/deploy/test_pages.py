@@ -59,9 +59,8 @@ class Fleet:
     def crash(self, name: str, jobs: int) -> None:
         crash = re.sub(r"\bE\d{4} \d\d:\d\d:\d\d", time.strftime("E%m%d %H:%M:%S", time.gmtime()), CRASH)
         for job in range(jobs):
-            (self.nodes[name].logs / f"slurm-{1000 + job}.log").write_text(
-                crash.replace("48260", f"{name[1:]}{1000 + job}")
-            )
+            number = f"{name[1:]}{1000 + job}"
+            (self.nodes[name].logs / f"slurm-{number}.log").write_text(crash.replace("48260", number))
 
     def sent(self, receiver: str, alert: str) -> list[Notification]:
         return [sent for sent in self.receiver.sent_to(receiver) if alert in sent.names]
