@@ -118,10 +118,9 @@ def test_a_forged_line_is_not_fatal_on_a_node_whose_kernel_once_reported_the_fau
     ones = [(time.time() - seconds, 1.0) for seconds in range(7200, 0, -60)]
     history = (
         f"up{{{own}}}",
-        f"instance:gpufault_up:one{{{own}}}",
         f"gpufault_incidents_total{{{own},{pair}}}",
-        f"instance_signature_root_cause:gpufault_incidents_total:nonzero{{{own},{pair}}}",
         trusted.replace("{", f"{{{own},"),
+        trusted.replace("gpufault_incident_verdicts_total{", f"instance_incident:gpufault_incidents:total{{{own},"),
     )
     write_history(tmp_path, [(series, ones) for series in history])
     server = Prometheus(tmp_path, {"gpufault": {node.address: target}}, rules=hasty_rules(tmp_path))
