@@ -8,9 +8,9 @@ from __future__ import annotations
 import calendar
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from exporter.core.model import SourceKind
@@ -34,15 +34,18 @@ _LEVEL = r"(?:emerg|alert|crit|err|warn|notice|info|debug)"
 
 
 class Prefix:
-    """One prefix, and the fields that its pattern has."""
+    """One prefix, and the fields that its pattern has. Compiled when it is first tried."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
-        self.match = re.compile(pattern).match
-        names = re.compile(pattern).groupindex
+        names = set(re.findall(r"\(\?P<(\w+)>", pattern))
         self.stamp, self.syslog_time, self.mono = "stamp" in names, "mon" in names, "mono" in names
         self.ahead = "ahead" in names  # stays in the text
         self.rank, self.host = "rank" in names, "host" in names
+
+    @cached_property
+    def match(self) -> Callable[..., re.Match[str] | None]:
+        return re.compile(self.pattern).match
 
 
 class Prefixes:
