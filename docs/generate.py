@@ -21,6 +21,7 @@ from exporter.core.catalogue import pack_schema
 from exporter.core.catalogue.pack_types import leaf_conditions
 from exporter.core.facts import process
 from exporter.fleet.service.metrics import METRICS as FLEET_METRICS
+from exporter.kubernetes.metrics import METRICS as CONDITION_METRICS
 from exporter.metrics.counters import METRICS, Metric
 from exporter.probes import FACTS, PROBES
 from exporter.web.config import MAX_BCRYPT_COST, WebConfig
@@ -54,7 +55,12 @@ What the last refresh that gave a result has found; a refresh that fails leaves 
 lemons and exposures the strongest have a series of their own (`limits.label_values`), the rest share one whose labels are
 `other`, with the largest of their values. Of a pair of facts `fact` and `value` hold both, with ` and ` between.
 
-{_metric_rows(FLEET_METRICS)}"""
+{_metric_rows(FLEET_METRICS)}
+## The reporter of node conditions, `gpufault node-conditions`, port 9875
+
+Of [Kubernetes' node conditions and events](kubernetes-conditions.md). No node has a series of its own.
+
+{_metric_rows(CONDITION_METRICS)}"""
 
 
 def _metric_rows(metrics: Mapping[str, Metric]) -> str:
