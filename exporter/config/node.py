@@ -54,6 +54,11 @@ class FilesConfig(Section):
     watch: Literal["auto", "poll"] = Field(
         default="auto", description="auto: inotify wakes the loop where the file system is local; poll: never"
     )
+    shared: AbsolutePath | None = Field(
+        default=None,
+        description="for logs on a shared file system that several nodes watch: a folder on it that only gpufault "
+        "writes to; each log is then counted by one node",
+    )
     job: Literal["auto", "none"] | JobPattern = "auto"
     service_accounts: list[str] = Field(
         default=list(SERVICE_ACCOUNTS),

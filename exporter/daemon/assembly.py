@@ -65,7 +65,7 @@ def assemble(
     pipeline.restore(stored.get("logs", {}))
     window, settle = config.incidents.window, config.incidents.settle
     incidents = IncidentTracker(catalogue, node, window=window, settle=settle, stored=stored.get("incidents", {}))
-    sources = source_factory.build(config, stored, first_start=first_start, say=warn, wake=wake)
+    sources = source_factory.build(config, stored, node=node, first_start=first_start, say=warn, wake=wake)
     return Assembly(
         config=config, catalogue=catalogue, sources=sources, pipeline=pipeline, incidents=incidents, moved=moved
     )

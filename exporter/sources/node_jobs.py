@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import glob
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 LATELY_SECONDS = 3600.0  # a job that has written nothing for so long has ended, or hangs; collectives time out sooner
 COUNTED_EVERY_SECONDS = 10.0
+
+
+# The folders of Slurm's control groups, of version 2 and 1 (task/cgroup and proctrack/cgroup).
+_SLURM_CGROUPS = ("system.slice/*slurmstepd.scope", "*/slurm*/uid_*", "*/slurm*")
+
+
+def runs_slurm_job(job: str, rootfs: Path) -> bool:
+    """Whether processes of a Slurm job are on this node, by its control groups."""
+    if not job.isdecimal():
+        return False  # a task of an array has a number of its own that only Slurm knows
+    top = glob.escape(os.path.join(rootfs, "sys/fs/cgroup"))
+    return any(glob.glob(f"{top}/{folder}/job_{job}") for folder in _SLURM_CGROUPS)
 
 
 class NodeJobs:
