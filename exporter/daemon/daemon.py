@@ -290,9 +290,9 @@ class Daemon:
         self._start_at_zero()
 
     def _start_at_zero(self) -> None:
-        """Every pair that can occur on this node, so that `increase()` sees a first crash."""
+        """Each signature that can occur on this node, so that `increase()` sees a first crash."""
         series = possible_series(self._parts.catalogue, self._parts.source_kinds, self.facts.vendors)
-        self.counters.start_at_zero(series)
+        self.counters.begin(series)
 
     def _failed(self, source: Source, error: Exception) -> None:
         self._gauges.source_errors[source.name] = self._gauges.source_errors.get(source.name, 0) + 1
