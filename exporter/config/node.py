@@ -85,6 +85,11 @@ class IncidentsConfig(Section):
     window: Seconds = Field(default=60.0, description="silence that ends an episode")
     settle: Seconds = Field(default=15.0, description="wait for evidence before counting")
     late_after: Seconds = Field(default=3600.0, description="older ones are a back-fill")
+    silent_after: Seconds | None = Field(
+        default=1800.0,
+        description="a job that uses a GPU and writes nothing for so long is `job_silent`, which explains other crashes but "
+        "is not an incident; null: never",
+    )
 
 
 class SignaturesConfig(Section):

@@ -316,7 +316,7 @@ class Daemon:
         return done.consumed > 0
 
     def _add_crashes_of_silent_logs(self, now: float) -> None:
-        crashes = self._parts.pipeline.silent(now)
+        crashes = self._parts.silent(now, self.processes)
         self.counters.count_matches(crashes)
         self._add(crashes)
 

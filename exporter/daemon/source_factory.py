@@ -26,13 +26,14 @@ def build(
     first_start: bool,
     say: Callable[[str], None],
     wake: Callable[[], None],
+    node_jobs: NodeJobs | None = None,
 ) -> list[Source]:
     """The sources in the configuration's order, each with the positions that are stored under its name.
 
     node: None for a look that must not claim logs which other nodes watch too.
     """
     sources: list[Source] = []
-    node_jobs = NodeJobs()
+    node_jobs = node_jobs or NodeJobs()
     of_files = _settings_of_all(config)
     for item in config.sources:
         match item:

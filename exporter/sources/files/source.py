@@ -24,6 +24,7 @@ from exporter.sources.files.container_format import format_of
 from exporter.sources.files.discovery import Entry, Globs
 from exporter.sources.files.finding import Finder
 from exporter.sources.files.follow import Follower
+from exporter.sources.files.last_writes import last_writes
 from exporter.sources.files.leases import Leases
 from exporter.sources.files.open_logs import OpenLogs
 from exporter.sources.files.opening import Roots, looks_binary, reason_of
@@ -346,6 +347,7 @@ class FilesSource:
         self._jobs_counted = time
         since = (now - LATELY_SECONDS) * 1e9
         running = (log for log in self._register.logs.values() if max(log.touched, log.position.modified) >= since)
+        self._node_jobs.wrote(last_writes(self._register.logs.values()))
         self._node_jobs.count(self.name, {self._name_of(log, self._job_of(log)) for log in running})
 
     def _read(self, log: Log, time: float) -> tuple[bytes, int] | None:
