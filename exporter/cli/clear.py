@@ -1,4 +1,4 @@
-"""`gpufault clear`: an operator clears the open faults of a GPU, as after a repair that left no trace in the kernel log."""
+"""`gpufault clear`: clears the open faults of a GPU, for example after a repair that left no trace in the kernel log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gpufault correlate`: which configuration makes which crash more frequent, once."""
+"""`gpufault correlate`: finds out, once, which configuration makes which crash more frequent."""
 
 from __future__ import annotations
 

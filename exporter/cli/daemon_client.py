@@ -1,4 +1,4 @@
-"""How commands ask this node's daemon over HTTP, with the flags that its web configuration may make necessary."""
+"""HTTP requests of commands to this node's daemon, and the flags for its users and TLS."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from exporter.cli import options as flags
 
 
 class Unusable(Exception):
-    """What the flags say cannot be used; nobody was asked."""
+    """The flags cannot be used, so no request was sent."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,9 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def ask(url: str, options: argparse.Namespace, *, timeout: float, most: int, body: bytes | None = None) -> bytes:
-    """Up to `most` bytes of the answer, to a POST if there is a body.
+    """Send a request (POST if there is a body) and return up to `most` bytes of the response.
 
-    Raises Unusable; HTTPError, OSError for what came of asking.
+    Raises Unusable before the request, HTTPError or OSError if it fails.
     """
     import urllib.request
 

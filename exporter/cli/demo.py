@@ -92,7 +92,7 @@ Replaying crash logs; each is counted {settle} after its first line …
 
 
 def _replay(jobs: Path, kernel: Path, url: str, stopped: threading.Event) -> None:
-    """Write each bundled log line by line, then show what was counted, unless the demo ends before."""
+    """Write each bundled log line by line, then print the counters."""
     from importlib.resources import files
 
     bundled = sorted((f for f in (files("exporter.demo") / "logs").iterdir()), key=lambda f: f.name)
@@ -114,7 +114,7 @@ def _replay(jobs: Path, kernel: Path, url: str, stopped: threading.Event) -> Non
 
 
 def _show(url: str, stopped: threading.Event) -> None:
-    """Wait until the counters stand still, then print those that are not 0."""
+    """Wait until the counters stop changing, then print those above 0."""
     import urllib.request
 
     seen = ""

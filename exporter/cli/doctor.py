@@ -1,4 +1,4 @@
-"""`gpufault doctor`: what this installation can and cannot see here, and why."""
+"""`gpufault doctor`: checks what this installation can read here, and why not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check. `note`: it works, but is worth knowing."""
+    """The result of one check. note: it works, with a remark."""
 
     state: Literal["ok", "note", "bad"]
     what: str
@@ -130,7 +130,7 @@ def _state(config: Config) -> Iterator[Finding]:
 
 
 def _files_of(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The files in a folder; a daemon that runs may remove one at any time."""
+    """The files in a folder; a running daemon may remove one at any time."""
     for path in sorted(folder.glob("*")):
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISREG((status := path.stat()).st_mode):
@@ -138,7 +138,7 @@ def _files_of(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _schema(path: Path) -> Iterator[Finding]:
-    """Whether this version can go on with the state that is there. Looks at the header: the daemon may be writing."""
+    """Whether this version can use the existing state. Reads only the header: the daemon may be writing."""
     from exporter.store.state import MIGRATIONS, SCHEMA_VERSION
 
     try:

@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _place(text: str) -> tuple[str, int | None]:
-    """The file, and the number of its line, that a text names; "" if it names none."""
+    """File and line number in `FILE:LINE`; "" if the text is not of that form."""
     if os.path.isfile(text):
         return text, None
     path, _, number = text.rpartition(":")
@@ -100,8 +100,9 @@ def explain(
     color: bool = False,
     at: int | None = None,
 ) -> str:
-    """Explains the incidents of a text, or the one `at` a line; optionally with every candidate cause and how each line was
-    read.
+    """Explain the incidents of a text, or the one `at` a line.
+
+    details: also every candidate cause, and how each line was read.
     """
     from exporter.cli.explanation_text import every_candidate, explanation
     from exporter.cli.line_trace import read, stages_of
@@ -174,7 +175,7 @@ def _refuse(why: str) -> int:
 
 
 def _likely_kinds(lines: Sequence[bytes]) -> tuple[SourceKind, SourceKind]:
-    """What a text is, and what it may be after all: whoever copies a line leaves its stamp out."""
+    """The likely kinds of a text, most likely first: a copied kernel line may lack its timestamp."""
     from exporter.core.decoding.formats import looks_like_kernel
 
     return ("kernel", "job") if looks_like_kernel(lines[0]) else ("job", "kernel")

@@ -1,4 +1,4 @@
-"""One incident explained: its cause, the evidence with its lines, what would change the answer, what to do."""
+"""The text that explains an incident: cause, evidence with line numbers, what could change the answer, what to do."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _evidence_text(leaf: Leaf, before: int, fact_lines: Mapping[str, Sequence[in
 
 
 def _open_questions(diagnosis: Diagnosis, chosen: Assessment | None) -> Iterator[str]:
-    """What would change the answer: what it takes for granted, and the causes that a missing fact could put above it."""
+    """What could change the answer: assumptions, and causes that a missing fact could favour."""
     asked: set[str] = set()
     assumed = [leaf for leaf in chosen.held if leaf.what.startswith("fact ") and not leaf.source] if chosen else []
     for leaf in {leaf.what: leaf for leaf in assumed}.values():
@@ -103,7 +103,7 @@ def _because(leaf: Leaf) -> str:
 
 
 def _value(leaf: Leaf, *, holds: bool = True) -> str:
-    """What a fact is where a condition holds, or does not: `rocm_version is below 6.2`."""
+    """A condition on a fact in words: `rocm_version is below 6.2`."""
     name, asked = leaf.what.removeprefix("fact "), leaf.requirement
     while asked.startswith("not "):
         asked, holds = asked.removeprefix("not "), not holds
@@ -134,7 +134,7 @@ _BOUNDS = {"<=": "at most ", ">=": "at least ", "==": "", "!=": "other than ", "
 
 
 def _commands(leaves: Iterable[Leaf], asked: set[str]) -> Iterator[str]:
-    """The command for each fact that was not asked for before."""
+    """The commands that print these facts, each once."""
     for leaf in leaves:
         fact = leaf.what.removeprefix("fact ")
         command = command_for(fact)

@@ -1,6 +1,6 @@
-"""How to learn a fact that an explanation lacks: one command for each, to be pasted into a shell.
+"""The shell command that prints each missing fact of an explanation.
 
-Only the commands; what facts mean is in `docs`, and how `gpufault facts` reads those of a node in `exporter.probes`.
+See `docs/facts.md` for what facts mean, and `exporter.probes` for how `gpufault facts` reads them.
 """
 
 from __future__ import annotations

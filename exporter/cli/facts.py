@@ -1,4 +1,4 @@
-"""`gpufault facts`: what this node is, as diagnosis and the correlator see it."""
+"""`gpufault facts`: prints the facts of this node, as diagnosis and the correlator use them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--home", metavar="DIR", help="a home folder of jobs, where homes are not below /home")
 
 
-def _described(gpu: Gpu) -> Iterator[str]:
-    """What tells one card from its neighbours."""
+def _card_summary(gpu: Gpu) -> Iterator[str]:
+    """The values that differ between cards, in one line."""
     yield gpu.facts.get("gpu_model", gpu.vendor or "a GPU")
     for name, value in (
         ("unique id", gpu.unique_id),
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         if gathered.gpus:
             print()
         for gpu in gathered.gpus:
-            print(f"{gpu.pci}  {', '.join(_described(gpu))}")
+            print(f"{gpu.pci}  {', '.join(_card_summary(gpu))}")
     for probe, why in sorted(gathered.failed.items()):
         print(f"probe {probe} failed: {why}", file=sys.stderr)
     return 0

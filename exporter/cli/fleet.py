@@ -131,7 +131,7 @@ def _file(options: argparse.Namespace) -> str | None:
 
 
 def _loader(options: argparse.Namespace) -> Callable[[], FleetConfig]:
-    """Reads the file, and lays the flags over it. What it returns raises InvalidInput, OSError."""
+    """A function that reads the file and applies the flags. It raises InvalidInput, OSError."""
 
     def load() -> FleetConfig:
         from exporter.config import fleet

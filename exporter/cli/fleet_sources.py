@@ -1,4 +1,4 @@
-"""The flags of commands that ask a Prometheus-compatible API, and the API that they name."""
+"""The flags of commands that query a Prometheus-compatible API, and the client that they configure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SELECTOR, NODE_LABEL = 'job="gpufault"', "instance"
 
 
 def add_prometheus(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that go with --prometheus. Secrets come from files: a command line is there for all to read."""
+    """Add the flags for --prometheus. Secrets come from files, because every user can read command lines."""
     group = parser.add_argument_group("with --prometheus")
     for name, metavar, help_text in (
         ("selector", "MATCHERS", f"of the daemons' targets; default: {SELECTOR}"),
@@ -40,7 +40,7 @@ def add_prometheus(parser: argparse.ArgumentParser) -> None:
 
 
 def history(options: argparse.Namespace, window: Window) -> Loaded:
-    """What the API of --prometheus has seen. Raises InvalidInput, OSError."""
+    """The history from the API that --prometheus names. Raises InvalidInput, OSError."""
     from exporter.fleet.input.prometheus_api import connect
     from exporter.fleet.input.prometheus_history import load
 

@@ -1,4 +1,4 @@
-"""Incidents as text for people: what, where, why, what to do. One place for the words that an SRE reads at 3 a.m."""
+"""Incidents as text for the terminal: what, where, why, what to do."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def scan_text(
     only_table: bool = False,
     color: bool,
 ) -> str:
-    """The result of a scan. `facts`: what --facts gave; `only_table`: no incident by itself."""
+    """The result of a scan. facts: the value of --facts. only_table: omit the single incidents."""
     cascades: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
         if record["caused_by"]:
@@ -64,7 +64,7 @@ def incident_text(
     facts: str = "none",
     color: bool = False,
 ) -> str:
-    """One incident with what it dragged along."""
+    """One incident, with the names of its consequences."""
     signature = catalogue.signatures[record["signature"]]
     lines = heading(
         f"{record['path']}:{record['line']}", signature.title, record["severity"], record["text"], color=color
@@ -99,7 +99,7 @@ def _notes(records: Sequence[Mapping[str, Any]], catalogue: Catalogue) -> list[s
 
 
 def heading(where: str, title: str, severity: str, text: str, *, color: bool) -> list[str]:
-    """The first lines of an incident: where, what, and the log's own words on three lines at most."""
+    """The first lines of an incident: place, title, and at most three lines of the log."""
     quoted = textwrap.wrap(
         one_line(text),
         width(),
@@ -116,7 +116,7 @@ def heading(where: str, title: str, severity: str, text: str, *, color: bool) ->
 
 
 def cause_text(cause: RootCause, verdict: str) -> str:
-    """A cause in one sentence, with its id, whose it is and how well it is known."""
+    """A cause in one sentence, with its id and verdict, and how well it is established."""
     return f"{cause.title} ({cause.id}; {VERDICTS[verdict]}; {GRADES[cause.strength]})"
 
 
@@ -133,7 +133,7 @@ def same_time(signature: str, text: str) -> str:
 
 
 def place(record: Mapping[str, Any], beside: Mapping[str, Any]) -> str:
-    """Where a record's line is, as seen from another: the file only where it is another one."""
+    """The place of a record relative to another: the file is only named if it differs."""
     return f"line {record['line']}" if record["path"] == beside["path"] else f"{record['path']}:{record['line']}"
 
 
@@ -196,7 +196,7 @@ def _total(roots: Sequence[Mapping[str, Any]], summary: Summary) -> str:
 
 
 def unread_text(summary: Summary) -> str:
-    """How many files a scan could not read, or not to their end."""
+    """The number of files that a scan could not read completely."""
     return f"{_counted(summary.unread, 'file')} could not be read whole"
 
 

@@ -1,4 +1,4 @@
-"""`gpufault inject`: one tagged test line through a real source, to prove the path from a log to a counter."""
+"""`gpufault inject`: sends a tagged test line through a real source, to test the path from a log to a counter."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _target(options: argparse.Namespace, config: Config) -> Iterator[tuple[str, int]]:
-    """Where to write, opened: what the flags name, or a file of our own that a `files` source must find, removed after."""
+    """The open file to write to: the one that the flags name, or a temporary file that a `files` source must find."""
     append = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     if options.kmsg or options.file:
         path = "/dev/kmsg" if options.kmsg else options.file

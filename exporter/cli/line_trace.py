@@ -1,4 +1,4 @@
-"""How lines were read, stage by stage: decoding, gates, patterns. For authors, and for a line that should have matched."""
+"""Traces lines through decoding, required literals and patterns, for authors and for lines that should match."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN_RULES = 6  # of those that look at the other kind of log only: a line of a
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One line that a gate occurs in, or a line that was asked for by itself."""
+    """One line with a required literal, or a single line given by the user."""
 
     number: int
     record: Record
@@ -28,7 +28,7 @@ class Reading:
     elsewhere: tuple[Rule, ...]  # rules that would have been tried in the other kind of log
 
     def facts(self) -> dict[str, str]:
-        """What the line tells of the job's stack."""
+        """The facts of the job's software that the line states."""
         return {
             name: value
             for verdict in self.verdicts
@@ -38,7 +38,7 @@ class Reading:
 
 
 def read(lines: Sequence[str], source: SourceKind, form: LogFormat, pipeline: Pipeline) -> Iterator[Reading]:
-    """The lines of a log in which a gate occurs; a single line in any case."""
+    """The lines of a log that contain a required literal; a single line in any case."""
     gates = pipeline.matcher.gates[source]
     other: SourceKind = "kernel" if source == "job" else "job"
     for number, line in enumerate(lines, 1):
@@ -59,7 +59,7 @@ def read(lines: Sequence[str], source: SourceKind, form: LogFormat, pipeline: Pi
 
 
 def stages_of(reading: Reading, source: SourceKind, pipeline: Pipeline) -> Iterator[str]:
-    """What happened to one line."""
+    """The stages of one line, as text."""
     record = reading.record
     yield f"line {reading.number}   {record.text[:160]}"
     fields = {"time": record.time, "rank": record.rank, "host": record.host, "device": record.device}
@@ -107,7 +107,7 @@ def _short(pattern: str) -> str:
 
 
 def _nearest(text: str, source: SourceKind, pipeline: Pipeline) -> Iterator[str]:
-    """The gate that is most like some part of the text: a wording that changed shows up here."""
+    """The required literal most similar to a part of the text: shows a changed wording."""
     lowered = text.lower()
     best, ratio = None, 0.6
     gates = pipeline.matcher.gates[source]

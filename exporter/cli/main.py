@@ -1,7 +1,7 @@
-"""The command line: which commands there are, and the only place that turns an outcome into an exit code.
+"""The command line: the list of commands, and the only place that sets exit codes.
 
-Exit codes: 0 fine, 1 findings or invalid input, 2 usage, 3 could not run. A command imports what it needs when it runs,
-and is imported itself only then, so that `--help` answers in the time of argparse alone.
+Exit codes: 0 fine, 1 findings or invalid input, 2 usage, 3 could not run. Commands are imported only when they run, so
+`--help` takes no longer than argparse.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FINE
     except Exception as error:
-        return _explained(error)
+        return _report_error(error)
     return code
 
 
-def _explained(error: Exception) -> int:
+def _report_error(error: Exception) -> int:
     from exporter.core.text.problems import InvalidInput
     from exporter.store.state import StateUnusable
 
@@ -73,7 +73,7 @@ def _explained(error: Exception) -> int:
             print(problem, file=sys.stderr)
         return FINDINGS
     if isinstance(error, OSError | StateUnusable):
-        print(f"gpufault: {_said(error)}", file=sys.stderr)
+        print(f"gpufault: {_error_message(error)}", file=sys.stderr)
         return COULD_NOT_RUN
     if os.environ.get("GPUFAULT_TRACEBACK"):
         raise error
@@ -84,8 +84,8 @@ def _explained(error: Exception) -> int:
     return COULD_NOT_RUN
 
 
-def _said(error: OSError | StateUnusable) -> str:
-    """What went wrong, beginning with the file's name where there is one, as the errors of configurations do."""
+def _error_message(error: OSError | StateUnusable) -> str:
+    """The message of an error, beginning with the file's name if known, like errors of configurations."""
     from exporter.core.text.printable import printable
 
     name = getattr(error, "filename", None)
@@ -95,7 +95,7 @@ def _said(error: OSError | StateUnusable) -> str:
 
 
 def _parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The parser of all commands: of the one that is given, else of each, with its arguments."""
+    """The parser of the given command; without one, of all commands."""
     parser = argparse.ArgumentParser(
         prog="gpufault",
         description="Why do GPU jobs crash on this fleet, and what about our configuration makes it worse?",

@@ -75,7 +75,7 @@ def _text(answer: dict[str, Any]) -> str:
 
 
 def _npd(answer: dict[str, Any]) -> str:
-    """The same in as little as NPD shows: it names the node's condition itself."""
+    """The same text, shortened for NPD, which adds the name of the node's condition."""
     if faults := answer.get("faults"):
         return _named(faults[0])[:NPD_BYTES]
     return (_why_unknown(answer) or "healthy")[:NPD_BYTES]
@@ -92,12 +92,12 @@ def _why_unknown(answer: dict[str, Any]) -> str:
 
 
 def _writable(text: str) -> str:
-    """One line of what a terminal and a drain reason can hold."""
+    """The text on one line, safe for a terminal and a drain reason."""
     return "".join(c if c.isprintable() and c.isascii() else ascii(c)[1:-1] for c in text)
 
 
 def _bounded(options: argparse.Namespace) -> dict[str, Any]:
-    """The daemon's answer, or the reason for a missing one, in time: name resolution or a slow server may exceed a timeout."""
+    """The daemon's answer, or why it is missing, within the time limit, even if name resolution or the server hangs."""
     import threading
 
     answers: list[dict[str, Any]] = []

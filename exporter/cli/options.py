@@ -27,11 +27,11 @@ def add(parser: argparse._ActionsContainer, flag: str, **settings: Any) -> None:
 
 
 class _Setting(str):
-    """The value of an environment variable."""
+    """A default value that was read from an environment variable."""
 
 
 def _typed(name: str, type_: Callable[[str], Any], choices: Collection[str] | None) -> Callable[[str], Any]:
-    """A flag's type that checks the variable's value as argparse checks the flag's own, and names the variable."""
+    """A flag's type that also checks the value of the environment variable, and names the variable in errors."""
 
     def typed(value: str) -> Any:
         if not isinstance(value, _Setting):
@@ -54,14 +54,14 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def config_file(options: argparse.Namespace) -> str | None:
-    """The file that --config.file names, or the default one; None if neither is there, so that the defaults hold."""
+    """The file that --config.file names, or the default one; None if neither exists."""
     from exporter.config.node import DEFAULT_FILE
 
     return options.config_file or (str(DEFAULT_FILE) if DEFAULT_FILE.exists() else None)
 
 
 def load_config(options: argparse.Namespace) -> Config:
-    """The configuration that --config.file names, or the default file's, or the defaults. Raises InvalidInput, OSError."""
+    """The configuration of --config.file, else of the default file, else the defaults. Raises InvalidInput, OSError."""
     from exporter.config.node import Config, load
 
     name = config_file(options)
@@ -71,7 +71,7 @@ def load_config(options: argparse.Namespace) -> Config:
 
 
 def refuse(options: argparse.Namespace, problems: Iterable[tuple[Loc, str]]) -> None:
-    """Raises InvalidInput, at their places in the configuration, where there are problems with what it names."""
+    """Raise InvalidInput for problems with the files that a configuration names, at their places in it."""
     from exporter.core.text.problems import InvalidInput
     from exporter.core.text.yaml_text import parse
 
@@ -103,7 +103,7 @@ def add_catalogue(parser: argparse.ArgumentParser) -> None:
 
 
 def pack_folders(options: argparse.Namespace) -> list[Path]:
-    """What --signatures.dir names. Raises InvalidInput for what is not there: whoever types a path means it."""
+    """The folders that --signatures.dir names. Raises InvalidInput for missing ones."""
     from exporter.config.packs import existing
 
     return existing(options.signatures_dir or ())

@@ -1,4 +1,4 @@
-"""The daemon's own log: logfmt or JSON on stderr, without secrets: logs are shipped to where more people read them."""
+"""The daemon's own log: logfmt or JSON on stderr, with secrets redacted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from exporter.core.text.redact import redact
 
 
 def start_logging(level: str, form: str) -> Any:
-    """A structlog logger that writes lines of the given form from the given level on."""
+    """A structlog logger for the given format and minimum level."""
     # structlog.dev imports rich (17 MiB resident, 0.1 s) for tracebacks that a daemon's log never shows.
     hidden = sys.modules.get("rich")
     if hidden is None:

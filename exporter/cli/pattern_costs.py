@@ -1,4 +1,4 @@
-"""What each pattern of a catalogue costs: measured, for those who write signatures. `signatures check --profile` prints it."""
+"""Measures what each pattern of a catalogue costs, for `signatures check --profile`."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ YARDSTICKS = 60  # patterns to compare with: their median lies within a tenth of
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One pattern: seconds to try it on a text that its literals lead to (the mean; an echo: on any text), and to compile
-    it when one first needs it.
+    """The cost of one pattern: mean seconds to try it on a text with its literals (an echo: on any text), and to compile it.
 
-    `gates` are the literals that lead to it, none for an echo or an excuse; `led` is the part of the other items' texts
-    that hold one of them: how often the database that all logs are read with leads to it in vain.
+    gates: its required literals; empty for an echo or an excuse. led: the share of the other items' texts that contain one
+    of them, so that the pattern is tried in vain.
     """
 
     id: str
@@ -44,7 +43,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """What patterns cost that slow nothing: medians."""
+    """Median costs of patterns that are not slow."""
 
     try_seconds: float
     compile_seconds: float
@@ -60,8 +59,9 @@ class Usual:
 def costs(
     catalogue: Catalogue, ids: Collection[str] | None = None, clock: Callable[[], float] = time.process_time
 ) -> list[Cost]:
-    """The cost of every pattern, or of those of some ids, the dearest to try first. `catalogue` is whole: all its examples
-    are what is tried.
+    """The cost of all patterns, or of those of some ids, the most expensive first.
+
+    catalogue: loaded with its examples, which are the texts to try.
     """
     items = _items(catalogue)
     wanted = [(item, pattern) for item, pattern in _patterns(items) if ids is None or item.id in ids]
@@ -69,7 +69,7 @@ def costs(
 
 
 def usual(catalogue: Catalogue, besides: Collection[str], clock: Callable[[], float] = time.process_time) -> Usual:
-    """What patterns of a catalogue cost, by a sample of those that are not of some ids."""
+    """The usual cost of a catalogue's patterns, from a sample without those of some ids."""
     items = _items(catalogue)
     others = [(item, pattern) for item, pattern in _patterns(items) if item.id not in besides]
     step = max(1, len(others) // YARDSTICKS)
@@ -77,7 +77,7 @@ def usual(catalogue: Catalogue, besides: Collection[str], clock: Callable[[], fl
 
 
 def slow(measured: Sequence[Cost], than: Usual) -> list[tuple[Cost, str]]:
-    """Those that cost many times what the others do, and what to do about each."""
+    """The patterns that cost many times the usual, and what to do about each."""
     found = []
     for cost in measured:
         if cost.try_seconds > SLOW * than.try_seconds:
@@ -92,7 +92,7 @@ def slow(measured: Sequence[Cost], than: Usual) -> list[tuple[Cost, str]]:
 
 
 def literals(catalogue: Catalogue, clock: Callable[[], float] = time.process_time) -> str:
-    """What the database costs that all logs are read with: the gates of the job's and the kernel's signatures."""
+    """The cost of the database with the required literals of all signatures."""
     matcher = Matcher(catalogue)
     started = clock()
     engines = {source: build(gates) for source, gates in matcher.gates.items()}
@@ -163,7 +163,7 @@ def _led(item: Patterned, gates: Collection[Gate], items: Sequence[Patterned]) -
 
 
 def _held(gates: Collection[Gate], texts: Sequence[str]) -> list[str]:
-    """The texts that hold a gate."""
+    """The texts that contain one of these literals."""
     held = []
     for text in texts:
         raw = text.encode()

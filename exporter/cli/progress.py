@@ -23,9 +23,9 @@ WIDE = 80  # columns that all of the bar takes; with fewer, rich would cut words
 
 
 class Progress:
-    """Counts what is read, in bytes on disk. How much there will be is known only where nothing comes from a pipe.
+    """Counts the bytes read, as on disk. The total is unknown if something comes from a pipe.
 
-    `read`: up to where an earlier scan of the same paths has read.
+    read: how far an earlier scan of the same paths has read.
     """
 
     def __init__(self, paths: Sequence[str], wanted: bool | None, read: Place | None = None) -> None:
@@ -72,7 +72,7 @@ class Progress:
             self._bar.stop()
 
     def __call__(self, path: str, size: int) -> None:
-        """So many bytes more of a log were read, unpacked; 0: it is done."""
+        """Record that more decompressed bytes of a log were read; 0: the log is done."""
         self._files += size == 0
         if self._bar:
             advance = self._packed_bytes(path, size) if is_archive(path) else size
@@ -82,7 +82,7 @@ class Progress:
         return f"{self._files} of {self._total_files} file{'s' * (self._total_files != 1)}"
 
     def _packed_bytes(self, path: str, size: int) -> int:
-        """Estimates how many bytes of an archive hold so many unpacked bytes."""
+        """Estimate how many compressed bytes correspond to a number of decompressed bytes."""
         if path != self._archive:
             self._archive, self._left = path, _size(path) or 0
         advance = min(size // PACKED, self._left) if size else self._left
@@ -99,7 +99,7 @@ class Progress:
 
 
 class _Extent(NamedTuple):
-    """Files and bytes of the disk: all of them, 0 bytes where that is not known; and those that have been read."""
+    """Files and bytes on disk: the total (0 bytes if unknown), and those read so far."""
 
     files: int
     size: int
@@ -126,7 +126,7 @@ def _extent(paths: Sequence[str], read: Place | None) -> _Extent:
 
 
 def _size(path: str) -> int | None:
-    """What a file takes on disk; None for a pipe, and for what is gone."""
+    """The size of a file; None for a pipe or a missing file."""
     try:
         status = os.stat(path)
     except OSError:

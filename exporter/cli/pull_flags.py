@@ -1,4 +1,4 @@
-"""The flags that say which node daemons to ask, laid over the section `pull`."""
+"""The flags that select the node daemons to ask. They override the section `pull`."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser, title: str = "journals pulled
 
 
 def names_nodes(options: argparse.Namespace) -> bool:
-    """Whether the flags say what to pull."""
+    """Whether the flags name node daemons to pull from."""
     return any(getattr(options, f"pull_{name}") for name in SOURCES)
 
 
 def with_flags(config: PullConfig | None, options: argparse.Namespace) -> PullConfig | None:
-    """The section with the flags laid over it. Raises InvalidInput."""
+    """The section `pull` with values from the flags. Raises InvalidInput."""
     from pydantic import ValidationError
 
     from exporter.config.pull import PullConfig

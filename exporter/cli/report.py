@@ -115,7 +115,7 @@ def _rendered(
 
 
 def _write(text: str, output: str | None) -> None:
-    """Write it whole or not at all: a web server may be serving the last one."""
+    """Write the report in one step: a web server may be serving the previous one."""
     if output is None:
         sys.stdout.write(text)
         return

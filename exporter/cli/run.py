@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.dry_run:
         return _run(options, config, catalogue, load, web)
     with tempfile.TemporaryDirectory(prefix="gpufault-") as folder:
-        return _run(options, _kept_in(Path(folder), config), catalogue, lambda: _dry(Path(folder), load()), web)
+        return _run(options, _isolated_in(Path(folder), config), catalogue, lambda: _dry(Path(folder), load()), web)
 
 
 def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load: Any, web: ActiveConfig) -> int:
@@ -121,8 +121,8 @@ def _web(options: argparse.Namespace) -> ActiveConfig:
     return ActiveConfig(Path(options.web_config_file).absolute() if options.web_config_file else None)
 
 
-def _kept_in(folder: Path, config: Config) -> Config:
-    """The same, but state and journal are in a folder, and nothing is sent."""
+def _isolated_in(folder: Path, config: Config) -> Config:
+    """The same configuration, with state and journal in a folder, and without outputs."""
     journal = config.journal.model_copy(update={"dir": None})
     outputs = config.outputs.model_copy(update={"otlp": None, "webhook": None, "textfile": None})
     return config.model_copy(update={"state_dir": folder, "journal": journal, "outputs": outputs})
@@ -130,7 +130,7 @@ def _kept_in(folder: Path, config: Config) -> Config:
 
 def _dry(folder: Path, loaded: tuple[Config, Catalogue]) -> tuple[Config, Catalogue]:
     config, catalogue = loaded
-    return _kept_in(folder, config), catalogue
+    return _isolated_in(folder, config), catalogue
 
 
 def _loader(options: argparse.Namespace) -> Any:

@@ -142,7 +142,7 @@ def run(options: argparse.Namespace) -> int:
         stopped_at = printable(summary.stopped_at or "no log yet")
         print(f"stopped in {stopped_at}: what was found so far follows", file=sys.stderr)
     if summary.left:
-        print(printable(_how_to_go_on(summary.left, options)), file=sys.stderr)
+        print(printable(_resume_command(summary.left, options)), file=sys.stderr)
     if options.output:
         with open(options.output, "w", encoding="utf-8", newline="") as file:
             _write(file, options, summary, catalogue, node)
@@ -160,8 +160,8 @@ def run(options: argparse.Namespace) -> int:
     return 1 if summary.diagnoses else 0
 
 
-def _how_to_go_on(left: Stopped, options: argparse.Namespace) -> str:
-    """The command line that goes on, when what was left has been written down."""
+def _resume_command(left: Stopped, options: argparse.Namespace) -> str:
+    """The command that resumes a stopped scan, if its state was saved."""
     given = list(options.arguments)
     if options.resume:
         path = Path(options.resume)
@@ -178,7 +178,7 @@ def _how_to_go_on(left: Stopped, options: argparse.Namespace) -> str:
 
 
 def _workers(options: argparse.Namespace) -> Engine | int:
-    """Who reads. Raises Unusable."""
+    """The engine that reads the logs. Raises Unusable."""
     if options.engine == "dask":
         from exporter.scan.engines.dask import Dask
 
@@ -249,8 +249,8 @@ def _known_facts(catalogue: Catalogue) -> frozenset[str]:
 def read_facts(path: str, known: Collection[str] = ()) -> Mapping[str, str]:
     """Facts from a JSON or YAML mapping.
 
-    Raises InvalidInput with the place of each value that is not text, and of each name that looks like a known one with a
-    typing error. Other names are a site's own.
+    Raises InvalidInput with the place of each value that is not text, and of each name that is probably a misspelt known
+    one. Other names are custom facts.
     """
     from difflib import get_close_matches
 
@@ -308,7 +308,7 @@ def _write(out: IO[str], options: argparse.Namespace, summary: Summary, catalogu
 
 
 def _cell(value: object) -> object:
-    """A value as a spreadsheet may show it: none takes a log's text for a formula."""
+    """A value as text for CSV that no spreadsheet interprets as a formula."""
     if not isinstance(value, str):
         return value
     text = printable(value)

@@ -1,4 +1,4 @@
-"""What a scan found as a table: root causes and signatures by how many incidents they have."""
+"""The result of a scan as a table: root causes and signatures with their numbers of incidents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEADS = ("count", "jobs", "verdict", "first", "last", "root cause, or what happe
 
 
 def summary_table(roots: Sequence[Mapping[str, Any]], catalogue: Catalogue) -> str:
-    """One row for each root cause, or signature where no cause is known; the most frequent first."""
+    """One row for each root cause (for unknown causes, each signature), the most frequent first."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for record in roots:
         is_known = record["root_cause"] in catalogue.root_causes

@@ -167,7 +167,7 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _defined_in(loaded: LoadedPacks, item: Signature | RootCause) -> str:
-    """Where an item stands, and what it replaces."""
+    """The file and line of an item, and what it replaces."""
     places = [
         file.document.problem(loc, "")
         for file in (*loaded.own, *loaded.builtin)
@@ -270,7 +270,7 @@ def _diff(options: argparse.Namespace) -> int:
 
 
 def _items(name: str) -> Iterator[tuple[str, Identified]]:
-    """What packs hold: their kinds, and the items."""
+    """The items of packs, by kind."""
     from exporter.config import packs
 
     builtin = name == "builtin"

@@ -1,4 +1,4 @@
-"""`gpufault simulate`: a fleet with known causes, to see what the correlator makes of it."""
+"""`gpufault simulate`: writes the history of a fleet with known causes, to test the correlator and the pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How text is laid out for a terminal: widths, labelled paragraphs, colours."""
+"""Text layout for terminals: widths, labelled paragraphs, colours."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ INDENT = 11
 
 
 def width() -> int:
-    """Columns to write in: the terminal's, but no more than an eye can follow."""
+    """The columns to use: the terminal's width, limited for readability."""
     return max(60, min(100, shutil.get_terminal_size((80, 24)).columns))
 
 
 def one_line(text: str) -> str:
-    """A text on one line, as it may go to a terminal."""
+    """A text on one line, without characters that control a terminal."""
     return printable(" ".join(text.split()))
 
 
 def clipped(text: str, columns: int) -> str:
-    """A text on one line of so many columns."""
+    """A text on one line, cut to a number of columns."""
     line = one_line(text)
     return line if len(line) <= columns else line[: columns - 1] + "…"
 
@@ -38,5 +38,5 @@ def field(name: str, text: str, *, breaks: bool = False) -> list[str]:
 
 
 def paint(text: str, code: str, color: bool) -> str:
-    """Text in an ANSI colour, where there is any."""
+    """Text in an ANSI colour; unchanged if colours are off."""
     return f"\x1b[{code}m{text}\x1b[0m" if color else text

@@ -1,4 +1,4 @@
-"""Moments and durations as flags give them."""
+"""Parses times and durations of flags."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 
 def seconds(flag: str, text: str) -> float:
-    """`7d`, `36h`, `1d12h` as seconds. Raises InvalidInput."""
+    """Seconds of a duration such as `7d`, `36h`, `1d12h`. Raises InvalidInput."""
     if re.fullmatch(r"(?:\d+[smhdw])+", text) and (
         total := sum(int(n) * _UNITS[u] for n, u in re.findall(r"(\d+)(\w)", text))
     ):
@@ -20,7 +20,7 @@ def seconds(flag: str, text: str) -> float:
 
 
 def moment(flag: str, text: str | None) -> float | None:
-    """RFC 3339 or Unix seconds as Unix seconds; a time without zone is UTC. Raises InvalidInput."""
+    """Unix seconds of a time in RFC 3339 or Unix seconds; without a zone it is UTC. Raises InvalidInput."""
     if text is None:
         return None
     if re.fullmatch(r"\d+(?:\.\d+)?", text):

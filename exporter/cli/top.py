@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def collect(options: argparse.Namespace, start: float) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """Root incidents since `start` of all addresses, with a title each, and why some did not answer."""
+    """The root incidents since `start` from all addresses, with titles, and the errors of those that did not answer."""
     found: dict[str, Mapping[str, Any]] = {}
     failures: list[str] = []
     query = urlencode({"start": f"{start:.0f}", "end": f"{time.time() + 60:.0f}", "limit": MAX_INCIDENTS})

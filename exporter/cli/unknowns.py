@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _records(options: argparse.Namespace, unread: list[str]) -> Iterator[tuple[float, Mapping[str, Any]]]:
-    """The records of crashes without a name, with their times."""
+    """The records of unrecognised crashes, with their times."""
     logs = []
     for given in options.paths:
         path = Path(given)

@@ -1,4 +1,4 @@
-"""Service accounts: users that write the logs of others, so that a log's owner does not tell whose job it is."""
+"""Service accounts: users that write logs for others, so the owner of such a log does not identify the job's user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SERVICE_ACCOUNTS = ("root", "slurm", "nobody")
 
 
 def uids_of(accounts: Iterable[str]) -> frozenset[int]:
-    """The user ids of accounts, given by name or number. A name that this machine does not know owns no file here."""
+    """The user ids of accounts given by name or number. Names unknown on this machine are ignored: they own no files here."""
     found = set()
     for account in accounts:
         with contextlib.suppress(KeyError):

@@ -1,4 +1,4 @@
-"""The configuration of the fleet service: YAML text to a frozen FleetConfig. The file is optional; flags go before it."""
+"""The configuration of the fleet service: YAML text to a frozen FleetConfig. The file is optional; flags override it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAY = 86400.0
 
 
 class PrometheusConfig(Section):
-    """Prometheus, Thanos, Mimir or VictoriaMetrics that scrapes the node daemons. Secrets stand in files of their own."""
+    """Prometheus, Thanos, Mimir or VictoriaMetrics that scrapes the node daemons. Secrets are in separate files."""
 
     url: str = Field(pattern=r"^https?://", description="of the API, such as https://prometheus.example:9090")
     selector: str | None = Field(default=None, description='matchers of the daemons\' targets; null: `job="gpufault"`')
@@ -63,7 +63,7 @@ class LimitsConfig(Section):
 
 
 class FleetConfig(Section):
-    """Everything that the fleet service's file can say, with its defaults."""
+    """All settings of the fleet service's file, with their defaults."""
 
     journal: AbsolutePath | None = Field(
         default=None, description="a folder of node journals; or `pull`, or `prometheus`"
@@ -90,7 +90,7 @@ class FleetConfig(Section):
 
     @property
     def source(self) -> str:
-        """What is read, for people."""
+        """A description of what is read, for messages."""
         if self.prometheus is not None:
             return self.prometheus.url
         if self.pull is not None:

@@ -1,6 +1,6 @@
-"""The configuration file: YAML text to a frozen Config. After `load` nobody sees a dictionary.
+"""The node daemon's configuration: YAML text to a frozen Config.
 
-Every error is reported as `file:line:col: key: what, then what to do`, all of them at once.
+All errors are reported at once, each as `file:line:col: key: what is wrong; what to do`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _job_pattern(value: str) -> str:
 
 
 class JobPattern(Section):
-    """How a path names its job."""
+    """A pattern that finds the job in a path."""
 
     pattern: Annotated[str, AfterValidator(_job_pattern)] = Field(description="with a group (?P<job>…)")
 
@@ -135,7 +135,7 @@ SourceConfig = Annotated[FilesConfig | KmsgConfig | JournaldConfig, Field(discri
 
 
 class Config(Section):
-    """Everything that the configuration file can say, with its defaults."""
+    """All settings of the configuration file, with their defaults."""
 
     node: str = Field(default="auto", min_length=1, max_length=253, description="auto: NODE_NAME, else the host's name")
     state_dir: AbsolutePath = Path("/var/lib/gpufault")

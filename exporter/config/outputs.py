@@ -1,4 +1,4 @@
-"""The section `outputs` of the configuration. Opens no file: `files.problems` looks at those that it names."""
+"""The section `outputs` of the configuration. Opens no files; `files.problems` checks the files that it names."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class RetrySettings(Section):
 
 
 class ReceiverSettings(Section):
-    """What both kinds of receiver have."""
+    """The settings that both kinds of receivers share."""
 
     url: Annotated[str, BeforeValidator(_url)] | None = Field(
         default=None, repr=False, description="`https://HOST:PORT/PATH`; this or `url_file`"

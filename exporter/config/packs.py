@@ -15,10 +15,10 @@ _PACKAGED, _CHECKOUT = _PACKAGE / "_signatures", _PACKAGE.parent / "signatures"
 
 
 def load(dirs: Sequence[Path] = (), *, whole: bool = False) -> Catalogue:
-    """The catalogue of all packs. Raises InvalidInput with every problem of every file, unreadable ones included, and
-    every example of a site's own packs that does not hold.
+    """The catalogue of all packs.
 
-    `whole` reads the built-in packs' YAML too, with their examples, for tests.
+    Raises InvalidInput with all problems of all files, including unreadable files and failing examples of a site's packs.
+    whole: read the built-in packs from YAML, with their examples, for tests.
     """
     compiled = None if whole else _compiled()
     loaded = loader.load(of_site(dirs), compiled or builtin())
@@ -38,7 +38,7 @@ def unknown(catalogue: Catalogue, disable: Sequence[str]) -> Iterator[tuple[Loc,
 
 
 def load_texts(places: Sequence[Path] = ()) -> LoadedPacks:
-    """All packs with the texts that they were read from, whatever their examples: for those who write signatures."""
+    """All packs with their source texts, without checking their examples: for the tools of pack authors."""
     return loader.load(of_site(places), builtin())
 
 
@@ -50,7 +50,7 @@ def builtin() -> list[tuple[str, str]]:
 
 
 def existing(names: Iterable[str]) -> list[Path]:
-    """The files and folders that a user names. Raises InvalidInput with each missing one."""
+    """The files and folders that a user names. Raises InvalidInput with all missing ones."""
     paths = [Path(name) for name in names]
     missing = [Problem(str(p), 1, 1, "", "no such file or folder; correct the path") for p in paths if not p.exists()]
     if missing:
@@ -76,8 +76,8 @@ def of_site(places: Iterable[Path]) -> list[tuple[str, str]]:
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
-    """The YAML files below a folder, hidden ones left out: a mounted ConfigMap has each of its files a second time in
-    `..2026_01_01_…`, which the kubelet swaps as a whole.
+    """The YAML files below a folder, except hidden ones: a mounted ConfigMap has a second copy of each file in
+    `..2026_01_01_…`, which the kubelet replaces as a whole.
     """
     for path in folder.glob("**/*.y*ml"):
         if not any(part.startswith(".") for part in path.relative_to(folder).parts):

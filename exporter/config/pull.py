@@ -61,6 +61,6 @@ class PullConfig(Section):
 
     @property
     def source(self) -> str:
-        """Where the nodes' names come from, for people."""
+        """A description of where the nodes' names come from, for messages."""
         names = [*self.files, *self.dns, *([self.prometheus.url] if self.prometheus else [])]
         return f"journals of the nodes in {', '.join(names)}"

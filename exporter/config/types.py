@@ -1,4 +1,4 @@
-"""What values of a configuration look like: durations, sizes, paths; and the base of its sections. Names no key."""
+"""Types of configuration values (durations, sizes, paths), and the base class of sections. Contains no keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BYTES = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def duration(value: Any) -> float:
-    """Seconds. Raises ValueError."""
+    """Parse a duration to seconds. Raises ValueError."""
     found = _DURATION.match(str(value))
     if not found:
         raise ValueError(f"invalid duration {value!r}; use a number and a unit, such as 60s, 5m or 1h")
@@ -23,7 +23,7 @@ def duration(value: Any) -> float:
 
 
 def size(value: Any) -> int:
-    """Bytes. Raises ValueError."""
+    """Parse a size to bytes. Raises ValueError."""
     found = _SIZE.match(str(value))
     if not found:
         raise ValueError(f"invalid size {value!r}; use a number and a unit, such as 1MiB")
@@ -53,6 +53,6 @@ Glob = Annotated[str, AfterValidator(_absolute), _WRITTEN_PATH]
 
 
 class Section(BaseModel):
-    """A mapping of known keys; any other is an error."""
+    """A mapping of known keys; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)

@@ -1,4 +1,4 @@
-"""What is built from the configuration, the packs and the stored state: at the start, and anew by each reload."""
+"""Builds the parts of the daemon from the configuration, the packs and the stored state, at the start and at each reload."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from exporter.sources.node_jobs import NodeJobs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembly:
-    """The way of a line: sources read it, the pipeline matches it, incidents take in what matched.
+    """The parts of the daemon: sources read lines, the pipeline matches them, incidents collect the matches.
 
-    moved: rows of logs that another source than before reads from now on, to be stored with the next commit.
+    moved: rows of logs that moved from one source to another, to store with the next commit.
     """
 
     config: Config
@@ -43,7 +43,7 @@ class Assembly:
         return [*self.pipeline.silent(now), *silent]
 
     def keepers(self) -> dict[str, Keeper]:
-        """The parts that have rows in the state file, by the space of their rows."""
+        """The parts with rows in the state file, by the name of their key space."""
         of_sources: dict[str, Keeper] = {handover.space_of(source.name): source for source in self.sources}
         return {**of_sources, "logs": self.pipeline, "incidents": self.incidents}
 
@@ -62,7 +62,7 @@ def assemble(
     warn: Callable[[str], None],
     wake: Callable[[], None],
 ) -> Assembly:
-    """Build all parts, each with what is stored of it. Sources of the same names go on where their last ones stopped."""
+    """Build all parts with their stored state. A source continues where the previous one of its name stopped."""
     moved = source_factory.moved(config, stored)
     stored = handover.changed(stored, moved)
     pipeline = Pipeline(

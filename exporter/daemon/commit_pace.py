@@ -1,4 +1,4 @@
-"""How soon a match is committed: at once, unless matches come one after another. Then many share a transaction."""
+"""Decides when a match is committed: at once, or in a storm of matches together with others in one transaction."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ BURST_SECONDS = 0.3  # after as long a rest three commits follow each other at o
 
 
 class CommitPace:
-    """Ten commits a second, and a few at once after a rest. Times are Unix seconds."""
+    """Allows ten commits per second, and a short burst after an idle time. Times are Unix seconds."""
 
     def __init__(self) -> None:
         self._used_to = -math.inf  # each commit uses an interval
 
     def seconds_left(self, now: float) -> float:
-        """Until the next commit; 0 or less: now."""
+        """Seconds until the next commit is allowed; 0 or less: now."""
         return self._used_to - BURST_SECONDS - now
 
     def committed(self, now: float) -> None:
-        """A commit was made. A clock that was set back holds up the next for no longer than a full burst does."""
+        """Record a commit. If the clock is set back, the next commit waits no longer than after a full burst."""
         self._used_to = min(max(now, self._used_to), now + BURST_SECONDS) + INTERVAL_SECONDS

@@ -1,6 +1,6 @@
-"""The control socket in the state folder: root, or the daemon's own user, asks the daemon to clear node faults.
+"""The control socket in the state folder: through it, root or the daemon's user clears node faults.
 
-One request a connection: a line of JSON, answered by a line of JSON. The kernel tells who is at the other end.
+One request per connection: a line of JSON, answered by a line of JSON. The kernel identifies the peer (SO_PEERCRED).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Clear = Callable[[ClearRequest], list[dict[str, Any]]]
 
 
 class ControlSocket:
-    """The listening socket, with a thread of its own. Raises OSError where a socket cannot be made."""
+    """The listening socket, served by its own thread. Raises OSError if it cannot be created."""
 
     def __init__(self, state_dir: Path, clear: Clear) -> None:
         self._state_dir = state_dir
@@ -49,7 +49,7 @@ class ControlSocket:
 
 
 def request(state_dir: Path, gpu: str, reason: str) -> list[dict[str, Any]]:
-    """Ask the daemon whose state folder this is. Returns the cleared faults. Raises InvalidRequest, OSError."""
+    """Send a request to the daemon that owns this state folder. Returns the cleared faults. Raises InvalidRequest, OSError."""
     with socket.socket(socket.AF_UNIX) as connection, _short_path(state_dir) as path:
         connection.settimeout(SECONDS)
         connection.connect(path)
@@ -70,7 +70,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
         super().__init__(path, _Handler)
 
     def handle_error(self, *_: object) -> None:
-        """Clients may leave early; the daemon's log stays free of it."""
+        """Do nothing: a client that disconnects early is not worth a log message."""
 
 
 class _Handler(socketserver.StreamRequestHandler):

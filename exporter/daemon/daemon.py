@@ -1,4 +1,4 @@
-"""The node daemon: one loop reads the sources, commits, and updates /metrics and the journal. A failure is a metric."""
+"""The node daemon: its main loop reads sources, commits, and updates /metrics and the journal. Failures become metrics."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class Daemon:
-    """Everything that one node's daemon holds. Built by `cli.run`, driven by `run` (or step by step by tests)."""
+    """The daemon of one node. Created by `cli.run`; `run` drives it (tests call `step` instead)."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Daemon:
         self._log.info("watching", **{source.name: source.stats.down_reason or "up" for source in self.sources})
 
     def run(self, stop: threading.Event, *, each_round: Callable[[], None] = lambda: None) -> None:
-        """Work until `stop` is set (wake the waker then)."""
+        """Run until `stop` is set; wake the waker after setting it."""
         looked = time.monotonic()
         while not stop.is_set():
             busy = self.step()
@@ -149,7 +149,7 @@ class Daemon:
         return busy
 
     def background(self) -> None:
-        """What need not be done in every round: facts, GPU processes, heartbeat, journal."""
+        """Do the work that is not needed in every round: facts, GPU processes, heartbeat, journal."""
         now = self._clock()
         if self.facts.refresh(now):
             self.outbox.add(self.facts.record(self.node, now))
@@ -161,7 +161,7 @@ class Daemon:
         self._deliver()
 
     def drain(self) -> None:
-        """Read all that is there, last lines without newline too, and tell of all that it showed (`--once`)."""
+        """Read everything available, including last lines without newline, and report all incidents (`--once`)."""
         quiet_since = self._clock()
         while self._clock() - quiet_since < DRAIN_SECONDS:
             if self.step():
@@ -174,7 +174,7 @@ class Daemon:
         self.commit(now)
 
     def finish(self) -> None:
-        """Commit, write out the journal and let go of everything."""
+        """Commit, write the journal and close everything."""
         now = self._clock()
         self.outbox.add(self.heartbeat.record(self.node, now, self.facts.gpus))
         self.commit(now)
@@ -188,7 +188,7 @@ class Daemon:
     # -- one transaction
 
     def commit(self, now: float) -> None:
-        """Store positions, counters, open incidents and records at once, then show what was stored."""
+        """Store positions, counters, open incidents and records in one transaction, then publish the metrics."""
         parts = self._parts
         if self._matched:
             self._pace.committed(now)  # also if it fails: a full disk is not tried all the time
@@ -254,19 +254,19 @@ class Daemon:
         self.commit(self._clock())
 
     def reloaded(self, problems: Sequence[str]) -> None:
-        """Remember how a reload went."""
+        """Record the result of a reload."""
         self._gauges.reload_ok = not problems
         self._log_problems("configuration", problems)
         self._snapshot = self._snapshot.with_value("gpufault_config_last_reload_successful", float(not problems))
 
     def web_config_read(self, problems: Sequence[str], in_force_since: float) -> None:
-        """Remember how reading the web configuration went. From any thread: the next commit shows it."""
+        """Record the result of reading the web configuration, for the next commit. Thread-safe."""
         self._gauges.web_config_ok = not problems
         self._gauges.web_config_time = in_force_since
         self._log_problems("web configuration", problems)
 
     def _use(self, config: Config, catalogue: Catalogue, *, first_start: bool) -> None:
-        """Work with a configuration and its packs from now on."""
+        """Replace all parts by those of a configuration and its packs."""
         stored = self.state.load().spaces
         self._parts = parts = assemble(
             config,
@@ -290,7 +290,7 @@ class Daemon:
         self._start_at_zero()
 
     def _start_at_zero(self) -> None:
-        """Each signature that can occur on this node, so that `increase()` sees a first crash."""
+        """Create at 0 the series that can occur on this node, so that `increase()` detects a first crash."""
         series = possible_series(self._parts.catalogue, self._parts.source_kinds, self.facts.vendors)
         self.counters.begin(series)
 
@@ -299,14 +299,14 @@ class Daemon:
         self._warn(f"source {source.name} failed: {error!r}; please report it")
 
     def _between(self) -> None:
-        """In a long round, what is done is safe from a kill."""
+        """Commit during a long round, so that a kill loses little work."""
         now = self._clock()
         if now - self.last_round >= COMMIT_SECONDS:
             self.last_round = now
             self.commit(now)
 
     def _consume(self, source: Source, chunk: Chunk) -> bool:
-        """Take in a chunk; True if some of it is done with."""
+        """Process a chunk. True if some of it was consumed."""
         done = self._parts.pipeline.process(chunk)
         source.advance(chunk.log, done.consumed, done.newlines)
         self.counters.count_chunk(done, chunk.source)
@@ -327,7 +327,7 @@ class Daemon:
         self._parts.incidents.add(self.repeats.with_job_counts(self.processes.attached(matches), self.processes.job_of))
 
     def _report(self, diagnosis: Diagnosis, now: float) -> None:
-        """Count an incident that settled, once, and put it into the journal."""
+        """Count a settled incident, once, and add it to the journal."""
         incident, first = diagnosis.incident, diagnosis.incident.first
         record = self._incident_record(diagnosis, now)
         is_there = first.source == "kernel" or self.facts.has(record["gpu"] or "")
@@ -357,7 +357,7 @@ class Daemon:
         return record | records.recorded_fields(diagnosis, now, late_after=self._parts.config.incidents.late_after)
 
     def _before_drop(self, segment: int, path: Path) -> None:
-        """What a segment holds that nobody has received is counted as lost, and committed, before it goes."""
+        """Count the unsent incidents of a segment as lost, and commit, before it is deleted."""
         self.outputs.before_drop(segment, path)
         self.commit(self._clock())
 

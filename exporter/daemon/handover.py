@@ -1,5 +1,6 @@
-"""Stored positions of logs that another source reads from now on: sources were renamed, parted, merged or put in another
-order. Without it, each of these logs would be read anew. Knows what keys look like; opens no file.
+"""Moves stored positions to another source when sources are renamed, split, merged or reordered.
+
+Without it, each of these logs would be read again from its beginning. Knows the form of the keys; opens no file.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ _OF_A_LOG = re.compile(r"(?:done:)?(?P<origin>/.*)", re.DOTALL)
 
 
 def space_of(name: str) -> str:
-    """Where in the state file the positions of a source are."""
+    """The name of the key space that has the positions of a source."""
     return f"{_SPACE}{name}"
 
 
 def handed_over(globs: Mapping[str, Globs], stored: Stored) -> list[Row]:
-    """What to change in the state so that each log is its source's: the first one, by name, whose globs have its path."""
+    """The changes of the state that give each log to its source: the first one whose globs match its path."""
     rows: list[Row] = []
     for space, positions in stored.items():
         name = space.removeprefix(_SPACE)
@@ -42,7 +43,7 @@ def handed_over(globs: Mapping[str, Globs], stored: Stored) -> list[Row]:
 
 
 def changed(stored: Stored, rows: Iterable[Row]) -> dict[str, dict[str, str]]:
-    """What is stored once `rows` are."""
+    """The stored rows after the changes in `rows`."""
     spaces = {space: dict(values) for space, values in stored.items()}
     for space, key, value in rows:
         values = spaces.setdefault(space, {})
@@ -57,7 +58,7 @@ def _owner(path: str, globs: Mapping[str, Globs]) -> str | None:
 
 
 def _moved(key: str, name: str, new: str, heir: str, stored: Stored) -> list[Row]:
-    """A log's rows under its new key, unless that source knows it already: then it has read on since."""
+    """The rows of a log under its new key; none if the new source has read the log already."""
     origin = new.removeprefix(f"{heir}:").removeprefix("done:")
     newer = any(f"{heir}:{form}{origin}" in stored.get(space_of(heir), {}) for form in ("", "done:"))
     rows: list[Row] = []

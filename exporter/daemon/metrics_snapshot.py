@@ -1,4 +1,4 @@
-"""What /metrics shows: the committed counters, and gauges read off the daemon's parts, as one finished value."""
+"""Creates the snapshot behind /metrics: the committed counters and the current gauges of the daemon's parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Values = dict[str, dict[Labels, float]]
 
 @dataclass(slots=True)
 class Gauges:
-    """How things last went."""
+    """Results of the latest reload, probe and write operations."""
 
     state_up: bool = True
     commit_time: float = 0.0
@@ -39,7 +39,7 @@ class Gauges:
     quarantined: tuple[Quarantined, ...] = ()
 
     def reasons(self) -> list[str]:
-        """Why a daemon that sees its sources is not ready."""
+        """Reasons for not being ready that do not concern a source."""
         reasons = []
         if not self.state_up:
             reasons.append("state cannot be written; see the log")
@@ -49,7 +49,7 @@ class Gauges:
 
 
 class Exposures:
-    """Whether a node's facts meet each cause's conditions, worked out anew when facts or catalogue are new ones."""
+    """Which root causes this node is at risk of. Recomputed only when facts or the catalogue change."""
 
     def __init__(self) -> None:
         self._of: tuple[Mapping[str, str], Catalogue] | None = None
@@ -80,7 +80,7 @@ def snapshot_of(
 ) -> MetricsSnapshot:
     """All families, in the order that `METRICS` declares them. Called right after a commit.
 
-    faults: the open ones. npd: whether node-problem-detector's families are to be there too.
+    faults: the open ones. npd: include the families of node-problem-detector.
     """
     values: Values = counters.families()
     values["gpufault_incidents_open"] = {(signature,): n for signature, n in open_incidents.items()}

@@ -1,7 +1,7 @@
-"""In which order a round reads the sources: what would be overwritten first and again in between, all else in turn.
+"""Decides in which order a round polls the sources.
 
-A round has an end, so that whoever waits for it (SIGTERM, systemd's watchdog, a commit) waits for no flood. Decides
-nothing about lines.
+Sources whose records may be overwritten, such as the kernel's ring buffer, come first and again between the others. A
+round has a time limit, so that a flood does not delay SIGTERM, systemd's watchdog or a commit.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ ROUND_SECONDS = 1.0  # then a source's rest waits for the next round: 4 MiB of n
 
 
 class PollScheduler:
-    """`consume` takes in a chunk of a source and says whether some of it is done with; `failed` is told what a source
-    raised; `between` is called after each chunk.
+    """Polls sources in rounds.
+
+    consume: processes a chunk; True if some of it was consumed. failed: gets what a source raised. between: called after
+    each chunk.
     """
 
     def __init__(
@@ -37,12 +39,12 @@ class PollScheduler:
         self._failed = failed
         self._between = between
         self._clock = clock
-        self._looked = 0.0  # at the kernel's log
+        self._priority_read_at = 0.0  # at the kernel's log
         self._bytes = 0
         self.is_behind = False  # after the last round: there is probably more to read
 
     def read(self, sources: Sequence[Source]) -> bool:
-        """One round; True if something was read."""
+        """Run one round. True if something was read."""
         began = time.monotonic()
         self._bytes, self.is_behind = 0, False
         first = [source for source in sources if source.overwritten]
@@ -56,7 +58,7 @@ class PollScheduler:
                 is_large = len(chunk.data) >= BEHIND_BYTES or self._bytes >= ROUND_BYTES
                 # Sources that bring descriptors hand out bounded batches of what may be a long journal.
                 self.is_behind = self.is_behind or is_large or source.fileno() is not None
-                if time.monotonic() - self._looked >= KERNEL_SECONDS:
+                if time.monotonic() - self._priority_read_at >= KERNEL_SECONDS:
                     busy |= self._read_first(first)
                 self._between()
                 if time.monotonic() - began >= ROUND_SECONDS:
@@ -64,7 +66,7 @@ class PollScheduler:
         return busy
 
     def _read_first(self, sources: Sequence[Source]) -> bool:
-        """Read what would be overwritten, until nothing more is there; True if something was read."""
+        """Read the sources whose records may be overwritten until they are empty. True if something was read."""
         busy = False
         for source in sources:
             for _ in range(KERNEL_POLLS):
@@ -74,7 +76,7 @@ class PollScheduler:
                 busy = True
             else:
                 source.stats.defer("jobs")
-        self._looked = time.monotonic()
+        self._priority_read_at = time.monotonic()
         return busy
 
     def _poll(self, source: Source) -> Iterator[Chunk]:

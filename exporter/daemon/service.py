@@ -1,6 +1,6 @@
-"""The daemon as a service: signals, the web server's view of it, and reloading the configuration.
+"""The daemon as a service: signals, the web server's view, and configuration reloads.
 
-Joins the parts that have threads (web, signals) with the daemon's loop, which has one. Decides nothing about logs.
+Connects threads (web server, signals) with the daemon's single-threaded loop. Does not process logs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Service:
         self._calls = MainLoopCalls(daemon.waker.wake)
 
     def run(self) -> None:
-        """Work until told to stop."""
+        """Run until stopped by a signal or `stop`."""
         install_handlers(stop=self.stop, reload=self._reloads.request)
         self._daemon.begin()
         notify("READY=1")
@@ -58,7 +58,7 @@ class Service:
             notify("STOPPING=1")
 
     def stop(self) -> None:
-        """End `run` at its next round. From any thread."""
+        """End `run` after its current round. Thread-safe."""
         self._stop.set()
         self._daemon.waker.wake()
 
@@ -130,7 +130,7 @@ class Service:
         return self._calls.call(clear)
 
     def web_config_read(self) -> None:
-        """Tell how reading the web configuration went: in the log now, in the metrics from the next commit on."""
+        """Report the result of reading the web configuration: in the log now, in the metrics after the next commit."""
         self._daemon.web_config_read([str(problem) for problem in self._web.problems], self._web.applied_at)
 
     def _each_round(self) -> None:

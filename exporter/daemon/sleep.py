@@ -1,4 +1,4 @@
-"""The daemon's sleep between two rounds: until there is news, and files may not wake it too often."""
+"""The daemon's sleep between two rounds. It ends when there is something to read, with a limit on wake-ups by files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROUND_SECONDS = 0.05  # between two wake-ups by files: each costs as much as to 
 
 
 class Sleep:
-    """`waker` is for signals and requests, `news` for files. Records that may be overwritten wake at once, too."""
+    """waker: for signals and requests. news: for files. Records that may be overwritten always wake at once."""
 
     def __init__(self) -> None:
         self.waker = Waker()
@@ -20,13 +20,13 @@ class Sleep:
         self._woken = time.monotonic()
 
     def until_news(self, sources: Sequence[Source], seconds: float) -> None:
-        """Sleep until there is news, at most `seconds`; then as `pause` does."""
+        """Sleep until there is something to read, at most `seconds`; then continue as `pause` does."""
         until = time.monotonic() + seconds
         if not self.waker.wait([self.news.fileno(), *_descriptors(sources)], seconds):
             self.pause(sources, until - time.monotonic())
 
     def pause(self, sources: Sequence[Source], seconds: float) -> None:
-        """Sleep until ROUND_SECONDS after files last had news, at most `seconds`, whatever news comes."""
+        """Sleep until ROUND_SECONDS after the last news of files, at most `seconds`; further news does not end it."""
         urgent = _descriptors([source for source in sources if source.overwritten])
         self.waker.wait(urgent, min(seconds, self._woken + ROUND_SECONDS - time.monotonic()))
         if self.news.clear():

@@ -1,4 +1,4 @@
-"""Builds the sources that a configuration asks for. The one place that knows all kinds of them."""
+"""Builds the sources of a configuration. The only place that knows all kinds of sources."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def build(
     wake: Callable[[], None],
     node_jobs: NodeJobs | None = None,
 ) -> list[Source]:
-    """The sources in the configuration's order, each with the positions that are stored under its name.
+    """The sources in the configuration's order, each with the positions stored under its name.
 
     node: None for a look that must not claim logs which other nodes watch too.
     """
@@ -65,12 +65,12 @@ def build(
 
 
 def moved(config: Config, stored: Stored) -> list[Row]:
-    """What to change in the state before `build`: logs that other sources than before read go on where they were."""
+    """The changes of the state to make before `build`, so that logs which moved to another source continue there."""
     return handed_over({name: settings.globs() for name, settings in _settings_of_all(config).items()}, stored)
 
 
 def _settings_of_all(config: Config) -> dict[str, FilesSettings]:
-    """By name, in the configuration's order."""
+    """The settings of all sources by name, in the configuration's order."""
     alone = {item.name: _settings(item, config) for item in config.sources if isinstance(item, FilesConfig)}
     every = tuple(alone.values())  # a log belongs to the first source that names it
     return {name: replace(settings, earlier=every[:at]) for at, (name, settings) in enumerate(alone.items())}

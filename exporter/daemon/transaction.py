@@ -1,6 +1,6 @@
-"""One transaction: the positions of all logs, the counters, the open incidents and the journal's records.
+"""Stores positions, counters, open incidents and journal records in one transaction.
 
-Either all of it is stored or none: that is why a line is counted exactly once, whenever the process dies.
+All of it is stored or none. So each line is counted exactly once, whenever the process dies.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Keeper(Protocol):
         """What has changed since `saved`: values by name, None for a row to remove."""
 
     def saved(self) -> None:
-        """All of it has been committed."""
+        """Record that all of `unsaved` has been committed."""
 
 
 class Transaction:
-    """Takes what has changed from each part and stores it at once."""
+    """Collects the changes of all parts and stores them at once."""
 
     def __init__(self, state: State, counters: Counters, outbox: Outbox) -> None:
         self.moved: list[Row] = []  # rows of logs that another source reads from now on, stored by the next commit
@@ -35,9 +35,9 @@ class Transaction:
         self._outbox = outbox
 
     def commit(self, keepers: Mapping[str, Keeper]) -> None:
-        """Store what the keepers, by the space of their rows, the counters and the outbox have not stored yet.
+        """Store the unsaved changes of the keepers (by key space), the counters and the outbox.
 
-        Raises OSError, sqlite3.Error and StateUnusable. Nothing is stored then, and the next commit takes all of it along.
+        Raises OSError, sqlite3.Error, StateUnusable. Then nothing is stored, and the next commit stores all of it.
         """
         changed = (
             (space, name, value) for space, keeper in keepers.items() for name, value in keeper.unsaved().items()

@@ -1,4 +1,4 @@
-"""The facts of this node over time: gathered now and then in the background, kept with their history.
+"""The facts of this node over time: gathered periodically in the background, stored with their history.
 
 Diagnosis asks for the facts as of an incident's time. A probe that fails keeps its last values: a hung mount does not
 make a node lose its GPUs.
@@ -55,25 +55,25 @@ class NodeFacts:
         return self._history[-1][1] if self._history else {}
 
     def record(self, node: str, now: float) -> dict[str, Any]:
-        """All that is known now, as a record of the journal."""
+        """The current facts as a journal record."""
         return facts_record(self.facts, self.gpus, node, now)
 
     def at(self, time: float) -> Mapping[str, str]:
-        """The facts that held at a time; before the first that we know of, the first."""
+        """The facts as of a time; the earliest known facts for times before them."""
         index = bisect.bisect_right([since for since, _ in self._history], time)
         return self._history[max(index - 1, 0)][1] if self._history else {}
 
     def has(self, gpu: str) -> bool:
-        """Whether this node has the GPU at a PCI address; of a node where none was ever found, nobody knows better."""
+        """Whether this node has a GPU at a PCI address; always True on a node without known GPUs."""
         return not self._addresses or gpu in self._addresses
 
     def use(self, settings: FactsConfig) -> None:
-        """Gather by other settings, from the next time on, which is now if they differ."""
+        """Change the settings. If they differ, the next gathering starts now."""
         if settings != self._settings:
             self._settings, self._asked = settings, None
 
     def refresh(self, now: float, *, wait: bool = False) -> bool:
-        """Start gathering when it is time, take in what has been gathered; True if the facts changed, or the cards."""
+        """Start gathering if it is due, and apply finished results. True if facts or cards changed."""
         running = self._worker is not None and self._worker.is_alive()
         # A clock set back by a year must not stop the refresh for a year, so a negative age counts as old.
         rests = self._asked is not None and 0 <= now - self._asked < self._settings.interval
@@ -139,13 +139,13 @@ class NodeFacts:
         return {"gpus_lost": str(max([0, *(before - int(count) for before in recent)]))}
 
     def _was_asked(self, fact: str) -> bool:
-        """Whether every probe that tells a fact has answered. What follows from several facts is told by none."""
+        """Whether every probe of a fact has answered. Facts that are derived from several others have no probe."""
         tellers = [name for name, probe in PROBES.items() if fact in probe.facts]
         return bool(tellers) and not any(name in self.failed for name in tellers)
 
 
 def _change(time: str, text: str) -> tuple[float, dict[str, str]] | None:
-    """A stored change; None where it is not what `unsaved` wrote."""
+    """A stored change; None if invalid."""
     try:
         since, facts = float(time), json.loads(text)
     except (ValueError, RecursionError):

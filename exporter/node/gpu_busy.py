@@ -1,8 +1,7 @@
-"""For how long a node's GPUs were busy: looked at now and then, in a thread of its own.
+"""Measures GPU-busy hours by periodic samples, in its own thread.
 
-A GPU is busy while a process other than a monitor holds it open, whether its job computes or waits. Where the
-driver says by itself how busy the card is (amdgpu), that counts instead, since a ROCm process opens every card of its
-node. What cannot be seen is not known, which is another thing than idle.
+A GPU is busy while a process other than a monitor has it open, even if its job waits. If the driver reports how busy a
+card is (amdgpu), that counts instead: a ROCm process opens every card of its node. What cannot be seen is unknown, not idle.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _DRM = "/sys/class/drm"
 
 
 class GpuBusy:
-    """The looks since the hours were last asked for."""
+    """The samples since the previous call of `hours`."""
 
     def __init__(self, rootfs: Path) -> None:
         self._rootfs = rootfs
@@ -34,9 +33,9 @@ class GpuBusy:
     def look(
         self, now: float, every: float, gpus: Iterable[Gpu], held: Collection[str] | None, *, wait: bool = False
     ) -> None:
-        """Start a look when it is time. held: device files that processes hold open, None where that cannot be seen.
+        """Take a sample if it is due. held: device files that processes have open, None if unknown.
 
-        A card that hangs may not answer: then there are no looks, and nothing is known until it does.
+        A hung card may block the sample; then nothing is known until it answers.
         """
         if self._asked is not None and 0 <= now - self._asked < every:
             return
@@ -49,8 +48,8 @@ class GpuBusy:
             self._worker.join()
 
     def hours(self, gpus: Iterable[Gpu], seconds: float) -> float | None:
-        """GPU-busy hours, summed over the GPUs, of the last `seconds`, which began when they were last asked for; None
-        where there is no GPU, or one of them was not seen.
+        """GPU-busy hours, summed over all GPUs, in the `seconds` since the previous call; None without GPUs, or if one of
+        them was not sampled.
         """
         with self._lock:
             looks, self._looks = self._looks, {}
@@ -89,6 +88,6 @@ def cards_of(host: Host, devices: Iterable[str]) -> frozenset[str]:
 
 
 def _nvidia_minors(host: Host) -> Mapping[str, str]:
-    """N of /dev/nvidiaN to the card's address."""
+    """PCI addresses by the N of /dev/nvidiaN."""
     told = {pci: _MINOR.search(host.read(f"{_GPUS}/{pci}/information") or "") for pci in host.addresses(_GPUS)}
     return {minor[1]: pci for pci, minor in told.items() if minor}

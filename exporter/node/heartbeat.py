@@ -1,4 +1,4 @@
-"""Heartbeats: for how long this node was watched, and its GPUs were busy. What the correlator counts exposure by."""
+"""Heartbeats: how long this node was watched and its GPUs were busy. The correlator measures exposure by them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Heartbeat:
         self._interval = settings.interval
 
     def look(self, now: float, settings: FactsConfig, gpus: Sequence[Gpu], processes: GpuProcesses) -> bool:
-        """See whether GPUs are busy, when it is time for that; True when it is time for a heartbeat."""
+        """Sample the GPUs if it is due. True if a heartbeat is due."""
         self._interval = settings.interval
         if gpus:
             self._busy.look(now, settings.processes or settings.interval, gpus, processes.held)

@@ -1,4 +1,4 @@
-"""Logs into items, large ones cut; items into batches that take a worker about as long as its engine wants."""
+"""Splits large logs into parts, and groups logs and parts into batches of a size that suits the engine."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ OPENING_BYTES = 1 << 16  # to find and open a log takes as long as to read so mu
 
 
 def only_here(item: Item) -> bool:
-    """Whether no worker can help: only this process has its stdin."""
+    """Whether only this process can read a log: its stdin."""
     return item.log.path == STDIN or isinstance(item.log, Unread)
 
 
 def items_of(items: Iterable[Item], span_bytes: int) -> Iterator[Item]:
-    """Each log, or what is left of it, as one item, or as several of about `span_bytes`."""
+    """Each log, or its unread rest, as one item; a large one as several items of about `span_bytes`."""
     for item in items:
         log = item.log
         size = 0 if log.path == STDIN or isinstance(log, Unread) else _size(log.path)
@@ -38,7 +38,7 @@ def items_of(items: Iterable[Item], span_bytes: int) -> Iterator[Item]:
 
 
 def batched(items: Iterable[Item], wanted: Callable[[], int], most: int = MAX_ITEMS) -> Iterator[tuple[Item, ...]]:
-    """Items in batches of about as many bytes as are `wanted` when one begins."""
+    """Groups items into batches of about `wanted()` bytes, asked anew for each batch."""
     batch: list[Item] = []
     room = 0
     for item in items:
@@ -56,7 +56,7 @@ def batched(items: Iterable[Item], wanted: Callable[[], int], most: int = MAX_IT
 
 @dataclass(slots=True)
 class Pace:
-    """How many bytes a batch should have: `bytes` until it is known how many a worker reads in `seconds` (0: always)."""
+    """The size of the next batch: `bytes` at first, then as many as a worker reads in `seconds` (0: always `bytes`)."""
 
     bytes: int
     seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""Reads logs by an engine's workers, large ones in parts, and puts what came of them together in reading order."""
+"""Reads logs with an engine's workers, large ones in parts, and joins the results in reading order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from exporter.scan.work import EngineChoice, Item, Recipe, Scanned, pipeline_of,
 
 
 class ByWorkers:
-    """An engine's workers read logs, and parts of large ones."""
+    """Reads logs, and parts of large ones, with the workers of an engine."""
 
     def __init__(
         self,

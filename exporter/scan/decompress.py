@@ -1,5 +1,7 @@
-"""What an archive holds, to the last byte before it is damaged. The libraries' own files drop what they had unpacked in
-the call that meets the damage: of a small log, all.
+"""Decompresses an archive up to the last byte before damage.
+
+The file objects of the libraries lose everything that they decompressed in the call that meets the damage; of a small log
+that is all of it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ XZ_BYTES = 256 << 20  # `xz -9` takes 65 MiB; an archive of 200 kB may ask for 4
 
 
 class _Decompressor(Protocol):
-    """What all of the libraries have: of one member of an archive, some bytes at a time."""
+    """The interface of the libraries' decompressors: one member of an archive, some bytes at a time."""
 
     @property
     def eof(self) -> bool: ...
@@ -28,7 +30,7 @@ class _Decompressor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decompressor:
-    """`new` unpacks a member, `to_the_byte` too and gives all that it can before damage, for which they raise `damage`."""
+    """`new` decompresses a member; `to_the_byte` also returns all bytes before damage. Both raise `damage`."""
 
     new: Callable[[], _Decompressor]
     to_the_byte: Callable[[], _Decompressor]
@@ -36,11 +38,11 @@ class Decompressor:
 
 
 class _Damaged(Exception):
-    """A member cannot be unpacked further."""
+    """A member cannot be decompressed further."""
 
 
 class Unpacked:
-    """An archive's members one after the other, as a stream of bytes."""
+    """The decompressed members of an archive, as one stream of bytes."""
 
     def __init__(self, file: IO[bytes], unpacker: Decompressor) -> None:
         self._file = file
@@ -51,7 +53,7 @@ class Unpacked:
         self._damaged: _Damaged | None = None
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes, none at the end. Raises OSError at the damage, when all before it was read."""
+        """Up to `size` bytes, none at the end. Raises OSError after the last byte before damage."""
         try:
             if self._damaged:
                 raise self._damaged
@@ -65,7 +67,7 @@ class Unpacked:
         return data
 
     def _some(self, size: int) -> bytes:
-        """The next bytes, at most `size`, none at the end. Raises _Damaged."""
+        """The next bytes, up to `size`, none at the end. Raises _Damaged."""
         while True:
             packed = b""
             if self._member.eof:
@@ -84,7 +86,7 @@ class Unpacked:
                 return data
 
     def _behind_member(self) -> bytes:
-        """The next member's first bytes, none at the end. Zeros fill blocks of tapes and disks."""
+        """The first bytes of the next member, none at the end. Skips zeros, which pad blocks of tapes and disks."""
         packed = self._member.unused_data
         while not packed.strip(b"\0"):
             packed = self._file.read(PACKED_BYTES)
@@ -93,7 +95,7 @@ class Unpacked:
         return packed.lstrip(b"\0")
 
     def _before_damage(self, size: int) -> bytes:
-        """What is left before the damage: unpacked anew from the beginning, at last by single bytes. Raises _Damaged."""
+        """The last bytes before damage: decompresses the member again, the end of it byte by byte. Raises _Damaged."""
         if self._damaged:  # an early end takes nothing with it
             raise self._damaged
         self._file.seek(0)
@@ -120,7 +122,7 @@ def unpacker_of(path: str) -> Decompressor | None:
 
 
 def is_archive(path: str) -> bool:
-    """Whether a log is unpacked while it is read."""
+    """Whether a log is decompressed while it is read."""
     return os.path.splitext(path)[1] in _UNPACKERS
 
 
@@ -138,7 +140,7 @@ def _gzip() -> Decompressor:
 
 
 class _Zlib:
-    """zlib's, which hands back what it has no room for instead of keeping it."""
+    """zlib's decompressor, which returns unused input instead of keeping it."""
 
     def __init__(self, member: Any) -> None:
         self._member = member

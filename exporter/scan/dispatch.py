@@ -1,4 +1,4 @@
-"""Batches out to an engine's workers, results back in reading order; what a worker took with it is read again."""
+"""Sends batches to an engine's workers and returns the results in reading order. Lost batches are read again."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ Results = Iterator[tuple[Item, Scanned]]
 
 @dataclass(slots=True)
 class Dispatch:
-    """Sends items to an engine. `here` reads what only this process can read; `learn` is told of each batch's bytes and
-    seconds; `stop` is asked while one is awaited, and what has come back by then is told of. `reading` is the log of the
-    first item that has not come back.
+    """Sends items to an engine.
+
+    here: reads items that only this process can read. learn: gets the bytes and seconds of each batch. stop: asked while
+    waiting for a batch; finished results are still returned. `reading`: the log of the first item without a result.
     """
 
     engine: Engine
@@ -38,7 +39,7 @@ class Dispatch:
     _lost: int = field(default=0, init=False)
 
     def results(self, batches: Iterator[Sequence[Item]]) -> Results:
-        """One result for each item, in order. Raises Unusable, and KeyboardInterrupt when it is to stop."""
+        """One result for each item, in order. Raises Unusable, and KeyboardInterrupt if the user stops the scan."""
         under_way: deque[tuple[Sequence[Item], Future[Done] | None]] = deque()
         while True:
             # While a lost batch waits to be read again nothing new sets out: what dies then is known to die by itself.
@@ -68,7 +69,7 @@ class Dispatch:
         return self.engine.submit(self.recipe, items)
 
     def _in_halves(self, items: Sequence[Item]) -> Results:
-        """Read again what was lost; where it is lost again by halves, until what takes its worker with it stands alone."""
+        """Read lost items again; if they are lost again, in halves, until the item that kills its worker is found."""
         future = self._submit(items)
         why = self._loss(future)
         if not why:
@@ -86,7 +87,7 @@ class Dispatch:
         yield from zip(items, done.scanned, strict=True)
 
     def _loss(self, future: Future[Done]) -> str:
-        """Wait for a batch. Why it was lost, or nothing."""
+        """Wait for a batch. Returns why it was lost; empty if it was not."""
         while not wait_for([future], 0 if self.stop() else POLL_SECONDS).done:
             if self.stop():
                 raise KeyboardInterrupt

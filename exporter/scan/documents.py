@@ -1,7 +1,7 @@
-"""Tells documents from logs by their first lines: a manual or a history of changes quotes errors, and reports none.
+"""Distinguishes documents from logs by their first lines: a manual or a change history only quotes errors.
 
-A log that is taken for a document is not read, so one sign is not enough where a job might print it: a banner is a heading
-too, and so is a comment of a script. What begins with stamps or levels is a log.
+A log that is mistaken for a document is not read. So one sign is not enough where a job might print it: a banner or a
+comment of a script looks like a heading. Text that begins with timestamps or log levels is a log.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OF_RST: Final = (
 
 
 def document_of(lines: Sequence[bytes]) -> str:
-    """What kind of document begins with these lines, of which none is empty; "" for a log."""
+    """The kind of document that begins with these non-empty lines; "" for a log."""
     if any(_LOGGED.match(line) for line in lines[:3]):  # below them a stamp may be quoted
         return ""
     text = b"".join(line.rstrip(b"\r")[:_LINE_BYTES] + b"\n" for line in lines)

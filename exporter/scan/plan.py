@@ -1,4 +1,4 @@
-"""Which files a scan reads, and as what: job or kernel log, and in which carrier's form."""
+"""Decides which files a scan reads, whether each is a job or kernel log, and its container format."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A log to scan of which it is not known yet what it is."""
+    """A log to scan, before its kind has been detected."""
 
     path: str
     source: Literal["job", "kernel", "auto"] = "auto"
@@ -65,8 +65,9 @@ class Unread:
 
 
 def expand(paths: Sequence[str]) -> Iterator[str | Unread]:
-    """Files, folders (all below them) and globs to file paths, each once; below a folder in order. Found as they are
-    asked for: a folder may hold a million.
+    """The paths of all files that files, folders and globs name, each once, sorted below each folder.
+
+    A lazy iterator: a folder may hold a million files.
     """
     folders: list[str] = []
     allow_the_deepest_folders()
@@ -85,7 +86,7 @@ def expand(paths: Sequence[str]) -> Iterator[str | Unread]:
 
 
 def plan(path: str, source: Literal["job", "kernel", "auto"]) -> Task | Unread:
-    """How to read one file, by its name and its first lines."""
+    """Decide how to read a file, by its name and its first lines."""
     try:
         first = head(path, SAMPLE_BYTES)
     except OSError as error:
@@ -94,7 +95,7 @@ def plan(path: str, source: Literal["job", "kernel", "auto"]) -> Task | Unread:
 
 
 def plan_from(path: str, source: Literal["job", "kernel", "auto"], first: bytes) -> Task | Unread:
-    """How to read one file, by its name and its first SAMPLE_BYTES."""
+    """Decide how to read a file, by its name and its first SAMPLE_BYTES."""
     if first.startswith(tuple(_PACKED)):
         packed = next(what for magic, what in _PACKED.items() if first.startswith(magic))
         return Unread(path, f"is {packed}")
@@ -106,7 +107,7 @@ def plan_from(path: str, source: Literal["job", "kernel", "auto"], first: bytes)
 
 
 def form_of(lines: Sequence[bytes], source: SourceKind) -> LogFormat:
-    """The carrier that the first lines show."""
+    """The container format of the first lines."""
     clock = Clock(0.0)
     sample = lines[:10]
     if sample and all(formats.parse_cri(line, clock).stream for line in sample):
@@ -119,7 +120,7 @@ def form_of(lines: Sequence[bytes], source: SourceKind) -> LogFormat:
 
 
 def _is_kernel(path: str, lines: Sequence[bytes]) -> bool:
-    """Whether more than half of the lines have a mark of kernel logs; one is enough under a kernel log's name."""
+    """Whether more than half of the lines look like a kernel log's; one line is enough if the file's name does."""
     name = os.path.basename(path)
     needed = 1 if any(known in name for known in _KERNEL_NAMES) else len(lines) // 2 + 1
     others = len(lines) - needed

@@ -1,4 +1,4 @@
-"""Opens one log for reading from its first byte to its last. Compressed logs are streamed."""
+"""Opens a log for reading from beginning to end. Compressed logs are decompressed as a stream."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _PIPE_BYTES = 1 << 20  # what any user may ask for; a pipe has 64 KiB else, and 
 
 
 def keep_freed_blocks() -> None:
-    """Have the C library keep the memory of a block for the next one: once for each process that reads logs.
+    """Make the C library reuse the memory of a block for the next one. Call it once in each process that reads logs.
 
-    glibc gives the kernel back what is as large as a block, whose next pages are fresh then, and to touch them costs twice
-    what it costs to read and search them. It keeps what is smaller than the largest that was ever freed.
+    By default glibc returns memory of that size to the kernel. The page faults of new memory cost twice as much as reading
+    and searching it. glibc keeps blocks that are smaller than the largest one ever freed.
     """
     bytes(_KEPT_BYTES)  # asked for and freed, never touched
 
 
 def head(path: str, size: int) -> bytes:
-    """The first bytes of a log, at most `size`. Of stdin, what is there first, and it stays there to be read.
+    """The first bytes of a log, up to `size`. For stdin, what is available; it can still be read later.
 
-    Raises OSError if nothing can be read. Damage further on is reported by the reader.
+    Raises OSError if nothing can be read. The reader reports later damage.
     """
     if path == STDIN:
         stdin = sys.stdin.buffer
@@ -50,9 +50,9 @@ def head(path: str, size: int) -> bytes:
 
 @contextmanager
 def open_log(path: str) -> Iterator[IO[bytes]]:
-    """A stream of the log's bytes, unpacked by its name's ending.
+    """A stream of the log's bytes, decompressed according to the name's extension.
 
-    Raises OSError, here and while it is read, for anything but a regular file and for damaged ones.
+    Raises OSError, here and while reading, for a damaged file and for anything but a regular file.
     """
     if path == STDIN:
         with suppress(OSError, AttributeError):  # no pipe, more than a user may have, no Linux

@@ -1,4 +1,4 @@
-"""A scan that was stopped, as a file: from it another goes on and shows what one that was not stopped would have shown."""
+"""Saves a stopped scan to a file, and resumes it. The results are those of an uninterrupted scan."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ COUNTS = ("files", "bytes", "lines_matched", "unmatched", "unread")  # of a scan
 
 
 class CannotResume(OSError):
-    """A file to go on from is none, or no longer fits: for a person."""
+    """A scan cannot be resumed from this file. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Up to where a scan has read (None: nothing), what it has found there, and what stood for the time of reading."""
+    """A stopped scan: how far it has read (None: nothing), what it has found, and its time of reading."""
 
     read: Place | None
     now: float
@@ -60,7 +60,7 @@ class Stopped:
 
     @classmethod
     def read_from(cls, path: Path) -> Stopped:
-        """Raises CannotResume, and OSError where the file cannot be read."""
+        """Raises CannotResume, or OSError if the file cannot be read."""
         text = path.read_text(encoding="ascii", errors="replace")
         try:
             data = json.loads(text)
@@ -91,5 +91,5 @@ class Stopped:
 
 
 def _hash_before(read: Place) -> str:
-    """Of the lines before the place; nothing where a log was read to its end. Raises OSError where they are gone."""
+    """A hash of the lines before a place; empty if the log was read to its end. Raises OSError if they are missing."""
     return "" if read.offset is None else hashlib.sha256(lines_before(read.path, read.offset)[1]).hexdigest()

@@ -1,6 +1,6 @@
-"""Runs a scan: each log through a pipeline, all incidents into one tracker, diagnoses out in reading order.
+"""Runs a scan: reads each log through a pipeline, tracks all incidents, and returns diagnoses in reading order.
 
-Holds no more than the incidents: neither a log's lines nor the list of all logs.
+Keeps only incidents in memory: neither the lines of a log nor the list of all logs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Progress = Callable[[str, int], None]
 
 
 class Diagnoses:
-    """Those of all incidents, in reading order, made anew each time that they are gone through: there may be many."""
+    """The diagnoses of all incidents in reading order. Computed on each iteration, since there may be many."""
 
     def __init__(self, tracker: IncidentTracker, facts: Mapping[str, str]) -> None:
         self._tracker = tracker
@@ -47,8 +47,8 @@ class Diagnoses:
 
 @dataclass(slots=True)
 class Summary:
-    """What came of a scan. `stopped_at` is the log at which the user stopped it, or at which its engine failed, as
-    `broken` says; `left` is from where another scan can go on.
+    """The result of a scan. stopped_at: the log at which the user stopped it or its engine failed. broken: why the engine
+    failed. left: where another scan can resume.
     """
 
     files: int = 0
@@ -64,12 +64,12 @@ class Summary:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What a scan that goes on counts from."""
+        """The counts at which a resumed scan starts."""
         return {name: getattr(self, name) for name in COUNTS}
 
 
 def reading_order(diagnosis: Diagnosis) -> tuple[str, int, str]:
-    """By log, then by line."""
+    """The sort key of results: log, then line."""
     return _place(diagnosis.incident, diagnosis.id)
 
 
@@ -89,12 +89,11 @@ def scan(
     report_unread: Callable[[Unread], None] = lambda _unread: None,
     resumed: Stopped | None = None,
 ) -> Summary:
-    """Scan all logs: by this process, or by several of this machine, or by an engine's workers, which is closed then.
+    """Scan all logs, in this process or with an engine's workers; the engine is closed afterwards.
 
-    Incidents are those of the daemon, had it read the same bytes. `progress` gets each log's bytes as they are read,
-    and 0 when the log is done; `report_unread` gets each file that could not be read whole, at once: there may be a
-    million.
-    `resumed`: go on behind an earlier scan of the same logs, and show what one scan of all would; raises CannotResume.
+    Incidents are those that the daemon would report for the same bytes. progress: gets the bytes of each log as they are
+    read, and 0 at its end. report_unread: gets each file that could not be read completely, immediately: there may be a
+    million. resumed: continue an earlier scan of the same logs; raises CannotResume.
     """
     summary = Summary()
     read = resumed.read if resumed else None
@@ -158,7 +157,7 @@ def _count(summary: Summary, one: Stitched) -> None:
 
 
 def _found(logs: Iterable[Log], stop: Stop) -> Iterator[Log]:
-    """Logs as they are asked for. To list a folder of a million may take longer than one waits after Ctrl-C."""
+    """Lists logs lazily, so that Ctrl-C works while a folder of a million files is listed."""
     coming = iter(logs)
     while True:
         with stop.at_once():
@@ -169,7 +168,7 @@ def _found(logs: Iterable[Log], stop: Stop) -> Iterator[Log]:
 
 
 def _items(logs: Iterator[Log], read: Place | None) -> Iterator[Item]:
-    """Logs behind what was read, the first perhaps in part. Raises CannotResume."""
+    """The logs after a resume point, the first one possibly in part. Raises CannotResume."""
     if read is not None:
         log = next((log for log in logs if log.path == read.path), None)
         if log is None:
@@ -184,7 +183,7 @@ def _items(logs: Iterator[Log], read: Place | None) -> Iterator[Item]:
 
 @dataclass(slots=True)
 class _Here:
-    """This process reads one log after the other."""
+    """Reads logs in this process, one after another."""
 
     pipeline: Pipeline
     now: float

@@ -1,8 +1,8 @@
-"""Where a large log may be cut so that its parts, each read by itself, show what the whole shows.
+"""Finds where a large log can be split so that its parts, read separately, give the same results as the whole.
 
-A part is read knowing nothing of the lines before it but their times. So a cut is made only where nothing else of them
-matters: where no line of a carrier goes on, and far from lines too long to be looked at whole. Compressed logs have no
-offsets, and records of /dev/kmsg form bring line numbers of their own: neither is cut.
+A part is read without the lines before it, except for their times. So a cut must not separate parts of one line of a
+container format, nor lie near lines that exceed the line limit. Compressed logs have no offsets, and records in
+/dev/kmsg form have line numbers of their own: neither is split.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ LINES_BEHIND = MAX_LINES
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The lines of a log that begin at `start` or behind it and before `stop` (None: all to the end); offsets in bytes.
+    """The lines of a log that begin from `start` on and before `stop` (None: the end); offsets in bytes.
 
-    `line` is the number of the first, from 1 unless it is known. Reading begins `lines_before` lines earlier, at
-    `read_from`.
+    line: number of the first line; counted from 1 if unknown. Reading starts `lines_before` lines earlier, at `read_from`.
     """
 
     start: int = 0
@@ -51,7 +50,7 @@ WHOLE = Span()
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where a line begins, and where the last lines before it do."""
+    """The start of a line, and the starts of the lines just before it."""
 
     at: int
     read_from: int
@@ -62,9 +61,7 @@ def can_be_cut(task: Task) -> bool:
 
 
 def spans(task: Task, length: int, look: int = LOOK_BYTES, whole: Span = WHOLE) -> Iterator[Span]:
-    """The spans of about `length` bytes of a log's end, or of the whole, in order; found as they are asked for. Raises
-    OSError.
-    """
+    """Split a log, or its end, into spans of about `length` bytes. A lazy iterator. Raises OSError."""
     with open_log(task.path) as log:
         size = os.fstat(log.fileno()).st_size
         last = whole
@@ -79,12 +76,12 @@ def spans(task: Task, length: int, look: int = LOOK_BYTES, whole: Span = WHOLE) 
 
 
 def span_from(cut: Cut, line: int = 1) -> Span:
-    """All from a cut on."""
+    """Everything after a cut."""
     return Span(cut.at, None, cut.read_from, LINES_BEFORE, line)
 
 
 def next_cut(task: Task, at: int, look: int = LOOK_BYTES) -> int | None:
-    """The first cut of a log at `at` or soon behind it. Raises OSError, and EOFError where the log ends before there is one."""
+    """The first possible cut at or after `at`. Raises OSError, or EOFError if the log ends first."""
     with open_log(task.path) as log:
         cut = _cut_behind(log, at, task.format, look)
         if cut is None and os.fstat(log.fileno()).st_size <= at + look:
@@ -93,7 +90,7 @@ def next_cut(task: Task, at: int, look: int = LOOK_BYTES) -> int | None:
 
 
 def lines_before(path: str, at: int, look: int = LOOK_BYTES) -> tuple[Cut, bytes]:
-    """The cut at `at` again, and the lines that are read before it. Raises OSError, for a log without them too."""
+    """The cut at `at`, with the lines to read before it. Raises OSError, also if the log lacks them."""
     with open_log(path) as log:
         begin = max(0, at - 2 * look)
         log.seek(begin)
@@ -113,7 +110,7 @@ def _cut_behind(log: IO[bytes], wanted: int, form: LogFormat, look: int) -> Cut 
 
 
 def cut_in(window: bytes, wanted: int, form: LogFormat, *, first: bool) -> Cut | None:
-    """The first cut at or behind `wanted` in some bytes of a log; `first` if they begin where a line does."""
+    """The first cut at or after `wanted` in a block of a log. first: the block begins at the start of a line."""
     starts = _line_starts(window, first=first)
     clean = _clean_starts(window, starts, form)
     for index in range(LINES_BEFORE, len(starts) - LINES_BEHIND):
@@ -123,7 +120,7 @@ def cut_in(window: bytes, wanted: int, form: LogFormat, *, first: bool) -> Cut |
 
 
 def _read(read: Callable[[int], bytes], size: int) -> bytes:
-    """So many bytes, fewer only at the end."""
+    """Read exactly this many bytes, fewer only at the end."""
     data = b""
     while len(data) < size and (more := read(size - len(data))):
         data += more
@@ -140,7 +137,7 @@ def _line_starts(window: bytes, *, first: bool) -> list[int]:
 
 
 def _clean_starts(window: bytes, starts: list[int], form: LogFormat) -> list[bool]:
-    """Before which lines no carrier's line goes on. A stream's line goes on over no more than MAX_BETWEEN lines of others."""
+    """The lines that continue no earlier one of their container. At most MAX_BETWEEN lines lie between two parts."""
     carrier = formats.CONTAINER_FORMATS.get(form)
     if carrier is None:
         return [True] * len(starts)

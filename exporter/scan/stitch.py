@@ -1,4 +1,4 @@
-"""Parts of a log put together again: what each shows becomes what it would show, had all before it been read first."""
+"""Joins the results of a log's parts into those of the whole log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from exporter.scan.work import Item, Scanned
 
 @dataclass(slots=True)
 class _Before:
-    """What is known of a log at the end of one of its parts. `lost`: the rest of the log could not be read."""
+    """What is known of a log at the end of one of its parts. lost: the rest of the log could not be read."""
 
     newlines: int = 0
     context: LogContext = NO_CONTEXT
@@ -22,8 +22,8 @@ class _Before:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Up to where logs were read: all of those before, and of this one all before an offset (None: to its end), with so
-    many newlines, by which it has told so much of its job.
+    """How far logs were read: all earlier ones, and this one up to an offset (None: its end), with its newlines and its
+    context up to there.
     """
 
     path: str
@@ -34,19 +34,19 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Stitched:
-    """What came of an item, in its place. `read`: up to where all is read then; None where that is within the item."""
+    """The result of an item in its log. read: everything before it has been read; None if it lies within the item."""
 
     scanned: Scanned
     read: Place | None
 
     @property
     def ended(self) -> bool:
-        """Whether nothing of the log is to come."""
+        """Whether the end of the log has been reached."""
         return self.read is not None and self.read.offset is None
 
 
 def stitched(results: Iterable[tuple[Item, Scanned]], again: Callable[[Item], Scanned]) -> Iterator[Stitched]:
-    """Results in reading order. `again` reads an item once more, given what was before it."""
+    """Results in reading order. again: reads an item once more with the context before it."""
     before = _Before()
     for item, scanned in results:
         if item.span.stop is None and not item.span.start:
@@ -79,7 +79,7 @@ def stitched(results: Iterable[tuple[Item, Scanned]], again: Callable[[Item], Sc
 
 
 def after(before: LogContext, then: LogContext) -> LogContext:
-    """What a log has told, given what it told before a part and what the part told: what the pipeline would know."""
+    """The context of a log after a part, given the context before it and that of the part."""
     if not then.facts and not then.marks:
         return before
     facts, marks = dict(before.facts), dict(before.marks)
@@ -97,7 +97,7 @@ def _is_full(context: LogContext) -> bool:
 
 
 def _placed(scanned: Scanned, before: _Before) -> Scanned:
-    """With line numbers of the log, and contexts that hold what was told before."""
+    """With line numbers of the whole log, and contexts that include what precedes the part."""
     if not before.newlines and before.context == NO_CONTEXT:
         return scanned
     known: dict[int, LogContext] = {}  # matches share their contexts

@@ -1,4 +1,4 @@
-"""Ctrl-C while a scan runs: a wish that is seen between two blocks, so that nothing is left half done."""
+"""Handles Ctrl-C during a scan: it takes effect between two blocks, so that no block is half processed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Stop:
-    """Whether the user has asked to stop. In `at_once` the wish raises KeyboardInterrupt, as the second one always does."""
+    """Whether the user has asked to stop. Inside `at_once`, and at the second request, KeyboardInterrupt is raised."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -33,7 +33,7 @@ class Stop:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Around what may take long and can be broken off anywhere."""
+        """A context for long work that can be interrupted at any point."""
         self._at_once = True
         try:
             if self.asked:

@@ -1,5 +1,6 @@
-"""Files below folders, in order. A folder may hold a million, so its names are kept as a few pieces of bytes, not as
-objects: 30 MB of them for names of 28 characters, where a list of entries takes 300.
+"""Lists the files below folders, sorted. Names are kept in a few byte strings instead of objects.
+
+For a million names of 28 characters these take 30 MB; a list of entries would take 300 MB.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ _FOLDER, _FILE = b"\0d", b"\0f"  # behind a name, so that names sort alone: none
 
 
 def files_below(folder: str) -> Iterator[str | OSError]:
-    """All files below a folder, sorted by name, folders among them; the error of a folder that cannot be listed, with its
-    name. Links to folders are not followed: they may lead round in a circle.
+    """All files below a folder and its subfolders, sorted by name; an error for each folder that cannot be listed.
+
+    Links to folders are not followed: they could form a loop.
     """
     try:
         with os.scandir(folder) as entries:
@@ -32,7 +34,7 @@ def files_below(folder: str) -> Iterator[str | OSError]:
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Whether `files_below` finds a path in a folder: it must not lead over links."""
+    """Whether `files_below` would find a path: it must not contain links."""
     above = os.path.join(folder, "")
     if not path.startswith(above):
         return False
@@ -53,7 +55,7 @@ def _marked(entries: Iterable[os.DirEntry[str]]) -> Iterator[bytes]:
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a file, or a link to one; also where nobody can tell: reading it will say why."""
+    """Whether an entry is a file or a link to one. True if unknown: reading it gives the error."""
     try:
         return entry.is_file()
     except OSError:  # a link that leads round in a circle, or where this user may not look
@@ -61,7 +63,7 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
 
 
 def _runs(marked: Iterable[bytes]) -> Iterator[bytes]:
-    """Sorted runs, each in one piece."""
+    """Sorted runs of names, each as one byte string."""
     run: list[bytes] = []
     for entry in marked:
         run.append(entry)

@@ -1,7 +1,7 @@
-"""What a worker does: some logs, or parts of large ones, from their bytes to incidents.
+"""The work of a worker: reads logs, or parts of large ones, and returns incidents.
 
-Whatever goes to a worker and comes back is a frozen value that can be pickled, and nothing else decides what comes back:
-a worker may be this process, another one, or one on another machine.
+Inputs and results are frozen values that can be pickled, and results depend on the inputs only: a worker may be this
+process, another one, or one on another machine.
 """
 
 from __future__ import annotations
@@ -39,10 +39,7 @@ Log = Task | Wanted | Unread
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One log or a part of one. `bytes` are those on disk, 0 where that is not known.
-
-    `context` is what the log told before the part, where that is known.
-    """
+    """One log or a part of one. bytes: its size on disk, 0 if unknown. context: that of the log before the part, if known."""
 
     log: Log
     span: Span = WHOLE
@@ -52,7 +49,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What came of one item. `bytes` and `newlines` are those of its lines, unpacked; `context` what it told of its job."""
+    """The result of one item. bytes, newlines: of its decompressed lines. context: what they say about the job."""
 
     path: str
     bytes: int = 0
@@ -69,7 +66,7 @@ class Scanned:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of some items, one for each in their order, and how long they took: seconds."""
+    """The results of a batch, one for each item in order, and the seconds it took."""
 
     scanned: tuple[Scanned, ...]
     seconds: float
@@ -77,7 +74,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """All that decides what lines show, packed once for many batches. `now` stands for the time of reading."""
+    """Everything that results depend on, pickled once for many batches. now: used as the time of reading."""
 
     catalogue: bytes
     engine: EngineChoice
@@ -99,11 +96,11 @@ class Recipe:
 
 
 class OtherVersion(Exception):
-    """A worker has another gpufault than the scan that asks it: what it finds would be something else."""
+    """A worker has another version of gpufault than the scan, so its results could differ."""
 
 
 def read_batch(recipe: Recipe, items: Sequence[Item]) -> Done:
-    """What a worker runs. Raises OtherVersion."""
+    """Read a batch; runs in the worker. Raises OtherVersion."""
     host = os.uname().nodename
     if exporter.__version__ != recipe.version:
         raise OtherVersion(
@@ -118,7 +115,7 @@ def read_batch(recipe: Recipe, items: Sequence[Item]) -> Done:
 
 
 class _OfThread(threading.local):
-    """The one pipeline of a thread and what it was built from: a Dask worker may have several threads."""
+    """The pipeline of one thread, and its recipe: a Dask worker may have several threads."""
 
     built: tuple[str, EngineChoice, float] | None = None
     pipeline: Pipeline
@@ -128,7 +125,7 @@ _of_thread = _OfThread()
 
 
 def prepare(recipe: Recipe, catalogue: Catalogue) -> None:
-    """Build what a recipe needs, for the processes that are forked from this one."""
+    """Build what a recipe needs before processes are forked from this one."""
     _of_thread.pipeline = pipeline_of(catalogue, recipe.engine, recipe.utc_offset)
     _of_thread.built = (recipe.key, recipe.engine, recipe.utc_offset)
 
@@ -145,7 +142,7 @@ def _pipeline_of(recipe: Recipe) -> Pipeline:
 
 
 def pipeline_of(catalogue: Catalogue, engine: EngineChoice, utc_offset: float) -> Pipeline:
-    """What logs are read with, wherever."""
+    """The pipeline that reads logs."""
     keep_freed_blocks()
     return Pipeline(catalogue, engine=engine, utc_offset=utc_offset, window=WINDOW_SECONDS)
 
@@ -162,7 +159,7 @@ def scan_one(
     stop: Stop | None = None,
     block_bytes: int = BLOCK_BYTES,
 ) -> Scanned:
-    """One item from its first line to its last, or to where the user wants to stop."""
+    """Read one item, up to its end or until the user stops."""
     log = item.log
     if isinstance(log, Unread):
         return Scanned(log.path, unread=log)
@@ -177,7 +174,7 @@ def scan_one(
 
 
 def _first(path: str, stream: IO[bytes]) -> bytes:
-    """The first bytes of a log that was just opened. What comes as a stream is opened once more for them."""
+    """The first bytes of a log that was just opened. A stream is opened a second time for them."""
     return os.pread(stream.fileno(), SAMPLE_BYTES, 0) if isinstance(stream, FileIO) else head(path, SAMPLE_BYTES)
 
 
@@ -222,7 +219,7 @@ def _service_uids() -> frozenset[int]:
 
 
 class _Reading:
-    """One item while it is read."""
+    """The state of reading one item."""
 
     def __init__(
         self, task: Task, stream: IO[bytes], item: Item, pipeline: Pipeline, now: float, block_bytes: int
@@ -248,7 +245,7 @@ class _Reading:
         self._cut: int | None = None
 
     def read(self, progress: Callable[[str, int], None], stop: Stop) -> None:
-        """Raises OSError for a log that cannot be read to its end, and KeyboardInterrupt where it is to stop."""
+        """Raises OSError if the log cannot be read to its end, KeyboardInterrupt if the user stops the scan."""
         path, stream, last = self._task.path, self._stream, False
         if self._offset and not self._is_plain:
             stream.seek(self._offset)
@@ -279,9 +276,9 @@ class _Reading:
             raise KeyboardInterrupt
 
     def _read_on(self, stream: IO[bytes], size: int) -> int:
-        """Read `size` bytes behind what was not taken yet; how many there were. Raises OSError.
+        """Read `size` bytes after the unprocessed rest. Returns how many were read. Raises OSError.
 
-        Of a plain log what was not taken, most of a line, is read again: to join two blocks costs more than that.
+        The rest of a plain log, part of a line, is read again: joining two blocks would cost more.
         """
         held = len(self._rest)
         if self._is_plain:
@@ -291,11 +288,11 @@ class _Reading:
         return len(self._rest) - held
 
     def _has_ended(self) -> bool:
-        """Whether a plain log was read to the end that it had when it was opened. /proc's files have none."""
+        """Whether a plain log was read up to the size it had when opened. Files in /proc have no size."""
         return 0 < self._size <= self._offset + len(self._rest)
 
     def _end_soon(self) -> None:
-        """End at the next cut, or at the end if that is near. Raises KeyboardInterrupt where the log cannot be cut."""
+        """Set the end to the next cut, or keep it if it is near. Raises KeyboardInterrupt if the log cannot be split."""
         if self._task.path == STDIN or not can_be_cut(self._task):
             raise KeyboardInterrupt
         self._ending = True
@@ -308,7 +305,7 @@ class _Reading:
         self._span = replace(self._span, stop=self._cut)
 
     def _take(self, stop: int | None, *, last: bool) -> Processed:
-        """Have the pipeline look at what was read, up to an offset."""
+        """Pass what was read to the pipeline, up to an offset."""
         task = self._task
         chunk = Chunk(
             log=task.path,
@@ -331,9 +328,7 @@ class _Reading:
         return done
 
     def _begin(self) -> None:
-        """Of the lines before a span their times matter, and whether they are the end of a crash; what the log told before it
-        is known, or is nothing.
-        """
+        """Process the lines before a span: only their times matter, and whether they end a crash."""
         state = LogState(self._context, end=self._pipeline.end_of(self._task.path))
         self._pipeline.restore({self._task.path: dump_log_state(state)})
 

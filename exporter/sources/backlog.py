@@ -1,6 +1,6 @@
-"""What a source has read and the pipeline has not yet consumed, for logs that cannot be read a second time at will.
+"""Buffers lines that a source has read and the pipeline has not consumed, for logs that cannot be read again.
 
-Knows where a line ends and which place it leads to; knows nothing of what a place is, nor of where lines come from.
+It knows the end of each line and the place after it, but not what a place is or where lines come from.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Place = TypeVar("Place")
 
 
 class Backlog(Generic[Place]):
-    """The lines of one log from its first unconsumed byte on, each with the place that consuming it leads to."""
+    """The unconsumed lines of one log, each with the place after it."""
 
     def __init__(self, offset: int = 0, line: int = 1) -> None:
         self.offset = offset  # of the first unconsumed byte, counted over the whole life of the log
@@ -44,7 +44,7 @@ class Backlog(Generic[Place]):
         self._grown = True
 
     def advance(self, consumed: int, lines: int) -> list[Place]:
-        """Drop what was consumed. Returns the places of the lines that this completes, in order."""
+        """Discard consumed bytes. Returns the places after the lines that are now complete, in order."""
         if consumed > len(self._data):
             raise ValueError(f"{consumed} bytes consumed of {len(self._data)} that were handed out")
         del self._data[:consumed]
@@ -56,7 +56,7 @@ class Backlog(Generic[Place]):
         return reached
 
     def due(self, now: float) -> Literal["more", "quiet"] | None:
-        """How to offer the data now: as `more` when it has grown, else as `quiet` once a second."""
+        """How to pass the data on: as `more` if it has grown, else as `quiet` once a second."""
         if not self._data:
             return None
         if not self._grown and 0 <= now - self._offered < QUIET_SECONDS:  # a clock set back must not silence a log
@@ -71,6 +71,6 @@ class Backlog(Generic[Place]):
 
 
 def changes(current: Mapping[str, str], saved: Mapping[str, str]) -> dict[str, str | None]:
-    """What turns `saved` positions into the current ones: key to text, or None for a key that is gone."""
+    """The changes from the `saved` positions to the current ones: key to text, or None for a removed key."""
     changed: dict[str, str | None] = {key: text for key, text in current.items() if saved.get(key) != text}
     return changed | dict.fromkeys(saved.keys() - current.keys())

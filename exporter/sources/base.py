@@ -1,7 +1,7 @@
-"""What every source is: something that hands out chunks, is told what was consumed, and can be put away and woken.
+"""The interface of sources. A source returns chunks, is told what was consumed, and keeps its positions.
 
-A source never blocks, reads a bounded amount a call, and raises nothing for what a log or a disk does to it: it counts.
-It keeps its positions in memory; the daemon stores them in the same transaction as the counters (see `exporter.store.state`).
+A source never blocks and reads a bounded amount per call. Errors of a log or a disk are counted, not raised. Positions are
+in memory; the daemon stores them in the same transaction as the counters (see `exporter.store.state`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from exporter.core.model import Chunk
 
 @dataclass(slots=True)
 class SourceStats:
-    """The proof of sight of one source: what it saw and what it could not. All numbers only grow, but for the gauges."""
+    """What one source has read, and what it could not read. All numbers but the gauges only grow."""
 
     up: bool = False
     down_reason: str = ""  # a sentence for /-/ready and doctor, with what to do
@@ -39,29 +39,29 @@ class SourceStats:
 
 
 class Source(Protocol):
-    """One input of the daemon. `name` is stable over restarts: stored positions are found by it."""
+    """One input of the daemon. Its `name` is stable across restarts and identifies the stored positions."""
 
     name: str
     stats: SourceStats
     overwritten: bool  # whether what is not read in time is gone: such a source is read first
 
     def poll(self, now: float) -> Iterable[Chunk]:
-        """What is there now, at most a bounded amount; empty when nothing is. `now` is Unix seconds.
+        """The new data, up to a bound; empty without any. `now` is Unix seconds.
 
-        Each chunk is consumed (`advance`) before the next one is asked for. A caller that stops early gets the rest later.
+        Call `advance` for each chunk before asking for the next. After an early stop, the rest is returned later.
         """
 
     def advance(self, log: str, consumed: int, lines: int) -> None:
-        """The first `consumed` bytes (`lines` newlines) of the chunk handed out for `log` are done with."""
+        """Mark the first `consumed` bytes (`lines` newlines) of the latest chunk of `log` as consumed."""
 
     def unsaved(self) -> Mapping[str, str | None]:
-        """Positions that changed since `saved` was last called: key to JSON text, or None to forget the key."""
+        """Positions that changed since the last call of `saved`: key to JSON text, or None to remove the key."""
 
     def saved(self) -> None:
-        """The positions that `unsaved` told have been committed."""
+        """Record that the positions from `unsaved` have been committed."""
 
     def fileno(self) -> int | None:
-        """A descriptor that becomes readable when there is news, for the daemon's wait; None without such a descriptor."""
+        """A descriptor that becomes readable when there is new data; None without one."""
 
     def close(self) -> None:
-        """Let go of every descriptor."""
+        """Close all descriptors."""

@@ -1,4 +1,4 @@
-"""The clock of the boot that runs, which nobody can set: what time the kernel's stamps mean."""
+"""The clock of the current boot, which cannot be set: converts timestamps of the kernel to wall time."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from exporter.core.model import Moment
 
 @functools.cache
 def this_boot() -> str:
-    """The kernel's name for this boot; empty where /proc does not say."""
+    """The kernel's id of this boot; empty if /proc does not provide it."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     return ""
 
 
 def moment(now: float) -> Moment:
-    """This moment; `now` is the wall time."""
+    """The current moment: wall time `now`, this boot, and the seconds since it."""
     return Moment(time=now, boot=this_boot(), boot_seconds=_seconds())
 
 
 def boot_time_now() -> float:
-    """The wall time of the kernel clock's zero, by the wall clock of this moment. Asked at each poll, so that a step of
-    the wall clock is forgotten at the next one; only records from before a suspend look too young.
+    """The current wall time of the kernel clock's zero.
+
+    Read at each poll, so a step of the wall clock affects one poll only. Records from before a suspend appear too recent.
     """
     return time.time() - _seconds()
 

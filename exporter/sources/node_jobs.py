@@ -1,4 +1,4 @@
-"""Which jobs run on this node, as far as their logs tell: whether a kernel line can be about one job only."""
+"""Which jobs run on this node, as their logs show: decides whether a kernel line can only concern one job."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LastWrite:
 
 
 class NodeJobs:
-    """The jobs of all sources of a node, by name. One for all sources of a daemon.
+    """The jobs of all sources of a daemon, by source name.
 
     last_writes: the latest of each job, by its name in the control groups of its processes.
     """
@@ -51,11 +51,11 @@ class NodeJobs:
         self._by_source: dict[str, set[str]] = {}
 
     def count(self, source: str, jobs: Iterable[str]) -> None:
-        """The jobs of one source that have written to a log lately."""
+        """Set the jobs of one source that have written to a log recently."""
         self._by_source[source] = set(jobs)
 
     def add(self, source: str, job: str) -> None:
-        """A job that writes now."""
+        """Add a job that is writing now."""
         self._by_source.setdefault(source, set()).add(job)
 
     def wrote(self, writes: Iterable[LastWrite]) -> None:

@@ -123,7 +123,7 @@ def test_a_spike_and_a_first_fatal_fault_page_once_and_a_storm_does_not(
     fleet.crash(STORM, jobs=40)
     (storm,) = eventually(lambda: fleet.sent("tickets", "GpufaultNodeStorm") or None, seconds=120)
     assert storm.alerts[0]["labels"]["instance"] == STORM
-    counted = f'gpufault_incidents_total{{instance="{STORM}",root_cause="{CAUSE}"}}'
+    counted = f'sum(gpufault_incidents_total{{instance="{STORM}",root_cause="{CAUSE}"}})'
     eventually(lambda: fleet.prometheus.query(counted) == [40.0], seconds=120)
     fleet.look_again()
     assert fleet.receiver.sent_to("pager") == []

@@ -1,4 +1,4 @@
-"""What every engine has: a place to submit batches to, and what its errors mean."""
+"""The interface of engines: submitting batches, and what errors mean."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ if TYPE_CHECKING:
 
 
 class Unusable(OSError):
-    """An engine cannot run, or no longer: for a person, what is wrong and what to do."""
+    """An engine cannot run, or cannot continue. The message says what is wrong and what to do."""
 
 
 class Engine(Protocol):
     """Runs `read_batch` elsewhere.
 
-    `width` is how many batches may run or wait; `span_bytes` the length of a part of a large log. A batch has
-    `batch_bytes`, and where `batch_seconds` is not 0, as many as a worker was seen to read in that time.
-    No fewer than `refill` batches are sent at a time while others run.
-    `remote`: the workers are on other machines, which are named where a log cannot be read.
+    width: how many batches may run or wait. span_bytes: size of a part of a large log. batch_bytes: size of the first
+    batches; if `batch_seconds` is not 0, later ones have as many bytes as a worker reads in that time. refill: how many
+    batches to send at a time, at least, while others run. remote: workers are on other machines; errors name them.
     """
 
     width: int
@@ -35,10 +34,10 @@ class Engine(Protocol):
         """Raises Unusable."""
 
     def loss(self, error: BaseException) -> str:
-        """What happened, where an error says that a batch was lost on its way, not what came of it; else nothing."""
+        """Why a batch was lost, if the error says so; empty for an error of the batch itself."""
 
     def check(self) -> None:
-        """Raises Unusable where nothing will ever come."""
+        """Raises Unusable if no result will ever arrive."""
 
     def close(self, *, at_once: bool) -> None:
-        """Let go of all workers; `at_once`: whatever they are at, within a second."""
+        """Release all workers. at_once: within a second, without waiting for their work."""

@@ -1,4 +1,4 @@
-"""Workers that are those of a running Dask cluster, given by its scheduler's address."""
+"""The workers of a running Dask cluster, given by the address of its scheduler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AHEAD = 4  # batches a thread of a worker
 
 
 class Dask:
-    """An executor of the cluster. Dask itself gives the work of a worker that died to others, three times."""
+    """An executor of the cluster. Dask itself retries the work of a dead worker on others, three times."""
 
     span_bytes = 256 << 20
     batch_bytes = 256 << 20

@@ -1,4 +1,4 @@
-"""Workers that are processes of this machine."""
+"""Workers as processes on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AHEAD = 16  # batches a worker that wait to be read, or to be told of: a slow on
 
 
 class Local:
-    """A pool of processes, and a new one when one of them has died."""
+    """A pool of processes; replaced when one of them dies."""
 
     span_bytes = 64 << 20  # a tenth of a second: 20 GB are 300 of them
     batch_bytes = 8 << 20
@@ -51,7 +51,7 @@ class Local:
         return ""
 
     def check(self) -> None:
-        """A process that dies is told of by its batches."""
+        """Does nothing: the batches of a dead process fail."""
 
     def close(self, *, at_once: bool) -> None:
         if at_once:
@@ -81,9 +81,9 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def _begin() -> None:
-    """What a worker does first. It waits for work for ever, so it has to see that its parent is gone.
+    """Prepare a worker. It waits for work without a limit, so it must notice that its parent has died.
 
-    That SIGINT is blocked is not always inherited: whoever starts multiprocessing's resource tracker unblocks it.
+    SIGINT is blocked again: starting multiprocessing's resource tracker unblocks it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

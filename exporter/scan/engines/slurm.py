@@ -1,7 +1,7 @@
-"""Workers that are tasks of Slurm's job arrays, submitted and read through submitit.
+"""Workers as tasks of Slurm job arrays, submitted through submitit.
 
-Whether a job has ended is asked of squeue and seen by its result's file: sacct, which submitit asks, needs a database
-that many a cluster lacks.
+A job has ended if squeue says so or its result file exists. submitit would ask sacct, which needs a database that many
+clusters lack.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Running:
 
 
 class Slurm:
-    """An executor whose submissions go out together, as arrays."""
+    """An executor that submits pending batches together, as a job array."""
 
     span_bytes = 256 << 20
     batch_bytes = int(ASSUMED_RATE * TASK_SECONDS)
@@ -83,7 +83,7 @@ class Slurm:
         task_bytes: int | None = None,
         grace_seconds: float = GRACE_SECONDS,
     ) -> None:
-        """`options` are sbatch's, such as partition and account. Raises Unusable."""
+        """options: those of sbatch, such as partition and account. Raises Unusable."""
         try:
             import submitit
         except ImportError:
@@ -215,7 +215,7 @@ class Slurm:
                 path.unlink(missing_ok=True)
 
     def _states(self) -> Mapping[str, str] | None:
-        """The states of this user's jobs by id; None if squeue does not tell."""
+        """The states of this user's jobs by id; None if squeue fails."""
         command = ["squeue", "--noheader", "--array", "--states=all", f"--user={getpass.getuser()}", "--format=%i %T"]
         try:
             done = subprocess.run(  # noqa: S603 (our own command)
@@ -236,7 +236,7 @@ class Slurm:
 
 
 def _read(recipe: Recipe, items: Sequence[Item]) -> Done | OtherVersion:
-    """What a task runs. submitit would bring an exception back as text."""
+    """Runs in a task. Returns an exception as a value: submitit would return only its text."""
     try:
         return read_batch(recipe, items)
     except OtherVersion as error:
@@ -257,7 +257,7 @@ def _executor(submitit: Any, folder: Path, options: Mapping[str, str], workers: 
 
 
 def _refresh(folder: Path) -> None:
-    """Have NFS look at a folder afresh."""
+    """Make NFS read a folder again instead of using its cache."""
     try:
         folder.chmod(0o700)
     except OSError:

@@ -1,4 +1,4 @@
-"""/dev/kmsg: one record a read, each with its number, so that loss is counted exactly."""
+"""/dev/kmsg: each read returns one numbered record, so lost records are counted exactly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SURVIVED = (errno.EPIPE, errno.ECONNRESET, errno.EINVAL)
 
 
 class Device(Kept):
-    """The ring through an open descriptor, which begins at the oldest record that the ring has (dev-kmsg)."""
+    """The kernel's ring buffer through an open descriptor, starting at its oldest record (dev-kmsg)."""
 
     def __init__(self, descriptor: int, place: Place) -> None:
         self._fd = descriptor

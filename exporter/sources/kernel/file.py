@@ -1,4 +1,4 @@
-"""A file or FIFO to which records are written in the device's form: followed through rotation and truncation."""
+"""A file or FIFO with records in /dev/kmsg form, followed through rotation and truncation."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _RECORD = re.compile(rb"[^\n]*\n(?: [^\n]*\n)*")  # a line, and the ` KEY=value`
 
 
 class Followed:
-    """Its records, each as soon as another one follows or nothing has followed for SETTLE_SECONDS.
+    """The records of a file, each when another one follows or after SETTLE_SECONDS.
 
-    A file is known by the bytes before the place: what rotation renamed or copied is read to its end, then what rotation
-    has made since, then what stands at the path.
+    A file is identified by the bytes before the place. A rotated file is read to its end, then later rotated files, then
+    the file at the path.
     """
 
     def __init__(self, path: str, place: Place, stats: SourceStats, taken: bytes = b"") -> None:
-        """taken: records that were taken off the FIFO earlier and are not done with."""
+        """taken: records that were read from the FIFO earlier and are not consumed."""
         self._path = path
         self._stats = stats
         self._tail = bytearray(taken)  # a record that may not be all there yet
@@ -92,7 +92,7 @@ class Followed:
             os.close(self._fd)
 
     def _go_on(self) -> None:
-        """Open the file that holds what was read, at the place; else what stands at the path, from its beginning."""
+        """Open the file that was being read, at the place; if it is gone, the one at the path, from its beginning."""
         self._open(self._path)
         place = self._place
         if self._is_fifo or not place.file or rotated.holds(self._fd, place):
@@ -127,7 +127,7 @@ class Followed:
         self._go_to(0)
 
     def _open(self, path: str) -> None:
-        """Take this file instead of the one that is open. Raises OSError, and leaves that one open."""
+        """Replace the open file by this one. Raises OSError and keeps the open one."""
         # A FIFO is opened for writing too (fifo(7): Linux never waits then). With a writer always there, us, it does
         # not end, nor wake the daemon again and again with POLLHUP, when its last other writer leaves.
         mode = os.stat(path).st_mode
@@ -158,7 +158,7 @@ class Followed:
         return False
 
     def _is_over(self, now: float) -> bool:
-        """Whether a file that has been moved away, and read to its end, is written to no more."""
+        """Whether a renamed file has been read to its end and its writer has stopped."""
         if self._is_fifo:
             return True
         self._left = now if self._left is None else self._left
@@ -173,7 +173,7 @@ class Followed:
         return b""
 
     def _complete(self) -> Iterator[Line]:
-        """The records that something else follows; the last one may still get properties."""
+        """The complete records. The last one is incomplete: properties may follow it."""
         while (end := _first_end(self._tail)) is not None or len(self._tail) > RECORD_BYTES:
             yield from self._lines_of(self._cut_off(end or len(self._tail)))
 
@@ -192,7 +192,7 @@ class Followed:
         return record
 
     def _lines_of(self, record: bytes) -> Iterator[Line]:
-        """The one line of a record; none of what is blank or has lost its record."""
+        """The line of a record as a list; empty for blank lines and for properties without a record."""
         number = self._place.line - record.count(b"\n") if self._place.line else 0
         record = record.lstrip(b"\0")  # what a loss of power leaves of writes that it cut short
         if record.startswith(b" "):
@@ -207,7 +207,7 @@ class Followed:
 
 
 def _first_end(tail: bytearray) -> int | None:
-    """Where the first record ends, if something else than a property follows it."""
+    """The end of the first record, if another record follows it."""
     found = _RECORD.match(tail)
     end = found.end() if found else len(tail)
     return end if end < len(tail) and tail[end] != ord(" ") else None

@@ -1,4 +1,4 @@
-"""The kernel's records as journald took them from /dev/kmsg: the way of a node that shows nothing but its journal."""
+"""Kernel records from the systemd journal, for nodes where nothing else is readable."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ KERNEL = ("_TRANSPORT", "kernel")  # journald sets it: a user may log with any i
 
 
 class KernelJournal(Kept):
-    """Goes on behind the place's cursor; without one it begins with the running boot, as the ring does.
+    """Kernel records after the place's cursor; without a cursor, those of the current boot.
 
-    `journal` holds KERNEL entries only. Boots that have ended since the cursor are read too: the last words before a
-    reset are in the journal, if anywhere.
+    `journal` has KERNEL entries only. Earlier boots after the cursor are read too: the last lines before a reset may be in
+    the journal.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class KernelJournal(Kept):
         self._journal.close()
 
     def _is_new(self, entry: Entry, us: int) -> bool:
-        """Whether an entry lies behind a place without a cursor: this boot's beginning, or what another way left."""
+        """Whether an entry is after a place without a cursor: the start of this boot, or the place of another transport."""
         return entry.boot_id == self._boot_id and us > self._place.us
 
 

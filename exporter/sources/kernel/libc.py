@@ -1,4 +1,4 @@
-"""The two things that the kernel offers and Python (before 3.13) does not: klogctl and a timer with a descriptor."""
+"""Two system calls that Python before 3.13 lacks: klogctl and timerfd."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ SYSLOG_ACTION_SIZE_BUFFER = 10
 
 
 def klogctl(action: int, buffer: bytearray | None = None) -> int:
-    """syslog(2). What it returns depends on the action: bytes read, or a size. Raises OSError."""
+    """Call syslog(2). Returns bytes read or a size, depending on the action. Raises OSError."""
     size = len(buffer) if buffer else 0
     into = (ctypes.c_char * size).from_buffer(buffer) if buffer else None
     return _checked(_libc().klogctl(action, into, size))
 
 
 class Alarm:
-    """A descriptor that becomes readable some time after it was set: timerfd_create(2)."""
+    """A timer whose descriptor becomes readable when it expires: timerfd_create(2)."""
 
     def __init__(self) -> None:
         self.fd = _checked(_libc().timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC))
 
     def set(self, seconds: float) -> None:
-        """Ring once in `seconds` (under one); 0 silences it."""
+        """Expire once after `seconds` (less than one); 0 disarms the timer."""
         interval_and_value = (ctypes.c_long * 4)(0, 0, 0, int(seconds * 1e9))  # struct itimerspec
         _checked(_libc().timerfd_settime(self.fd, 0, interval_and_value, None))
 

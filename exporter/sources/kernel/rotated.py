@@ -1,6 +1,6 @@
-"""Where a kernel log in a file goes on, when what stands at its path is not what was read: siblings that rotation has made.
+"""Finds the rotated files of a kernel log, when the file at its path is not the one that was being read.
 
-Archives that are compressed are not read: the numbers of the records tell how many were in them.
+Compressed archives are not read; the sequence numbers show how many records they contain.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def digits(data: bytes) -> str:
 
 
 def before(descriptor: int, at: int) -> str:
-    """What a place behind these bytes is known by."""
+    """The fingerprint of the place after these bytes."""
     size = min(at, KNOWN_BYTES)
     return digits(os.pread(descriptor, size, at - size))
 
 
 def holds(descriptor: int, place: Place, more: int = 0) -> bool:
-    """Whether a file holds what was read up to the place, and `more` bytes behind it."""
+    """Whether a file has the bytes before the place, and `more` bytes after it."""
     status = os.fstat(descriptor)
     if status.st_size < place.at + more:
         return False
@@ -42,8 +42,9 @@ def holds(descriptor: int, place: Place, more: int = 0) -> bool:
 
 
 def has_fallen_back(descriptor: int, place: Place) -> bool:
-    """Whether a file is an earlier state of what was read: a loss of power or a restore took back what was written last.
-    Nobody truncates a file without giving it a later time.
+    """Whether a file is an earlier state of the one that was read, after a power loss or a restore.
+
+    A truncated file would have a later modification time.
     """
     status = os.fstat(descriptor)
     if not place.head or not len(place.head) // 2 <= status.st_size < place.at or status.st_mtime_ns > place.modified:
@@ -52,14 +53,14 @@ def has_fallen_back(descriptor: int, place: Place) -> bool:
 
 
 def holder(path: str, place: Place) -> str | None:
-    """The sibling that holds what was read up to the place: the file itself, else a copy of it."""
+    """The sibling with the bytes before the place: the file itself, else a copy of it."""
     found = [sibling for sibling, status in _siblings(path) if _tells(sibling, status, place)]
     same = [sibling for sibling in found if name_of(os.stat(sibling)) == place.file]
     return next(iter(same or found), None)
 
 
 def next_after(path: str, read: os.stat_result, place: Place) -> str | None:
-    """The oldest sibling that was written to after the file that was read; None if only the path's own is."""
+    """The oldest sibling modified after the file that was read; None if only the file at the path was."""
     at_path, was = name_of(os.stat(path)), name_of(read)
     found = list(_siblings(path))
     age = next((_age(sibling, status) for sibling, status in found if name_of(status) == was), (read.st_mtime_ns, 0))
@@ -83,7 +84,7 @@ def _siblings(path: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _age(sibling: str, status: os.stat_result) -> tuple[int, int]:
-    """Sorts siblings from the oldest on; of those of one moment, the one with the larger number is older."""
+    """The sort key of siblings, oldest first; of equal times, the larger number is older."""
     found = _NUMBER.search(sibling)
     return status.st_mtime_ns, -int(found[1]) if found else 0
 
@@ -93,7 +94,7 @@ def _tells(sibling: str, status: os.stat_result, place: Place) -> bool:
 
 
 def _is_copy(sibling: str, place: Place) -> bool:
-    """Whether a file begins as the one that was read does."""
+    """Whether a file begins like the one that was read."""
     return _asked(sibling, lambda descriptor: _begins_alike(descriptor, place), gone=True)
 
 
@@ -102,7 +103,7 @@ def _begins_alike(descriptor: int, place: Place) -> bool:
 
 
 def _asked(path: str, question: Callable[[int], bool], *, gone: bool) -> bool:
-    """What a file answers, by its descriptor; `gone` if it cannot be opened."""
+    """The result of a function on a file's descriptor; `gone` if the file cannot be opened."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, PermissionError):

@@ -1,8 +1,7 @@
-"""The kernel log as a source: which way to its records works here, what of them is consumed, and how they are dated.
+"""The kernel log as a source: selects a transport that works here, tracks consumed records, and dates them.
 
-The transports are in `exporter.sources.kernel`, the form of a record is in `exporter.core.decoding.kernel_records`.
-Whether a record is to be
-believed (facility 0) is the decoder's to say.
+The transports are the other modules of this folder; `exporter.core.decoding.kernel_records` parses records and decides
+which ones to trust (facility 0).
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _ADVICE: Mapping[Mode, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """What is stored: the place behind the last consumed line, and where that is in the log that the pipeline sees."""
+    """The stored position: the place after the last consumed line, and its offset and line for the pipeline."""
 
     place: Place = field(default_factory=Place)
     offset: int = 0
@@ -63,7 +62,7 @@ _POSITION = TypeAdapter(Position)
 
 @dataclass(frozen=True, slots=True)
 class _Boot:
-    """The log of one boot, as far as it is not consumed. `boot_time` is None for the boot that runs."""
+    """The unconsumed log of one boot. `boot_time` is None for the current boot."""
 
     boot_id: str
     boot_time: float | None
@@ -71,7 +70,7 @@ class _Boot:
 
 
 class KmsgSource:
-    """One kernel log. A mode understands the position that another one left: a change of mode repeats nothing."""
+    """One kernel log. All modes share one form of position, so a change of mode repeats nothing."""
 
     def __init__(
         self,
@@ -88,7 +87,7 @@ class KmsgSource:
         self.name = f"kmsg:{path}" if path else "kmsg"
         self.stats = SourceStats(deferred={"jobs": 0})
         self.overwritten = True
-        self.way: Mode | None = None  # the one that is open
+        self.active_mode: Mode | None = None  # the one that is open
         self._mode: Mode = "file" if mode == "auto" and path else mode
         self._path = path
         self._boot_id = boot_id or this_boot()
@@ -97,8 +96,10 @@ class KmsgSource:
         self._told = self._saved = dict(stored)
         self._consumed = _newest(stored.values())
         self._read_to = self._consumed.place
-        self._taken = self._consumed.taken.encode("latin-1", "replace")  # to be given to the way that is opened next
-        self._takes = False  # whether what the way reads is gone from where it was
+        self._taken = self._consumed.taken.encode(
+            "latin-1", "replace"
+        )  # to be given to the transport that is opened next
+        self._takes = False  # whether what the transport reads is gone from where it was
         self._boots: deque[_Boot] = deque()
         self._open: Transport | None = None
         self._rested: float | None = None
@@ -107,7 +108,7 @@ class KmsgSource:
 
     def poll(self, now: float) -> Sequence[Chunk]:
         if self._open is None and not self._rests(now):
-            self._find_way(now)
+            self._find_transport(now)
         if self._open is not None:
             self._read(self._open, now)
         self.stats.files = self.stats.open_files = int(self._open is not None)
@@ -141,25 +142,25 @@ class KmsgSource:
         if self._open:
             self._taken = self._open.rest
             self._open.close()
-        self._open, self.way, self.stats.up = None, None, False
+        self._open, self.active_mode, self.stats.up = None, None, False
 
     def _rests(self, now: float) -> bool:
         seconds = RETRY_FILE_SECONDS if self._mode == "file" else RETRY_SECONDS
         return self._rested is not None and 0 <= now - self._rested < seconds
 
-    def _find_way(self, now: float) -> None:
+    def _find_transport(self, now: float) -> None:
         refusals = []
         for mode in _AUTO if self._mode == "auto" else (self._mode,):
             try:
-                self._open = self._way(mode)
+                self._open = self._open_transport(mode)
             except OSError as error:
                 refusals.append(f"{mode}: {error.strerror or error} ({_ADVICE[mode]})")
                 continue
-            self.way, self.stats.up, self.stats.down_reason = mode, True, ""
+            self.active_mode, self.stats.up, self.stats.down_reason = mode, True, ""
             return
         self._rested, self.stats.down_reason = now, "; ".join(refusals)
 
-    def _way(self, mode: Mode) -> Transport:
+    def _open_transport(self, mode: Mode) -> Transport:
         path, place = self._path or device.PATH, self._read_to
         if mode == "syslog":
             return SyslogRing(place.of_boot(self._boot_id), self.stats)
@@ -171,11 +172,11 @@ class KmsgSource:
             return followed
         return Device.open(path, place.of_boot(self._boot_id))
 
-    def _read(self, way: Transport, now: float) -> None:
+    def _read(self, transport: Transport, now: float) -> None:
         if self._boots and len(self._boots[-1].backlog) >= BACKLOG_BYTES:
             return
         try:
-            for line in itertools.islice(way.read(now), LINES_A_POLL):
+            for line in itertools.islice(transport.read(now), LINES_A_POLL):
                 backlog = self._backlog_of(line)
                 backlog.add(line.data, line.place, now, line.number)
                 self._check_form(line.data)
@@ -185,13 +186,15 @@ class KmsgSource:
                 if len(backlog) >= BACKLOG_BYTES:
                     return
         except OSError as error:
-            self.stats.down_reason = f"{self.way}: {error.strerror or error}; it is opened again at the same place"
+            self.stats.down_reason = (
+                f"{self.active_mode}: {error.strerror or error}; it is opened again at the same place"
+            )
             self.close()
             self._rested = None
 
     def _check_form(self, data: bytes) -> None:
-        """Of a file in another form every line would be read, and none would count."""
-        if self.way != "file":
+        """Mark the source as down if the file is not in /dev/kmsg form: none of its lines would count."""
+        if self.active_mode != "file":
             return
         self._foreign = 0 if parse_header(data[:HEADER_BYTES]) else self._foreign + 1
         if self._foreign == FOREIGN_LINES:
@@ -204,7 +207,7 @@ class KmsgSource:
             self.stats.up, self.stats.down_reason = True, ""
 
     def _held(self) -> bytes:
-        """What was taken from where nobody can read it again, and is not consumed."""
+        """Unconsumed records that cannot be read again."""
         rest = self._taken
         if (
             self._open
@@ -222,7 +225,7 @@ class KmsgSource:
         return self._boots[-1].backlog
 
     def _offer(self, now: float) -> list[Chunk]:
-        """The oldest boot's lines. Those of the next boot wait until they are consumed: positions only move forward."""
+        """The lines of the oldest boot. Those of the next boot wait until these are consumed: positions only move forward."""
         while len(self._boots) > 1 and not self._boots[0].backlog:
             self._boots.popleft()
         if not self._boots:
@@ -257,7 +260,7 @@ class KmsgSource:
 
 
 def _newest(stored: Iterable[str]) -> Position:
-    """The one stored position. What is not readable is as good as none."""
+    """The stored position; the beginning if it is invalid."""
     for text in stored:
         with contextlib.suppress(ValidationError):
             return _POSITION.validate_json(text)

@@ -1,4 +1,4 @@
-"""syslog(2): the whole ring at each look, without numbers. The way of a process that only has CAP_SYSLOG."""
+"""syslog(2): returns the whole ring buffer at each read, without numbers. For processes that only have CAP_SYSLOG."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOOK_BYTES = 4 << 20  # of a larger ring only the newest: a storm of 19,000 reco
 
 
 class SyslogRing(Kept):
-    """What is new since the last look: the lines behind the last one seen, which is found by its time and text."""
+    """The new lines of the ring buffer: those after the last line seen, which is found by its time and text."""
 
     def __init__(self, place: Place, stats: SourceStats) -> None:
         # The ring's size is without prefixes: READ_ALL adds some 20 bytes to each record, which takes 32 in the ring.

@@ -1,6 +1,6 @@
-"""What every way to the kernel's records is, and the values it deals in. The ways are the other files of this folder.
+"""The interface of transports, which read kernel records, and its values. The transports are the other modules here.
 
-Which way to take, and what has been consumed, is decided in `exporter.sources.kernel.source`.
+`exporter.sources.kernel.source` selects the transport and tracks what was consumed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """How far the kernel's log has been read. One value for every way, so that a node which changes its way goes on.
+    """How far the kernel log has been read. All transports share it, so a node can change its transport.
 
-    Each way sets what it knows: `us` all of them, `seq` the device, `same` syslog(2), `cursor` the journal,
-    what stands below `cursor` a file. `boot_id` is empty for a file, which may hold several boots.
+    Each transport sets what it knows: all of them `us`, the device `seq`, syslog(2) `same`, the journal `cursor`, a file the
+    fields below `cursor`. `boot_id` is empty for a file, which may have several boots.
     """
 
     boot_id: str = ""
@@ -31,11 +31,11 @@ class Place:
     line: int = 0  # the number of the line at `at`; 0: not known
 
     def of_boot(self, boot_id: str) -> Place:
-        """This place, or the beginning if it lies in another boot: there everything is new."""
+        """This place; the beginning if it belongs to another boot."""
         return self if self.boot_id == boot_id else Place(boot_id=boot_id)
 
     def gap_to(self, later: Place) -> int:
-        """How many records lie between two places. Numbers that start again are a new boot's."""
+        """How many records are missing between two places. Numbers that restart belong to a new boot."""
         if self.seq is None or later.seq is None or self.boot_id != later.boot_id:
             return 0
         return max(0, later.seq - self.seq - 1)
@@ -43,10 +43,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line in the canonical form of `core.kmsg`, and the place behind it.
+    """One line in /dev/kmsg form, and the place after it.
 
-    `boot_time` is told only of a boot that is over: the wall time of its clock's zero. `number` is that of the line in its
-    file; 0 where there is no file, or it is not known.
+    boot_time: wall time of the zero of its boot's clock; only for an earlier boot. number: line number in the file; 0
+    without a file, or if unknown.
     """
 
     data: bytes
@@ -56,16 +56,16 @@ class Line:
 
 
 class Kept:
-    """A way that leaves what it reads where it is, so that it can be read again."""
+    """A transport whose records stay available and can be read again."""
 
     takes = False
     rest = b""
 
 
 class Transport(Protocol):
-    """One way to the kernel's records, open. Anything may raise OSError: open it again.
+    """An open transport. After an OSError from any method, open it again.
 
-    `takes`: what was read is no longer where it was. `rest` is an incomplete last line; empty elsewhere.
+    takes: reading removes the records, as from a FIFO. rest: an incomplete last line; empty for most transports.
     """
 
     @property
@@ -75,9 +75,9 @@ class Transport(Protocol):
     def rest(self) -> bytes: ...
 
     def read(self, now: float) -> Iterator[Line]:
-        """What is there now. May be left at any line: the next call goes on behind it."""
+        """The available lines. The caller may stop at any line; the next call continues after it."""
 
     def fileno(self) -> int | None:
-        """A descriptor that becomes readable when there is news, if there is one."""
+        """A descriptor that becomes readable when there are new records; None without one."""
 
     def close(self) -> None: ...

@@ -1,6 +1,6 @@
-"""The systemd journal as entries, oldest first. Only this file knows libsystemd (the optional extra `journald`).
+"""Reads entries of the systemd journal, oldest first. The only module that uses libsystemd (extra `journald`).
 
-Which entries matter, and what becomes of them, is decided by those who read them.
+Its users decide which entries matter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Field = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One entry, its fields as text. `realtime_us` and `monotonic_us` are journald's own, of when it was received."""
+    """One entry, its fields as text. realtime_us, monotonic_us: when journald received it."""
 
     cursor: str
     boot_id: str  # with dashes, as in /proc/sys/kernel/random/boot_id
@@ -27,16 +27,16 @@ class Entry:
 
 
 class Journal(Protocol):
-    """An open journal. Anything may raise OSError, under rotation for instance (systemd#36247): open it again."""
+    """An open journal. Any method may raise OSError, for example during rotation (systemd#36247): open it again."""
 
     def seek(self, cursor: str) -> bool:
-        """Go behind the entry of this cursor; False if it is gone: then before the oldest one that is left after it."""
+        """Seek after the entry of this cursor. False if it was deleted: then before the oldest later entry."""
 
     def seek_boot(self, boot_id: str) -> None:
         """Seek the first entry of this boot, or any place if the boot has no entry."""
 
     def seek_end(self) -> str:
-        """Seek behind the last entry and return its cursor, or "" for an empty journal."""
+        """Seek after the last entry and return its cursor, or "" for an empty journal."""
 
     def next(self) -> Entry | None:
         """The next entry; None at the end."""
@@ -115,7 +115,7 @@ def _entry(found: Any) -> Entry:
 
 @contextlib.contextmanager
 def _os_errors() -> Iterator[None]:
-    """cysystemd raises SystemError("Bad message", "EBADMSG") for what a file or a permission does."""
+    """Raise OSError instead of cysystemd's SystemError("Bad message", "EBADMSG") for file and permission errors."""
     try:
         yield
     except SystemError as error:

@@ -1,4 +1,4 @@
-"""What units wrote to the systemd journal, a log each. Knows nothing of libsystemd (see `exporter.sources.systemd.journal`)."""
+"""Output of systemd units in the journal, as one log per unit. Uses `exporter.sources.systemd.journal`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CURSOR = "cursor"  # the key of its position; every other key is a log's name
 
 @dataclass(slots=True)
 class _Held:
-    """An entry that is not passed by yet: `done` of its lines are consumed, `left` are not. `cursor` lies behind it."""
+    """An entry with unconsumed lines: `done` lines are consumed, `left` are not. cursor: the position after it."""
 
     log: str
     cursor: str
@@ -35,16 +35,16 @@ class _Held:
 
 @dataclass(slots=True)
 class _Unit:
-    """One unit's log. `known`: how many of its next lines an earlier process has consumed already."""
+    """The log of one unit. known: how many of its next lines a previous process has consumed."""
 
     backlog: Backlog[_Held]
     known: int = 0
 
 
 class JournaldSource:
-    """One cursor serves all units: behind it lies the first entry that is not consumed.
+    """The logs of all units, read with one cursor, which is just before the first unconsumed entry.
 
-    How many lines of each unit are consumed behind it is stored with it, so that a restart repeats none of them.
+    The number of lines of each unit that are consumed after the cursor is stored with it, so a restart repeats none.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class JournaldSource:
             self._read_to, self.stats.last_read = entry.cursor, now
 
     def _take(self, entry: Entry, now: float) -> int:
-        """Hold the lines of an entry, if one of the units wrote it. Returns how many bytes that are."""
+        """Buffer the lines of an entry, if one of the units wrote it. Returns their number of bytes."""
         name = entry.fields.get("_SYSTEMD_UNIT", "")
         if not any(fnmatch.fnmatchcase(name, glob) for glob in self._globs):
             self._leave_out(entry.cursor)
@@ -161,7 +161,7 @@ class JournaldSource:
         self.stats.lag_seconds = max((unit.backlog.age(self._polled) for unit in self._units.values()), default=0.0)
 
     def _leave_out(self, cursor: str) -> None:
-        """Pass by an entry of no interest together with the one before it."""
+        """Skip an irrelevant entry together with the one before it."""
         if self._held:
             self._held[-1].cursor = cursor
         else:
@@ -182,7 +182,7 @@ class JournaldSource:
 
 
 def cri_lines(entry: Entry) -> list[bytes]:
-    """The lines of an entry's message, as a container runtime would log them."""
+    """The lines of an entry's message in CRI format."""
     seconds, us = divmod(min(entry.realtime_us, LAST_US), 1_000_000)
     stamp = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{us:06d}Z"
     texts = entry.fields.get("MESSAGE", "").split("\n")

@@ -120,7 +120,7 @@ def test_a_chunk_of_the_ring_says_which_boot_it_is_of_and_when_that_began() -> N
     assert (chunk.log, chunk.origin, chunk.path) == (f"kmsg:{boot_id}", boot_id, "/dev/kmsg")
     assert (chunk.source, chunk.format, chunk.offset, chunk.line, chunk.end) == ("kernel", "kmsg", 0, 1, "more")
     assert chunk.boot_time == pytest.approx(boot_time_now(), abs=5)
-    assert (source.stats.up, source.way, source.stats.lag_bytes) == (True, "kmsg", len(chunk.data))
+    assert (source.stats.up, source.active_mode, source.stats.lag_bytes) == (True, "kmsg", len(chunk.data))
     source.close()
     assert not source.stats.up
 
