@@ -191,6 +191,16 @@ def node() -> Json:
             table("At risk of", "Root causes whose conditions the node meets, whether or not it crashed.",
                   f"sum by (instance, root_cause) (gpufault_exposure{{{NODES}}} == 1)", number="exposed", width=6,
                   alerts=["GpufaultNodesExposed"]),
+            row("Telemetry of dcgm-exporter and AMD's exporter (needs gpu-exporters.yml)"),
+            series("Memory errors and incidents", "Uncorrected ECC errors and remapped rows, beside our incidents.",
+                   {"ECC {{instance}} {{gpu}}": f"instance_gpu:gpu_uncorrected_ecc_errors:max{{{NODES}}}",
+                    "remapped {{instance}} {{gpu}}": f"instance_gpu:gpu_remapped_rows:max{{{NODES}}}",
+                    "incidents {{instance}}": f"sum by (instance) ({BY_CAUSE}{{{NODES}}})"}, unit="none"),
+            series("Temperature", "Hottest sensor of each GPU.",
+                   {"{{instance}} {{gpu}}": f"instance_gpu:gpu_temperature_celsius:max{{{NODES}}}"}, unit="celsius"),
+            series("Links", "Replays of NVLink (NVIDIA) or PCIe (AMD), and data received over XGMI.",
+                   {"replays {{instance}} {{gpu}}": f"instance_gpu:gpu_link_replays:max{{{NODES}}}",
+                    "XGMI kB/s {{instance}} {{gpu}}": f"instance_gpu:gpu_xgmi_received:rate5m{{{NODES}}}"}, unit="none"),
         ],
     )  # fmt: skip
 
