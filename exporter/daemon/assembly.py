@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from exporter.config.node import Config
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
+from exporter.core.facts.gpus import Gpu
 from exporter.core.matching.pipeline import Pipeline
-from exporter.core.model import SourceKind
+from exporter.core.model import Match, SourceKind
 from exporter.daemon import handover, source_factory
 from exporter.daemon.handover import Stored
 from exporter.daemon.transaction import Keeper, Row
+from exporter.node.attribution import Attribution, EnvironmentOf
+from exporter.node.job_folder import JobFolder
+from exporter.node.pod_devices import PodDevices
 from exporter.sources.base import Source
+from exporter.sources.node_jobs import NodeJobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +35,19 @@ class Assembly:
     sources: Sequence[Source]
     pipeline: Pipeline
     incidents: IncidentTracker
+    node_jobs: NodeJobs
+    attribution: Attribution
     moved: Sequence[Row] = ()
+
+    def attributed(
+        self, matches: Sequence[Match], gpus: Sequence[Gpu], environment_of: EnvironmentOf
+    ) -> Sequence[Match]:
+        """The matches with the jobs and the GPUs that this node names for them."""
+        return self.attribution.attached(matches, gpus, environment_of, self.node_jobs.only)
+
+    def job_shown(self, record: Mapping[str, Any]) -> str | None:
+        """The job of an incident that /metrics may show."""
+        return record["job"]["id"] if record["job"] and self.config.limits.job_series else None
 
     def keepers(self) -> dict[str, Keeper]:
         """The parts that have rows in the state file, by the space of their rows."""
@@ -65,7 +83,16 @@ def assemble(
     pipeline.restore(stored.get("logs", {}))
     window, settle = config.incidents.window, config.incidents.settle
     incidents = IncidentTracker(catalogue, node, window=window, settle=settle, stored=stored.get("incidents", {}))
-    sources = source_factory.build(config, stored, first_start=first_start, say=warn, wake=wake)
+    node_jobs = NodeJobs()
+    sources = source_factory.build(config, stored, first_start=first_start, say=warn, wake=wake, node_jobs=node_jobs)
+    devices = PodDevices(config.jobs.pod_resources)
     return Assembly(
-        config=config, catalogue=catalogue, sources=sources, pipeline=pipeline, incidents=incidents, moved=moved
+        config=config,
+        catalogue=catalogue,
+        sources=sources,
+        pipeline=pipeline,
+        incidents=incidents,
+        node_jobs=node_jobs,
+        attribution=Attribution(config.facts.rootfs / "proc", JobFolder(config.jobs.dir), devices),
+        moved=moved,
     )

@@ -18,11 +18,17 @@ from exporter.sources.systemd.source import JournaldSource
 
 
 def build(
-    config: Config, stored: Stored, *, first_start: bool, say: Callable[[str], None], wake: Callable[[], None]
+    config: Config,
+    stored: Stored,
+    *,
+    first_start: bool,
+    say: Callable[[str], None],
+    wake: Callable[[], None],
+    node_jobs: NodeJobs | None = None,
 ) -> list[Source]:
     """The sources in the configuration's order, each with the positions that are stored under its name."""
     sources: list[Source] = []
-    node_jobs = NodeJobs()
+    node_jobs = node_jobs or NodeJobs()
     of_files = _settings_of_all(config)
     for item in config.sources:
         match item:

@@ -48,7 +48,7 @@ def is_linked(job: Incident, kernel: Incident, catalogue: Catalogue, *, alone: b
     if gpu is not None and gpu == gpu_of(job):
         return True
     if named := {match.named_job for match in kernel.matches if match.named_job}:
-        own = process_job(job.first.job, job.first.path)
+        own = job.first.named_job or process_job(job.first.job, job.first.path)
         return own in named if own else alone
     # Storage, network and memory faults, which name neither a GPU nor a process, concern every job.
     is_of_gpu = catalogue.signatures[kernel.signature].vendor != "any" or gpu is not None

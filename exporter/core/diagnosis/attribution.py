@@ -1,0 +1,105 @@
+"""Attribution: whose job an incident is, from all that names a job for it, and which of these disagree.
+
+The path of a log and the node's own evidence each name a job, with a method and a confidence. The surest one counts. Of
+equally sure ones, what a job's user can write counts least. Knows no files or clocks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from exporter.core.decoding.cgroups import bare_uid, job_of_group
+from exporter.core.model import Incident, Job, JobMethod, Match
+
+CONFIDENCES = ("high", "medium", "low")
+METHODS: Final[tuple[JobMethod, ...]] = (
+    "cgroup",
+    "pid",
+    "path",
+    "gpu",
+    "owner",
+    "header",
+    "time",
+)  # most trusted first
+MAX_CONFLICTS = 4  # told of one incident
+# slurmstepd and srun write the job into its own log; so can anybody who writes there.
+_OF_SLURM = re.compile(
+    r"\b(?:slurmstepd|srun)\b.{0,80}?\b(?:JOB |STEP |StepId=|JobId=|job step |step )(?P<job>\d{1,10})\b"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """The job of an incident, and the other jobs that were named for it. `job` is None if nothing names one."""
+
+    job: Job | None = None
+    conflicts: tuple[Job, ...] = ()
+
+
+def attribute(incident: Incident) -> Attribution:
+    """The job of an incident from all its matches."""
+    named: dict[tuple[str, str], Job] = {}
+    for match in incident.matches:
+        for job in jobs_named_for(match):
+            named.setdefault((job.id, job.method), job)
+    if not named:
+        return Attribution()
+    first, *others = sorted(named.values(), key=_rank)
+    agreed = [job for job in others if is_same_job(first, job)]
+    conflicts = [job for job in others if not is_same_job(first, job)]
+    return Attribution(_completed(first, agreed), tuple(conflicts[:MAX_CONFLICTS]))
+
+
+def jobs_named_for(match: Match) -> Iterable[Job]:
+    """The jobs that the path, the node and the log itself name for a match."""
+    if match.job:
+        yield match.job
+    yield from match.claims
+    if match.source == "kernel" and not any(claim.method == "cgroup" for claim in match.claims):
+        group = job_of_group(match.captures.get("cgroup", ""))
+        if group and group.kind == "slurm":
+            yield Job(id=group.id, kind="slurm", method="cgroup", confidence="high", raw_id=group.id, step=group.step)
+        elif group:
+            yield Job(
+                id=f"pod {group.id}", kind="kubernetes", method="cgroup", confidence="high", pod_uid=group.id,
+                container=group.container,
+            )  # fmt: skip
+    if match.source == "job" and (header := job_of_header(match)):
+        yield header
+
+
+def job_of_header(match: Match) -> Job | None:
+    """The job that a log names in its own text: in an environment dump or a line of Slurm's."""
+    found = _OF_SLURM.search(match.text)
+    number = found["job"] if found else match.context.facts.get("env.SLURM_JOB_ID", "")
+    return Job(id=number, kind="slurm", method="header") if re.fullmatch(r"\d{1,10}", number) else None
+
+
+def is_same_job(a: Job, b: Job) -> bool:
+    """Whether two names are of one job: an array's task has two, and its log may have the array's name."""
+    if a.pod_uid and b.pod_uid:
+        return bare_uid(a.pod_uid) == bare_uid(b.pod_uid)
+    if a.kind != b.kind:
+        return False
+    if {a.id, a.raw_id} & {b.id, b.raw_id} - {None}:
+        return True
+    return a.id.partition("_")[0] == b.id or b.id.partition("_")[0] == a.id
+
+
+def _rank(job: Job) -> tuple[int, int, str]:
+    return CONFIDENCES.index(job.confidence), METHODS.index(job.method), job.id
+
+
+def _completed(job: Job, agreed: Iterable[Job]) -> Job:
+    """The job with what only others that agree know: its user, account, step and container."""
+    for other in agreed:
+        missing = {
+            name: value
+            for name in ("user", "account", "name", "raw_id", "step", "container", "restart", "pod_uid")
+            if getattr(job, name) is None and (value := getattr(other, name)) is not None
+        }
+        job = replace(job, **missing)
+    return job
