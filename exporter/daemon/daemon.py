@@ -138,7 +138,8 @@ class Daemon:
         """One round over all sources; True if something was read."""
         self.last_round = self._clock()
         now = self.last_round
-        self.deaths.step(self._parts.attribution.look(now), self.counters, self.outbox, self.node, now)
+        ended = self._parts.attribution.look(now)
+        self.deaths.step(ended, self.counters, self.outbox, self.node, now, self._parts.config.incidents.settle)
         busy = self._rounds.read(self.sources)
         self.watching = True
         self._add_crashes_of_silent_logs(now)

@@ -20,11 +20,10 @@ from exporter.core.diagnosis.named_cards import card_named_in, names_ordinal
 from exporter.core.facts import cards
 from exporter.core.facts.gpus import Gpu
 from exporter.core.model import Job, Match
-from exporter.node.job_folder import JobFolder
+from exporter.node.job_folder import AT_A_LINE_SECONDS, JobFolder
 from exporter.node.pod_devices import PodDevices
 from exporter.node.process_jobs import ProcessJobs
 
-SLACK_SECONDS = 5.0  # a driver tells a fault when the job that caused it is being killed
 MAX_PODS = 4096  # folders of /var/log/pods read
 PODS = Path("/var/log/pods")
 _POD_FOLDER = re.compile(r"(?P<namespace>[^_]+)_(?P<pod>[^_]+)_(?P<uid>[0-9a-f-]{32,36})")
@@ -57,7 +56,8 @@ class Attribution:
         """Look at processes, the hooks' files and the kubelet, if it is time. Returns the jobs whose end was seen now."""
         self._processes.look(now)
         self._devices.look(now)
-        return self._folder.look(now)
+        self._folder.look(now)
+        return self._folder.take_ended()
 
     @property
     def failed(self) -> dict[str, str]:
@@ -77,6 +77,8 @@ class Attribution:
 
         environment_of: facts of a job's processes. only: the only job whose logs are written.
         """
+        if matches:
+            self._folder.look(self._clock(), AT_A_LINE_SECONDS)
         return [
             self._of_log(match, gpus, environment_of) if match.source == "job" else self._of_kernel(match, gpus, only)
             for match in matches
@@ -109,8 +111,8 @@ class Attribution:
         """By the card, if one job or pod has it."""
         if gpu is None or match.captures.get("mig"):  # an instance of a card, which others share
             return []
-        running = self._folder.running(match.happened, SLACK_SECONDS)
-        jobs = [job.as_job("gpu", confidence="high") for job in running if gpu in self._cards(job, gpus)]
+        holders = self._folder.with_card(lambda job: gpu in self._cards(job, gpus), match.happened)
+        jobs = [job.as_job("gpu", confidence="high") for job in holders]
         pods = self._devices.pods_with(gpu, gpus, match.happened)
         jobs += [Job(id=pod, kind="kubernetes", method="gpu", confidence="high") for pod in pods]
         return jobs if len(jobs) == 1 else []
@@ -118,7 +120,7 @@ class Attribution:
     def _of_time(self, match: Match, only: OnlyJob) -> list[Job]:
         """By the time, if only one job ran then."""
         if self._folder.exists:
-            jobs = self._folder.running(match.happened, SLACK_SECONDS)
+            jobs = self._folder.running(match.happened)
             return [jobs[0].as_job("time")] if len(jobs) == 1 else []
         job = only()
         return [replace(job, method="time", confidence="low")] if job else []
@@ -163,7 +165,7 @@ class Attribution:
         """By the log's owner: the job that the log names, if it is that user's, else the user's only job."""
         if match.uid is None or not self._folder.exists:
             return []
-        running = [job for job in self._folder.running(match.happened, SLACK_SECONDS) if job.uid == match.uid]
+        running = [job for job in self._folder.running(match.happened) if job.uid == match.uid]
         header = job_of_header(match)
         named = [job for job in running if header and header.id in (job.raw_id, job.id)]
         if named:

@@ -17,7 +17,7 @@ from exporter.store.outbox import Outbox
 
 Outcome = Literal["explained", "unrecognised", "no_line"]
 OUTCOMES: tuple[Outcome, ...] = ("explained", "unrecognised", "no_line")  # the best first
-SETTLE_SECONDS = 60.0  # after a job's end: logs are read within a second, and incidents settle in 15 to 30 s
+WAIT = 4.0  # times incidents.settle after a job's end: an incident settles after one or two of them
 MAX_JOBS = 1024  # with incidents, the latest; a node runs some hundred a day
 MAX_SIGNATURES = 8
 _BEGUN = "begun"
@@ -79,10 +79,12 @@ class JobDeaths:
             del self._signatures[oldest]
             self._unsaved[f"job {oldest}"] = None
 
-    def step(self, ended: Iterable[NodeJob], counters: Counters, outbox: Outbox, node: str, now: float) -> None:
-        """Take in the jobs whose end was seen; count and record the deaths that are due."""
+    def step(
+        self, ended: Iterable[NodeJob], counters: Counters, outbox: Outbox, node: str, now: float, settle: float
+    ) -> None:
+        """Take in the jobs whose end was seen; count and record the deaths that are due. settle: of incidents, in seconds."""
         self.ended(ended, now)
-        for death in self.due(now):
+        for death in self.due(now, WAIT * settle):
             counters.add("gpufault_job_deaths_total", death.outcome)
             outbox.add(death.record(node))
 
@@ -101,9 +103,9 @@ class JobDeaths:
             self._has_begun = True
             self._unsaved[_BEGUN] = "1"
 
-    def due(self, now: float) -> list[Death]:
-        """The deaths whose lines have been read by now, each once."""
-        due = {key: job for key, (job, since) in self._pending.items() if not 0 <= now - since < SETTLE_SECONDS}
+    def due(self, now: float, wait: float) -> list[Death]:
+        """The deaths whose lines have been read by now, each once: their end was seen `wait` seconds ago."""
+        due = {key: job for key, (job, since) in self._pending.items() if not 0 <= now - since < wait}
         for key in due:
             del self._pending[key]
             self._count(key, now)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from exporter.core.decoding.job_files import (
@@ -22,6 +22,8 @@ from exporter.core.decoding.job_files import (
 )
 
 EVERY_SECONDS = 2.0
+SLACK_SECONDS = 5.0  # a driver tells a fault when the job that caused it has been killed
+AT_A_LINE_SECONDS = 0.2  # before a line is attributed: its job may have started just now
 MAX_FILES = 4096  # a node starts some hundred jobs an hour; the hook removes those that ended an hour ago
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -35,25 +37,30 @@ class JobFolder:
         self.exists = False
         self._folder = folder
         self._looked: float | None = None
+        self._ended: list[NodeJob] = []
         self._files: dict[str, tuple[int, int, int]] = {}  # inode, size and time of change of complete files
 
-    def look(self, now: float) -> list[NodeJob]:
-        """Read new files, if it is time. Returns the jobs whose end was seen now."""
-        if self._folder is None or (self._looked is not None and 0 <= now - self._looked < EVERY_SECONDS):
-            return []
+    def take_ended(self) -> list[NodeJob]:
+        """The jobs whose end was seen since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def look(self, now: float, every: float = EVERY_SECONDS) -> None:
+        """Read new files, if the last look is `every` seconds ago."""
+        if self._folder is None or (self._looked is not None and 0 <= now - self._looked < every):
+            return
         self._looked = now
         try:
             names = self._names(self._folder)
         except FileNotFoundError:
             self.exists, self.failed, self.jobs, self._files = False, "", {}, {}
-            return []
+            return
         except OSError as error:
             self.failed = f"{self._folder}: {error.strerror or error}"
-            return []
+            return
         self.exists, self.failed = True, ""
         jobs = {job: known for job, known in self.jobs.items() if f"{job}{STARTED}" in names}
         self._files = {name: seen for name, seen in self._files.items() if name in names}
-        ended = []
         for name in sorted(names, key=lambda name: not name.endswith(STARTED)):
             read = self._read_if_new(self._folder, name)
             job_and_ending = job_of_file_name(name)
@@ -66,18 +73,22 @@ class JobFolder:
                     jobs[raw_id] = started_job(raw_id, text)
                 elif raw_id in jobs:
                     jobs[raw_id] = ended_job(jobs[raw_id], text)
-                    ended.append(jobs[raw_id])
+                    self._ended.append(jobs[raw_id])
                 else:
                     continue  # its other half is still to come
             except Incomplete:
                 continue
             self._files[name] = identity
         self.jobs = jobs
-        return ended
 
-    def running(self, at: float, slack: float) -> list[NodeJob]:
-        """The jobs that ran at a time, give or take `slack` seconds."""
-        return [job for job in self.jobs.values() if job.ran_at(at, slack)]
+    def running(self, at: float) -> list[NodeJob]:
+        """The jobs that ran at a time."""
+        return [job for job in self.jobs.values() if job.ran_at(at, 0.0)]
+
+    def with_card(self, has: Callable[[NodeJob], bool], at: float) -> list[NodeJob]:
+        """The jobs that had a card at a time; if none had it, those that had it some seconds before or after."""
+        holders = [job for job in self.jobs.values() if job.ran_at(at, SLACK_SECONDS) and has(job)]
+        return [job for job in holders if job.ran_at(at, 0.0)] or holders
 
     def _names(self, folder: Path) -> set[str]:
         status = os.stat(folder, follow_symlinks=False)

@@ -80,7 +80,7 @@ def started_job(raw_id: str, text: str) -> NodeJob:
         user=told.get("user") or None,
         account=told.get("account") or None,
         name=told.get("name") or None,
-        gpus=tuple(gpu for gpu in re.split(r"[,\s]+", f"{told.get('gpus', '')},{told.get('visible', '')}") if gpu),
+        gpus=_gpus(told.get("gpus", ""), told.get("visible", "")),
         started=_number(told.get("time")),
     )
 
@@ -93,6 +93,16 @@ def ended_job(job: NodeJob, text: str) -> NodeJob:
         job, ended=_number(told.get("time")), exit_code=_number(code), signal=_number(signal),
         is_first_node=told.get("first_node") != "0",
     )  # fmt: skip
+
+
+def _gpus(allocated: str, visible: str) -> tuple[str, ...]:
+    """The GPUs of the allocation, and UUIDs in the mask. Its indices count only alone: they may be within the allocation."""
+    indices = _tokens(allocated)
+    return tuple(dict.fromkeys(indices + [gpu for gpu in _tokens(visible) if not indices or not gpu.isdecimal()]))
+
+
+def _tokens(text: str) -> list[str]:
+    return [token for token in re.split(r"[,\s]+", text) if token]
 
 
 def _values(text: str) -> dict[str, str]:
