@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 MAX_ANSWER = 16 << 20  # bytes; the kubelet's own limit (podresources.DefaultMaxMsgSize)
+MAX_FRAME = 16_384  # bytes; a server may send longer ones only if the client allows it
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RST, _SETTINGS, _PING, _GOAWAY, _WINDOW = 0, 1, 3, 4, 6, 7, 8
 _END_STREAM, _ACK, _END_HEADERS, _PADDED = 0x1, 0x1, 0x4, 0x8
@@ -63,8 +64,8 @@ def _answer(connection: socket.socket, deadline: float) -> bytes:
         head = _exactly(connection, 9, deadline)
         length, kind, flags = int.from_bytes(head[:3], "big"), head[3], head[4]
         stream = int.from_bytes(head[5:], "big") & 0x7FFFFFFF
-        if length > MAX_ANSWER:
-            raise CallFailed("the answer is too long")
+        if length > MAX_FRAME:
+            raise CallFailed("not HTTP/2: a frame is too long")
         payload = _exactly(connection, length, deadline)
         if kind == _SETTINGS and not flags & _ACK:
             connection.sendall(_frame(_SETTINGS, _ACK, 0, b""))

@@ -20,6 +20,7 @@ OUTCOMES: tuple[Outcome, ...] = ("explained", "unrecognised", "no_line")  # the 
 WAIT = 4.0  # times incidents.settle after a job's end: an incident settles after one or two of them
 MAX_JOBS = 1024  # with incidents, the latest; a node runs some hundred a day
 MAX_SIGNATURES = 8
+ENDED_BY_SCHEDULER = ("slurm_time_limit", "slurm_preempted", "slurm_cancelled", "batch_limit_exceeded")
 _BEGUN = "begun"
 
 
@@ -66,8 +67,13 @@ class JobDeaths:
                 self._unsaved[key] = None
 
     def note(self, record: Mapping[str, Any]) -> None:
-        """Remember the signature of an incident that settled, for each name that its job has."""
+        """Remember the signature of an incident that settled, for each name that its job has.
+
+        A launcher that reports that a rank has exited says nothing about why.
+        """
         job = record["job"]
+        if record["severity"] == "info" and record["signature"] not in ENDED_BY_SCHEDULER:
+            return
         for name in {job["id"], job.get("raw_id")} - {None} if job else ():
             signatures = self._signatures.pop(name, [])  # the latest last
             if record["signature"] not in signatures and len(signatures) < MAX_SIGNATURES:
