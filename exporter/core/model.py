@@ -23,6 +23,7 @@ SourceKind = Literal["job", "kernel"]
 JobMethod = Literal[
     "path", "cgroup", "pid", "gpu", "owner", "header", "time"
 ]  # how a job was found; docs/attribution.md
+Confidence = Literal["high", "medium", "low"]
 TimeSource = Literal["log", "inherited", "file", "observed"]  # as in the journal
 STAMPED = ("log", "inherited")  # the sources of times that the log itself tells
 LogFormat = Literal["plain", "cri", "docker", "kmsg"]
@@ -140,7 +141,7 @@ class Job:
     kind: Literal["slurm", "kubernetes", "path"]
     user: str | None = None
     rank: str | None = None
-    confidence: Literal["high", "medium", "low"] = "low"
+    confidence: Confidence = "low"
     method: JobMethod = "path"
     raw_id: str | None = None
     step: str | None = None

@@ -22,7 +22,7 @@ from exporter.core.facts.gpus import Gpu
 from exporter.core.model import Job, Match
 from exporter.node.job_folder import AT_A_LINE_SECONDS, JobFolder
 from exporter.node.pod_devices import PodDevices
-from exporter.node.process_jobs import ProcessJobs
+from exporter.node.process_jobs import ProcessJobs, Seen
 
 MAX_PODS = 4096  # folders of /var/log/pods read
 PODS = Path("/var/log/pods")
@@ -44,12 +44,13 @@ class Attribution:
         *,
         pods: Path = PODS,
         clock: Callable[[], float] = time.time,
+        boot_clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
     ) -> None:
         self._folder = folder
         self._devices = devices
         self._pods = pods
         self._clock = clock
-        self._processes = ProcessJobs(proc, lambda: time.clock_gettime(time.CLOCK_BOOTTIME))
+        self._processes = ProcessJobs(proc, boot_clock)
         self._pod_names: Mapping[str, tuple[str, str]] = {}
 
     def look(self, now: float) -> list[NodeJob]:
@@ -88,24 +89,31 @@ class Attribution:
 
     def _of_kernel(self, match: Match, gpus: Sequence[Gpu], only: OnlyJob) -> Match:
         gpu = match.gpu or card_named_in(match, gpus)
-        claims = [*self._of_process(match), *self._of_card(match, gpu, gpus)]
-        if not claims and (gpu or {"pid", "process"} & match.captures.keys()) and not match.shares_node:
-            claims = self._of_time(match, only)
+        process = self._process(match)
+        claims = [*self._of_process(match, process), *self._of_card(match, gpu, gpus)]
+        is_about_one = bool(gpu or {"pid", "process"} & match.captures.keys())
+        if not claims and is_about_one and not (process and process.is_of_system):
+            claims = self._of_time(match, gpu, gpus, only)
         named = next((_process_name(job) for job in claims if job.method in ("cgroup", "pid")), match.named_job)
         if not claims and gpu == match.gpu:
             return match
         return replace(match, gpu=gpu, claims=tuple(claims), named_job=named)
 
-    def _of_process(self, match: Match) -> list[Job]:
+    def _process(self, match: Match) -> Seen | None:
+        """The process that a line names."""
+        pid = match.captures.get("pid", "")
+        return (
+            self._processes.named(int(pid), match.happened, self._clock())
+            if re.fullmatch(r"[1-9]\d{0,8}", pid)
+            else None
+        )
+
+    def _of_process(self, match: Match, process: Seen | None) -> list[Job]:
         """By the control group in the line, else by that of the process that it names."""
         if group := match.captures.get("cgroup"):
             found = job_of_group(group)
             return [self._job(found, "cgroup")] if found else []
-        pid = match.captures.get("pid", "")
-        if not re.fullmatch(r"[1-9]\d{0,8}", pid):
-            return []
-        found = self._processes.job_of(int(pid), match.happened, self._clock())
-        return [self._job(found, "pid")] if found else []
+        return [self._job(process.job, "pid")] if process and process.job else []
 
     def _of_card(self, match: Match, gpu: str | None, gpus: Sequence[Gpu]) -> list[Job]:
         """By the card, if one job or pod has it."""
@@ -117,11 +125,12 @@ class Attribution:
         jobs += [Job(id=pod, kind="kubernetes", method="gpu", confidence="high") for pod in pods]
         return jobs if len(jobs) == 1 else []
 
-    def _of_time(self, match: Match, only: OnlyJob) -> list[Job]:
-        """By the time, if only one job ran then."""
+    def _of_time(self, match: Match, gpu: str | None, gpus: Sequence[Gpu], only: OnlyJob) -> list[Job]:
+        """By the time, if only one job ran then. A card that is not the job's is idle, or broken by itself."""
         if self._folder.exists:
             jobs = self._folder.running(match.happened)
-            return [jobs[0].as_job("time")] if len(jobs) == 1 else []
+            own = self._cards(jobs[0], gpus) if len(jobs) == 1 else ()
+            return [jobs[0].as_job("time")] if len(jobs) == 1 and not (gpu and own and gpu not in own) else []
         job = only()
         return [replace(job, method="time", confidence="low")] if job else []
 
@@ -140,12 +149,16 @@ class Attribution:
     def _of_log(self, match: Match, gpus: Sequence[Gpu], environment_of: EnvironmentOf) -> Match:
         known = self._known(match.job)
         job, claims = match.job, []
+        is_forged = False
         if job and known and match.uid is not None and known.uid is not None:
             # A log that another user named after the job is not the job's, unless root wrote it.
-            is_owner = match.uid in (known.uid, 0)
-            job = replace(job, confidence="high" if is_owner else "low")
+            is_forged = match.uid not in (known.uid, 0)
+            job = replace(job, confidence="low" if is_forged else "high")
+        elif job and job.kind == "slurm" and known is None and self._folder.exists:
+            # Of a job of another node, on a shared file system, or a number that is not a job's.
+            job = replace(job, confidence="medium" if job.confidence == "high" else "low")
         if job is None or job.confidence == "low":
-            claims = self._of_owner(match)
+            claims = self._of_owner(match, only_by_header=job is not None and not is_forged)
         if job and known and job.confidence != "low":
             job = replace(
                 job, user=job.user or known.user, raw_id=known.raw_id, account=job.account or known.account,
@@ -161,7 +174,7 @@ class Attribution:
                 match = replace(match, gpu=gpu)
         return match
 
-    def _of_owner(self, match: Match) -> list[Job]:
+    def _of_owner(self, match: Match, *, only_by_header: bool) -> list[Job]:
         """By the log's owner: the job that the log names, if it is that user's, else the user's only job."""
         if match.uid is None or not self._folder.exists:
             return []
@@ -170,14 +183,11 @@ class Attribution:
         named = [job for job in running if header and header.id in (job.raw_id, job.id)]
         if named:
             return [named[0].as_job("header", confidence="medium")]
-        return [running[0].as_job("owner", confidence="medium")] if len(running) == 1 else []
+        return [running[0].as_job("owner", confidence="medium")] if len(running) == 1 and not only_by_header else []
 
     def _known(self, job: Job | None) -> NodeJob | None:
         """What the hooks tell of a log's job; a task of an array has two ids."""
-        if job is None or job.kind != "slurm":
-            return None
-        known = self._folder.jobs.get(job.id)
-        return known or next((other for other in self._folder.jobs.values() if other.id == job.id), None)
+        return self._folder.find(job.id) if job and job.kind == "slurm" else None
 
     # -- names
 

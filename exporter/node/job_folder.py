@@ -37,6 +37,7 @@ class JobFolder:
         self.exists = False
         self._folder = folder
         self._looked: float | None = None
+        self._by_id: Mapping[str, NodeJob] = {}
         self._ended: list[NodeJob] = []
         self._files: dict[str, tuple[int, int, int]] = {}  # inode, size and time of change of complete files
 
@@ -53,7 +54,7 @@ class JobFolder:
         try:
             names = self._names(self._folder)
         except FileNotFoundError:
-            self.exists, self.failed, self.jobs, self._files = False, "", {}, {}
+            self.exists, self.failed, self.jobs, self._by_id, self._files = False, "", {}, {}, {}
             return
         except OSError as error:
             self.failed = f"{self._folder}: {error.strerror or error}"
@@ -80,6 +81,11 @@ class JobFolder:
                 continue
             self._files[name] = identity
         self.jobs = jobs
+        self._by_id = {job.id: job for job in jobs.values()}
+
+    def find(self, name: str) -> NodeJob | None:
+        """The job of one of its ids: Slurm's number, or 100_3."""
+        return self.jobs.get(name) or self._by_id.get(name)
 
     def running(self, at: float) -> list[NodeJob]:
         """The jobs that ran at a time."""

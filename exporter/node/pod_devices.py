@@ -6,7 +6,7 @@ The answer is remembered for a while: a driver reports the fault of a pod that i
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from exporter.core.decoding.pod_resources import PodDevice, devices_of
@@ -24,8 +24,10 @@ METHOD = "/v1.PodResourcesLister/List"
 class PodDevices:
     """Assignments of devices to pods, with the first and the last time at which each was seen."""
 
-    def __init__(self, socket: Path | None) -> None:
+    def __init__(self, socket: Path | None, ask: Callable[[Path], bytes] | None = None) -> None:
+        """ask: gives the kubelet's answer; None: over the socket. Raises OSError and CallFailed."""
         self._socket = socket
+        self._ask_kubelet = ask or (lambda path: call(path, METHOD, timeout=TIMEOUT_SECONDS))
         self._asked: float | None = None
         self._worker: threading.Thread | None = None
         self._seen: Mapping[PodDevice, tuple[float, float]] = {}
@@ -55,7 +57,7 @@ class PodDevices:
 
     def _ask(self, socket: Path, now: float) -> None:
         try:
-            devices = devices_of(call(socket, METHOD, timeout=TIMEOUT_SECONDS))
+            devices = devices_of(self._ask_kubelet(socket))
         except (OSError, CallFailed, ValueError) as error:
             self.up, self.failed = False, f"kubelet: {error}"
             return

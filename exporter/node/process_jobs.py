@@ -24,6 +24,7 @@ class Seen(NamedTuple):
 
     started: float
     job: CgroupJob | None
+    is_of_system: bool  # in no job's group, nor in slurmd's, which has the jobs where Slurm uses no groups
     first_read: float
     last_seen: float
 
@@ -63,15 +64,15 @@ class ProcessJobs:
             kept = {pid: seen for pid, seen in self._seen.items() if now - seen.last_seen <= KEPT_SECONDS}
             self._seen = dict(sorted(kept.items(), key=lambda item: item[1].last_seen)[-MAX_KEPT:])
 
-    def job_of(self, pid: int, happened: float, now: float) -> CgroupJob | None:
-        """The job of the process that had a pid at a wall time: of a living one as it is now, else as it was last seen."""
+    def named(self, pid: int, happened: float, now: float) -> Seen | None:
+        """The process that had a pid at a wall time: a living one as it is now, else as it was last seen; None if unknown."""
         if not self.usable():
             return None
         self._read(pid, now)
         seen = self._seen.get(pid)
         booted = now - self._boot_clock()
         # A second of slack: the kernel's stamps drift against the clock. An older line names an earlier process.
-        return seen.job if seen and happened >= booted + seen.started - 1.0 else None
+        return seen if seen and happened >= booted + seen.started - 1.0 else None
 
     def usable(self) -> bool:
         """Whether these are the pids that kernel lines name: kernel threads exist in the first namespace only."""
@@ -91,7 +92,9 @@ class ProcessJobs:
                 self._seen[pid] = known._replace(last_seen=now)
                 return
             first_read = known.first_read if known and is_known else now
-            self._seen[pid] = Seen(started, job_of_process(_text(folder / "cgroup")), first_read, now)
+            cgroup = _text(folder / "cgroup")
+            job = job_of_process(cgroup)
+            self._seen[pid] = Seen(started, job, job is None and "slurmd" not in cgroup, first_read, now)
         except (OSError, ValueError, LookupError):  # it has ended
             return
 

@@ -137,7 +137,8 @@ def test_the_prolog_tells_an_arrays_task_its_user_and_its_cards(node: Node) -> N
     by_card = node.told(node.kernel(captures={}, gpu=GPUS[1].pci))
     assert claims(by_card) == [("100_3", "gpu", "high")]
     assert (by_card.claims[0].user, by_card.claims[0].account, by_card.claims[0].raw_id) == ("ada", "ml", "103")
-    assert claims(node.told(node.kernel(captures={}, gpu=GPUS[0].pci))) == [("100_3", "time", "low")]  # the only job
+    assert claims(node.told(node.kernel(captures={}, gpu=GPUS[0].pci))) == []  # idle, though there is but one job
+    assert claims(node.told(node.kernel(captures={"process": "python"}))) == [("100_3", "time", "low")]
     assert claims(node.told(node.kernel(gpu=GPUS[1].pci))) == [("100_3", "pid", "high"), ("100_3", "gpu", "high")]
 
 
@@ -235,6 +236,24 @@ def test_the_only_job_whose_log_is_written_is_the_last_resort(node: Node) -> Non
     assert claims(node.told(line, lambda: only)) == [("7", "time", "low")]
     assert claims(node.told(line)) == []
     assert claims(node.told(node.kernel(captures={}), lambda: only)) == []  # about no process and no card
+
+
+def test_a_process_of_the_system_is_no_jobs(node: Node) -> None:
+    node.job("103")
+    for cgroup, found in (("0::/system.slice/cron.service\n", []), ("0::/system.slice/slurmd.service\n", ["103"])):
+        node.process(100, cgroup)
+        node.look()
+        assert [job.id for job in node.told(node.kernel()).claims] == found
+
+
+def test_a_number_that_is_not_a_job_of_this_node_is_less_sure(node: Node) -> None:
+    node.job("103", uid=1000)
+    node.look()
+    for job, confidence in (("404250", "low"), ("404251", "medium")):
+        before = "medium" if confidence == "low" else "high"
+        out = node.told(match("crash", job=Job(id=job, kind="slurm", confidence=before), uid=1000))  # type: ignore[arg-type]
+        assert out.job is not None
+        assert (out.job.confidence, claims(out)) == (confidence, [])
 
 
 def test_a_line_of_a_job_names_its_card_by_a_node_of_kfd_or_an_ordinal(node: Node) -> None:

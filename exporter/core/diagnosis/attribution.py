@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from exporter.core.decoding.cgroups import bare_uid, job_of_group
-from exporter.core.model import Incident, Job, JobMethod, Match
+from exporter.core.model import Confidence, Incident, Job, JobMethod, Match
 
-CONFIDENCES = ("high", "medium", "low")
+CONFIDENCES: Final[tuple[Confidence, ...]] = ("high", "medium", "low")
 METHODS: Final[tuple[JobMethod, ...]] = (
     "cgroup",
     "pid",
@@ -50,6 +50,8 @@ def attribute(incident: Incident) -> Attribution:
     first, *others = sorted(named.values(), key=_rank)
     agreed = [job for job in others if is_same_job(first, job)]
     conflicts = [job for job in others if not is_same_job(first, job)]
+    if first.method == "path":
+        first = replace(first, confidence=_confidence_of_path(first, agreed=bool(agreed), disputed=bool(conflicts)))
     return Attribution(_completed(first, agreed), tuple(conflicts[:MAX_CONFLICTS]))
 
 
@@ -87,6 +89,13 @@ def is_same_job(a: Job, b: Job) -> bool:
     if {a.id, a.raw_id} & {b.id, b.raw_id} - {None}:
         return True
     return a.id.partition("_")[0] == b.id or b.id.partition("_")[0] == a.id
+
+
+def _confidence_of_path(job: Job, *, agreed: bool, disputed: bool) -> Confidence:
+    """A path that something else contradicts is less sure by one; one that something else confirms is sure."""
+    if disputed:
+        return "medium" if job.confidence == "high" else "low"
+    return "high" if agreed and job.confidence == "medium" else job.confidence
 
 
 def _rank(job: Job) -> tuple[int, int, str]:

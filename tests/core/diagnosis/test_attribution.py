@@ -71,6 +71,26 @@ def test_a_forged_path_loses_against_the_owner_and_is_told() -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "header", "confidence"),
+    [
+        ("high", "7", "high"),
+        ("high", "8", "medium"),
+        ("medium", "7", "high"),
+        ("medium", "8", "low"),
+        ("low", "7", "low"),
+    ],
+)
+def test_a_header_that_agrees_makes_a_path_surer_and_one_that_differs_less_sure(
+    path: Any, header: str, confidence: str
+) -> None:
+    context = LogContext(facts={"env.SLURM_JOB_ID": header})
+    [incident] = condense([match("crash", job=named("7", "path", path), context=context)], WINDOW)
+    job = attribute(incident).job
+    assert job is not None
+    assert (job.id, job.confidence) == ("7", confidence)
+
+
+@pytest.mark.parametrize(
     ("text", "job"),
     [
         ("slurmstepd: error: Detected 3 oom-kill event(s) in StepId=4242.batch. Some of your processes", "4242"),
