@@ -94,7 +94,8 @@ class Attribution:
         is_about_one = bool(gpu or {"pid", "process"} & match.captures.keys())
         if not claims and is_about_one and not (process and process.is_of_system):
             claims = self._of_time(match, gpu, gpus, only)
-        named = next((_process_name(job) for job in claims if job.method in ("cgroup", "pid")), match.named_job)
+        names = (_process_name(job) for job in claims if job.confidence == "high")
+        named = next((name for name in names if name), match.named_job)
         if not claims and gpu == match.gpu:
             return match
         return replace(match, gpu=gpu, claims=tuple(claims), named_job=named)
@@ -122,7 +123,9 @@ class Attribution:
         holders = self._folder.with_card(lambda job: gpu in self._cards(job, gpus), match.happened)
         jobs = [job.as_job("gpu", confidence="high") for job in holders]
         pods = self._devices.pods_with(gpu, gpus, match.happened)
-        jobs += [Job(id=pod, kind="kubernetes", method="gpu", confidence="high") for pod in pods]
+        jobs += [
+            Job(id=pod, kind="kubernetes", method="gpu", confidence="high", pod_uid=self._uid(pod)) for pod in pods
+        ]
         return jobs if len(jobs) == 1 else []
 
     def _of_time(self, match: Match, gpu: str | None, gpus: Sequence[Gpu], only: OnlyJob) -> list[Job]:
@@ -198,11 +201,23 @@ class Attribution:
     def _pod(self, bare: str) -> tuple[str, str]:
         """A pod's uid and its namespace and name, from the folder of its logs."""
         if bare not in self._pod_names:
-            with contextlib.suppress(OSError), os.scandir(self._pods) as entries:
-                names = (_POD_FOLDER.fullmatch(entry.name) for entry, _ in zip(entries, range(MAX_PODS), strict=False))
-                self._pod_names = {bare_uid(m["uid"]): (m["uid"], f"{m['namespace']}/{m['pod']}") for m in names if m}
+            self._read_pods()
         return self._pod_names.get(bare, (bare, f"pod {bare}"))
 
+    def _uid(self, pod: str) -> str | None:
+        """The uid of a pod; None if several had its name."""
+        if not any(name == pod for _, name in self._pod_names.values()):
+            self._read_pods()
+        uids = [uid for uid, name in self._pod_names.values() if name == pod]
+        return uids[0] if len(uids) == 1 else None
 
-def _process_name(job: Job) -> str:
-    return f"pod {bare_uid(job.pod_uid or '')}" if job.kind == "kubernetes" else f"slurm {job.raw_id or job.id}"
+    def _read_pods(self) -> None:
+        with contextlib.suppress(OSError), os.scandir(self._pods) as entries:
+            names = (_POD_FOLDER.fullmatch(entry.name) for entry, _ in zip(entries, range(MAX_PODS), strict=False))
+            self._pod_names = {bare_uid(m["uid"]): (m["uid"], f"{m['namespace']}/{m['pod']}") for m in names if m}
+
+
+def _process_name(job: Job) -> str | None:
+    if job.kind == "kubernetes":
+        return f"pod {bare_uid(job.pod_uid)}" if job.pod_uid else None
+    return f"slurm {job.raw_id or job.id}"

@@ -150,6 +150,13 @@ def test_the_log_of_an_arrays_task_is_linked_to_its_processes(node: Node) -> Non
         assert node.told(log).named_job == "slurm 103"
 
 
+def test_a_kernel_line_about_a_card_is_linked_to_the_job_that_has_it(node: Node) -> None:
+    node.job("103", gpus="1")
+    node.look()
+    assert node.told(node.kernel(captures={}, gpu=GPUS[1].pci)).named_job == "slurm 103"
+    assert node.told(node.kernel(captures={"process": "python"})).named_job is None  # only by the time
+
+
 def test_a_card_that_two_jobs_share_names_neither(node: Node) -> None:
     node.job("103", gpus="0,1")
     node.job("104", visible=GPUS[0].pci)

@@ -2,8 +2,7 @@
 
 Times are UTC epoch seconds as DOUBLE. Readers query the views `incidents`, `facts`, `job_ends` and `heartbeats`; they hide
 records that are further in the future than a wrong clock explains. `gaps` names what could not be used. `targets` holds the
-nodes
-that are pulled, and how that went; its counts are those of all time.
+nodes that are pulled, and how that went; its counts are those of all time.
 """
 
 from __future__ import annotations
