@@ -15,7 +15,7 @@ from typing import Literal
 
 from exporter.core.decoding.cgroups import CgroupJob, bare_uid, job_of_group
 from exporter.core.decoding.job_files import NodeJob
-from exporter.core.diagnosis.attribution import job_of_header
+from exporter.core.diagnosis.attribution import has_slurm_id, job_of_header
 from exporter.core.diagnosis.named_cards import card_named_in, names_ordinal
 from exporter.core.facts import cards
 from exporter.core.facts.gpus import Gpu
@@ -157,7 +157,7 @@ class Attribution:
             # A log that another user named after the job is not the job's, unless root wrote it.
             is_forged = match.uid not in (known.uid, 0)
             job = replace(job, confidence="low" if is_forged else "high")
-        elif job and job.kind == "slurm" and known is None and self._folder.exists:
+        elif job and has_slurm_id(job) and known is None and self._folder.exists:
             # Of a job of another node, on a shared file system, or a number that is not a job's.
             job = replace(job, confidence="medium" if job.confidence == "high" else "low")
         if job is None or job.confidence == "low":

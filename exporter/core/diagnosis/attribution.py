@@ -49,7 +49,11 @@ def attribute(incident: Incident) -> Attribution:
         return Attribution()
     first, *others = sorted(named.values(), key=_rank)
     agreed = [job for job in others if is_same_job(first, job)]
-    conflicts = [job for job in others if not is_same_job(first, job)]
+    # A site's own pattern may name jobs as Slurm does not; then a number is only another kind of name.
+    comparable = [
+        job for job in others if {job.kind, first.kind} != {"slurm"} or has_slurm_id(job) == has_slurm_id(first)
+    ]
+    conflicts = [job for job in comparable if not is_same_job(first, job)]
     if first.method == "path":
         first = replace(first, confidence=_confidence_of_path(first, agreed=bool(agreed), disputed=bool(conflicts)))
     return Attribution(_completed(first, agreed), tuple(conflicts[:MAX_CONFLICTS]))
@@ -78,6 +82,11 @@ def job_of_header(match: Match) -> Job | None:
     found = _OF_SLURM.search(match.text)
     number = found["job"] if found else match.context.facts.get("env.SLURM_JOB_ID", "")
     return Job(id=number, kind="slurm", method="header") if re.fullmatch(r"\d{1,10}", number) else None
+
+
+def has_slurm_id(job: Job) -> bool:
+    """Whether a job is named by Slurm's number, such as 103 or 100_3."""
+    return job.kind == "slurm" and re.fullmatch(r"\d{1,10}(?:_\d{1,7})?", job.id) is not None
 
 
 def is_same_job(a: Job, b: Job) -> bool:

@@ -70,6 +70,11 @@ def test_a_forged_path_loses_against_the_owner_and_is_told() -> None:
     assert attributed(forged) == ("9", "owner", [("7", "path")])
 
 
+def test_a_number_in_the_text_does_not_contradict_a_name_by_a_sites_pattern() -> None:
+    context = LogContext(facts={"env.SLURM_JOB_ID": "666"})
+    assert attributed(match("crash", job=named("exp-7", "path"), context=context)) == ("exp-7", "path", [])
+
+
 @pytest.mark.parametrize(
     ("path", "header", "confidence"),
     [
