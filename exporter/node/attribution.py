@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from exporter.core.decoding.cgroups import CgroupJob, bare_uid, job_of_group
+from exporter.core.decoding.cgroups import CgroupJob, bare_uid
 from exporter.core.decoding.job_files import NodeJob
-from exporter.core.diagnosis.attribution import has_slurm_id, job_of_header
+from exporter.core.diagnosis.attribution import has_slurm_id, job_of_header, job_of_named_group
 from exporter.core.diagnosis.named_cards import card_named_in, names_ordinal
 from exporter.core.facts import cards
 from exporter.core.facts.gpus import Gpu
@@ -111,9 +111,8 @@ class Attribution:
 
     def _of_process(self, match: Match, process: Seen | None) -> list[Job]:
         """By the control group in the line, else by that of the process that it names."""
-        if group := match.captures.get("cgroup"):
-            found = job_of_group(group)
-            return [self._job(found, "cgroup")] if found else []
+        if "cgroup" in match.captures and (found := job_of_named_group(match)):
+            return [self._job(found, "cgroup")]
         return [self._job(process.job, "pid")] if process and process.job else []
 
     def _of_card(self, match: Match, gpu: str | None, gpus: Sequence[Gpu]) -> list[Job]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from exporter.core.decoding.cgroups import bare_uid, job_of_group
+from exporter.core.decoding.cgroups import CgroupJob, bare_uid, job_of_group
 from exporter.core.model import Confidence, Incident, Job, JobMethod, Match
 
 CONFIDENCES: Final[tuple[Confidence, ...]] = ("high", "medium", "low")
@@ -65,7 +65,7 @@ def jobs_named_for(match: Match) -> Iterable[Job]:
         yield match.job
     yield from match.claims
     if match.source == "kernel" and not any(claim.method == "cgroup" for claim in match.claims):
-        group = job_of_group(match.captures.get("cgroup", ""))
+        group = job_of_named_group(match)
         if group and group.kind == "slurm":
             yield Job(id=group.id, kind="slurm", method="cgroup", confidence="high", raw_id=group.id, step=group.step)
         elif group:
@@ -75,6 +75,15 @@ def jobs_named_for(match: Match) -> Iterable[Job]:
             )  # fmt: skip
     if match.source == "job" and (header := job_of_header(match)):
         yield header
+
+
+def job_of_named_group(match: Match) -> CgroupJob | None:
+    """The job of the control group in a kernel line, as of an OOM kill.
+
+    A user may name a group of a session so that the line seems to go on with another group: then none counts.
+    """
+    group = match.captures.get("cgroup", "")
+    return job_of_group(group) if match.text.count("task_memcg=") <= 1 else None
 
 
 def job_of_header(match: Match) -> Job | None:

@@ -42,6 +42,14 @@ def test_the_group_in_the_kernels_line_counts_before_its_process_and_that_before
     assert attributed(told) == ("7", "cgroup", [("8", "pid"), ("9", "gpu"), ("5", "time")])
 
 
+def test_a_group_that_a_user_named_like_the_rest_of_the_kernels_line_does_not_count() -> None:
+    group = "/slurm/uid_1/job_7"
+    text = (
+        f"oom-kill:constraint=CONSTRAINT_MEMCG,task_memcg=/user.slice/user-1000.slice/x,task_memcg={group},task=python"
+    )
+    assert attributed(match("oom", source="kernel", captures={"cgroup": group}, text=text)) == (None, None, [])
+
+
 def test_a_pod_is_named_by_the_group_in_the_kernels_line() -> None:
     job, method, _ = attributed(kernel(cgroup=f"/kubepods/burstable/pod{POD}/{'ab' * 32}"))
     assert (job, method) == (f"pod {POD.replace('-', '')}", "cgroup")
