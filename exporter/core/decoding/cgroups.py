@@ -13,20 +13,21 @@ MAX_LINES = 64  # cgroup v1 has 14 hierarchies
 MAX_PATH = 4096  # characters, as PATH_MAX
 MAX_PARTS = 32
 
+# Compiled when first used: most scans see no control group.
 # slurm/uid_1000/job_7/step_0/task_0 and slurm_node7/… (v1); slurmstepd.scope/job_7/step_0/user/task_0 (v2)
-_SLURM_ROOT = re.compile(r"slurm(?:_[\w.-]+)?|(?:[\w.-]+_)?slurmstepd\.scope")
-_SLURM_JOB = re.compile(r"job_(\d{1,10})")
-_SLURM_UID = re.compile(r"uid_(\d{1,10})")
-_SLURM_STEP = re.compile(r"step_(\d{1,10}|batch|extern|interactive)(?:\+\d{1,7})?")
-_SLURM_TASK = re.compile(r"task_(\d{1,7})")
+_SLURM_ROOT = r"slurm(?:_[\w.-]+)?|(?:[\w.-]+_)?slurmstepd\.scope"
+_SLURM_JOB = r"job_(\d{1,10})"
+_SLURM_UID = r"uid_(\d{1,10})"
+_SLURM_STEP = r"step_(\d{1,10}|batch|extern|interactive)(?:\+\d{1,7})?"
+_SLURM_TASK = r"task_(\d{1,7})"
 
 _UID = r"(?P<uid>[0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12})"
 # The systemd driver: kubepods-burstable-pod1b2c_….slice, in kind kubelet-kubepods-…; without a delegated slice the
 # container follows a colon. The cgroupfs driver: pod1b2c-… below kubepods, or below `..` seen from another group.
-_POD_SLICE = re.compile(rf"(?:[\w-]+-)?kubepods(?:-besteffort|-burstable)?-pod{_UID}\.slice(?::(?P<rest>.+))?")
-_POD_FOLDER = re.compile(rf"pod{_UID}")
-_POD_ROOT = re.compile(r"kubepods|besteffort|burstable|\.\.")
-_CONTAINER = re.compile(
+_POD_SLICE = rf"(?:[\w-]+-)?kubepods(?:-besteffort|-burstable)?-pod{_UID}\.slice(?::(?P<rest>.+))?"
+_POD_FOLDER = rf"pod{_UID}"
+_POD_ROOT = r"kubepods|besteffort|burstable|\.\."
+_CONTAINER = (
     r"(?:(?P<runtime>cri-containerd|crio|docker|cri-o)[-:])?(?P<id>[0-9a-f]{64}|[0-9a-f]{12,63}(?=\.scope))(?:\.scope)?"
 )
 _RUNTIMES = {"cri-containerd": "containerd", "crio": "cri-o", "cri-o": "cri-o", "docker": "docker"}
@@ -69,11 +70,11 @@ def job_of_group(path: str) -> CgroupJob | None:
     for index, part in enumerate(parts):
         if part == _USERS_OWN:
             return None
-        if _SLURM_ROOT.fullmatch(part) and (job := _slurm_job(parts[index + 1 :])):
+        if re.fullmatch(_SLURM_ROOT, part) and (job := _slurm_job(parts[index + 1 :])):
             return job
-        if pod := _POD_SLICE.fullmatch(part):
+        if pod := re.fullmatch(_POD_SLICE, part):
             return _pod(pod["uid"], [pod["rest"]] if pod["rest"] else parts[index + 1 :])
-        if index and _POD_ROOT.fullmatch(parts[index - 1]) and (pod := _POD_FOLDER.fullmatch(part)):
+        if index and re.fullmatch(_POD_ROOT, parts[index - 1]) and (pod := re.fullmatch(_POD_FOLDER, part)):
             return _pod(pod["uid"], parts[index + 1 :])
     return None
 
@@ -85,13 +86,13 @@ def bare_uid(uid: str) -> str:
 
 def _slurm_job(parts: list[str]) -> CgroupJob | None:
     """The job in the parts below Slurm's own group: an optional user, the job, its step, `user` in v2, the task."""
-    user = _SLURM_UID.fullmatch(parts[0]) if parts else None
+    user = re.fullmatch(_SLURM_UID, parts[0]) if parts else None
     rest = iter(parts[1:] if user else parts)
-    job = _SLURM_JOB.fullmatch(next(rest, ""))
+    job = re.fullmatch(_SLURM_JOB, next(rest, ""))
     if job is None:
         return None
-    step = _SLURM_STEP.fullmatch(next(rest, ""))
-    task = _SLURM_TASK.fullmatch(next((part for part in rest if part != "user"), "")) if step else None
+    step = re.fullmatch(_SLURM_STEP, next(rest, ""))
+    task = re.fullmatch(_SLURM_TASK, next((part for part in rest if part != "user"), "")) if step else None
     return CgroupJob(
         "slurm", job[1], step=step[1] if step else None, rank=task[1] if task else None,
         user=f"uid {user[1]}" if user else None,
@@ -99,7 +100,7 @@ def _slurm_job(parts: list[str]) -> CgroupJob | None:
 
 
 def _pod(uid: str, below: list[str]) -> CgroupJob:
-    found = _CONTAINER.fullmatch(below[0]) if below else None
+    found = re.fullmatch(_CONTAINER, below[0]) if below else None
     runtime = _RUNTIMES.get(found["runtime"] or "") if found else None
     return CgroupJob("kubernetes", bare_uid(uid), container=found["id"] if found else None, runtime=runtime)
 

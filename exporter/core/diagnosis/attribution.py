@@ -26,9 +26,7 @@ METHODS: Final[tuple[JobMethod, ...]] = (
 )  # most trusted first
 MAX_CONFLICTS = 4  # told of one incident
 # slurmstepd and srun write the job into its own log; so can anybody who writes there.
-_OF_SLURM = re.compile(
-    r"\b(?:slurmstepd|srun)\b.{0,80}?\b(?:JOB |STEP |StepId=|JobId=|job step |step )(?P<job>\d{1,10})\b"
-)
+_OF_SLURM = r"\b(?:slurmstepd|srun)\b.{0,80}?\b(?:JOB |STEP |StepId=|JobId=|job step |step )(?P<job>\d{1,10})\b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,8 @@ def job_of_named_group(match: Match) -> CgroupJob | None:
 
 def job_of_header(match: Match) -> Job | None:
     """The job that a log names in its own text: in an environment dump or a line of Slurm's."""
-    found = _OF_SLURM.search(match.text)
+    is_of_slurm = "slurmstepd" in match.text or "srun" in match.text
+    found = re.search(_OF_SLURM, match.text) if is_of_slurm else None
     number = found["job"] if found else match.context.facts.get("env.SLURM_JOB_ID", "")
     return Job(id=number, kind="slurm", method="header") if re.fullmatch(r"\d{1,10}", number) else None
 
