@@ -77,6 +77,11 @@ class Store:
         )
         self._thread.start()
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether a thread reads what is new."""
+        return self._thread is not None
+
     def read_once(self, source: Path | Reader) -> None:
         """Read the journals once. Raises OSError, duckdb.Error."""
         with self._db.cursor() as cursor:
