@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help test torture deploy-test go-tools soak demo lint format types docs wheel deb lock bench clean
+.PHONY: help test torture deploy-test go-tools soak demo lint format types docs screenshots wheel deb lock bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -87,6 +87,9 @@ docs: $(DEV)/.ready ## generate reference pages and the copies in the chart
 	$(DEV)/bin/python docs/generate.py
 	$(DEV)/bin/gpufault signatures docs
 	$(DEV)/bin/python deploy/render.py
+
+screenshots: $(DEV)/.ready ## the pictures of the pages in README.md, with Chromium
+	$(DEV)/bin/python docs/screenshots.py
 
 wheel: dist/.built ## the wheel, in dist/
 
