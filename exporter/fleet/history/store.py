@@ -125,7 +125,6 @@ class Store:
 
     def _newest(self) -> float:
         row = self.rows(
-            "SELECT greatest(max(i), max(h)) AS newest FROM (SELECT (SELECT max(time) FROM incidents) AS i,"
-            " (SELECT max(time) FROM heartbeats) AS h)"
+            "SELECT greatest((SELECT max(time) FROM incidents), (SELECT max(last) FROM watched_days)) AS newest"
         )[0]
         return float(row["newest"] or 0.0)

@@ -113,7 +113,7 @@ def router(view: FleetView, telemetry_path: str) -> Router:
 
 def found_at(view: FleetView, text: str) -> str:
     """The page of what somebody searches: a node, a job, an incident or a cause by its id, else a list."""
-    places = (("nodes", "SELECT node FROM facts WHERE node = $q UNION ALL SELECT node FROM heartbeats WHERE node = $q"),
+    places = (("nodes", "SELECT node FROM facts WHERE node = $q UNION ALL SELECT node FROM watched_days WHERE node = $q"),
               ("jobs", "SELECT job FROM incidents WHERE job = $q"), ("incidents", "SELECT id FROM incidents WHERE id = $q"),
               ("causes", "SELECT id FROM incidents WHERE root_cause = $q OR signature = $q"),
               ("nodes", "SELECT node FROM incidents WHERE node = $q"))  # fmt: skip

@@ -59,7 +59,7 @@ def node_page(frame: Frame, name: str) -> Response:
     known = store.rows("SELECT time, facts FROM facts WHERE node = $node AND time < $end ORDER BY time DESC LIMIT 1",
                        {"node": name, "end": frame.end})  # fmt: skip
     if not known and not store.rows(
-        "SELECT 1 FROM incidents WHERE node = $n UNION ALL SELECT 1 FROM heartbeats WHERE node = $n LIMIT 1",
+        "SELECT 1 FROM incidents WHERE node = $n UNION ALL SELECT 1 FROM watched_days WHERE node = $n LIMIT 1",
         {"n": name},
     ):
         raise NotFound(f"No record of a node {clip(name)!r}")

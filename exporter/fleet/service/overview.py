@@ -12,6 +12,7 @@ from starlette.responses import Response
 from exporter.core.text.printable import printable
 from exporter.fleet.charts.intervals import Interval, forest
 from exporter.fleet.charts.over_time import Mark, stacked_bars
+from exporter.fleet.history.watched import IN_WINDOW
 from exporter.fleet.observations import Window
 from exporter.fleet.results.labels import clipped, ratio, sure
 from exporter.fleet.review import overview as review
@@ -124,7 +125,7 @@ def _tile(what: str, value: float, before: float | None, path: str) -> Tile:
     return Tile(figure=count(value), what=what, change=told, tone=tone, path=path)
 
 
-SILENT = """SELECT node, max(time) AS seen FROM heartbeats WHERE time >= $start AND time < $end
+SILENT = f"""SELECT node, max(least(last, $end)) AS seen FROM watched_days WHERE {IN_WINDOW}
 GROUP BY node HAVING seen < $day ORDER BY seen"""
 
 
