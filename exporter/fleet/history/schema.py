@@ -58,7 +58,7 @@ def create(db: duckdb.DuckDBPyConnection) -> None:
     elif row[0] > VERSION:
         raise NewerStore(f"the store has version {row[0]}, this program writes {VERSION}; upgrade gpufault")
     elif row[0] < VERSION:
-        watched.roll_up(db, whole=True)
+        watched.roll_up_all(db)
         db.execute("UPDATE about SET version = ?", [VERSION])
 
 
