@@ -288,3 +288,4 @@ def prune(db: duckdb.DuckDBPyConnection, *, before: float) -> None:
         db.execute("DELETE FROM gaps WHERE time < ?", [before])
         db.execute("DELETE FROM cursors WHERE seen < ?", [before])
         db.execute("DELETE FROM pull_cursors WHERE seen < ?", [before])
+        db.execute("UPDATE about SET revision = revision + 1")

@@ -63,6 +63,11 @@ class Store:
             names = [column[0] for column in found.description or ()]
             return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
+    @property
+    def revision(self) -> int:
+        """Changes with each change of the history."""
+        return int(self.rows("SELECT revision FROM about")[0]["revision"])
+
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection for several queries; close it. From any thread."""
         return self._db.cursor()

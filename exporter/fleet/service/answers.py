@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from email.utils import formatdate, parsedate_to_datetime
 from functools import partial
 from typing import Any
@@ -23,12 +23,14 @@ from exporter.fleet.service.frame import FleetView, Frame, NotFound, json_answer
 from exporter.fleet.service.html import STATIC, segment
 from exporter.fleet.service.overview import overview
 from exporter.fleet.service.page import findings_page
+from exporter.fleet.service.page_cache import PageCache
 from exporter.fleet.service.requests import BadRequest
 from exporter.fleet.service.status import FleetStatus
 from exporter.web.routes import service_router
 
 STYLE = charts_style.CSS + (STATIC / "fleet.css").read_text(encoding="utf-8")
 API = "/api/v1"
+LONGEST_SECONDS = 30.0  # that an answer is kept
 PARTS: Mapping[str, Sequence[str]] = {
     "findings": ("findings", "locations", "not_enough_data"),
     "lemons": ("lemons",),
@@ -53,6 +55,10 @@ def router(view: FleetView, telemetry_path: str) -> Router:
     """The fleet service's application. Raises InvalidInput for a path that cannot be meant."""
 
     register_url_convertor("any", AnyName())
+    cache = PageCache()
+
+    def cached(request: Request, make: Callable[[], Response]) -> Response:
+        return cache.get((request.scope["path"], request.url.query), _state(view), make)
 
     def page(path: str, show: Callable[[Frame], Response]) -> Route:
         def answer(request: Request) -> Response:  # not async: it queries, so starlette runs it in a thread
@@ -68,7 +74,7 @@ def router(view: FleetView, telemetry_path: str) -> Router:
 
     def shown(request: Request, path: str, show: Callable[[Frame], Response]) -> Response:
         try:
-            return show(Frame(request, view, telemetry_path, path))
+            return cached(request, lambda: show(Frame(request, view, telemetry_path, path)))
         except BadRequest as error:
             return _plain_text(str(error), 400)
         except NotFound as error:
@@ -77,7 +83,7 @@ def router(view: FleetView, telemetry_path: str) -> Router:
     def listed(name: str) -> Route:
         def answer(request: Request) -> Response:
             try:
-                return list_answer(request, view, name)
+                return cached(request, lambda: list_answer(request, view, name))
             except BadRequest as error:
                 return json_answer({"error": str(error)}, 400)
 
@@ -109,6 +115,13 @@ def router(view: FleetView, telemetry_path: str) -> Router:
     routes += [listed(name) for name in lists]
     routes += [Route(f"{API}/correlation", correlation), *(Route(f"{API}/{name}", part) for name in PARTS)]
     return service_router(view, telemetry_path, routes)
+
+
+def _state(view: FleetView) -> Hashable:
+    """Changes with everything that pages show; with the time too, since they say how old a result is."""
+    standing, store = view.standing, view.store
+    history = (store.revision, store.status.last is None, store.status.failure) if store else ()
+    return standing.tag, standing.failure, standing.complete_time, time.time() // LONGEST_SECONDS, *history
 
 
 def found_at(view: FleetView, text: str) -> str:
