@@ -18,6 +18,7 @@ from exporter.core.text.printable import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.charts import style as charts_style
 from exporter.fleet.service.api import openapi
+from exporter.fleet.service.correlation_api import ALWAYS
 from exporter.fleet.service.entities import cause_page, incident_page, job_page, node_page, quality_page
 from exporter.fleet.service.frame import FleetView, Frame, NotFound, json_answer, list_answer, list_page
 from exporter.fleet.service.html import STATIC, segment
@@ -36,7 +37,6 @@ PARTS: Mapping[str, Sequence[str]] = {
     "lemons": ("lemons",),
     "exposed": ("exposed",),
 }
-ALWAYS = ("window", "nodes", "incidents", "complete", "gaps")  # what each answer is of, and what it lacks
 
 
 class AnyName(Convertor[str]):
@@ -99,7 +99,7 @@ def router(view: FleetView, telemetry_path: str) -> Router:
         return _answer(request, view.standing, PARTS[request.url.path.removeprefix(f"{API}/")])
 
     async def description(_: Request) -> Response:
-        return JSONResponse(openapi())
+        return JSONResponse(openapi(PARTS))
 
     async def style(_: Request) -> Response:
         return Response(STYLE, media_type="text/css", headers={"Cache-Control": "private, max-age=300"})
