@@ -11,6 +11,7 @@ from exporter.fleet.observations import Window
 from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, clipped, sure
 from exporter.fleet.results.labels import ratio as written
 from exporter.fleet.statistics.findings import (
+    LOST_HOURS,
     Correlation,
     Detectable,
     Finding,
@@ -22,7 +23,6 @@ from exporter.fleet.statistics.findings import (
     WorkloadShare,
 )
 from exporter.fleet.statistics.ratio import Ratio
-from exporter.fleet.statistics.reliability import LOST_HOURS
 
 WIDTH = 100
 PLOT = 45  # columns of a forest plot

@@ -13,8 +13,8 @@ from exporter.core.model import UNRECOGNISED
 from exporter.fleet.history.watched import IN_WINDOW, SHARE
 from exporter.fleet.observations import NOT_KNOWN, Incidents, Window
 from exporter.fleet.review.values import OverTime, SilentNode, Totals, UnrecognisedCrash
+from exporter.fleet.statistics.findings import LOST_HOURS
 from exporter.fleet.statistics.origins import origins
-from exporter.fleet.statistics.reliability import LOST_HOURS
 
 DAY = 86400.0
 SILENT_SECONDS = DAY  # without a heartbeat: longer than a reboot or a firmware update takes
