@@ -47,7 +47,7 @@ def _pages(lines: Iterable[str]) -> list[str]:
     for line in lines:
         told += line
         if "Fleet page complete" in told and "Ctrl-C" in told:
-            return re.findall(r"^(?:  |Fleet page ready: )(http://\S+/) ", told, re.MULTILINE)
+            return re.findall(r"^(?:  |Fleet page: )(http://\S+/) ", told, re.MULTILINE)
     sys.exit(f"the demo ended early:\n{told}")
 
 

@@ -16,9 +16,9 @@ COMMAND = (sys.executable, "-m", "exporter.cli.main")
 PROBE = "import duckdb, numpy, scipy"  # in a child: this process may have started before they were installed
 END_SECONDS = 10.0  # from SIGTERM to SIGKILL
 SHOWN = """
-Fleet page ready: {url}/   (2,000 simulated nodes, six weeks)
+Fleet page: {url}/   (2,000 simulated nodes, six weeks; it fills within some seconds)
   What was planted: a driver rollout that breaks NVLinks, a library version that makes collectives hang,
-  a bad node (n0412), 12 nodes that went silent. Findings follow in some seconds …"""
+  a bad node (n0412), 12 nodes that went silent."""
 FOUND = "Fleet page complete: {findings} findings, computed in {seconds:.0f} s."
 MISSING = "gpufault demo: no fleet page: duckdb, numpy or scipy is missing; pip install 'gpufault[fleet]'"
 

@@ -42,7 +42,7 @@ def test_the_demo_shows_a_node_and_a_fleet_and_ends_at_ctrl_c() -> None:
             line = demo.stdout.readline()
             assert line, f"the demo ended: {demo.stderr.read()}"
             told += line
-        node, fleet = re.findall(r"^(?:  |Fleet page ready: )(http://\S+)/ ", told, re.MULTILINE)
+        node, fleet = re.findall(r"^(?:  |Fleet page: )(http://\S+)/ ", told, re.MULTILINE)
         page, overview = (urllib.request.urlopen(url, timeout=60).read().decode() for url in (node, fleet))
         demo.send_signal(signal.SIGINT)
         assert (demo.wait(60), demo.stderr.read()) == (0, "")
