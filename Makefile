@@ -2,7 +2,7 @@
 
 # Two environments of the same locked packages. DEV has the checkout itself, editable, for editors and linters.
 # INSTALLED has the wheel, as users get it: tests run there, so that a file missing from the wheel fails.
-# DEMO has only what the node daemon needs.
+# DEMO has only what the node daemon needs, then what the fleet page needs.
 DEV := .venv
 INSTALLED := .venv/installed
 DEMO := .venv/demo
@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help test torture deploy-test go-tools soak demo lint format types docs wheel deb lock bench clean
+.PHONY: help test torture deploy-test go-tools soak demo lint format types docs screenshots wheel deb lock bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -67,9 +67,10 @@ go-tools: $(if $(shell go version 2>&1 | grep -E 'go1\.(2[6-9]|[3-9][0-9])'),$(T
 .tools/operator: $(wildcard tests/deploy/operator/*)
 	go build -C tests/deploy/operator -o '$(abspath $@)'
 
-# The checkout itself, on the packages that the daemon needs: nothing is built, and no development package is installed.
-demo: $(DEMO)/.locked ## the node daemon and its page on this machine: no GPU, no root
-	@$(DEMO)/bin/python -c 'import sys; from exporter.cli.main import main; sys.exit(main())' demo $(ARGS)
+# The checkout itself, on the packages that it needs: nothing is built, and no development package is installed. Those of
+# the fleet page are installed while the node's page is there already.
+demo: $(DEMO)/.locked ## the pages of a node and of a simulated fleet on this machine: no GPU, no root
+	@PYTHONPATH='$(CURDIR)' $(DEMO)/bin/python -m exporter.cli.main demo --fleet.prepare 'make --silent $(DEMO)/.fleet' $(ARGS)
 
 lint: $(DEV)/.ready ## ruff: rules and format
 	$(DEV)/bin/ruff check .
@@ -87,6 +88,9 @@ docs: $(DEV)/.ready ## generate reference pages and the copies in the chart
 	$(DEV)/bin/gpufault signatures docs
 	$(DEV)/bin/python deploy/render.py
 
+screenshots: $(DEV)/.ready ## the pictures of the pages in README.md, with Chromium
+	$(DEV)/bin/python docs/screenshots.py
+
 wheel: dist/.built ## the wheel, in dist/
 
 deb: $(INSTALLED)/.ready ## Debian packages of the node daemon and of the correlator, in dist/, for this Debian's Python
@@ -95,6 +99,7 @@ deb: $(INSTALLED)/.ready ## Debian packages of the node daemon and of the correl
 lock: $(DEV)/bin/uv ## update the lock files from pyproject.toml
 	$(DEV)/bin/$(LOCK) pyproject.toml --all-extras --output-file requirements.lock
 	$(DEV)/bin/$(LOCK) pyproject.toml --output-file requirements-base.lock --constraints requirements.lock
+	$(DEV)/bin/$(LOCK) pyproject.toml --extra fleet --output-file requirements-fleet.lock --constraints requirements.lock
 	$(DEV)/bin/$(LOCK) pyproject.toml --all-extras --output-file requirements-dev.lock --group dev --constraints requirements.lock
 	$(DEV)/bin/$(LOCK) --output-file requirements-image.lock --group image --constraints requirements-dev.lock
 
@@ -126,6 +131,10 @@ $(DEMO)/.locked: requirements-base.lock
 	@echo 'Installing the packages of the node daemon into $(@D) …'
 	@$(PYTHON) -m venv $(@D)
 	@$(@D)/bin/pip install --progress-bar off --require-hashes --requirement $<
+	@touch $@
+
+$(DEMO)/.fleet: requirements-fleet.lock $(DEMO)/.locked
+	@$(@D)/bin/pip install --quiet --require-hashes --requirement $<
 	@touch $@
 
 $(DEV)/.ready: $(DEV)/.locked pyproject.toml

@@ -2,9 +2,10 @@
 
 Writes logs below .bench/ and scans each with `gpufault scan` (every built-in signature), `rg -c -f`, `grep -c -E -f` and
 mtail (as many literals of the same signatures as the row says), in turn, each run a whole process on one core. Then floods
-of crash lines of each kind, the time to start, instructions, and what the daemon costs. Prints Markdown; --write puts it
-and its chart into docs/, each section with the commit that it was measured at. Nothing gates on these figures: ratios of one
-run hold on any machine, MB/s do not. --ratios prints two of them beside those that docs/performance.md has, for CI's log.
+of crash lines of each kind, the time to start, instructions, what the daemon costs, and the pages of a large fleet. Prints
+Markdown; --write puts it and its chart into docs/, each section with the commit that it was measured at. Nothing gates on
+these figures: ratios of one run hold on any machine, MB/s do not. --ratios prints two of them beside those that
+docs/performance.md has, for CI's log.
 `--only large` is left out else, since it takes minutes: 100 GB, a million logs.
 """
 
@@ -25,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # so that `python benchmarks` finds its own parts
 
-from benchmarks import daemon, floods, instructions, large, programs, small_files  # noqa: E402
+from benchmarks import daemon, fleet_service, floods, instructions, large, programs, small_files  # noqa: E402
 from benchmarks.chart import chart  # noqa: E402
 from benchmarks.logs import Log, one_line  # noqa: E402
 from benchmarks.programs import GPUFAULT, Run, run  # noqa: E402
@@ -62,6 +63,7 @@ TITLES = {
     "floods": "Floods by kind",
     "instructions": "Instructions",
     "daemon": "Daemon",
+    "fleet": "Fleet page",
     "large": "Much to read",
 }
 HEAD = f"""# Performance
@@ -138,6 +140,7 @@ def main() -> int:
         "floods": lambda: floods.section(options.megabytes // 4, options.runs),
         "instructions": instructions.section,
         "daemon": lambda: daemon.section(quick=options.quick),
+        "fleet": fleet_service.section,
         "large": lambda: large.section(options.gigabytes, options.files, options.runs),
     }
     for name in options.only or [name for name in TITLES if name != "large"]:

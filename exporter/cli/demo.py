@@ -1,20 +1,30 @@
-"""`gpufault demo`: the real daemon on loopback, with crashes replayed from bundled logs. No GPU, no root, no network."""
+"""`gpufault demo`: the node daemon on replayed crashes and the fleet service on a simulated fleet, both on loopback."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from exporter.cli import options as flags
 
-DESCRIPTION = "Runs the real daemon in a temporary folder, replays bundled crash logs into it and says what to look at."
+DESCRIPTION = (
+    "Runs the node daemon on replayed crash logs, and the fleet service on a simulated fleet of 2,000 nodes over six weeks. "
+    "Both serve their pages on loopback and keep their files in a temporary folder. No GPU, no root, no network."
+)
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 SETTLE_SECONDS = 3.0
 LINE_SECONDS = 0.02
 # The replayed logs are those of a fleet; what one node can only have once (its home's file system) is given here.
 FACTS = {"home_fs_type": "nfs4", "home_cache_writable": "false", "rack": "demo"}
+
+_SAMPLE = re.compile(
+    r'gpufault_(?:incidents|cascades)_total\{(?:root_cause="(\w+)",)?signature="(\w+)"\} (\d+(?:\.\d+)?)$', re.ASCII
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,8 +33,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--web.listen-address",
         default="127.0.0.1:9873",
         metavar="HOST:PORT",
-        help="loopback only; default: 127.0.0.1:9873",
+        help="page of the node; loopback only; default: 127.0.0.1:9873",
     )
+    flags.add(
+        parser,
+        "--fleet.listen-address",
+        default="127.0.0.1:9874",
+        metavar="HOST:PORT",
+        help="page of the fleet; loopback only; default: 127.0.0.1:9874",
+    )
+    parser.add_argument("--node-only", action="store_true", help="no fleet page")
+    parser.add_argument(
+        "--fleet.prepare", dest="fleet_prepare", default="", metavar="COMMAND",
+        help="run this before the fleet page, for example to install what it needs",
+    )  # fmt: skip
     parser.add_argument(
         "--seconds", type=float, default=0.0, metavar="N", help="stop after N seconds; default: at Ctrl-C"
     )
@@ -33,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     import tempfile
 
+    from exporter.cli.demo_fleet import FleetDemo
     from exporter.cli.own_log import start_logging
     from exporter.config import packs
     from exporter.config.node import Config, FactsConfig, FilesConfig, IncidentsConfig, KmsgConfig
@@ -42,10 +65,10 @@ def run(options: argparse.Namespace) -> int:
     from exporter.web.routes import router
     from exporter.web.serving import serve
 
-    host = options.web_listen_address.rpartition(":")[0]
-    if host not in ("127.0.0.1", "localhost", "[::1]"):
-        print("gpufault demo: made-up crashes are served on loopback only; give 127.0.0.1:PORT", file=sys.stderr)
-        return 2
+    for address in (options.web_listen_address, options.fleet_listen_address):
+        if address.rpartition(":")[0] not in LOOPBACK:
+            print("gpufault demo: made-up crashes are served on loopback only; give 127.0.0.1:PORT", file=sys.stderr)
+            return 2
     with tempfile.TemporaryDirectory(prefix="gpufault-demo-") as folder:
         root = Path(folder)
         jobs = root / "jobs"
@@ -69,6 +92,10 @@ def run(options: argparse.Namespace) -> int:
         server = serve([options.web_listen_address], router(service, "/metrics"))
         url = f"http://{server.addresses[0]}"
         print(_WELCOME.format(url=url, folder=folder), flush=True)
+        fleet = None
+        if not options.node_only:
+            print("Simulating a fleet of 2,000 nodes; its page follows …", flush=True)
+            fleet = FleetDemo(root, options.fleet_listen_address, options.fleet_prepare)
         stopped = threading.Event()
         replay = threading.Thread(target=_replay, args=(jobs, kernel, url, stopped), name="replay", daemon=True)
         replay.start()
@@ -76,15 +103,17 @@ def run(options: argparse.Namespace) -> int:
             threading.Timer(options.seconds, service.stop).start()
         service.run()
         stopped.set()
+        if fleet is not None:
+            fleet.close()
         replay.join()  # it writes into the folder, and asks the server
         server.close(timeout=5.0)
         state.close()
     return 0
 
 
-_WELCOME = """gpufault demo: made-up crashes, real daemon. Logs are in {folder}
+_WELCOME = """gpufault demo: made-up crashes, real programs. Files are in {folder}
 
-  {url}/          what this node sees, and its last incidents
+  {url}/          the node's page: its latest incidents and what caused them
   {url}/metrics   what Prometheus scrapes
 
 Replaying crash logs; each is counted {settle} after its first line …
@@ -124,18 +153,26 @@ def _show(url: str, stopped: threading.Event) -> None:
             return
         with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:  # noqa: S310 (our own server)
             lines = answer.read().decode().splitlines()
-        now = "\n".join(
-            f"  {line}"
-            for line in lines
-            if line.startswith(("gpufault_incidents_total{", "gpufault_cascades_total{")) and not line.endswith(" 0.0")
-        )
+        now = "\n".join(f"  {count:.0f}  {what}" for what, count in _counted(lines))
         if now and now == seen:
             break
         seen = now
-    print("Counted so far (each incident once, whatever the number of lines and ranks):\n")
+    print("Counted on the node (each incident once, whatever the number of lines and ranks):\n")
     print(seen)
     print(
-        "\nslurm-48290.out only quotes errors (git grep, a header, a test's name): it counts for nothing."
-        "\nNext: open the page above; `gpufault explain` shows why a line counts; Ctrl-C ends the demo.",
+        "\nslurm-48290.out only quotes errors (git grep, a header, a test's name), so it is not counted."
+        "\nNext: open the pages; `gpufault explain` shows why a line counts; Ctrl-C ends the demo.",
         flush=True,
     )
+
+
+def _counted(lines: Iterable[str]) -> Iterator[tuple[str, float]]:
+    """Root causes and consequences with their counts, from lines of /metrics."""
+    for line in lines:
+        if found := _SAMPLE.match(line):
+            cause, signature, count = found[1], found[2], float(found[3])
+            if count:
+                yield (
+                    (f"{cause:<40} {signature}" if cause else f"{'consequence of one of them':<40} {signature}"),
+                    count,
+                )

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
-from exporter.cli import fleet_sources
+from exporter.cli import fleet_sources, report_delivery
 from exporter.cli import options as flags
 from exporter.cli.time_arguments import moment, seconds
 from exporter.core.text.problems import InvalidInput, Problem
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DESCRIPTION = (
     "Writes the fleet health review: crashes by cause against the window before, what makes them more frequent, nodes at "
     "risk, unusually bad nodes, rollouts, reliability, new and unrecognised crashes, and what was not seen. Reads what "
-    "`gpufault correlate` reads. Exit code 0 once it is written, 3 if nothing could be read."
+    "`gpufault correlate` reads. Exit code 0 once it is written and delivered, 3 if nothing could be read or a server refused."
 )
 WINDOW = "7d"
 TABLES = (
@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="findings of earlier runs of correlate or fleet, which this window may confirm; it is only read",
     )  # fmt: skip
     flags.add_catalogue(parser)
+    report_delivery.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -73,6 +74,7 @@ def run(options: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         print(f"gpufault: {error.name} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
         return 3
+    report_delivery.check(options)
     now, end = time.time(), moment("--end", options.end)
     span = seconds("--window", options.window or WINDOW)
     catalogue = packs.load(flags.pack_folders(options))
@@ -96,22 +98,26 @@ def run(options: argparse.Namespace) -> int:
         titles = titles_of(catalogue)
         review = overview(db, loaded.window, found, titles, compare=options.compare == "previous")
     notes = (NOTE,) if options.prometheus else ()
-    _write(_rendered(options, review, titles, notes), options.output)
+    if options.output or not report_delivery.is_wanted(options):
+        _write(_rendered(options.format, options.table, review, titles, notes), options.output)
+    if report_delivery.is_wanted(options):
+        markdown, page = (_rendered(form, "", review, titles, notes) for form in ("md", "html"))
+        report_delivery.deliver(options, review, markdown, page)
     return 0
 
 
 def _rendered(
-    options: argparse.Namespace, review: Overview, titles: Mapping[str, Title], notes: tuple[str, ...]
+    form: str, table: str, review: Overview, titles: Mapping[str, Title], notes: tuple[str, ...]
 ) -> str:  # fmt: skip
     from exporter.fleet.report.document import as_csv, as_json
     from exporter.fleet.report.html import as_html
     from exporter.fleet.report.markdown import as_markdown
 
-    if options.format == "json":
+    if form == "json":
         return as_json(review)
-    if options.format == "csv":
-        return as_csv(review, options.table)
-    return as_markdown(review, notes) if options.format == "md" else as_html(review, titles, notes)
+    if form == "csv":
+        return as_csv(review, table)
+    return as_markdown(review, notes) if form == "md" else as_html(review, titles, notes)
 
 
 def _write(text: str, output: str | None) -> None:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from exporter.cli.time_arguments import seconds
+from exporter.cli.time_arguments import moment, seconds
 
 DESCRIPTION = (
     "Writes the journals of a simulated fleet into a new or empty folder, for `gpufault correlate --journal`, or what a "
@@ -28,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--nodes", type=int, metavar="N", help="default: 2000")
     parser.add_argument("--window", metavar="7d", help="how long; default: 7d")
+    parser.add_argument(
+        "--end", metavar="TIME", help="RFC 3339 or Unix seconds; default: fixed, so that one seed gives one fleet"
+    )
     parser.add_argument("--seed", type=int, metavar="N", help="default: 0")
     parser.add_argument(
         "--rate",
@@ -115,6 +118,8 @@ def run(options: argparse.Namespace) -> int:
     if is_review:
         usual = review_case.plan(**{name: given[name] for name in ("nodes", "days", "seed") if name in given})
     plan = replace(usual, **given, busy_tied=options.busy_tied, without_jobs=options.without_jobs)
+    if (end := moment("--end", options.end)) is not None:
+        plan = replace(plan, start=end - plan.days * 86400)
     if options.causes:
         plan = random_causes(plan, options.causes, options.rate_ratio)
     if options.rollouts:

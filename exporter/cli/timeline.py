@@ -64,12 +64,12 @@ def run(options: argparse.Namespace) -> int:
         if end is None:
             row = db.execute(
                 """SELECT max(t) FROM (SELECT max(time) AS t FROM incidents UNION ALL SELECT max(time) FROM facts
-                UNION ALL SELECT max(time) FROM heartbeats)"""
+                UNION ALL SELECT max(last) FROM watched_days)"""
             ).fetchone()
             end = float(row[0]) + 1e-3 if row and row[0] is not None else time.time()
         window = Window(start=end - seconds("--since", options.since or SINCE), end=end)
         is_node = db.execute(
-            "SELECT 1 FROM (SELECT node FROM incidents UNION SELECT node FROM facts UNION SELECT node FROM heartbeats) "
+            "SELECT 1 FROM (SELECT node FROM incidents UNION SELECT node FROM facts UNION SELECT node FROM watched_days) "
             "WHERE node = ?",
             [options.name],
         ).fetchone()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from exporter.cli.main import main
 from exporter.config import packs
 from exporter.demo import review_case, review_crashes
 from exporter.fleet.history.store import Store
@@ -41,6 +42,14 @@ def test_one_seed_is_one_fleet_and_another_is_another(tmp_path: Path) -> None:
         return b"".join(file.read_bytes() for file in sorted((tmp_path / name).iterdir()))
 
     assert text(5, "a") == text(5, "b") != text(6, "c")
+
+
+def test_a_fleet_may_end_at_a_given_time(tmp_path: Path) -> None:
+    flags = ["--case=review", "--nodes=40", "--window=14d", "--end=2026-11-20T00:00:00Z"]
+    assert main(["simulate", *flags, str(tmp_path / "journals")]) == 0
+    lines = (tmp_path / "journals/journal-000001.jsonl").read_text(encoding="utf-8").splitlines()
+    times = sorted(json.loads(line)["time"] for line in lines)
+    assert (times[0], times[-1]) == ("2026-11-06T00:00:00.000Z", "2026-11-20T00:00:00.000Z")
 
 
 def test_the_planted_rollout_library_and_node_are_found(correlation: dict[str, Any]) -> None:

@@ -133,3 +133,10 @@ def may_drop(rule: dict[str, Any], metric: str, matchers: dict[str, str]) -> boo
     return re.fullmatch(metrics, metric) is not None and all(
         label not in matchers or re.fullmatch(value, matchers[label]) for label, value in labels
     )
+
+
+@pytest.mark.parametrize("name", re.findall(r"\]\((docs/images/[\w-]+\.png)\)\]", PAGES["../README.md"]))
+def test_a_picture_is_small(name: str) -> None:
+    picture = (ROOT / name).read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) < 300_000

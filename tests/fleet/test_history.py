@@ -20,7 +20,7 @@ import pytest
 
 from exporter.cli.main import main
 from exporter.demo.founding_cases import CASES
-from exporter.demo.simulated_journals import write_openmetrics
+from exporter.demo.simulated_journals import SCRAPE_SECONDS, write_journals, write_openmetrics
 from exporter.demo.simulator import Fleet, simulate
 from exporter.fleet.input.prometheus_api import NoAnswer, connect
 from exporter.fleet.input.prometheus_history import MAX_RISE, load
@@ -244,3 +244,43 @@ def test_a_prometheus_that_may_not_look_at_so_much_gives_a_refusal_and_no_all_cl
     assert told.out == ""
     assert "too many samples" in told.err
     assert "the query was" in told.err
+
+
+def asked(url: str, expression: str, time: float) -> dict[str, float]:
+    """An instant query's values by signature (empty: a sum over all)."""
+    query = urllib.parse.urlencode({"query": expression, "time": time})
+    with urllib.request.urlopen(f"{url}/api/v1/query?{query}", timeout=60) as answer:
+        found = json.load(answer)["data"]["result"]
+    return {each["metric"].get("signature", ""): float(each["value"][1]) for each in found}
+
+
+@pytest.mark.heavy
+@needs_prometheus
+def test_the_report_has_the_numbers_of_promql_and_of_the_journals(
+    scraped: tuple[Fleet, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet, folder = scraped
+    end = fleet.window.end - SCRAPE_SECONDS  # the last scrape
+    window = ("--end", str(end), "--window", "1d", "--format", "json")
+    write_journals(fleet, tmp_path / "journals")
+    assert main(["report", "--journal", str(tmp_path / "journals"), *window]) == 0
+    of_journals = json.loads(capsys.readouterr().out)
+    rise = "(gpufault_incidents_total - (gpufault_incidents_total offset 1d))"
+    with prometheus(folder) as url:
+        assert main(["report", "--prometheus", url, *window]) == 0
+        found = json.loads(capsys.readouterr().out)
+        by_signature = asked(url, f"sum by (signature) ({rise})", end)
+        crashed = asked(url, f"count(sum by (instance) ({rise}) > 0)", end)[""]
+        nodes = asked(url, "count(up)", end)[""]
+        hours = asked(url, f"sum(sum_over_time(up[1d])) * {SCRAPE_SECONDS} / 3600", end)[""]
+
+    assert found["totals"]["incidents"] == sum(by_signature.values()) > 0
+    assert {each["id"]: each["incidents"] for each in found["causes"] if each["incidents"]} == by_signature
+    assert (found["totals"]["nodes_crashed"], found["nodes"]) == (crashed, nodes)
+    assert found["totals"]["exposure_hours"] == pytest.approx(hours, rel=0.01)
+    for name in ("incidents", "nodes_crashed"):
+        assert of_journals["totals"][name] == found["totals"][name]
+    assert [(each["id"], each["incidents"], each["nodes"]) for each in of_journals["causes"]] == [
+        (each["id"], each["incidents"], each["nodes"]) for each in found["causes"]
+    ]
+    assert of_journals["nodes"] == found["nodes"]

@@ -16,6 +16,7 @@ import duckdb
 
 from exporter.fleet.history.files import Cursor, is_growing, list_files, new_lines, resume, unpack
 from exporter.fleet.history.insert import MAX_LINE_BYTES, Inserted, insert
+from exporter.fleet.history.watched import roll_up
 
 BATCH_BYTES = 32 << 20  # of one transaction: some 200,000 heartbeats
 AHEAD_SECONDS = 3600.0  # a clock may be wrong by
@@ -178,7 +179,7 @@ def _store(db: duckdb.DuckDBPyConnection, batch: _Batch, path: str, now: float) 
     with transaction(db):
         found = insert(db, path) if batch.rows else Inserted(rows=0, good=0, bad=())
         gaps = [*batch.gaps, *(("bad_lines", *batch.place(row), 1, why) for row, why in found.bad)]
-        _put(db, batch.cursors, gaps, now)
+        _put(db, batch.cursors, gaps, now, inserted=batch.rows > 0)
     return found
 
 
@@ -190,18 +191,22 @@ def _store_table(db: duckdb.DuckDBPyConnection, file: Cursor, now: float) -> Ins
             found = insert(db, file.path, is_table=True)
             if found.bad:
                 gaps.append(("bad_lines", file.path, None, len(found.bad), found.bad[0][1]))
-            _put(db, [file], gaps, now)
+            _put(db, [file], gaps, now, inserted=True)
     except (duckdb.IOException, duckdb.InvalidInputException) as error:
         found = Inserted(rows=0, good=0, bad=())
         with transaction(db):
-            _put(db, [file], [("damaged_files", file.path, None, 1, str(error).splitlines()[0])], now)
+            _put(db, [file], [("damaged_files", file.path, None, 1, str(error).splitlines()[0])], now, inserted=False)
     return found
 
 
-def _put(db: duckdb.DuckDBPyConnection, cursors: Sequence[Cursor], gaps: Sequence[GapRow], now: float) -> None:
+def _put(
+    db: duckdb.DuckDBPyConnection, cursors: Sequence[Cursor], gaps: Sequence[GapRow], now: float, *, inserted: bool
+) -> None:
     _put_cursors(db, cursors, now)
     _put_gaps(db, gaps, now)
-    set_horizon(db, now)
+    set_horizon(db, now, inserted=inserted)
+    if inserted:
+        roll_up(db)
     db.execute("UPDATE about SET revision = revision + 1, updated = ?", [now])
 
 
@@ -254,12 +259,16 @@ def _replace_gaps(
         db.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?, ?, ?)", [[kind, *row, now] for row in rows])
 
 
-def set_horizon(db: duckdb.DuckDBPyConnection, now: float) -> None:
-    """Hide records from the future. Where most nodes are ahead of us, it is our own clock that is wrong."""
+def set_horizon(db: duckdb.DuckDBPyConnection, now: float, *, inserted: bool = False) -> None:
+    """Hide records from the future. Where most nodes are ahead of us, it is our own clock that is wrong.
+
+    inserted: look at the records that were just inserted too.
+    """
+    staged = " UNION ALL SELECT node, time FROM staged WHERE state = 'good'" if inserted else ""
     usual = db.execute(
-        """SELECT median(newest) FROM (SELECT max(time) AS newest FROM (
-        SELECT node, time FROM heartbeat_rows UNION ALL SELECT node, time FROM incident_rows
-        UNION ALL SELECT node, time FROM fact_rows) GROUP BY node)"""
+        f"""SELECT median(newest) FROM (SELECT max(time) AS newest FROM (
+        SELECT node, last AS time FROM watched_days UNION ALL SELECT node, time FROM incident_rows
+        UNION ALL SELECT node, time FROM fact_rows{staged}) GROUP BY node)"""
     ).fetchone()
     limit = max(now, float(usual[0]) if usual and usual[0] is not None else now) + AHEAD_SECONDS
     db.execute("UPDATE about SET horizon = ? WHERE horizon != ?", [limit, limit])
@@ -271,6 +280,7 @@ def prune(db: duckdb.DuckDBPyConnection, *, before: float) -> None:
         db.execute("DELETE FROM incident_rows WHERE time < ?", [before])
         db.execute("DELETE FROM heartbeat_rows WHERE time < ?", [before])
         db.execute("DELETE FROM job_end_rows WHERE time < ?", [before])
+        db.execute("DELETE FROM watched_days WHERE last < ?", [before])
         db.execute(
             """DELETE FROM fact_rows AS f WHERE time < ? AND EXISTS (SELECT 1 FROM fact_rows AS later
             WHERE later.node = f.node AND later.time > f.time AND later.time <= ?)""",
@@ -279,3 +289,4 @@ def prune(db: duckdb.DuckDBPyConnection, *, before: float) -> None:
         db.execute("DELETE FROM gaps WHERE time < ?", [before])
         db.execute("DELETE FROM cursors WHERE seen < ?", [before])
         db.execute("DELETE FROM pull_cursors WHERE seen < ?", [before])
+        db.execute("UPDATE about SET revision = revision + 1")

@@ -13,6 +13,7 @@ import duckdb
 
 from exporter.fleet.history.ingest import set_horizon, transaction
 from exporter.fleet.history.insert import insert
+from exporter.fleet.history.watched import roll_up
 
 MAX_GAPS_A_NODE = 50
 UNUSABLE = "unusable_records"  # the kind of a gap
@@ -112,7 +113,10 @@ def _store(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: floa
         values = [part.node, c.segment, c.position, c.tail, c.complete, now]
         db.execute("INSERT INTO pull_cursors VALUES (?, ?, ?, ?, ?, ?)", values)
         _put_gaps(db, part, bad.get(part.node, {}), now)
-    set_horizon(db, now)
+    inserted = any(part.lines for part in parts)
+    set_horizon(db, now, inserted=inserted)
+    if inserted:
+        roll_up(db)
     db.execute("UPDATE about SET revision = revision + 1, updated = ?", [now])
     return {node: sum(reasons.values()) for node, reasons in bad.items()}
 

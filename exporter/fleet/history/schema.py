@@ -2,14 +2,17 @@
 
 Times are UTC epoch seconds as DOUBLE. Readers query the views `incidents`, `facts`, `job_ends` and `heartbeats`; they hide
 records that are further in the future than a wrong clock explains. `gaps` names what could not be used. `targets` holds the
-nodes that are pulled, and how that went; its counts are those of all time.
+nodes that are pulled, and how that went; its counts are those of all time. `watched_days` sums up
+heartbeats for all who do not need each of them.
 """
 
 from __future__ import annotations
 
 import duckdb
 
-VERSION = 1
+from exporter.fleet.history import watched
+
+VERSION = 2  # 2: watched_days
 MEMORY = "2GB"  # of DuckDB; it spills to disk beyond
 
 # In `rows` tables each incident stands once by id, each heartbeat once by node and time; of facts only changes.
@@ -51,11 +54,15 @@ def create(db: duckdb.DuckDBPyConnection) -> None:
     """Create the tables where they are missing. Raises NewerStore."""
     configure(db)
     db.execute(_TABLES)
+    db.execute(watched.TABLE)
     row = db.execute("SELECT version FROM about").fetchone()
     if row is None:
         db.execute("INSERT INTO about VALUES (?, 0, 0, 0)", [VERSION])
     elif row[0] > VERSION:
         raise NewerStore(f"the store has version {row[0]}, this program writes {VERSION}; upgrade gpufault")
+    elif row[0] < VERSION:
+        watched.roll_up_all(db)
+        db.execute("UPDATE about SET version = ?", [VERSION])
 
 
 def configure(db: duckdb.DuckDBPyConnection) -> None:

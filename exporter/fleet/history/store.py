@@ -63,6 +63,11 @@ class Store:
             names = [column[0] for column in found.description or ()]
             return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
+    @property
+    def revision(self) -> int:
+        """Changes with each change of the history."""
+        return int(self.rows("SELECT revision FROM about")[0]["revision"])
+
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection for several queries; close it. From any thread."""
         return self._db.cursor()
@@ -76,6 +81,11 @@ class Store:
             target=self._follow, args=(source, interval, history, log), name="history", daemon=True
         )
         self._thread.start()
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether a thread reads what is new."""
+        return self._thread is not None
 
     def read_once(self, source: Path | Reader) -> None:
         """Read the journals once. Raises OSError, duckdb.Error."""
@@ -120,7 +130,6 @@ class Store:
 
     def _newest(self) -> float:
         row = self.rows(
-            "SELECT greatest(max(i), max(h)) AS newest FROM (SELECT (SELECT max(time) FROM incidents) AS i,"
-            " (SELECT max(time) FROM heartbeats) AS h)"
+            "SELECT greatest((SELECT max(time) FROM incidents), (SELECT max(last) FROM watched_days)) AS newest"
         )[0]
         return float(row["newest"] or 0.0)

@@ -186,9 +186,7 @@ def _crashes(api: Api, window: Window, selector: str, node: str, step: float) ->
     """(node, signature, time) of each rise of a counter."""
     own = f'{selector},root_cause!="peer_failure"'
     span = f"{round(window.end - window.start)}s"
-    risen = api.at(
-        f"sum by ({node}, signature) (increase(gpufault_incidents_total{{{own}}}[{span}])) > 0", window.end - 1
-    )
+    risen = api.at(f"sum by ({node}, signature) (increase(gpufault_incidents_total{{{own}}}[{span}])) > 0", window.end)
     where: dict[str, list[str]] = {}
     for series in risen:
         if node in series.labels and "signature" in series.labels:
@@ -198,7 +196,8 @@ def _crashes(api: Api, window: Window, selector: str, node: str, step: float) ->
         for names in _chunks(sorted(nodes)):
             chosen = f'{own},signature="{_quoted(signature)}",{node}=~"{"|".join(_pattern(n) for n in names)}"'
             query = f"sum by ({node}) (gpufault_incidents_total{{{chosen}}})"
-            for series in api.over(query, window.start, window.end - 1, step):
+            # With the scrape at the window's end: a rise has the time of the scrape before it, which is still inside.
+            for series in api.over(query, window.start, window.end, step):
                 out += [(series.labels[node], signature, time) for time in _rises(series)]
     return out
 

@@ -101,7 +101,7 @@ def _totals(found: Overview) -> list[str]:
         parts.append(f"{now.lost_gpu_hours:,.0f} GPU-hours lost (1 for each GPU and crash, assumed)")
     if found.change is not None:
         parts.append(f"rate against {earlier(found.window)}: {interval_of(found.change)}")
-    parts.append(f"cause unknown for {now.without_cause / now.incidents:.0%}")
+    parts.append(f"cause unknown for {100 * now.without_cause / now.incidents:.0f} %")
     return [escaped("; ".join(parts) + "."), *ends]
 
 

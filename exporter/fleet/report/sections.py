@@ -14,6 +14,7 @@ from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, ratio, sure
 from exporter.fleet.review.titles import title_of
 from exporter.fleet.review.values import Overview, Title
 
+LARGE_JOB = 1024  # GPUs, as published failure rates have it (arXiv:2410.21680)
 ROWS = 20  # of a table; JSON and CSV have all
 WIDE, NARROW = 1080.0, 340.0
 VERDICTS = {
@@ -107,7 +108,7 @@ def sections(found: Overview, titles: Mapping[str, Title]) -> list[Section]:
         _table(
             "Unrecognised crashes",
             "No signature names them; like ones are grouped",
-            ("Template", "#Crashes", "#Nodes", "First", ""),
+            ("Template", "#Crashes", "#Nodes", "First", "New"),
             found.unrecognised,
             lambda u: (
                 Cell(text=safe(u.template), small=safe(f"{u.path}:{u.line}", 100) if u.path else ""),
@@ -118,12 +119,12 @@ def sections(found: Overview, titles: Mapping[str, Title]) -> list[Section]:
         _table(
             "Reliability",
             "Mean GPU-hours between crashes, with the exact 95 % interval",
-            ("GPU", "#Crashes", "#GPU-hours", "#GPU-hours a crash", "#Interval"),
+            ("GPU", "#Crashes", "#GPU-hours", "#GPU-hours a crash", "#Interval", f"#A job on {LARGE_JOB:,} GPUs runs"),
             correlation.get("reliability", ()),
             lambda r: (
                 Cell(text=NO_MODEL if r["gpu_model"] == "unknown" else safe(r["gpu_model"])),
                 Cell(text=f"{r['incidents']:,}"), Cell(text=f"{r['gpu_hours']:,.0f}"), Cell(text=_hours(r["mtbf_gpu_hours"])),
-                Cell(text=f"{_hours(r['mtbf_low'])} to {_hours(r['mtbf_high'])}"),
+                Cell(text=f"{_hours(r['mtbf_low'])} to {_hours(r['mtbf_high'])}"), Cell(text=_run(r["mtbf_gpu_hours"])),
             ),
         ),
         _not_seen(found),
@@ -271,6 +272,11 @@ def _time(text: str) -> float:
 
 def _hours(value: float | None) -> str:
     return "∞" if value is None else f"{value:,.0f}"
+
+
+def _run(mtbf: float | None) -> str:
+    """How long a large job runs until the first crash of its GPUs, on average."""
+    return "∞" if mtbf is None else f"{mtbf / LARGE_JOB:,.1f} h"
 
 
 def exposure_words(found: Overview) -> str:

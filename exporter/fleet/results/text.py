@@ -12,6 +12,7 @@ from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, clipped, count
 from exporter.fleet.results.labels import ratio as written
 from exporter.fleet.statistics.beginnings import DAYS_BEFORE
 from exporter.fleet.statistics.findings import (
+    LOST_HOURS,
     Beginning,
     Correlation,
     Detectable,
@@ -26,7 +27,6 @@ from exporter.fleet.statistics.findings import (
     WorkloadShare,
 )
 from exporter.fleet.statistics.ratio import Ratio
-from exporter.fleet.statistics.reliability import LOST_HOURS
 
 WIDTH = 100
 PLOT = 45  # columns of a forest plot

@@ -8,6 +8,7 @@ from typing import Any
 from exporter.core.diagnosis.records import rfc3339
 from exporter.fleet.observations import Window
 from exporter.fleet.statistics.findings import (
+    LOST_HOURS,
     Beginning,
     Correlation,
     Detectable,
@@ -21,7 +22,6 @@ from exporter.fleet.statistics.findings import (
     Rollout,
     RolloutEffect,
 )
-from exporter.fleet.statistics.reliability import LOST_HOURS
 
 
 def to_json(found: Correlation) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import duckdb
 import numpy as np
 
 from exporter.fleet.history.schema import create
+from exporter.fleet.history.watched import roll_up_all
 from exporter.fleet.observations import Observed
 
 NOTE = (
@@ -42,6 +43,7 @@ def fill_from_counts(db: duckdb.DuckDBPyConnection, observed: Observed) -> None:
             "INSERT INTO heartbeat_rows SELECT time, node, hours, CASE WHEN NOT isnan(busy) THEN busy END FROM beat_columns"
         )
         db.unregister("beat_columns")
+        roll_up_all(db)
     if "gpu_count" in facts.names:
         at = facts.names.index("gpu_count")
         rows = [

@@ -1,4 +1,4 @@
-"""The queries of a review: from the tables `incidents`, `facts` and `heartbeats` to plain rows."""
+"""The queries of a review: from the tables `incidents`, `facts` and `watched_days` to plain rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 
 from exporter.core.diagnosis.unknown_clusters import UnknownClusters
 from exporter.core.model import UNRECOGNISED
+from exporter.fleet.history.watched import IN_WINDOW, SHARE
 from exporter.fleet.observations import NOT_KNOWN, Incidents, Window
 from exporter.fleet.review.values import Deaths, OverTime, SilentNode, Totals, UnrecognisedCrash
+from exporter.fleet.statistics.findings import LOST_HOURS
 from exporter.fleet.statistics.origins import origins
-from exporter.fleet.statistics.reliability import LOST_HOURS
 
 DAY = 86400.0
 SILENT_SECONDS = DAY  # without a heartbeat: longer than a reboot or a firmware update takes
@@ -164,9 +165,7 @@ def unrecognised(db: duckdb.DuckDBPyConnection, window: Window) -> tuple[Unrecog
 
 def nodes_watched(db: duckdb.DuckDBPyConnection, window: Window) -> int:
     """Nodes with a heartbeat, or without any heartbeats, nodes with an incident or facts."""
-    by_beat = _row(
-        db, "SELECT count(DISTINCT node) FROM heartbeats WHERE time > $start AND time - hours * 3600 < $end", window
-    )[0]
+    by_beat = _row(db, f"SELECT count(DISTINCT node) FROM watched_days WHERE {IN_WINDOW}", window)[0]
     if by_beat:
         return int(by_beat)
     other = (
@@ -178,16 +177,16 @@ def nodes_watched(db: duckdb.DuckDBPyConnection, window: Window) -> int:
 def silent_nodes(db: duckdb.DuckDBPyConnection, window: Window) -> tuple[SilentNode, ...]:
     """Nodes that sent heartbeats in this window or the one before, and none in its last day; the longest silent first."""
     rows = db.execute(
-        """SELECT node, max(time) AS last FROM heartbeats WHERE time > ? AND time <= ? GROUP BY node
-        HAVING last < ? ORDER BY last, node""",
-        [2 * window.start - window.end, window.end, window.end - SILENT_SECONDS],
+        f"""SELECT node, max(least(last, $end)) AS seen FROM watched_days WHERE {IN_WINDOW} GROUP BY node
+        HAVING seen < $silent ORDER BY seen, node""",
+        {"start": 2 * window.start - window.end, "end": window.end, "silent": window.end - SILENT_SECONDS},
     ).fetchall()
     return tuple(SilentNode(node=node, last_seen=last) for node, last in rows)
 
 
 def oldest(db: duckdb.DuckDBPyConnection) -> float | None:
     """Since when anything was watched."""
-    beat = db.execute("SELECT min(time - hours * 3600) FROM heartbeats").fetchone()
+    beat = db.execute("SELECT min(first) FROM watched_days").fetchone()
     if beat and beat[0] is not None:
         return float(beat[0])
     crash = db.execute("SELECT min(time) FROM incidents").fetchone()
@@ -196,9 +195,7 @@ def oldest(db: duckdb.DuckDBPyConnection) -> float | None:
 
 def exposure_of(db: duckdb.DuckDBPyConnection, window: Window) -> str:
     """`gpu_busy_hours` where every heartbeat has them, else `observed_hours`; `assumed_hours` without heartbeats."""
-    count, busy = _row(
-        db, "SELECT count(*), count(gpu_busy_hours) FROM heartbeats WHERE time > $start AND time <= $end", window
-    )
+    count, busy = _row(db, f"SELECT sum(beats), sum(busy_beats) FROM watched_days WHERE {IN_WINDOW}", window)
     return "assumed_hours" if not count else "gpu_busy_hours" if busy == count else "observed_hours"
 
 
@@ -207,7 +204,7 @@ def hours(db: duckdb.DuckDBPyConnection, window: Window, exposure: str) -> float
     if exposure == "assumed_hours":
         return window.hours
     column = "gpu_busy_hours" if exposure == "gpu_busy_hours" else "hours"
-    total = _row(db, f"SELECT sum({column}) FROM heartbeats WHERE time > $start AND time <= $end", window)[0]
+    total = _row(db, f"SELECT sum({column} * {SHARE}) FROM watched_days WHERE {IN_WINDOW}", window)[0]
     return float(total or 0.0)
 
 

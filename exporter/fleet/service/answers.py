@@ -18,6 +18,7 @@ from exporter.core.text.printable import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.charts import style as charts_style
 from exporter.fleet.service.api import openapi
+from exporter.fleet.service.correlation_api import ALWAYS
 from exporter.fleet.service.entities import cause_page, incident_page, job_page
 from exporter.fleet.service.finding import finding_page
 from exporter.fleet.service.findings import findings_page
@@ -25,7 +26,7 @@ from exporter.fleet.service.frame import FleetView, Frame, NotFound, json_answer
 from exporter.fleet.service.html import STATIC, segment
 from exporter.fleet.service.nodes import node_page, nodes_page
 from exporter.fleet.service.overview import overview
-from exporter.fleet.service.page_cache import PageCache, Rendered
+from exporter.fleet.service.page_cache import PageCache
 from exporter.fleet.service.quality import quality_page
 from exporter.fleet.service.requests import BadRequest
 from exporter.fleet.service.status import FleetStatus
@@ -36,12 +37,12 @@ STYLE = charts_style.CSS + (STATIC / "fleet.css").read_text(encoding="utf-8")
 SCRIPT = (STATIC / "fleet.js").read_text(encoding="utf-8")
 ICON = (STATIC / "icon.svg").read_text(encoding="utf-8")
 API = "/api/v1"
+LONGEST_SECONDS = 30.0  # that an answer is kept
 PARTS: Mapping[str, Sequence[str]] = {
     "findings": ("findings", "locations", "not_enough_data"),
     "lemons": ("lemons",),
     "exposed": ("exposed",),
 }
-ALWAYS = ("window", "nodes", "incidents", "complete", "gaps")  # what each answer is of, and what it lacks
 
 
 class AnyName(Convertor[str]):
@@ -60,6 +61,10 @@ def router(view: FleetView, telemetry_path: str) -> Router:
     """The fleet service's application. Raises InvalidInput for a path that cannot be meant."""
 
     register_url_convertor("any", AnyName())
+    cache = PageCache()
+
+    def cached(request: Request, make: Callable[[], Response]) -> Response:
+        return cache.get((request.scope["path"], request.url.query), _state(view), make)
 
     def page(path: str, show: Callable[[Frame], Response]) -> Route:
         def answer(request: Request) -> Response:  # not async: it queries, so starlette runs it in a thread
@@ -73,18 +78,13 @@ def router(view: FleetView, telemetry_path: str) -> Router:
 
         return Route(f"{path}/{{name:any}}", answer)
 
-    cache = PageCache()
-
     def shown(request: Request, path: str, show: Callable[[Frame], Response]) -> Response:
-        def render() -> Rendered:
-            made = show(Frame(request, view, telemetry_path, path))
-            kept = tuple((k, v) for k, v in made.headers.items() if k != "content-length")
-            return Rendered(body=bytes(made.body), headers=kept)
+        def render() -> Response:
+            return show(Frame(request, view, telemetry_path, path))
 
         try:
             live = path in ("/quality", "/targets")  # how pulling goes changes without a new record
-            page = render() if live else cache.get(_state_of(request, view), render)
-            return Response(page.body, headers=dict(page.headers))
+            return render() if live else cached(request, render)
         except BadRequest as error:
             return _plain_text(str(error), 400)
         except NotFound as error:
@@ -93,7 +93,7 @@ def router(view: FleetView, telemetry_path: str) -> Router:
     def listed(name: str) -> Route:
         def answer(request: Request) -> Response:
             try:
-                return list_answer(request, view, name)
+                return cached(request, lambda: list_answer(request, view, name))
             except BadRequest as error:
                 return json_answer({"error": str(error)}, 400)
 
@@ -109,7 +109,7 @@ def router(view: FleetView, telemetry_path: str) -> Router:
         return _answer(request, view.standing, PARTS[request.url.path.removeprefix(f"{API}/")])
 
     async def description(_: Request) -> Response:
-        return JSONResponse(openapi())
+        return JSONResponse(openapi(PARTS))
 
     async def style(_: Request) -> Response:
         return Response(STYLE, media_type="text/css", headers={"Cache-Control": "private, max-age=300"})
@@ -135,22 +135,16 @@ def router(view: FleetView, telemetry_path: str) -> Router:
     return service_router(view, telemetry_path, routes)
 
 
-def _state_of(request: Request, view: FleetView) -> Hashable:
-    """What a page depends on: its address, the history and the last result."""
-    history: Hashable = None
-    if view.store is not None:
-        about = view.store.rows("SELECT revision FROM about")
-        history = (about[0]["revision"] if about else None, view.store.status.failure, view.store.status.last is None)
-    standing = view.standing
-    return (
-        request.scope["path"], request.scope["query_string"], history, standing.entity_tag, standing.complete_time,
-        standing.failure,
-    )  # fmt: skip
+def _state(view: FleetView) -> Hashable:
+    """Changes with everything that pages show; with the time too, since they say how old a result is."""
+    standing, store = view.standing, view.store
+    history = (store.revision, store.status.last is None, store.status.failure) if store else ()
+    return standing.tag, standing.failure, standing.complete_time, time.time() // LONGEST_SECONDS, *history
 
 
 def found_at(view: FleetView, text: str) -> str:
     """The page of what somebody searches: a node, a job, an incident or a cause by its id, else a list."""
-    places = (("nodes", "SELECT node FROM facts WHERE node = $q UNION ALL SELECT node FROM heartbeats WHERE node = $q"),
+    places = (("nodes", "SELECT node FROM facts WHERE node = $q UNION ALL SELECT node FROM watched_days WHERE node = $q"),
               ("jobs", "SELECT job FROM incidents WHERE job = $q"), ("incidents", "SELECT id FROM incidents WHERE id = $q"),
               ("causes", "SELECT id FROM incidents WHERE root_cause = $q OR signature = $q"),
               ("nodes", "SELECT node FROM incidents WHERE node = $q"))  # fmt: skip

@@ -11,11 +11,17 @@ from exporter import __version__
 from exporter.core.diagnosis.records import rfc3339
 from exporter.core.text.printable import printable
 from exporter.core.text.redact import redact
+from exporter.fleet.service import correlation_api
 from exporter.fleet.service.lists import LISTS, MAX_ROWS, Asked, Column
 
 _TYPES = {
     "number": {"type": ["number", "null"]}, "change": {"type": ["number", "null"]},
     "time": {"type": ["string", "null"], "format": "date-time"},
+}  # fmt: skip
+_ERROR = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+_FACT_FILTER = {
+    "name": "fact", "in": "query", "style": "form", "explode": True, "schema": {"type": "object"},
+    "description": "`fact.NAME=VALUE`: only nodes whose last known fact has this value; may be given for several facts",
 }  # fmt: skip
 _LOG_COLUMNS = frozenset({"text", "template", "what"})  # hold text from logs
 
@@ -67,8 +73,8 @@ def _cell(value: Any) -> Any:
     return f"'{text}" if text.lstrip()[:1] in tuple("=+-@|%") or text.startswith(("\\t", "\\r", "\\n")) else text
 
 
-def openapi() -> dict[str, Any]:
-    """The description of all lists (OpenAPI 3.1)."""
+def openapi(parts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The description of all lists, and of the correlation with its parts (OpenAPI 3.1)."""
     window = [
         _parameter("window", "length, such as 7d; ends at `end`"),
         _parameter("start", "RFC 3339 or Unix seconds"),
@@ -98,14 +104,22 @@ def openapi() -> dict[str, Any]:
                 "parameters": [
                     *window, _parameter("sort", f"a column, - before it for descending; default: {listing.sort}", columns),
                     *(_parameter(key, "exact value") for key in listing.filters),
+                    *([_FACT_FILTER] if "node" in listing.filters else []),
                 ],
                 "responses": {
                     "200": {"description": listing.title, "content": {"application/json": {"schema": body}}},
-                    "400": {"description": "an invalid parameter"}, "503": {"description": "no history"},
+                    **{
+                        status: {"description": what, "content": {"application/json": {"schema": _ERROR}}}
+                        for status, what in (("400", "an invalid parameter"), ("503", "no history"))
+                    },
                 },
             }
         }  # fmt: skip
-    return {"openapi": "3.1.0", "info": {"title": "gpufault fleet", "version": __version__}, "paths": paths}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "gpufault fleet", "version": __version__},
+        "paths": paths | correlation_api.paths(parts),
+    }
 
 
 def _parameter(name: str, description: str, columns: Sequence[str] = ()) -> dict[str, Any]:

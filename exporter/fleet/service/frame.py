@@ -217,7 +217,7 @@ def json_answer(value: Mapping[str, Any], status: int = 200) -> Response:
 def newest_of(store: Store) -> float:
     """The time of the newest record; 0 without any."""
     row = store.rows(
-        "SELECT greatest((SELECT max(time) FROM incidents), (SELECT max(time) FROM heartbeats),"
+        "SELECT greatest((SELECT max(time) FROM incidents), (SELECT max(last) FROM watched_days),"
         " (SELECT max(time) FROM facts)) AS newest"
     )[0]
     return float(row["newest"] or 0.0)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from exporter.fleet.history import watched
 from exporter.fleet.history.store import Store
 
 MAX_ROWS = 1000  # of one answer
@@ -83,7 +84,8 @@ LISTS: Mapping[str, Listing] = {
             seen AS last_seen, facts ->> 'gpu_model' AS gpu_model, facts ->> 'rack' AS rack,
             facts ->> 'driver_version' AS driver_version FROM (
                 SELECT node, sum(hours) AS hours, max(seen) AS seen FROM (
-                    SELECT node, hours, time AS seen FROM heartbeats WHERE {_IN}
+                    SELECT node, hours * {watched.SHARE} AS hours, least(last, $end) AS seen
+                    FROM watched_days WHERE {watched.IN_WINDOW}
                     UNION ALL SELECT node, 0, time FROM incidents WHERE {_IN}
                     UNION ALL SELECT node, 0, time FROM facts WHERE time < $end) GROUP BY node)
             LEFT JOIN (SELECT node, count(*) AS incidents, count(DISTINCT {_CAUSE}) AS causes, max(time) AS last_incident
@@ -153,9 +155,9 @@ LISTS: Mapping[str, Listing] = {
             UNION ALL SELECT * FROM (SELECT time, node, NULL, 'facts', NULL, NULL, NULL, '', facts,
                 lag(facts) OVER (PARTITION BY node ORDER BY time) AS before FROM facts) WHERE {_IN} AND before IS NOT NULL
             UNION ALL SELECT time, node, NULL, 'silence', NULL, NULL, NULL,
-                'not seen for ' || round((time - hours * 3600 - before) / 3600, 1) || ' hours', NULL, NULL FROM (
-                SELECT *, lag(time) OVER (PARTITION BY node ORDER BY time) AS before FROM heartbeats WHERE {_IN})
-                WHERE time - hours * 3600 - before > 1800""",
+                'not seen for ' || round((until - since) / 3600, 1) || ' hours', NULL, NULL FROM (
+                SELECT node, s.since AS since, s.until AS until, s.until AS time FROM (
+                    SELECT node, unnest(silences) AS s FROM watched_days WHERE {watched.IN_WINDOW})) WHERE {_IN}""",
         columns=_columns(
             ("time", "Time (UTC)", "time"), ("kind", "Kind"), ("node", "Node", "node"), ("job", "Job", "job"),
             ("cause", "Cause", "cause"), ("role", "Role"), ("what", "What"), ("id", "Incident", "incident"),

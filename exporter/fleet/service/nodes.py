@@ -47,7 +47,7 @@ def node_page(frame: Frame, name: str) -> Response:
                        {"node": name, "at": at})  # fmt: skip
     if not known and not store.rows(
         "SELECT 1 FROM facts WHERE node = $n UNION ALL SELECT 1 FROM incidents WHERE node = $n"
-        " UNION ALL SELECT 1 FROM heartbeats WHERE node = $n LIMIT 1",
+        " UNION ALL SELECT 1 FROM watched_days WHERE node = $n LIMIT 1",
         {"n": name},
     ):
         raise NotFound(f"No record of a node {clip(name)!r}")

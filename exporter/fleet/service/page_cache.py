@@ -1,65 +1,48 @@
-"""Pages as they were rendered last: many readers of one page cost as much as one."""
+"""Answers that stay the same until the history or the last result changes: made once for all readers."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-MAX_BYTES = 32 << 20
-MAX_SECONDS = 30.0  # ages on a page are this old at most
+from starlette.responses import Response
+
+MAX_ANSWERS = 500
+MAX_BYTES = 64 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rendered:
-    """A page: its body and headers."""
-
-    body: bytes
-    headers: tuple[tuple[str, str], ...]
+@dataclass(slots=True, eq=False)
+class _Entry:
+    state: Hashable
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    answer: Response | None = None
 
 
 class PageCache:
-    """For several threads. A page that is being rendered is waited for, not rendered twice."""
+    """Answers by address. Readers that ask for the same page at the same time wait for one to make it."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pages: OrderedDict[Hashable, tuple[float, Rendered]] = OrderedDict()
-        self._rendering: dict[Hashable, threading.Lock] = {}
-        self._bytes = 0
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
 
-    def get(self, key: Hashable, render: Callable[[], Rendered]) -> Rendered:
-        """The page of a key, rendered if need be. Where `render` raises, nothing is kept."""
+    def get(self, address: Hashable, state: Hashable, make: Callable[[], Response]) -> Response:
+        """The answer that was made in this state, else a new one. What `make` raises is not kept."""
         with self._lock:
-            if (found := self._found(key)) is not None:
-                return found
-            own = self._rendering.setdefault(key, threading.Lock())
-        with own:
-            with self._lock:
-                if (found := self._found(key)) is not None:
-                    return found
-            try:
-                page = render()
-            finally:
-                with self._lock:
-                    self._rendering.pop(key, None)
-            self._put(key, page)
-            return page
+            entry = self._entries.get(address)
+            if entry is None or entry.state != state:
+                entry = self._entries[address] = _Entry(state)
+            self._entries.move_to_end(address)
+        with entry.lock:
+            if entry.answer is None:
+                entry.answer = make()
+                self._shrink()
+            return entry.answer
 
-    def _found(self, key: Hashable) -> Rendered | None:
-        at, page = self._pages.get(key, (0.0, None))
-        if page is None or self._clock() - at > MAX_SECONDS:
-            return None
-        self._pages.move_to_end(key)
-        return page
-
-    def _put(self, key: Hashable, page: Rendered) -> None:
+    def _shrink(self) -> None:
         with self._lock:
-            if key in self._pages:
-                self._bytes -= len(self._pages.pop(key)[1].body)
-            self._pages[key] = self._clock(), page
-            self._bytes += len(page.body)
-            while self._bytes > MAX_BYTES:
-                self._bytes -= len(self._pages.popitem(last=False)[1][1].body)
+            size = sum(len(each.answer.body) for each in self._entries.values() if each.answer)
+            while len(self._entries) > MAX_ANSWERS or (size > MAX_BYTES and len(self._entries) > 1):
+                _, oldest = self._entries.popitem(last=False)
+                size -= len(oldest.answer.body) if oldest.answer else 0

@@ -8,11 +8,12 @@ from typing import Any
 from markupsafe import Markup
 from starlette.responses import Response
 
+from exporter.fleet.history.watched import IN_WINDOW
 from exporter.fleet.service.frame import Frame
 from exporter.fleet.service.html import count
 from exporter.fleet.service.tables import Table, link, number, when
 
-SILENT = """SELECT node, max(time) AS seen FROM heartbeats WHERE time >= $start AND time < $end
+SILENT = f"""SELECT node, max(least(last, $end)) AS seen FROM watched_days WHERE {IN_WINDOW}
 GROUP BY node HAVING seen < $day ORDER BY seen"""
 AHEAD = """SELECT node, count(*) AS n, max(time) AS latest FROM (
 SELECT node, time FROM incident_rows UNION ALL SELECT node, time FROM heartbeat_rows)
@@ -73,9 +74,8 @@ def quality_page(frame: Frame) -> Response:
 def _versions(frame: Frame, rows: Any) -> Table:
     """How many nodes state facts, and how many heartbeats: what the correlator can use of them."""
     found: Mapping[str, Any] = rows(
-        """SELECT (SELECT count(DISTINCT node) FROM heartbeats WHERE time >= $start AND time < $end) AS beats,
-        (SELECT count(DISTINCT node) FROM heartbeats
-            WHERE time >= $start AND time < $end AND gpu_busy_hours IS NOT NULL) AS busy,
+        f"""SELECT (SELECT count(DISTINCT node) FROM watched_days WHERE {IN_WINDOW}) AS beats,
+        (SELECT count(DISTINCT node) FROM watched_days WHERE {IN_WINDOW} AND busy_beats > 0) AS busy,
         (SELECT count(DISTINCT node) FROM facts WHERE time < $end) AS facts,
         (SELECT count(*) FROM incidents WHERE time >= $start AND time < $end AND job IS NULL AND source = 'job') AS no_job,
         (SELECT count(*) FROM incidents WHERE time >= $start AND time < $end) AS incidents""",

@@ -153,11 +153,18 @@ class FleetService:
         if self._refresh is not None and (outcome := self._refresh.ended()) is not None:
             self._refresh = None
             self._take(outcome)
-        if self._refresh is None and self._last_round >= self._due:
+        waits = self._is_first_reading()
+        if self._refresh is None and self._last_round >= self._due and not waits:
             self._start(folder)
-        if self._refresh is not None:
+        if self._refresh is not None or waits:
             return LOOK_SECONDS
         return min(max(self._due - time.monotonic(), 0.0), REST_SECONDS)
+
+    def _is_first_reading(self) -> bool:
+        """Whether the folder of journals is read for the first time: a refresh beside it would read it again, slower."""
+        if self.store is None or not self.store.is_followed or self._puller is not None:
+            return False
+        return self.store.status.last is None and not self.store.status.failure
 
     def _start(self, folder: Path) -> None:
         output = folder / "correlation.json"

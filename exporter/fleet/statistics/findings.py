@@ -11,6 +11,9 @@ from exporter.fleet.statistics.ratio import Ratio
 
 Status = Literal["candidate", "confirmed"]
 
+# What one crashed job loses: half of the hour between two checkpoints, and half an hour until it runs again.
+LOST_HOURS = 1.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactValue:

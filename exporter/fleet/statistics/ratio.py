@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import optimize, special  # not stats, which takes longer to import than the service may take to start
 
 from exporter.fleet.observations import Floats
-from exporter.fleet.statistics.screen import Cells
+
+if TYPE_CHECKING:
+    from exporter.fleet.statistics.screen import Cells
 
 LEVEL = 0.95
 EXACT_UP_TO = 800  # crashes; beyond, the sum's normal tail is as good, and a thousand times faster
@@ -62,14 +65,14 @@ def _share(odds: Floats, log_ratio: float) -> Floats:
 def _at_least(observed: float, crashes: Floats, odds: Floats, log_ratio: float) -> float:
     share = _share(odds, log_ratio)
     if crashes.sum() > EXACT_UP_TO:
-        return float(stats.norm.sf(_score(observed - 0.5, crashes, share)))
+        return float(special.ndtr(-_score(observed - 0.5, crashes, share)))
     return float(_distribution(crashes, share)[round(observed) :].sum())
 
 
 def _at_most(observed: float, crashes: Floats, odds: Floats, log_ratio: float) -> float:
     share = _share(odds, log_ratio)
     if crashes.sum() > EXACT_UP_TO:
-        return float(stats.norm.cdf(_score(observed + 0.5, crashes, share)))
+        return float(special.ndtr(_score(observed + 0.5, crashes, share)))
     return float(_distribution(crashes, share)[: round(observed) + 1].sum())
 
 
@@ -82,9 +85,16 @@ def _distribution(crashes: Floats, share: Floats) -> Floats:
     """Of the sum of binomials."""
     total = np.ones(1)
     for size, p in zip(crashes.tolist(), share.tolist(), strict=True):
-        own = np.array([1 - p, p]) if size == 1 else stats.binom.pmf(np.arange(round(size) + 1), size, p)
+        own = np.array([1 - p, p]) if size == 1 else _binomial(round(size), p)
         total = np.convolve(total, own)
     return total
+
+
+def _binomial(size: int, p: float) -> Floats:
+    """The probability of each number of successes."""
+    k = np.arange(size + 1.0)
+    ways = special.gammaln(size + 1) - special.gammaln(k + 1) - special.gammaln(size - k + 1)
+    return np.asarray(np.exp(ways + special.xlogy(k, p) + special.xlog1py(size - k, -p)))
 
 
 def of_cells(found: Cells) -> Ratio:

@@ -7,12 +7,10 @@ from scipy import stats
 
 from exporter.fleet.observations import Floats, Ints
 from exporter.fleet.statistics import exposure
-from exporter.fleet.statistics.findings import Reliability
+from exporter.fleet.statistics.findings import LOST_HOURS, Reliability
 from exporter.fleet.statistics.prepare import Prepared
 
 LEVEL = 0.95
-# What one crashed job loses: half of the hour between two checkpoints, and half an hour until it runs again.
-LOST_HOURS = 1.0
 
 
 def reliability(prepared: Prepared) -> tuple[Reliability, ...]:
