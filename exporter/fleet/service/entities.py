@@ -12,10 +12,11 @@ from starlette.responses import Response
 from exporter.core.authoring.explanation import explanation_of
 from exporter.core.text.printable import printable
 from exporter.fleet.observations import Window
+from exporter.fleet.report.wording import counted
 from exporter.fleet.review.timeline import of_job
 from exporter.fleet.service.findings import finding_items
 from exporter.fleet.service.frame import Frame, NotFound, export_address, store_of
-from exporter.fleet.service.html import clip, count, segment, time_of
+from exporter.fleet.service.html import clip, segment, time_of
 from exporter.fleet.service.lists import LISTS, Asked, facts_of, rows_of
 from exporter.fleet.service.nodes import timeline_of
 from exporter.fleet.service.pictures import trend
@@ -73,8 +74,8 @@ def cause_page(frame: Frame, name: str) -> Response:
     ]  # fmt: skip
     return frame.page(
         "cause.html", clip(about["title"]), trail=("/causes", "Causes"), name=name, about=about, rows=rows, total=total,
-        sub=f"{kind} · {count(count_roots['n'])} root incidents on {count(count_roots['nodes'])} nodes in this window, "
-            f"{count(total - count_roots['n'])} consequences",
+        sub=f"{kind} · {counted(count_roots['n'], 'root incident')} on {counted(count_roots['nodes'], 'node')} in this window, "
+            f"{counted(total - count_roots['n'], 'consequence')}",
         listing=LISTS["incidents"], all=frame.link("/incidents", **{own: name}), findings=finding_items(frame, findings),
         explanation=explanation_of(titles.catalogue, name), trend=trend(frame, f"{column} = $name", name=name),
         export=lambda form: export_address(frame, "incidents", form, **{own: name}),
@@ -150,12 +151,12 @@ def job_page(frame: Frame, name: str) -> Response:
     ]
     return frame.page(
         "entity.html", f"Job {clip(name)}: {clip(frame.view.titles.title(cause))}", trail=("/jobs", "Jobs"),
-        sub=f"{count(total)} incidents on {count(nodes.total)} {'node' if nodes.total == 1 else 'nodes'}"
+        sub=f"{counted(total, 'incident')} on {counted(nodes.total, 'node')}"
             + "".join(f" · {each}" for each in told),
         why=Why(verdict=root.verdict or "unclear", cause=cause, remediation=about["remediation"],
                 note=("The root cause is not known; this is the first root incident's signature. " if unknown else
                       "The root cause of the first root incident. ")
-                     + f"{count(roots)} root, {count(len(happened) - roots)} consequences."),
+                     + f"{counted(roots, 'root incident')}, {counted(len(happened) - roots, 'consequence')}."),
         chart=timeline_of(frame, happened, first, last), rows=rows, total=total, listing=LISTS["timeline"], hidden=("job",),
         nodes=nodes, export=lambda form: export_address(frame, "timeline", form, job=name),
     )  # fmt: skip

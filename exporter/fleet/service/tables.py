@@ -68,7 +68,10 @@ def arranged(table: Table, query: Mapping[str, str]) -> Table:
     if find:
         rows = [row for row in rows if any(find.casefold() in str(plain(value)).casefold() for value in row)]
     if re.fullmatch(r"-?[0-9]{1,2}", sort, re.ASCII) and abs(int(sort)) < len(table.heads):
-        rows.sort(key=lambda row: _order(row[abs(int(sort))]), reverse=sort.startswith("-"))
+        column = abs(int(sort))
+        known = [row for row in rows if plain(row[column]) is not None]
+        known.sort(key=lambda row: _order(row[column]), reverse=sort.startswith("-"))
+        rows = [*known, *(row for row in rows if plain(row[column]) is None)]
     else:
         sort = ""
     return Table(
@@ -100,11 +103,11 @@ def plain(value: Any) -> Any:
     return redact(value) if isinstance(value, str) else value
 
 
-def _order(value: Any) -> tuple[bool, bool, float, str]:
-    """Numbers before texts, both before what is unknown."""
+def _order(value: Any) -> tuple[bool, float, str]:
+    """Numbers before texts."""
     known = plain(value)
     number = isinstance(known, (int, float))
-    return known is None, not number, float(known) if number else 0.0, "" if number else str(known)
+    return not number, float(known) if number else 0.0, "" if number else str(known)
 
 
 def when(time: float | None) -> Cell:

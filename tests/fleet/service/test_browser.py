@@ -25,7 +25,7 @@ from tests.support.browser import WAIT_MS, WIDTHS, Visitor
 
 pytestmark = [pytest.mark.heavy, browser.NEEDED]  # Chromium, and a fleet's correlation
 
-MAX_OF_A_KIND = 2  # pages of one path and set of parameters
+MAX_OF_A_KIND = 1  # pages of one path and set of parameters
 KINDS = (
     "/", "/causes", "/causes/", "/findings", "/findings/", "/nodes", "/nodes/", "/jobs", "/jobs/", "/incidents", "/incidents/",
     "/unknowns", "/quality",
