@@ -109,10 +109,15 @@ def test_a_fault_of_a_real_daemon_is_a_condition_until_it_is_cleared(
         assert condition["lastTransitionTime"] > opened
         found = re.search(r"127\.0\.0\.1:\d+", log.read_text())
         assert found
-        with urllib.request.urlopen(f"http://{found[0]}/metrics", timeout=10) as answer:
-            shown = answer.read().decode()
-        assert 'gpufault_node_conditions_nodes{state="no_fault"} 1.0' in shown
-        assert re.search(r'requests_total\{request="condition",result="ok"\} [3-9]', shown)
+        metrics = f"http://{found[0]}/metrics"
+
+        def shown() -> bool:  # as of the end of a cycle
+            with urllib.request.urlopen(metrics, timeout=10) as answer:
+                text = answer.read().decode()
+            condition_written = re.search(r'requests_total\{request="condition",result="ok"\} [3-9]', text)
+            return 'gpufault_node_conditions_nodes{state="no_fault"} 1.0' in text and condition_written is not None
+
+        eventually(lambda: shown() or None, seconds=WAIT)
     finally:
         reporter.send_signal(signal.SIGTERM)
         assert reporter.wait(timeout=30) == 0, log.read_text()
