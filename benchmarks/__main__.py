@@ -113,17 +113,19 @@ class Measured:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--megabytes", type=int, default=128)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="two rows, 32 MB, 3 runs")
+    parser.add_argument("--megabytes", type=int, help="default: 128")
+    parser.add_argument("--runs", type=int, help="default: 5")
+    parser.add_argument(
+        "--quick", action="store_true", help="two rows, 32 MB, 3 runs, smaller floods, fewer small files"
+    )
     parser.add_argument("--ratios", action="store_true", help="two ratios to ripgrep, beside the recorded ones")
     parser.add_argument("--write", action="store_true", help="put the result into docs/performance.md and .svg")
     parser.add_argument("--only", nargs="+", choices=TITLES, metavar="SECTION", help=f"of {', '.join(TITLES)}")
     parser.add_argument("--gigabytes", type=int, default=100, help=f"of {large.TITLE}")
     parser.add_argument("--files", type=int, default=1_000_000, help=f"of {large.TITLE}")
     options = parser.parse_args()
-    if options.quick:
-        options.megabytes, options.runs = 32, 3
+    options.megabytes = options.megabytes or (32 if options.quick else 128)
+    options.runs = options.runs or (3 if options.quick else 5)
     literals = [gate.literal.decode() for gate in Pipeline(packs.load()).matcher.gates["job"]]
     if options.ratios:
         print("".join(f"{line}\n" for line in ratios(literals)))
@@ -132,8 +134,8 @@ def main() -> int:
         "scan": lambda: table(options, literals),
         "archives": lambda: archives(options.megabytes, options.runs),
         "start": lambda: starting(options.runs),
-        "small": lambda: small_files.section(options.runs),
-        "floods": lambda: floods.section(options.runs),
+        "small": lambda: small_files.section(1000 if options.quick else 10_000, options.runs),
+        "floods": lambda: floods.section(options.megabytes // 4, options.runs),
         "instructions": instructions.section,
         "daemon": lambda: daemon.section(quick=options.quick),
         "large": lambda: large.section(options.gigabytes, options.files, options.runs),

@@ -1,6 +1,7 @@
 """What the correlator says of fleets with one pattern each: `python -m benchmarks.fleet_patterns [--fleets 30]`.
 
-Small fleets, crashes of one workload, repairs and rollouts, each on so many seeds. Prints Markdown for docs/correlator.md.
+Small fleets, crashes of one workload, repairs, rollouts, bursts, saturation and more, each on so many seeds.
+Prints Markdown for docs/correlator.md.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from exporter.fleet.observations import Observed, Window
 from exporter.fleet.statistics.correlate import correlate, remember
 from exporter.fleet.statistics.findings import Finding
 from tests.fleet.small import WEEK, few_nodes
+from tests.fleet.test_continuous import WARMER, warm
+from tests.fleet.test_leads import rare
+from tests.fleet.test_saturated import saturated
 
 DAY = 86400.0
 TEAMS = Plan(nodes=1500, rate=20, days=14, signatures=8)
@@ -31,7 +35,7 @@ def main() -> None:
     parser.add_argument("--fleets", type=int, default=30, help="of each pattern")
     fleets = parser.parse_args().fleets
     print("| pattern | said | fleets |\n| --- | --- | --- |")
-    for row in chain(small(fleets), workloads(fleets), rollouts(fleets)):
+    for row in chain(small(fleets), workloads(fleets), rollouts(fleets), bursts(fleets), others(fleets)):
         print(row, flush=True)
 
 
@@ -85,6 +89,49 @@ def rollouts(fleets: int) -> Iterator[str]:
     name = "a rollout after which a crash is 8 times as frequent"
     yield _row(name, "rollout found", sum(each < np.inf for each in off), fleets)
     yield _row(name, "onset within a day", sum(each <= 24 for each in off), fleets)
+
+
+def bursts(fleets: int) -> Iterator[str]:
+    """Jobs without ids whose nodes die over ten minutes, on fleets without an effect."""
+    plan = Plan(nodes=2000, days=14, multi_node=0.3, without_jobs=True)
+    found = [correlate(*_plain(replace(plan, seed=seed))) for seed in range(fleets)]
+    name = "jobs without ids, nodes die over ten minutes"
+    yield _row(name, "any place", sum(bool(each.locations) for each in found), fleets)
+    yield _row(name, "any finding", sum(bool(each.findings) for each in found), fleets)
+
+
+def others(fleets: int) -> Iterator[str]:
+    """Saturated fleets, rare crashes, continuous facts, and what changed before a crash began."""
+    for planted, said in ((True, "fact found"), (False, "any finding")):
+        name = f"all of 500 nodes crash daily{', a quarter five times as often' if planted else ''}"
+        found = [correlate(f.observed, f.window) for f in (saturated(s, 1.0, planted=planted) for s in range(fleets))]
+        yield _row(name, said, sum(bool(each.findings) for each in found), fleets)
+        if planted:
+            rates = [f.rates for each in found for f in each.findings[:1]]
+            holds = sum(r is not None and r.ratio.low < 5 < r.ratio.high for r in rates)
+            yield _row(name, "interval of all crashes holds 5", holds, len(rates))
+    for planted, name in ((True, "3 crashes on ten of 3,000 nodes"), (False, "3 crashes on any of 3,000 nodes")):
+        leads = [correlate(rare(seed, planted=planted), WEEK).not_enough_data[0].lead for seed in range(fleets)]
+        yield _row(name, "lead", sum(each is not None for each in leads), fleets)
+    for slope, name in (
+        (WARMER, "a crash 2.2 times as frequent with each 6 degrees"),
+        (0.0, "no effect of temperature"),
+    ):
+        results = [correlate(warm(seed, slope), WEEK).findings for seed in range(fleets)]
+        yield _row(name, "any finding", sum(bool(each) for each in results), fleets)
+    plans = [random_rollouts(replace(ROLLOUTS, seed=seed, repaired=0.2), 1, 8.0) for seed in range(fleets)]
+    first = [
+        next((b.changes[0].facts[0].fact for b in correlate(*_plain(plan)).beginnings if b.changes), "")
+        for plan in plans
+    ]
+    yield _row(
+        "a rollout after which a crash is 8 times as frequent",
+        "first of what changed",
+        first.count("rollout_0"),
+        fleets,
+    )
+    nulls = [correlate(*_plain(replace(REPAIRS, seed=seed, lemon=50.0))).beginnings for seed in range(fleets)]
+    yield _row("repairs, 1 % of the nodes 50 times worse", "any beginning", sum(map(bool, nulls)), fleets)
 
 
 def _confirmed(fleet: Fleet) -> bool:

@@ -11,12 +11,10 @@ from benchmarks.large import linked, small_seeds
 from benchmarks.logs import FOLDER
 from benchmarks.programs import GPUFAULT, run
 
-FILES = 10_000
 
-
-def section(runs: int) -> Iterator[str]:
+def section(files: int, runs: int) -> Iterator[str]:
     """A table by the clock, each program in turn."""
-    folder = str(linked(FOLDER / f"small-{FILES}", small_seeds(), FILES))
+    folder = str(linked(FOLDER / f"small-{files}", small_seeds(), files))
     ours = [GPUFAULT, "scan", "--quiet", "--no-progress", folder]
     commands = {
         "ours": ours,
@@ -30,7 +28,7 @@ def section(runs: int) -> Iterator[str]:
         for name, command in known.items():
             seconds[name].append(run(command, pinned="--workers" not in command).wall_seconds)
     yield "## Small files\n"
-    yield f"{FILES:,} logs of 2 kB by the clock, the start included, median of {runs} runs in turn.\n"
+    yield f"{files:,} logs of 2 kB by the clock, the start included, median of {runs} runs in turn.\n"
     yield "| program | s |"
     yield "|---|---|"
     for name in known:

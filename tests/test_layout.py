@@ -19,7 +19,7 @@ LONGEST_FILE_LINES = 400
 # The rooms of the package, lowest first: each imports only itself and rooms before it. Reasons: docs/internals/decisions.md.
 ROOMS = (
     "core", "process", "probes", "sources", "metrics", "store", "net", "web", "config", "node", "outputs", "scan",
-    "daemon", "fleet", "demo", "cli",
+    "daemon", "fleet", "kubernetes", "demo", "cli",
 )  # fmt: skip
 CORE_ROOMS = (
     "core.model", "core.text", "core.facts", "core.patterns", "core.decoding", "core.catalogue", "core.matching",

@@ -42,7 +42,7 @@ def fleet() -> Json:
             stat("Nodes watched", "Daemons that answer.", f"count({BUILD}{{{NODES}}}) or vector(0)"),
             stat("Crashed nodes", "Nodes with an incident within the last hour.",
                  f"count(count by (cluster, instance) ({BY_CAUSE}{{{NODES}}})) or vector(0)", bad_from=5,
-                 alerts=["GpufaultCrashSpike", "GpufaultCrashSpikeOfAllCauses", "GpufaultRackSpike"]),
+                 alerts=["GpufaultCrashSpike", "GpufaultCrashSpikeOfAllCauses", "GpufaultPlaceSpike"]),
             stat("Incidents", "Within the last hour.", f"sum({BY_CAUSE}{{{NODES}}}) or vector(0)"),
             stat("Nodes with fatal faults", "Critical signatures in the kernel log within the last hour.",
                  f"count(count by (cluster, instance) (instance_signature:gpufault_fatal_incidents:delta1h{{{NODES}}}))"
@@ -57,17 +57,17 @@ def fleet() -> Json:
                    {"{{root_cause}}": f"sum by (root_cause) ({BY_CAUSE}{{{NODES}}})"}, stacked=True, width=12),
             series("Crashed nodes by root cause", "Distinct nodes per hour.",
                    {"{{root_cause}}": f"count by (root_cause) ({BY_CAUSE}{{{NODES}}})"}, stacked=True, width=12),
-            series("Spike score", "Standard deviations above the hours of the past week. Pages above 5, with at least five"
-                   " incidents on three nodes.",
-                   {"{{cluster}} {{root_cause}}": f"cluster_root_cause:gpufault_incidents:score1h{{{CLUSTER}}}"},
+            series("Spike score", "Standard deviations above the hours of the past week. Pages above 4.5, with at least"
+                   " five independent crashes on three nodes.",
+                   {"{{cluster}} {{root_cause}} {{kind}}": f"cluster_root_cause_kind:gpufault_crashes:score1h{{{CLUSTER}}}"},
                    alerts=["GpufaultCrashSpike", "GpufaultWorkloadSpike"], width=12, unit="none"),
-            series("Crashed nodes a day", "Distinct nodes, and the number expected from the previous week.",
+            series("Crashes a day", "Independent crashes, and the number expected from the previous week.",
                    {"{{cluster}} {{root_cause}}":
-                    f"cluster_root_cause:gpufault_crashed_nodes:count1d{{{CLUSTER}}} > 0",
+                    f"cluster_root_cause:gpufault_crashes:count1d{{{CLUSTER}}} > 0",
                     "expected {{cluster}} {{root_cause}}":
-                    f"cluster_root_cause:gpufault_crashed_nodes:expected1d{{{CLUSTER}}}"
-                    f" and cluster_root_cause:gpufault_crashed_nodes:count1d{{{CLUSTER}}} > 0"},
-                   alerts=["GpufaultCrashRateHigh"], width=12, unit="none"),
+                    f"cluster_root_cause:gpufault_crashes:expected1d{{{CLUSTER}}}"
+                    f" and cluster_root_cause:gpufault_crashes:count1d{{{CLUSTER}}} > 0"},
+                   alerts=["GpufaultCrashRateHigh", "GpufaultCrashRateRising"], width=12, unit="none"),
             table("Root causes", "Distinct nodes that crashed, in the selected time range.",
                   f"sort_desc(count by (cluster, root_cause) (count_over_time({BY_CAUSE}{{{NODES}}}[$__range])))",
                   number="nodes", alerts=["GpufaultCrashRateHigh"]),
@@ -116,13 +116,13 @@ def root_cause() -> Json:
             series("Incidents by node", "Per hour.",
                    {"{{instance}} {{root_cause}}": f"sum by (instance, root_cause) ({BY_CAUSE}{{{CAUSE}}})"},
                    stacked=True, width=12),
-            series("Counted and expected", "Input of the score (a node counts at most twice an hour), and the mean of"
-                   " the past week.",
-                   {"{{cluster}} {{root_cause}}":
-                    f'cluster_root_cause:gpufault_incidents:capped1h{{{CLUSTER},root_cause=~"$root_cause"}} > 0',
-                    "expected {{cluster}} {{root_cause}}":
-                    f'cluster_root_cause:gpufault_incidents:expected1h{{{CLUSTER},root_cause=~"$root_cause"}}'
-                    f" and cluster_root_cause:gpufault_incidents:capped1h > 0"},
+            series("Counted and expected", "Independent crashes an hour (a job is one, a user three at most), and the"
+                   " mean of the past week.",
+                   {"{{cluster}} {{root_cause}} {{kind}}":
+                    f'cluster_root_cause_kind:gpufault_crashes:count1h{{{CLUSTER},root_cause=~"$root_cause"}} > 0',
+                    "expected {{cluster}} {{root_cause}} {{kind}}":
+                    f'cluster_root_cause_kind:gpufault_crashes:expected1h{{{CLUSTER},root_cause=~"$root_cause"}}'
+                    f" and cluster_root_cause_kind:gpufault_crashes:count1h > 0"},
                    width=12, unit="none", alerts=["GpufaultCrashSpike"]),
             row("Where"),
             table("Nodes", "Highest number of incidents within one hour, in the selected time range.",
@@ -191,6 +191,16 @@ def node() -> Json:
             table("At risk of", "Root causes whose conditions the node meets, whether or not it crashed.",
                   f"sum by (instance, root_cause) (gpufault_exposure{{{NODES}}} == 1)", number="exposed", width=6,
                   alerts=["GpufaultNodesExposed"]),
+            row("Telemetry of dcgm-exporter and AMD's exporter (needs gpu-exporters.yml)"),
+            series("Memory errors and incidents", "Uncorrected ECC errors and remapped rows, beside our incidents.",
+                   {"ECC {{instance}} {{gpu}}": f"instance_gpu:gpu_uncorrected_ecc_errors:max{{{NODES}}}",
+                    "remapped {{instance}} {{gpu}}": f"instance_gpu:gpu_remapped_rows:max{{{NODES}}}",
+                    "incidents {{instance}}": f"sum by (instance) ({BY_CAUSE}{{{NODES}}})"}, unit="none"),
+            series("Temperature", "Hottest sensor of each GPU.",
+                   {"{{instance}} {{gpu}}": f"instance_gpu:gpu_temperature_celsius:max{{{NODES}}}"}, unit="celsius"),
+            series("Links", "Replays of NVLink (NVIDIA) or PCIe (AMD), and data received over XGMI.",
+                   {"replays {{instance}} {{gpu}}": f"instance_gpu:gpu_link_replays:max{{{NODES}}}",
+                    "XGMI kB/s {{instance}} {{gpu}}": f"instance_gpu:gpu_xgmi_received:rate5m{{{NODES}}}"}, unit="none"),
         ],
     )  # fmt: skip
 

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
         print("gpufault correlate: --start and --window both say where it begins; give one", file=sys.stderr)
         return 2
     try:
-        from exporter.fleet.input.catalogue_conditions import catalogued, with_catalogue
+        from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue
         from exporter.fleet.input.load import load
         from exporter.fleet.observations import Window
         from exporter.fleet.results import stored_findings
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     if loaded.before is not None:
         earlier = remember(correlate(observed, loaded.before), remembered)
         remembered = tuple({(r.signature, r.direction, r.facts): r for r in (*earlier, *remembered)}.values())
-    found = correlate(observed, loaded.window, remembered, catalogued(observed, catalogue))
+    found = correlate(observed, loaded.window, remembered, nodes_meeting_causes(observed, catalogue))
     if kept:
         stored_findings.write(kept, remember(found, remembered))
     color = not options.output and sys.stdout.isatty() and "NO_COLOR" not in os.environ

@@ -161,7 +161,7 @@ def _sources(config: Config) -> Iterator[Finding]:
     from exporter.sources.files.source import RESCAN_SECONDS, FilesSource
 
     messages: list[str] = []
-    for source in source_factory.build(config, {}, first_start=True, say=messages.append, wake=lambda: None):
+    for source in source_factory.build(config, {}, node=None, first_start=True, say=messages.append, wake=lambda: None):
         try:
             next(iter(source.poll(time.time())), None)
             stats = source.stats

@@ -38,6 +38,7 @@ COMMANDS = {  # each is a module of exporter.cli
     "demo": "the daemon on loopback with replayed crashes: no GPU, no root, no network",
     "doctor": "what this installation can and cannot see here, and why",
     "clear": "clear an open fault of this node after a repair",
+    "node-conditions": "Kubernetes node conditions and events from the faults of node daemons",
     "node-check": "whether this node is fit for jobs: one line and an exit code, for Slurm's hooks",
 }
 

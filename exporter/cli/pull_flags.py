@@ -1,4 +1,4 @@
-"""The flags of `gpufault fleet` that select the node daemons to pull from. They override the section `pull`."""
+"""The flags that select the node daemons to ask. They override the section `pull`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 SOURCES = ("files", "dns", "prometheus")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags."""
-    group = parser.add_argument_group("journals pulled from node daemons")
+def add_arguments(parser: argparse.ArgumentParser, title: str = "journals pulled from node daemons") -> None:
+    """Add the flags in a group of that title."""
+    group = parser.add_argument_group(title)
     for name, metavar, help_text in (
         ("files", "GLOB", "target files in Prometheus' file_sd format; may be given again"),
         ("dns", "HOST:PORT", "each address of the host is a node; may be given again"),
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, metavar, help_text in (
         ("prometheus", "URL", "its active targets with job=gpufault are the nodes"),
         ("node-label", "LABEL", "of a target, names the node; without it, the target's host; default: node"),
-        ("interval", "30s", "from a node's pull to its next one; default: 30s"),
+        ("interval", "30s", "how often each node is asked; default: 30s"),
         ("timeout", "30s", "for one request; default: 30s"),
         ("user", "USER", "for basic authentication at the nodes"),
         ("password-file", "FILE", "file with the password"),

@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         from exporter.config import packs
         from exporter.fleet.history.ingest import fill
         from exporter.fleet.history.schema import create
-        from exporter.fleet.input.catalogue_conditions import catalogued, with_catalogue
+        from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue
         from exporter.fleet.input.load import load
         from exporter.fleet.observations import Window
         from exporter.fleet.results import stored_findings
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
         if loaded.before is not None:
             earlier = remember(correlate(observed, loaded.before), remembered)
             remembered = tuple({(r.signature, r.direction, r.facts): r for r in (*earlier, *remembered)}.values())
-        found = to_json(correlate(observed, loaded.window, remembered, catalogued(observed, catalogue)))
+        found = to_json(correlate(observed, loaded.window, remembered, nodes_meeting_causes(observed, catalogue)))
         titles = titles_of(catalogue)
         review = overview(db, loaded.window, found, titles, compare=options.compare == "previous")
     notes = (NOTE,) if options.prometheus else ()

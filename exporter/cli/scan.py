@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import gc
 import heapq
 import json
 import os
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from exporter.scan.resume import Stopped
     from exporter.scan.run import Summary
 
+GARBAGE = 100_000  # objects before the first collection: those of a catalogue stay, and to go through them takes 10 ms
 DESCRIPTION = (
     "Analyse existing logs as the daemon would. Exit code 1: an incident was found; 0: none was found; "
     "3: nothing could be read."
@@ -103,6 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    gc.set_threshold(GARBAGE)
     from exporter.cli.incident_text import unread_text
     from exporter.cli.progress import Progress
     from exporter.config import packs
@@ -286,11 +289,8 @@ def _text_of(value: Any) -> str:
 
 def _write(out: IO[str], options: argparse.Namespace, summary: Summary, catalogue: Catalogue, node: str) -> None:
     from exporter.cli.incident_text import scan_text
-    from exporter.core.diagnosis.records import incident_record
-    from exporter.scan.run import reading_order
 
-    diagnoses = heapq.merge(summary.diagnoses, summary.notes, key=reading_order)
-    records = (incident_record(d, catalogue, node) for d in diagnoses)  # there may be many
+    records = _records(summary, catalogue, node)
     if options.format == "json":
         is_utf8 = (getattr(out, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
         for record in records:
@@ -305,6 +305,17 @@ def _write(out: IO[str], options: argparse.Namespace, summary: Summary, catalogu
     else:
         given, only_table = options.facts, options.summary
         out.write(scan_text([*records], summary, catalogue, facts=given, only_table=only_table, color=_color(out)))
+
+
+def _records(summary: Summary, catalogue: Catalogue, node: str) -> Iterator[dict[str, Any]]:
+    """In reading order, one after the other: there may be many."""
+    if not (summary.diagnoses or summary.notes):
+        return  # without the imports
+    from exporter.core.diagnosis.records import incident_record
+    from exporter.scan.run import reading_order
+
+    for diagnosis in heapq.merge(summary.diagnoses, summary.notes, key=reading_order):
+        yield incident_record(diagnosis, catalogue, node)
 
 
 def _cell(value: object) -> object:

@@ -29,7 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=int, metavar="N", help="default: 2000")
     parser.add_argument("--window", metavar="7d", help="how long; default: 7d")
     parser.add_argument("--seed", type=int, metavar="N", help="default: 0")
-    parser.add_argument("--rate", type=float, metavar="R", help="crashes per 1,000 busy node-days; default: 6.5")
+    parser.add_argument(
+        "--rate",
+        type=float,
+        metavar="R",
+        help="crashes per 1,000 busy node-days; default: 6.5, or 60 with --causes, --rollouts or --team",
+    )
     parser.add_argument("--facts", type=int, metavar="N", help="default: 24")
     parser.add_argument("--signatures", type=int, metavar="N", help="default: 12")
     parser.add_argument("--causes", type=int, default=0, metavar="N", help="plant so many causes at random")
@@ -48,6 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--team", type=int, default=0, metavar="N", help="so many users with a program that crashes")
     parser.add_argument("--team-image", metavar="NAME", default="", help="the image of the team's jobs")
+    parser.add_argument("--renamed", type=float, metavar="SHARE", help="of the nodes that get another name")
+    parser.add_argument("--missing", type=float, metavar="SHARE", help="of the nodes whose journals are missing")
+    parser.add_argument(
+        "--without-jobs", action="store_true", help="no job is known, and the nodes of each die over ten minutes"
+    )
     parser.add_argument("--busy-tied", action="store_true", help="how busy a node is goes with one of its facts")
     parser.add_argument("--heartbeat", metavar="6h", help="between two heartbeats; default: 6h")
 
@@ -58,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
         from exporter.demo.founding_cases import CASES
         from exporter.demo.review_crashes import write_review
         from exporter.demo.simulated_journals import write_journals, write_openmetrics
-        from exporter.demo.simulator import Plan, random_causes, random_rollouts, random_team, simulate
+        from exporter.demo.simulator import PLANTED_RATE, Plan, random_causes, random_rollouts, random_team, simulate
     except ModuleNotFoundError as error:
         print(f"gpufault: {error.name} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
         return 3
@@ -87,6 +97,8 @@ def run(options: argparse.Namespace) -> int:
             "multi_node",
             "reimaged",
             "repaired",
+            "renamed",
+            "missing",
         )
         if (value := getattr(options, name)) is not None
     }
@@ -97,10 +109,12 @@ def run(options: argparse.Namespace) -> int:
         return 2
     if options.window:
         given["days"] = seconds("--window", options.window) / 86400
+    if options.rate is None and not options.case and (options.causes or options.rollouts or options.team):
+        given["rate"] = PLANTED_RATE
     usual = CASES.get(options.case) or Plan()
     if is_review:
         usual = review_case.plan(**{name: given[name] for name in ("nodes", "days", "seed") if name in given})
-    plan = replace(usual, **given, busy_tied=options.busy_tied)
+    plan = replace(usual, **given, busy_tied=options.busy_tied, without_jobs=options.without_jobs)
     if options.causes:
         plan = random_causes(plan, options.causes, options.rate_ratio)
     if options.rollouts:

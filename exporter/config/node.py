@@ -54,6 +54,11 @@ class FilesConfig(Section):
     watch: Literal["auto", "poll"] = Field(
         default="auto", description="auto: inotify wakes the loop where the file system is local; poll: never"
     )
+    shared: AbsolutePath | None = Field(
+        default=None,
+        description="for logs on a shared file system that several nodes watch: a folder on it that only gpufault "
+        "writes to; each log is then counted by one node",
+    )
     job: Literal["auto", "none"] | JobPattern = "auto"
     service_accounts: list[str] = Field(
         default=list(SERVICE_ACCOUNTS),
@@ -80,6 +85,11 @@ class IncidentsConfig(Section):
     window: Seconds = Field(default=60.0, description="silence that ends an episode")
     settle: Seconds = Field(default=15.0, description="wait for evidence before counting")
     late_after: Seconds = Field(default=3600.0, description="older ones are a back-fill")
+    silent_after: Seconds | None = Field(
+        default=1800.0,
+        description="a job that uses a GPU and writes nothing for so long is `job_silent`, which explains other crashes but "
+        "is not an incident; null: never",
+    )
 
 
 class SignaturesConfig(Section):

@@ -33,6 +33,7 @@ CrashKind = Literal["python", "c++", "signal", "runtime", "driver"]
 UNRECOGNISED = "unrecognised_crash"  # the signature of crashes that no other names
 PYTHON_TRACEBACK = "python_traceback"
 JOBS_ON_SM = "xid_13_jobs_on_sm"  # the only fact counted from kernel lines: see `repeated_xids`
+ON_SM = "on (GPC "  # in the text of an Xid 13 that names the SM, by which jobs are compared
 
 
 class Truth(StrEnum):

@@ -10,11 +10,14 @@ from exporter.config.node import Config
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
 from exporter.core.matching.pipeline import Pipeline
-from exporter.core.model import SourceKind
+from exporter.core.model import Match, SourceKind
 from exporter.daemon import handover, source_factory
 from exporter.daemon.handover import Stored
 from exporter.daemon.transaction import Keeper, Row
+from exporter.node.gpu_processes import GpuProcesses
+from exporter.node.silent_jobs import SilentJobs
 from exporter.sources.base import Source
+from exporter.sources.node_jobs import NodeJobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +32,15 @@ class Assembly:
     sources: Sequence[Source]
     pipeline: Pipeline
     incidents: IncidentTracker
+    node_jobs: NodeJobs
+    silent_jobs: SilentJobs
     moved: Sequence[Row] = ()
+
+    def silent(self, now: float, processes: GpuProcesses) -> list[Match]:
+        """What logs show by their silence: crashes that they ended in, and jobs that use a GPU and print nothing."""
+        after = self.config.incidents.silent_after
+        silent = self.silent_jobs.look(now, after, processes.jobs, self.node_jobs.last_writes)
+        return [*self.pipeline.silent(now), *silent]
 
     def keepers(self) -> dict[str, Keeper]:
         """The parts with rows in the state file, by the name of their key space."""
@@ -65,7 +76,17 @@ def assemble(
     pipeline.restore(stored.get("logs", {}))
     window, settle = config.incidents.window, config.incidents.settle
     incidents = IncidentTracker(catalogue, node, window=window, settle=settle, stored=stored.get("incidents", {}))
-    sources = source_factory.build(config, stored, first_start=first_start, say=warn, wake=wake)
+    node_jobs = NodeJobs()
+    sources = source_factory.build(
+        config, stored, node=node, first_start=first_start, say=warn, wake=wake, node_jobs=node_jobs
+    )
     return Assembly(
-        config=config, catalogue=catalogue, sources=sources, pipeline=pipeline, incidents=incidents, moved=moved
+        config=config,
+        catalogue=catalogue,
+        sources=sources,
+        pipeline=pipeline,
+        incidents=incidents,
+        node_jobs=node_jobs,
+        silent_jobs=SilentJobs(time.time()),
+        moved=moved,
     )

@@ -292,7 +292,7 @@ class Daemon:
     def _start_at_zero(self) -> None:
         """Create at 0 the series that can occur on this node, so that `increase()` detects a first crash."""
         series = possible_series(self._parts.catalogue, self._parts.source_kinds, self.facts.vendors)
-        self.counters.start_at_zero(series)
+        self.counters.begin(series)
 
     def _failed(self, source: Source, error: Exception) -> None:
         self._gauges.source_errors[source.name] = self._gauges.source_errors.get(source.name, 0) + 1
@@ -316,7 +316,7 @@ class Daemon:
         return done.consumed > 0
 
     def _add_crashes_of_silent_logs(self, now: float) -> None:
-        crashes = self._parts.pipeline.silent(now)
+        crashes = self._parts.silent(now, self.processes)
         self.counters.count_matches(crashes)
         self._add(crashes)
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exporter import __version__
 from exporter.config.node import Config
@@ -18,7 +18,7 @@ from exporter.core.diagnosis.clear_request import ClearRequest
 from exporter.core.diagnosis.node_faults import fault_json
 from exporter.core.text.problems import InvalidInput
 from exporter.daemon.daemon import Daemon
-from exporter.metrics.counters import incidents_by_cause
+from exporter.metrics.counters import at_risk, incidents_by_cause, stated_facts
 from exporter.metrics.exposition import MetricsSnapshot
 from exporter.process import malloc_tuning
 from exporter.process.main_loop_calls import MainLoopCalls
@@ -28,6 +28,9 @@ from exporter.process.signals import install_handlers
 from exporter.sources.boot import moment
 from exporter.web.active_config import ActiveConfig
 from exporter.web.interface import NodeFaults, Overview, SourceState
+
+if TYPE_CHECKING:
+    from exporter.core.authoring.explanation import Explanation
 
 ROUND_SECONDS = 30.0  # a loop that has not come round for so long hangs: no disk commit takes that long
 
@@ -82,6 +85,7 @@ class Service:
 
     def overview(self) -> Overview:
         daemon = self._daemon
+        snapshot = daemon.snapshot()
         return Overview(
             version=__version__,
             node=daemon.node,
@@ -97,7 +101,9 @@ class Service:
             ),
             incidents=tuple(daemon.recent),
             faults=daemon.faults.open,
-            causes=incidents_by_cause(daemon.snapshot()),
+            causes=incidents_by_cause(snapshot),
+            at_risk=at_risk(snapshot),
+            facts=stated_facts(snapshot),
         )
 
     @property
@@ -106,6 +112,11 @@ class Service:
 
     def title(self, name: str) -> str:
         return self._daemon.catalogue.title(name)
+
+    def explanation(self, name: str) -> Explanation | None:
+        from exporter.core.authoring.explanation import explanation_of  # when a page of it is opened: it costs memory
+
+        return explanation_of(self._daemon.catalogue, name)
 
     def node_faults(self) -> NodeFaults:
         daemon = self._daemon

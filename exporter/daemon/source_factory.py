@@ -11,18 +11,29 @@ from exporter.core.decoding import jobs
 from exporter.daemon.handover import Stored, handed_over, space_of
 from exporter.daemon.transaction import Row
 from exporter.sources.base import Source
+from exporter.sources.files.leases import Leases
 from exporter.sources.files.source import FilesSettings, FilesSource
 from exporter.sources.kernel.source import KmsgSource
-from exporter.sources.node_jobs import NodeJobs
+from exporter.sources.node_jobs import NodeJobs, runs_slurm_job
 from exporter.sources.systemd.source import JournaldSource
 
 
 def build(
-    config: Config, stored: Stored, *, first_start: bool, say: Callable[[str], None], wake: Callable[[], None]
+    config: Config,
+    stored: Stored,
+    *,
+    node: str | None,
+    first_start: bool,
+    say: Callable[[str], None],
+    wake: Callable[[], None],
+    node_jobs: NodeJobs | None = None,
 ) -> list[Source]:
-    """The sources in the configuration's order, each with the positions stored under its name."""
+    """The sources in the configuration's order, each with the positions stored under its name.
+
+    node: None for a look that must not claim logs which other nodes watch too.
+    """
     sources: list[Source] = []
-    node_jobs = NodeJobs()
+    node_jobs = node_jobs or NodeJobs()
     of_files = _settings_of_all(config)
     for item in config.sources:
         match item:
@@ -39,6 +50,7 @@ def build(
                         log=say,
                         wake=wake,
                         node_jobs=node_jobs,
+                        leases=_leases(item, config, node, job_of),
                     )
                 )
             case KmsgConfig():
@@ -76,6 +88,17 @@ def _settings(item: FilesConfig, config: Config) -> FilesSettings:
         watch=item.watch == "auto",
         service_accounts=uids_of(item.service_accounts),
     )
+
+
+def _leases(item: FilesConfig, config: Config, node: str | None, job_of: jobs.JobOf) -> Leases | None:
+    if item.shared is None or node is None:
+        return None
+
+    def runs_here(path: str) -> bool:
+        job = job_of(path)
+        return job is not None and runs_slurm_job(job.id, config.facts.rootfs)
+
+    return Leases(str(item.shared / item.name), node, runs_here)
 
 
 def _job_of(item: FilesConfig) -> jobs.JobOf:

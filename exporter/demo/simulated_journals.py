@@ -60,7 +60,9 @@ def _records(observed: Observed, nodes: range, complete: Complete) -> Iterator[s
             "root_cause": "unknown",
             "role": "root",
             "gpu": incidents.gpu[at] or None,
-            "job": {
+            "job": None
+            if incidents.job[at] < 0
+            else {
                 "id": str(incidents.job[at]), "user": f"u{incidents.user[at]}", "kind": "slurm",
                 **{kind: f"{kind}-{numbers[at]}" for kind, numbers in incidents.workload.items()},
             },

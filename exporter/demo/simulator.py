@@ -1,4 +1,4 @@
-"""Fleets with known causes: what the correlator is held against, and what people try it on.
+"""The simulator: fleets with known causes, to test the correlator and to try it out.
 
 Rates, sizes of jobs and lemons follow published fleets: 6.5 node failures per 1,000 node-days (Meta RSC-1,
 arXiv:2410.21680), some nodes a hundred times worse than others, jobs that take all their nodes with them. One seed, one
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.random import Generator
 
 from exporter.demo.simulated_changes import Rollout, Team, more, of_team, repair, roll_out
+from exporter.demo.simulated_gaps import forget_jobs, lose, rename
 from exporter.fleet.observations import NOT_KNOWN, Beats, FactRows, Floats, Incidents, Ints, Observed, Window
 
 HOUR, DAY = 3600.0, 86400.0
@@ -24,7 +25,9 @@ MODEL_SHARES = (0.5, 0.35, 0.15)
 MODEL_RATES = (1.0, 1.6, 0.7)  # crash rates differ between models; so do the facts that belong to them
 USERS = 200
 LEMON_SHARE = 0.01
+DYING_MINUTES = 10.0  # over which a job's nodes die where jobs are not known
 JOB_NODES = (4, 65)  # of a job that takes its nodes with it
+PLANTED_RATE = 60.0  # crashes per 1,000 node-days, so that a planted cause shows within a week
 IMAGE = "image_version"  # what a re-imaged node gets anew
 
 
@@ -64,6 +67,9 @@ class Plan:
     busy_tied: bool = False  # how busy a node is goes with one of its facts
     teams: tuple[Team, ...] = ()
     rollouts: tuple[Rollout, ...] = ()
+    renamed: float = 0.0  # the share of nodes that get another name within the window
+    missing: float = 0.0  # the share of nodes whose journals are missing, whole or from some time on
+    without_jobs: bool = False  # no job is known, and the nodes of each die over ten minutes
     beat_hours: float = 6.0
 
 
@@ -114,12 +120,13 @@ def simulate(plan: Plan) -> Fleet:
         beats=_beats(plan, hours_busy),
         incidents=incidents,
     )
-    return Fleet(
-        observed=observed,
-        window=window,
-        plan=plan,
-        planted=plan.planted,
-    )
+    if plan.without_jobs:
+        observed = forget_jobs(observed, DYING_MINUTES, np.random.default_rng([plan.seed, 9]))
+    if plan.renamed:
+        observed = rename(observed, plan.renamed, window, np.random.default_rng([plan.seed, 7]))
+    if plan.missing:
+        observed = lose(observed, plan.missing, window, np.random.default_rng([plan.seed, 8]))
+    return Fleet(observed=observed, window=window, plan=plan, planted=plan.planted)
 
 
 def _caused(plan: Plan) -> tuple[str, ...]:

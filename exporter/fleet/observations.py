@@ -1,4 +1,4 @@
-"""What a fleet has shown: nodes, their facts over time, their incidents and the hours in which they were watched.
+"""Observations of a fleet: nodes, their facts over time, their incidents and the hours in which they were watched.
 
 Only data lives here, as columns of arrays: a fleet of 100,000 nodes has millions of rows. Texts are numbered; -1 stands
 for "not known". Times are Unix seconds, durations hours.
@@ -39,7 +39,7 @@ NOTES = frozenset({"busy_hours_missing", "jobs_not_visible"})  # gaps of precisi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Something that was not seen, or could not be used: a kind for programs, a sentence for people."""
+    """Data that is missing or unusable: a kind for programs, a sentence for people."""
 
     kind: str
     count: int
@@ -48,7 +48,10 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactRows:
-    """All that was known of a node from a time on. `codes[row, fact]` numbers the value in `values[fact]`."""
+    """The facts of nodes, one row for each node and time from which on they hold.
+
+    `codes[row, fact]` is the index of the value in `values[fact]`, -1 if it is not known.
+    """
 
     names: tuple[str, ...]
     values: tuple[tuple[str, ...], ...]
@@ -59,9 +62,7 @@ class FactRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beats:
-    """For how many hours up to `end` a node was watched, and for how many of these (times GPUs) its GPUs were busy; NaN
-    where that is not known.
-    """
+    """Heartbeats: the hours up to `end` in which a node was watched, and its GPU-busy hours (NaN if not known)."""
 
     node: Ints
     end: Floats
@@ -71,7 +72,7 @@ class Beats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incidents:
-    """One row for each root incident. `workload` numbers what else is known of its job: account, job_name, image."""
+    """Root incidents, one row each. `workload` has codes of the job's account, job_name and image."""
 
     node: Ints
     time: Floats
@@ -83,7 +84,7 @@ class Incidents:
     workload: Mapping[str, Ints] = field(default_factory=dict)
 
     def take(self, rows: Ints | Bools) -> Incidents:
-        """Some of the rows, in the order asked for."""
+        """Some of the rows, in the given order."""
         return Incidents(
             node=self.node[rows], time=self.time[rows], signature=self.signature[rows], job=self.job[rows],
             user=self.user[rows], id=self.id[rows], gpu=self.gpu[rows],
@@ -108,7 +109,7 @@ class SignatureGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """A fleet over some time, and what is missing from the sight of it."""
+    """All observations of a fleet over some time, and the gaps in them."""
 
     nodes: tuple[str, ...]
     signatures: tuple[str, ...]
@@ -123,7 +124,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What was read, and the window asked for."""
+    """The result of reading a source: the observations and the window asked for."""
 
     observed: Observed
     window: Window

@@ -18,6 +18,7 @@ from exporter.sources.base import SourceStats
 
 Labels = tuple[str, ...]
 OTHER = "other"
+_INCIDENTS = "gpufault_incidents_total"
 _LOST, _DROPPED = "gpufault_source_lost_records_total", "gpufault_source_dropped_total"
 
 
@@ -196,10 +197,12 @@ class Counters:
         self._unsaved: set[tuple[str, Labels]] = set()
         self._gpus: set[str] = set()
         self._label_values = label_values
+        self._possible: dict[str, list[Labels]] = {}  # pairs with a known cause, by signature, that are not shown yet
         self._losses: dict[tuple[str, ...], int] = {}  # totals that sources last reported, by metric name and labels
         for (name, labels), value in stored.items():
             key = (name, _parse_labels(labels))
-            if name in METRICS and METRICS[name].stored and len(key[1]) == len(METRICS[name].labels):
+            is_known = name in METRICS and METRICS[name].stored and len(key[1]) == len(METRICS[name].labels)
+            if is_known and (value or name != _INCIDENTS):  # those at 0 begin anew
                 self._values[key] = value
                 if name == "gpufault_gpu_incidents_total" and key[1][0] != OTHER:
                     self._gpus.add(key[1][0])
@@ -223,6 +226,8 @@ class Counters:
         """Count lines that match a signature."""
         for match in matches:
             self.add("gpufault_lines_matched_total", match.signature, match.source, by=match.lines)
+            if match.signature in self._possible:
+                self.start_at_zero((_INCIDENTS, labels) for labels in self._possible.pop(match.signature))
 
     def count_losses(self, source: str, stats: SourceStats) -> None:
         """Count the records and lines that a source has lost or skipped since the previous call."""
@@ -253,6 +258,20 @@ class Counters:
         """Count a root incident that is not late."""
         self.add("gpufault_incidents_total", incident.signature, cause)
         self.add("gpufault_incident_verdicts_total", incident.signature, cause, verdict, incident.first.source)
+
+    def begin(self, series: Iterable[tuple[str, Labels]]) -> None:
+        """Create the series that can occur at 0. Pairs of a signature and a known cause follow with its first line.
+
+        An incident is counted when it settles, 15 s after its lines: a scrape in between sees 0. All pairs at once would
+        be half of a node's series.
+        """
+        seen = {labels[0] for name, labels in self._values if name == "gpufault_lines_matched_total"}
+        self._possible = {}
+        for name, labels in series:
+            if name == _INCIDENTS and labels[1] != UNKNOWN and labels[0] not in seen:
+                self._possible.setdefault(labels[0], []).append(labels)
+            else:
+                self.start_at_zero([(name, labels)])
 
     def start_at_zero(self, series: Iterable[tuple[str, Labels]]) -> None:
         """Create missing series with the value 0: `increase()` ignores the step to 1 of a series that starts there."""
@@ -311,6 +330,20 @@ def incidents_by_cause(snapshot: MetricsSnapshot) -> tuple[tuple[str, int], ...]
             for (_, cause), count in family.samples.items():
                 counts[cause] = counts.get(cause, 0) + int(count)
     return tuple(sorted(((c, n) for c, n in counts.items() if n), key=lambda each: (-each[1], each[0])))
+
+
+def at_risk(snapshot: MetricsSnapshot) -> tuple[str, ...]:
+    """The root causes whose conditions the node's facts meet."""
+    return tuple(sorted(cause for (cause,), held in _samples(snapshot, "gpufault_exposure").items() if held))
+
+
+def stated_facts(snapshot: MetricsSnapshot) -> tuple[tuple[str, str], ...]:
+    """The node's facts by name."""
+    return tuple(sorted((name, value) for name, value in _samples(snapshot, "gpufault_node_fact")))
+
+
+def _samples(snapshot: MetricsSnapshot, name: str) -> Mapping[Labels, float]:
+    return next((family.samples for family in snapshot.families if family.name == name), {})
 
 
 def node_info_labels(facts: Mapping[str, str]) -> Labels:

@@ -48,6 +48,19 @@ def post(
     return _request(url, "POST", body, headers, MAX_BODY, context, seconds)
 
 
+def patch(
+    url: Url,
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    context: ssl.SSLContext | None,
+    seconds: float,
+    max_body: int,
+) -> Response:
+    """Send a PATCH and return the response, of its body up to `max_body` bytes. Raises RequestFailed."""
+    return _request(url, "PATCH", body, headers, max_body, context, seconds)
+
+
 def get(
     url: Url,
     headers: Mapping[str, str],
@@ -76,7 +89,7 @@ def _request(
 ) -> Response:
     deadline = time.monotonic() + seconds
     defaults = {"Host": url.authority, "User-Agent": f"gpufault/{__version__}", "Connection": "close"}
-    length = {"Content-Length": str(len(body))} if method == "POST" else {}
+    length = {} if method == "GET" else {"Content-Length": str(len(body))}
     request = h11.Request(method=method, target=url.target, headers=[*{**defaults, **headers, **length}.items()])
     try:
         with _connect(url, context, deadline, server_name) as connection:

@@ -24,6 +24,7 @@ from exporter.probes import PROBES, Gathered, gather
 KEPT_CHANGES = 64  # facts change with a reboot or an upgrade: years of them
 COMMAND_TIMEOUT_SECONDS = 5.0
 PROBE_TIMEOUT_SECONDS = 2.0  # nobody waits, and under a full node a probe of 5 ms may take a second
+DAY = 86400.0
 MAX_VALUE = 256  # characters of a site's own fact
 
 
@@ -115,6 +116,8 @@ class NodeFacts:
         facts = dict(gathered.facts)
         if self.failed:
             facts = {**{name: value for name, value in self.facts.items() if not self._was_asked(name)}, **facts}
+        facts |= self._gpus_lost(facts.get("gpu_count"), now)
+        facts |= self._gpus_lost(facts.get("gpu_count"), now)
         if facts == self.facts and self._history:
             return moved
         past = [
@@ -125,6 +128,15 @@ class NodeFacts:
         self._unsaved |= {repr(since): json.dumps(then) for since, then in kept}
         self._history = kept
         return True
+
+    def _gpus_lost(self, count: str | None, now: float) -> dict[str, str]:
+        """How many GPUs fewer there are than at most in the last day, as a fact."""
+        if count is None or not count.isdecimal():
+            return {}
+        until = [*(since for since, _ in self._history[1:]), now]  # each change holds until the next one
+        then = [facts.get("gpu_count", "") for _, facts in self._history]
+        recent = [int(each) for each, end in zip(then, until, strict=False) if end >= now - DAY and each.isdecimal()]
+        return {"gpus_lost": str(max([0, *(before - int(count) for before in recent)]))}
 
     def _was_asked(self, fact: str) -> bool:
         """Whether every probe of a fact has answered. Facts that are derived from several others have no probe."""

@@ -70,6 +70,7 @@ class GpuProcesses:
         self._lost: list[threading.Thread] = []
         self._left_over: frozenset[int] = frozenset()
         self.held: frozenset[str] | None = None  # device files of GPUs that processes hold open; None: not seen
+        self.jobs: frozenset[str] = frozenset()  # whose processes hold a GPU open, as of the last look
         self.failed: Mapping[str, str] = {}
 
     def look(self, now: float, every: float | None, *, wait: bool = False) -> None:
@@ -173,6 +174,7 @@ class GpuProcesses:
             self._known = dict(list(known.items())[-MAX_KEPT:])
             # In a container without the host's pids, a job's processes cannot be seen, and are not gone.
             seen = not self._avoided and may_look(self._proc) and self._pids_are_the_kernels()
+            self.jobs = frozenset(p.job for p in self._known.values() if p.pid in alive and p.cards and p.job)
             cards = (p.cards for p in self._known.values() if p.pid in alive)
             self.held = frozenset().union(*cards) if seen else None
             self.failed = self.failed if self._avoided else {}

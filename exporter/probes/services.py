@@ -6,6 +6,13 @@ from exporter.probes.nvidia import CONTAINER_DRIVER
 
 _SLICES = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice")  # version 2 and 1
 
+# What `systemctl enable` links a unit into.
+_ENABLED = tuple(f"/etc/systemd/system/{target}.target.wants" for target in ("multi-user", "graphical", "default"))
+_GPU_SERVICES = (
+    "nvidia-fabricmanager", "nvidia-persistenced", "nvidia-dcgm", "nvidia-imex", "dcgm-exporter", "amd-metrics-exporter",
+    "rdc", "xpumd",
+)  # fmt: skip
+
 _UNITS = {
     "scheduler": {
         "slurmd": "slurm",
@@ -39,6 +46,10 @@ def _collect(host: Host) -> ProbeResult:
         facts["fabricmanager_running"] = (
             None if not is_active and host.exists(CONTAINER_DRIVER) else str(is_active).lower()
         )
+    if any(host.exists(folder) for folder in _ENABLED):
+        wanted = {name for folder in _ENABLED for name in host.names(folder)}
+        down = (name for name in _GPU_SERVICES if f"{name}.service" in wanted and name not in active)
+        facts["gpu_services_down"] = distinct_values(down) or "none"
     return ProbeResult(facts=known_facts(**facts))
 
 
@@ -49,6 +60,9 @@ SERVICES = Probe(
         "container_runtimes": Fact("container runtimes", f"{_SLICES[0]}/{{containerd,crio,docker}}.service"),
         "time_sync": Fact("time synchronisation; absent if none", f"{_SLICES[0]}/{{chronyd,…}}.service"),
         "gpu_services": Fact("running services of GPU vendors", f"{_SLICES[0]}/nvidia-*.service"),
+        "gpu_services_down": Fact(
+            "services of GPU vendors that are enabled, but do not run", f"{_ENABLED[0]}/nvidia-*.service"
+        ),
         "fabricmanager_running": Fact(
             "whether it runs, on nodes with NVSwitches, where CUDA needs it",
             f"{_SLICES[0]}/nvidia-fabricmanager.service",

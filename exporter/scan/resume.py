@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -10,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import exporter
-from exporter.core.diagnosis.incidents import Entry
-from exporter.core.diagnosis.stored_incidents import dump_entry, load_entry
 from exporter.core.matching.log_state import dump_context, load_context
 from exporter.core.model import Incident
 from exporter.scan.spans import lines_before
@@ -37,6 +34,9 @@ class Stopped:
 
     def write(self, path: Path) -> None:
         """Raises OSError."""
+        from exporter.core.diagnosis.incidents import Entry  # most scans are never stopped
+        from exporter.core.diagnosis.stored_incidents import dump_entry
+
         read = self.read
         place = read and {
             "path": os.fsencode(read.path).hex(),
@@ -61,6 +61,8 @@ class Stopped:
     @classmethod
     def read_from(cls, path: Path) -> Stopped:
         """Raises CannotResume, or OSError if the file cannot be read."""
+        from exporter.core.diagnosis.stored_incidents import load_entry
+
         text = path.read_text(encoding="ascii", errors="replace")
         try:
             data = json.loads(text)
@@ -92,4 +94,6 @@ class Stopped:
 
 def _hash_before(read: Place) -> str:
     """A hash of the lines before a place; empty if the log was read to its end. Raises OSError if they are missing."""
+    import hashlib
+
     return "" if read.offset is None else hashlib.sha256(lines_before(read.path, read.offset)[1]).hexdigest()

@@ -6,14 +6,12 @@ Keeps only incidents in memory: neither the lines of a log nor the list of all l
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from exporter.core.catalogue.loader import Catalogue
-from exporter.core.diagnosis.assessment import Diagnosis
-from exporter.core.diagnosis.incident_tracker import IncidentTracker
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import Incident
 from exporter.scan.engines.base import Engine, Unusable
@@ -26,6 +24,8 @@ from exporter.scan.stop import Stop
 from exporter.scan.work import WINDOW_SECONDS, EngineChoice, Item, Log, pipeline_of, scan_one
 
 if TYPE_CHECKING:
+    from exporter.core.diagnosis.assessment import Diagnosis
+    from exporter.core.diagnosis.incident_tracker import IncidentTracker
     from exporter.scan.by_workers import ByWorkers
 
 Progress = Callable[[str, int], None]
@@ -97,17 +97,19 @@ def scan(
     """
     summary = Summary()
     read = resumed.read if resumed else None
-    tracker = IncidentTracker(catalogue, node, window=WINDOW_SECONDS, settle=0.0, live=False)
+    tracker: IncidentTracker | None = None
     jobs = set[str]()  # whose logs were read; what matters is whether there are several
     if resumed:
-        tracker.join(resumed.incidents)
+        tracker = _joined(tracker, resumed.incidents, catalogue, node)
         jobs |= resumed.jobs
         for name in COUNTS:
             setattr(summary, name, resumed.counts[name])
     now = resumed.now if resumed else time.time()
 
     def left() -> Stopped:
-        return Stopped(read, now, summary.counts, tuple(tracker.incidents()), frozenset(jobs))
+        return Stopped(
+            read, now, summary.counts, tuple(tracker.incidents()) if tracker is not None else (), frozenset(jobs)
+        )
 
     with Stop() as stop:
         items = _items(_found(logs, stop), read)
@@ -126,7 +128,7 @@ def scan(
                     _count(summary, one)
                     if one.scanned.unread:
                         report_unread(one.scanned.unread)
-                    tracker.join(one.scanned.incidents)
+                    tracker = _joined(tracker, one.scanned.incidents, catalogue, node)
                     if one.scanned.job and len(jobs) < 2:
                         jobs.add(one.scanned.job)
                     read = one.read or read
@@ -140,11 +142,25 @@ def scan(
                 summary.left = None
             elif summary.left is None:
                 summary.left = left()
-    tracker.give_times()
-    tracker.shares_node = len(jobs) > 1
-    summary.diagnoses = Diagnoses(tracker, facts)
-    summary.notes = sorted(tracker.context_warnings(), key=reading_order)
+    if tracker is not None:
+        tracker.give_times()
+        tracker.shares_node = len(jobs) > 1
+        summary.diagnoses = Diagnoses(tracker, facts)
+        summary.notes = sorted(tracker.context_warnings(), key=reading_order)
     return summary
+
+
+def _joined(
+    tracker: IncidentTracker | None, incidents: Sequence[Incident], catalogue: Catalogue, node: str
+) -> IncidentTracker | None:
+    """The tracker of all incidents so far; None without any, since it takes 10 ms to import."""
+    if incidents and tracker is None:
+        from exporter.core.diagnosis.incident_tracker import IncidentTracker
+
+        tracker = IncidentTracker(catalogue, node, window=WINDOW_SECONDS, settle=0.0, live=False)
+    if tracker is not None:
+        tracker.join(incidents)
+    return tracker
 
 
 def _count(summary: Summary, one: Stitched) -> None:

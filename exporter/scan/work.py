@@ -6,7 +6,6 @@ process, another one, or one on another machine.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import time
@@ -16,13 +15,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 from io import FileIO
-from typing import IO, Literal
+from typing import IO, TYPE_CHECKING, Literal
 
 import exporter
 from exporter.config.accounts import SERVICE_ACCOUNTS, uids_of
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding import jobs
-from exporter.core.diagnosis.incidents import OpenIncidents, condense
 from exporter.core.matching.log_state import LogState, dump_log_state
 from exporter.core.matching.pipeline import Pipeline, Processed
 from exporter.core.model import NO_CONTEXT, Chunk, Incident, Job, LogContext
@@ -30,6 +28,9 @@ from exporter.scan.plan import SAMPLE_BYTES, Task, Unread, Wanted, plan_from
 from exporter.scan.reader import BLOCK_BYTES, STDIN, head, keep_freed_blocks, open_log
 from exporter.scan.spans import WHOLE, Span, can_be_cut, next_cut
 from exporter.scan.stop import Stop
+
+if TYPE_CHECKING:
+    from exporter.core.diagnosis.incidents import OpenIncidents
 
 WINDOW_SECONDS = 60.0
 
@@ -85,6 +86,8 @@ class Recipe:
     key: str = field(init=False)
 
     def __post_init__(self) -> None:
+        import hashlib  # takes 2 ms, and one process needs none of it
+
         object.__setattr__(self, "key", hashlib.sha256(self.catalogue).hexdigest())
 
     @classmethod
@@ -236,7 +239,7 @@ class _Reading:
         status = _status_of(task.path)
         self._written_at = status.st_mtime if status else None
         self._job = _job_of(task.path, status) if task.source == "job" else None
-        self._found = OpenIncidents(WINDOW_SECONDS)
+        self._found: OpenIncidents | None = None
         self._matched = self._unmatched = self._newlines = 0
         self._offset = self._span.read_from
         self._line = self._span.line - self._span.lines_before
@@ -333,8 +336,12 @@ class _Reading:
         self._pipeline.restore({self._task.path: dump_log_state(state)})
 
     def _add(self, done: Processed) -> None:
-        for incident in condense(done.matches, WINDOW_SECONDS):
-            self._found.join(incident)
+        if done.matches:
+            from exporter.core.diagnosis.incidents import OpenIncidents, condense  # most logs show nothing
+
+            self._found = self._found or OpenIncidents(WINDOW_SECONDS)
+            for incident in condense(done.matches, WINDOW_SECONDS):
+                self._found.join(incident)
         self._matched += sum(match.lines for match in done.matches)
         self._unmatched += done.unmatched
         self._newlines += done.newlines
@@ -345,7 +352,7 @@ class _Reading:
             bytes=max(0, self._offset - self._span.start),
             newlines=self._newlines,
             lines_matched=self._matched,
-            incidents=tuple(entry.incident for entry in self._found),
+            incidents=tuple(entry.incident for entry in self._found or ()),
             unmatched=self._unmatched,
             context=context,
             unread=unread,

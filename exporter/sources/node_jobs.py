@@ -2,16 +2,52 @@
 
 from __future__ import annotations
 
+import glob
+import os
 from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from exporter.core.decoding.jobs import process_job
+from exporter.core.model import Job
 
 LATELY_SECONDS = 3600.0  # a job that has written nothing for so long has ended, or hangs; collectives time out sooner
 COUNTED_EVERY_SECONDS = 10.0
+MAX_JOBS = 4096  # whose last write is remembered: more than run on a node in a day
+
+
+# The folders of Slurm's control groups, of version 2 and 1 (task/cgroup and proctrack/cgroup).
+_SLURM_CGROUPS = ("system.slice/*slurmstepd.scope", "*/slurm*/uid_*", "*/slurm*")
+
+
+def runs_slurm_job(job: str, rootfs: Path) -> bool:
+    """Whether processes of a Slurm job are on this node, by its control groups."""
+    if not job.isdecimal():
+        return False  # a task of an array has a number of its own that only Slurm knows
+    top = glob.escape(os.path.join(rootfs, "sys/fs/cgroup"))
+    return any(glob.glob(f"{top}/{folder}/job_{job}") for folder in _SLURM_CGROUPS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastWrite:
+    """When a job last wrote to one of its logs, in Unix seconds, and where it stopped."""
+
+    time: float
+    job: Job
+    path: str
+    origin: str
+    offset: int
+    line: int
 
 
 class NodeJobs:
-    """The jobs of all sources of a daemon, by source name."""
+    """The jobs of all sources of a daemon, by source name.
+
+    last_writes: the latest of each job, by its name in the control groups of its processes.
+    """
 
     def __init__(self) -> None:
+        self.last_writes: dict[str, LastWrite] = {}
         self._by_source: dict[str, set[str]] = {}
 
     def count(self, source: str, jobs: Iterable[str]) -> None:
@@ -21,6 +57,17 @@ class NodeJobs:
     def add(self, source: str, job: str) -> None:
         """Add a job that is writing now."""
         self._by_source.setdefault(source, set()).add(job)
+
+    def wrote(self, writes: Iterable[LastWrite]) -> None:
+        """Take in the last writes to the logs of one source."""
+        for write in writes:
+            name = process_job(write.job, write.path)
+            known = self.last_writes.get(name or "")
+            if name and (known is None or known.time <= write.time):
+                self.last_writes.pop(name, None)
+                self.last_writes[name] = write
+        while len(self.last_writes) > MAX_JOBS:
+            del self.last_writes[next(iter(self.last_writes))]
 
     def several(self) -> bool:
         """Whether several jobs run on the node."""

@@ -1,7 +1,7 @@
 """The endpoints of node faults: `GET /api/v1/faults` lists them, `POST /api/v1/faults/clear` clears them.
 
-`?state=open` or `cleared` lists only those. Clearing is for users and for clients with a certificate: a job on the node
-could reach the daemon over loopback.
+`?state=open` or `cleared` lists only those. `blind` says why open ones may be missing. Clearing is for users and for
+clients with a certificate: a job on the node could reach the daemon over loopback.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from starlette.routing import Route
 from exporter.core.diagnosis.clear_request import ClearRequest, InvalidRequest
 from exporter.core.diagnosis.node_faults import fault_json, select_faults
 from exporter.core.diagnosis.records import line
+from exporter.core.text.redact import redact
 from exporter.web.interface import NodeView
 from exporter.web.readers import is_authenticated
 from exporter.web.requests import is_from_web_page
@@ -33,7 +34,8 @@ def fault_routes(view: NodeView) -> list[Route]:
         node = view.node_faults()
         faults = [*(node.faults if state != "cleared" else ()), *(node.cleared if state != "open" else ())]
         found = select_faults(faults, node.now, since=None)
-        answer = {"node": node.node, "faults": [fault_json(fault, node.now) for fault in found]}
+        blind = [redact(reason).encode(errors="backslashreplace").decode() for reason in node.blind]
+        answer = {"node": node.node, "blind": blind, "faults": [fault_json(fault, node.now) for fault in found]}
         return Response(line(answer), media_type="application/json")
 
     async def clear(request: Request) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.clear_request import ClearRequest
@@ -13,6 +13,9 @@ from exporter.core.diagnosis.node_faults import Fault
 from exporter.core.diagnosis.records import location_of
 from exporter.core.model import Moment
 from exporter.metrics.exposition import MetricsSnapshot
+
+if TYPE_CHECKING:
+    from exporter.core.authoring.explanation import Explanation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,7 @@ class RecentIncident:
     gpu: str
     log: str
     line: str = ""
+    because: str = ""  # the evidence, in words
 
     @classmethod
     def of(cls, diagnosis: Diagnosis, record: Mapping[str, Any]) -> Self:
@@ -53,7 +57,13 @@ class RecentIncident:
             gpu=record["gpu"] or "",
             log=location_of(record),
             line=record["text"],
+            because="; ".join(_told(each) for each in record["evidence"]),
         )
+
+
+def _told(evidence: Mapping[str, Any]) -> str:
+    value = f" {evidence['value']}" if evidence["value"] else ""
+    return f"{evidence['what']}{value} ({evidence['why']})" if evidence["why"] else f"{evidence['what']}{value}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +71,7 @@ class Overview:
     """The contents of the landing page.
 
     `incidents` are the latest, newest first; `causes` the root incidents so far by root cause, the most frequent first.
+    `at_risk` are the root causes whose conditions the facts meet, crash or not.
     """
 
     version: str
@@ -69,6 +80,8 @@ class Overview:
     incidents: tuple[RecentIncident, ...]
     faults: tuple[Fault, ...] = ()
     causes: tuple[tuple[str, int], ...] = ()
+    at_risk: tuple[str, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +129,9 @@ class NodeView(ServiceView, Protocol):
 
     def title(self, name: str) -> str:
         """The title of a signature or root cause; the id itself if the catalogue lacks it."""
+
+    def explanation(self, name: str) -> Explanation | None:
+        """What the catalogue says of a signature or root cause; None of another id."""
 
     def node_faults(self) -> NodeFaults:
         """The faults of the node."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -18,33 +19,52 @@ from exporter.web.interface import Overview, RecentIncident, SourceState
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
+
+    from exporter.core.authoring.explanation import Explanation
 
 TEMPLATES = Path(__file__).parent / "templates"
+SCRIPT = Path(__file__).parent / "static" / "node.js"
 
 _STYLE = """
-:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
-body { max-width: 75rem; margin: 2rem auto; padding: 0 1rem }
-h1 { font-size: 1.5rem; margin: 0 } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
-p, ul { margin: .5rem 0 } nav a { margin-right: 1rem }
+:root { color-scheme: light dark; --infrastructure: #c2410c; --workload: #2563a8; --unclear: #666f79; --ink: #1c1f23;
+  --dim: #5b656d; --background: #fbfbfa; --card: #fff; --line: #e1e4e7; --worse: #b3261e; --better: #17734f }
+@media (prefers-color-scheme: dark) { :root { --infrastructure: #f59e6b; --workload: #7fb4ea; --unclear: #9aa3ad;
+  --ink: #e6e9ec; --dim: #a0aab3; --background: #111418; --card: #181c21; --line: #2d343b; --worse: #f28b82;
+  --better: #5cc79b } }
+* { box-sizing: border-box }
+body { margin: 0; background: var(--background); color: var(--ink); font: 15px/1.45 system-ui, sans-serif }
+header { display: flex; flex-wrap: wrap; gap: .3rem 1.1rem; padding: .7rem 1.5rem; background: var(--card);
+  border-bottom: 1px solid var(--line) }
+header b { margin-right: auto } main { max-width: 96rem; margin: 0 auto; padding: 1.2rem 1.5rem 3rem }
+h1 { font-size: 1.5rem; line-height: 1.3; margin: 0 } h2 { font-size: 1rem; margin: 0 0 .3rem }
+h3 { font-size: .9rem; margin: 1rem 0 .2rem } h1, td, li, p { overflow-wrap: anywhere } p, ul { margin: .4rem 0 }
+a { color: var(--workload); text-underline-offset: 3px } header a, h1 a { text-decoration: none }
+section { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 1rem 1.1rem;
+  margin: 1rem 0 0; overflow-x: auto }
+.halves { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr)); gap: 0 1rem }
+.note, .id, footer { color: var(--dim); font-size: .85rem } .worse { color: var(--worse) } .better { color: var(--better) }
+.tag { font-size: .75rem; padding: .02rem .45rem; border-radius: 99px; border: 1px solid currentColor; white-space: nowrap }
+.infrastructure { color: var(--infrastructure) } .workload { color: var(--workload) } .unclear { color: var(--unclear) }
+code, pre, [data-head="Line"] { font: .8rem/1.5 ui-monospace, monospace } pre { white-space: pre-wrap; overflow-wrap: anywhere;
+  padding: .6rem .8rem; border: 1px solid var(--line); border-radius: 8px; background: var(--background) }
 table { width: 100%; border-collapse: collapse; font-size: .9rem }
-th, td { text-align: left; vertical-align: top; padding: .3rem 1rem .3rem 0; border-bottom: 1px solid #8885 }
-td { overflow-wrap: anywhere; min-width: 5rem; unicode-bidi: isolate }
-:is([data-head="Crash"], [data-head="Because of"]) { min-width: 10rem }
-[data-head="Where"] { min-width: 9rem }
-[data-head="GPU"] { min-width: 7rem }
-:is([data-head="What to do"], [data-head="How"]) { min-width: 17rem }
-[data-head="Line"] { min-width: 14rem; font: .8rem ui-monospace, monospace }
-time { white-space: nowrap; font-variant-numeric: tabular-nums }
-@media (max-width: 40rem) {
-  tr td[data-head] { min-width: 0 }
-  thead, td:empty { display: none } td { display: block; border: 0; padding: 0 }
-  table { font-size: 1rem }
-  td::before { content: attr(data-head) ": "; opacity: .7 }
-  tr { display: block; padding: .5rem 0; border-bottom: 1px solid #8885 }
+th { color: var(--dim); font-size: .8rem } th, td { text-align: left; vertical-align: top; padding: .35rem 1rem .35rem 0;
+  border-bottom: 1px solid var(--line) } tr:last-child td { border-bottom: 0 }
+td { min-width: 4rem; unicode-bidi: isolate } [data-head="Crash"] { min-width: 10rem }
+[data-head="Because of"] { min-width: 16rem } [data-head="Where"] { min-width: 8rem; font-size: .8rem }
+[data-head="GPU"] { min-width: 8rem }
+:is([data-head="What to do"], [data-head="How"]) { min-width: 16rem } [data-head="Line"] { min-width: 15rem }
+time { white-space: nowrap; font-variant-numeric: tabular-nums } details summary { cursor: pointer; color: var(--dim) }
+@media (max-width: 44rem) {
+  main { padding: 1rem } h1 { font-size: 1.2rem } tr td[data-head] { min-width: 0 }
+  thead { position: absolute; left: -99rem } td:empty { display: none } td { display: block; border: 0; padding: 0 }
+  table, tbody { display: block } td:not(:first-child)::before { content: attr(data-head) " "; color: var(--dim) }
+  tr { display: block; padding: .5rem 0; border-bottom: 1px solid var(--line) }
 }
 """
 
-CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'sha256-{}'; {}".format(
+CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'sha256-{}'; script-src 'self'; connect-src 'self'; {}".format(
     base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode(),
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",  # default-src does not cover these
 )
@@ -82,17 +102,56 @@ def landing_page(
         "node.html",
         [],
         overview=overview,
+        heading=_heading(overview),
         not_ready=not_ready,
         impaired=first_few(impaired),
         telemetry_path=telemetry_path,
         faults=[_fault_row(each, title) for each in overview.faults],
         causes=[
-            (title(cause) if cause != UNKNOWN else "cause unknown", f"{count:,}") for cause, count in overview.causes
+            (_named(cause, title) if cause != UNKNOWN else "cause unknown", f"{count:,}")
+            for cause, count in overview.causes
         ],
         sources=[_source_row(each) for each in overview.sources],
         heads=("Time (UTC)", "Crash", "Because of", "Where", *(("Line",) if with_lines else ()), "What to do"),
         incidents=[_incident_row(each, title, with_lines=with_lines) for each in overview.incidents],
+        at_risk=[(_named(cause, title),) for cause in overview.at_risk],
         with_lines=with_lines,
+    )
+
+
+def explanation_page(name: str, found: Explanation, title: Callable[[str], str]) -> str:
+    """The page of a signature or root cause as HTML."""
+    return render(
+        "explanation.html", [], name=name, found=found, related=[_named(each, title) for each in found.related]
+    )
+
+
+def _heading(overview: Overview) -> str:
+    """How the node is, in a sentence."""
+    incidents = sum(count for _, count in overview.causes)
+    crashes = "No crash counted" if not incidents else f"{incidents:,} crash{'es' * (incidents != 1)} counted"
+    faults = len(overview.faults)
+    if not faults:
+        return f"{crashes}; no open fault"
+    return f"{faults:,} open fault{'s' * (faults != 1)}: {ACTIONS[overview.faults[0].action]}. {crashes}"
+
+
+def _named(name: str, title: Callable[[str], str]) -> Markup:
+    """The title of a signature or root cause, with a link to its page; of what is not an id, the title alone."""
+    from markupsafe import Markup, escape
+
+    told = printable(redact(title(name)))
+    is_id = re.fullmatch(r"[a-z][a-z0-9_]{0,99}", name)
+    return Markup('<a href="/signatures/{}">{}</a>').format(name, told) if is_id else escape(told)
+
+
+def with_code(text: str) -> Markup:
+    """A text with its code, which stands in backticks, as elements. Redacted and escaped."""
+    from markupsafe import Markup, escape
+
+    parts = re.split(r"`([^`]*)`", printable(redact(text)))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in enumerate(parts)
     )
 
 
@@ -122,6 +181,7 @@ def _environment(*folders: Path) -> Environment:
         finalize=finalize,
         auto_reload=False,
     )
+    environment.globals["with_code"] = with_code
     environment.globals["style"] = Markup(_STYLE)  # noqa: S704 - a constant of this file
     return environment
 
@@ -132,13 +192,13 @@ def utc(time: float) -> datetime:
 
 
 def _fault_row(fault: Fault, title: Callable[[str], str]) -> tuple[object, ...]:
+    from markupsafe import Markup
+
     since = fault.openings[-1] if fault.openings else fault.time
-    what = (
-        f"{title(fault.signature)}: {title(fault.root_cause)}"
-        if fault.root_cause != UNKNOWN
-        else title(fault.signature)
-    )
-    return utc(since), what, fault.gpu or "", ACTIONS[fault.action], f"{fault.times}", fault.remediation
+    what: object = _named(fault.signature, title)
+    if fault.root_cause != UNKNOWN:
+        what = Markup("{}: {}").format(what, _named(fault.root_cause, title))
+    return utc(since), what, fault.gpu or "", ACTIONS[fault.action], f"{fault.times}", with_code(fault.remediation)
 
 
 def _source_row(source: SourceState) -> tuple[object, ...]:
@@ -147,18 +207,23 @@ def _source_row(source: SourceState) -> tuple[object, ...]:
 
 
 def _incident_row(incident: RecentIncident, title: Callable[[str], str], *, with_lines: bool) -> tuple[object, ...]:
-    verdict = f" ({incident.verdict})" if incident.verdict in {"infrastructure", "workload"} else ""
-    cause = "cause unknown" if incident.root_cause == UNKNOWN else title(incident.root_cause) + verdict
-    job = [f"job {incident.job}"] if incident.job and with_lines else []
-    where = [*job, f"GPU {incident.gpu}" if incident.gpu else "", incident.log if with_lines else ""]
+    from markupsafe import Markup
+
+    cause: object = "cause unknown" if incident.root_cause == UNKNOWN else _named(incident.root_cause, title)
+    if incident.verdict in {"infrastructure", "workload"}:
+        cause = Markup('{} <span class="tag {}">{}</span>').format(cause, incident.verdict, incident.verdict)
+    if incident.because and with_lines:
+        cause = Markup('{}<br><span class="note">{}</span>').format(cause, printable(redact(clipped(incident.because))))
+    job = [f"job {clipped(incident.job)}"] if incident.job and with_lines else []
+    where = [*job, f"GPU {incident.gpu}" if incident.gpu else "", clipped(incident.log) if with_lines else ""]
     line = (clipped(incident.line),) if with_lines else ()
     return (
         utc(incident.time),
-        title(incident.signature),
+        _named(incident.signature, title),
         cause,
         ", ".join(filter(None, where)),
         *line,
-        incident.remediation,
+        with_code(incident.remediation),
     )
 
 

@@ -18,7 +18,7 @@ from exporter.web.incidents import incidents
 from exporter.web.interface import NodeView, ServiceView
 from exporter.web.journal import journal_routes
 from exporter.web.node_check import node_check
-from exporter.web.page import first_few, landing_page
+from exporter.web.page import SCRIPT, explanation_page, first_few, landing_page
 from exporter.web.readers import AUTHENTICATED_ONLY, Readers
 from exporter.web.requests import is_from_web_page
 
@@ -33,8 +33,21 @@ def router(view: NodeView, telemetry_path: str, readers: Readers = AUTHENTICATED
             landing_page(overview, not_ready, telemetry_path, impaired, title=view.title, with_lines=shown)
         )
 
+    async def explained(request: Request) -> Response:
+        name = request.path_params["name"]
+        found = view.explanation(name)
+        if found is None:
+            return _text([f"no signature or root cause {name!r}"], 404)
+        return HTMLResponse(explanation_page(name, found, view.title))
+
+    async def script(_: Request) -> Response:
+        headers = {"Cache-Control": "private, max-age=300"}
+        return Response(SCRIPT.read_text(encoding="utf-8"), media_type="text/javascript", headers=headers)
+
     routes = [
         Route("/", landing),
+        Route("/static/node.js", script),
+        Route("/signatures/{name}", explained),
         Route("/api/v1/incidents", incidents(view, readers)),
         Route("/api/v1/node-check", node_check(view)),
         *fault_routes(view),

@@ -190,6 +190,7 @@ def test_every_schema_key_is_documented_with_its_default() -> None:
         "fleet.config",
         "resources",
         "fleet.resources",
+        "nodeConditions.resources",
         "seLinuxOptions",
         "updateStrategy.rollingUpdate",
     }

@@ -8,11 +8,15 @@ import json
 import re
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.e2e.conftest import eventually, gpufault
 from tests.support.monitoring import (
@@ -31,6 +35,14 @@ ROOT = DEPLOY.parent
 CAUSE = "onednn_pvc_scoreboard_hazard"
 CRASH = (ROOT / "exporter/demo/logs/slurm-48230.out").read_text(encoding="utf-8")
 DASHBOARDS = {p.stem: json.loads(p.read_text(encoding="utf-8")) for p in sorted((DEPLOY / "grafana").glob("*.json"))}
+CARD = json.loads((ROOT / "tests/fixtures/roots/amd/expected.json").read_text(encoding="utf-8"))["gpus"][0]
+# What dcgm-exporter and AMD's exporter would tell of that card, as if both knew it.
+TELEMETRY = f"""DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS{{UUID="{CARD["unique_id"]}"}} 2
+gpu_ecc_uncorrect_total{{serial_number="{CARD["serial"]}"}} 1
+gpu_junction_temperature{{serial_number="{CARD["serial"]}"}} 61
+pcie_replay_count{{serial_number="{CARD["serial"]}"}} 4
+gpu_xgmi_link_rx{{serial_number="{CARD["serial"]}",link_index="0"}} 900
+"""
 INTERVALS = {"$__rate_interval": "1m", "$__range": "1h"}
 
 pytestmark = [
@@ -47,6 +59,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
     amd = {"facts": {"rootfs": str(ROOT / "tests/fixtures/roots/amd")}}
     nodes = [node_at(folder / "n0", **amd), node_at(folder / "n1"), node_at(folder / "n2")]
     running: list[Program] = []
+    pages: list[ThreadingHTTPServer] = []
     try:
         for node in nodes:
             node.start()
@@ -57,11 +70,14 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
         serve = ("--journal", str(folder / "journals"), "--window=28d", f"--web.listen-address={correlator}")
         running.append(Program(folder / "fleet.log", gpufault(), "fleet", *serve))
         write_history(folder, quiet_days([node.folder.name for node in nodes], CAUSE, now=time.time()))
+        telemetry = running_page(TELEMETRY)
+        pages.append(telemetry)
         targets = {
+            "gpu-exporters": {f"127.0.0.1:{telemetry.server_port}": {"cluster": "e2e"}},
             "gpufault": {node.address: {"cluster": "e2e", "instance": node.folder.name} for node in nodes},
             "gpufault-fleet": {correlator: {"cluster": "e2e"}},
         }
-        server = Prometheus(folder, targets, rules=hasty_rules(folder))
+        server = Prometheus(folder, targets, rules=all_rules(folder))
         running.append(server)
         scraped = "count(gpufault_build_info) + count(gpufault_fleet_build_info)"  # of `up` there is a history
         eventually(lambda: server.query(scraped) == [4.0], seconds=120)
@@ -73,9 +89,39 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
     finally:
         for program in reversed(running):
             program.stop()
+        for page in pages:
+            page.shutdown()
+            page.server_close()
         for node in nodes:
             if node.process is not None and node.process.poll() is None:
                 node.kill()
+
+
+def running_page(text: str) -> ThreadingHTTPServer:
+    """A server that answers everything with a text."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def all_rules(folder: Path) -> Path:
+    """The shipped rules, and those that join with the exporters of GPU vendors."""
+    path = hasty_rules(folder)
+    more = yaml.safe_load((DEPLOY / "prometheus/gpu-exporters.yml").read_text(encoding="utf-8"))["groups"]
+    groups = yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    path.write_text(yaml.safe_dump({"groups": [*groups, *({**group, "interval": "1s"} for group in more)]}))
+    return path
 
 
 def queries() -> Iterator[tuple[str, str, dict[str, Any]]]:

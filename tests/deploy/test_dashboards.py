@@ -22,7 +22,7 @@ TARGETS: list[tuple[Json, Json, Json]] = [(d, p, t) for d, p in PANELS for t in 
 EXCLUSIONS: Json = yaml.safe_load((FOLDER / ".lint").read_text(encoding="utf-8"))["exclusions"]
 
 # Grafana's ids of units, those that fit what is measured here.
-UNITS = {"short", "none", "percentunit", "bytes", "Bps", "s", "cps", "dateTimeFromNow", "dateTimeAsIso"}
+UNITS = {"celsius", "short", "none", "percentunit", "bytes", "Bps", "s", "cps", "dateTimeFromNow", "dateTimeAsIso"}
 NOT_METRICS = {"by", "on", "and", "or", "unless", "without", "group_left", "group_right", "bool", "offset", "ignoring"}
 
 

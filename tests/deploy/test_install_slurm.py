@@ -23,7 +23,7 @@ pytestmark = [
 
 
 def test_the_steps_of_the_slurm_page_work(machine: Live, package: Path) -> None:
-    (machine.root / "scratch/root").mkdir(parents=True)  # the cluster's, where it sits
+    (machine.root / "var/log/jobs/root").mkdir(parents=True)  # the cluster's, where it sits
     shutil.copy(package, machine.root / "root")
     page = Page("install-slurm.md", machine, "/root")
     began = time.monotonic()
@@ -33,7 +33,7 @@ def test_the_steps_of_the_slurm_page_work(machine: Live, package: Path) -> None:
     assert not re.findall(r"^bad.*", said, re.MULTILINE)
     series, seen, healthy = page.follow("3. Test it").splitlines()
     assert 300 <= int(series) <= 1000
-    assert seen.startswith("seen: /scratch/root/slurm-0.out to ")
+    assert seen.startswith("seen: /var/log/jobs/root/slurm-0.out to ")
     assert healthy.startswith("gpufault: healthy since ")
     assert "gpu-07:9873" in scraped(machine, "gpufault_build_info")
     assert time.monotonic() - began < PROMISED_SECONDS

@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.deploy, pytest.mark.parametrize("shipped", SHIPPED)]
 STATE = "state"
 # Where CAP_DAC_READ_SEARCH is asked for: by userLogs and jobProcesses, by the overlay of that name, by a user other than 0.
 READS_ALL = {"chart:site", "chart:nonroot-filecaps", "kustomize:overlays/user-logs"}
+REPORTS_CONDITIONS = {"chart:conditions"}
 LOCALHOST = {"chart:site", "kustomize:overlays/user-logs"}
 
 
@@ -53,11 +54,22 @@ def test_every_container_has_a_read_only_root(shipped: str) -> None:
     assert [n for n, _, c in containers(shipped) if c["securityContext"]["readOnlyRootFilesystem"] is not True] == []
 
 
-def test_no_pod_has_an_api_token_or_role(shipped: str) -> None:
-    assert [name for name, pod, _ in containers(shipped) if pod["automountServiceAccountToken"] is not False] == []
+def test_only_the_reporter_of_conditions_has_an_api_token_and_a_role(shipped: str) -> None:
+    with_token = [name for name, pod, _ in containers(shipped) if pod["automountServiceAccountToken"] is not False]
     items = objects(text_of(shipped))
     assert [i for i in items if i["kind"] == "ServiceAccount" and i["automountServiceAccountToken"] is not False] == []
-    assert [i["kind"] for i in items if i["kind"].endswith(("Role", "RoleBinding"))] == []
+    roles = [i for i in items if i["kind"].endswith(("Role", "RoleBinding"))]
+    if shipped not in REPORTS_CONDITIONS:
+        assert (with_token, roles) == ([], [])
+        return
+    assert with_token == ["Deployment/gpu-gpufault-conditions/conditions"]
+    role, binding = roles
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+    ]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert [subject["name"] for subject in binding["subjects"]] == ["gpu-gpufault-conditions"]
 
 
 def test_capabilities_are_limited_to_reading(shipped: str) -> None:

@@ -59,9 +59,8 @@ class Fleet:
     def crash(self, name: str, jobs: int) -> None:
         crash = re.sub(r"\bE\d{4} \d\d:\d\d:\d\d", time.strftime("E%m%d %H:%M:%S", time.gmtime()), CRASH)
         for job in range(jobs):
-            (self.nodes[name].logs / f"slurm-{1000 + job}.log").write_text(
-                crash.replace("48260", f"{name[1:]}{1000 + job}")
-            )
+            number = f"{name[1:]}{1000 + job}"
+            (self.nodes[name].logs / f"slurm-{number}.log").write_text(crash.replace("48260", number))
 
     def sent(self, receiver: str, alert: str) -> list[Notification]:
         return [sent for sent in self.receiver.sent_to(receiver) if alert in sent.names]
@@ -146,5 +145,7 @@ def test_a_spike_and_a_first_fatal_fault_page_once_and_a_storm_does_not(
     ]
     fleet.look_again(times=30)
     assert fleet.receiver.sent_to("pager") == [fatal, spike]
-    assert fleet.prometheus.query(f'cluster_root_cause:gpufault_crashed_nodes:count1h{{root_cause="{CAUSE}"}}') == [7.0]
+    assert fleet.prometheus.query(
+        f'sum(cluster_root_cause_kind:gpufault_crashed_nodes:count1h{{root_cause="{CAUSE}"}})'
+    ) == [7.0]
     assert fleet.sent("tickets", "GpufaultFatalNode") == []  # the page has said so

@@ -63,7 +63,8 @@ def test_an_alert_has_a_severity_texts_and_links(name: str) -> None:
     assert re.fullmatch(r"Gpufault[A-Z][A-Za-z]+", name)
     assert rule["labels"].keys() == {"severity"}
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
-    assert texts.keys() == {"summary", "description", "runbook_url", "dashboard_url"}
+    assert texts.keys() - {"fleet_url"} == {"summary", "description", "runbook_url", "dashboard_url"}
+    assert texts.get("fleet_url", "https://fleet.example.org/").startswith("https://fleet.example.org/")
     assert texts["summary"].endswith(".")
     assert "{{" not in texts["summary"]  # one sentence for all nodes, as lists of a pager show it
     assert texts["runbook_url"] == f"https://gpufault.example.org/runbooks/{name}.md"
@@ -73,7 +74,7 @@ def test_an_alert_has_a_severity_texts_and_links(name: str) -> None:
 def test_only_urgent_alerts_page() -> None:
     pages = {name for name, rule in ALERTS.items() if rule["labels"]["severity"] == "critical"}
     assert pages == {
-        "GpufaultCrashSpike", "GpufaultCrashSpikeOfAllCauses", "GpufaultRackSpike", "GpufaultFatalSignature",
+        "GpufaultCrashSpike", "GpufaultCrashSpikeOfAllCauses", "GpufaultPlaceSpike", "GpufaultFatalSignature",
         "GpufaultFatalNodes", "GpufaultAbsent",
     }  # fmt: skip
 

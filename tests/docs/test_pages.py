@@ -120,7 +120,7 @@ def test_no_alert_needs_a_series_that_the_tuning_page_drops() -> None:
         for expression in expressions
         for metric, matchers in re.findall(r"\b(gpufault_\w+)(?:\{([^}]*)\})?(?!:)", RECORDED.sub("", expression))
     ]
-    assert ("gpufault_incident_verdicts_total", {"source": "kernel"}) in asked
+    assert ("gpufault_signature_info", {"severity": "critical"}) in asked
     rules = job["metric_relabel_configs"]
     assert all(rule["action"] == "drop" for rule in rules)
     assert [each for rule in rules for each in asked if may_drop(rule, *each)] == []

@@ -87,6 +87,30 @@ def test_no_findings_are_exit_code_0(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "No fact makes any crash" in capsys.readouterr().out
 
 
+def test_planted_causes_are_found_with_the_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(tmp_path / "j"), "--causes", "3"]) == 0
+    planted = capsys.readouterr().err
+    assert main(["correlate", "--journal", str(tmp_path / "j"), "--format", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)["findings"]
+
+    first = f"{found[0]['signature']} 8 times as frequent with {found[0]['facts'][0]['fact']}="
+    assert first + found[0]["facts"][0]["value"] in planted
+
+
+def test_lost_journals_are_gaps_and_renamed_nodes_are_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--nodes", "300", "--window", "14d", "--renamed", "0.2"]
+    assert main(["simulate", str(tmp_path / "whole"), *options]) == 0
+    assert main(["simulate", str(tmp_path / "lost"), *options, "--missing", "0.2"]) == 0
+    gaps = []
+    for name in ("whole", "lost"):
+        capsys.readouterr()
+        main(["correlate", "--journal", str(tmp_path / name), "--format", "json", "--window", "3d"])
+        gaps.append({gap["kind"] for gap in json.loads(capsys.readouterr().out)["gaps"]})
+
+    assert gaps[0] <= {"nodes_without_exposure"}  # the old names of nodes renamed shortly before
+    assert "nodes_without_exposure" in gaps[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from exporter.demo.simulator import Plan, Planted, simulate
 from exporter.fleet.observations import Observed, Window
+from exporter.fleet.statistics.confirm import e_value
 from exporter.fleet.statistics.correlate import correlate, remember
+from exporter.fleet.statistics.screen import Cells
 
 from .small import DAY
 
@@ -35,11 +39,44 @@ def test_a_finding_is_confirmed_by_the_first_window_that_shares_nothing_with_its
     assert later.findings[0].first_seen == week(0)
 
 
+def test_who_looks_every_day_confirms_within_the_week() -> None:
+    busy = simulate(Plan(nodes=1500, rate=80, days=14, signatures=2, planted=(RED,), fixed=TWO, seed=2)).observed
+    remembered = remember(correlate(busy, week(0)), ())
+    for day in np.arange(1.0, 7.0).tolist():
+        found = correlate(busy, week(day), remembered)
+        remembered = remember(found, remembered)
+        if any(f.status == "confirmed" for f in found.findings):
+            break
+    confirmed = next(f.confirmation for f in found.findings if f.confirmation)
+
+    assert day < 7
+    assert confirmed.window == Window(start=week(0).end, end=week(day).end)  # none of the crashes of the discovery
+    assert confirmed.p_value <= 0.05
+    assert remembered[0].watched
+
+
+def test_an_e_value_passes_20_in_fewer_than_one_of_twenty_cases_however_often_it_is_looked_at() -> None:
+    rng = np.random.default_rng(1)
+    share, passed = 0.2, 0
+    for _ in range(2000):
+        with_ = np.cumsum(rng.random(200) < share)
+        looks = [
+            Cells(
+                crashes=np.array([float(n)]), observed=np.array([float(with_[n - 1])]),
+                everyone=np.array([1.0]), having=np.array([share]),
+            )
+            for n in range(5, 201, 5)
+        ]  # fmt: skip
+        passed += any(e_value(each, more=True) >= 20 for each in looks)
+
+    assert 0 < passed <= 100
+
+
 def test_what_the_later_window_does_not_confirm_is_forgotten_and_asked_no_second_time() -> None:
     observed = without_crashes_after(7)
     remembered = remember(correlate(observed, week(0)), ())
     assert len(remembered) == 1
-    assert remember(correlate(observed, week(6.9), remembered), remembered) == remembered
+    assert remember(correlate(observed, week(6.9), remembered), remembered) == (replace(remembered[0], watched=True),)
     assert remember(correlate(observed, week(7), remembered), remembered) == ()
 
 

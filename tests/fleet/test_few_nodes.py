@@ -75,3 +75,14 @@ def test_a_fact_that_crashed_nodes_lack_may_be_missing_because_they_crashed() ->
     assert [str(fact) for fact in finding.facts] == ["firmware=unknown"]
     assert finding.counter_evidence[0].startswith("the fact is not known of these nodes: that may be the consequence")
     assert "that may be the consequence" in text(result).replace("\n", " ")
+
+
+def test_nodes_at_risk_of_two_causes_are_one_row() -> None:
+    observed = few_nodes(0, planted=True, hit=6)
+    nodes = list(range(12))
+    found = correlate(observed, WEEK, causes={"cause_a": ("crash", nodes), "cause_b": ("crash", nodes)})
+    told = " ".join(text(found).split())
+
+    assert told.count("nodes with cause_") == 1
+    assert "cause_a (catalogue), about" in told
+    assert "; cause_b (catalogue), about" in told

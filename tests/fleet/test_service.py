@@ -116,7 +116,7 @@ def test_it_answers_what_correlate_says(
     assert service.metric(f"finding_rate_ratio{{{labels}}}") == own["findings"][0]["rate_ratio"]
     assert service.metric("complete") == 1
     assert service.ask("/-/ready")[0] == 200
-    assert "rocm_version=6.3.0" in service.ask("/")[1]
+    assert "rocm_version 6.3.0" in service.ask("/")[1]
     status, text, headers = service.ask("/static/fleet.css")
     assert (status, headers["content-type"].partition(";")[0]) == (200, "text/css")
     assert "style-src 'self'" in service.ask("/")[2]["content-security-policy"]

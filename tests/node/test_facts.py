@@ -43,6 +43,19 @@ def test_a_card_in_another_slot_is_news_though_no_fact_has_changed() -> None:
     assert facts.facts == {"os": "x"}
 
 
+def test_gpus_that_were_there_the_day_before_are_lost() -> None:
+    counts = ("8", "7", "7", "6", "6", "8")
+    facts = node(*(gathered(gpu_count=count) for count in counts), interval="1s")
+    lost = []
+    for hours in (0, 1, 23, 24.5, 26, 27):
+        facts.refresh(hours * 3600.0, wait=True)
+        lost.append(facts.facts["gpus_lost"])
+    assert lost == ["0", "1", "1", "2", "1", "0"]  # 26 hours later the eighth is more than a day away
+    again = node(gathered(gpu_count="6"), stored=store(facts, {}))
+    again.refresh(28 * 3600.0, wait=True)
+    assert again.facts["gpus_lost"] == "2"  # also over a restart
+
+
 def test_other_settings_are_obeyed_at_once() -> None:
     facts = node(gathered(os="Debian"), interval="300s")
     facts.refresh(0.0, wait=True)

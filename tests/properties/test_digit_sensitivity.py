@@ -96,7 +96,7 @@ def another(text: str, looked: Looked, dice: random.Random) -> Other:
         length = len(first.runs[number // 2]) if number % 2 else len(part)
         is_open = number % 2 and number // 2 not in looked.sized | looked.kept
         positions += (
-            [before if not (n and is_open) else None for n in range(length)]
+            [before + n if n < 1 + part.startswith("x") else None for n in range(length)]
             if is_open
             else range(before, before + length)
         )
@@ -106,9 +106,10 @@ def another(text: str, looked: Looked, dice: random.Random) -> Other:
 def _other_run(run: str, number: int, looked: Looked, dice: random.Random) -> str:
     if number in looked.kept:
         return run
+    before = "x" if run.startswith("x") else ""
     digits = "0123456789" if run.isdigit() else dice.choice(["0123456789abcdef", "abcdef7", "0123456789abcdef"])
     length = len(run) if number in looked.sized else dice.choice([1, 1, 2, 3, 6, 7, 8, len(run)])
-    return "".join(dice.choice(digits) for _ in range(length))
+    return before + "".join(dice.choice(digits) for _ in range(length - len(before) or 1))
 
 
 def moved(span: tuple[int, int], other: Other) -> tuple[int | None, int | None]:
@@ -126,6 +127,7 @@ def moved(span: tuple[int, int], other: Other) -> tuple[int | None, int | None]:
         ("Ch 00ab12cd", "Ch 00AB12CD", False),
         ("Ch 1ab", "Ch 1cd", False),
         ("at 0x7f3a", "at 0xbeef12", True),
+        ("at 0x7f3a", "at 0x1234", True),
         ("at 0x7f3a", "at 5x1234", False),
         ("at 0x7f3a_5c000000", "at 0x7f_5c00000f", True),
         ("node00ab12cd", "node00ab12ce", False),
@@ -221,7 +223,7 @@ def shown(text: str, looked: Looked) -> str:
         (r"(?<!\d)(\d+)(?!\d)", "12 of 3", ""),
         (r"(\d+)/\1", "12/12 of a", "12 12"),
         ("at 0x[0-9a-f]+", "fault at 0x7f3a_12ab12ab of 99", ""),
-        ("at 0x7f", "fault at 0x7f3a", "7f3a"),
+        ("at 0x7f", "fault at 0x7f3a", "x7f3a"),
         (r"(?<!\d)79", "179 7", "179 ."),
     ],
 )

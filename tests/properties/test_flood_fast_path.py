@@ -119,17 +119,6 @@ def test_a_line_that_differs_in_digits_that_matter_is_told_apart(kind: Kind, oft
     _compare("\n".join([*lines, ""]).encode(), kind, [])
 
 
-@pytest.mark.parametrize("line", ["<6>said", "<14>said", "<90>said", "local3 :info : said", "local9 :info : said",
-    "Nov 21 01:02:03 node7 me[12]: said", "2026-11-21T01:02:03+01:00 node7 me[12]: said", "kern :info : said",
-    "Nov 21 01:02:03 node7 kernel: said", "Sa 2026-11-21 01:02:03 CET node7 me: said", "NVRM: Xid"])  # fmt: skip
-@given(digits=st.randoms(use_true_random=False))
-def test_a_line_of_others_is_so_perhaps_whatever_its_digits(line: str, digits: random.Random) -> None:
-    """Else it would be folded with those of the kernel."""
-    other = "".join(digits.choice("0123456789") if character.isdigit() else character for character in line)
-    assert prefixes.may_be_by_others(other, 0) == prefixes.may_be_by_others(line, 0)
-    assert prefixes.may_be_by_others(other, 0) or not prefixes.written_by_others(other, 0)
-
-
 @pytest.mark.parametrize(
     "pattern", sorted({*prefixes.PATTERNS["job"], *prefixes.PATTERNS["kernel"], formats.CRI.pattern})
 )

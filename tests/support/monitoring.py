@@ -191,10 +191,10 @@ def quiet_days(names: Iterable[str], cause: str, now: float) -> Iterator[tuple[s
     for name in names:
         labels = f'cluster="e2e",job="gpufault",instance="{name}"'
         yield f"up{{{labels}}}", [(moment, 1.0) for moment in times]
-        yield f"instance:gpufault_up:one{{{labels}}}", [(moment, 1.0) for moment in times]
         pair = f'signature="hip_error_captured_event",root_cause="{cause}"'
         yield f"gpufault_incidents_total{{{labels},{pair}}}", zeros
-    yield 'cluster:gpufault_nodes:count{cluster="e2e"}', [(moment, 1.0) for moment in times]
+    yield 'cluster_root_cause_kind:gpufault_crashes:count1h{cluster="e2e",root_cause="any",kind="suspect"}', zeros
+    yield 'cluster_root_cause:gpufault_crashes:count1d{cluster="e2e",root_cause="any"}', zeros
 
 
 def hasty_rules(folder: Path) -> Path:

@@ -12,6 +12,8 @@ from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
+from exporter.config import packs
+from exporter.core.authoring.explanation import Explanation, explanation_of
 from exporter.core.diagnosis.clear_request import ClearRequest
 from exporter.core.diagnosis.node_faults import Fault
 from exporter.metrics.exposition import Family, MetricsSnapshot
@@ -39,6 +41,7 @@ class Node:
     incidents: tuple[RecentIncident, ...] = ()
     faults: tuple[Fault, ...] = ()
     causes: tuple[tuple[str, int], ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
     cleared: tuple[Fault, ...] = ()
     asked: list[ClearRequest] = field(default_factory=list)
     journal_folder: Path = Path("/nonexistent")
@@ -61,6 +64,9 @@ class Node:
     def title(self, name: str) -> str:
         return f"Title of {name}"
 
+    def explanation(self, name: str) -> Explanation | None:
+        return explanation_of(packs.load(), name)
+
     def node_faults(self) -> NodeFaults:
         return NodeFaults(
             node="gpu-07", now=moment(time.time()), faults=self.faults, cleared=self.cleared, blind=tuple(self.reasons)
@@ -74,7 +80,7 @@ class Node:
     def overview(self) -> Overview:
         return Overview(
             version="1.2.3", node="gpu-07", sources=self.sources, incidents=self.incidents, faults=self.faults,
-            causes=self.causes,
+            causes=self.causes, facts=self.facts,
         )  # fmt: skip
 
 

@@ -293,7 +293,7 @@ def test_the_landing_page_shows_the_node_its_sources_and_last_incidents(server: 
     assert page.cells == [
         *("2023-11-14 22:13:20", "Title of nv_xid_79_fallen_off_bus: Title of gpu_lost_from_pcie", "0000:c1:00.0"),
         *("reboot the node", "3", "Power-cycle it."),
-        *("2023-11-14 22:13:20", "Title of nv_xid_79_fallen_off_bus", "Title of gpu_lost_from_pcie (infrastructure)"),
+        *("2023-11-14 22:13:20", "Title of nv_xid_79_fallen_off_bus", "Title of gpu_lost_from_pcie infrastructure"),
         *("job 7, GPU 0000:c1:00.0, /jobs/7.log:12", "NVRM: Xid 79", "Drain the node."),
         *("Title of gpu_lost_from_pcie", "1,234"),
         *("cause unknown", "2"),
@@ -309,6 +309,23 @@ def test_every_link_of_the_landing_page_leads_somewhere(server: RunningServer) -
     links = Page(ask(server, "/").text).links
     assert "/metrics" in links
     assert [ask(server, link).status for link in links] == [200] * len(links)
+
+
+def test_the_page_of_a_cause_or_signature_explains_it(server: RunningServer, node: Node) -> None:
+    for name, told in (
+        ("gpu_lost_from_pcie", "Chosen when"),
+        ("nv_xid_79_fallen_off_bus", "GPU has fallen off the bus"),
+    ):
+        answer = ask(server, f"/signatures/{name}")
+        assert answer.status == 200
+        assert told in answer.text
+        assert "What to do" in answer.text
+        links = [link for link in Page(answer.text).links if link != "/"]
+        assert links
+        assert [ask(server, link).status for link in links] == [200] * len(links)
+    assert ask(server, "/signatures/%3Cb%3E").status == 404
+    node.causes = (("gpu_lost_from_pcie", 1),)
+    assert "/signatures/gpu_lost_from_pcie" in Page(ask(server, "/").text).links
 
 
 HOSTILE = st.text(
@@ -331,11 +348,12 @@ def test_what_a_job_wrote_stays_text_on_the_landing_page(text: str) -> None:
     written = landing_page(overview, [text], "/metrics")
     page = Page(written.encode().decode())
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    advice = re.sub(r"`([^`]*)`", r"\1", shown)  # what stands in backticks is shown as code
     where = f"job {shown}, GPU {shown}, {shown}" if text else ""
-    of_fault = ["2023-11-14 22:13:20", f"{shown}: {shown}", shown, "reboot the node", "3", shown]
-    of_incident = ["1970-01-01 00:00:00", shown, shown, where, shown, shown]
+    of_fault = ["2023-11-14 22:13:20", f"{shown}: {shown}", shown, "reboot the node", "3", advice]
+    of_incident = ["1970-01-01 00:00:00", shown, shown, where, shown, advice]
     assert page.cells == [*of_fault, *of_incident, shown, "1", shown, f"down: {shown}", "0", "none"]
-    assert page.tags == HARMLESS.tags
+    assert page.tags <= HARMLESS.tags | {"code"}
     assert set(written.replace("\n", "")) <= set(map(chr, range(32, 127))) | set(shown)
 
 
@@ -362,7 +380,10 @@ def test_the_policy_allows_the_pages_own_style_and_nothing_else(server: RunningS
     styles = re.findall(r"<style>(.*?)</style>", answer.text, re.DOTALL)
     digests = [base64.b64encode(hashlib.sha256(style.encode()).digest()).decode() for style in styles]
     assert re.findall(r"'sha256-(.*?)'", answer.headers["content-security-policy"]) == digests
-    assert not re.search(r"<script|\sstyle=|\son\w+=|src=", answer.text)
+    assert re.findall(r"<script[^>]*>|src=[^ >]*", answer.text) == ['<script src="/static/node.js" defer>']
+    assert "script-src 'self';" in answer.headers["content-security-policy"]
+    assert not re.search(r"\sstyle=|\son\w+=", answer.text)
+    assert ask(server, "/static/node.js").headers["content-type"].startswith("text/javascript")
 
 
 # Addresses, beginning and end.

@@ -164,22 +164,22 @@ def root_causes(catalogue: Catalogue) -> str:
     """A table of all root causes with what decides each, for docs/root-causes.md."""
     rows = "".join(
         f"| [{_cell(cause.title)}](signatures/{min(catalogue.matching(cause.signatures))}.md#{cause.id}) "
-        f"| {_cell(_decided_by(cause.when)) if cause.when else ''} | {cause.verdict} | {cause.strength} |\n"
+        f"| {_cell(decided_by(cause.when)) if cause.when else ''} | {cause.verdict} | {cause.strength} |\n"
         for cause in sorted(catalogue.root_causes.values(), key=lambda cause: cause.title.lower())
     )
     return f"| root cause | what decides it | verdict | evidence |\n| --- | --- | --- | --- |\n{rows}"
 
 
-def _decided_by(condition: Condition) -> str:
+def decided_by(condition: Condition) -> str:
     """A tree of conditions as one sentence, by their reasons where they have any."""
     if condition.fact and condition.why:
         return f"{_leaf(condition)} ({_prose(condition.why)})"
     if condition.why:
         return _prose(condition.why)
     if condition.not_:
-        return f"not: {_decided_by(condition.not_)}"
+        return f"not: {decided_by(condition.not_)}"
     if children := condition.all or condition.any:
-        parts = dict.fromkeys(_decided_by(child) for child in children)
+        parts = dict.fromkeys(decided_by(child) for child in children)
         return ("; and " if condition.all else "; or ").join(parts)
     return _leaf(condition)
 

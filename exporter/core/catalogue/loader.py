@@ -24,6 +24,7 @@ from exporter.core.catalogue.pack_types import (
     Signature,
     Table,
     TableRow,
+    covers,
     from_data,
     leaf_conditions,
     to_data,
@@ -31,6 +32,7 @@ from exporter.core.catalogue.pack_types import (
 from exporter.core.model import ACTIONS, Incident, Severity
 from exporter.core.patterns.expression import Expression
 from exporter.core.patterns.required_literals import Gate, Needs, derive, needs
+from exporter.core.patterns.syntax import spelt_out
 from exporter.core.text.problems import Document, InvalidInput, Loc, Problem
 
 
@@ -78,6 +80,33 @@ class Catalogue:
     def mixed_severity(self) -> frozenset[str]:
         """The signatures whose lines are partly critical by a vendor's table."""
         return frozenset(s for s, rows in self._rows.items() if len({row.severity == "critical" for row in rows}) > 1)
+
+    def has_mixed_lines(self, signature: str) -> bool:
+        """Whether a line of a signature may be critical by a vendor's table, and another not."""
+        if signature not in self._mixed:
+            self._mixed[signature] = signature in self.mixed_severity and len(set(self._severities(signature))) > 1
+        return self._mixed[signature]
+
+    @cached_property
+    def _mixed(self) -> dict[str, bool]:
+        return {}
+
+    def _severities(self, signature: str) -> Iterator[bool]:
+        """Whether lines are critical, by the rows that may be the first to cover one."""
+        patterns = self.signatures[signature].patterns
+        for row in self._rows[signature]:
+            certain = True
+            for name, values in row.where.items():
+                told = {signature} if name == "signature" else {spelt_out(pattern, name) for pattern in patterns}
+                covered = {value is None or covers({name: values}, {name: value}) for value in told}
+                if covered == {False}:
+                    break
+                certain = certain and covered == {True} and None not in told
+            else:
+                yield row.severity == "critical"
+                if certain:
+                    return
+        yield False
 
     def is_critical_line(self, signature: str, captures: Mapping[str, str]) -> bool:
         """Whether a line is a critical one of a signature with mixed severity."""

@@ -279,6 +279,9 @@ _PARTS: Mapping[str, type[Any]] = {
 
 
 def _read(name: str, item: Any) -> Any:
-    if isinstance(item, list):  # `signatures` of a cause are names
-        return tuple(_read(name, each) for each in item)
-    return from_data(_PARTS[name], item) if isinstance(item, dict) and name in _PARTS else item
+    kind = _PARTS.get(name)
+    if isinstance(item, list):
+        if kind is None:
+            return tuple(item)
+        return tuple(from_data(kind, each) if isinstance(each, dict) else each for each in item)  # a cause has names
+    return from_data(kind, item) if kind and isinstance(item, dict) else item

@@ -16,7 +16,6 @@ from exporter.core.decoding.prefixes import (
     ISO,
     Clock,
     PrefixFields,
-    Stamp,
     first_stamp,
     plausible_time,
     read_job_prefixes,
@@ -74,7 +73,7 @@ def prefix_fields(raw: bytes, format: LogFormat, source: SourceKind, clock: Cloc
         return None
     fields = read_job_prefixes(text, found.end(), clock)
     time = time_from(ISO, text, 0, clock)
-    return fields if time is None else fields._replace(time=time, stamp=Stamp(ISO, 0, found.end("time")))
+    return fields if time is None else fields._replace(time=time)
 
 
 def is_rewritten(raw: bytes) -> bool:

@@ -9,7 +9,6 @@ decided elsewhere.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -85,6 +84,8 @@ def from_syslog(text: bytes, start: int = 0) -> Iterator[bytes]:
 
 def chain(digest: str, line: bytes) -> str:
     """The digest of a run of lines, from the digest of the run without its last line."""
+    import hashlib  # takes 2 ms, and only a start on a kernel's log needs it
+
     return hashlib.blake2b(digest.encode() + line, digest_size=8).hexdigest()
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import calendar
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from exporter.core.model import SourceKind
@@ -34,15 +34,18 @@ _LEVEL = r"(?:emerg|alert|crit|err|warn|notice|info|debug)"
 
 
 class Prefix:
-    """One prefix, and the fields that its pattern has."""
+    """One prefix, and the fields that its pattern has. Compiled when it is first tried."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
-        self.match = re.compile(pattern).match
-        names = re.compile(pattern).groupindex
+        names = set(re.findall(r"\(\?P<(\w+)>", pattern))
         self.stamp, self.syslog_time, self.mono = "stamp" in names, "mon" in names, "mono" in names
         self.ahead = "ahead" in names  # stays in the text
         self.rank, self.host = "rank" in names, "host" in names
+
+    @cached_property
+    def match(self) -> Callable[..., re.Match[str] | None]:
+        return re.compile(self.pattern).match
 
 
 class Prefixes:
@@ -130,17 +133,12 @@ _OTHERS = (
     rf"|(?:\d{{4}}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?"
     rf" [\w.-]+ (?!{_TAG})[^\s:\[]+(?:\[\d+\])?: "
     rf"|[^\W\d]{{2,4}}\.? \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \S+ [\w.-]+ (?!{_TAG})"
-    rf"|<{{priority}}>|(?!kern\b)[a-z]+{{local}}? *:{_LEVEL} *: "  # dmesg --raw, dmesg --decode
+    rf"|<(?:[89]|[1-9]\d+)>|(?!kern\b)[a-z]+[0-7]? *:{_LEVEL} *: "  # dmesg --raw, dmesg --decode
 )
 # A priority is facility * 8 + level; the kernel's facility is 0, and it never uses local0 to local7.
-_BY_OTHERS = re.compile(_OTHERS.replace("{priority}", r"(?:[89]|[1-9]\d+)").replace("{local}", "[0-7]"))
-_PERHAPS_BY_OTHERS = re.compile(_OTHERS.replace("{priority}", r"\d+").replace("{local}", r"\d"))  # with other digits
+_BY_OTHERS = re.compile(_OTHERS)
 ISO = Prefix(_ISO)
-# All patterns that decide the prefixes of a line. Whether others wrote it is checked for each line.
-PATTERNS: Mapping[SourceKind, tuple[str, ...]] = {
-    "job": _JOB_PREFIXES.patterns,
-    "kernel": (*_KERNEL_PREFIXES.patterns, _PERHAPS_BY_OTHERS.pattern),
-}
+PATTERNS: Mapping[SourceKind, tuple[str, ...]] = {"job": _JOB_PREFIXES.patterns, "kernel": _KERNEL_PREFIXES.patterns}
 _YEAR_SECONDS = 31556952  # the mean Gregorian year
 _LATEST = 4102444800.0  # 2100; RFC 3339 ends with the year 9999
 
@@ -166,36 +164,27 @@ class Stamp(NamedTuple):
 
 
 class PrefixFields(NamedTuple):
-    """The fields of a line's prefixes: the time, and the positions of all others.
-
-    Lines that differ only in ASCII digits have the same positions, unless a timestamp is invalid or others wrote the
-    line.
-    """
+    """The fields of a line's prefixes: the time, and the positions of all others."""
 
     text: int
     time: float | None = None
-    stamp: Stamp | None = None
-    bad_time: bool = False  # an invalid timestamp came first
     mono: Span | None = None
     rank: Span | None = None
     host: Span | None = None
     kernel: bool = False
     by_others: bool = False
-    checked_at: tuple[int, ...] = ()  # where the mark of another writer would end the prefixes
 
 
 def read_job_prefixes(text: str, at: int, clock: Clock) -> PrefixFields:
     """The prefixes of a job's line that begins at a position."""
-    rank = host = time = stamp = None
-    bad_time = False
+    rank = host = time = None
     for _ in range(MAX_PREFIXES):
         there = _JOB_PREFIXES.match(text, at)
         if there is None:
             break
         prefix, found = there
         if (prefix.stamp or prefix.ahead) and time is None:
-            time, stamp = _time(prefix, found, clock), _stamp(prefix, found)
-            bad_time = bad_time or time is None
+            time = _time(prefix, found, clock)
         if prefix.ahead:
             break
         if prefix.rank:
@@ -203,15 +192,14 @@ def read_job_prefixes(text: str, at: int, clock: Clock) -> PrefixFields:
         if prefix.host:
             host = found.span("host")
         at = found.end()
-    return PrefixFields(at, time, stamp, bad_time, None, rank, host)
+    return PrefixFields(at, time, None, rank, host)
 
 
 def read_kernel_prefixes(text: str, clock: Clock) -> PrefixFields:
     """The prefixes of a kernel line."""
-    mono = host = time = stamp = None
-    kernel, others, bad_time, at, checked_at = False, False, False, 0, []
+    mono = host = time = None
+    kernel, others, at = False, False, 0
     for count in range(MAX_PREFIXES + 1):
-        checked_at.append(at)
         if others := written_by_others(text, at):
             break
         there = _KERNEL_PREFIXES.match(text, at) if count < MAX_PREFIXES else None
@@ -219,15 +207,14 @@ def read_kernel_prefixes(text: str, clock: Clock) -> PrefixFields:
             break
         prefix, found = there
         if time is None and _stamps(prefix, found):
-            time, stamp = _time(prefix, found, clock), Stamp(prefix, *found.span())
-            bad_time = bad_time or time is None
+            time = _time(prefix, found, clock)
         if prefix.mono and found["mono"]:
             mono = found.span("mono")
         if prefix.host and found["host"]:
             host = found.span("host")
         at = found.end()
         kernel = kernel or prefix.pattern not in (_UNMARKED, _QUOTED)
-    return PrefixFields(at, time, stamp, bad_time, mono, None, host, kernel, others, tuple(checked_at))
+    return PrefixFields(at, time, mono, None, host, kernel, others)
 
 
 def _stamps(prefix: Prefix, found: re.Match[str]) -> bool:
@@ -237,11 +224,6 @@ def _stamps(prefix: Prefix, found: re.Match[str]) -> bool:
 def written_by_others(text: str, at: int = 0) -> bool:
     """Whether a line of a kernel log is marked as written by a user program."""
     return text[at : at + 1] != "[" and bool(_BY_OTHERS.match(text, at))
-
-
-def may_be_by_others(text: str, at: int) -> bool:
-    """Whether a line that differs only in digits may be marked so."""
-    return text[at : at + 1] != "[" and bool(_PERHAPS_BY_OTHERS.match(text, at))
 
 
 def time_from(prefix: Prefix, text: str, at: int, clock: Clock) -> float | None:

@@ -8,6 +8,7 @@ from exporter.core.facts.gpus import Gpu, facts_of
 DERIVED = {
     "rocm_mix": "whether driver and ROCm come from different ROCm releases",
     "nvidia_mix": "whether kernel module and libcuda differ in version: updated, but not reloaded",
+    "gpus_lost": "how many GPUs fewer than at most in the last 24 hours; known to the daemon only",
     "fabricmanager_mix": "whether the fabric manager and the driver differ in version, so it refuses to start",
 }
 

@@ -1,7 +1,9 @@
 """PCI addresses, in which every GPU is named, and what the PCI bus states of a device. Pure: text in, values out."""
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 from exporter.core.facts.values import number
 
@@ -37,6 +39,20 @@ def pcie_width(text: str | None) -> str | None:
     """`x16` of `16`; None for 0 and 255: the link is down."""
     lanes = number(text)
     return f"x{lanes}" if lanes in (1, 2, 4, 8, 12, 16, 32) else None
+
+
+def link_is_degraded(links: Sequence[tuple[str | None, str | None]]) -> str | None:
+    """Whether a link has fewer lanes in use than its ends have; `true`, `false`, or None if no link is known.
+
+    links: lanes in use and possible lanes of a device and of each bridge above it. A link is between two neighbours, so a
+    card with 16 lanes in a slot with 8 is not degraded.
+    """
+    known = [
+        int(current[1:]) < min(int(most[1:]) for most in (own, above) if most)
+        for (current, own), (_, above) in pairwise(links if links[1:] else [*links, (None, None)])
+        if current and own
+    ]
+    return str(any(known)).lower() if known else None
 
 
 _BARS = 6  # followed by the ROM and the BARs of virtual functions

@@ -23,6 +23,7 @@ from exporter.core.matching.log_state import LogState
 from exporter.core.matching.rules import MAX_BEHIND, MAX_TEXT, Found, facts_of, gpu_of
 from exporter.core.matching.verdict_cache import Evaluator, Evaluators
 from exporter.core.model import (
+    ON_SM,
     PYTHON_TRACEBACK,
     UNRECOGNISED,
     Chunk,
@@ -87,7 +88,7 @@ class ChunkMatcher:
         self.context = state.context
         self.end = state.end
         self.matches: list[Match] = []
-        self.flood = Flood(self.matches, tools.window, tools.catalogue.mixed_severity)
+        self.flood = Flood(self.matches, tools.window, tools.catalogue.has_mixed_lines)
         self.counts: Counter[str] = Counter()
         self.shown: set[tuple[int, str]] = set()
         self.part_offset = chunk.offset
@@ -231,7 +232,7 @@ class ChunkMatcher:
         told_apart = gpu_of(found, text, record.device) if chunk.source == "kernel" else None
         if chunk.source == "job":
             self._note_end(signature, offset)
-        if once and not is_context and self.flood.takes([(signature, told_apart, rank)], time):
+        if once and not is_context and ON_SM not in text and self.flood.takes([(signature, told_apart, rank)], time):
             return
         captures = found.captures(text)
         marks = self.context.marks

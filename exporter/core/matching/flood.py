@@ -5,7 +5,7 @@ only counted. Changes no incident: those keep the earliest few whole anyway. Kno
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from exporter.core.model import MAX_KEPT_MATCHES, Match
@@ -15,12 +15,16 @@ FloodKey = tuple[str, str | None, str | None]  # what distinguishes matches: sig
 
 @dataclass(slots=True)
 class _Run:
-    """Matches without a gap between them: the place of a whole one, when the earliest few were, how many more came."""
+    """Matches without a gap between them: the place of a whole one, when the earliest few were, how many more came.
+
+    `whole`: all stay so.
+    """
 
     place: int
     first: float
     last: float
     earliest: list[float]
+    whole: bool
     more: int = 0
     ranks: set[str] = field(default_factory=set)
 
@@ -28,12 +32,14 @@ class _Run:
 class Flood:
     """The runs of one chunk, whose whole matches are appended to `matches`.
 
-    `window` is the silence that ends an episode in seconds; None leaves every match whole. So do the signatures in `whole`,
-    of which one line may be graver than another.
+    `window` is the silence that ends an episode in seconds; None leaves every match whole. So does `is_mixed` for a
+    signature of which one line may be graver than another.
     """
 
-    def __init__(self, matches: list[Match], window: float | None, whole: frozenset[str] = frozenset()) -> None:
-        self._whole = whole
+    def __init__(
+        self, matches: list[Match], window: float | None, is_mixed: Callable[[str], bool] = lambda _signature: False
+    ) -> None:
+        self._is_mixed = is_mixed
         self._matches = matches
         self._window = -1.0 if window is None else window
         self._runs: dict[tuple[str, str | None], _Run] = {}
@@ -46,8 +52,7 @@ class Flood:
             run = self._runs.get((signature, gpu))
             if (
                 run is None
-                or signature in self._whole
-                or self._window < 0
+                or run.whole
                 or len(run.earliest) < MAX_KEPT_MATCHES
                 or not run.earliest[-1] <= time <= run.last + self._window
             ):
@@ -69,7 +74,7 @@ class Flood:
         if run is None or time > run.last + self._window:
             if run:
                 self._end(run)
-            self._runs[key] = _Run(len(self._matches), time, time, [time])
+            self._runs[key] = _Run(len(self._matches), time, time, [time], self._window < 0 or self._is_mixed(key[0]))
         elif time >= run.first - self._window:
             run.first, run.last = min(run.first, time), max(run.last, time)
             bisect.insort(run.earliest, time)

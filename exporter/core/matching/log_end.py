@@ -8,8 +8,7 @@ kind of error is not suspected again in this log. Positions are offsets in bytes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from exporter.core.matching.stored_matches import dump_match, load_match
 from exporter.core.model import LogContext, Match
@@ -21,8 +20,7 @@ TRACEBACK_BYTES = 1 << 16  # from the heading of a traceback to its last line
 MAX_HANDLED = 16  # kinds of errors that a log goes on after; behind more, no error of it is suspected
 
 
-@dataclass(frozen=True, slots=True)
-class LogEnd:
+class LogEnd(NamedTuple):
     """What the last lines of a log say about its end.
 
     `suspect` is the first line of a crash that nothing explains yet, and `last` where its last report ends. `named` is
@@ -39,7 +37,7 @@ class LogEnd:
 
     def heading(self, offset: int) -> LogEnd:
         """A traceback begins."""
-        return replace(self, traceback=offset)
+        return self._replace(traceback=offset)
 
     def opened(self, offset: int) -> int | None:
         """Where the traceback begins that a line at an offset may end."""
@@ -48,29 +46,29 @@ class LogEnd:
 
     def suspected(self, match: Match, began: int, end: int) -> LogEnd:
         """One more line looks like a crash, from `began`, where its traceback begins, to `end`."""
-        now = replace(self, traceback=None)
+        now = self._replace(traceback=None)
         if now.suspect is not None:
             if began - now.last <= REACH_BYTES:
-                return replace(now, last=end)
+                return now._replace(last=end)
             now = now._went_on()
         is_explained = now.named is not None and began - now.named <= REACH_BYTES
         if is_explained or kind_of(match) in now.handled or len(now.handled) >= MAX_HANDLED:
             return now
-        return replace(now, suspect=match, last=end)
+        return now._replace(suspect=match, last=end)
 
     def named_at(self, offset: int) -> LogEnd:
         """A signature names a crash. It explains what is suspected nearby."""
         if self.suspect is None:
-            return replace(self, named=offset)
+            return self._replace(named=offset)
         if offset - self.last <= REACH_BYTES:
-            return replace(self, named=offset, suspect=None)
-        return replace(self._went_on(), named=offset)
+            return self._replace(named=offset, suspect=None)
+        return self._went_on()._replace(named=offset)
 
     def reported_at(self, offset: int) -> tuple[LogEnd, Match | None]:
         """A launcher or a peer reports that a process has ended; the crash, if one was suspected."""
         if self.suspect is None or offset - self.last > REACH_BYTES:
             return self, None
-        return replace(self, suspect=None, named=offset), self.suspect
+        return self._replace(suspect=None, named=offset), self.suspect
 
     def read_to(self, offset: int, read_at: float) -> LogEnd:
         """The log was read so far."""
@@ -78,18 +76,18 @@ class LogEnd:
             return self
         if offset - self.last > REACH_BYTES:
             return self._went_on()
-        return replace(self, end=offset, read_at=read_at)
+        return self._replace(end=offset, read_at=read_at)
 
     def ended(self) -> tuple[LogEnd, Match | None]:
         """The log ends here; the crash in which it did."""
         if self.suspect is None:
             return self, None
-        done = replace(self, suspect=None, named=self.last)
+        done = self._replace(suspect=None, named=self.last)
         return (done, self.suspect) if self.end - self.last <= TAIL_BYTES else (self._went_on(), None)
 
     def _went_on(self) -> LogEnd:
         assert self.suspect is not None
-        return replace(self, suspect=None, handled=self.handled | {kind_of(self.suspect)})
+        return self._replace(suspect=None, handled=self.handled | {kind_of(self.suspect)})
 
 
 RUNNING = LogEnd()

@@ -24,7 +24,7 @@ from exporter.core.patterns.digit_sensitivity import (
     referred,
 )
 from exporter.core.patterns.masks import NOTHING, Looked, Mask, Masked, masked
-from exporter.core.patterns.required_literals import Needs
+from exporter.core.patterns.required_literals import Needs, needed_behind
 
 MAX_EVALUATORS = 512  # sets of gates that occur together in a line; a log of all built-in examples has 400
 MAX_LATELY = 2048  # orders in which they come
@@ -179,12 +179,14 @@ class Evaluator:
         self._source: SourceKind = source
         self._echo = evaluators.matcher.echo if source == "job" else None
         self._quarantine = evaluators.matcher.quarantine
-        outranking = frozenset(winner for rule in rules for winner in rule.yields_to)
+        self._outranking = frozenset(winner for rule in rules for winner in rule.yields_to)
         self._known, self._shapes = (
             [
                 (
                     lines,
-                    RuleGroup([r for r in of_kind if r.lines == lines], outranking, source, self._quarantine, search),
+                    RuleGroup(
+                        [r for r in of_kind if r.lines == lines], self._outranking, source, self._quarantine, search
+                    ),
                 )
                 for lines in sorted({r.lines for r in of_kind})
             ]
@@ -265,25 +267,39 @@ class Evaluator:
             shown = self._shown(lines[0], (), None)
             if shown is not None:
                 return shown, before == self._quarantine.unsure
-        signs = self._signs(lines, known)
-        if signs is None:
-            return NeedsMoreLines(), True
         without, in_time = self._judged([*lines, ""])  # so that they end in a newline
+        signs = self._signs(lines, known, without) if in_time else None
+        if signs is None:
+            return NeedsMoreLines(), in_time
         by_case = [tuple(text.encode() for text, blind in sorted(signs) if blind is which) for which in (False, True)]
-        return NeedsMoreLines(without, *by_case) if in_time else NeedsMoreLines(), in_time
+        return NeedsMoreLines(without, *by_case), True
 
-    def _signs(self, lines: Sequence[str], known: Looked | None) -> set[tuple[str, bool]] | None:
+    def _signs(self, lines: Sequence[str], known: Looked | None, without: MatchResult) -> set[tuple[str, bool]] | None:
         """The literals of which lines behind must hold one to change what these show, and whether they ignore case; None if
-        lines may hold anything.
+        lines may hold anything. `without` is what they show without any behind.
         """
         signs: set[tuple[str, bool]] = set()
         text = "\n".join(lines)
+        shown = frozenset(one.rule.id for one in without.found)
         for rule in self._of_blocks:
+            if rule.yields_to & shown and rule.id not in self._outranking:
+                continue
             begun = [one for one in rule.patterns if one.may_begin_in(lines[0])] if rule.lines > len(lines) else []
             further = [one for one in begun if not one.needs.one_line]
+            excuses = rule.unless if begun else ()
             if known is not None:
                 further = [one for one in further if goes_on(one.pattern, text + "\n", known, len(lines[0]))]
-            for one in (*further, *rule.unless) if begun else ():
+                outcome, by, _ = search(rule, text + "\n", self._source, self._quarantine, len(lines[0]))
+                if outcome == "unless" and any(one.pattern == by and one.needs.one_line for one in excuses):
+                    continue
+                if outcome == "no pattern" and not further:
+                    excuses = ()
+            for one in further:
+                needed = needed_behind(one.pattern)
+                if needed is None:
+                    return None
+                signs.update((sign, one.needs.ignore_case) for sign in needed)
+            for one in excuses:
                 of_one = _sign(one.needs, text)
                 if not of_one:
                     return None

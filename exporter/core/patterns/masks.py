@@ -11,10 +11,10 @@ from operator import itemgetter
 from typing import NamedTuple
 
 SHORT_RUN, LONGEST_RUN = 7, 20  # characters: of most ids and figures; of a 64-bit number
-# A number; a hexadecimal number behind 0x; or a word of hexadecimal digits with a letter, of six characters or more
-# (`Ch 0000abcd`) or behind an underscore (NVIDIA's driver writes 0x7f3a_5c00abcd).
+# A number; a hexadecimal number behind 0x, with its x; or a word of hexadecimal digits with a letter, of six characters or
+# more (`Ch 0000abcd`) or behind an underscore (NVIDIA's driver writes 0x7f3a_5c00abcd).
 RUN = re.compile(
-    rb"([0-9a-f](?:(?<=\b0x.)[0-9a-f]*(?![^\W_])"
+    rb"([x0-9a-f](?:(?<=\b0x)[0-9a-f]+(?![^\W_])"
     rb"|(?:(?<!\w.)(?=[0-9a-f]{5})|(?<=[0-9a-f]_.))(?:(?<=[0-9])[0-9]*[a-f]|(?<=[a-f])[a-f]*[0-9])[0-9a-f]*\b"
     rb"|(?<=[0-9])[0-9]*+(?!x[0-9a-f])))"
 )
@@ -51,8 +51,8 @@ def masked(text: bytes) -> Masked | None:
 
 
 def run_spans(text: bytes) -> list[tuple[int, int]]:
-    """Where the runs of a text lie."""
-    return [found.span() for found in RUN.finditer(text)]
+    """Where the digits of a text's runs lie."""
+    return [(found.start() + found[0].startswith(b"x"), found.end()) for found in RUN.finditer(text)]
 
 
 def run_ends(text: bytes) -> list[int]:

@@ -68,15 +68,16 @@ class OpenText:
         self.least, self.most = [0], [0]  # characters before a place
         at = 0
         for number, found in enumerate(RUN.finditer(text.encode())):
-            self._fixed(self.text[at : found.start()])
-            start, at = found.span()
+            start = found.start() + found[0].startswith(b"x")
+            self._fixed(self.text[at:start])
+            at = found.end()
             kind = DECIMAL if found[0].isdigit() else HEXADECIMAL
             if number in looked.kept:
                 self._fixed(self.text[start:at])
             elif number in looked.sized:
                 self._sized_run(number, kind, at - start)
             else:
-                self._open_run(number, kind, at - start)
+                self._open_run(number, kind, at - start, start - found.start())
         self._fixed(self.text[at:])
         self.size = len(self.least) - 1
         self._boundary.append(self.size)
@@ -102,12 +103,13 @@ class OpenText:
             self._sized[kind] |= 1 << place
             self._step(1, 1)
 
-    def _open_run(self, number: int, kind: Class, length: int) -> None:
+    def _open_run(self, number: int, kind: Class, length: int, before: int) -> None:
         place = len(self.least) - 1
         self._boundary += [place] + [-1] * (length - 1)
         self._run_at[place] = number
         self._starts[kind] |= 1 << place
-        least, most = (1, SHORT_RUN) if length <= SHORT_RUN else (SHORT_RUN + 1, LONGEST_RUN)
+        short = SHORT_RUN - before
+        least, most = (1, short) if length <= short else (short + 1, LONGEST_RUN - before)
         self._step(1, 1)
         self._step(0, most - 2)
         self._step(least - 1, 1)

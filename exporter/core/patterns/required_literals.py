@@ -94,6 +94,73 @@ def needs(pattern: str) -> Needs:
     return Needs(best(_WHOLE), any_case, best(_FIRST), not any(_sees_newline(*node) for node in parsed))
 
 
+@lru_cache(MAX_CHECKED)
+def needed_behind(pattern: str) -> frozenset[str] | None:
+    """Literals of which the lines behind a text must hold one to change what `pattern` finds in it; None if they may hold
+    anything. In lower case where the pattern ignores case.
+    """
+    try:
+        parsed = parse(pattern)
+        if _DOT_IS_ANY.search(pattern) or _repeats_lines(parsed):
+            return None
+        found = _behind(list(parsed), [])
+    except (Unreadable, NoGate):
+        return None
+    return frozenset(map(str.lower, found)) if found and _any_case(parsed) else found
+
+
+def _behind(nodes: Sequence[Any], after: Sequence[Any]) -> frozenset[str]:
+    """What must follow each newline that these nodes may read: in them, or in what comes `after` them."""
+    found = frozenset[str]()
+    for number, (op, arg) in enumerate(nodes):
+        rest = [*nodes[number + 1 :], *after]
+        if not _sees_newline(op, arg) or (_is_optional_class(op, arg) and rest == _LINE_END):
+            continue  # at `\s*$` the text's own line ends, too
+        if op in _UNYIELDING or op is sre.AT:
+            raise NoGate
+        if op in (sre.ASSERT, sre.ASSERT_NOT):
+            found |= _behind(list(arg[1]), [])
+            continue
+        parts = inside(op, arg)
+        if not parts:  # one character
+            sets = [_pieces(literals) for literals in _of_sequence(rest, _WHOLE)]
+            best = _best((literals for literals in sets if all(literals)), _WHOLE)
+            if best is None:
+                raise NoGate
+            found |= best
+        for part in parts:
+            found |= _behind(list(part), rest)
+    return found
+
+
+def _is_optional_class(op: Any, arg: Any) -> bool:
+    return op in (sre.MAX_REPEAT, sre.MIN_REPEAT) and arg[0] == 0 and len(arg[2]) == 1 and not inside(*arg[2][0])
+
+
+def _repeats_lines(parsed: Any) -> bool:
+    """Whether a pattern asks again for what a group held that may hold a newline."""
+    nodes = list(_every(parsed))
+    groups = {arg[0] for op, arg in nodes if op is sre.SUBPATTERN and any(_sees_newline(*node) for node in arg[-1])}
+    return any(op is sre.GROUPREF and arg in groups for op, arg in nodes)
+
+
+def _every(nodes: Iterable[Any]) -> Iterator[Any]:
+    """These nodes and all inside them."""
+    for op, arg in nodes:
+        yield op, arg
+        for sequence in [arg[1]] if op in (sre.ASSERT, sre.ASSERT_NOT) else inside(op, arg):
+            yield from _every(sequence)
+
+
+_LINE_END = [(sre.AT, sre.AT_END)]
+_UNYIELDING = (sre.ATOMIC_GROUP, sre.POSSESSIVE_REPEAT)  # what they have read they do not give back
+
+
+def _pieces(literals: Iterable[str]) -> frozenset[str]:
+    """The longest part of each literal that lies in one line."""
+    return frozenset(max(literal.split("\n"), key=len) for literal in literals)
+
+
 class _Reading(NamedTuple):
     """How a pattern is read: which characters a literal may hold, and whether its first line is all that counts."""
 

@@ -67,6 +67,19 @@ def inside(op: Any, arg: Any) -> list[Any]:
     return []
 
 
+def spelt_out(pattern: str, group: str) -> str | None:
+    """What a group holds in each match, "" without such a group; None if that varies. Only digits count as spelt out."""
+    parsed = parse(pattern)
+    number = parsed.state.groupdict.get(group)
+    if number is None:
+        return None if any(name.startswith(f"{group}__") for name in parsed.state.groupdict) else ""
+    for op, arg in parsed:
+        if op is sre.SUBPATTERN and arg[0] == number:
+            text = "".join(chr(code) if one is sre.LITERAL else "?" for one, code in arg[-1])
+            return text if text.isdecimal() and text.isascii() else None
+    return None
+
+
 def refusal(pattern: str) -> str | None:
     """Why a pattern cannot serve, then what to do; None if it can. Of those that are readable, none is compiled here."""
     try:

@@ -1,13 +1,15 @@
-"""Places as cells, darker the more happened there: nodes by rack, for example."""
+"""Places as columns of cells, darker the more happened there: nodes by rack, for example."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exporter.fleet.charts.svg import chart, colour, element, empty, label, words
+from exporter.fleet.charts.svg import CHARACTER, chart, colour, element, empty, label, words
 
-CELL, GAP, HEAD = 16.0, 2.0, 16.0
+HEAD = 16.0
+WIDEST, NARROWEST = 34.0, 8.0  # pixels of a column
+TALLEST, LOWEST, BLOCK = 10.0, 3.0, 128.0  # pixels of a cell, and of a column where its cells may be lower
 STEPS = 6  # of darkness, as classes: a strict policy forbids colours as styles, an attribute is allowed
 MAX_GROUPS, MAX_CELLS = 64, 128
 
@@ -28,23 +30,41 @@ def heat_map(
         return empty("heat-map", width, title)
     shown = groups[:MAX_GROUPS]
     largest = max(count for group in shown for _, count in group.cells)
-    across = max(int(width / (CELL * 2)), 1)
+    column = min(max(width / len(shown), NARROWEST), WIDEST)
+    across = max(int(width / column + 1e-6), 1)
     tallest = min(max(len(group.cells) for group in shown), MAX_CELLS)
-    block = HEAD + tallest * (CELL / 2 + GAP) + 10
+    row = min(max(BLOCK / tallest, LOWEST), TALLEST)
+    gap = 1.0 if row < 2 * LOWEST else 2.0
+    longest = max(len(group.name) for group in shown)
+    every = max(int((min(longest, 12) * CHARACTER + 6) / column + 0.999), 1)  # a name for every so many columns
+    block = HEAD + tallest * row + 12
     inside = []
     for i, group in enumerate(shown):
-        x, top = i % across * CELL * 2, i // across * block
-        inside.append(label(x, top + 11, group.name, room=CELL * 2 - 2))
-        for j, (name, count) in enumerate(group.cells[:MAX_CELLS]):
-            step = 0 if not count else max(round(count / max(largest, 1) * STEPS), 1)
-            inside.append(
-                element(
-                    "rect", element("title", f"{words(name[:100])}: {count:,}"), x=x, y=top + HEAD + j * (CELL / 2 + GAP),
-                    width=CELL * 2 - GAP, height=CELL / 2, rx=1, class_=colour(verdict) if count else "empty",
-                    fill_opacity=f"{step / STEPS:.2f}" if count else None,
-                )
-            )  # fmt: skip
+        x, top = i % across * column, i // across * block
+        if i % across % every == 0 and x + column * every <= width + 1:
+            inside.append(label(x, top + 11, group.name, room=column * every - 4))
+        cells = group.cells[:MAX_CELLS]
+        for j, (name, count) in enumerate(cells):
+            if count:
+                told = f"{words(group.name[:100])}, {words(name[:100])}: {count:,}"
+                step = max(round(count / largest * STEPS), 1)
+                inside.append(_cell(told, x, top + HEAD + j * row, column - gap, row - gap, colour(verdict), step))
+        calm = [j for j, (_, count) in enumerate(cells) if not count]
+        if calm and calm[-1] - calm[0] == len(calm) - 1:  # the usual order: one rectangle instead of hundreds
+            told = f"{words(group.name[:100])}: {len(calm):,} without"
+            inside.append(_cell(told, x, top + HEAD + calm[0] * row, column - gap, len(calm) * row - gap, "empty"))
+        else:
+            inside += [
+                _cell(words(cells[j][0][:100]), x, top + HEAD + j * row, column - gap, row - gap, "empty") for j in calm
+            ]
     rest = f"; {len(groups) - MAX_GROUPS} more groups not shown" if len(groups) > MAX_GROUPS else ""
     worst = max(shown, key=lambda group: sum(count for _, count in group.cells))
     what = f"{unit}, darker is more, at most {largest:,}; most in {worst.name[:60]}{rest}"
     return chart("heat-map", width, ((len(shown) - 1) // across + 1) * block, title, what, *inside)
+
+
+def _cell(told: str, x: float, y: float, width: float, height: float, class_: str, step: int | None = None) -> str:
+    opacity = None if step is None else f"{step / STEPS:.2f}"
+    return element(
+        "rect", element("title", told), x=x, y=y, width=width, height=height, class_=class_, fill_opacity=opacity
+    )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exporter.fleet.charts.scales import decades, on_log, times
-from exporter.fleet.charts.svg import RIGHT, chart, colour, element, empty, label, words
+from exporter.fleet.charts.svg import CHARACTER, RIGHT, chart, colour, element, empty, label, words
 from exporter.fleet.results.labels import ratio as written
 
 ROW = 26.0
@@ -27,7 +27,7 @@ def forest(title: str, found: Sequence[Interval], *, width: float = 720.0) -> st
     """One row each: the interval as a line, the ratio as a dot, its number at the right. An arrow ends what is cut."""
     if not found:
         return empty("forest", width, title, "no findings")
-    names = min(width * 0.42, 340.0)
+    names = min(width * 0.42, 340.0, max(len(each.name) for each in found) * CHARACTER + 8)
     begin, end = names + 12, width - 60
     bounds = decades(min(each.low for each in found), max((each.high or 1e3) for each in found))
     bottom = len(found) * ROW + 6
@@ -58,7 +58,7 @@ def event_study(title: str, found: Sequence[Interval], *, changed_at: int, width
     if not found:
         return empty("event-study", width, title)
     left, right, top, bottom = 48.0, width - 8, 22.0, 220.0
-    bounds = decades(min(each.low for each in found), max((each.high or 1e2) for each in found))
+    bounds = decades(max(min(each.low for each in found), 0.1), max((each.high or 1e2) for each in found))
     inside = []
     for tick in bounds:
         y = on_log(tick, bounds, bottom, top)

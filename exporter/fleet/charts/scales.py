@@ -51,9 +51,13 @@ def day(time: float) -> str:
 
 
 def time_ticks(start: float, end: float, most: int) -> list[float]:
-    """Midnights (or hours of a span below two days), at most `most`."""
+    """Midnights (or hours and minutes of a shorter span), at most `most`."""
     span = max(end - start, 1.0)
-    steps = [3600.0 * h for h in (1, 3, 6, 12)] + [DAY * d for d in (1, 2, 7, 14, 28, 91, 365)]
+    steps = (
+        [60.0 * m for m in (1, 2, 5, 15, 30)]
+        + [3600.0 * h for h in (1, 3, 6, 12)]
+        + [DAY * d for d in (1, 2, 7, 14, 28, 91, 365)]
+    )
     step = next((s for s in steps if span / s <= most), math.ceil(span / DAY / most) * DAY)
     first = math.ceil(start / min(step, DAY)) * min(step, DAY)
     return [first + i * step for i in range(int((end - first) / step) + 1) if first + i * step <= end]

@@ -44,7 +44,7 @@ def timeline(title: str, lanes: Sequence[Lane], start: float, end: float, *, wid
     for time in time_ticks(start, end, max(int((right - left) / 80), 2)):
         inside += [
             element("line", x1=x(time), x2=x(time), y1=0.0, y2=bottom, class_="grid"),
-            label(x(time), bottom + 16, moment(time, end - start), room=80),
+            *([label(x(time), bottom + 16, moment(time, end - start), room=80)] if x(time) < right - 30 else []),
         ]
     for row, lane in enumerate(lanes):
         y = row * LANE + 24

@@ -1,4 +1,4 @@
-"""What the catalogue adds to observations: nodes that meet a cause's conditions, crash or not, vendors, groups."""
+"""Additions of the catalogue to observations: vendors and groups of signatures, and nodes that meet a cause's conditions."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def with_catalogue(observed: Observed, catalogue: Catalogue) -> Observed:
     return replace(observed, vendors={**vendors, **observed.vendors}, groups=(*verdicts, *causes))
 
 
-def catalogued(observed: Observed, catalogue: Catalogue) -> Mapping[str, tuple[str, Sequence[int]]]:
-    """Each cause that some nodes meet: its signature (one that was seen, if there is one) and those nodes."""
+def nodes_meeting_causes(observed: Observed, catalogue: Catalogue) -> Mapping[str, tuple[str, Sequence[int]]]:
+    """The nodes whose facts meet each root cause's conditions, with a signature of the cause (one that crashed, if any)."""
     facts = observed.facts
     latest = np.full(len(observed.nodes), -1)
     order = np.argsort(facts.since, kind="stable")

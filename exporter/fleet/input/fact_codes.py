@@ -1,4 +1,4 @@
-"""What the nodes have stated of themselves, as codes that the correlator counts with."""
+"""Encoding of facts: each fact's values as small integers, which the correlator counts with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rows_of_facts(rows: Sequence[tuple[int, float, str]]) -> tuple[FactRows, lis
         found = seen.get(text)
         if found is None:
             fact, code = [], []
-            for name, value in _readable(text).items():
+            for name, value in _parsed(text).items():
                 if value is None or value == "":
                     continue
                 index = names.setdefault(name, len(names))
@@ -37,7 +37,7 @@ def rows_of_facts(rows: Sequence[tuple[int, float, str]]) -> tuple[FactRows, lis
             found = seen[text] = np.array(fact, dtype=np.int64), np.array(code, dtype=np.int64)
         cells.append(found)
     nodes = np.array([row[0] for row in rows], dtype=np.int64)
-    columns, cells, gaps = _most_stated(tuple(names), nodes, cells)
+    columns, cells, gaps = _most_common(tuple(names), nodes, cells)
     codes = np.full((len(rows), len(columns)), NOT_KNOWN, dtype=np.int32)
     for row, (facts, own) in enumerate(cells):
         codes[row, facts] = own
@@ -48,10 +48,10 @@ def rows_of_facts(rows: Sequence[tuple[int, float, str]]) -> tuple[FactRows, lis
     ), gaps  # fmt: skip
 
 
-def _most_stated(
+def _most_common(
     names: Sequence[str], nodes: Ints, cells: list[tuple[Ints, Ints]]
 ) -> tuple[Sequence[str], list[tuple[Ints, Ints]], list[Gap]]:
-    """Of too many facts those that most nodes state, and their cells."""
+    """The facts that most nodes report, if there are too many, and their cells."""
     if len(names) <= MAX_FACTS:
         return names, cells, []
     by = Counter(
@@ -65,7 +65,7 @@ def _most_stated(
     return [names[fact] for fact in most], kept, [Gap(kind="facts_left_out", count=len(names) - MAX_FACTS, what=what)]
 
 
-def _readable(text: str) -> dict[str, Any]:
+def _parsed(text: str) -> dict[str, Any]:
     """A record's facts; none where DuckDB reads what Python does not: lists in lists, numbers of 5,000 digits."""
     try:
         return dict(json.loads(text))

@@ -1,7 +1,7 @@
-"""Journals of many nodes, as files, into what the correlator works on. DuckDB reads; nothing is judged here.
+"""Reading of node journals from files, with DuckDB, into the observations that the correlator works on.
 
-A folder may hold JSONL (plain, .gz or .zst) and Parquet in any depth, the segments of one node or of thousands. A line
-that does not parse, a field without sense and a clock that runs ahead become gaps, never a silent loss.
+A folder may hold JSONL (plain, .gz or .zst) and Parquet at any depth, of one node or of thousands. Lines that do not
+parse, invalid fields and clocks that run ahead are reported as gaps.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import duckdb
 import numpy as np
 
 from exporter.core.text.printable import printable
+from exporter.fleet.input.clocks import clocks_off
 from exporter.fleet.input.fact_codes import rows_of_facts
 from exporter.fleet.observations import Beats, Floats, Gap, Incidents, Ints, Loaded, Observed, Window
 from exporter.scan.decompress import Unpacked, unpacker_of
@@ -82,6 +83,7 @@ def load(
         db.execute(f"SET threads = {os.cpu_count() or 1}; SET memory_limit = '{MEMORY}'; SET TimeZone = 'UTC'")
         db.execute("SET enable_progress_bar = false; SET preserve_insertion_order = false")
         gaps = [*_no_files(others), *_read(db, lines, tables), *_drop_ahead(db, now if end is None else max(now, end))]
+        gaps += clocks_off(db)
         newest = _one(db, "SELECT max(moment) FROM records")
         if newest is None:
             raise NothingToRead(
@@ -99,7 +101,7 @@ def load(
 
 
 def _files(folder: Path) -> tuple[list[str], list[str], list[str]]:
-    """The files of lines, those of tables, and what has such a name and is none: to open a FIFO would wait for ever."""
+    """The JSONL files, the Parquet files, and other entries with such names. Opening a FIFO would block."""
     if folder.is_file():
         return ([], [str(folder)], []) if folder.suffix == ".parquet" else ([str(folder)], [], [])
     if not folder.is_dir():
@@ -118,9 +120,9 @@ def _no_files(paths: Sequence[str]) -> list[Gap]:
 
 
 def _read(db: duckdb.DuckDBPyConnection, lines: Sequence[str], tables: Sequence[str]) -> list[Gap]:
-    """Make the table `records`, one row a usable record; what is not usable is named.
+    """Create the table `records`, one row for each usable record, and report the unusable ones.
 
-    Of files that cannot be read whole, what stands before the damage is read. Raises OSError where nothing can be.
+    Damaged files are read up to the damage. Raises OSError if nothing can be read.
     """
     try:
         try:
@@ -153,7 +155,7 @@ def _is_whole(db: duckdb.DuckDBPyConnection, path: str, *, is_table: bool = Fals
 
 
 def _saved(path: str, into: Path) -> str | None:
-    """The whole lines of an archive that stand before its damage, in a file of their own."""
+    """Save the complete lines of an archive before its damage to a file; None if it is not an archive."""
     unpacker = unpacker_of(path)
     if unpacker is None:
         return None
@@ -203,7 +205,7 @@ def _column(name: str, there: Mapping[str, str]) -> str:
 
 
 def _bad_lines(bad: Sequence[tuple[str, int]]) -> list[Gap]:
-    """The files with unusable lines are read again, by line, to say where they are."""
+    """Read files with unusable lines again, line by line, to report where they are."""
     named: list[str] = []
     total = sum(count for _, count in bad)
     for file, count in bad:

@@ -1,4 +1,4 @@
-"""The query API that Prometheus, Thanos, Mimir and VictoriaMetrics share: questions in POST, answers with their warnings."""
+"""Client of the query API that Prometheus, Thanos, Mimir and VictoriaMetrics share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Series:
 
 @dataclass(slots=True)
 class Api:
-    """One API. `warnings` collects what the answers were said to lack: none of them is an all-clear then."""
+    """One API. `warnings` collects the warnings of its answers; with any, the result is incomplete."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Api:
             raise NoAnswer(f"{self.url}: no answer of a Prometheus API; the query was {form['query']}") from error
 
     def _result(self, data: Any) -> list[Series]:
-        """Raises whatever comes of what is no answer."""
+        """The series of an answer. Raises KeyError, TypeError or ValueError if it is malformed."""
         if data["status"] != "success":
             raise ValueError(data["status"])
         if data.get("isPartial"):  # VictoriaMetrics
@@ -89,7 +89,7 @@ def connect(
     url: str, *, user: str | None = None, password: str = "", token: str | None = None, tenant: str | None = None,
     ca_file: str | None = None, certificate: tuple[str, str | None] | None = None,
 ) -> Api:  # fmt: skip
-    """An API by its address, with what it asks for. Raises ValueError, OSError (a certificate that cannot be read)."""
+    """An API by its address and credentials. Raises ValueError, OSError (unreadable certificate)."""
     scheme = urllib.parse.urlsplit(url).scheme
     if scheme not in ("http", "https"):
         raise ValueError(f"{url!r} is not an http:// or https:// address")

@@ -1,4 +1,4 @@
-"""A fleet's history from the node daemons' metrics, as a Prometheus has scraped them, into what the correlator works on.
+"""Reading of a fleet's history from a Prometheus that scrapes the node daemons.
 
 Jobs are not visible there: crashes of one signature within one scrape are taken for one job. A crash happened after the
 last scrape that does not show it, and meets the facts of that scrape.

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from exporter.fleet.report.wording import conditions, counted, safe
+from exporter.fleet.results.labels import clipped
 from exporter.fleet.review.values import Overview
 
 MOST = 6
@@ -13,9 +17,9 @@ def next_steps(found: Overview) -> list[str]:
     """A few imperative sentences, with numbers."""
     correlation = found.correlation or {}
     out = [
-        f"{conditions(each)}: {safe(each['next_step'], 400)}"
+        f"{conditions(each)}: {safe(step, 400)}"
         for each in correlation.get("findings", ())[:FINDINGS]
-        if each["next_step"]
+        if (step := step_of(each))
     ]
     out += [
         safe(f"{each.title}: {each.remediation}", 300)
@@ -31,3 +35,15 @@ def next_steps(found: Overview) -> list[str]:
     if found.silent:
         out.append(f"Find out why {counted(len(found.silent), 'node')} sent nothing for a day.")
     return list(dict.fromkeys(out))[:MOST]
+
+
+def step_of(finding: Mapping[str, Any]) -> str:
+    """What a finding asks for; of a rollout that made crashes more frequent, to hold it."""
+    rollout = finding.get("rollout")
+    if finding.get("next_step") or not rollout or finding.get("direction") == "fewer":
+        return str(finding.get("next_step") or "")
+    lead = finding["facts"][0]
+    return (
+        f"hold the rollout of {clipped(lead['value'])}, and go back to {clipped(rollout['before'])} on some of the "
+        f"{rollout['nodes']:,} changed nodes; if the finding is true, their crashes stop"
+    )

@@ -1,4 +1,4 @@
-"""Words and numbers that the terminal and the page share. Light: the fleet service shows results without computing any."""
+"""Wording and number formats that the terminal and the pages share. Imports nothing heavy, for the fleet service."""
 
 from __future__ import annotations
 
@@ -20,11 +20,18 @@ def ratio(value: float | None) -> str:
     return f"{value:.2g}" if value < 10 else f"{value:,.0f}"  # 9.97 is 10 either way
 
 
+def counted(expected: float) -> str:
+    """A number of expected crashes as people write it; small ones keep one digit, so that none reads as zero."""
+    if expected >= 10:
+        return f"{expected:,.0f}"
+    return f"{expected:.1f}" if expected >= 0.1 else f"{max(expected, 1e-4):.1g}"
+
+
 def sure(probability: float) -> str:
-    """How sure something is; never more than can be said."""
+    """A probability as text; at most "over 99 % sure"."""
     return "over 99 % sure" if probability > 0.99 else f"{probability * 100:.0f} % sure"
 
 
 def clipped(text: str) -> str:
-    """A fact's value may fill a page; versions differ at their ends."""
+    """A text cut in its middle to a readable length; versions differ at their ends."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 41]}…{text[-40:]}"

@@ -18,7 +18,7 @@ KEPT = 500  # findings; a fleet with more has another problem
 
 
 def read(path: Path) -> tuple[Remembered, ...]:
-    """What is remembered; nothing where the file is not there yet. Raises InvalidInput, OSError."""
+    """The remembered findings; none if the file does not exist yet. Raises InvalidInput, OSError."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -34,7 +34,7 @@ def read(path: Path) -> tuple[Remembered, ...]:
 
 
 def write(path: Path, remembered: Sequence[Remembered]) -> None:
-    """Replace the file in one step, so that a reader or a crash never meets half of one. Raises OSError."""
+    """Replace the file atomically. Raises OSError."""
     data = {"version": VERSION, "findings": [_plain(each) for each in remembered[-KEPT:]]}
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.new")
@@ -56,6 +56,7 @@ def _remembered(data: Any) -> Remembered:
         together_with=FactValue(**together) if together else None,
         found_in=Window(**data["found_in"]),
         confirmed_in=Window(**data["confirmed_in"]) if data["confirmed_in"] else None,
+        watched=data.get("watched") is True,
     )
 
 
@@ -73,4 +74,5 @@ def _plain(each: Remembered) -> dict[str, Any]:
         "together_with": fact(each.together_with),
         "found_in": window(each.found_in),
         "confirmed_in": window(each.confirmed_in),
+        "watched": each.watched,
     }

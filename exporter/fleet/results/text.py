@@ -8,15 +8,19 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from exporter.fleet.observations import Window
-from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, clipped, sure
+from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, clipped, counted, sure
 from exporter.fleet.results.labels import ratio as written
+from exporter.fleet.statistics.beginnings import DAYS_BEFORE
 from exporter.fleet.statistics.findings import (
+    Beginning,
     Correlation,
     Detectable,
     Finding,
+    IncidentRates,
     NodesAtRisk,
     NotEnough,
     OutlierNode,
+    PrecedingChange,
     Rollout,
     RolloutEffect,
     WorkloadShare,
@@ -30,11 +34,13 @@ PLOT_FROM, PLOT_TO = 0.1, 100.0  # rate ratios; what lies beyond ends in an arro
 SHOWN = 10  # rows of each list; the JSON has all
 WORKLOADS = {"users": "user", "account": "account", "job_name": "job name", "image": "job image"}
 PARTS = 6  # signatures of a group
+REPEATED = 1.2  # crashes for each crashed node, from which on the rates of all crashes are worth a row
+NAMED_SHARE = 0.005  # of a finding's crashes: a user or job with less is not named
 ALTERNATIVES = 4  # facts named of a group
 
 
 def text(found: Correlation, *, color: bool = False) -> str:
-    """All that a person wants to read; ends with a newline."""
+    """The result as text for a terminal; ends with a newline."""
     paint = _Paint(color)
     parts = [_head(found, paint)]
     for number, finding in enumerate(found.findings, 1):
@@ -46,6 +52,7 @@ def text(found: Correlation, *, color: bool = False) -> str:
     parts += [
         _section("Places (no configuration: look at power, cooling, cabling)", map(_location, found.locations)),
         _section("Rollouts: changed nodes against nodes not changed yet", map(_rollout, found.rollouts)),
+        _section("What changed before it began: on the nodes that crashed since", map(_beginning, found.beginnings)),
         _section("Exposed: nodes that meet it and have not crashed", _exposed_rows(found.exposed)),
         _section("Lemons: far worse than their like, whatever their facts", map(_lemon, found.lemons)),
         _section("Not enough data", map(_not_enough, sorted(found.not_enough_data, key=lambda n: -n.crashes))),
@@ -113,9 +120,13 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
     lines += row("status", paint("32" if f.status == "confirmed" else "33", f.status) + _why(f))
     lines += row(
         "seen",
-        f"{f.observed} of {f.crashes} crashed nodes had it, {f.expected:.1f} expected from {expected_from} "
+        f"{f.observed} of {f.crashes} crashed nodes had it, {counted(f.expected)} expected from {expected_from} "
         f"(false discovery rate {_small(f.q_value)})",
     )
+    if f.rates and f.rates.incidents_with + f.rates.incidents_without >= REPEATED * f.crashes:
+        lines += row("all", _rates(f.rates))
+    if f.trend:
+        lines += row("trend", _trend(f))
     if f.signatures:
         more = len(f.signatures) - PARTS
         each = ", ".join(
@@ -134,8 +145,8 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
             f" and {more} more" if more > 0 else ""
         )
         lines += row("or", f"{others}: these nodes cannot distinguish it")
-    if any(each.share > 0 for each in f.workload):
-        lines += row("whose", ". ".join(_whose(each) for each in f.workload if each.share > 0))
+    if any(each.share >= NAMED_SHARE for each in f.workload):
+        lines += row("whose", ". ".join(_whose(each) for each in f.workload if each.share >= NAMED_SHARE))
     if f.tie_breakers:
         lines += row("to decide", f"watch, or change one of these facts on, {', '.join(f.tie_breakers)}")
     lines += row("adjusted", f"for {', '.join(f.adjusted_for)}") if f.adjusted_for else []
@@ -143,6 +154,21 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
     lines += row("against", "; ".join(f.counter_evidence)) if f.counter_evidence else []
     lines += row("examples", ", ".join(f.examples)) if f.examples else []
     return "\n".join(lines) + "\n"
+
+
+def _trend(f: Finding) -> str:
+    each = ", ".join(
+        f"{part.low:.3g} to {part.high:.3g}: {written(part.observed / max(part.expected, 1e-9))}" for part in f.trend
+    )
+    return f"crashes seen for each one expected, by {f.facts[0].fact}: {each}"
+
+
+def _rates(r: IncidentRates) -> str:
+    return (
+        f"{r.incidents_with:,} crashes with it, {counted(r.rate_with)} in 1,000 hours, and {r.incidents_without:,} "
+        f"without, {counted(r.rate_without)} in 1,000 hours: {_times(r.ratio)} {_interval(r.ratio)}, nodes that crash "
+        "again included"
+    )
 
 
 def _whose(each: WorkloadShare) -> str:
@@ -223,19 +249,44 @@ def _verdict(r: Rollout) -> str:
     return f"compared with nodes not changed yet; {_count(r.controls, 'node')} never changed"
 
 
+def _beginning(b: Beginning) -> str:
+    rate = "not seen before" if math.isinf(b.ratio.value) else f"{_times(b.ratio)} since"
+    when = _span(Window(start=b.first, end=b.last))
+    changed = "; ".join(map(_preceding, b.changes))
+    changed = changed or f"no fact changed on these nodes in the {DAYS_BEFORE} days before"
+    return f"{b.signature} began {when}, {rate}; {_count(b.crashes_after, 'node')} crashed: {changed}"
+
+
+def _preceding(c: PrecedingChange) -> str:
+    what = " and ".join(clipped(str(fact)) for fact in c.facts[:ALTERNATIVES])
+    others = f"{c.others_changed:,} of {c.others:,} others"
+    when = f"{c.hours_before:.0f} h before the crash (median)"
+    return (
+        f"{what} (before: {clipped(c.before)}) on {c.affected_changed} of {c.affected} of them, {when}, and on {others}"
+    )
+
+
 def _onset(effect: RolloutEffect) -> str:
     low, high = max(effect.onset_low, 0.0), effect.onset_high
     return f"began {low:.0f} to {high:.0f} h after each node's change (most likely {max(effect.onset, 0.0):.0f} h)"
 
 
 def _exposed_rows(rows: tuple[NodesAtRisk, ...]) -> Iterator[str]:
-    return (_exposed(each) for each in rows if each.expected_7d >= LEAST)
+    """The same nodes are one row, whatever makes them be at risk."""
+    groups: dict[tuple[int, tuple[str, ...]], list[NodesAtRisk]] = {}
+    for each in rows:
+        if each.expected_7d >= LEAST:
+            groups.setdefault((each.count, each.nodes), []).append(each)
+    return map(_exposed, groups.values())
 
 
-def _exposed(e: NodesAtRisk) -> str:
-    first = ", ".join(e.nodes[:5]) + (", …" if e.count > 5 else "")
-    who = f"{_count(e.count, 'node')} with {clipped(e.because)} ({e.status})"
-    return f"{who}: about {written(e.expected_7d)} crashes of {e.signature} expected in 7 days; {first}"
+def _exposed(rows: list[NodesAtRisk]) -> str:
+    first = rows[0]
+    why = "; ".join(
+        f"{clipped(e.because)} ({e.status}), about {written(e.expected_7d)} crashes of {e.signature} expected in 7 days"
+        for e in rows
+    )
+    return f"{_count(first.count, 'node')} with {why}: {', '.join(first.nodes[:5])}{', …' if first.count > 5 else ''}"
 
 
 def _lemon(lemon: OutlierNode) -> str:
@@ -248,9 +299,12 @@ def _lemon(lemon: OutlierNode) -> str:
 
 
 def _not_enough(n: NotEnough) -> str:
-    lead = (
-        f"; lead: {clipped(str(n.lead))}, {n.observed} crashes where {n.expected:.1f} were expected" if n.lead else ""
-    )
+    lead = ""
+    if n.lead and n.p_value is not None:
+        lead = (
+            f"; lead: {clipped(str(n.lead))}, on {n.observed} of these nodes where {counted(n.expected)} were expected "
+            f"(exact p {n.p_value:.1g}, the smallest of {_count(n.values, 'value')})"
+        )
     return f"{n.signature}: {n.crashes} crashed node{'s' * (n.crashes != 1)}, {n.what}{lead}"
 
 

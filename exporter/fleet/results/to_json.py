@@ -1,4 +1,4 @@
-"""A correlation as plain data: the JSON object of the contract. The one place that knows its field names."""
+"""A correlation as a JSON object. The only place that knows its field names."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 from exporter.core.diagnosis.records import rfc3339
 from exporter.fleet.observations import Window
 from exporter.fleet.statistics.findings import (
+    Beginning,
     Correlation,
     Detectable,
     FactValue,
     Finding,
+    IncidentRates,
     NodesAtRisk,
     NotEnough,
     OutlierNode,
@@ -23,7 +25,7 @@ from exporter.fleet.statistics.reliability import LOST_HOURS
 
 
 def to_json(found: Correlation) -> dict[str, Any]:
-    """The whole of it. Numbers without bound (a ratio where nobody else crashed) are null."""
+    """The result as a JSON object. Infinite numbers (a ratio if no other node crashed) are null."""
     return {
         "window": {
             **_window(found.window),
@@ -43,6 +45,7 @@ def to_json(found: Correlation) -> dict[str, Any]:
         "lemons": [_lemon(each) for each in found.lemons],
         "exposed": [_exposed(each) for each in found.exposed],
         "rollouts": [_rollout(each) for each in found.rollouts],
+        "beginnings": [_beginning(each) for each in found.beginnings],
         "changes": [_change(each, each.rollout) for each in found.findings if each.rollout],
         "reliability": [_reliability(each) for each in found.reliability],
         "lost_gpu_hours": None
@@ -99,6 +102,16 @@ def _finding(each: Finding) -> dict[str, Any]:
         ],
         "adjusted_for": list(each.adjusted_for),
         "next_step": each.next_step,
+        "trend": [
+            {
+                "low": _number(part.low),
+                "high": _number(part.high),
+                "observed": part.observed,
+                "expected": _number(part.expected),
+            }
+            for part in each.trend
+        ],
+        "incident_rates": _rates(each.rates) if each.rates else None,
         "rollout": _effect(each.rollout) if each.rollout else None,
         "first_seen": _window(each.first_seen) if each.first_seen else None,
         "confirmation": {
@@ -118,6 +131,18 @@ def _finding(each: Finding) -> dict[str, Any]:
     }
 
 
+def _rates(each: IncidentRates) -> dict[str, Any]:
+    return {
+        "incidents_with": each.incidents_with,
+        "incidents_without": each.incidents_without,
+        "per_1000_hours_with": _number(each.rate_with),
+        "per_1000_hours_without": _number(each.rate_without),
+        "rate_ratio": _number(each.ratio.value),
+        "rate_ratio_low": _number(each.ratio.low),
+        "rate_ratio_high": _number(each.ratio.high),
+    }
+
+
 def _not_enough(each: NotEnough) -> dict[str, Any]:
     return {
         "signature": each.signature,
@@ -126,6 +151,8 @@ def _not_enough(each: NotEnough) -> dict[str, Any]:
         "lead": _fact(each.lead) if each.lead else None,
         "observed": each.observed,
         "expected": _number(each.expected),
+        "p_value": each.p_value,
+        "values_compared": each.values,
         "what": each.what,
     }
 
@@ -186,6 +213,33 @@ def _effect(each: RolloutEffect) -> dict[str, Any]:
         "rate_ratio_before": _number(each.ratio_before.value),
         "rate_ratio_before_low": _number(each.ratio_before.low),
         "rate_ratio_before_high": _number(each.ratio_before.high),
+    }
+
+
+def _beginning(each: Beginning) -> dict[str, Any]:
+    return {
+        "signature": each.signature,
+        "first": rfc3339(each.first),
+        "last": rfc3339(each.last),
+        "crashes_before": each.crashes_before,
+        "crashes_after": each.crashes_after,
+        "rate_ratio": _number(each.ratio.value),
+        "rate_ratio_low": _number(each.ratio.low),
+        "rate_ratio_high": _number(each.ratio.high),
+        "p_value": each.p_value,
+        "changes": [
+            {
+                "facts": [_fact(one) for one in change.facts],
+                "before": change.before,
+                "affected": change.affected,
+                "affected_changed": change.affected_changed,
+                "others": change.others,
+                "others_changed": change.others_changed,
+                "hours_before": _number(change.hours_before),
+                "p_value": change.p_value,
+            }
+            for change in each.changes
+        ],
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from email.utils import formatdate, parsedate_to_datetime
 from functools import partial
 from typing import Any
@@ -18,16 +18,23 @@ from exporter.core.text.printable import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.charts import style as charts_style
 from exporter.fleet.service.api import openapi
-from exporter.fleet.service.entities import cause_page, incident_page, job_page, node_page, quality_page
+from exporter.fleet.service.entities import cause_page, incident_page, job_page
+from exporter.fleet.service.finding import finding_page
+from exporter.fleet.service.findings import findings_page
 from exporter.fleet.service.frame import FleetView, Frame, NotFound, json_answer, list_answer, list_page
 from exporter.fleet.service.html import STATIC, segment
+from exporter.fleet.service.nodes import node_page, nodes_page
 from exporter.fleet.service.overview import overview
-from exporter.fleet.service.page import findings_page
+from exporter.fleet.service.page_cache import PageCache, Rendered
+from exporter.fleet.service.quality import quality_page
 from exporter.fleet.service.requests import BadRequest
 from exporter.fleet.service.status import FleetStatus
+from exporter.fleet.service.unknowns import unknowns_page
 from exporter.web.routes import service_router
 
 STYLE = charts_style.CSS + (STATIC / "fleet.css").read_text(encoding="utf-8")
+SCRIPT = (STATIC / "fleet.js").read_text(encoding="utf-8")
+ICON = (STATIC / "icon.svg").read_text(encoding="utf-8")
 API = "/api/v1"
 PARTS: Mapping[str, Sequence[str]] = {
     "findings": ("findings", "locations", "not_enough_data"),
@@ -66,9 +73,18 @@ def router(view: FleetView, telemetry_path: str) -> Router:
 
         return Route(f"{path}/{{name:any}}", answer)
 
+    cache = PageCache()
+
     def shown(request: Request, path: str, show: Callable[[Frame], Response]) -> Response:
+        def render() -> Rendered:
+            made = show(Frame(request, view, telemetry_path, path))
+            kept = tuple((k, v) for k, v in made.headers.items() if k != "content-length")
+            return Rendered(body=bytes(made.body), headers=kept)
+
         try:
-            return show(Frame(request, view, telemetry_path, path))
+            live = path in ("/quality", "/targets")  # how pulling goes changes without a new record
+            page = render() if live else cache.get(_state_of(request, view), render)
+            return Response(page.body, headers=dict(page.headers))
         except BadRequest as error:
             return _plain_text(str(error), 400)
         except NotFound as error:
@@ -98,17 +114,38 @@ def router(view: FleetView, telemetry_path: str) -> Router:
     async def style(_: Request) -> Response:
         return Response(STYLE, media_type="text/css", headers={"Cache-Control": "private, max-age=300"})
 
+    async def script(_: Request) -> Response:
+        return Response(SCRIPT, media_type="text/javascript", headers={"Cache-Control": "private, max-age=300"})
+
+    async def icon(_: Request) -> Response:
+        return Response(ICON, media_type="image/svg+xml", headers={"Cache-Control": "private, max-age=86400"})
+
     lists = ("causes", "nodes", "jobs", "incidents", "unknowns", "timeline", "targets")
     routes = [page("/", overview), page("/findings", findings_page), page("/quality", quality_page)]
-    routes += [page(f"/{name}", partial(list_page, name=name)) for name in lists]
+    routes += [page("/unknowns", unknowns_page), page("/nodes", nodes_page)]
+    routes += [page(f"/{name}", partial(list_page, name=name)) for name in lists if name not in ("unknowns", "nodes")]
     routes += [
         entity("/causes", cause_page), entity("/nodes", node_page), entity("/jobs", job_page),
-        entity("/incidents", incident_page),
+        entity("/incidents", incident_page), entity("/findings", finding_page),
     ]  # fmt: skip
-    routes += [Route("/search", search), Route("/static/fleet.css", style), Route(f"{API}/openapi.json", description)]
+    routes += [Route("/search", search), Route("/static/fleet.css", style), Route("/static/fleet.js", script)]
+    routes += [Route("/static/icon.svg", icon), Route(f"{API}/openapi.json", description)]
     routes += [listed(name) for name in lists]
     routes += [Route(f"{API}/correlation", correlation), *(Route(f"{API}/{name}", part) for name in PARTS)]
     return service_router(view, telemetry_path, routes)
+
+
+def _state_of(request: Request, view: FleetView) -> Hashable:
+    """What a page depends on: its address, the history and the last result."""
+    history: Hashable = None
+    if view.store is not None:
+        about = view.store.rows("SELECT revision FROM about")
+        history = (about[0]["revision"] if about else None, view.store.status.failure, view.store.status.last is None)
+    standing = view.standing
+    return (
+        request.scope["path"], request.scope["query_string"], history, standing.entity_tag, standing.complete_time,
+        standing.failure,
+    )  # fmt: skip
 
 
 def found_at(view: FleetView, text: str) -> str:

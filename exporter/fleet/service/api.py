@@ -46,13 +46,17 @@ def plain(columns: Iterable[Column], row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_csv(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """A list as CSV. A text that a spreadsheet would take for a formula gets an apostrophe before it."""
+    """A list as CSV."""
+    columns = LISTS[name].columns
+    return csv_of([column.key for column in columns], (plain(columns, row).values() for row in rows))
+
+
+def csv_of(heads: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Rows as CSV. A text that a spreadsheet would take for a formula gets an apostrophe before it."""
     out = io.StringIO()
     writer = csv.writer(out)
-    columns = LISTS[name].columns
-    writer.writerow([column.key for column in columns])
-    for row in rows:
-        writer.writerow([_cell(value) for value in plain(columns, row).values()])
+    writer.writerow(heads)
+    writer.writerows([_cell(value) for value in row] for row in rows)
     return out.getvalue()
 
 

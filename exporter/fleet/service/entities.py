@@ -1,100 +1,163 @@
-"""The pages of one cause, node, job or incident, and of what the service cannot see."""
+"""The pages of one cause, job or incident."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 from starlette.responses import Response
 
+from exporter.core.authoring.explanation import explanation_of
 from exporter.core.text.printable import printable
-from exporter.core.text.redact import redact
-from exporter.fleet.charts.timeline import Event, Lane, timeline
-from exporter.fleet.history.store import Store
-from exporter.fleet.service.frame import Frame, NotFound, export_address
+from exporter.fleet.observations import Window
+from exporter.fleet.review.timeline import of_job
+from exporter.fleet.service.findings import finding_items
+from exporter.fleet.service.frame import Frame, NotFound, export_address, store_of
 from exporter.fleet.service.html import clip, count, segment, time_of
 from exporter.fleet.service.lists import LISTS, Asked, facts_of, rows_of
-from exporter.fleet.service.overview import SILENT, both, trend
+from exporter.fleet.service.nodes import timeline_of
+from exporter.fleet.service.pictures import trend
+from exporter.fleet.service.tables import Cell, Table, link, number, tag, when
+from exporter.web.page import with_code
 
 SHOWN = 100
+LATEST = 20
+MAX_ROWS = 500  # of a table on a cause's page; the API has all
 _CAUSE = "CASE WHEN root_cause IN ('unknown', '') THEN signature ELSE root_cause END"
+_ROOT = "role = 'root' AND root_cause != 'peer_failure'"
 
 
-def store_of(frame: Frame) -> Store:
-    """The history. Raises NotFound where the service has none."""
-    if frame.view.store is None:
-        raise NotFound("Pages of nodes, jobs and incidents need the nodes' journals (--journal DIR)")
-    return frame.view.store
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """A job's verdict and where it comes from."""
+
+    verdict: str
+    cause: str
+    remediation: str
+    note: str
 
 
 def cause_page(frame: Frame, name: str) -> Response:
     """A root cause or signature, also one that the catalogue does not have."""
-    store, about = store_of(frame), frame.view.titles.about(name)
+    store, titles = store_of(frame), frame.view.titles
+    about = titles.about(name)
+    own = "signature" if about["kind"] == "signature" else "cause"
+    rows, total = _list(frame, "incidents", {own: name}, LATEST)
+    if not total and own == "cause":
+        own = "signature"
+        rows, total = _list(frame, "incidents", {own: name}, LATEST)
+    column = "signature" if own == "signature" else _CAUSE
     of = {"name": name, **frame.span}
-    condition = f"({_CAUSE} = $name OR signature = $name) AND time >= $start AND time < $end"
-    rows, total = _list(frame, "incidents", {"cause": name}, 20)
-    if not total:
-        rows, total = _list(frame, "incidents", {"signature": name}, 20)
-    nodes = store.rows(f"SELECT node, count(*) AS n, max(time) AS last FROM incidents WHERE {condition} "
-                       "GROUP BY node ORDER BY n DESC, node LIMIT 15", of)  # fmt: skip
-    jobs = store.rows(f"SELECT job, max(job_user) AS u, count(*) AS n, max(time) AS last FROM incidents WHERE {condition} "
-                      "AND job IS NOT NULL GROUP BY job ORDER BY last DESC LIMIT 15", of)  # fmt: skip
+    condition = f"{column} = $name AND time >= $start AND time < $end"
+
+    def grouped(by: str) -> list[dict[str, Any]]:
+        return store.rows(
+            f"""SELECT {by} AS it, count(*) AS n, count(DISTINCT node) AS nodes, count(DISTINCT job) AS jobs,
+            max(job_user) AS u, max(time) AS last FROM incidents WHERE {condition} AND it IS NOT NULL
+            GROUP BY it ORDER BY n DESC, last DESC, it LIMIT {MAX_ROWS}""", of,
+        )  # fmt: skip
+
+    count_roots = store.rows(
+        f"SELECT count(*) AS n, count(DISTINCT node) AS nodes FROM incidents WHERE {condition} AND {_ROOT}", of
+    )[0]
+    other = "root_cause" if own == "signature" else "signature"
     evidence = store.rows(f"""SELECT e ->> 'what' AS what, e ->> 'value' AS value, count(*) AS n FROM (
         SELECT unnest(CAST(record -> '$.evidence' AS JSON[])) AS e FROM incidents WHERE {condition})
-        GROUP BY ALL ORDER BY n DESC LIMIT 15""", of)  # fmt: skip
+        GROUP BY ALL ORDER BY n DESC LIMIT 50""", of)  # fmt: skip
+    kind = {"id": "Not in the catalogue"}.get(about["kind"], about["kind"].capitalize())
+    findings = [
+        each for each in (frame.view.standing.result or {}).get("findings", ())
+        if name == each["signature"] or (own == "cause" and each["signature"] in about["related"])
+    ]  # fmt: skip
     return frame.page(
-        "cause.html", clip(about["title"]), trail=("/causes", "Causes"), name=name, about=about, rows=rows,
-        sub=f"{about['kind'].capitalize()} · {count(total)} incidents in this window", listing=LISTS["incidents"],
-        trend=trend(frame, f"({_CAUSE} = $name OR signature = $name)", name=name),
-        nodes=[(_link(frame, "nodes", r["node"]), r["n"], time_of(r["last"])) for r in nodes],
-        jobs=[(_link(frame, "jobs", r["job"]), r["u"] or "–", r["n"], time_of(r["last"])) for r in jobs],
-        evidence=[(r["what"] or "–", r["value"] or "–", r["n"]) for r in evidence],
+        "cause.html", clip(about["title"]), trail=("/causes", "Causes"), name=name, about=about, rows=rows, total=total,
+        sub=f"{kind} · {count(count_roots['n'])} root incidents on {count(count_roots['nodes'])} nodes in this window, "
+            f"{count(total - count_roots['n'])} consequences",
+        listing=LISTS["incidents"], all=frame.link("/incidents", **{own: name}), findings=finding_items(frame, findings),
+        explanation=explanation_of(titles.catalogue, name), trend=trend(frame, f"{column} = $name", name=name),
+        export=lambda form: export_address(frame, "incidents", form, **{own: name}),
+        parts=frame.table(
+            "parts", "Root causes of these incidents" if own == "signature" else "Signatures of these incidents",
+            ("Root cause" if own == "signature" else "Signature", "Incidents", "Nodes", "Latest (UTC)"),
+            ((link(frame.to, "causes", r["it"], titles.title(r["it"]), with_id=True) if r["it"] not in ("unknown", "")
+              else "Cause unknown", number(r["n"]), number(r["nodes"]), when(r["last"])) for r in grouped(other)),
+            width="half"),
+        nodes=frame.table(
+            "nodes", "Nodes", ("Node", "Incidents", "Latest (UTC)"),
+            ((link(frame.to, "nodes", r["it"]), number(r["n"]), when(r["last"])) for r in grouped("node")[:MAX_ROWS]),
+            width="half"),
+        jobs=frame.table(
+            "jobs", "Jobs", ("Job", "User", "Incidents", "Latest (UTC)"),
+            ((link(frame.to, "jobs", r["it"]), r["u"], number(r["n"]), when(r["last"])) for r in grouped("job")),
+            width="half"),
+        users=frame.table(
+            "users", "Users", ("User", "Incidents", "Jobs", "Nodes", "Latest (UTC)"),
+            ((_user(frame, own, name, r["it"]), number(r["n"]), number(r["jobs"]), number(r["nodes"]), when(r["last"]))
+             for r in grouped("job_user")), width="half"),
+        evidence=frame.table("evidence", "Evidence seen", ("What", "Value", "Incidents"),
+                             ((_titled(frame, r["what"]), _titled(frame, r["value"]), number(r["n"])) for r in evidence),
+                             empty="No evidence is recorded with these incidents."),
     )  # fmt: skip
 
 
-def node_page(frame: Frame, name: str) -> Response:
-    """A node: its timeline, its facts as of the window's end, and how they differ from its peers'."""
-    store = store_of(frame)
-    known = store.rows("SELECT time, facts FROM facts WHERE node = $node AND time < $end ORDER BY time DESC LIMIT 1",
-                       {"node": name, "end": frame.end})  # fmt: skip
-    if not known and not store.rows(
-        "SELECT 1 FROM incidents WHERE node = $n UNION ALL SELECT 1 FROM heartbeats WHERE node = $n LIMIT 1",
-        {"n": name},
-    ):
-        raise NotFound(f"No record of a node {clip(name)!r}")
-    facts = facts_of(known[0]["facts"]) if known else {}
-    rows, total = _list(frame, "timeline", {"node": name}, SHOWN)
-    peers, differences = _differences(store, frame, name, facts)
-    roots = sum(row["kind"] == "incident" and row["role"] == "root" for row in rows)
-    return frame.page(
-        "entity.html", f"{clip(name)}: {count(roots)} root {'incident' if roots == 1 else 'incidents'}",
-        trail=("/nodes", "Nodes"), sub=" · ".join(
-            f"{k} {clip(facts[k])}" for k in ("gpu_model", "driver_version", "rack") if k in facts),
-        chart=_chart(frame, rows), rows=rows, total=total, listing=LISTS["timeline"], hidden=("node",),
-        facts=[(k, v) for k, v in facts.items()], as_of=frame.end, differences=differences, peers=peers,
-        export=lambda form: export_address(frame, "timeline", form, node=name),
-    )  # fmt: skip
+def _user(frame: Frame, own: str, cause: str, user: str) -> Cell:
+    """A user, with a link to the incidents of this cause."""
+    address = frame.link("/incidents", **{own: cause, "user": user})
+    return Cell(shown=Markup('<a href="{}">{}</a>').format(address, printable(clip(user))), value=user)
+
+
+def _titled(frame: Frame, text: str | None) -> Any:
+    """A value of evidence; where it is an id, with its title."""
+    if not text or text == "unknown":
+        return text
+    title = frame.view.titles.title(text)
+    return link(frame.to, "causes", text, title, with_id=True) if title != text else text
 
 
 def job_page(frame: Frame, name: str) -> Response:
-    """A job: its incidents in order, with root and consequences."""
-    span = store_of(frame).rows("SELECT min(time) AS a, max(time) AS b FROM incidents WHERE job = $job", {"job": name})[
-        0
-    ]
+    """A job: its incidents in order, with root and consequences, and its verdict."""
+    store = store_of(frame)
+    span = store.rows("SELECT min(time) AS a, max(time) AS b FROM incidents WHERE job = $job", {"job": name})[0]
     if span["a"] is None:
         raise NotFound(f"No incident of a job {clip(name)!r}")
-    frame.start, frame.end = min(frame.start, span["a"] - 60), max(frame.end, span["b"] + 60)
+    first, last = span["a"] - 60, span["b"] + 60
+    frame.start, frame.end = min(frame.start, first), max(frame.end, last)
     frame.span = {"start": frame.start, "end": frame.end}
     rows, total = _list(frame, "timeline", {"job": name}, SHOWN, sort="time")
-    first = next((row for row in rows if row["role"] == "root"), rows[0])
-    nodes = len({row["node"] for row in rows})
+    with store.cursor() as db:
+        happened = of_job(db, name, Window(start=frame.start, end=frame.end))
+    root = next((each for each in happened if each.role == "root"), happened[0])
+    unknown = root.root_cause in (None, "", "unknown")
+    cause = root.what if unknown else str(root.root_cause)
+    about = frame.view.titles.about(cause)
+    who = store.rows("SELECT max(job_user) AS u, max(account) AS a, max(job_name) AS n, max(image) AS i FROM incidents"
+                     " WHERE job = $job", {"job": name})[0]  # fmt: skip
+    per_node = store.rows(
+        """SELECT node, count(*) AS n, count(*) FILTER (role = 'root') AS roots, min(time) AS first FROM incidents
+        WHERE job = $job GROUP BY node ORDER BY first, node LIMIT 1000""", {"job": name},
+    )  # fmt: skip
+    nodes = frame.table(
+        "nodes", "Nodes", ("Node", "Incidents", "Root incidents", "First (UTC)"),
+        ((link(frame.to, "nodes", r["node"]), number(r["n"]), number(r["roots"]), when(r["first"])) for r in per_node),
+    )  # fmt: skip
+    roots = sum(each.role == "root" for each in happened)
+    told = [
+        f"{key} {clip(who[at])}"
+        for key, at in (("user", "u"), ("account", "a"), ("name", "n"), ("image", "i"))
+        if who[at]
+    ]
     return frame.page(
-        "entity.html", f"Job {clip(name)}: {clip(frame.view.titles.title(first['cause']))}", trail=("/jobs", "Jobs"),
-        sub=f"{count(total)} incidents on {count(nodes)} {'node' if nodes == 1 else 'nodes'}",
-        chart=_chart(frame, rows, span["a"] - 60, span["b"] + 60), rows=rows, total=total, listing=LISTS["timeline"],
-        hidden=("job",), facts=[], as_of=frame.end, differences=None, peers=0,
-        export=lambda form: export_address(frame, "timeline", form, job=name),
+        "entity.html", f"Job {clip(name)}: {clip(frame.view.titles.title(cause))}", trail=("/jobs", "Jobs"),
+        sub=f"{count(total)} incidents on {count(nodes.total)} {'node' if nodes.total == 1 else 'nodes'}"
+            + "".join(f" · {each}" for each in told),
+        why=Why(verdict=root.verdict or "unclear", cause=cause, remediation=about["remediation"],
+                note=("The root cause is not known; this is the first root incident's signature. " if unknown else
+                      "The root cause of the first root incident. ")
+                     + f"{count(roots)} root, {count(len(happened) - roots)} consequences."),
+        chart=timeline_of(frame, happened, first, last), rows=rows, total=total, listing=LISTS["timeline"], hidden=("job",),
+        nodes=nodes, export=lambda form: export_address(frame, "timeline", form, job=name),
     )  # fmt: skip
 
 
@@ -114,101 +177,52 @@ def incident_page(frame: Frame, name: str) -> Response:
     )  # fmt: skip
     at = f"{row['path'] or 'log not recorded'}{':' + str(row['line']) if row['line'] else ''}"
     titles = frame.view.titles
+    signature = link(frame.to, "causes", row["signature"], titles.title(row["signature"]), with_id=True)
     properties = [
-        ("Signature", titles.title(row["signature"])), ("Time (UTC)", time_of(row["time"])),
-        ("Node", _link(frame, "nodes", row["node"])),
-        ("Job", _link(frame, "jobs", row["job"]) if row["job"] else "–"), ("User", row["job_user"] or "–"),
-        ("GPU", row["gpu"] or "–"), ("Role", row["role"]), ("Severity", row["severity"] or "–"),
+        ("Signature", signature), ("Time (UTC)", time_of(row["time"])), ("Node", link(frame.to, "nodes", row["node"])),
+        ("Job", link(frame.to, "jobs", row["job"]) if row["job"] else None), ("User", row["job_user"]), ("GPU", row["gpu"]),
+        ("Role", "root" if row["role"] == "root" else "consequence of another incident"), ("Severity", row["severity"]),
     ]  # fmt: skip
+    unknown = row["root_cause"] in ("unknown", "", None)
+    facts = list(facts_of(known[0]["facts"]).items()) if known else []
     return frame.page(
-        "incident.html", clip(titles.title(row["root_cause"] if row["root_cause"] != "unknown" else row["signature"])),
+        "incident.html", clip(titles.title(row["signature"] if unknown else row["root_cause"])),
         trail=("/incidents", "Incidents"), sub=Markup("{} UTC on {}").format(
-            time_of(row["time"]), _link(frame, "nodes", row["node"])),
-        row=row, where=at, lines=[str(each) for each in _listed(record, "excerpt")] or ([row["text"]] if row["text"] else []),
-        evidence=[tuple(str(e.get(k, "")) for k in ("what", "value", "why")) for e in _listed(record, "evidence")
-                  if isinstance(e, dict)],
-        same_time=[tuple(str(e.get(k) or "–") for k in ("signature", "gpu", "text")) for e in _listed(record, "same_time")
-                   if isinstance(e, dict)],
+            time_of(row["time"]), link(frame.to, "nodes", row["node"])),
+        row=row, where=at, unknown=unknown,
+        lines=[str(each) for each in _listed(record, "excerpt")] or ([row["text"]] if row["text"] else []),
+        evidence=[(_titled(frame, str(e.get("what", ""))), _titled(frame, str(e.get("value", ""))), str(e.get("why", "")))
+                  for e in _listed(record, "evidence") if isinstance(e, dict)],
+        same_time=[(_titled(frame, str(e.get("signature") or "–")), *(str(e.get(k) or "–") for k in ("gpu", "text")))
+                   for e in _listed(record, "same_time") if isinstance(e, dict)],
         remediation=str(record.get("remediation") or titles.about(row["root_cause"])["remediation"] or ""),
-        other_causes=[c for c in titles.about(row["signature"])["related"] if c != row["root_cause"]],
-        properties=properties, family=family if len(family) > 1 else [], listing=LISTS["incidents"],
-        facts=list(facts_of(known[0]["facts"]).items()) if known else [],
+        others=_other_causes(frame, row["signature"], row["root_cause"]), properties=properties,
+        family=family if len(family) > 1 else [], listing=LISTS["incidents"],
+        facts=frame.table("facts", "Facts as of then", ("Fact", "Value"), facts, empty="No facts were recorded before it."),
+        node_then=frame.link(f"/nodes/{segment(row['node'])}", at=f"{row['time']:.0f}"),
     )  # fmt: skip
 
 
-def quality_page(frame: Frame) -> Response:
-    """What the service could not read or see."""
-    store = frame.view.store
-    sections: list[tuple[str, str, tuple[str, ...], list[tuple[Any, ...]]]] = []
-    gaps = (frame.view.standing.result or {}).get("gaps", ())
-    sections.append(
-        ("Missing or less exact in the findings", "", ("What", "Count"), [(g["what"], g["count"]) for g in gaps])
-    )
-    silent: list[dict[str, Any]] = []
-    if store is not None:
-        silent = store.rows(SILENT, {"day": frame.end - 86400, **frame.span})
-        bad = store.rows(
-            "SELECT kind, path, line, count, what, time FROM gaps ORDER BY time DESC, path, line LIMIT 500"
-        )
-        ahead = store.rows("""SELECT node, count(*) AS n, max(time) AS latest FROM (
-            SELECT node, time FROM incident_rows UNION ALL SELECT node, time FROM heartbeat_rows)
-            WHERE time > (SELECT horizon FROM about) GROUP BY node ORDER BY n DESC LIMIT 100""")
-        targets = store.rows("""SELECT node, state, what, pulled, failing_since, behind FROM targets
-            WHERE state NOT IN ('ok', 'new') ORDER BY failing_since, node LIMIT 500""")
-        files = store.rows("SELECT path, position, seen FROM cursors ORDER BY seen DESC, path LIMIT 200")
-        if targets:
-            rows = [(r["node"], r["state"], r["what"], time_of(r["pulled"]), time_of(r["failing_since"]),
-                     count(r["behind"])) for r in targets]  # fmt: skip
-            heads = ("Node", "State", "What", "Last pulled (UTC)", "Failing since", "Bytes waiting")
-            sections.append(("Nodes whose journals cannot be pulled, or not to their end", "", heads, rows))
-        sections += [
-            ("Nodes not seen for a day", "Seen in this window, but not on its last day", ("Node", "Last seen (UTC)"),
-             [(_link(frame, "nodes", r["node"]), time_of(r["seen"])) for r in silent[:500]]),
-            ("Clocks that run ahead", "Records from the future are kept, and shown when their time has come",
-             ("Node", "Records", "Latest"), [(_link(frame, "nodes", r["node"]), r["n"], time_of(r["latest"])) for r in ahead]),
-            ("Journals that could not be read whole", "", ("Kind", "Where", "Count", "What", "Seen (UTC)"),
-             [(r["kind"].replace("_", " "), r["path"] + (f":{r['line']}" if r["line"] else ""), r["count"], r["what"],
-               time_of(r["time"])) for r in bad]),
-            ("Journals", "The newest 200", ("File", "Bytes read", "Read (UTC)"),
-             [(r["path"], count(r["position"]), time_of(r["seen"])) for r in files]),
-        ]  # fmt: skip
-    heading = f"Data quality: {count(len(silent))} nodes not seen for a day" if silent else "Data quality"
-    return frame.page("sections.html", heading, sections=sections)
-
-
-def _differences(store: Store, frame: Frame, name: str, facts: dict[str, str]) -> tuple[int, list[tuple[Any, ...]]]:
-    """Facts whose value most nodes of the same GPU model do not share: here, there, and how many have that."""
-    rows = store.rows(
-        """SELECT facts FROM (SELECT node, max_by(facts, time) AS facts FROM facts WHERE time < $end GROUP BY node)
-        WHERE node != $node AND coalesce(facts ->> 'gpu_model', '') = $model ORDER BY hash(node) LIMIT 500""",
-        {"end": frame.end, "node": name, "model": facts.get("gpu_model", "")},
-    )
-    peers = [facts_of(row["facts"]) for row in rows]
-    found: list[tuple[Any, ...]] = []
-    for fact, value in facts.items():
-        if fact.startswith("gpu_serial."):
-            continue
-        counts: dict[str, int] = {}
-        for peer in peers:
-            counts[peer.get(fact, "unknown")] = counts.get(peer.get(fact, "unknown"), 0) + 1
-        usual, most = max(counts.items(), key=lambda each: each[1], default=("", 0))
-        if most > len(peers) / 2 and usual != value:
-            found.append((fact, value, usual, f"{most} of {len(peers)}"))
-    return len(peers), found
-
-
-def _chart(frame: Frame, rows: list[dict[str, Any]], start: float | None = None, end: float | None = None) -> Markup:
+def _other_causes(frame: Frame, signature: str, chosen: str | None) -> Table:
+    """The other root causes of a signature, with what would have decided for them."""
     titles = frame.view.titles
-    lanes = [
-        Lane(name=head, events=tuple(
-            Event(time=row["time"], what=printable(clip(titles.title(row["cause"]) if row["cause"] else redact(row["what"]))),
-                  verdict="change" if kind == "facts" else "infrastructure" if row["role"] == "root" else "unclear")
-            for row in sorted(rows, key=lambda each: float(each["time"]))
-            if row["kind"] == kind and (kind != "incident" or (row["role"] == "root") == (head == "Root incidents"))))
-        for kind, head in (("incident", "Root incidents"), ("incident", "Consequences"), ("facts", "Facts"),
-                           ("silence", "Silence"))
-    ]  # fmt: skip
-    return both(lambda width: timeline("What happened", lanes, start or frame.start, end or frame.end, width=width))
+    rows = []
+    for name in titles.about(signature)["related"]:
+        told = explanation_of(titles.catalogue, name)
+        if name != chosen and told is not None:
+            verdict = tag(titles.about(name)["verdict"])
+            rows.append(
+                (
+                    link(frame.to, "causes", name, titles.title(name), with_id=True),
+                    verdict,
+                    with_code(told.sentences[0]),
+                )
+            )
+    return frame.table(
+        "others", "Why not another cause", ("Root cause", "Whose", "What would decide for it"), rows,
+        note="These were considered; what they need was not in the evidence, or the chosen cause is more specific",
+        empty="The catalogue has no other cause for this signature.",
+    )  # fmt: skip
 
 
 def _list(
@@ -218,10 +232,6 @@ def _list(
         start=frame.start, end=frame.end, filters=filters, facts={}, sort=sort or LISTS[name].sort, limit=limit
     )  # fmt: skip
     return rows_of(store_of(frame), name, wanted)
-
-
-def _link(frame: Frame, kind: str, name: str) -> Markup:
-    return Markup('<a href="{}">{}</a>').format(frame.link(f"/{kind}/{segment(name)}"), printable(clip(name)))
 
 
 def _record(text: str | None) -> dict[str, Any]:

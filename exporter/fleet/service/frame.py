@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from markupsafe import Markup
@@ -16,8 +17,9 @@ from exporter.fleet.history.store import Store
 from exporter.fleet.service import api
 from exporter.fleet.service.html import POLICY, Titles, change, count, render, time_of
 from exporter.fleet.service.lists import LISTS, rows_of
-from exporter.fleet.service.requests import WINDOWS, BadRequest, address, asked, filters_in, path_of, window_of
+from exporter.fleet.service.requests import DAY, WINDOWS, BadRequest, address, asked, filters_in, path_of, window_of
 from exporter.fleet.service.status import FleetStatus
+from exporter.fleet.service.tables import Table, arranged, as_csv, as_json, tone_of
 from exporter.web.interface import ServiceView
 
 MENU = (
@@ -28,6 +30,12 @@ NO_HISTORY = (
     "Incidents, nodes and jobs need the nodes' journals. This service reads {source}: gather the journals in a folder "
     "and give it as --journal DIR. Findings and counts are shown on the page Findings."
 )
+
+
+CHOICES = {  # of filters with few values
+    "verdict": ("infrastructure", "workload", "unclear"), "role": ("root", "cascade", "context"),
+    "kind": ("incident", "facts", "silence"),
+}  # fmt: skip
 
 
 class FleetView(ServiceView, Protocol):
@@ -67,25 +75,71 @@ class Frame:
         self.newest = newest_of(view.store) if view.store else 0.0
         self.start, self.end = window_of(request, newest=self.newest or time.time(), usual=view.window)
         self.span = {"start": self.start, "end": self.end}
+        self._tables: dict[str, Table] = {}
+
+    def table(self, key: str, title: str, heads: Sequence[str], rows: Iterable[Sequence[Any]], **more: Any) -> Table:
+        """A table of the page, sorted and filtered as the address asks; `table=KEY&format=csv` exports it."""
+        made = Table(key=key, title=title, heads=tuple(heads), rows=list(rows), **more)
+        self._tables[key] = arranged(made, self.request.query_params)
+        return self._tables[key]
 
     def link(self, path: str, /, **changes: str | None) -> str:
         """Another page with this window."""
         return address(self.request, path, **changes)
 
-    def page(self, template: str, heading: str, **values: Any) -> HTMLResponse:
-        """The page as a response."""
-        given = self.request.query_params
-        span = given.get("window") or next((k for k in WINDOWS if int(k[:-1]) * 86400 == self.view.window), "")
-        windows = dict(WINDOWS) if span in WINDOWS else {span: span or "usual", **WINDOWS}
-        if given.get("start"):
-            windows, span = {"": "as in the address", **WINDOWS}, ""
+    def to(self, path: str) -> str:
+        """The page of a node, job, incident or cause with this window; empty where the service has no such pages."""
+        return self.link(path) if self.view.store is not None else ""
+
+    def page(self, template: str, heading: str, **values: Any) -> Response:
+        """The page as a response; or one of its tables, if the request asks for that."""
+        if key := self.request.query_params.get("table"):
+            return self._export(key)
+        windows, span = self._windows()
         body = render(
             template, heading=heading, menu=MENU, current=self._current, path=path_of(self.request), windows=windows,
-            window=span, kept=filters_in(self.request), titles=self.view.titles, link=self.link, change=change,
-            here=lambda **changes: address(self.request, **changes), banners=self.banners(), footer=self._footer(),
-            telemetry_path=self._telemetry, **values,
+            window=span, kept=filters_in(self.request), all_kept=_kept(self.request), titles=self.view.titles,
+            link=self.link, change=change, tone_of=tone_of, here=self.here, banners=self.banners(), footer=self._footer(),
+            shown_window=_days(self.start, self.end), telemetry_path=self._telemetry, **self._neighbours(), **values,
         )  # fmt: skip
         return HTMLResponse(body.encode(errors="backslashreplace"), headers={"Content-Security-Policy": POLICY})
+
+    def here(self, changes: Mapping[str, str | None] | None = None, /, **more: str | None) -> str:
+        """This page with some parameters changed."""
+        return address(self.request, None, **{**(changes or {}), **more})
+
+    def _export(self, key: str) -> Response:
+        if key not in self._tables:
+            raise NotFound(f"This page has no table {key[:80]!r}; it has {', '.join(self._tables) or 'none'}")
+        table, form = self._tables[key], self.request.query_params.get("format", "json")
+        if form == "json":
+            return json_answer(as_json(table))
+        if form != "csv":
+            raise BadRequest("format is json or csv")
+        headers = {"Content-Disposition": f'attachment; filename="{key}.csv"'}
+        return Response(as_csv(table).encode(), media_type="text/csv; charset=utf-8", headers=headers)
+
+    def _windows(self) -> tuple[dict[str, str], str]:
+        """The lengths to choose from, and the chosen one."""
+        given, days = self.request.query_params, self.view.window / DAY
+        if given.get("start"):
+            return {"": "chosen dates", **WINDOWS}, ""
+        usual = f"{days:g}d" if days == int(days) else ""
+        windows = {**WINDOWS, usual: f"{days:g} day{'s' * (days != 1)}"}
+        chosen = given.get("window") or usual
+        windows.setdefault(chosen, chosen)
+        return dict(sorted(windows.items(), key=lambda each: (len(each[0]), each[0]))), chosen
+
+    def _neighbours(self) -> dict[str, str | None]:
+        """The addresses of the window before, of the next one, and of this one for ever."""
+        span = self.end - self.start
+        ends = {"start": None, "window": f"{span / DAY:.0f}d" if span >= DAY else f"{max(span / 3600, 1):.0f}h"}
+        later = min(self.end + span, self.newest + 1)
+        return {
+            "earlier": self.here({**ends, "end": f"{self.start:.0f}"}),
+            "later": self.here({**ends, "end": f"{later:.0f}"}) if self.end < self.newest else None,
+            "permanent": self.here(start=f"{self.start:.0f}", end=f"{self.end:.0f}", window=None),
+        }
 
     def banners(self) -> list[str]:
         """What is missing from sight now."""
@@ -120,11 +174,16 @@ def list_page(frame: Frame, name: str, **more: Any) -> Response:
     """A list's page. Raises BadRequest."""
     listing = LISTS[name]
     wanted = asked(frame.request, name, (frame.start, frame.end))
-    rows, total = rows_of(_store(frame), name, wanted) if frame.view.store else ([], 0)
-    times = {k: frame.request.query_params[k] for k in ("window", "start", "end") if frame.request.query_params.get(k)}
+    rows, total = rows_of(store_of(frame), name, wanted) if frame.view.store else ([], 0)
+    kept = {
+        k: v
+        for k, v in frame.request.query_params.items()
+        if v and (k in ("window", "start", "end", "by") or k[:5] == "fact.")
+    }
+    heading = f"{count(total)} {listing.title[0].lower()}{listing.title[1:]}"
     return frame.page(
-        "list.html", f"{listing.title}: {count(total)}", sub=listing.note, listing=listing, rows=rows, total=total,
-        asked=wanted, times=times, export=lambda form: export_address(frame, name, form), **more,
+        "list.html", heading, sub=listing.note, listing=listing, rows=rows, total=total,
+        asked=wanted, times=kept, choices=CHOICES, export=lambda form: export_address(frame, name, form), **more,
     )  # fmt: skip
 
 
@@ -167,9 +226,25 @@ def newest_of(store: Store) -> float:
 Page = Callable[[Frame], Response]
 
 
-def _store(frame: Frame) -> Store:
-    assert frame.view.store is not None
+def store_of(frame: Frame) -> Store:
+    """The history. Raises NotFound where the service has none."""
+    if frame.view.store is None:
+        raise NotFound("Pages of nodes, jobs and incidents need the nodes' journals (--journal DIR)")
     return frame.view.store
+
+
+def _kept(request: Request) -> dict[str, str]:
+    """All parameters but those of an export."""
+    return {key: value for key, value in request.query_params.items() if value and key not in ("table", "format")}
+
+
+def _days(start: float, end: float) -> str:
+    """A window for people: `15 Jun – 13 Jul 2026`."""
+    first, last = datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(max(end - 1, start), UTC)
+    if (first.year, first.month) == (last.year, last.month):
+        return f"{first.day}–{last.day} {last:%b %Y}" if first.day != last.day else f"{last.day} {last:%b %Y}"
+    year = f" {first:%Y}" if first.year != last.year else ""
+    return f"{first.day} {first:%b}{year} – {last.day} {last:%b %Y}"
 
 
 def _minute(time: float) -> str:

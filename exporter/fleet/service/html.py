@@ -12,15 +12,18 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from exporter.core.authoring.explanation import explanation_of
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.text.printable import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.review.titles import titles_of
+from exporter.web.page import with_code
 
 TEMPLATES = Path(__file__).parent / "templates"
 STATIC = Path(__file__).parent / "static"
 POLICY = (
-    "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 MAX_CELL_CHARS = 300  # a hostile name may have 256, a line 4,096; the incident's page has all of it
 UNKNOWN_TITLE = "Cause unknown"
@@ -35,10 +38,23 @@ def render(template: str, **values: Any) -> str:
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, auto_reload=False, trim_blocks=True,
-        lstrip_blocks=True, finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
+        lstrip_blocks=True, finalize=_shown,
     )  # fmt: skip
-    environment.filters |= {"time": time_of, "count": count, "clip": clip, "log": redact, "segment": segment}
+    environment.filters |= {
+        "time": time_of,
+        "count": count,
+        "clip": clip,
+        "log": redact,
+        "segment": segment,
+        "code": with_code,
+        "lines": multiline,
+    }
     return environment
+
+
+def _shown(value: Any) -> Markup | str:
+    """What is HTML already, such as a cell, as it is; everything else as printable text, which jinja2 escapes."""
+    return Markup(value.__html__()) if hasattr(value, "__html__") else printable(str(value))  # noqa: S704
 
 
 def time_of(time: float | None) -> Markup:
@@ -60,17 +76,22 @@ def clip(text: str | None) -> str:
     return text if len(text) <= MAX_CELL_CHARS else f"{text[: MAX_CELL_CHARS - 1]}…"
 
 
+def multiline(text: str) -> Markup:
+    """A text of several lines, for a `pre`."""
+    return Markup("\n").join(printable(each) for each in text.splitlines())
+
+
 def segment(name: str) -> str:
     """A name as one segment of a path; `.` and `..` would be taken for folders."""
     return quote(name, safe="").replace(".", "%2E") if name.strip(".") == "" else quote(name, safe="")
 
 
 def change(value: float, before: float | None) -> str:
-    """A change as people write it: `new`, `±0`, `+340 %`; a dash where there is nothing to compare with."""
+    """A change as people write it: `none before`, `±0`, `+340 %`; a dash where there is nothing to compare with."""
     if before is None:
         return "–"
     if not before:
-        return "new" if value else "±0"
+        return "none before" if value else "±0"
     share = round((value - before) / before * 100)
     return f"{share:+,} %" if share else "±0"
 
@@ -79,31 +100,29 @@ class Titles:
     """Titles and explanations of the catalogue; of ids that it does not have, the id."""
 
     def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+        self.catalogue = catalogue
         self.plain = titles_of(catalogue)
 
     def title(self, name: str | None) -> str:
         """The title of a root cause or a signature."""
         if name in (None, "", "unknown"):
             return UNKNOWN_TITLE
-        found = self._catalogue.root_causes.get(name) or self._catalogue.signatures.get(name)
+        found = self.catalogue.root_causes.get(name) or self.catalogue.signatures.get(name)
         return found.title if found else name
 
     def about(self, name: str) -> Mapping[str, Any]:
         """What the catalogue says of an id: kind, title, remediation, references, verdict, and its relatives' ids."""
-        cause, signature = self._catalogue.root_causes.get(name), self._catalogue.signatures.get(name)
-        if cause is not None:
+        found = explanation_of(self.catalogue, name)
+        if found is None:
             return {
-                "kind": "root cause", "title": cause.title, "remediation": cause.remediation, "verdict": cause.verdict,
-                "references": cause.references, "related": cause.signatures, "pack": self._catalogue.pack_of.get(name, ""),
-            }  # fmt: skip
-        if signature is not None:
-            return {
-                "kind": "signature", "title": signature.title, "remediation": signature.remediation,
-                "verdict": signature.verdict, "references": signature.references,
-                "related": [each.id for each in self._catalogue.causes_of(name)],
-                "pack": self._catalogue.pack_of.get(name, ""),
-            }  # fmt: skip
+                "kind": "id",
+                "title": name,
+                "remediation": "",
+                "verdict": "unclear",
+                "references": (),
+                "related": (),
+            }
         return {
-            "kind": "id", "title": name, "remediation": "", "verdict": "unclear", "references": (), "related": (), "pack": "",
+            "kind": found.kind, "title": found.title, "remediation": found.remediation, "verdict": found.verdict,
+            "references": found.references, "related": found.related,
         }  # fmt: skip

@@ -57,7 +57,7 @@ LISTS: Mapping[str, Listing] = {
         empty="no incidents in this window",
     ),
     "causes": Listing(
-        title="Why jobs crashed",
+        title="Causes",
         note="Root incidents by cause, and the change on the window before",
         sql=f"""SELECT cause, mode(verdict) FILTER ({_IN}) AS verdict, count(*) FILTER ({_IN}) AS incidents,
             count(*) FILTER (time >= 2 * $start - $end AND time < $start) AS before, incidents - before AS change,

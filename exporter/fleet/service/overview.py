@@ -1,7 +1,8 @@
-"""The overview: one verdict line, the figures with their change, the trend, causes, findings and bad nodes."""
+"""The overview: one verdict line, the figures with their change, the trend, causes, findings, changes and bad nodes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,21 +10,25 @@ from typing import Any
 from markupsafe import Markup
 from starlette.responses import Response
 
-from exporter.core.text.printable import printable
-from exporter.fleet.charts.intervals import Interval, forest
-from exporter.fleet.charts.over_time import Mark, stacked_bars
+from exporter.fleet.charts.bars import small_bar
+from exporter.fleet.charts.over_time import sparkline, stacked_bars
 from exporter.fleet.observations import Window
-from exporter.fleet.results.labels import clipped, ratio, sure
+from exporter.fleet.report.steps import next_steps
 from exporter.fleet.review import overview as review
-from exporter.fleet.review.values import Overview
+from exporter.fleet.review.trends import Key, compared, sums, trends
+from exporter.fleet.review.values import CauseRow, Overview
+from exporter.fleet.service.bad_nodes import bad_nodes
+from exporter.fleet.service.findings import finding_items, forest_of, rollouts_table
 from exporter.fleet.service.frame import Frame
-from exporter.fleet.service.html import change, clip, count, segment, time_of
-from exporter.fleet.service.lists import LISTS, Asked, rows_of
+from exporter.fleet.service.heat import heat_of
+from exporter.fleet.service.html import change, clip, count, time_of
+from exporter.fleet.service.pictures import both, rollout_marks
+from exporter.fleet.service.tables import Cell, link, number, picture, tag, tone_of, when
+from exporter.fleet.service.unknowns import unknowns_table
 
-VERDICTS = ("infrastructure", "workload", "unclear")
-MAX_BARS = 45
 SHOWN = 8  # causes, findings, nodes on the overview
-_ROOTS = "role = 'root' AND root_cause != 'peer_failure'"
+TREND_POINTS = 14
+BAR, SPARK = 64.0, 70.0  # pixels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,62 +45,47 @@ class Tile:
 def overview(frame: Frame) -> Response:
     """The landing page, with the numbers of `gpufault report`."""
     store, result = frame.view.store, frame.view.standing.result
-    found = list((result or {}).get("findings", ()))[:SHOWN]
     if store is None:
-        return findings_only(frame, found)
+        return findings_only(frame)
+    if not frame.newest:
+        return frame.page("empty.html", "No record of any node yet", source=frame.view.source)
     with store.cursor() as cursor:
         now = review.overview(
             cursor, Window(start=frame.start, end=frame.end), _of_window(frame, result), frame.view.titles.plain
         )  # fmt: skip
-    whole = Asked(start=frame.start, end=frame.end, filters={}, facts={}, sort="-incidents", limit=SHOWN)
-    causes, total = rows_of(store, "causes", whole)
-    compared = {row.id: row.before for row in now.causes}
-    causes = [{**row, "before": compared.get(row["cause"])} for row in causes]
-    at_risk = sum(each["count"] for each in (result or {}).get("exposed", ()))
-    totals, before = now.totals, now.totals_before
-    share = totals.without_cause / totals.incidents if totals.incidents else None
-    lost = totals.lost_gpu_hours
-    tiles = [
-        _tile("root incidents", totals.incidents, before.incidents if before else None, "/incidents"),
-        _tile("GPU-hours lost, at an hour a GPU", lost, before.lost_gpu_hours if before else None, "/causes")
-        if lost is not None
-        else _tile("nodes with root incidents", totals.nodes_crashed, before.nodes_crashed if before else None, "/nodes"),
-        Tile(figure="–" if share is None else f"{share:.0%}", what="without a known cause",
-             change=f"{count(total)} causes and signatures", tone="dim", path="/causes"),
-        Tile(figure=count(at_risk) if result else "–", what="nodes at risk, not affected",
-             change=f"{count(len((result or {}).get('findings', ())))} findings", tone="dim", path="/findings"),
-    ]  # fmt: skip
-    marks = tuple(mark for mark in _rollouts(result) if mark.time >= now.over_time.edges[0])
+        shown = Window(start=now.over_time.edges[0], end=now.over_time.edges[-1])
+        over_time = trends(cursor, shown, TREND_POINTS)
+        changes, unit = compared(cursor, now)
+    found: Mapping[str, Any] = result or {}
+    marks = tuple(mark for mark in rollout_marks(result) if mark.time >= shown.start)
+    findings = list(found.get("findings", ()))
     return frame.page(
-        "overview.html", now.sentence, tiles=tiles, causes=causes, sub=_seen(frame, now, totals.nodes_crashed),
-        unknowns=rows_of(store, "unknowns", whole)[0], causes_list=LISTS["causes"], unknowns_list=LISTS["unknowns"],
+        "overview.html", now.sentence, tiles=_tiles(now, found, changes, unit), sub=_seen(frame, now),
         trend=both(lambda width: stacked_bars(
-            "Root incidents over time", now.over_time.edges, now.over_time.by_verdict, unit="root incidents", marks=marks,
+            "Root incidents over time", now.over_time.edges, now.over_time.by_verdict, unit=_unit(now), marks=marks,
             width=width)),
-        forest=forest_of(frame, found, 520.0), findings=[{**each, "fact": _fact(each)} for each in found],
+        causes=_causes(frame, now, over_time, changes, unit), steps=next_steps(now),
+        forest=forest_of(frame, findings[:SHOWN], 520.0, numbered=True), findings=finding_items(frame, findings[:SHOWN]),
+        more_findings=len(findings) - SHOWN, findings_of=_window_of(frame, result),
         no_findings="No fact makes a crash measurably more frequent." if result else "Findings are not computed yet.",
-        lemons=[
-            (lemon_link(frame, each), each["incidents"], ratio(each["expected"]), sure(each["probability"]))
-            for each in (result or {}).get("lemons", ())[:SHOWN]
-        ],
-        novelties=[
-            (Markup('<a href="{}">{}</a>').format(
-                frame.link(f"/causes/{segment(each.signature)}"), printable(clip(each.title))),
-             "new" if each.quiet_seconds is None else f"back after {each.quiet_seconds / 86400:.0f} days",
-             each.incidents, each.nodes, time_of(each.first))
-            for each in now.novelties[:SHOWN]
-        ],
+        rollouts=rollouts_table(frame, found, width="half"), novelties=_novelties(frame, now),
+        heat=heat_of(frame, 520.0), bad_nodes=bad_nodes(frame, found, width="half"),
+        unknowns=unknowns_table(frame, now.unrecognised[:SHOWN], width="half"), completeness=_completeness(frame, now, found),
     )  # fmt: skip
 
 
-def findings_only(frame: Frame, found: list[dict[str, Any]]) -> Response:
+def findings_only(frame: Frame) -> Response:
     """The landing page of a source without lines, nodes and jobs."""
     result = frame.view.standing.result
     heading = "No result yet" if result is None else (
         f"{count(result['incidents'])} incidents on {count(result['nodes'])} nodes; {count(len(result['findings']))} findings"
     )  # fmt: skip
+    found: Mapping[str, Any] = result or {}
+    findings = list(found.get("findings", ()))[:SHOWN]
+    tables = [rollouts_table(frame, found), bad_nodes(frame, found)] if result else []
     return frame.page(
-        "findings.html", heading, result=result, forest=forest_of(frame, found), sections=[], max_rows=SHOWN
+        "findings.html", heading, result=result, forest=forest_of(frame, findings), findings=finding_items(frame, findings),
+        tables=tables,
     )  # fmt: skip
 
 
@@ -108,90 +98,154 @@ def _of_window(frame: Frame, result: Any) -> Any:
     return result if abs(start - frame.start) <= most and abs(end - frame.end) <= most else None
 
 
-def _seen(frame: Frame, now: Overview, crashed: int) -> Markup:
+def _window_of(frame: Frame, result: Any) -> str:
+    """The window of the findings, where it is not the one shown."""
+    if result is None or _of_window(frame, result) is not None:
+        return ""
+    start, end = (datetime.fromisoformat(result["window"][edge]) for edge in ("start", "end"))
+    return f" These findings are of {start:%d %b} to {end:%d %b %Y}, whatever the window of this page."
+
+
+def _seen(frame: Frame, now: Overview) -> Markup:
     silent = Markup('<a class="worse" href="{}">{} not seen for a day</a>').format(
         frame.link("/quality"), f"{count(len(now.silent))} {'node was' if len(now.silent) == 1 else 'nodes were'}"
     )  # fmt: skip
     told = "" if now.before else " The records do not reach back over a window before to compare with."
     return Markup("{} of {} nodes had root incidents. {}.{}").format(
-        count(crashed), count(now.nodes), silent if now.silent else "Every node was seen within the last day", told
+        count(now.totals.nodes_crashed), count(now.nodes),
+        silent if now.silent else "Every node was seen within the last day" if now.nodes else "No node was seen",
+        told,
     )  # fmt: skip
 
 
-def _tile(what: str, value: float, before: float | None, path: str) -> Tile:
-    tone = "dim" if before is None or before == value else "worse" if value > before else "better"
-    told = "nothing to compare with" if before is None else f"{change(value, before)} on the window before"
-    return Tile(figure=count(value), what=what, change=told, tone=tone, path=path)
-
-
-SILENT = """SELECT node, max(time) AS seen FROM heartbeats WHERE time >= $start AND time < $end
-GROUP BY node HAVING seen < $day ORDER BY seen"""
-
-
-def trend(frame: Frame, condition: str = "true", marks: tuple[Mark, ...] = (), **parameters: Any) -> Markup:
-    """Root incidents over the window by verdict, for wide and for narrow screens."""
-    store = frame.view.store
-    if store is None:
-        return Markup("")
-    days = (frame.end - frame.start) / 86400
-    step = next((s for s in (3600.0, 21600.0, 86400.0, 604800.0) if days * 86400 / s <= MAX_BARS), 2419200.0)
-    first = frame.start // step * step
-    bars = int((frame.end - first) // step) + 1
-    edges = [first + i * step for i in range(bars + 1)]
-    rows = store.rows(
-        f"""SELECT verdict, floor((time - $first) / $step) AS bar, count(*) AS n FROM incidents
-        WHERE time >= $start AND time < $end AND {_ROOTS} AND {condition} GROUP BY ALL""",
-        {"first": first, "step": step, **frame.span, **parameters},
-    )
-    counts = {name: [0] * bars for name in VERDICTS}
-    for row in rows:
-        counts[row["verdict"]][int(row["bar"])] += row["n"]
-    series = [(name, counts[name]) for name in VERDICTS]
-    unit = {3600.0: "hour", 21600.0: "six hours", 86400.0: "day"}.get(step, "week")
-    return both(
-        lambda width: stacked_bars(
-            f"Root incidents a {unit}", edges, series, unit="root incidents", marks=marks, width=width
+def _tiles(now: Overview, found: Mapping[str, Any], changes: Mapping[Key, tuple[int, int]], unit: str) -> list[Tile]:
+    totals, before = now.totals, now.totals_before
+    share = totals.without_cause / totals.incidents if totals.incidents else None
+    at_risk = sum(each["count"] for each in found.get("exposed", ()))
+    recent = sums(changes)
+    lost = totals.lost_gpu_hours
+    told = _told(*recent, unit)
+    tone = tone_of(*recent)
+    second = (
+        _tile(
+            "GPU-hours lost, at an hour a GPU", lost, before.lost_gpu_hours if before else None, "/causes", unit, tone
+        )
+        if lost is not None
+        else _tile(
+            "nodes with root incidents",
+            totals.nodes_crashed,
+            before.nodes_crashed if before else None,
+            "/nodes",
+            unit,
+            tone,
         )
     )
-
-
-def both(draw: Any, wide: float = 1080.0) -> Markup:
-    """A chart for wide and one for narrow screens. `draw` takes the width; the charts escape what they are given."""
-    return Markup('<div class="wide">{}</div><div class="narrow">{}</div>').format(
-        Markup(draw(wide)), Markup(draw(330.0))  # noqa: S704 - the charts escape every text
-    )  # fmt: skip
-
-
-def forest_of(frame: Frame, findings: list[dict[str, Any]], wide: float = 1080.0) -> Markup:
-    """Findings as rate ratios with intervals on a log axis."""
-    rows = [
-        Interval(
-            name=f"{frame.view.titles.title(each['signature'])} · {_fact(each)}", value=each["rate_ratio"],
-            low=each["rate_ratio_low"] or 0.0, high=each["rate_ratio_high"],
-            verdict="infrastructure" if each["direction"] == "more" else "unclear",
-        )
-        for each in findings
+    number_of = len(found.get("findings", ()))
+    return [
+        Tile(figure=count(totals.incidents), what="root incidents", change=told, path="/incidents", tone=tone),
+        second,
+        Tile(figure="–" if share is None else f"{share:.0%}".replace("%", " %"), what="without a known cause",
+             change=f"{count(len([c for c in now.causes if c.incidents]))} causes and signatures", tone="dim", path="/causes"),
+        Tile(figure=count(at_risk) if found else "–", what="nodes at risk, not affected yet",
+             change=f"{count(number_of)} finding{'s' * (number_of != 1)}", tone="dim", path="/findings"),
     ]  # fmt: skip
-    return both(lambda width: forest("Rate ratio with 95 % interval", rows, width=width), wide)
 
 
-def lemon_link(frame: Frame, each: dict[str, Any]) -> Markup:
-    """A bad node, or the node that a bad GPU was last seen in."""
-    name = each["name"] if each["kind"] == "node" else f"GPU {each['name']}, last in {each['node']}"
-    return Markup('<a href="{}">{}</a>').format(frame.link(f"/nodes/{segment(each['node'])}"), printable(clip(name)))
+def _tile(what: str, value: float, before: float | None, path: str, unit: str, tone: str) -> Tile:
+    told = "no window before to compare with" if before is None else _told(value, before, unit)
+    return Tile(figure=count(value), what=what, change=told, tone="dim" if before is None else tone, path=path)
 
 
-def _rollouts(result: Any) -> tuple[Mark, ...]:
-    return tuple(
-        Mark(
-            time=datetime.fromisoformat(each["first"]).timestamp(),
-            what=f"{clipped(each['facts'][0]['fact'])} {clipped(each['before'])} → {clipped(each['facts'][0]['value'])} "
-            f"on {each['nodes']:,} nodes",
+def _told(value: float, before: float, unit: str) -> str:
+    if not unit:
+        return "nothing to compare with yet"
+    return change(value, before) if value and not before else f"{change(value, before)} {unit}"
+
+
+def _causes(
+    frame: Frame, now: Overview, over_time: Mapping[Key, list[int]], changes: Mapping[Key, tuple[int, int]], unit: str
+) -> Any:
+    rows = [each for each in now.causes if each.incidents]
+    largest = max([1, *(each.incidents for each in rows)])
+
+    def row(each: CauseRow) -> list[Any]:
+        pair = changes.get((each.kind, each.id))
+        points = over_time.get((each.kind, each.id), [])
+        cells: list[Any] = [
+            link(frame.to, "causes", each.id, each.title), tag(each.verdict), bar(each.incidents, largest, each.verdict),
+            changed(pair), number(each.nodes),
+        ]  # fmt: skip
+        if now.totals.lost_gpu_hours is not None:
+            cells.append(number(each.lost_gpu_hours))
+        trend = sparkline(f"Root incidents of {clip(each.title)} over time", points, verdict=each.verdict, width=SPARK)
+        return [*cells, picture(trend, points[-1] if points else None)]
+
+    heads = ["Cause", "Whose", "Root incidents", "Change", "Nodes"]
+    heads += ["GPU-hours"] if now.totals.lost_gpu_hours is not None else []
+    more = Markup('<a href="{}">all {} causes</a>').format(frame.link("/causes"), count(len(rows)))
+    return frame.table(
+        "causes", "Why jobs crashed", [*heads, "Trend"], map(row, rows[:SHOWN]), more=more, width="most",
+        note=f"Root incidents by cause; change {unit}" if unit else "Root incidents by cause",
+        empty="No root incidents in this window.",
+    )  # fmt: skip
+
+
+def bar(value: int, largest: int, verdict: str) -> Cell:
+    """A number with a bar beside it."""
+    return Cell(
+        shown=Markup('<span class="bar"><span class="figures">{}</span>{}</span>').format(
+            count(value), Markup(small_bar(value, largest, verdict, width=BAR))  # noqa: S704 - a chart escapes every text
+        ),
+        value=value,
+    )  # fmt: skip
+
+
+def changed(pair: tuple[int, int] | None) -> Cell:
+    """A change from counts now and before; in colour where chance does not explain it."""
+    if pair is None:
+        return number(None)
+    now, before = pair
+    tone = tone_of(now, before)
+    return number((now - before) / before if before else float(now), change(now, before), tone)
+
+
+def _novelties(frame: Frame, now: Overview) -> Any:
+    rows = [
+        (
+            link(frame.to, "causes", each.signature, each.title), tag(each.verdict),
+            "new" if each.quiet_seconds is None else f"back after {each.quiet_seconds / 86400:.0f} days",
+            number(each.incidents), number(each.nodes), when(each.first),
         )
-        for each in (result or {}).get("rollouts", ())
-        if each.get("verdict") == "tested"
-    )
+        for each in now.novelties[:SHOWN]
+    ]  # fmt: skip
+    empty = "No signature is new or back." if now.before else (
+        "The records do not reach back far enough to tell what is new."
+    )  # fmt: skip
+    return frame.table(
+        "novelties", "New and regressed", ("Signature", "Whose", "Since", "Incidents", "Nodes", "First (UTC)"), rows,
+        note="Signatures first seen in this window, or back after two quiet ones", empty=empty, width="half",
+    )  # fmt: skip
 
 
-def _fact(each: dict[str, Any]) -> str:
-    return clipped(f"{each['facts'][0]['fact']}={each['facts'][0]['value']}")
+def _completeness(frame: Frame, now: Overview, found: Mapping[str, Any]) -> Any:
+    rows: list[tuple[Any, ...]] = [
+        ("Nodes seen within the last day of the window", f"{now.nodes - len(now.silent):,} of {now.nodes:,}")
+    ]
+    rows += [
+        (
+            link(frame.to, "nodes", each.node),
+            Cell(shown=Markup("last seen {}").format(time_of(each.last_seen)), value=each.last_seen),
+        )
+        for each in now.silent[:5]
+    ]  # fmt: skip
+    rows += [(str(gap["what"]), count(gap["count"])) for gap in found.get("gaps", ())]
+    more = Markup('<a href="{}">data quality</a>').format(frame.link("/quality"))
+    return frame.table("seen", "Completeness", ("What", ""), rows, width="half", more=more,
+                       note="What these numbers do not include")  # fmt: skip
+
+
+def _unit(now: Overview) -> str:
+    days = (now.over_time.edges[1] - now.over_time.edges[0]) / 86400
+    if abs(days - 1) < 0.01:
+        return "root incidents a day"
+    return f"root incidents in {days:.3g} days" if days > 1 else f"root incidents in {days * 24:.3g} hours"

@@ -41,9 +41,13 @@ def asked(request: Request, name: str, window: tuple[float, float], *, limit: in
     """The request for a list. Raises BadRequest for a parameter that the list does not have."""
     listing, given = LISTS[name], request.query_params
     facts = {key.removeprefix("fact."): value for key, value in given.items() if key.startswith("fact.") and value}
+    if given.get("fact") and given.get("value"):  # as the form of the page asks
+        facts[given["fact"]] = given["value"]
     filters = {key: value for key, value in given.items() if key in listing.filters and value}
     known = {*listing.filters, *_KEPT, "sort", "limit", "offset", "format"}
-    if unknown := sorted(key for key in given if key not in known and not key.startswith("fact.")):
+    known |= {"by", "fact", "value", "table"} if name == "nodes" else set()
+    of_tables = ("fact.", "sort.", "find.", "all.")
+    if unknown := sorted(key for key in given if key not in known and not key.startswith(of_tables)):
         raise BadRequest(f"unknown parameter {unknown[0][:80]!r}; use {', '.join(sorted(known))} or fact.NAME")
     if facts and "node" not in listing.filters:
         raise BadRequest(f"{name} cannot be filtered by facts")
@@ -55,6 +59,12 @@ def asked(request: Request, name: str, window: tuple[float, float], *, limit: in
         offset=_number(given.get("offset", "0"), "offset", MAX_OFFSET),
         limit=max(_number(given.get("limit", str(limit)), "limit", MAX_ROWS), 1),
     )  # fmt: skip
+
+
+def moment_of(request: Request, name: str, usual: float) -> float:
+    """A time that the request names. Raises BadRequest."""
+    given = request.query_params.get(name)
+    return _time(given, name) if given else usual
 
 
 def address(request: Request, path: str | None = None, /, **changes: str | None) -> str:

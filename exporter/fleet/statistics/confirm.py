@@ -1,7 +1,10 @@
-"""Confirmation: what was found in one window must stand out again, by itself, in a later one that shares nothing with it.
+"""Confirmation: crashes after those of the discovery must show a finding again, by themselves.
 
-Looking every day finds something some day; a second look at one question does not. The second window's ratio is also the
-honest one: the first was chosen because it was large.
+Looking every hour finds something some day; a second look at one question does not. A candidate has one later window in
+which to be confirmed. Who looks once, behind the end of that window, gets an exact test. Who looks again and again, as the
+fleet service does, gets an e-value: a betting score against chance that may be read at any time and passes 20 in at most
+one of twenty cases without an effect (Ville's inequality; Ramdas et al., Statistical Science 38, 2023). The second ratio
+is also the honest one: the first was chosen because it was large.
 """
 
 from __future__ import annotations
@@ -12,23 +15,29 @@ from dataclasses import dataclass
 import numpy as np
 
 from exporter.fleet.observations import Bools, Ints, Window
-from exporter.fleet.statistics import screen
+from exporter.fleet.statistics import continuous, screen
 from exporter.fleet.statistics.design import ALL_ALIKE
 from exporter.fleet.statistics.explain import Direction
 from exporter.fleet.statistics.findings import Confirmation, FactValue
+from exporter.fleet.statistics.neighbours import racks
 from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.ratio import of_cells
+from exporter.fleet.statistics.screen import Cells
 from exporter.fleet.statistics.workload import beyond_one_workload, workload_shares
 
-LEVEL = 0.05
+LEVEL = 0.05  # of confirming what is not there, with one look or any number of them
+BETS = np.geomspace(1.5, 30.0, 30)  # rate ratios that the e-value bets on, with equal stakes
+MAX_LOG = 600.0  # of a gain: more would be no number
 SLACK_SECONDS = 1.0  # windows of journals end just behind their newest record
 MIN_DISTINCT = 3  # racks, jobs and users that the crashes must come from, where these are known
-RACKS = ("rack", "chassis", "cabinet", "row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """A finding of an earlier window, and the window that confirmed it, if one has."""
+    """A finding of an earlier window, and the window that confirmed it, if one has.
+
+    `watched`: it was looked at before its later window ended, so only an e-value may confirm it.
+    """
 
     signature: str
     direction: Direction
@@ -36,17 +45,21 @@ class Remembered:
     together_with: FactValue | None
     found_in: Window
     confirmed_in: Window | None = None
+    watched: bool = False
 
     def same_as(self, signature: str, direction: Direction, facts: Sequence[FactValue]) -> bool:
         """Whether a finding of another window agrees: of several indistinguishable facts, one suffices."""
-        return (self.signature, self.direction) == (signature, direction) and not set(self.facts).isdisjoint(facts)
+        same = {fact.key for fact in self.facts} & {fact.key for fact in facts}
+        return (self.signature, self.direction) == (signature, direction) and bool(same)
 
 
 def confirmation(prepared: Prepared, remembered: Remembered) -> Confirmation | None:
-    """What a later window shows of a remembered finding; None where it does not confirm it."""
+    """What later crashes show of a remembered finding; None if they do not confirm it."""
     signature = prepared.number(remembered.signature)
-    if signature is None or not later(prepared.window, remembered):
+    since = remembered.found_in.end
+    if signature is None or prepared.window.end <= since + SLACK_SECONDS:
         return None
+    once = later(prepared.window, remembered) and not remembered.watched
     column = column_of(prepared, remembered.facts[0])
     if remembered.together_with is not None and column is not None:
         other = column_of(prepared, remembered.together_with)
@@ -54,6 +67,8 @@ def confirmation(prepared: Prepared, remembered: Remembered) -> Confirmation | N
     if column is None:
         return None
     units = prepared.units_of(signature)
+    if not once:
+        units = units.take(units.incidents.time >= since)
     fact = remembered.facts[0].fact
     value = prepared.design.find(fact, remembered.facts[0].value)
     label = prepared.label(ALL_ALIKE if value is None else int(prepared.design.level[value]), signature)
@@ -62,16 +77,34 @@ def confirmation(prepared: Prepared, remembered: Remembered) -> Confirmation | N
     if counts.crashes[0] == 0:
         return None
     more = remembered.direction == "more"
-    p = float((screen.more(counts) if more else screen.fewer(counts))[0])
+    p = (
+        float((screen.more(counts) if more else screen.fewer(counts))[0])
+        if once
+        else 1 / max(e_value(cells, more), 1.0)
+    )
     hit = units.incidents.take(column[units.state] if more else ~column[units.state])
-    if p > LEVEL or not spread(prepared, hit.node, hit.job, hit.user):
+    if p > LEVEL or not from_enough_sources(prepared, hit.node, hit.job, hit.user):
         return None
     if not beyond_one_workload(workload_shares(prepared, units, label, column, remembered.direction, fact)):
         return None
+    window = Window(start=max(since, prepared.window.start), end=prepared.window.end)
     return Confirmation(
-        window=prepared.window, observed=int(counts.observed[0]), expected=float(counts.expected[0]), p_value=p,
+        window=window, observed=int(counts.observed[0]), expected=float(counts.expected[0]), p_value=p,
         ratio=of_cells(cells),
     )  # fmt: skip
+
+
+def e_value(found: Cells, more: bool) -> float:
+    """How much a bet on more (or fewer) crashes with a value has gained so far, in multiples of the stake.
+
+    At each crash it is bet on whether the node has the value, at the odds of the nodes at risk. Without an effect no way
+    of betting gains in the mean, so the gain passes 20 in at most one of twenty cases, however often it is looked at.
+    """
+    use = found.open
+    share, crashes = found.having[use] / found.everyone[use], found.crashes[use]
+    bets = BETS if more else 1 / BETS
+    gains = found.observed[use].sum() * np.log(bets) - np.log1p(share[:, None] * (bets - 1)).T @ crashes
+    return float(np.exp(np.minimum(gains, MAX_LOG)).mean())
 
 
 def later(window: Window, remembered: Remembered) -> bool:
@@ -79,13 +112,13 @@ def later(window: Window, remembered: Remembered) -> bool:
     return window.start >= remembered.found_in.end - SLACK_SECONDS
 
 
-def spread(prepared: Prepared, node: Ints, job: Ints, user: Ints) -> bool:
+def from_enough_sources(prepared: Prepared, node: Ints, job: Ints, user: Ints) -> bool:
     """Whether crashes come from enough racks, jobs and users: two of one user's jobs are about that user's program."""
-    return not narrow(prepared, node, job, user)
+    return not too_few_sources(prepared, node, job, user)
 
 
-def narrow(prepared: Prepared, node: Ints, job: Ints, user: Ints) -> list[str]:
-    """From what too few of the crashes come, as sentences."""
+def too_few_sources(prepared: Prepared, node: Ints, job: Ints, user: Ints) -> list[str]:
+    """Sentences on what the crashes come from if that is too few jobs, users or racks."""
     out = []
     for what, values in (("job", job[job >= 0]), ("user", user[user >= 0]), ("rack", _racks(prepared, node))):
         number = len(np.unique(values))
@@ -95,17 +128,24 @@ def narrow(prepared: Prepared, node: Ints, job: Ints, user: Ints) -> list[str]:
 
 
 def column_of(prepared: Prepared, fact: FactValue) -> Bools | None:
-    """The states that show a fact's value; None where none does, or the value could not be tested."""
+    """The states that show a fact's value; None if none does, or if the value could not be tested.
+
+    A threshold of a continuous fact need not be one of this window's.
+    """
     value = prepared.design.find(fact.fact, fact.value)
-    return None if value is None else prepared.design.column(value)
+    if value is not None:
+        return prepared.design.column(value)
+    facts, states = prepared.observed.facts, prepared.design.states
+    if not continuous.is_threshold(fact.value) or fact.fact not in facts.names:
+        return None
+    index = facts.names.index(fact.fact)
+    texts, codes = facts.values[index], facts.codes[states.row, index]
+    of_code = continuous.numbers(fact.fact, texts, np.ones(len(texts), dtype=bool))
+    return None if of_code is None else continuous.meets(fact.value, of_code, codes)
 
 
 def _racks(prepared: Prepared, node: Ints) -> Ints:
-    facts = prepared.observed.facts
-    name = next((each for each in RACKS if each in facts.names), None)
-    if name is None:
+    known = racks(prepared.observed.facts, len(prepared.observed.nodes))
+    if known is None:
         return np.zeros(0, dtype=np.int64)
-    last = np.full(len(prepared.observed.nodes), -1)
-    last[facts.node] = facts.codes[:, facts.names.index(name)]
-    racks = last[node]
-    return np.asarray(racks[racks >= 0])
+    return np.asarray(known[node][known[node] >= 0])

@@ -1,4 +1,4 @@
-"""One correlation from beginning to end: what was observed in, findings and all the rest out."""
+"""The correlation of one window: observations in, findings and the rest of the result out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import numpy as np
 
 from exporter.fleet.observations import NOTES, UNKNOWN, Ints, Observed, Window
 from exporter.fleet.statistics import power, screen, shrink
-from exporter.fleet.statistics.confirm import Remembered, confirmation, later, narrow
+from exporter.fleet.statistics.beginnings import beginnings
+from exporter.fleet.statistics.confirm import Remembered, confirmation, later, too_few_sources
+from exporter.fleet.statistics.continuous import is_threshold
 from exporter.fleet.statistics.discover import Discovery, discover
 from exporter.fleet.statistics.explain import Explanation
 from exporter.fleet.statistics.findings import (
@@ -19,10 +21,11 @@ from exporter.fleet.statistics.findings import (
     Detectable,
     FactValue,
     Finding,
-    NotEnough,
     WorkloadShare,
 )
 from exporter.fleet.statistics.hierarchy import parts
+from exporter.fleet.statistics.incident_rates import incident_rates
+from exporter.fleet.statistics.leads import not_enough_data
 from exporter.fleet.statistics.nodes_at_risk import nodes_at_risk
 from exporter.fleet.statistics.outlier_nodes import outlier_nodes
 from exporter.fleet.statistics.prepare import Prepared, prepare
@@ -30,12 +33,12 @@ from exporter.fleet.statistics.ratio import Ratio, of_cells
 from exporter.fleet.statistics.reliability import lost_gpu_hours, reliability
 from exporter.fleet.statistics.rollout_findings import rollout_findings
 from exporter.fleet.statistics.rollouts import rollouts
+from exporter.fleet.statistics.trend import trend
 from exporter.fleet.statistics.workload import workload_shares
 
 EXAMPLES = 5
 SURELY = 0.05  # the quantile of a shrunk ratio that findings are ordered by
 TIE_BREAKERS = 10
-USUAL_SHARE, USUAL_RATIO = 0.1, 5.0  # of the fact and the effect that "not enough data" speaks of without a lead
 SHOWN_SHARES = (0.1, 0.25, 0.5)  # of the nodes, for which the smallest rate ratio that can be found is said
 WITHOUT = {
     "user": "without the largest user",
@@ -47,9 +50,7 @@ WITHOUT = {
     "container_image": "within container images",
 }
 MISSING = "the fact is not known of these nodes: that may be the consequence of what makes them crash"
-DECIDING_DAYS, MOST_DAYS = 7, 90  # of an experiment: as planned, and the longest that is proposed
 MOST_FEWER = 2  # findings of fewer crashes of a signature
-LEAD = 0.01  # the p-value from which on a value is worth naming as a lead
 
 Causes = Mapping[str, tuple[str, Sequence[int]]]  # root cause: its signature, and the nodes whose facts meet it
 
@@ -65,7 +66,8 @@ def correlate(
     from_rollouts = rollout_findings(prepared, effects)
     findings = [_finding(prepared, s, each, scores) for s, each in discovery.found]
     findings = [*from_rollouts, *(f for f in findings if not any(_same(f, other) for other in from_rollouts))]
-    findings = _with_confirmations(prepared, findings, remembered)
+    findings.sort(key=lambda f: (f.p_value, -f.score))
+    findings = _with_confirmations(prepared, _once_each_trend(findings), remembered)
     findings.sort(key=lambda f: (f.direction != "more", f.status != "confirmed", -f.score, f.p_value, f.signature))
     configuration = _without_surplus(tuple(f for f in findings if f.family == "configuration"))
     return Correlation(
@@ -80,12 +82,13 @@ def correlate(
         gaps=(*observed.gaps, *prepared.gaps),
         findings=configuration,
         locations=tuple(f for f in findings if f.family == "location"),
-        not_enough_data=tuple(_not_enough(prepared, discovery)),
+        not_enough_data=not_enough_data(prepared, discovery),
         detectable=_detectable(prepared, discovery.cut),
         lemons=outlier_nodes(prepared),
         exposed=nodes_at_risk(prepared, configuration, causes or {}),
         reliability=reliability(prepared),
         rollouts=seen,
+        beginnings=beginnings(prepared),
         lost_gpu_hours=lost_gpu_hours(prepared),
     )
 
@@ -101,7 +104,8 @@ def remember(found: Correlation, before: Sequence[Remembered]) -> tuple[Remember
         now = next((f for f in found.findings if old.same_as(f.signature, f.direction, f.facts)), None)
         confirmed = now.confirmation.window if now is not None and now.confirmation is not None else None
         if old.confirmed_in or confirmed or not later(found.window, old):
-            kept.append(replace(old, confirmed_in=old.confirmed_in or confirmed))
+            watched = old.watched or (found.window.end > old.found_in.end and not later(found.window, old))
+            kept.append(replace(old, confirmed_in=old.confirmed_in or confirmed, watched=watched))
     new = (f for f in found.findings if not any(old.same_as(f.signature, f.direction, f.facts) for old in kept))
     kept += [
         Remembered(
@@ -139,7 +143,7 @@ def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Sco
     ratio = of_cells(each.cells)
     nodes_with = design.nodes_with(each.column)
     nodes_without = design.nodes_with(~each.column)
-    partner = None if each.partner is None else _fact(prepared, each.partner)
+    partner = None if each.partner is None else prepared.fact(each.partner)
     chosen = design.values[each.value]
     level = int(design.level[each.value])
     label = prepared.label(level, signature)
@@ -148,7 +152,7 @@ def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Sco
         signature=prepared.name(signature),
         direction=each.direction,
         family="location" if chosen.family == "location" else "configuration",
-        facts=tuple(_fact(prepared, v) for v in (each.value, *each.others)),
+        facts=_facts(prepared, each),
         together_with=partner,
         observed=int(counts.observed[0]),
         expected=float(counts.expected[0]),
@@ -166,9 +170,29 @@ def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Sco
         workload=workload,
         adjusted_for=prepared.adjusted_for(level),
         next_step=_next_step(prepared, each, len(nodes_with), int(counts.observed[0]), ratio),
+        rates=incident_rates(prepared, signature, label, each.column),
+        trend=trend(prepared, units, label, chosen) if is_threshold(chosen.text) else (),
         level=prepared.level_of(signature),
         signatures=parts(prepared, signature, each),
     )
+
+
+def _facts(prepared: Prepared, each: Explanation) -> tuple[FactValue, ...]:
+    """The facts of an explanation, other thresholds of the same fact aside."""
+    lead = prepared.fact(each.value)
+    others = [prepared.fact(v) for v in each.others]
+    return (lead, *(o for o in others if not (is_threshold(o.value) and o.fact == lead.fact)))
+
+
+def _once_each_trend(findings: Sequence[Finding]) -> list[Finding]:
+    """Of the thresholds of one continuous fact under which a signature is more frequent, the first."""
+    out: list[Finding] = []
+    for each in findings:
+        fact = each.facts[0]
+        same = (o for o in out if o.signature == each.signature and o.facts[0].fact == fact.fact)
+        if not (is_threshold(fact.value) and any(is_threshold(o.facts[0].value) for o in same)):
+            out.append(each)
+    return out
 
 
 def _without_surplus(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
@@ -185,14 +209,12 @@ def _without_surplus(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 def _next_step(prepared: Prepared, each: Explanation, nodes: int, observed: int, ratio: Ratio) -> str:
     """The experiment that decides about a finding of more crashes: how many nodes to change, and for how long."""
-    due = power.crashes_that_decide(ratio.value)
-    if each.direction == "fewer" or prepared.design.values[each.value].family == "location" or not np.isfinite(due):
+    if each.direction == "fewer" or prepared.design.values[each.value].family == "location":
         return ""
-    a_day = observed / max(nodes * prepared.window.hours / 24, 1e-9)  # crashes of one node
-    changed = int(np.clip(np.ceil(due / (a_day * DECIDING_DAYS)), 1, max(nodes // 2, 1)))
-    days = int(np.ceil(due / (a_day * changed)))
-    if days > MOST_DAYS:
+    trial = power.experiment(ratio.value, observed, nodes, prepared.window.hours)
+    if trial is None:
         return ""
+    changed, days = trial
     return f"change it on {changed:,} of the {nodes:,} nodes; {days} day{'s' * (days != 1)} decide, if it is the cause"
 
 
@@ -200,11 +222,6 @@ def _same(one: Finding, other: Finding) -> bool:
     """Whether two findings say the same: a rollout, and nodes with its value against those without."""
     both = set(one.facts) & set(other.facts)
     return (one.signature, one.direction) == (other.signature, other.direction) and bool(both)
-
-
-def _fact(prepared: Prepared, value: int) -> FactValue:
-    chosen = prepared.design.values[value]
-    return FactValue(fact=chosen.fact, value=chosen.shown)
 
 
 def _against(prepared: Prepared, each: Explanation, units: screen.Units, nodes_with: Ints, ratio: Ratio) -> list[str]:
@@ -216,7 +233,7 @@ def _against(prepared: Prepared, each: Explanation, units: screen.Units, nodes_w
     if outside := int((~with_).sum()):
         out.append(f"{outside} node{'s' * (outside != 1)} crashed without it")
     hit = units.incidents.take(with_ if each.direction == "more" else ~with_)
-    out += narrow(prepared, hit.node, hit.job, hit.user)
+    out += too_few_sources(prepared, hit.node, hit.job, hit.user)
     strata = each.cells.open
     parts = len(prepared.design.states.edges) - 1
     stratum = np.arange(len(strata)) // parts
@@ -286,42 +303,3 @@ def _detectable(prepared: Prepared, cut: float) -> Detectable:
     crashes, nodes = max((len(units) for units in prepared.units.values()), default=0), prepared.design.nodes
     ratios = ((share, power.smallest_ratio(share, crashes, nodes, cut)) for share in SHOWN_SHARES)
     return Detectable(crashes=crashes, p_value=cut, ratios=tuple(ratios) if crashes else ())
-
-
-def _not_enough(prepared: Prepared, discovery: Discovery) -> list[NotEnough]:
-    """Each signature that crashed without a finding, with what it would take to find one."""
-    explained = {
-        member
-        for s, each in discovery.found
-        if prepared.design.values[each.value].family != "location"
-        for member in prepared.members.get(s, (s,))
-    }
-    configuration = np.flatnonzero([value.family == "configuration" for value in prepared.design.values])
-    out = []
-    for s in sorted(set(prepared.units) - explained):
-        crashes = len(prepared.units[s])
-        lead, observed, expected, share, ratio = None, 0, 0.0, USUAL_SHARE, USUAL_RATIO
-        if s in discovery.p and len(configuration):
-            counts = discovery.counts[s]
-            best = int(configuration[np.argmin(discovery.p[s][configuration])])
-            if discovery.p[s][best] <= LEAD and counts.expected[best] > 0:
-                observed, expected = int(counts.observed[best]), float(counts.expected[best])
-                total = float(counts.crashes[best])
-                lead, share = _fact(prepared, best), expected / total
-                odds = observed * (total - expected) / max((total - observed) * expected, 1e-9)
-                ratio = float(np.clip(odds, 1.5, 10.0))  # a ratio of few crashes overstates itself
-        needed = power.needed(share, ratio, discovery.cut)
-        if lead is None and crashes >= needed:
-            continue  # enough crashes to find such an effect, and none was found
-        what = (
-            f"would need {needed:,} crashed nodes to find a rate ratio of {ratio:.2g} for {share:.0%} of the exposure"
-        )
-        if needed > prepared.design.nodes:
-            what += f"; this fleet has {prepared.design.nodes:,} nodes, so only a larger effect can be found"
-        out.append(
-            NotEnough(
-                signature=prepared.observed.signatures[s], crashes=crashes, needed=max(needed, crashes + 1), lead=lead,
-                observed=observed, expected=expected, what=what,
-            )
-        )  # fmt: skip
-    return out

@@ -1,4 +1,4 @@
-"""Which states of which nodes show which value of which fact: the columns that are tested, and the strata within which.
+"""The design: which states show which value of which fact, and the strata within which values are compared.
 
 A version counts with its prefixes (550.54.15 is also 550.54.* and 550.*). Where a node is, and which single part sits in
 it, is not configuration: such facts form a family of their own.
@@ -15,6 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from exporter.fleet.observations import NOT_KNOWN, UNKNOWN, Bools, FactRows, Floats, Ints
+from exporter.fleet.statistics import continuous
 from exporter.fleet.statistics.exposure import States
 
 Family = Literal["configuration", "stratum", "location"]
@@ -98,7 +99,7 @@ def build(found: States, facts: FactRows) -> Design:
     columns: list[Ints] = []
     for index in sorted(range(len(facts.names)), key=lambda i: facts.names[i]):
         family = family_of(facts.names[index])
-        for value, members in _values_of(facts.names[index], facts.values[index], family, codes[:, index]):
+        for value, members in _values_of(facts.names[index], facts.values[index], family, codes[:, index], weight):
             if len(members) == 0 or weight[members].sum() > MAX_SHARE * total:
                 continue
             if len(np.unique(found.node[members])) < MIN_NODES:
@@ -175,11 +176,14 @@ def of_vendor(facts: FactRows, found: States, vendor: str) -> Bools:
 
 
 def _values_of(
-    fact: str, texts: Sequence[str], family: Family, codes: np.ndarray[tuple[int], np.dtype[np.int32]]
+    fact: str, texts: Sequence[str], family: Family, codes: np.ndarray[tuple[int], np.dtype[np.int32]], weight: Floats
 ) -> list[tuple[Value, Ints]]:
     order = np.argsort(codes, kind="stable").astype(np.int64)
     bounds = np.searchsorted(codes[order], np.arange(-1, len(texts) + 1))
     sizes = np.diff(bounds)
+    of_code = continuous.numbers(fact, texts, sizes[1:] > 0) if family == "configuration" else None
+    if of_code is not None and np.count_nonzero(sizes[1:]) > SMALL_FLEET:
+        return _parts_of(fact, of_code, codes, weight)
     if np.count_nonzero(sizes[1:]) > max(SMALL_FLEET, MAX_DISTINCT * len(codes)) and family != "location":
         return []
     # Of places and serial numbers there are as many as nodes: those of a node or two are left out before they cost.
@@ -190,6 +194,21 @@ def _values_of(
     if shown and len(members[NOT_KNOWN]):
         exact.append((Value(fact=fact, text=UNKNOWN, family=family), members[NOT_KNOWN]))
     return sorted(exact, key=lambda pair: pair[0].text) + _prefixes(fact, texts, family, members, shown)
+
+
+def _parts_of(
+    fact: str, of_code: Floats, codes: np.ndarray[tuple[int], np.dtype[np.int32]], weight: Floats
+) -> list[tuple[Value, Ints]]:
+    """The values above and below each threshold of a continuous fact, and that it is not known."""
+    number = np.where(codes >= 0, of_code[np.maximum(codes, 0)], np.nan)
+    found = []
+    for threshold in continuous.thresholds(number, weight):
+        for at_least in (True, False):
+            text = continuous.shown(threshold, at_least=at_least)
+            members = np.flatnonzero(continuous.meets(text, of_code, codes))
+            found.append((Value(fact=fact, text=text, family="configuration"), members))
+    missing = np.flatnonzero(codes < 0)
+    return [*found, (Value(fact=fact, text=UNKNOWN, family="configuration"), missing)] if len(missing) else found
 
 
 def _prefixes(
@@ -228,5 +247,9 @@ def _strata(facts: FactRows, codes: np.ndarray[tuple[int, int], np.dtype[np.int3
 
 def refine(label: Ints, by: np.ndarray[tuple[int], np.dtype[np.generic]]) -> Ints:
     """Cut strata by another labelling."""
-    both = np.stack([label, by.astype(np.int64)])
-    return np.unique(both, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    other = by.astype(np.int64)
+    if not len(other):
+        return label.astype(np.int64)
+    low = int(other.min())
+    both = label.astype(np.int64) * (int(other.max()) - low + 1) + (other - low)
+    return np.asarray(np.unique(both, return_inverse=True)[1].reshape(-1), dtype=np.int64)

@@ -12,11 +12,14 @@ from exporter.fleet.observations import Bools, Floats, Ints
 from exporter.fleet.statistics import screen
 from exporter.fleet.statistics.design import ALL_ALIKE, distinct
 from exporter.fleet.statistics.explain import Explanation, Tested, counts_within, explanations
-from exporter.fleet.statistics.hierarchy import told_once
+from exporter.fleet.statistics.hierarchy import at_the_level_that_explains
 from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.screen import Counts
 
-FEWEST = 100  # tests that a family counts as, at least: with few, each of three families would err in 5 % of fleets
+LEAST_TESTS = (
+    100  # tests that a family counts as, at least: with few, each of three families would err in 5 % of fleets
+)
+FEW_CRASHES = 2  # distinct nodes of a signature, from which on a rare value that they share is a lead
 FDR = 0.05  # of the findings may be false (Benjamini and Hochberg 1995; the facts are positively dependent)
 
 
@@ -24,12 +27,14 @@ FDR = 0.05  # of the findings may be false (Benjamini and Hochberg 1995; the fac
 class Discovery:
     """What one window shows: explanations by signature number, the counts behind them and the number of tests.
 
-    `cut` is the p-value at which a single configuration value would be found.
+    `cut` is the p-value at which a single configuration value would be found. `rare` has the counts and p-values of
+    signatures with too few crashes to be tested.
     """
 
     found: tuple[tuple[int, Explanation], ...]
     counts: dict[int, Counts]
     p: dict[int, Floats]
+    rare: dict[int, tuple[Counts, Floats]]
     tests: int
     cut: float
 
@@ -77,7 +82,7 @@ def discover(prepared: Prepared) -> Discovery:
     again, further = _beside(prepared, labels, explained_ones, found, representative & ~location, cuts[0])
     at_places, of_places = _beside(prepared, labels, counts, [*found, *further], representative & location, cuts[1])
     tests += sum(int(each.run.sum()) for each in (*again.values(), *at_places.values()))
-    told = told_once(prepared, [*found, *further])
+    told = at_the_level_that_explains(prepared, [*found, *further])
     # The gate once more: an effect on many signatures passed with all of them, and must not carry false findings through.
     late = {id(each) for _, each in further}
     first = [one for one in told if one[1].direction == "more" and id(one[1]) not in late]
@@ -85,10 +90,13 @@ def discover(prepared: Prepared) -> Discovery:
         *_gate(first, sum(int(each.run.sum()) for each in more.values())),
         *(one for one in told if one[1].direction == "fewer"),
         *_gate([one for one in told if id(one[1]) in late], sum(int(each.run.sum()) for each in again.values())),
-        *told_once(prepared, of_places),
+        *at_the_level_that_explains(prepared, of_places),
     ]
     p_of_all = {s: np.where(location, at_places[s].p, more[s].p) for s in enough}
-    return Discovery(found=tuple(found), counts=counts, p=p_of_all, tests=tests, cut=cuts[0])
+    few = [s for s, units in prepared.units.items() if FEW_CRASHES <= len(units) < screen.MIN_CRASHES]
+    of_few = {s: labels.count(s) for s in few}
+    rare = {s: (each, _more(prepared, each)) for s, each in of_few.items()}
+    return Discovery(found=tuple(found), counts=counts, p=p_of_all, rare=rare, tests=tests, cut=cuts[0])
 
 
 @dataclass(slots=True)
@@ -109,7 +117,7 @@ def _judge(screened: Mapping[int, _Screened]) -> int:
     """Adjust the p-values of one family and direction together; how many tests there were."""
     together = np.concatenate([np.zeros(0), *(each.p[each.run] for each in screened.values())])
     adjusted = stats.false_discovery_control(together) if len(together) else together
-    adjusted = np.minimum(adjusted * max(FEWEST / max(len(together), 1), 1.0), 1.0)
+    adjusted = np.minimum(adjusted * max(LEAST_TESTS / max(len(together), 1), 1.0), 1.0)
     for each in screened.values():
         each.q = np.ones(len(each.p))
         number = int(each.run.sum())
@@ -169,7 +177,7 @@ def _cut(values: Bools, signatures: int) -> float:
 
     It fits the fleet: 50 values and two signatures give 5e-4, 500 values and 20 signatures 5e-6.
     """
-    return FDR / max(int(values.sum()) * signatures, FEWEST)
+    return FDR / max(int(values.sum()) * signatures, LEAST_TESTS)
 
 
 def _gate(explained: list[tuple[int, Explanation]], tests: int) -> list[tuple[int, Explanation]]:
@@ -178,7 +186,7 @@ def _gate(explained: list[tuple[int, Explanation]], tests: int) -> list[tuple[in
     """
     if not explained:
         return []
-    tests = max(tests, FEWEST)
+    tests = max(tests, LEAST_TESTS)
     p = np.array([each.p for _, each in explained])
     order = np.argsort(p)
     q = np.empty(len(p))

@@ -1,4 +1,4 @@
-"""From tests to explanations: of all values that stand out, the few that the others follow from.
+"""Explanations: of all values that are significant, the few from which the others follow.
 
 The strongest value comes first; everything indistinguishable from it joins its group; the rest must stand out
 again within the strata of what was chosen. A pair is an explanation only where each member needs the other.
@@ -71,7 +71,7 @@ def explanations(design: Design, tests: Mapping[Direction, Tested], given: Seque
     while len(found) < MAX_EXPLANATIONS:
         ranked = []
         for direction, tested in tests.items():
-            left[direction], strength = _standing_out(design, tested, direction, left[direction], chosen)
+            left[direction], strength = _significant_beside(design, tested, direction, left[direction], chosen)
             # Of a value and its very opposite, the one with more crashes is said.
             ranked += [
                 ((-round(s, 9), direction == "fewer", design.values[v].prefix, v), direction)
@@ -80,7 +80,10 @@ def explanations(design: Design, tests: Mapping[Direction, Tested], given: Seque
         if not ranked:
             break
         (*_, best), direction = min(ranked)
-        if direction == "fewer" and (cause := _cause_of_fewer(design, tests, best, left["more"], chosen)) is not None:
+        if (
+            direction == "fewer"
+            and (cause := _cause_behind_fewer(design, tests, best, left["more"], chosen)) is not None
+        ):
             best, direction = cause, "more"
         explanation = _explanation(design, tests[direction], best, direction, chosen)
         found.append(explanation)
@@ -90,20 +93,20 @@ def explanations(design: Design, tests: Mapping[Direction, Tested], given: Seque
     return found
 
 
-def _cause_of_fewer(
+def _cause_behind_fewer(
     design: Design, tests: Mapping[Direction, Tested], value: int, causes: Sequence[int], chosen: Sequence[Bools]
 ) -> int | None:
     """The value with more crashes beside which one with fewer is nothing special: all others are spared alike."""
     tested = tests["fewer"]
-    column, label = design.column(value), cut_by(tested.label_of(value), chosen)
+    column, label = design.column(value), refined_by(tested.label_of(value), chosen)
     strength = screen.evidence(tests["more"].counts)
     for cause in sorted(causes, key=lambda v: -strength[v])[:COMPARED]:
-        if _p(screen.cells(design, cut_by(label, [design.column(cause)]), column, tested.units), "fewer") > APART:
+        if _p(screen.cells(design, refined_by(label, [design.column(cause)]), column, tested.units), "fewer") > APART:
             return cause
     return None
 
 
-def _standing_out(
+def _significant_beside(
     design: Design, tested: Tested, direction: Direction, values: Sequence[int], chosen: Sequence[Bools]
 ) -> tuple[list[int], list[float]]:
     """Of some values those that stand out beside what was chosen, and how strongly."""
@@ -118,7 +121,7 @@ def _standing_out(
 def _explanation(
     design: Design, tested: Tested, value: int, direction: Direction, chosen: Sequence[Bools]
 ) -> Explanation:
-    label = cut_by(tested.label_of(value), chosen)
+    label = refined_by(tested.label_of(value), chosen)
     others = _alike(design, tested, value, design.column(value), label, direction)
     lead = _named_by(design, tested, value, others)
     if lead != value:
@@ -160,7 +163,7 @@ def _alike(
     members = [v for v in order if shares[v] > ALIKE]
     rivals = [v for v in order if shares[v] <= ALIKE and p[v] <= AGAIN and _strong(counts, v, direction)]
     for rival in rivals[:COMPARED]:
-        within = screen.cells(design, cut_by(label, [design.column(rival)]), column, tested.units)
+        within = screen.cells(design, refined_by(label, [design.column(rival)]), column, tested.units)
         if _p(within, direction) > APART:
             members.append(rival)
     return tuple(sorted(members, key=lambda v: (-round(float(strength[v]), 9), design.values[v].prefix, v)))
@@ -218,7 +221,7 @@ def counts_within(
     labels = [label_of(value) for value in values]
     for label in {id(each): each for each in labels}.values():
         own = np.array([i for i, each in enumerate(labels) if each is label])
-        part = screen.count(design, screen.table(design, cut_by(label, chosen), at[own]), units)
+        part = screen.count(design, screen.table(design, refined_by(label, chosen), at[own]), units)
         for name in ("crashes", "observed", "expected", "planned"):
             getattr(total, name)[own] = getattr(part, name)
     return total
@@ -233,7 +236,7 @@ def _rows(counts: Counts, at: Ints) -> Counts:
     )
 
 
-def cut_by(label: Ints, columns: Sequence[Bools]) -> Ints:
+def refined_by(label: Ints, columns: Sequence[Bools]) -> Ints:
     """Strata cut by some columns; what was left out stays out."""
     cut = label
     for column in columns:

@@ -1,4 +1,4 @@
-"""Exposure: for how many hours each node was watched in each state of its facts, and in which state an incident found it.
+"""Exposure: the hours of each node in each state of its facts, and the state at the time of an incident.
 
 Facts hold from the moment they were recorded until the next record, so an incident meets the facts as of its time, never
 those of today: with a third of all crashed nodes re-imaged, today's facts give a rate ratio of 3.9 from nothing.
@@ -16,6 +16,10 @@ from exporter.fleet.observations import Beats, Bools, FactRows, Floats, Gap, Int
 
 DAY = 86400.0
 MAX_BINS = 14  # of time: incidents are compared with the exposure of their own day, or fortnight's part
+SATURATED = 0.2  # of the nodes at risk that crash first within one part, beyond which parts are made shorter
+FEW_LEAVE = 0.08  # of the nodes at risk, within each of these shorter parts
+MORE_BINS = 28  # so that the shorter parts reach until one node in ten is left
+SHORTEST_PART = 60.0  # seconds
 BUSY_SHARE = 0.9  # of the hours must carry GPU-busy hours, for these to be the unit
 IDLE_SHARE = 0.01  # of the hours watched count as busy at least
 BUSY, OBSERVED, ASSUMED = "gpu_busy_hours", "observed_hours", "assumed_hours"
@@ -43,7 +47,7 @@ class States:
         return np.clip(np.searchsorted(self.edges, time, side="right") - 1, 0, len(self.edges) - 2)
 
 
-class Sight:
+class WatchedHours:
     """The hours watched, as a function of time for each node: piecewise linear between heartbeats."""
 
     def __init__(self, beats: Beats, amounts: Floats) -> None:
@@ -99,21 +103,39 @@ def amounts(beats: Beats) -> tuple[str, Floats, tuple[Gap, ...]]:
     return BUSY, filled, (Gap(kind="busy_hours_missing", count=missing, what=what),)
 
 
-def edges_of(window: Window) -> Floats:
-    """The bounds of the window's parts: days, or larger parts of a long window."""
+def edges_of(window: Window, times: Floats | None = None, nodes: int = 0) -> Floats:
+    """The bounds of the window's parts: days, or larger parts of a long window.
+
+    times: of each node's first crash of one signature, in order; nodes: of the fleet. Where a large share of the nodes
+    at risk crashes within one part, parts are so short that few do: who crashed first is then what tells nodes apart.
+    """
     bins = min(max(math.ceil((window.end - window.start) / DAY - 1e-9), 1), MAX_BINS)
-    return np.linspace(window.start, window.end, bins + 1)
+    edges = np.linspace(window.start, window.end, bins + 1)
+    if times is None or not len(times):
+        return edges
+    crashed = np.searchsorted(times, edges)
+    if (np.diff(crashed) <= SATURATED * (nodes - crashed[:-1])).all():
+        return edges
+    left = nodes * (1 - FEW_LEAVE) ** np.arange(1, MORE_BINS + 1)
+    rows = np.unique((nodes - left).astype(np.int64))
+    cuts = times[rows[rows < len(times)]]
+    both = np.union1d(edges, cuts[(cuts > window.start) & (cuts < window.end)])
+    kept = np.concatenate([[True], np.diff(both) >= SHORTEST_PART])
+    kept[-1] = True
+    return np.asarray(both[kept])
 
 
-def states(facts: FactRows, sight: Sight, window: Window, first_crash: Floats) -> States:
+def states(
+    facts: FactRows, watched: WatchedHours, window: Window, first_crash: Floats, edges: Floats | None = None
+) -> States:
     """Every state that a node was watched in during the window.
 
     A node counts as crashed from the part of the window after its first crash (`first_crash[node]`, or inf) on, and at
     once when its facts change: whatever image it is given then, it is given to a node that has crashed. If no node's
     facts change within the window, only crashes before the window count: no crash can have brought a fact, and a small
-    fleet is not cut into smaller strata.
+    fleet is not cut into smaller strata. `edges` are the bounds of the window's parts, days if not given.
     """
-    edges = edges_of(window)
+    edges = edges_of(window) if edges is None else edges
     found = np.flatnonzero(first_crash < (window.end if _any_change(facts, window) else window.start))
     marked = np.maximum(first_crash[found], window.start)
     marked = edges[np.searchsorted(edges, marked, side="right").clip(max=len(edges) - 1)]
@@ -132,7 +154,7 @@ def states(facts: FactRows, sight: Sight, window: Window, first_crash: Floats) -
     until[:-1] = np.where(node[1:] == node[:-1], since[1:], np.inf)
     hours = np.empty((len(node), len(edges) - 1))
     for part, (low, high) in enumerate(itertools.pairwise(edges)):
-        hours[:, part] = sight.between(node, np.maximum(since, low), np.minimum(until, high))
+        hours[:, part] = watched.between(node, np.maximum(since, low), np.minimum(until, high))
     seen: Bools = hours.sum(axis=1) > 0
     return States(
         node=node[seen], row=row[seen], since=since[seen], until=until[seen], crashed=(since > first_crash[node])[seen],

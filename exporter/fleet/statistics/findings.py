@@ -1,4 +1,4 @@
-"""Findings and everything else that a correlation says: values, ready to be printed or turned into JSON."""
+"""The result of a correlation as values: findings, rollouts, outlier nodes and the rest."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from exporter.fleet.observations import Bools, Gap, GroupLevel, Window
+from exporter.fleet.statistics.continuous import is_threshold
 from exporter.fleet.statistics.ratio import Ratio
 
 Status = Literal["candidate", "confirmed"]
@@ -13,13 +14,18 @@ Status = Literal["candidate", "confirmed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactValue:
-    """A fact and its value; a value that ends in `.*` stands for all versions that begin so."""
+    """A fact and its value. `6.3.*` is all versions that begin so, `≥ 71.5` all numbers from there on."""
 
     fact: str
     value: str
 
     def __str__(self) -> str:
-        return f"{self.fact}={self.value}"
+        return f"{self.fact} {self.value}" if is_threshold(self.value) else f"{self.fact}={self.value}"
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What stays the same from window to window: a continuous fact's thresholds move a little."""
+        return (self.fact, self.value[0]) if is_threshold(self.value) else (self.fact, self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +56,16 @@ class WorkloadShare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrendPart:
+    """One fifth of a continuous fact's values: `low` up to `high`, its crashed nodes and the expected number."""
+
+    low: float
+    high: float
+    observed: int
+    expected: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SignaturePart:
     """What one signature adds to the finding of a group."""
 
@@ -57,6 +73,20 @@ class SignaturePart:
     observed: int
     expected: float
     crashes: int
+    ratio: Ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentRates:
+    """All crashes under a finding and elsewhere, repeated ones included, and their rates per 1,000 hours of exposure.
+
+    `ratio` is adjusted like the finding; its interval allows for nodes that crash again and again.
+    """
+
+    incidents_with: int
+    incidents_without: int
+    rate_with: float
+    rate_without: float
     ratio: Ratio
 
 
@@ -89,6 +119,8 @@ class Finding:
     score: float  # the lower end of what the ratio is after shrinking: what findings are ordered by
     adjusted_for: tuple[str, ...] = ()
     next_step: str = ""
+    rates: IncidentRates | None = None
+    trend: tuple[TrendPart, ...] = ()
     workload: tuple[WorkloadShare, ...] = ()
     rollout: RolloutEffect | None = None
     first_seen: Window | None = None
@@ -99,7 +131,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotEnough:
-    """A signature of which nothing is found, and how many crashes it would take."""
+    """A signature without a finding, and how many crashed nodes it would take to find one.
+
+    `lead` is the value on which its crashes fall most unexpectedly, with its exact p-value, of so many `values` compared.
+    """
 
     signature: str
     crashes: int
@@ -107,6 +142,8 @@ class NotEnough:
     lead: FactValue | None
     observed: int
     expected: float
+    p_value: float | None
+    values: int
     what: str
 
 
@@ -206,8 +243,42 @@ class RolloutEffect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrecedingChange:
+    """Facts that changed before a signature became frequent: on how many of the affected nodes, and of the others.
+
+    `hours_before` is the median from the change to the node's crash; `before` is the usual value of the first fact before.
+    """
+
+    facts: tuple[FactValue, ...]
+    before: str
+    affected: int
+    affected_changed: int
+    others: int
+    others_changed: int
+    hours_before: float
+    p_value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """A signature that became frequent between `first` and `last`, and what had changed on the nodes that crashed since.
+
+    Crashes are distinct nodes; `ratio` compares their rate since with that before.
+    """
+
+    signature: str
+    first: float
+    last: float
+    crashes_before: int
+    crashes_after: int
+    ratio: Ratio
+    p_value: float
+    changes: tuple[PrecedingChange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Correlation:
-    """All of one run. Without `complete`, no findings do not mean that all is well."""
+    """The result of one run. Where data is missing (`complete` is false), findings may be missing too."""
 
     window: Window
     exposure: str
@@ -226,4 +297,5 @@ class Correlation:
     exposed: tuple[NodesAtRisk, ...]
     reliability: tuple[Reliability, ...]
     rollouts: tuple[Rollout, ...]
+    beginnings: tuple[Beginning, ...]
     lost_gpu_hours: float | None

@@ -1,4 +1,4 @@
-"""The level at which a finding is said: a signature, the signatures of a root cause or of a verdict, or all crashes.
+"""The level at which a finding is reported: a signature, the signatures of a root cause or verdict, or all crashes.
 
 Levels are tested in one family with the signatures. What is then said follows tree-based scan statistics (Kulldorff, Fang
 and Walsh 2003, as in the FDA's Sentinel): a group of signatures explains what is left without the signatures that have a
@@ -24,7 +24,7 @@ MOSTLY = 0.5  # of a group's crashes: signatures with so many, and findings of t
 Found = tuple[int, Explanation]
 
 
-def told_once(prepared: Prepared, found: Sequence[Found]) -> list[Found]:
+def at_the_level_that_explains(prepared: Prepared, found: Sequence[Found]) -> list[Found]:
     """The findings at the level that explains each: no group beside its signatures, and no signatures beside it."""
     own = len(prepared.observed.signatures)
     kept = [each for each in found if each[0] < own]

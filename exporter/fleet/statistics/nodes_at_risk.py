@@ -1,4 +1,4 @@
-"""Exposed nodes: those under a finding, or under a cause of the catalogue, that have not crashed so far."""
+"""Nodes at risk: nodes that meet a finding, or a cause of the catalogue, and have not crashed yet."""
 
 from __future__ import annotations
 

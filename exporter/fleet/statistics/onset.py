@@ -1,4 +1,4 @@
-"""When after a change its effect began: the delay that makes the crashes most likely, with a likelihood interval."""
+"""Onset: the delay after a change at which its effect most likely began, with a likelihood interval."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ def onset(spans: Spans, stratum: Ints, time: Floats, change: Floats, *, more: bo
     spans: of the nodes at risk; stratum, time, change: of each crash, the last that of its node's change.
     """
     ratios = LOG_RATIOS if more else -LOG_RATIOS
+    total, changed = at_risk(spans, stratum, time), spans.changed()
 
     def like(delay: float) -> float:
-        after, before = (at_risk(side, stratum, time) for side in spans.split(delay))
-        share = np.divide(after, after + before, out=np.zeros(len(time)), where=after + before > 1e-9)
+        after = at_risk(changed.split(delay)[0], stratum, time)
+        share = np.clip(np.divide(after, total, out=np.zeros(len(time)), where=total > 1e-9), 0.0, 1.0)
         hit = time >= change + delay
         each = hit[:, None] * ratios - np.log1p(share[:, None] * np.expm1(ratios))
         return float(each[share > 0].sum(axis=0).max(initial=0.0))

@@ -1,28 +1,33 @@
-"""Origins: which incidents are one fault. Lines become incidents, and all nodes of a job become the node that failed first.
+"""Origins: incidents that one fault caused are one origin. All nodes of a job become the node that failed first.
 
-Where jobs are not known, crashes of one signature that follow each other within a minute are taken for one job's, whatever
-nodes they are on: what is lost is some power where thousands crash a day, and 30 % of crashes that take whole jobs would
-else be hundreds of false findings.
+Without job ids, a burst is one fault: crashes of one signature within a minute of each other anywhere, or within ten
+minutes of each other on neighbouring nodes. Where crashes are so frequent that neighbours crash so close by chance, only
+the minute counts.
 
 The unit of evidence of everything statistical here is a distinct origin node. Counting a job's nodes one by one gives
-1,400 false findings on a fleet of 20,000 nodes without any cause; counting a lemon's incidents gives dozens.
+1,400 false findings on a fleet of 20,000 nodes without any cause; counting an outlier node's incidents gives dozens.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from exporter.fleet.observations import Incidents, Ints
+from exporter.fleet.observations import Bools, Incidents, Ints
+from exporter.fleet.statistics.neighbours import BESIDE
 
 LOOP = 24  # crashes of a node; behind that it is in a loop
 GAP_SECONDS = 60.0  # the node daemon's own window; coarser than the 5 s in which Xids repeat (arXiv:2503.11901)
+BURST_SECONDS = 600.0  # between crashes of neighbours: a job's nodes may time out one after the other
+BY_CHANCE = 0.1  # crashes expected in a neighbourhood within a burst's gap, beyond which they are not taken for one
 
 
-def origins(incidents: Incidents) -> Incidents:
+def origins(incidents: Incidents, neighbourhoods: Sequence[Ints] = ()) -> Incidents:
     """The first incident of each job and signature, and of each burst where no job is known, by time.
 
     Of several at the very same time the id decides, then the order given; not the node's name, which would favour low
-    numbers, hence racks.
+    numbers, hence racks. `neighbourhoods` number the nodes' neighbourhoods, -1 where a node has none.
     """
     ordered = incidents.take(_by_time(incidents))
     with_job = np.flatnonzero(ordered.job >= 0)
@@ -36,14 +41,15 @@ def origins(incidents: Incidents) -> Incidents:
         | (np.diff(ordered.signature[without]) != 0)
         | (np.diff(ordered.time[without]) > GAP_SECONDS)
     )
-    alone = _not_of_a_neighbour(ordered, np.sort(without[begins]))
+    begun = np.sort(without[begins])
+    alone = _first_of_bursts(ordered, begun, neighbourhoods)
     return ordered.take(np.sort(np.concatenate([with_job[first], alone])))
 
 
-def _not_of_a_neighbour(ordered: Incidents, rows: Ints) -> Ints:
-    """Of rows without a job, by time, those that follow no crash of the signature within a minute.
+def _first_of_bursts(ordered: Incidents, rows: Ints, neighbourhoods: Sequence[Ints]) -> Ints:
+    """Of rows without a job, by time, those that begin a burst: no crash of the signature shortly before them.
 
-    Of each node only the first few count for others: a lemon in a loop would else swallow everybody's.
+    Of each node only the first few count for others: an outlier node in a loop would else hide everybody's crashes.
     """
     by_node = rows[np.lexsort((rows, ordered.node[rows], ordered.signature[rows]))]
     owner = np.stack([ordered.signature[by_node], ordered.node[by_node]])
@@ -51,16 +57,47 @@ def _not_of_a_neighbour(ordered: Incidents, rows: Ints) -> Ints:
     nth = np.arange(len(rows)) - np.repeat(starts, np.diff(np.append(starts, len(rows))))
     counts = np.zeros(len(ordered.node), dtype=bool)
     counts[by_node[nth < LOOP]] = True
-    rows = rows[np.lexsort((rows, ordered.signature[rows]))]
-    marks = np.where(counts[rows], np.arange(len(rows)), -1)
-    before = np.maximum.accumulate(np.concatenate([[-1], marks]))[:-1]  # the last crash that counts before each
-    same = (before >= 0) & (ordered.signature[rows[before]] == ordered.signature[rows])
-    follows = same & (ordered.time[rows] - ordered.time[rows[before]] <= GAP_SECONDS)
+    anywhere = np.zeros(len(ordered.node), dtype=np.int64)
+    follows = _follows(ordered, rows, counts, anywhere, GAP_SECONDS)
+    rare = _rare(ordered, rows)
+    for of_node in neighbourhoods:
+        follows |= rare & _follows(ordered, rows, counts, of_node[ordered.node], BURST_SECONDS)
     return np.asarray(rows[~follows])
 
 
+def _follows(ordered: Incidents, rows: Ints, counts: Bools, place: Ints, gap: float) -> Bools:
+    """Whether each row follows, within a gap, a row that counts, of its signature and on another node of its place."""
+    order = np.lexsort((rows, place[rows], ordered.signature[rows]))
+    sorted_ = rows[order]
+    marks = np.where(counts[sorted_], np.arange(len(rows)), -1)
+    before = np.maximum.accumulate(np.concatenate([[-1], marks]))[:-1]  # the last crash that counts before each
+    last = sorted_[before]
+    same = (before >= 0) & (ordered.signature[last] == ordered.signature[sorted_])
+    same &= (place[last] == place[sorted_]) & (place[sorted_] >= 0)
+    same &= ordered.time[sorted_] - ordered.time[last] <= gap
+    if gap > GAP_SECONDS:  # a node's own crashes are separated already
+        same &= ordered.node[last] != ordered.node[sorted_]
+    follows = np.zeros(len(rows), dtype=bool)
+    follows[order] = same
+    return follows
+
+
+def _rare(ordered: Incidents, rows: Ints) -> Bools:
+    """Whether a row's signature is so rare that two neighbours hardly crash within a burst's gap by chance."""
+    if not len(rows):
+        return np.zeros(0, dtype=bool)
+    signature, time = ordered.signature[rows], ordered.time[rows]
+    span = max(float(time.max() - time.min()), BURST_SECONDS)
+    nodes = max(len(np.unique(ordered.node)), 1)
+    # Of a burst many nodes crash at once; its nodes count once, or large bursts would make themselves usual.
+    slots = np.unique(np.stack([signature, (time // BURST_SECONDS).astype(np.int64)]), axis=1)[0]
+    number = np.bincount(slots, minlength=int(signature.max()) + 1)
+    chance = number * (BURST_SECONDS / span) * min(BESIDE / nodes, 1.0)
+    return np.asarray(chance[signature] <= BY_CHANCE)
+
+
 def first_on_each_node(found: Incidents) -> Incidents:
-    """The first origin of each node and signature: the units of evidence. `found` is sorted by time."""
+    """The first origin of each node and signature. `found` is sorted by time."""
     _, first = np.unique(np.stack([found.node, found.signature]), axis=1, return_index=True)
     return found.take(np.sort(first))
 

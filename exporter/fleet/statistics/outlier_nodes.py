@@ -1,7 +1,7 @@
-"""Lemons: nodes, and GPUs by their serial numbers, that crash far more often than their like whatever their facts.
+"""Outlier nodes: nodes, and GPUs by serial number, that crash far more often than similar ones, whatever their facts.
 
-Rates of a GPU model's nodes come from a Gamma, fitted to the counts; a lemon is one whose own posterior lies above five
-times the usual rate. Its crashes must come from several jobs and days: one job in a loop does not make an outlier.
+Rates of a GPU model's nodes come from a Gamma, fitted to the counts; an outlier is one whose own posterior lies above
+five times the usual rate. Its crashes must come from several jobs and days: one job in a loop does not make an outlier.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SERIAL = "gpu_serial."  # facts gpu_serial.PCI-ADDRESS, so that a card is follow
 
 
 def outlier_nodes(prepared: Prepared) -> tuple[OutlierNode, ...]:
-    """Lemon nodes and lemon GPUs, the surest first."""
+    """Outlier nodes and GPUs, the surest first."""
     nodes = len(prepared.observed.nodes)
     states = prepared.design.states
     hours = np.asarray(np.bincount(states.node, states.hours.sum(axis=1), nodes), dtype=float)
@@ -34,13 +34,13 @@ def outlier_nodes(prepared: Prepared) -> tuple[OutlierNode, ...]:
     facts = prepared.observed.facts
     if "gpu_model" in facts.names:
         model[facts.node] = facts.codes[:, facts.names.index("gpu_model")] + 1
-    found = _lemons(prepared, prepared.origins, prepared.origins.node, hours, model, "node", prepared.observed.nodes)
+    found = _outliers(prepared, prepared.origins, prepared.origins.node, hours, model, "node", prepared.observed.nodes)
     found += _gpus(prepared, model)
     return tuple(sorted(found, key=lambda each: (-each.probability, -each.incidents, each.name)))
 
 
 def _gpus(prepared: Prepared, node_model: Ints) -> list[OutlierNode]:
-    """The same over GPUs whose serial numbers the facts tell, each with its nodes' hours."""
+    """Outlier GPUs, by the serial numbers in the facts, each with the hours of its nodes."""
     facts, nodes = prepared.observed.facts, prepared.observed.nodes
     slots = {name.removeprefix(SERIAL): i for i, name in enumerate(facts.names) if name.startswith(SERIAL)}
     if not slots:
@@ -65,11 +65,11 @@ def _gpus(prepared: Prepared, node_model: Ints) -> list[OutlierNode]:
         own = (found.gpu == gpu) & (at >= 0)
         card[own] = card_of[facts.codes[at[own], slot]]
     use: Bools = card >= 0
-    return _lemons(prepared, found.take(use), card[use], hours, model, "gpu", tuple(map(str, names)), nodes)
+    return _outliers(prepared, found.take(use), card[use], hours, model, "gpu", tuple(map(str, names)), nodes)
 
 
 def _row_at(facts: FactRows, node: Ints, time: Floats) -> Ints:
-    """The facts that held on each node at each time; -1 where none were known yet."""
+    """The row of facts that held on each node at each time; -1 if none was known yet."""
     order = np.lexsort((facts.since, facts.node))
     latest = keys(facts.node[order], facts.since[order])
     index = np.searchsorted(latest, keys(node, time), side="right") - 1
@@ -77,7 +77,7 @@ def _row_at(facts: FactRows, node: Ints, time: Floats) -> Ints:
     return np.where((index >= 0) & (facts.node[row] == node), row, NOT_KNOWN)
 
 
-def _lemons(
+def _outliers(
     prepared: Prepared, found: Incidents, owner: Ints, hours: Floats, model: Ints, kind: Literal["node", "gpu"],
     names: tuple[str, ...], nodes: tuple[str, ...] = (),
 ) -> list[OutlierNode]:  # fmt: skip

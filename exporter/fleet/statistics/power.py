@@ -1,4 +1,4 @@
-"""How many crashes it takes: the sample size of the screen's test."""
+"""How many crashes a finding takes, and how many nodes and days the experiment takes that decides about one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from scipy import stats
 POWER = 0.8
 MAX_CRASHES = 100_000
 MAX_DECIDING = 50
+DECIDING_DAYS, MOST_DAYS = 7, 90  # of an experiment: as planned, and the longest that is proposed
 
 
 def needed(share: float, ratio: float, cut: float) -> int:
@@ -45,3 +46,17 @@ def crashes_that_decide(ratio: float) -> float:
         if stats.poisson.cdf(most, due / ratio) >= POWER:
             return due
     return float("inf")
+
+
+def experiment(ratio: float, observed: int, nodes: int, hours: float) -> tuple[int, int] | None:
+    """On how many of the nodes to take a value away, and for how many days, to decide whether it makes them crash.
+
+    observed: crashes on the nodes that have the value, within so many hours. None if it would take too long.
+    """
+    due = crashes_that_decide(ratio) if ratio > 1 else float("inf")
+    if not np.isfinite(due) or not observed:
+        return None
+    a_day = observed / max(nodes * hours / 24, 1e-9)  # crashes of one node
+    changed = int(np.clip(np.ceil(due / (a_day * DECIDING_DAYS)), 1, max(nodes // 2, 1)))
+    days = int(np.ceil(due / (a_day * changed)))
+    return (changed, days) if days <= MOST_DAYS else None

@@ -1,4 +1,4 @@
-"""From what was observed to what is tested: the window's states, design and units of evidence, and what was left out."""
+"""Preparation of a window for testing: its states, design and units of evidence, and the gaps."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from exporter.fleet.observations import (
     Window,
 )
 from exporter.fleet.statistics import exposure, screen
+from exporter.fleet.statistics import gaps as gaps_of
 from exporter.fleet.statistics.design import (
     ALL_ALIKE,
     SAME_MODEL,
@@ -30,7 +31,9 @@ from exporter.fleet.statistics.design import (
     build,
     of_vendor,
 )
-from exporter.fleet.statistics.exposure import Sight
+from exporter.fleet.statistics.exposure import WatchedHours
+from exporter.fleet.statistics.findings import FactValue
+from exporter.fleet.statistics.neighbours import neighbourhoods
 from exporter.fleet.statistics.origins import first_on_each_node, origins
 from exporter.fleet.statistics.screen import Units
 
@@ -41,14 +44,16 @@ LATE_SECONDS = 86400.0  # by which a node's first facts may come too late
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """One window of a fleet, ready to be tested. `units` is by signature number. Groups of signatures have the numbers
-    behind those; `members` are their signatures, `pooled` their units.
+    """One window of a fleet, ready to be tested.
+
+    `units` is by signature number. Groups of signatures are numbered after the signatures; `members` are their
+    signatures, `pooled` their units.
     """
 
     observed: Observed
     window: Window
     unit: str
-    sight: Sight
+    watched: WatchedHours
     design: Design
     incidents: Incidents  # of the window, once each
     origins: Incidents  # of these
@@ -82,6 +87,11 @@ class Prepared:
         own = len(self.observed.signatures)
         return "signature" if number < own else self.groups[number - own].level
 
+    def fact(self, value: int) -> FactValue:
+        """A value of the design as findings name it."""
+        chosen = self.design.values[value]
+        return FactValue(fact=chosen.fact, value=chosen.shown)
+
     def number(self, name: str) -> int | None:
         """The number of a signature or group; None if it did not crash in the window."""
         return next((n for n in (*self.units, *self.pooled) if self.name(n) == name), None)
@@ -92,7 +102,7 @@ class Prepared:
 
     def together(self, signatures: Collection[int]) -> Units:
         """The units of some signatures, taken as one."""
-        return _together(self.origins, self.design, self.sight, signatures)
+        return _together(self.origins, self.design, self.watched, signatures)
 
     def adjusted_for(self, level: int) -> tuple[str, ...]:
         """What findings of a level are adjusted for: the facts, and the rest, that its strata are made of."""
@@ -102,46 +112,64 @@ class Prepared:
 
 
 def prepare(observed: Observed, window: Window) -> Prepared:
-    """The window's exposure and units. Everything that cannot be used becomes a gap."""
+    """Work out the window's exposure and units. Unusable data is reported as gaps."""
     observed = replace(observed, facts=_from_a_day_before(observed.facts))
     beats, gaps = _beats(observed, window)
     unit, amounts, missing = exposure.amounts(beats)
     if beats is not observed.beats:
         unit = exposure.ASSUMED
-    sight = Sight(beats, amounts)
+    watched = WatchedHours(beats, amounts)
     first_crash = np.full(len(observed.nodes), np.inf)
-    everything = origins(observed.incidents)
+    beside = neighbourhoods(observed.nodes, observed.facts)
+    everything = origins(observed.incidents, beside)
     np.minimum.at(first_crash, everything.node, everything.time)
-    states = exposure.states(observed.facts, sight, window, first_crash)
-    design = build(states, observed.facts)
     inside = observed.incidents.take((observed.incidents.time >= window.start) & (observed.incidents.time < window.end))
-    found = origins(inside)
+    found = origins(inside, beside)
+    edges = exposure.edges_of(window, *_most_frequent(found, beats, window))
+    states = exposure.states(observed.facts, watched, window, first_crash, edges)
+    design = build(states, observed.facts)
     state = exposure.state_at(states, found.node, found.time)
-    gaps = [*gaps, *missing, *_unplaced(observed, found, state), *_unwatched(observed, beats, states, window)]
+    gaps = [
+        *gaps,
+        *missing,
+        *gaps_of.unplaced(observed, found, state),
+        *gaps_of.unwatched(observed, beats, states, window),
+        *gaps_of.duplicate_names(observed),
+    ]
     placed = found.take(state >= 0)
     first = first_on_each_node(placed)
     units = {}
     for signature in np.unique(first.signature):
         rows = first.take(first.signature == signature)
         at = exposure.state_at(states, rows.node, rows.time)
-        units[int(signature)] = screen.units(rows, at, design, sight)
+        units[int(signature)] = screen.units(rows, at, design, watched)
     groups = _groups(observed, units)
     own = len(observed.signatures)
     numbers = {name: number for number, name in enumerate(observed.signatures)}
     members = {own + i: tuple(numbers[name] for name in group.signatures) for i, group in enumerate(groups)}
-    pooled = {number: _together(found, design, sight, each) for number, each in members.items()}
+    pooled = {number: _together(found, design, watched, each) for number, each in members.items()}
     return Prepared(
-        observed=observed, window=window, unit=unit, sight=sight, design=design, incidents=inside, origins=found,
+        observed=observed, window=window, unit=unit, watched=watched, design=design, incidents=inside, origins=found,
         units=units, groups=groups, members=members, pooled=pooled, gaps=tuple(gaps),
     )  # fmt: skip
 
 
-def _together(found: Incidents, design: Design, sight: Sight, signatures: Collection[int]) -> Units:
+def _most_frequent(found: Incidents, beats: Beats, window: Window) -> tuple[Floats, int]:
+    """The times of the first crashes of the signature that most nodes show, in order; and how many nodes are watched."""
+    first = first_on_each_node(found)
+    watched = np.unique(beats.node[(beats.end > window.start) & (beats.end - beats.hours * 3600 < window.end)])
+    if not len(first.node):
+        return np.zeros(0), len(watched)
+    most = int(np.bincount(first.signature).argmax())
+    return np.sort(first.time[first.signature == most]), len(watched)
+
+
+def _together(found: Incidents, design: Design, watched: WatchedHours, signatures: Collection[int]) -> Units:
     """The units of several signatures as one: the first origin of each node."""
     rows = found.take(np.isin(found.signature, list(signatures)))
     rows = rows.take(exposure.state_at(design.states, rows.node, rows.time) >= 0)
     rows = rows.take(np.sort(np.unique(rows.node, return_index=True)[1]))
-    return screen.units(rows, exposure.state_at(design.states, rows.node, rows.time), design, sight)
+    return screen.units(rows, exposure.state_at(design.states, rows.node, rows.time), design, watched)
 
 
 def _groups(observed: Observed, units: Mapping[int, Units]) -> tuple[SignatureGroup, ...]:
@@ -156,8 +184,10 @@ def _groups(observed: Observed, units: Mapping[int, Units]) -> tuple[SignatureGr
 
 
 def _from_a_day_before(facts: FactRows) -> FactRows:
-    """The first facts of each node as those of the day before, too: who takes stock once a day, or tells facts with the
-    heartbeat of the hours that they held in, is late by so much. More would be facts of today.
+    """The facts, with the first ones of each node dated back by a day.
+
+    An inventory may run once a day, or report facts at the end of the hours in which they held. Dating back further would
+    blame facts that came later.
     """
     order = np.lexsort((facts.since, facts.node))
     first = order[np.unique(facts.node[order], return_index=True)[1]]
@@ -179,52 +209,3 @@ def _beats(observed: Observed, window: Window) -> tuple[Beats, list[Gap]]:
         busy=np.full(len(nodes), np.nan),
     )
     return beats, [Gap(kind="no_heartbeats", count=len(nodes), what=what)]
-
-
-def _unplaced(observed: Observed, found: Incidents, state: Ints) -> list[Gap]:
-    lost = found.take(state < 0)
-    without_facts = ~np.isin(lost.node, observed.facts.node)
-    too_early = ~without_facts & (lost.time < _first_facts(observed, lost.node))
-    zero = ~without_facts & ~too_early
-    out = []
-    for kind, which, why in (
-        ("incidents_without_facts", without_facts, "on nodes whose facts are not known"),
-        ("incidents_before_facts", too_early, "from before their node's first known facts"),
-        ("incidents_without_exposure", zero, "on nodes, or in states of them, with no hours of exposure"),
-    ):
-        if count := int(which.sum()):
-            names = _some(observed, lost.node[which])
-            out.append(Gap(kind=kind, count=count, what=f"incidents {why} are not tested, {count} in all: {names}"))
-    return out
-
-
-def _unwatched(observed: Observed, beats: Beats, states: exposure.States, window: Window) -> list[Gap]:
-    start = beats.end - beats.hours * 3600
-    beating = np.unique(beats.node[(beats.end > window.start) & (start < window.end)])
-    known = np.unique(observed.facts.node[observed.facts.since < window.end])
-    out = []
-    without_facts = np.setdiff1d(beating, known)
-    if len(without_facts):
-        what = f"nodes without facts are left out, {len(without_facts)} in all: {_some(observed, without_facts)}"
-        out.append(Gap(kind="nodes_without_facts", count=len(without_facts), what=what))
-    # A node that reported nothing for a whole window before this one has left the fleet.
-    since = window.start - (window.end - window.start)
-    lately = np.concatenate(
-        [beats.node[beats.end > since], observed.facts.node[observed.facts.since > since], observed.incidents.node]
-    )
-    silent = np.setdiff1d(np.intersect1d(known, lately), np.unique(states.node))
-    if len(silent):
-        what = f"nodes with facts but without exposure in the window, {len(silent)} in all: {_some(observed, silent)}"
-        out.append(Gap(kind="nodes_without_exposure", count=len(silent), what=what))
-    return out
-
-
-def _first_facts(observed: Observed, node: Ints) -> Floats:
-    first = np.full(len(observed.nodes), np.inf)
-    np.minimum.at(first, observed.facts.node, observed.facts.since)
-    return np.asarray(first[node])
-
-
-def _some(observed: Observed, nodes: Ints) -> str:
-    names = [observed.nodes[int(node)] for node in np.unique(nodes)]
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,4 +1,4 @@
-"""How long a GPU model runs between crashes, and how many GPU-hours the crashes cost."""
+"""Reliability: the mean time between crashes of each GPU model, and the GPU-hours that crashes cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is at risk of a crash at a moment: nodes as spans of time, weighed by how busy they are."""
+"""Risk sets: which nodes could crash at a moment, as spans of time weighted by how busy the nodes are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from exporter.fleet.observations import Bools, Floats, Ints
 
-_NOBODY = 1e-6  # busy hours in an hour: less is rounding; an idle node counts as 0.01
+NOBODY = 1e-6  # busy hours in an hour: less is rounding; an idle node counts as 0.01
 _JUST_AFTER = 1e-3  # seconds: a node is at risk until its own crash, and at that moment
 
 
@@ -35,6 +35,26 @@ class Spans:
         until = np.minimum(self.until[use], last[node])
         return self._of(use, self.since[use], until, stratum[use])
 
+    def in_strata(self, stratum: Ints) -> Spans:
+        """The usable spans in strata (-1 is left out)."""
+        use = self.use & (stratum >= 0)
+        return self._of(use, self.since[use], self.until[use], stratum[use])
+
+    def after_crashes(self, crashed: Ints, time: Floats) -> Spans:
+        """The spans of crashed nodes from just after their crash on."""
+        last = np.full(int(max(self.node.max(initial=0), crashed.max(initial=0))) + 1, np.inf)
+        last[crashed] = time + _JUST_AFTER
+        own = np.isfinite(last[self.node])
+        since = np.maximum(self.since[own], last[self.node[own]])
+        assert self.stratum is not None
+        return self._of(own, since, self.until[own], self.stratum[own])
+
+    def changed(self) -> Spans:
+        """The spans of the nodes that change."""
+        rows = np.isfinite(self.change)
+        assert self.stratum is not None
+        return self._of(rows, self.since[rows], self.until[rows], self.stratum[rows])
+
     def split(self, shift: float) -> tuple[Spans, Spans]:
         """The parts from `shift` seconds after the change on, and those before it."""
         moved = self.change + shift
@@ -52,22 +72,43 @@ class Spans:
         )  # fmt: skip
 
 
-def at_risk(spans: Spans, stratum: Ints, time: Floats) -> Floats:
-    """The weight at risk in each stratum at each time."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """The weight at risk in each stratum as a function of time: spans sorted by where they begin and by where they end."""
+
+    first: float
+    size: float  # of a stratum's part of the keys, which sort by stratum and time
+    begins: Floats
+    begun: Floats  # the weight of all spans up to each that begins
+    ends: Floats
+    ended: Floats
+
+    def at(self, stratum: Ints, time: Floats) -> Floats:
+        """The weight at risk in each stratum at each time."""
+        moment = np.clip(time - self.first, 0.0, self.size - 1.0)
+        from_, to = stratum * self.size, stratum * self.size + moment
+        found = np.zeros(len(time))
+        for keys, sums, sign in ((self.begins, self.begun, 1.0), (self.ends, self.ended, -1.0)):
+            upto = np.searchsorted(keys, to, side="right")
+            found += sign * (sums[upto] - sums[np.searchsorted(keys, from_, side="left")])
+        return np.asarray(np.where((found > NOBODY) & (time >= self.first), found, 0.0))
+
+
+def curve(spans: Spans) -> Curve:
+    """The curve of some spans."""
     assert spans.stratum is not None
     kept = spans.until > spans.since
     since, until, own, rate = spans.since[kept], spans.until[kept], spans.stratum[kept], spans.rate[kept]
-    if not len(since) or not len(time):
-        return np.zeros(len(time))
-    first = min(float(since.min()), float(time.min()))
-    size = max(float(until.max()), float(time.max())) - first + 1.0
-
-    def weight(edge: Floats) -> Floats:
+    first = float(since.min(initial=np.inf)) if len(since) else 0.0
+    size = (float(until.max()) - first if len(until) else 0.0) + 2.0
+    parts = []
+    for edge in (since, until):
         keys = own * size + (edge - first)
         order = np.argsort(keys)
-        total = np.concatenate([[0.0], np.cumsum(rate[order])])
-        upto = np.searchsorted(keys[order], stratum * size + (time - first), side="right")
-        return np.asarray(total[upto] - total[np.searchsorted(keys[order], stratum * size, side="left")])
+        parts += [keys[order], np.concatenate([[0.0], np.cumsum(rate[order])])]
+    return Curve(first=first, size=size, begins=parts[0], begun=parts[1], ends=parts[2], ended=parts[3])
 
-    found = weight(since) - weight(until)
-    return np.where(found > _NOBODY, found, 0.0)
+
+def at_risk(spans: Spans, stratum: Ints, time: Floats) -> Floats:
+    """The weight at risk in each stratum at each time."""
+    return curve(spans).at(stratum, time)

@@ -7,7 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from exporter.fleet.statistics.confirm import narrow
+from exporter.fleet.statistics import power
+from exporter.fleet.statistics.confirm import too_few_sources
 from exporter.fleet.statistics.design import ALL_ALIKE
 from exporter.fleet.statistics.findings import Finding, RolloutEffect
 from exporter.fleet.statistics.prepare import Prepared
@@ -32,7 +33,7 @@ def _finding(prepared: Prepared, effect: RolloutEffect) -> Finding:
     incidents = units.incidents.take(hit)
     rollout = effect.rollout
     workload = workload_shares(prepared, units, label, effect.column, direction, rollout.facts[0].fact)
-    against = narrow(prepared, incidents.node, incidents.job, incidents.user)
+    against = too_few_sources(prepared, incidents.node, incidents.job, incidents.user)
     against += [f"the nodes differed before: {effect.ratio_before.value:.2g} times"] * (
         effect.ratio_before.low > 1 or effect.ratio_before.high < 1
     )
@@ -51,4 +52,21 @@ def _finding(prepared: Prepared, effect: RolloutEffect) -> Finding:
         examples=tuple(str(i) for i in incidents.id[:EXAMPLES] if i), tie_breakers=(),
         score=effect.ratio.low if direction == "more" else 1 / max(effect.ratio.high, 1e-9), workload=workload,
         rollout=effect, adjusted_for=(*prepared.adjusted_for(ALL_ALIKE), "time of the crash"),
+        next_step=_next_step(prepared, effect) if direction == "more" else "",
     )  # fmt: skip
+
+
+def _next_step(prepared: Prepared, effect: RolloutEffect) -> str:
+    """The experiment that decides about a rollout after which crashes became more frequent: undo it on some nodes."""
+    states = prepared.design.states
+    hours = (np.minimum(states.until, prepared.window.end) - np.maximum(states.since, prepared.window.start)) / 3600
+    nodes = len(np.unique(states.node[effect.column]))
+    changed_for = float(hours[effect.column].sum()) / max(nodes, 1)
+    trial = power.experiment(effect.ratio.value, effect.observed, nodes, changed_for)
+    if trial is None:
+        return ""
+    changed, days = trial
+    return (
+        f"undo it on {changed:,} of the {nodes:,} nodes; {days} day{'s' * (days != 1)} decide, if it is the cause. "
+        "Until then, hold the rollout"
+    )

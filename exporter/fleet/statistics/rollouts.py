@@ -15,13 +15,14 @@ import numpy as np
 from scipy import stats
 
 from exporter.fleet.observations import Floats, Ints
+from exporter.fleet.statistics.continuous import numbers
 from exporter.fleet.statistics.design import ALL_ALIKE, family_of
 from exporter.fleet.statistics.exposure import DAY
 from exporter.fleet.statistics.findings import FactValue, Rollout, RolloutEffect
 from exporter.fleet.statistics.onset import onset
 from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.ratio import rate_ratio
-from exporter.fleet.statistics.risk_sets import Spans, at_risk
+from exporter.fleet.statistics.risk_sets import NOBODY, Curve, Spans, at_risk, curve
 
 MIN_CHANGED = 5  # nodes
 MIN_CRASHES = 5  # of a signature, with changed and unchanged nodes at risk
@@ -29,7 +30,7 @@ MIN_EFFECT = 1.5
 MIN_MORE = 3  # crashes beyond, or below, the expected ones
 MAX_ROLLOUTS = 100  # those of the most nodes; a fact with more new values in a window always changes
 FDR = 0.05
-FEWEST = 20  # tests that the gate reckons with at least
+LEAST_TESTS = 20  # tests that the gate reckons with at least
 RECENT = 14 * DAY  # a change so soon after a crash may be its repair
 REPAIR_P, REPAIR_RATIO = 1e-3, 2.0  # how sure, and how much more often than chance, changes follow crashes
 BEFORE_P = 0.01  # of the comparison before the change
@@ -95,7 +96,7 @@ def rollouts(prepared: Prepared) -> tuple[tuple[Rollout, ...], tuple[RolloutEffe
         tested += [(spans, each) for each in effects]
     if not tested:
         return tuple(found), ()
-    q = stats.false_discovery_control([each.p_value for _, each in tested]) * max(FEWEST / len(tested), 1.0)
+    q = stats.false_discovery_control([each.p_value for _, each in tested]) * max(LEAST_TESTS / len(tested), 1.0)
     effects_found = [
         _effect(prepared, spans, each, float(own))
         for (spans, each), own in zip(tested, q, strict=True)
@@ -116,6 +117,8 @@ def _changes(prepared: Prepared) -> list[Changed]:
         if family_of(facts.names[fact]) != "configuration":
             continue
         new = codes[:, fact]
+        if numbers(facts.names[fact], facts.values[fact], np.ones(len(facts.values[fact]), dtype=bool)) is not None:
+            continue  # a temperature changes all the time: nobody rolls it out
         old = np.where(same, np.concatenate([[-1], new[:-1]]), -1)
         moved = same & (old != new)
         inside = moved & (old >= 0) & (new >= 0) & (since > window.start) & (since < window.end)
@@ -226,6 +229,7 @@ def _has_controls(spans: Spans) -> bool:
 def _effects(prepared: Prepared, change: Changed, spans: Spans, rollout: Rollout) -> list[_Tested]:
     """What can be tested of a rollout, one effect for each signature."""
     out = []
+    everyone: dict[str, _Everyone] = {}
     for signature in sorted(prepared.units):
         events = prepared.units[signature].incidents
         state, stratum = prepared.units[signature].state, prepared.label(ALL_ALIKE, signature)
@@ -233,14 +237,17 @@ def _effects(prepared: Prepared, change: Changed, spans: Spans, rollout: Rollout
         if inside.sum() < MIN_CRASHES:
             continue
         node, time, at = events.node[inside], events.time[inside], stratum[state[inside]]
-        own = spans.within(stratum, node, time)
+        vendor = prepared.vendor(signature)
+        if vendor not in everyone:
+            everyone[vendor] = _Everyone(spans.in_strata(stratum))
+        own = everyone[vendor]
         changed = time >= change.since[node]
-        share = _share(own.split(0.0), at, time)
+        share = own.share_changed(node, time, at, time)
         told = (share > 0) & (share < 1)
         if told.sum() < MIN_CRASHES:
             continue
         earlier = ~changed & (at >= 0)
-        before = _share(own.later_and_never(), at[earlier], time[earlier])
+        before = own.share_of_later(node, time, at[earlier], time[earlier])
         known = (before > 0) & (before < 1)
         later = np.isfinite(change.since[node[earlier]])
         odds_before = before[known] / (1 - before[known])
@@ -261,10 +268,32 @@ def _effects(prepared: Prepared, change: Changed, spans: Spans, rollout: Rollout
     return out
 
 
-def _share(sides: tuple[Spans, Spans], stratum: Ints, time: Floats) -> Floats:
-    """Of those at risk at each time, in each stratum, the share of the first side."""
-    one, other = (at_risk(side, stratum, time) for side in sides)
-    return np.divide(one, one + other, out=np.zeros(len(time)), where=one + other > 1e-9)
+class _Everyone:
+    """Who is at risk on each side of a rollout, worked out once for all signatures of a vendor. What changes from one
+    signature to the next is small: the nodes that crashed leave the comparison.
+    """
+
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
+        self._split = tuple(curve(side) for side in spans.split(0.0))
+        self._before = tuple(curve(side) for side in spans.later_and_never())
+
+    def share_changed(self, crashed: Ints, crash: Floats, stratum: Ints, time: Floats) -> Floats:
+        """Of those at risk in each stratum at each time, the share that has changed."""
+        return self._share(self._split, self._spans.after_crashes(crashed, crash).split(0.0), stratum, time)
+
+    def share_of_later(self, crashed: Ints, crash: Floats, stratum: Ints, time: Floats) -> Floats:
+        """Of those not changed at each time, the share that changes later."""
+        return self._share(self._before, self._spans.after_crashes(crashed, crash).later_and_never(), stratum, time)
+
+    @staticmethod
+    def _share(everyone: Sequence[Curve], gone: Sequence[Spans], stratum: Ints, time: Floats) -> Floats:
+        one, other = (
+            np.maximum(all_.at(stratum, time) - at_risk(left, stratum, time), 0.0)
+            for all_, left in zip(everyone, gone, strict=True)
+        )
+        one, other = (np.where(side > NOBODY, side, 0.0) for side in (one, other))
+        return np.asarray(np.divide(one, one + other, out=np.zeros(len(time)), where=one + other > 1e-9))
 
 
 def _two_sided(observed: int, share: Floats) -> float:

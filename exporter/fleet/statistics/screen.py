@@ -1,4 +1,4 @@
-"""The screen: every value of every fact against every signature, each an exact test, all judged together.
+"""The screen: an exact test of every value of every fact against every signature.
 
 Within each stratum and day, the crashes of a signature should fall on a value as its share of the exposure. Their number
 over all strata is a sum of binomials, whose tails are no heavier than those of one binomial with the same mean (Hoeffding
@@ -15,7 +15,7 @@ from scipy import sparse, special, stats
 
 from exporter.fleet.observations import Bools, Floats, Incidents, Ints
 from exporter.fleet.statistics.design import Design
-from exporter.fleet.statistics.exposure import Sight
+from exporter.fleet.statistics.exposure import WatchedHours
 
 MIN_CRASHES = 5  # distinct nodes of a signature, below which nothing is tested
 LARGE, CHANCE = 10.0, 0.1  # a test that would miss a tenfold rate in nine of ten cases is not run
@@ -41,6 +41,10 @@ class Units:
     def __len__(self) -> int:
         return len(self.state)
 
+    def take(self, keep: Bools) -> Units:
+        """Some of the crashes. The hours after the others stay lost: their nodes had crashed."""
+        return replace(self, incidents=self.incidents.take(keep), state=self.state[keep], part=self.part[keep])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
@@ -56,7 +60,7 @@ class Counts:
     planned: Floats
 
 
-def units(found: Incidents, state: Ints, design: Design, sight: Sight) -> Units:
+def units(found: Incidents, state: Ints, design: Design, watched: WatchedHours) -> Units:
     """The units of one signature, from the first origin of each node and the state that it was in."""
     states = design.states
     first_state = np.searchsorted(states.node, found.node, side="left")
@@ -68,7 +72,7 @@ def units(found: Incidents, state: Ints, design: Design, sight: Sight) -> Units:
     since = np.maximum(states.since[lost_state], states.edges[part_of + 1][unit])
     for part, (low, high) in enumerate(itertools.pairwise(states.edges)):
         begin, end = np.maximum(since, low), np.minimum(states.until[lost_state], high)
-        lost[:, part] = sight.between(found.node[unit], begin, end)
+        lost[:, part] = watched.between(found.node[unit], begin, end)
     return Units(incidents=found, state=state, part=part_of, lost_state=lost_state, lost=lost)
 
 
@@ -100,7 +104,7 @@ def table(design: Design, label: Ints, columns: Ints | None = None) -> Table:
 
 
 def count(design: Design, exposure: Table, found: Units) -> Counts:
-    """What one signature shows in a table's strata."""
+    """The counts of one signature in a table's strata."""
     having, everyone = _at_risk(design, exposure, found)
     share = _ratio(having, np.broadcast_to(everyone[:, None], having.shape), otherwise=0.0)
     open_ = (share > _BORDER) & (share < 1 - _BORDER)
@@ -142,7 +146,7 @@ def _size(design: Design, label: Ints) -> int:
 
 
 def beyond(counts: Counts, times: float) -> Counts:
-    """The same counts against a null in which the rate with the value is already some times that without."""
+    """The same counts, expected under a null in which the rate with the value is already some times that without."""
     share = _share(counts)
     share = times * share / (1 + (times - 1) * share)
     return replace(counts, expected=counts.crashes * share)
@@ -198,7 +202,7 @@ def _ratio(above: Floats, below: Floats, otherwise: float = 1.0) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cells:
-    """One column in every cell: crashes in all and with it, exposure in all and with it."""
+    """Crashes and exposure in every cell, in all and with one value."""
 
     crashes: Floats
     observed: Floats
@@ -207,12 +211,12 @@ class Cells:
 
     @property
     def open(self) -> Bools:
-        """The cells that tell something: some have it, some not."""
+        """The informative cells: some of their exposure has the value, some has not."""
         edge = _BORDER * self.everyone
         return (self.crashes > 0) & (self.having > edge) & (self.everyone - self.having > edge)
 
     def counts(self) -> Counts:
-        """Summed over the cells that tell something."""
+        """The sums over the informative cells."""
         use = self.open
         expected = self.crashes[use] * self.having[use] / self.everyone[use]
         return Counts(
@@ -224,7 +228,7 @@ class Cells:
 
 
 def cells(design: Design, label: Ints, column: Bools, found: Units) -> Cells:
-    """What one signature shows of one set of states, cell by cell; states at -1 are left out."""
+    """The crashes and exposure of one signature for one set of states, by cell; states at -1 are left out."""
     hours = design.states.hours.copy()
     np.subtract.at(hours, found.lost_state, found.lost)
     hours = np.maximum(hours, 0.0)

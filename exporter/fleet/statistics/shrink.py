@@ -1,4 +1,4 @@
-"""Shrink noisy ratios, as pharmacovigilance does (DuMouchel 1999): 3 crashes for 0.1 expected ones do not prove 30.
+"""Shrinkage of noisy ratios towards the usual ones (DuMouchel 1999): 3 crashes for 0.1 expected do not prove 30 times.
 
 Ratios come from a mixture of two Gammas: most tests are of facts that do nothing, some of facts that do.
 """

@@ -1,4 +1,4 @@
-"""Whose crashes a finding rests on: the share of the largest user and job, and what is left without them.
+"""Workload check: the share of the largest user and job in a finding, and the finding without them.
 
 A user's program that crashes wherever it runs makes every fact of the user's nodes look bad. How many hours each user
 computed is not known, so users cannot be strata. Instead crashes are left out: those of the largest user, and those of
@@ -10,7 +10,6 @@ is a stratum.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from scipy import stats
@@ -70,7 +69,7 @@ def workload_shares(
 
 
 def beyond_one_workload(shares: Sequence[WorkloadShare]) -> bool:
-    """Whether a finding holds without each of them, as far as they are known."""
+    """Whether a finding holds without each user, job, account and image, as far as they are known."""
     return all(each.holds for each in shares)
 
 
@@ -84,7 +83,7 @@ def _largest(values: Ints) -> Ints:
 
 
 def _over_represented(hits: Ints, elsewhere: Ints) -> Ints:
-    """Who has more of the hits than of the crashes elsewhere allows, and who has none elsewhere."""
+    """Users (accounts, ...) with more of the hits than their crashes elsewhere let expect, or with none elsewhere."""
     hits, elsewhere = hits[hits >= 0], elsewhere[elsewhere >= 0]
     numbers, counts = np.unique(hits, return_counts=True)
     others = np.array([np.count_nonzero(elsewhere == number) for number in numbers])
@@ -99,17 +98,12 @@ def _without(
 ) -> WorkloadShare:  # fmt: skip
     """The finding without the crashes of the chosen ones, and without those of nobody known."""
     of_these = np.isin(values, chosen)
-    ratio, p, holds = _what_is_left(prepared, _only(units, (values >= 0) & ~of_these), label, column, direction, level)
+    ratio, p, holds = _what_is_left(prepared, units.take((values >= 0) & ~of_these), label, column, direction, level)
     names = prepared.observed.workload_names.get("user" if kind == "users" else kind, ())
     return WorkloadShare(
         kind=kind, names=tuple(names[n] if n < len(names) else str(n) for n in chosen.tolist()[:NAMED]),
         share=float(of_these[hit].mean()), ratio=ratio, p_value=p, holds=holds,
     )  # fmt: skip
-
-
-def _only(units: Units, keep: Bools) -> Units:
-    """Some of the crashes. The hours after the others stay lost: their nodes had crashed."""
-    return replace(units, incidents=units.incidents.take(keep), state=units.state[keep], part=units.part[keep])
 
 
 def _what_is_left(

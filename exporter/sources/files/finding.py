@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import replace
 
 from exporter.sources.files import rotation
@@ -43,6 +44,7 @@ class Finder:
         line_bytes: int,
     ) -> None:
         self.skipping = False  # whether files that are found now were there before us
+        self.begin_of: Callable[[str], int | None] = lambda _path: None  # where another node was that read it before us
         self.others: list[Finder] = []  # those of other sources, whose logs may move to this one's folders
         self._register = register
         self._globs = globs
@@ -171,6 +173,9 @@ class Finder:
                 file.close()
                 return
             if self._known(path, path, file, now) or self._is_anothers(path, path, file, now):
+                return
+            if (begin := self.begin_of(path)) is not None:
+                self._start(path, path, file, begin if begin <= file.status().st_size else 0, now)
                 return
             if self.skipping:
                 self._start(path, path, file, None, now)

@@ -24,9 +24,12 @@ from exporter.sources.files.container_format import format_of
 from exporter.sources.files.discovery import Entry, Globs
 from exporter.sources.files.finding import Finder
 from exporter.sources.files.follow import Follower
+from exporter.sources.files.last_writes import last_writes
+from exporter.sources.files.leases import Leases
 from exporter.sources.files.open_logs import OpenLogs
 from exporter.sources.files.opening import Roots, looks_binary, reason_of
 from exporter.sources.files.register import Register
+from exporter.sources.files.shared_logs import SharedLogs
 from exporter.sources.files.skipped_files import SkippedFiles
 from exporter.sources.files.tail import End, Log
 from exporter.sources.files.watch import Hints, Watch
@@ -79,6 +82,7 @@ class FilesSource:
         log: Callable[[str], None],
         wake: Callable[[], None],
         node_jobs: NodeJobs | None = None,
+        leases: Leases | None = None,
     ) -> None:
         self.name = name
         self.stats = SourceStats(deferred={"running": 0, "backfill": 0})
@@ -86,11 +90,13 @@ class FilesSource:
         self._settings = settings
         self._globs = settings.globs()
         self._register = Register(name, stored, job_of)
+        self._shared = SharedLogs(self._register, leases)
         self._access = Access(
             OpenLogs(settings.open_files), SkippedFiles(lambda: self.stats, log, self._register.refused)
         )
         self._follower = Follower(self._register, self._globs, self._access, lambda: self.stats)
         self._finder = Finder(self._register, self._globs, self._follower, self._access, line_bytes=settings.line_bytes)
+        self._finder.begin_of = self._shared.begin_of
         self._watch = Watch(wake) if settings.watch else None
         self._clock = Clock()
         self._node_jobs = node_jobs or NodeJobs()
@@ -118,6 +124,7 @@ class FilesSource:
         self._register.begin(now)
         self._access.begin(Roots.of([*self._globs.roots, *self._settings.allow_roots]), time)
         self._follower.begin()
+        self._shared.begin()
         self._stir(time, now)
         hints = self._watch.take(time) if self._watch is not None else Hints()
         self._visit(hints.paths, time, passed)
@@ -126,7 +133,8 @@ class FilesSource:
         self._stir(time, now)
         self._count_jobs(time, now)
         try:
-            yield from self._offer(time, now)
+            if self._shared.may_read:
+                yield from self._offer(time, now)
             self._stir(time, now)  # what was moved on from a log that was read is committed with it
         finally:
             self._access.open_logs.tidy(time)
@@ -141,6 +149,7 @@ class FilesSource:
             with self._access.survived(known.position.path):
                 self._follower.settle_where_it_is(known)
             self._register.finish(known)
+            self._shared.finished(known)
         elif consumed:
             self._register.save(known)
 
@@ -149,6 +158,7 @@ class FilesSource:
 
     def saved(self) -> None:
         self._register.saved()
+        self._shared.saved()
 
     def fileno(self) -> int | None:
         return None  # watchdog's thread calls `wake`
@@ -190,7 +200,7 @@ class FilesSource:
             named = self._register.by_path.get(path)
             if named is not None:
                 others.append(named)
-            elif self._globs.match(path):
+            elif self._globs.match(path) and self._shared.counts(path):
                 with self._access.survived(path):
                     self._finder.found(path, time)
         for log in dict.fromkeys([*self._active, *others]):
@@ -235,7 +245,7 @@ class FilesSource:
         log = self._register.by_path.get(entry.path)
         if entry.is_folder:
             self._access.refusals.note(entry.path, "directory")
-        elif log is None or entry.is_link or entry.inode != log.position.inode:
+        elif (log is None or entry.is_link or entry.inode != log.position.inode) and self._shared.counts(entry.path):
             with self._access.survived(entry.path):
                 self._finder.found(entry.path, time)
 
@@ -250,6 +260,9 @@ class FilesSource:
         roots = self._globs.watchable()
         if self._watch is not None:
             self._watch.follow(roots, time)
+        if self._shared.problem:
+            self.stats.up, self.stats.down_reason = False, self._shared.problem
+            return
         self.stats.up = any(os.access(root, os.R_OK | os.X_OK, effective_ids=True) for root in roots)
         why = f"none of {', '.join(roots)} can be listed; create them, give permission, or correct paths"
         self.stats.down_reason = "" if self.stats.up else why
@@ -334,6 +347,7 @@ class FilesSource:
         self._jobs_counted = time
         since = (now - LATELY_SECONDS) * 1e9
         running = (log for log in self._register.logs.values() if max(log.touched, log.position.modified) >= since)
+        self._node_jobs.wrote(last_writes(self._register.logs.values()))
         self._node_jobs.count(self.name, {self._name_of(log, self._job_of(log)) for log in running})
 
     def _read(self, log: Log, time: float) -> tuple[bytes, int] | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
+import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,12 @@ from exporter.core.catalogue.loader import Catalogue, compile_packs, load_compil
 from exporter.core.catalogue.pack_types import Table, TableRow
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
+from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import OPERATOR_ACTIONS
 from exporter.core.text.problems import InvalidInput
 from exporter.scan.plan import Task
 from exporter.scan.run import scan
-from tests.support.matches import NOW, WINDOW, catalogue_of, match
+from tests.support.matches import NOW, WINDOW, catalogue_of, chunk, match
 
 CASES = Path(__file__).parent / "vendor_rows.yaml"
 
@@ -255,3 +258,23 @@ def test_a_fatal_line_behind_harmless_ones_is_an_incident_of_its_own(catalogue: 
     book.add([match(name, 30, source="kernel", gpu=gpu, captures=fatal, grave=True)])
     (second,) = book.settle(NOW + 45, lambda _: {})
     assert (first.action, second.action) == ("ignore", "reboot")
+
+
+def test_lines_of_a_signature_that_are_equally_grave_are_not_mixed(catalogue: Catalogue) -> None:
+    """A flood of them is only counted."""
+    mixed = {name for name in catalogue.mixed_severity if catalogue.has_mixed_lines(name)}
+    assert {"nv_xid_154_recovery_action", "nv_xid_generic", "ghes_hardware_error"} <= mixed
+    assert mixed.isdisjoint({"nv_xid_13_graphics_exception", "nv_xid_31_mmu_fault", "nv_xid_79_fallen_off_bus"})
+    dice, log = random.Random(1), b""
+    for signature in packs.load(whole=True).signatures.values():
+        for example in signature.examples if "kernel" in signature.sources else ():
+            log += f"{example.text}\n".encode()
+            log += b"".join(
+                re.sub(rb"\d", lambda _: b"%d" % dice.randrange(10), log[-len(example.text) - 1 :]) for _ in range(3)
+            )
+    grave: dict[str, set[bool]] = {}
+    for found in Pipeline(catalogue).process(chunk(log, source="kernel")).matches:
+        grave.setdefault(found.signature, set()).add(found.grave)
+    equal = [ways for name, ways in grave.items() if name in catalogue.mixed_severity and name not in mixed]
+    assert max(map(len, equal)) == 1
+    assert len(equal) > 40

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from exporter.config import packs
 from exporter.core.diagnosis.repeated_xids import JOBS, MAX_GPUS, MAX_JOBS, SECONDS, SIGNATURE, RepeatedXids
+from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import JOBS_ON_SM, Match
-from tests.support.matches import NOW, match
+from tests.support.matches import NOW, chunk, match
 
 SM, OTHER_SM = "GPC 2, TPC 3, SM 1", "GPC 2, TPC 3, SM 0"
 GPU, OTHER_GPU = "0000:3b:00.0", "0000:5e:00.0"
@@ -96,3 +98,16 @@ def test_an_sm_that_fails_on_another_gpu_too_is_the_programs_choice() -> None:
     repeats = RepeatedXids({})
     assert told(repeats, [xid_13(9, gpu=OTHER_GPU)]) == [None]
     assert set(told(repeats, [xid_13(pid, pid) for pid in (1, 2, 3, 4)])) == {None}
+
+
+def test_in_a_flood_each_line_that_names_an_sm_is_kept() -> None:
+    """By them the jobs of an SM are counted."""
+    line = "[   12.%06d] NVRM: Xid (PCI:0000:3b:00): 13, pid=%d, name=python, Graphics %s\n"
+    with_sm = [line % (n, n, f"SM Warp Exception on (GPC {n % 7}, TPC 1, SM 0): Out Of Range") for n in range(40)]
+    without = [line % (40 + n, n, "Exception: ESR 0x514730=0xc81000e") for n in range(40)]
+    pipeline = Pipeline(packs.load(), window=60.0)
+    kept = [
+        match.text for match in pipeline.process(chunk("".join(with_sm + without).encode(), source="kernel")).matches
+    ]
+    assert len([text for text in kept if "GPC" in text]) == 40
+    assert len(kept) == 40  # the others are only counted

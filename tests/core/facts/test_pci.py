@@ -85,3 +85,24 @@ def test_the_largest_memory_window_is_the_bar_and_those_of_virtual_functions_are
 @pytest.mark.parametrize("text", ["", "0x0 0x0 0x0\n", "garbage\n", "0x10 0x0 0x200\n"])
 def test_a_device_without_memory_windows_has_no_bar(text: str) -> None:
     assert pci.largest_bar(text) is None
+
+
+@pytest.mark.parametrize(
+    ("links", "expected"),
+    [
+        ([("x16", "x16"), ("x16", "x16")], "false"),
+        ([("x8", "x16"), ("x8", "x16")], "true"),
+        ([("x8", "x16"), ("x8", "x8")], "false"),  # a slot with eight lanes
+        ([("x16", "x16"), ("x8", "x16"), ("x8", "x16")], "true"),  # above the bridge on the card
+        ([("x16", "x16"), ("x8", "x8"), ("x8", "x16")], "false"),
+        ([("x8", "x16")], "true"),  # nothing above it is visible, as in a virtual machine
+        ([("x8", "x16"), (None, None)], "true"),
+        ([(None, "x16"), ("x16", "x16")], None),
+        ([(None, None)], None),
+        ([], None),
+    ],
+)
+def test_a_link_is_degraded_if_both_its_ends_have_more_lanes(
+    links: list[tuple[str | None, str | None]], expected: str | None
+) -> None:
+    assert pci.link_is_degraded(links) == expected

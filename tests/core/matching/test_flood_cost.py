@@ -21,24 +21,24 @@ from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import Chunk, SourceKind
 
 ROOT = Path(__file__).resolve().parents[3]
-FIRST, COUNTED = 1200, 400  # crash lines
+FIRST, COUNTED = 2400, 600  # crash lines
 BETWEEN = 4  # ordinary lines before each
 CALLS = {
-    "ROCr, memory access fault": 110,
-    "HIP's log, hipErrorInvalidValue": 286,
-    "a framework's hipErrorInvalidValue": 236,
-    "a framework's HIP error: invalid argument": 171,
-    "a framework's capture error": 131,
-    "Intel, page fault": 92,
-    "PyTorch, NCCL's watchdog": 172,
-    "PyTorch, out of memory": 124,
-    "NVIDIA, Xid 13": 428,
-    "NVIDIA, Xid 31": 364,
-    "amdgpu, page fault": 210,
-    "amdgpu, page fault with its second line": 303,
-    "i915, hang": 239,
-    "xe, engine reset": 148,
-    "a segmentation fault in libcuda": 84,
+    "ROCr, memory access fault": 82,
+    "HIP's log, hipErrorInvalidValue": 110,
+    "a framework's hipErrorInvalidValue": 112,
+    "a framework's HIP error: invalid argument": 124,
+    "a framework's capture error": 133,
+    "Intel, page fault": 96,
+    "PyTorch, NCCL's watchdog": 166,
+    "PyTorch, out of memory": 133,
+    "NVIDIA, Xid 13": 89,
+    "NVIDIA, Xid 31": 285,
+    "amdgpu, page fault": 135,
+    "amdgpu, page fault with its second line": 245,
+    "i915, hang": 97,
+    "xe, engine reset": 135,
+    "a segmentation fault in libcuda": 71,
 }
 
 
@@ -60,8 +60,9 @@ def catalogue() -> Catalogue:
 
 
 @pytest.mark.parametrize("kind", CALLS)
-def test_a_crash_line_of_a_flood_takes_no_more_calls_than_it_did(catalogue: Catalogue, kind: str) -> None:
-    assert calls_of_a_line(catalogue, kind) < 1.5 * CALLS[kind]
+def test_a_crash_line_of_a_flood_takes_as_many_calls_as_it_did(catalogue: Catalogue, kind: str) -> None:
+    """Also no fewer: after an improvement, lower the number, or the next growth by half goes unnoticed."""
+    assert 0.6 * CALLS[kind] < calls_of_a_line(catalogue, kind) < 1.4 * CALLS[kind]
 
 
 def test_each_kind_of_the_benchmark_is_counted() -> None:

@@ -20,6 +20,7 @@ from exporter.core.patterns.required_literals import (
     Needs,
     NoGate,
     derive,
+    needed_behind,
     needs,
 )
 from exporter.core.patterns.syntax import FLAGS, Unreadable
@@ -243,3 +244,54 @@ def holds(gate: Gate, text: str) -> bool:
 @pytest.mark.parametrize("letter", "\u0130\u0131\u017f\u212a")
 def test_a_letter_that_equals_an_ascii_one_is_not_required(letter: str) -> None:
     assert needs(f"(?i)fault {letter} at").sets == [["fault "], [" at"]]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("fault at", set()),
+        (r"fault\s*$", set()),  # its own line ends, whatever lies behind
+        (r"fault(?: at|\s*$)", set()),
+        (r"fault(?=:|\s*$)", set()),
+        (r"fault\s*$ at", {" at"}),
+        (r"fault\s+$", None),
+        (r"fault\s*+$", None),  # it keeps what it has read of the next line
+        (r"fault\nat (?P<where>\w+)", {"at "}),
+        (r"fault(?:\n.*address (?P<a>\w+)(?:\n.*status (?P<s>\w+))?)?", {"address ", "status "}),
+        (r"fault\n(?:.*\n){0,2}?.*(?:Search|Look) for", {" for"}),
+        (r"(?i)fault\nAt", {"at"}),
+        (r"(\w+) fault\n\1 at", {" at"}),
+        (r"(\w+\s)fault \1at", None),  # a newline may come again
+        (r"fault(?!\nat)", {"at"}),
+        (r"fault[^x]*", None),
+        (r"(?s)fault.*at", None),
+        (r"fault\Z", None),
+        ("(?P<open>fault", None),
+    ],
+)
+def test_what_lines_behind_must_hold_to_change_a_match(pattern: str, expected: set[str] | None) -> None:
+    assert needed_behind(pattern) == expected
+
+
+FRAGMENTS = [
+    "ab", "a", "b", "A", r"\n", r"\s*$", r"\s*", r"(?:\nb)?", r"(?:\n.*a(b)?)?", "(a)?", r"(?=\nb)", r"(?!\s*b)", r"\1",
+    ".*", r"[^a]", r"[^b]*", r"(?:a|\s*$)", r"(?:\n|b)", r"(?:[^\n]*\n){0,2}?", "$", "^", r"\b", "(?i:b)", r"(\s)",
+]  # fmt: skip
+
+
+@settings(max_examples=400)
+@given(
+    pattern=st.lists(st.sampled_from(FRAGMENTS), min_size=1, max_size=5).map("".join),
+    text=st.text("abA ", max_size=6),
+    behind=st.text("abA \n", max_size=8),
+)
+def test_lines_without_what_a_match_needs_of_them_do_not_change_it(pattern: str, text: str, behind: str) -> None:
+    needed = needed_behind(pattern)
+    behind = behind.lower() if needs(pattern).ignore_case else behind
+    assume(needed is not None and not any(literal in behind for literal in needed))
+
+    def found_in(block: str) -> object:
+        found = regex.search(pattern, block, FLAGS)
+        return found and found.start() <= len(text) and (found.start(), found.regs[1:])
+
+    assert (found_in(f"{text}\n{behind}") or None) == (found_in(f"{text}\n") or None)

@@ -6,7 +6,7 @@ import pytest
 
 from exporter.core.patterns.regex_safety import ambiguous_loop
 from exporter.core.patterns.required_literals import needs
-from exporter.core.patterns.syntax import MAX_SIZE, refusal
+from exporter.core.patterns.syntax import MAX_SIZE, refusal, spelt_out
 
 
 @pytest.mark.parametrize("pattern", ["((a{1000}){1000}){1000}", "(?:a{0,200}b){0,200}", "a(?=(?:b{200}){200})"])
@@ -106,3 +106,21 @@ def test_escaped_braces_and_sets_are_not_fuzzy_matching(pattern: str, is_fuzzy: 
 def test_an_escaped_parenthesis_opens_no_flags(pattern: str) -> None:
     assert refusal(pattern) is None
     assert needs(pattern).sets
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        (r"Xid (?P<xid>13), ", "13"),
+        (r"Xid (?P<xid>1|3), ", None),
+        (r"Xid (?P<xid>\d+), ", None),
+        (r"Xid (?:(?P<xid>13), )?", None),  # may be missing
+        (r"Xid (?P<xid>13)?", None),
+        (r"(?i)Xid (?P<xid>ab)", None),  # in either case
+        (r"Xid (?P<xid__13>.)", None),
+        (r"\(?P<xid>13", ""),
+        (r"Xid 13", ""),
+    ],
+)
+def test_what_a_group_holds_in_each_match(pattern: str, expected: str | None) -> None:
+    assert spelt_out(pattern, "xid") == expected

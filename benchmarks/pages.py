@@ -1,0 +1,242 @@
+"""What the shipped rules page for: false pages a week, and how fast events are found, by scenario and size of the fleet.
+
+`python benchmarks/pages.py [--nodes 24 200 2000 3000] [--weeks 10] [--runs 10] [--only NAME …]`
+
+Each scenario is written as time series (benchmarks/page_scenarios.py) and given to promtool, which evaluates
+deploy/prometheus/rules.yml each five minutes, five times as seldom as shipped: a page comes up to four minutes earlier in
+practice. The runs of a scenario are clusters of one evaluation, as far as promtool's limit of 10,000 samples a query allows.
+That limit also ends fleets at 3,000 nodes. With one crash an hour the expectation of a rack is at its minimum from 1,600 nodes
+on, so a larger fleet differs only on its first day.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import page_scenarios as s  # noqa: E402
+
+RULES = ROOT / "deploy/prometheus/rules.yml"
+GROUPS = ("incidents", "memory", "days", "crashes", "trends")
+FIRING = 'ALERTS{alertstate="firing",severity="%s",alertname!~"GpufaultAbsent|GpufaultNode.*"}'
+QUIET = 27 * s.HOUR  # before an event: enough hours to compare with
+LATE_MINUTES = 15
+MAX_NODES = 1000  # of one evaluation: promtool refuses queries of more than 10,000 samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A cluster: its fleet, and the sample from which a page counts as right; None if nothing is wrong."""
+
+    fleet: s.Fleet
+    due: int | None = None
+
+
+Scenario = Callable[[int, random.Random], Run]
+
+
+def _around(nodes: int, random_: random.Random, *, quiet: int = QUIET, after: int = 2 * s.HOUR) -> s.Fleet:
+    fleet = s.fleet_of(nodes, quiet + after)
+    return s.with_crashes(fleet, s.usual(fleet, random_, 1.0))
+
+
+def _fifth(crashes: Sequence[s.Crash]) -> int:
+    return sorted(crash.at for crash in crashes)[4]
+
+
+def _spiked(fleet: s.Fleet, crashes: Iterator[s.Crash]) -> Run:
+    added = list(crashes)
+    return Run(fleet=s.with_crashes(fleet, added), due=_fifth(added))
+
+
+def _one_rack(fleet: s.Fleet, random_: random.Random, count: int = 6) -> list[int]:
+    rack = random_.randrange(fleet.nodes // fleet.rack)
+    return random_.sample(range(rack * fleet.rack, (rack + 1) * fleet.rack), count)
+
+
+def rack(nodes: int, random_: random.Random) -> Run:
+    fleet = _around(nodes, random_)
+    return _spiked(fleet, s.spike(random_, QUIET, _one_rack(fleet, random_)))
+
+
+def rack_on_first_day(nodes: int, random_: random.Random) -> Run:
+    at = random_.randrange(1, 12) * s.HOUR
+    fleet = _around(nodes, random_, quiet=at)
+    return _spiked(fleet, s.spike(random_, at, _one_rack(fleet, random_)))
+
+
+def one_cause(nodes: int, random_: random.Random) -> Run:
+    fleet = _around(nodes, random_)
+    return _spiked(fleet, s.spike(random_, QUIET, random_.sample(range(nodes), 8), ["new_cause"]))
+
+
+def six_causes(nodes: int, random_: random.Random) -> Run:
+    fleet = _around(nodes, random_)
+    return _spiked(fleet, s.spike(random_, QUIET, random_.sample(range(nodes), 12), s.CAUSES[:6]))
+
+
+def driver(nodes: int, random_: random.Random) -> Run:
+    fleet = replace(_around(nodes, random_), new_driver=range(nodes // 4))
+    return _spiked(fleet, s.spike(random_, QUIET, random_.sample(range(nodes // 4), 6)))
+
+
+def rollout(nodes: int, random_: random.Random) -> Run:
+    fleet = _around(nodes, random_)
+    fleet = replace(fleet, rollout=QUIET + random_.randrange(1, 6))
+    return _spiked(fleet, s.spike(random_, QUIET, _one_rack(fleet, random_)))
+
+
+def scrapes_missing(nodes: int, random_: random.Random) -> Run:
+    """70 minutes without scrapes of any node; the spike is in the last half hour of them."""
+    fleet = _around(nodes, random_)
+    blind = range(QUIET - 14, QUIET)
+    run = _spiked(fleet, s.spike(random_, QUIET - 6, _one_rack(fleet, random_)))
+    return replace(run, fleet=replace(run.fleet, unseen=dict.fromkeys(range(nodes), blind)), due=QUIET)
+
+
+def back_with_fault(nodes: int, random_: random.Random) -> Run:
+    """A node is down for 90 minutes, and is back with the first lost GPU of the cluster."""
+    fleet = _around(nodes, random_)
+    fleet = replace(fleet, unseen={3: range(QUIET - 18, QUIET)})
+    return Run(fleet=s.with_crashes(fleet, [s.lost_gpu(QUIET, 3)]), due=QUIET)
+
+
+def third_lost_gpu(nodes: int, random_: random.Random) -> Run:
+    fleet = _around(nodes, random_)
+    times = (QUIET - 20 * s.HOUR, QUIET - 9 * s.HOUR, QUIET)
+    faults = [s.lost_gpu(at, node) for at, node in zip(times, random_.sample(range(nodes), 3), strict=True)]
+    return Run(fleet=s.with_crashes(fleet, faults), due=QUIET)
+
+
+def _harmless(crashes: Callable[[s.Fleet, random.Random, int], Iterator[s.Crash]]) -> Scenario:
+    def scenario(nodes: int, random_: random.Random) -> Run:
+        fleet = _around(nodes, random_, after=4 * s.HOUR)
+        return Run(fleet=s.with_crashes(fleet, crashes(fleet, random_, QUIET)))
+
+    return scenario
+
+
+def bursty_week(nodes: int, random_: random.Random) -> Run:
+    fleet = s.fleet_of(nodes, 7 * s.DAY)
+    return Run(fleet=s.with_crashes(fleet, s.bursty_week(fleet, random_)))
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "6 of one rack": rack,
+    "6 of one rack, first day": rack_on_first_day,
+    "6 of one rack, pods replaced": rollout,
+    "6 of one rack, 70 min without scrapes": scrapes_missing,
+    "6 with a new driver": driver,
+    "8 nodes, a new cause": one_cause,
+    "12 nodes over 6 causes": six_causes,
+    "back after 90 min with a lost GPU": back_with_fault,
+    "third lost GPU within a day": third_lost_gpu,
+    "one user's loop on 4 nodes": _harmless(s.loop),
+    "one job of 5 nodes": _harmless(lambda fleet, random_, at: s.job(fleet, random_, at, 5)),
+    "one job of 64 nodes": _harmless(lambda fleet, random_, at: s.job(fleet, random_, at, 64)),
+    "scancel of an array on 8 nodes": _harmless(s.cancelled_array),
+    "bursty week": bursty_week,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The start of a page: its alert, its cluster, its sample."""
+
+    alert: str
+    cluster: str
+    at: int
+
+
+def batches(runs: Sequence[Run]) -> Iterator[dict[str, Run]]:
+    """The runs by name, so many at a time as promtool takes."""
+    batch: dict[str, Run] = {}
+    for number, run in enumerate(runs):
+        if batch and sum(r.fleet.nodes for r in batch.values()) + run.fleet.nodes > MAX_NODES:
+            yield batch
+            batch = {}
+        batch[str(number)] = run
+    yield batch
+
+
+def pages(runs: Mapping[str, Run], folder: Path, severity: str = "critical") -> list[Page]:
+    """What the rules page for in each run; the cluster of a page is the run's name."""
+    samples = max(run.fleet.samples for run in runs.values())
+    firing = FIRING % severity
+    asked = f"timestamp({firing}) unless {firing} offset {s.SAMPLE_MINUTES}m"
+    path = folder / "test.yaml"
+    with path.open("w") as file:
+        file.write(f"rule_files: [{RULES}]\nevaluation_interval: {s.SAMPLE_MINUTES}m\n")
+        file.write(f"group_eval_order: [{', '.join(f'gpufault-{group}' for group in GROUPS)}]\n")
+        file.write(f"tests:\n  - interval: {s.SAMPLE_MINUTES}m\n    input_series:\n")
+        for cluster, run in runs.items():
+            for name, values in s.series(cluster, run.fleet):
+                file.write(f"      - {{series: '{name}', values: '{values}'}}\n")
+        file.write("    promql_expr_test:\n")
+        for sample in range(samples):
+            minutes = sample * s.SAMPLE_MINUTES
+            file.write(f"      - {{eval_time: {minutes}m, expr: {json.dumps(asked)}}}\n")
+    done = subprocess.run(["promtool", "test", "rules", str(path)], check=False, capture_output=True, text=True)
+    return list(_read(done.stdout + done.stderr))
+
+
+def _read(output: str) -> Iterator[Page]:
+    """The samples that promtool got where none was expected."""
+    if "err:" in output or ("got:" not in output and "SUCCESS" not in output):
+        raise RuntimeError(output[:2000])
+    for got in re.findall(r"^ +got: (.+)$", output, re.MULTILINE):
+        for labels, value in re.findall(r"\{([^}]*)\} ([0-9.E+]+)", got):
+            named = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+            yield Page(named["alertname"], named["cluster"], round(float(value)) // 60 // s.SAMPLE_MINUTES)
+
+
+def row(name: str, nodes: int, count: int, seed: int, folder: Path) -> str:
+    """One line of the table."""
+    runs = [SCENARIOS[name](nodes, random.Random(f"{name} {nodes} {seed} {run}")) for run in range(count)]
+    found = [page for batch in batches(runs) for page in pages(batch, folder)]
+    false, delays = 0, []
+    for number, run in enumerate(runs):
+        of_run = [page for page in found if page.cluster == str(number)]
+        right = [] if run.due is None else [page for page in of_run if page.at >= run.due - s.HOUR // 2]
+        false += len(of_run) - len(right)
+        delays += [(min(page.at for page in right) - (run.due or 0)) * s.SAMPLE_MINUTES] if right else []
+    weeks = sum(run.fleet.samples for run in runs) / 7 / s.DAY
+    alerts = ", ".join(sorted({page.alert.removeprefix("Gpufault") for page in found}))
+    if runs[0].due is None:
+        return f"| {name} | {nodes:,} | {false} in {weeks:.1f} weeks | – | {alerts} |"
+    in_time = sum(delay <= LATE_MINUTES for delay in delays)
+    slowest = f", at most {max(delays)} min" if delays else ""
+    return f"| {name} | {nodes:,} | {false} in {weeks:.1f} weeks | {in_time} of {count}{slowest} | {alerts} |"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[24, 200, 2000, 3000])
+    parser.add_argument("--runs", type=int, default=10, help="clusters of each scenario (default: 10)")
+    parser.add_argument("--weeks", type=int, default=10, help="weeks of a bursty fleet (default: 10)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="+", choices=list(SCENARIOS), default=list(SCENARIOS))
+    asked = parser.parse_args(argv)
+    print("| scenario | nodes | false pages | found within 15 min of the fifth crash | alerts |")
+    print("|---|---|---|---|---|", flush=True)
+    for name in asked.only:
+        for nodes in asked.nodes:
+            count = asked.weeks if name == "bursty week" else asked.runs
+            with tempfile.TemporaryDirectory() as folder:
+                print(row(name, nodes, count, asked.seed, Path(folder)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

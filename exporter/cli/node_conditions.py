@@ -1,0 +1,104 @@
+"""`gpufault node-conditions`: Kubernetes node conditions and events from the faults of node daemons."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exporter.cli import options as flags
+from exporter.cli import pull_flags
+from exporter.cli.time_arguments import seconds
+
+if TYPE_CHECKING:
+    from exporter.kubernetes.api_client import ApiServer
+
+DESCRIPTION = (
+    "Asks the node daemons for their open faults, sets the condition GPUFaultDetected of each Kubernetes node, and writes "
+    "events. Run it once in a cluster. It needs the right to patch nodes/status and to create and patch events, and no "
+    "other; it neither taints nor drains."
+)
+ADDRESS = ":9875"
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    pull_flags.add_arguments(parser, "node daemons to ask")
+    group = parser.add_argument_group("Kubernetes; default: the cluster that it runs in")
+    for name, metavar, help_text in (
+        ("url", "URL", "API server"),
+        ("token-file", "FILE", "bearer token; read for each request, as it is replaced within the hour"),
+        ("ca-file", "FILE", "who signs the API server's certificate"),
+    ):
+        flags.add(group, f"--kubernetes.{name}", metavar=metavar, help=help_text)
+    flags.add(
+        parser,
+        "--heartbeat",
+        metavar="5m",
+        default="5m",
+        help="write an unchanged condition again after this time (default: 5m)",
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="one cycle, then exit; exit code 1 if a node cannot be reported"
+    )
+    flags.add(
+        parser, "--web.listen-address", action="append", metavar="HOST:PORT",
+        help=f"of /metrics and /-/ready; may be given again (default: {ADDRESS})",
+    )  # fmt: skip
+    flags.add(parser, "--web.config.file", metavar="FILE", help="TLS, users and headers, as of the exporter-toolkit")
+    flags.add(parser, "--web.telemetry-path", default="/metrics", metavar="PATH", help="where the metrics are")
+    flags.add(
+        parser, "--log.level", default="info", choices=("debug", "info", "warning", "error"), help="default: info"
+    )
+    flags.add(parser, "--log.format", default="logfmt", choices=("logfmt", "json"), help="default: logfmt")
+
+
+def run(options: argparse.Namespace) -> int:
+    from exporter.cli.own_log import start_logging
+    from exporter.kubernetes.reporter import Reporter
+    from exporter.kubernetes.service import ConditionService
+    from exporter.web.active_config import ActiveConfig
+    from exporter.web.routes import service_router
+    from exporter.web.serving import serve
+
+    config = pull_flags.with_flags(None, options)
+    server = _api_server(options)
+    if config is None:
+        print("gpufault node-conditions: no node daemons to ask; give --pull.dns HOST:PORT", file=sys.stderr)
+        return 2
+    if server is None:
+        print("gpufault node-conditions: not in a cluster; give --kubernetes.url URL", file=sys.stderr)
+        return 2
+    log = start_logging(options.log_level, options.log_format)
+    reporter = Reporter(config, server, log, heartbeat=seconds("--heartbeat", options.heartbeat))
+    if options.once:
+        states = reporter.cycle().nodes
+        print(", ".join(f"{state.replace('_', ' ')}: {count}" for state, count in sorted(states.items())) or "no nodes")
+        return int(any(states.get(state) for state in ("failed", "unreachable", "no_such_node")) or not states)
+    service = ConditionService(reporter, config.interval, log)
+    web = ActiveConfig(Path(options.web_config_file).absolute() if options.web_config_file else None)
+    app = service_router(service, options.web_telemetry_path, ())
+    running = serve(options.web_listen_address or [ADDRESS], app, web, log_error=log.warning)
+    log.info("listening", addresses=list(running.addresses), api_server=server.base)
+    service.run()
+    running.close(timeout=5.0)
+    return 0
+
+
+def _api_server(options: argparse.Namespace) -> ApiServer | None:
+    """The server that the flags name, else that of the cluster; None outside of one."""
+    from exporter.kubernetes.api_client import ApiServer
+
+    def file(given: str | None, name: str) -> Path | None:
+        path = Path(given).absolute() if given else ACCOUNT / name
+        return path if given or path.exists() else None
+
+    base = options.kubernetes_url
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if base is None and host:
+        base = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    if base is None:
+        return None
+    return ApiServer.at(base, file(options.kubernetes_token_file, "token"), file(options.kubernetes_ca_file, "ca.crt"))

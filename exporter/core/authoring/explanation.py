@@ -1,0 +1,58 @@
+"""What the catalogue says of a signature or root cause, for a page about it. Code stands in backticks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from exporter.core.authoring.docs_pages import STRENGTHS, decided_by
+from exporter.core.catalogue.loader import Catalogue
+
+EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """`kind` is signature or root cause; `related` are ids of the other kind; `blocks` texts of lines under a heading each."""
+
+    kind: str
+    title: str
+    verdict: str
+    remediation: str
+    sentences: tuple[str, ...]
+    blocks: tuple[tuple[str, tuple[str, ...]], ...]
+    related: tuple[str, ...]
+    references: tuple[str, ...]
+
+
+def explanation_of(catalogue: Catalogue, name: str) -> Explanation | None:
+    """Of a root cause or signature by its id; None for an id that the catalogue does not have."""
+    cause, signature = catalogue.root_causes.get(name), catalogue.signatures.get(name)
+    if cause is not None:
+        chosen = (
+            f"Chosen when {_plain(decided_by(cause.when))}." if cause.when else "Never chosen: it has no conditions."
+        )
+        return Explanation(
+            kind="root cause", title=cause.title, verdict=cause.verdict, remediation=cause.remediation,
+            sentences=(chosen, f"Evidence {cause.strength}: {STRENGTHS[cause.strength]}."), blocks=(),
+            related=tuple(sorted(catalogue.matching(cause.signatures))), references=cause.references,
+        )  # fmt: skip
+    if signature is None:
+        return None
+    logs = " and ".join("the kernel's log" if each == "kernel" else "jobs' logs" for each in signature.sources)
+    blocks = (
+        ("Lines that match", tuple(each.text for each in signature.examples[:EXAMPLES])),
+        ("Lines that look alike and do not match", tuple(each.text for each in signature.near_misses[:EXAMPLES])),
+        ("Patterns", signature.patterns[:EXAMPLES]),
+    )
+    return Explanation(
+        kind="signature", title=signature.title, verdict=signature.verdict, remediation=signature.remediation,
+        sentences=(f"Severity {signature.severity}; layer {signature.layer}; in {logs}.",),
+        blocks=tuple((head, texts) for head, texts in blocks if texts),
+        related=tuple(sorted(each.id for each in catalogue.causes_of(name))), references=signature.references,
+    )  # fmt: skip
+
+
+def _plain(text: str) -> str:
+    """Markdown without its escapes."""
+    return re.sub(r"\\([^\w\s])", r"\1", text)

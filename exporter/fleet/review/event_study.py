@@ -1,0 +1,69 @@
+"""How much more often nodes crashed by days since each node's own change: the picture behind a rollout's finding."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+
+from exporter.fleet.observations import Window
+from exporter.fleet.review.queries import DAY, ROOTS
+from exporter.fleet.statistics.ratio import Ratio, rate_ratio
+
+BEFORE, AFTER = 8, 5  # steps shown at most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of days since the change: crashes of changed nodes, and how many more than nodes that never changed."""
+
+    day: float  # where it begins; below 0 before the change
+    crashes: int
+    expected: float
+    ratio: Ratio
+
+
+def event_study(
+    db: duckdb.DuckDBPyConnection, crash: str, fact: str, value: str, window: Window
+) -> tuple[float, tuple[Step, ...]]:
+    """The length of a step in days, and the steps. Nothing without changed nodes, others, or a crash of those.
+
+    crash: a signature or root cause.
+    """
+    name = "/" + fact.replace("~", "~0").replace("/", "~1")
+    rows = db.execute(
+        """SELECT node, min(time) FILTER (now = $value AND before != $value AND time > $start) AS since,
+        bool_or(now = $value) AS has FROM (SELECT node, time, json_extract_string(facts, $fact) AS now,
+            lag(json_extract_string(facts, $fact)) OVER (PARTITION BY node ORDER BY time) AS before
+            FROM facts WHERE time < $end) WHERE now IS NOT NULL GROUP BY node""",
+        {"start": window.start, "end": window.end, "fact": name, "value": value},
+    ).fetchall()
+    changed = {node: since for node, since, _ in rows if since is not None}
+    others = {node for node, _, has in rows if not has}
+    crashes = db.execute(
+        f"WITH {ROOTS} SELECT node, time FROM roots WHERE signature = $crash OR root_cause = $crash",
+        {"start": window.start, "end": window.end, "crash": crash},
+    ).fetchall()
+    elsewhere = sum(node in others for node, _ in crashes)
+    if not changed or not elsewhere:
+        return 1.0, ()
+    since = np.array(list(changed.values()))
+    length = max(math.ceil((window.end - float(np.median(since))) / DAY / AFTER), 1) * DAY
+    own = np.array([(time - changed[node]) / length for node, time in crashes if node in changed])
+    control_time = len(others) * (window.end - window.start)
+    steps = []
+    for step in range(-BEFORE, AFTER):
+        begin, end = (
+            np.maximum(since + step * length, window.start),
+            np.minimum(since + (step + 1) * length, window.end),
+        )
+        watched = float(np.maximum(end - begin, 0.0).sum())
+        if watched < 0.25 * len(since) * length:
+            continue  # of too few nodes to show
+        count = int(np.count_nonzero((own >= step) & (own < step + 1)))
+        odds = watched / control_time
+        ratio = rate_ratio(float(count), np.array([float(count + elsewhere)]), np.array([odds]))
+        steps.append(Step(day=step * length / DAY, crashes=count, expected=elsewhere * odds, ratio=ratio))
+    return length / DAY, tuple(steps)

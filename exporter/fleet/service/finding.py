@@ -1,0 +1,178 @@
+"""The page of one finding: its picture, how sure it is, what speaks against it, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from markupsafe import Markup
+from starlette.responses import Response
+
+from exporter.fleet.charts.intervals import Interval, forest
+from exporter.fleet.charts.intervals import event_study as drawn
+from exporter.fleet.observations import Window
+from exporter.fleet.report.steps import step_of
+from exporter.fleet.results.labels import ratio
+from exporter.fleet.review.event_study import event_study
+from exporter.fleet.service.findings import (
+    STATUS,
+    because,
+    cause_cell,
+    crashes_with,
+    fact,
+    finding_id,
+    times,
+    title_of,
+)
+from exporter.fleet.service.frame import Frame, NotFound
+from exporter.fleet.service.html import count
+from exporter.fleet.service.pictures import both
+from exporter.fleet.service.tables import Cell, Table, link, number, several
+
+WHO = {
+    "user": "the largest user", "job": "the largest job", "users": "the five largest users", "account": "the largest account",
+    "job_name": "the most frequent job name", "image": "the most frequent image",
+}  # fmt: skip
+SURELY = 1e-4
+
+
+def finding_page(frame: Frame, name: str) -> Response:
+    """One finding, or one place. Raises NotFound."""
+    result = frame.view.standing.result or {}
+    every = [*result.get("findings", ()), *result.get("locations", ())]
+    each = next((one for one in every if finding_id(one) == name), None)
+    if each is None:
+        raise NotFound("This finding is not in the newest result; the page Findings lists what is")
+    chart, steps = _picture(frame, each)
+    q = each.get("q_value")
+    fdr = "" if q is None else f" · false discovery rate {'below 0.0001' if q < SURELY else f'{q:.2g}'}"
+    adjusted = f" · adjusted for {', '.join(each['adjusted_for'])}" if each.get("adjusted_for") else ""
+    others = [fact(one) for one in each["facts"][1:]]
+    return frame.page(
+        "finding.html", f"{title_of(frame, each)}: {times(each)} {because(each)}", trail=("/findings", "Findings"),
+        sub=f"{STATUS[each['status']].capitalize()}{adjusted}{fdr}", each=each, chart=chart, sure=_how_sure(frame, each),
+        steps=steps, others=others, workload=_workload(frame, each), at_risk=_at_risk(frame, each, result),
+        tie_breakers=several(link(frame.to, "nodes", node) for node in each["tie_breakers"]),
+        examples=_examples(frame, each["examples"]),
+        next_step=step_of(each), cause=cause_cell(frame, each["signature"]),
+    )  # fmt: skip
+
+
+def _picture(frame: Frame, each: Mapping[str, Any]) -> tuple[Markup, Table | None]:
+    """A rollout as an event study with its numbers; another finding as a forest plot with and without its heaviest users."""
+    store = frame.view.store
+    result = frame.view.standing.result
+    if each.get("kind") == "rollout" and store is not None and result is not None:
+        start, end = (datetime.fromisoformat(result["window"][edge]).timestamp() for edge in ("start", "end"))
+        lead = each["facts"][0]
+        with store.cursor() as db:
+            length, steps = event_study(
+                db, each["signature"], lead["fact"], lead["value"], Window(start=start, end=end)
+            )
+        if steps:
+            intervals = [
+                Interval(
+                    name=f"{step.day:+g} d", value=_finite(step.ratio.value) if step.crashes else None, low=step.ratio.low,
+                    high=_finite(step.ratio.high), verdict="infrastructure" if step.day >= 0 else "unclear",
+                )
+                for step in steps
+            ]  # fmt: skip
+            at = sum(step.day < 0 for step in steps)
+            title = "Crash rate of changed nodes against unchanged ones, by days since each node's change"
+            table = frame.table(
+                "steps", "The numbers",
+                ("Days since the change", "Crashes", "Expected as unchanged nodes", "Times", "Interval"),
+                (
+                    (number(step.day, f"{step.day:+g} to {step.day + length:+g}"), number(step.crashes),
+                     number(step.expected, f"{step.expected:.1f}"),
+                     number(_finite(step.ratio.value), ratio(_finite(step.ratio.value))),
+                     f"{ratio(step.ratio.low)} to {ratio(_finite(step.ratio.high))}")
+                    for step in steps
+                ),
+            )  # fmt: skip
+            return both(lambda width: drawn(title, intervals, changed_at=at, width=width), 700.0), table
+    rows = [_interval("all of them", each, "rate_ratio")]
+    rows += [
+        _interval(f"without {WHO.get(one['kind'], one['kind'])}", one, "rate_ratio_without")
+        for one in each.get("workload", ())
+        if one["rate_ratio_without_low"] is not None and one["share"]
+    ]  # fmt: skip
+    return both(lambda width: forest("Rate ratio with 95 % interval", rows, width=width), 700.0), None
+
+
+def _examples(frame: Frame, ids: Sequence[str]) -> Cell:
+    """Incidents, with links to those that the history still has."""
+    store = frame.view.store
+    found = (
+        store.rows("SELECT id FROM incidents WHERE id IN (SELECT unnest($ids))", {"ids": list(ids)}) if store else []
+    )
+    known = {row["id"] for row in found}
+    return several(link(frame.to if one in known else lambda _: "", "incidents", one) for one in ids)
+
+
+def _interval(name: str, each: Mapping[str, Any], key: str) -> Interval:
+    main = key == "rate_ratio"
+    return Interval(name=name, value=each[key], low=each[f"{key}_low"] or 0.0, high=each[f"{key}_high"],
+                    verdict="infrastructure" if main else "unclear")  # fmt: skip
+
+
+def _how_sure(frame: Frame, each: Mapping[str, Any]) -> Table:
+    rows: list[tuple[Any, Any]] = [("Crashed nodes with it", crashes_with(each))]
+    if "nodes_with" in each:
+        rows.append(("Nodes with it, without it", f"{count(each['nodes_with'])}, {count(each['nodes_without'])}"))
+    rollout = each.get("rollout")
+    if rollout:
+        low, high = (max(rollout[f"onset_hours_{end}"] or 0.0, 0.0) for end in ("low", "high"))
+        low_before, high_before = ratio(rollout["rate_ratio_before_low"]), ratio(rollout["rate_ratio_before_high"])
+        before = f"{ratio(rollout['rate_ratio_before'])} times ({low_before} to {high_before})"
+        rows += [
+            ("Changed nodes, unchanged nodes", f"{count(rollout['nodes'])}, {count(rollout['controls'])}"),
+            ("Began", f"{low:.0f} to {high:.0f} h after the change"),
+            ("Difference before the change", before),
+            ("Crashed within two weeks before the change",
+             f"{rollout['crashed_before']:.0%}, {rollout['crashed_before_expected']:.0%} expected".replace("%", " %")),
+        ]  # fmt: skip
+    if again := each.get("confirmation"):
+        rows.append(("In the later window", f"{again['observed']:,} crashes, {again['expected']:.1f} expected"))
+    return frame.table("sure", "How sure", ("What", ""), rows, width="rest")
+
+
+def _workload(frame: Frame, each: Mapping[str, Any]) -> Table:
+    rows = [
+        (
+            WHO.get(one["kind"], one["kind"]), ", ".join(one["names"]) or None,
+            number(one["share"], f"{one['share'] * 100:.0f} %"),
+            number(one["rate_ratio_without"],
+                   f"{ratio(one['rate_ratio_without'])} times ({ratio(one['rate_ratio_without_low'])} to "
+                   f"{ratio(one['rate_ratio_without_high'])})" if one["rate_ratio_without_low"] is not None else "–"),
+            "yes" if one["holds"] else "no",
+        )
+        for one in each.get("workload", ())
+    ]  # fmt: skip
+    return frame.table(
+        "workload", "Is it one user's program?", ("Without", "Names", "Share of the crashes", "As frequent without", "Holds"),
+        rows, note="The finding without its largest users, jobs and images",
+    )  # fmt: skip
+
+
+def _at_risk(frame: Frame, each: Mapping[str, Any], result: Mapping[str, Any]) -> Table:
+    facts = {f"{one['fact']}={one['value']}" for one in each["facts"]}
+    found = next(
+        (one for one in result.get("exposed", ()) if one["signature"] == each["signature"] and one["because"] in facts),
+        None,
+    )
+    nodes = found["nodes"] if found else ()
+    note = (
+        f"{count(found['count'])} nodes meet it and have not crashed so; "
+        f"{ratio(found['expected_7d'])} crashes are expected in 7 days"
+        if found
+        else ""
+    )
+    return frame.table(
+        "at_risk", "Nodes at risk", ("Node",), ((link(frame.to, "nodes", node),) for node in nodes), note=note
+    )
+
+
+def _finite(value: float) -> float | None:
+    return None if value == float("inf") else value

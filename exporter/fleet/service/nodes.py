@@ -1,0 +1,147 @@
+"""The pages of all nodes and of one node."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from markupsafe import Markup
+from starlette.responses import Response
+
+from exporter.core.text.redact import redact
+from exporter.fleet.charts.timeline import Event, Lane, timeline
+from exporter.fleet.history.store import Store
+from exporter.fleet.observations import Window
+from exporter.fleet.review.timeline import Happening, of_node
+from exporter.fleet.service.frame import Frame, NotFound, export_address, list_page, store_of
+from exporter.fleet.service.heat import heat_of, places_table
+from exporter.fleet.service.html import clip, count, segment
+from exporter.fleet.service.lists import LISTS, Asked, facts_of, rows_of
+from exporter.fleet.service.pictures import both
+from exporter.fleet.service.requests import moment_of
+from exporter.fleet.service.tables import Table, number
+
+SHOWN = 100
+MAX_PEERS = 500
+HEADLINE_FACTS = ("gpu_count", "gpu_model", "driver_version", "rocm_version", "rack")
+
+
+def nodes_page(frame: Frame) -> Response:
+    """All nodes: where the incidents are, and the list."""
+    heat = heat_of(frame)
+    names = [] if frame.view.store is None else frame.view.store.rows(
+        "SELECT DISTINCT unnest(json_keys(facts)) AS name FROM (SELECT facts FROM facts WHERE time < $end"
+        " ORDER BY time DESC LIMIT 2000) ORDER BY name LIMIT 1000", {"end": frame.end},
+    )  # fmt: skip
+    return list_page(
+        frame, "nodes", heat=heat, places=places_table(frame, heat) if heat else None,
+        fact_names=[row["name"] for row in names],
+    )  # fmt: skip
+
+
+def node_page(frame: Frame, name: str) -> Response:
+    """A node: its timeline, its facts at a moment, and how they differ from its peers'."""
+    store = store_of(frame)
+    at = moment_of(frame.request, "at", frame.end)
+    known = store.rows("SELECT time, facts FROM facts WHERE node = $node AND time <= $at ORDER BY time DESC LIMIT 1",
+                       {"node": name, "at": at})  # fmt: skip
+    if not known and not store.rows(
+        "SELECT 1 FROM facts WHERE node = $n UNION ALL SELECT 1 FROM incidents WHERE node = $n"
+        " UNION ALL SELECT 1 FROM heartbeats WHERE node = $n LIMIT 1",
+        {"n": name},
+    ):
+        raise NotFound(f"No record of a node {clip(name)!r}")
+    facts = facts_of(known[0]["facts"]) if known else {}
+    with store.cursor() as db:
+        happened = of_node(db, name, Window(start=frame.start, end=frame.end))
+    wanted = Asked(start=frame.start, end=frame.end, filters={"node": name}, facts={}, sort="-time", limit=SHOWN)
+    rows, total = rows_of(store, "timeline", wanted)
+    roots = [each for each in happened if each.role == "root"]
+    differences, peers = _differences(store, frame, name, facts, at)
+    facts_table = frame.table(
+        "facts", "Facts", ("Fact", "Value", "Nodes with it"),
+        (
+            (key, value, Markup('<a href="{}">which nodes</a>').format(frame.link("/nodes", **{f"fact.{key}": value})))
+            for key, value in facts.items()
+        ),
+        empty="No facts were recorded before this moment.",
+    )  # fmt: skip
+    return frame.page(
+        "node.html", _heading(frame, name, roots), trail=("/nodes", "Nodes"), listing=LISTS["timeline"], rows=rows, total=total,
+        sub=" · ".join(f"{key} {clip(facts[key])}" for key in HEADLINE_FACTS if key in facts) or "No facts known",
+        chart=timeline_of(frame, happened), differences=differences, peers=peers, facts=facts_table,
+        at=f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M}", as_of=at,
+        since=known[0]["time"] if known else None, export=lambda form: export_address(frame, "timeline", form, node=name),
+        bad=[each for each in (frame.view.standing.result or {}).get("lemons", ()) if each["node"] == name],
+        address=f"/nodes/{segment(name)}",
+    )  # fmt: skip
+
+
+def _heading(frame: Frame, name: str, roots: list[Happening]) -> str:
+    if not roots:
+        return f"{clip(name)}: no root incident in this window"
+    last = max(roots, key=lambda each: each.time)
+    what = clip(frame.view.titles.title(last.root_cause if last.root_cause not in (None, "", "unknown") else last.what))
+    if len(roots) == 1:
+        return f"{clip(name)}: one root incident. {what}"
+    return f"{clip(name)}: {count(len(roots))} root incidents, the latest: {what}"
+
+
+LANES = (
+    ("job", "Job logs"),
+    ("kernel", "Kernel log"),
+    ("consequence", "Consequences"),
+    ("facts", "Facts"),
+    ("silent", "Silence"),
+)
+
+
+def timeline_of(
+    frame: Frame, happened: tuple[Happening, ...], start: float | None = None, end: float | None = None
+) -> Markup:
+    """Events in lanes over the window, or between two times."""
+
+    def event(each: Happening) -> Event:
+        if each.kind in ("job", "kernel"):
+            cause = each.root_cause if each.root_cause not in (None, "", "unknown") else each.what
+            what = f"{frame.view.titles.title(cause)}{f', GPU {each.gpu}' if each.gpu else ''}"
+        else:
+            what = redact(each.what)
+        verdict = "change" if each.kind == "facts" else each.verdict or "unclear"
+        return Event(time=each.time, end=each.end, what=clip(what), verdict=verdict)
+
+    def kind(each: Happening) -> str:
+        return "consequence" if each.role is not None and each.role != "root" else each.kind
+
+    always = ("job", "kernel", "facts", "silent") if start is None else ()  # of a node; a job has what it has
+    used = [(key, head) for key, head in LANES if key in always or any(kind(each) == key for each in happened)]
+    lanes = [Lane(name=head, events=tuple(event(each) for each in happened if kind(each) == key)) for key, head in used]
+    first, last = frame.start if start is None else start, frame.end if end is None else end
+    return both(lambda width: timeline("What happened", lanes, first, last, width=width))
+
+
+def _differences(store: Store, frame: Frame, name: str, facts: dict[str, str], at: float) -> tuple[Table, int]:
+    """Facts whose value most nodes of the same GPU model do not share: here, there, and how many have that."""
+    rows = store.rows(
+        f"""SELECT facts FROM (SELECT node, max_by(facts, time) AS facts FROM facts WHERE time <= $at GROUP BY node)
+        WHERE node != $node AND coalesce(facts ->> 'gpu_model', '') = $model ORDER BY hash(node) LIMIT {MAX_PEERS}""",
+        {"at": at, "node": name, "model": facts.get("gpu_model", "")},
+    )
+    peers = [facts_of(row["facts"]) for row in rows]
+    found: list[tuple[Any, ...]] = []
+    for fact, value in facts.items():
+        if fact.startswith("gpu_serial."):
+            continue
+        counts: dict[str, int] = {}
+        for peer in peers:
+            counts[peer.get(fact, "unknown")] = counts.get(peer.get(fact, "unknown"), 0) + 1
+        usual, most = max(counts.items(), key=lambda each: each[1], default=("", 0))
+        if most > len(peers) / 2 and usual != value:
+            own = counts.get(value, 0)
+            found.append((fact, value, usual, number(most, f"{count(most)} of {count(len(peers))}"), number(own)))
+    table = frame.table(
+        "differences", "Differs from its peers", ("Fact", "Here", "Most peers", "Peers with that", "Peers as here"), found,
+        note=f"{count(len(peers))} {'of the ' if len(peers) == MAX_PEERS else ''}nodes of the same GPU model",
+        empty="No fact differs from those of most peers." if peers else "No other node has the same GPU model.",
+    )  # fmt: skip
+    return table, len(peers)

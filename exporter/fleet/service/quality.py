@@ -1,0 +1,98 @@
+"""The page of data quality: what the service could not read or see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+from starlette.responses import Response
+
+from exporter.fleet.service.frame import Frame
+from exporter.fleet.service.html import count
+from exporter.fleet.service.tables import Table, link, number, when
+
+SILENT = """SELECT node, max(time) AS seen FROM heartbeats WHERE time >= $start AND time < $end
+GROUP BY node HAVING seen < $day ORDER BY seen"""
+AHEAD = """SELECT node, count(*) AS n, max(time) AS latest FROM (
+SELECT node, time FROM incident_rows UNION ALL SELECT node, time FROM heartbeat_rows)
+WHERE time > (SELECT horizon FROM about) GROUP BY node ORDER BY n DESC LIMIT 500"""
+TARGETS = """SELECT node, state, what, pulled, failing_since, behind FROM targets
+WHERE state NOT IN ('ok', 'new') ORDER BY failing_since, node LIMIT 500"""
+MAX_ROWS = 500
+WHAT = "What the service could not see or read, and what the other pages therefore do not include"
+
+
+def quality_page(frame: Frame) -> Response:
+    """What the service could not read or see."""
+    store = frame.view.store
+    gaps = (frame.view.standing.result or {}).get("gaps", ())
+    tables = [
+        frame.table("gaps", "Missing or less exact in the findings", ("What", "Count"),
+                    ((each["what"], number(each["count"])) for each in gaps), empty="Nothing is missing.")
+    ]  # fmt: skip
+    if store is None:
+        return frame.page("sections.html", "Data quality", tables=tables, sub=WHAT)
+
+    def rows(query: str, **parameters: Any) -> list[dict[str, Any]]:
+        return store.rows(query, parameters)
+
+    silent = rows(SILENT, day=frame.end - 86400, **frame.span)
+    targets = rows(TARGETS)
+    bad = rows(f"SELECT kind, path, line, count, what, time FROM gaps ORDER BY time DESC, path, line LIMIT {MAX_ROWS}")
+    files = rows(f"SELECT path, position, seen FROM cursors ORDER BY seen DESC, path LIMIT {MAX_ROWS}")
+    tables += [
+        _table(frame, "silent", "Nodes not seen for a day", ("Node", "Last seen (UTC)"),
+               ((link(frame.to, "nodes", r["node"]), when(r["seen"])) for r in silent[:MAX_ROWS]),
+               "Seen in this window, but not on its last day", "Every node was seen on the window's last day."),
+        _table(frame, "ahead", "Clocks that run ahead", ("Node", "Records", "Latest"),
+               ((link(frame.to, "nodes", r["node"]), number(r["n"]), when(r["latest"])) for r in rows(AHEAD)),
+               "Records from the future are kept, and shown when their time has come", "No record is from the future."),
+        _table(frame, "unreadable", "Journals that could not be read whole", ("Kind", "Where", "Count", "What", "Seen (UTC)"),
+               ((r["kind"].replace("_", " "), r["path"] + (f":{r['line']}" if r["line"] else ""), number(r["count"]), r["what"],
+                 when(r["time"])) for r in bad), "", "Every journal was read whole."),
+    ]  # fmt: skip
+    if targets or rows("SELECT 1 FROM targets LIMIT 1"):
+        tables.append(
+            _table(frame, "pulled", "Nodes whose journals cannot be pulled, or not to their end",
+                   ("Node", "State", "What", "Last pulled (UTC)", "Failing since", "Bytes waiting"),
+                   ((r["node"], r["state"], r["what"], when(r["pulled"]), when(r["failing_since"]), number(r["behind"]))
+                    for r in targets), "", "Every node's journal is pulled to its end.",
+                   Markup('<a href="{}">all pulled nodes</a>').format(frame.link("/targets")))
+        )  # fmt: skip
+    if files:
+        tables.append(
+            _table(frame, "journals", "Journals", ("File", "Bytes read", "Read (UTC)"),
+                   ((r["path"], number(r["position"]), when(r["seen"])) for r in files), f"The newest {MAX_ROWS}")
+        )  # fmt: skip
+    tables.append(_versions(frame, rows))
+    heading = f"Data quality: {count(len(silent))} {'node' if len(silent) == 1 else 'nodes'} not seen for a day"
+    return frame.page("sections.html", heading if silent else "Data quality", tables=tables, sub=WHAT)
+
+
+def _versions(frame: Frame, rows: Any) -> Table:
+    """How many nodes state facts, and how many heartbeats: what the correlator can use of them."""
+    found: Mapping[str, Any] = rows(
+        """SELECT (SELECT count(DISTINCT node) FROM heartbeats WHERE time >= $start AND time < $end) AS beats,
+        (SELECT count(DISTINCT node) FROM heartbeats
+            WHERE time >= $start AND time < $end AND gpu_busy_hours IS NOT NULL) AS busy,
+        (SELECT count(DISTINCT node) FROM facts WHERE time < $end) AS facts,
+        (SELECT count(*) FROM incidents WHERE time >= $start AND time < $end AND job IS NULL AND source = 'job') AS no_job,
+        (SELECT count(*) FROM incidents WHERE time >= $start AND time < $end) AS incidents""",
+        **frame.span,
+    )[0]  # fmt: skip
+    told = (
+        ("Nodes with heartbeats", found["beats"]), ("Nodes that measure GPU-busy hours", found["busy"]),
+        ("Nodes with facts", found["facts"]), ("Incidents", found["incidents"]),
+        ("Incidents in job logs without a known job", found["no_job"]),
+    )  # fmt: skip
+    return _table(
+        frame, "basis", "What the numbers rest on", ("What", "Count"), ((what, number(n)) for what, n in told), ""
+    )
+
+
+def _table(
+    frame: Frame, key: str, title: str, heads: Sequence[str], rows: Iterable[Sequence[Any]], note: str, empty: str = "None.",
+    more: Markup | str = "",
+) -> Table:  # fmt: skip
+    return frame.table(key, title, heads, rows, note=note, empty=empty, more=more)

@@ -1,0 +1,76 @@
+"""Continuous facts, such as temperature, power or age: which facts they are, and the thresholds at which they are cut.
+
+Hardly two nodes share a value, so each value by itself tells nothing. A continuous fact is tested as "at least" and "less
+than" its quantiles, which finds any monotone trend.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exporter.fleet.observations import Bools, Floats
+
+MIN_DISTINCT = 10  # numbers; a fact with fewer is tested value by value
+MOSTLY = 0.95  # of the values must be numbers
+QUANTILES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95)  # of the exposure
+DIGITS = 3  # significant ones of a threshold, so that it hardly moves from one window to the next
+AT_LEAST, LESS_THAN = "≥ ", "< "
+_NUMBER = re.compile(r"([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s?[%A-Za-z°/]{0,6}")
+_NAMES = re.compile(
+    r"version|release|driver|firmware|bios|image|build|date|hash|checksum|(?:^|_)id$|port", re.IGNORECASE
+)
+
+
+def numbers(name: str, texts: Sequence[str], used: Bools) -> Floats | None:
+    """The numbers that a fact's texts stand for, NaN for others; None if it is not a continuous fact.
+
+    used: which of the texts occur.
+    """
+    if np.count_nonzero(used) <= MIN_DISTINCT or _NAMES.search(name):
+        return None
+    found = np.full(len(texts), np.nan)
+    for i in np.flatnonzero(used).tolist():
+        if match := _NUMBER.fullmatch(texts[i].strip()):
+            found[i] = float(match[1])
+    known = np.isfinite(found)
+    if np.count_nonzero(known) < MOSTLY * np.count_nonzero(used) or len(np.unique(found[known])) <= MIN_DISTINCT:
+        return None
+    return found
+
+
+def thresholds(values: Floats, weight: Floats) -> list[float]:
+    """Rounded quantiles of some numbers, by weight, in order; NaN is left out."""
+    known = np.isfinite(values)
+    values, weight = values[known], weight[known]
+    if not len(values) or weight.sum() <= 0:
+        return []
+    order = np.argsort(values)
+    upto = np.cumsum(weight[order]) / weight.sum()
+    at = [float(values[order][min(int(np.searchsorted(upto, q)), len(order) - 1)]) for q in QUANTILES]
+    return sorted({float(f"{value:.{DIGITS}g}") for value in at})
+
+
+def shown(threshold: float, *, at_least: bool) -> str:
+    """A threshold as findings name it, such as "≥ 71.5"."""
+    return (
+        f"{AT_LEAST if at_least else LESS_THAN}{threshold:.{DIGITS}g}"
+        if abs(threshold) < 1e4
+        else (f"{AT_LEAST if at_least else LESS_THAN}{threshold:.0f}")
+    )
+
+
+def is_threshold(value: str) -> bool:
+    """Whether a finding's value is one of `shown`."""
+    return value.startswith((AT_LEAST, LESS_THAN))
+
+
+def meets(value: str, of_code: Floats, codes: NDArray[np.int32]) -> Bools:
+    """Which states are on a threshold's side: codes of the states, and the number that each code stands for."""
+    known = codes >= 0
+    number = np.where(known, of_code[np.maximum(codes, 0)], np.nan)
+    limit = float(value.removeprefix(AT_LEAST).removeprefix(LESS_THAN))
+    return np.asarray(number >= limit if value.startswith(AT_LEAST) else number < limit)

@@ -1,0 +1,130 @@
+"""The two requests that the reporter sends to the Kubernetes API server: patch a node's status, write an event.
+
+It needs no right to read. A patch without content changes nothing and returns the node.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from exporter.config.outputs import TlsSettings
+from exporter.net.http import RequestFailed, Response, patch, post
+from exporter.net.url import parse_url
+from exporter.outputs.files import ContextCache, read_secret
+
+STRATEGIC_MERGE = "application/strategic-merge-patch+json"
+MAX_NODE_BYTES = 4 << 20  # a node lists its images
+FIELD_MANAGER = "fieldManager=gpufault"
+TIMEOUT_SECONDS = 10.0
+
+# `gone`: the object does not exist. `exists`: it exists already. `conflict`: somebody else wrote at the same time.
+Outcome = Literal[
+    "gone", "exists", "conflict", "forbidden", "unauthorized", "throttled", "invalid", "server", "connection"
+]
+OUTCOMES: tuple[Outcome, ...] = (
+    "gone", "exists", "conflict", "forbidden", "unauthorized", "throttled", "invalid", "server", "connection",
+)  # fmt: skip
+
+
+class ApiFailed(Exception):
+    """A request that did nothing. `retry_after`: seconds for which the server wants to be left alone."""
+
+    def __init__(self, outcome: Outcome, message: str, retry_after: float = 0.0) -> None:
+        self.outcome: Outcome = outcome
+        self.retry_after = retry_after
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiServer:
+    """Where the API server is. The token's file is read for each request: the kubelet replaces it within the hour."""
+
+    base: str
+    token_file: Path | None
+    contexts: ContextCache
+
+    @classmethod
+    def at(cls, base: str, token_file: Path | None, ca_file: Path | None) -> ApiServer:
+        return cls(base=base.rstrip("/"), token_file=token_file, contexts=ContextCache(TlsSettings(ca_file=ca_file)))
+
+    def patch_node_status(self, node: str, change: Mapping[str, Any]) -> dict[str, Any]:
+        """Apply a strategic merge patch to a node's status; the node as it is then. Raises ApiFailed."""
+        return self._send(f"/api/v1/nodes/{node}/status", change, self._patch)
+
+    def create_event(self, namespace: str, event: Mapping[str, Any]) -> None:
+        """Raises ApiFailed; `exists` if there is one of that name."""
+        self._send(f"/api/v1/namespaces/{namespace}/events", event, self._post)
+
+    def patch_event(self, namespace: str, name: str, change: Mapping[str, Any]) -> None:
+        """Raises ApiFailed; `gone` if it has expired."""
+        self._send(f"/api/v1/namespaces/{namespace}/events/{name}", change, self._patch)
+
+    def _send(self, path: str, body: Mapping[str, Any], send: Callable[[str, bytes], Response]) -> dict[str, Any]:
+        url = f"{self.base}{path}?{FIELD_MANAGER}"
+        try:
+            response = send(url, json.dumps(body).encode())
+        except RequestFailed as error:
+            raise ApiFailed("connection", str(error)) from None
+        except (OSError, ValueError) as error:
+            raise ApiFailed("connection", f"a file cannot be read: {error}") from None
+        if not 200 <= response.status < 300:
+            raise _failure(response)
+        try:
+            answer: dict[str, Any] = json.loads(response.body)
+            answer["metadata"]["name"]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            raise ApiFailed("server", "the answer is not an object of Kubernetes") from None
+        return answer
+
+    def _patch(self, url: str, body: bytes) -> Response:
+        headers = self._headers(STRATEGIC_MERGE)
+        context = self.contexts.get()
+        return patch(
+            parse_url(url), body, headers, context=context, seconds=TIMEOUT_SECONDS, max_body=MAX_NODE_BYTES
+        )  # fmt: skip
+
+    def _post(self, url: str, body: bytes) -> Response:
+        return post(
+            parse_url(url), body, self._headers("application/json"), context=self.contexts.get(), seconds=TIMEOUT_SECONDS
+        )  # fmt: skip
+
+    def _headers(self, content_type: str) -> dict[str, str]:
+        token = {"Authorization": f"Bearer {read_secret(self.token_file).strip()}"} if self.token_file else {}
+        return {"Content-Type": content_type, "Accept": "application/json", **token}
+
+
+def _failure(response: Response) -> ApiFailed:
+    reason, message = _status(response.body)
+    text = f"{response.status} {message}".strip()
+    match response.status:
+        case 401:
+            return ApiFailed("unauthorized", text)
+        case 403:
+            return ApiFailed("forbidden", text)
+        case 404:
+            return ApiFailed("gone", text)
+        case 409:
+            return ApiFailed("exists" if reason == "AlreadyExists" else "conflict", text)
+        case 429:
+            return ApiFailed("throttled", text, _seconds(response.headers.get("retry-after")))
+        case status if status >= 500:
+            return ApiFailed("server", text, _seconds(response.headers.get("retry-after")))
+        case _:
+            return ApiFailed("invalid", text)
+
+
+def _status(body: bytes) -> tuple[str, str]:
+    """Reason and message of a `Status` object."""
+    try:
+        status = json.loads(body)
+        return str(status.get("reason") or ""), str(status.get("message") or "")[:300]
+    except (ValueError, AttributeError, RecursionError):
+        return "", ""
+
+
+def _seconds(header: str | None) -> float:
+    return min(float(header), 300.0) if header and header.isascii() and header.isdecimal() else 0.0

@@ -1,0 +1,135 @@
+"""What a node daemon reports about its node's faults: the answer of `/api/v1/faults`, checked. Pure.
+
+A daemon may be broken, or lie: each text is short and printable, and a fault without its fields is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from exporter.core.text.printable import printable
+
+MAX_FAULTS = 128  # a daemon keeps 64 open and cleared ones
+MAX_TEXT = 400  # characters; remedies have up to 350
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\Z")  # RFC 1123, as Kubernetes asks of names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod that a fault concerns."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedFault:
+    """One fault of a node. `opened` and `last` are Unix seconds; `cleared` is when it ended, None while it is open.
+
+    `key` names this opening of the fault: it differs when the fault comes back after it was cleared.
+    """
+
+    key: str
+    gpu: str
+    cause: str
+    title: str
+    action: str
+    remedy: str
+    incident: str
+    pod: Pod | None
+    opened: float
+    last: float
+    count: int
+    times: int
+    cleared: float | None
+    cleared_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """The faults of a node, the most recent first. `blind`: why open ones may be missing."""
+
+    node: str
+    faults: tuple[ReportedFault, ...]
+    blind: tuple[str, ...]
+
+    @property
+    def open(self) -> tuple[ReportedFault, ...]:
+        return tuple(fault for fault in self.faults if fault.cleared is None)
+
+
+def parse_report(body: bytes) -> NodeReport:
+    """The report in a daemon's answer. Raises ValueError, for people."""
+    try:
+        answer = json.loads(body)
+        node, faults, blind = answer["node"], answer["faults"], answer.get("blind") or []
+        if not is_name(node):
+            raise ValueError(f"{printable(str(node))[:80]!r} is not the name of a Kubernetes node")
+        # What has not settled may still turn out to be another fault: 15 s later it is known.
+        found = tuple(_fault(one) for one in faults[:MAX_FAULTS] if one.get("settled", True))
+        return NodeReport(node=node, faults=found, blind=tuple(_text(reason) for reason in blind[:MAX_FAULTS]))
+    except (LookupError, TypeError, AttributeError, RecursionError, json.JSONDecodeError):
+        raise ValueError("the list of faults is not readable") from None
+
+
+def is_name(text: object) -> bool:
+    """Whether a text may be the name of a node or pod."""
+    return isinstance(text, str) and _NAME.match(text) is not None
+
+
+def pods_of(body: bytes, incidents: frozenset[str]) -> dict[str, list[Pod]]:
+    """The pods whose crashes are consequences of some incidents, by incident, from the answer of `/api/v1/incidents`."""
+    found: dict[str, list[Pod]] = {}
+    try:
+        for one in json.loads(body)["incidents"]:
+            caused_by, job = one.get("caused_by"), one.get("job") or {}
+            pod = _pod(job.get("id")) if job.get("kind") == "kubernetes" else None
+            if caused_by in incidents and pod and pod not in found.setdefault(caused_by, []):
+                found[caused_by].append(pod)
+    except (LookupError, TypeError, AttributeError, RecursionError, ValueError):
+        return {}
+    return found
+
+
+def _fault(one: Mapping[str, Any]) -> ReportedFault:
+    cause = one["root_cause"]
+    openings = one.get("openings") or [one["time"]]
+    cleared = one.get("cleared")
+    identity = [one["root_cause"], one["signature"], one["gpu"], one["job"], one.get("serial"), openings[-1]]
+    return ReportedFault(
+        key=hashlib.blake2b(json.dumps(identity).encode(), digest_size=8).hexdigest(),
+        gpu=_text(one["gpu"]),
+        cause=_text(one["signature"] if cause in (None, "", "unknown") else cause),
+        title=_text(one["title"]),
+        action=_text(one["action"]),
+        remedy=_text(one["remediation"]),
+        incident=_text(one["incident"]),
+        pod=_pod(one["job"]),
+        opened=_seconds(openings[-1]),
+        last=_seconds(one["last_time"]),
+        count=int(one["count"]),
+        times=int(one.get("times", 1)),
+        cleared=None if cleared is None else _seconds(cleared["time"]),
+        cleared_by="" if cleared is None else _text(f"{cleared['kind']}: {cleared['reason']}".removesuffix(": ")),
+    )
+
+
+def _pod(job: object) -> Pod | None:
+    """The pod that is a job: its id is NAMESPACE/NAME."""
+    namespace, slash, name = job.partition("/") if isinstance(job, str) else ("", "", "")
+    return Pod(namespace=namespace, name=name) if slash and is_name(namespace) and is_name(name) else None
+
+
+def _text(value: object) -> str:
+    return "" if value is None else printable(str(value))[:MAX_TEXT]
+
+
+def _seconds(text: object) -> float:
+    found = datetime.fromisoformat(str(text))
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,346 @@
+"""Asks the node daemons for their faults, and writes what has changed to the API server. Starts afresh at any time.
+
+Everything is by level, not by edge: a cycle that fails is made good by the next. Nodes are independent of each other.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from exporter.config.pull import PullConfig
+from exporter.fleet.pull.clean import is_same_node
+from exporter.fleet.pull.discovery import Discovery, basic_auth
+from exporter.fleet.pull.targets import Target, one_each, problem_text
+from exporter.kubernetes.api_client import ApiFailed, ApiServer
+from exporter.kubernetes.condition import (
+    Condition,
+    StoredCondition,
+    condition_of,
+    patch_of,
+    stored_condition,
+    unreachable,
+)
+from exporter.kubernetes.events import Event, events_of, to_create, to_update
+from exporter.kubernetes.node_report import NodeReport, Pod, parse_report, pods_of
+from exporter.net.http import RequestFailed, get
+from exporter.net.url import parse_url
+from exporter.outputs.files import ContextCache
+
+MAX_REPORT_BYTES = 1 << 20
+MAX_INCIDENT_BYTES = 16 << 20
+UNREACHABLE_SECONDS = 600.0  # without an answer, longer than an upgrade of the daemons takes
+MAX_EVENTS = 50  # of a node in a cycle; the next one goes on
+
+
+class DaemonFailed(Exception):
+    """A daemon without a usable answer. `reason` is a metric label."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.reason = reason
+        super().__init__(message)
+
+
+T = TypeVar("T")
+Answer = NodeReport | DaemonFailed
+Heard = tuple[Target | None, Answer]  # no target: no daemon of the node is known any more
+
+
+@dataclass(slots=True)
+class NodeState:
+    """What is known of one node. Used by one thread at a time. `sent`: how often each event was counted."""
+
+    stored: StoredCondition | None = None
+    uid: str = ""
+    exists: bool = False
+    heard: float = 0.0
+    pods: dict[str, list[Pod]] = field(default_factory=dict)
+    sent: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """How the last cycle went, for metrics and pages. Counts go on from cycle to cycle."""
+
+    nodes: Mapping[str, int] = field(default_factory=dict)
+    requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    daemon_failures: Mapping[str, int] = field(default_factory=dict)
+    problem: str = ""
+    ended: float = 0.0
+    seconds: float = 0.0
+
+
+class Reporter:
+    """`cycle` does one round over all nodes; call it at an interval."""
+
+    def __init__(
+        self,
+        config: PullConfig,
+        server: ApiServer,
+        log: Any,
+        *,
+        heartbeat: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.status = Status()
+        self._config = config
+        self._server = server
+        self._log = log
+        self._heartbeat = heartbeat
+        self._clock = clock
+        named = bool(config.files or config.prometheus)
+        # An address of `dns` has no name that Kubernetes knows: there the daemon's own NODE_NAME counts.
+        self._named = Discovery(config.model_copy(update={"dns": []})) if named else None
+        self._unnamed = Discovery(config.model_copy(update={"files": [], "prometheus": None})) if config.dns else None
+        self._contexts = ContextCache(config.tls)
+        self._states: dict[str, NodeState] = {}
+        self._requests: Counter[tuple[str, str]] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._lock = threading.Lock()  # of the counts and `_resting_until`
+        self._resting_until = 0.0
+        self._warned: dict[str, str] = {}
+        self._started = clock()
+        self._node_at: dict[str, str] = {}  # the node whose daemon last answered at an address
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """End a running cycle early. From any thread."""
+        self._stopped.set()
+
+    def cycle(self) -> Status:
+        """Ask all daemons, and write what differs."""
+        began = time.monotonic()
+        targets, names, problem = self._find()
+        with ThreadPoolExecutor(self._config.concurrency, "node") as threads:
+            reports = dict(zip(targets, threads.map(self._ask, targets.values()), strict=True))
+            nodes = _by_node(reports.values(), names, self._node_at)
+            self._node_at = {heard.base: node for node, (heard, _) in nodes.items() if heard}
+            absent = DaemonFailed("absent", "no target for this node")
+            nodes |= dict.fromkeys(self._states.keys() - nodes.keys(), (None, absent))
+            done = list(threads.map(self._report, nodes, nodes.values()))
+        self.status = Status(
+            nodes=Counter(done), requests=dict(self._requests), daemon_failures=dict(self._failures), problem=problem,
+            ended=self._clock(), seconds=time.monotonic() - began,
+        )  # fmt: skip
+        return self.status
+
+    def _find(self) -> tuple[dict[str, Target], set[str], str]:
+        """The targets by address, the names of those that a trusted source names, and the first problem."""
+        found: list[Target] = []
+        problems: list[str] = []
+        names: set[str] = set()
+        for discovery in (self._named, self._unnamed):
+            if discovery is None:
+                continue
+            each = discovery.find()
+            problems += each.problems
+            found += (each.targets or {}).values()
+            if discovery is self._named:
+                names = set(each.targets or ())
+        targets, doubled = one_each(found)
+        problem = problem_text([*problems, *doubled])
+        self._warn("targets", "targets cannot all be found", problem)
+        return {each.base: each for each in targets.values()}, names, problem
+
+    # -- one node (on a thread of the pool)
+
+    def _ask(self, target: Target) -> tuple[Target, Answer]:
+        try:
+            if self._stopped.is_set():
+                return target, DaemonFailed("stopped", "the reporter is stopping")
+            return target, parse_report(self._get(f"{target.base}/api/v1/faults", MAX_REPORT_BYTES))
+        except DaemonFailed as error:
+            failure = error
+        except (ValueError, OverflowError) as error:
+            failure = DaemonFailed("answer", str(error))
+        with self._lock:
+            self._failures[failure.reason] += 1
+        return target, failure
+
+    def _get(self, url: str, most: int) -> bytes:
+        try:
+            headers = basic_auth(self._config.user, self._config.password_file)
+            context = self._contexts.get()
+        except (OSError, ValueError) as error:
+            raise DaemonFailed("settings", f"a file of pull cannot be read: {error}") from None
+        try:
+            response = get(parse_url(url), headers, context=context, seconds=self._config.timeout, max_body=most)
+        except RequestFailed as error:
+            raise DaemonFailed(error.reason, str(error)) from None
+        if response.status != 200:
+            reason = "refused" if response.status in (401, 403) else f"http_{response.status // 100}xx"
+            raise DaemonFailed(reason, f"answered {response.status}")
+        return response.body
+
+    def _report(self, node: str, heard: Heard) -> str:
+        """Write what has changed on a node. Returns its state for the metrics."""
+        target, report = heard
+        state = self._states.setdefault(node, NodeState(heard=self._started))
+        now = self._clock()
+        self._warn(node, "a daemon cannot be asked", str(report) if isinstance(report, DaemonFailed) else "")
+        if now < self._resting_until or self._stopped.is_set():
+            return "waiting"
+        problem = ""
+        try:
+            if not state.exists:
+                self._take(state, self._server_does("condition", lambda: self._server.patch_node_status(node, {})))
+            if target is None or isinstance(report, DaemonFailed):
+                return self._silent(node, state, target, str(report), now)
+            state.heard = now
+            condition = condition_of(report)
+            self._write(node, state, condition, now, is_heartbeat=True)
+            self._send_events(state, report, target, now)
+            return {"True": "fault", "False": "no_fault", "Unknown": "blind"}[condition.status]
+        except ApiFailed as error:
+            problem = str(error)
+            if error.outcome != "gone":
+                return "failed"
+            del self._states[node]
+            return "no_such_node"
+        except Exception as error:  # our own bug, which must not keep the other nodes from being reported
+            problem = f"{error!r}; please report it"
+            return "failed"
+        finally:
+            self._warn(f"api {node}", "a node cannot be reported", problem)
+
+    def _silent(self, node: str, state: NodeState, target: Target | None, why: str, now: float) -> str:
+        """A daemon does not answer. After a while that is said; a node that has no daemon any more is then left alone."""
+        if now - state.heard > UNREACHABLE_SECONDS:
+            last = state.stored.condition if state.stored else _NEVER
+            self._write(node, state, unreachable(last, why), now, is_heartbeat=False)
+            if target is None:
+                del self._states[node]
+        return "unreachable"
+
+    def _write(self, node: str, state: NodeState, condition: Condition, now: float, *, is_heartbeat: bool) -> None:
+        stored = state.stored
+        age = now - stored.heartbeat if stored else 0.0
+        spread = 0.75 + zlib.crc32(node.encode()) % 64 / 256  # else all nodes would be due in the same second
+        if stored and stored.condition == condition and (not is_heartbeat or 0 <= age < self._heartbeat * spread):
+            return
+        is_same = stored is not None and stored.condition.status == condition.status and stored.transition > 0
+        transition = stored.transition if stored and is_same else now
+        change = patch_of(condition, transition=transition, now=now)
+        self._take(state, self._server_does("condition", lambda: self._server.patch_node_status(node, change)))
+
+    def _take(self, state: NodeState, node: Mapping[str, Any]) -> None:
+        """Take in a node as the API server returned it."""
+        try:
+            state.stored = stored_condition(node)
+        except (ValueError, TypeError, AttributeError, OverflowError):
+            state.stored = None
+        state.uid, state.exists = str(node["metadata"].get("uid") or ""), True
+
+    def _send_events(self, state: NodeState, report: NodeReport, target: Target, now: float) -> None:
+        fresh = list(events_of(report, state.pods, now))
+        if any(event.name not in state.sent for event in fresh):
+            state.pods = self._pods(report, target)
+            fresh = list(events_of(report, state.pods, now))
+        due = [event for event in fresh if state.sent.get(event.name, 0) < event.count]
+        for event in due[:MAX_EVENTS]:
+            self._send(state, event)
+            state.sent[event.name] = event.count
+        names = {event.name for event in fresh}
+        state.sent = {name: count for name, count in state.sent.items() if name in names}
+
+    def _send(self, state: NodeState, event: Event) -> None:
+        """Count an event in the one that exists, else create it. One that the server never takes is given up."""
+        if event.name not in state.sent:
+            try:
+                self._server_does(
+                    "event", lambda: self._server.create_event(event.namespace, to_create(event, state.uid))
+                )
+                return
+            except ApiFailed as error:
+                if error.outcome in ("gone", "invalid"):  # the pod's namespace was deleted
+                    return
+                if error.outcome != "exists":
+                    raise
+        try:
+            change = to_update(event)
+            self._server_does("event", lambda: self._server.patch_event(event.namespace, event.name, change))
+        except ApiFailed as error:
+            if error.outcome != "gone":
+                raise
+            state.sent.pop(event.name, None)  # it has expired
+            self._server_does("event", lambda: self._server.create_event(event.namespace, to_create(event, state.uid)))
+
+    def _pods(self, report: NodeReport, target: Target) -> dict[str, list[Pod]]:
+        """The pods that open faults have crashed. A daemon names them to authenticated clients only."""
+        incidents = frozenset(fault.incident for fault in report.open)
+        if not incidents or not self._config.user:
+            return {}
+        since = min(fault.opened for fault in report.open) - 60.0
+        try:
+            return pods_of(
+                self._get(f"{target.base}/api/v1/incidents?since={since:.0f}", MAX_INCIDENT_BYTES), incidents
+            )
+        except DaemonFailed:
+            return {}
+
+    def _server_does(self, what: str, send: Callable[[], T]) -> T:
+        """Send a request, once more if somebody else wrote at the same time or the token was just replaced."""
+        for is_last in (False, True):
+            try:
+                answer = send()
+            except ApiFailed as error:
+                with self._lock:
+                    self._requests[what, error.outcome] += 1
+                    if error.retry_after:
+                        self._resting_until = max(self._resting_until, self._clock() + error.retry_after)
+                if is_last or error.outcome not in ("conflict", "unauthorized"):
+                    raise
+            else:
+                with self._lock:
+                    self._requests[what, "ok"] += 1
+                return answer
+        raise AssertionError("unreachable")
+
+    def _warn(self, key: str, what: str, why: str) -> None:
+        """Log a problem when it begins, not in each cycle."""
+        with self._lock:
+            is_new = bool(why) and self._warned.get(key) != why
+            if why:
+                self._warned[key] = why
+            else:
+                self._warned.pop(key, None)
+        if is_new:
+            self._log.warning(what, about=key, reason=why)
+
+
+_NEVER = Condition(status="Unknown", reason="", message="")
+
+
+def _by_node(answers: Iterable[tuple[Target, Answer]], names: set[str], node_at: Mapping[str, str]) -> dict[str, Heard]:
+    """The answers by the node that they are about. A node has one daemon: a second answer about it is refused.
+
+    names: the targets that a trusted source has named. node_at: which node an address was the last time.
+    """
+    found: dict[str, Heard] = {}
+    for target, answer in answers:
+        if target.node in names:  # a daemon speaks for the node of its target only
+            node = target.node
+            if isinstance(answer, NodeReport) and not is_same_node(answer.node, node):
+                answer = DaemonFailed("other_node", f"it says that it is node {answer.node}")
+            elif isinstance(answer, NodeReport):
+                answer = replace(answer, node=node)
+        elif isinstance(answer, NodeReport):
+            node = answer.node
+        elif target.base in node_at:
+            node = node_at[target.base]
+        else:
+            continue
+        other = found.get(node)
+        if other and other[0] and isinstance(answer, NodeReport) and isinstance(other[1], NodeReport):
+            what = f"two daemons say that they are this node: {other[0].base} and {target.base}"
+            answer = DaemonFailed("other_node", what)
+        elif other and isinstance(answer, DaemonFailed):
+            continue  # a daemon's new pod answers; its old one's address is still listed
+        found[node] = target, answer
+    return found

@@ -1,0 +1,61 @@
+"""Jobs that use a GPU while their logs are silent: hangs print nothing.
+
+Only a match of the context signature `job_silent` comes of it. It may explain what follows, such as a timeout of a
+collective; by itself it is not an incident, since many programs print nothing for hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from exporter.core.model import Match
+from exporter.sources.node_jobs import LastWrite
+
+JOB_SILENT = "job_silent"
+LOOK_SECONDS = 30.0  # as often as processes are looked at
+
+
+class SilentJobs:
+    """Each silence is told once. Silences that had lasted too long before the start are not told: they were before."""
+
+    def __init__(self, started: float) -> None:
+        self._started = started
+        self._looked = started
+        self._told: dict[str, float] = {}  # the last write before the silence that was told, by job
+
+    def look(
+        self, now: float, after: float | None, using_gpus: Collection[str], writes: Mapping[str, LastWrite]
+    ) -> list[Match]:
+        """What is silent since the last look. using_gpus: jobs, named as in `writes`, whose processes hold a GPU open."""
+        if after is None or not 0 <= now - self._looked < float("inf") or now - self._looked < LOOK_SECONDS:
+            return []
+        self._looked = now
+        self._told = {job: time for job, time in self._told.items() if job in using_gpus}
+        found = []
+        for job in sorted(using_gpus):
+            write = writes.get(job)
+            if write is None or now - write.time < after or write.time + after < self._started:
+                continue
+            if self._told.get(job) == write.time:
+                continue
+            self._told[job] = write.time
+            found.append(_match(write, now))
+        return found
+
+
+def _match(write: LastWrite, now: float) -> Match:
+    seconds = f"{now - write.time:.0f}"
+    return Match(
+        signature=JOB_SILENT,
+        source="job",
+        origin=write.origin,
+        path=write.path,
+        line=write.line,
+        offset=write.offset,
+        time=now,
+        time_source="observed",
+        read_at=now,
+        text=f"gpufault: job {write.job.id} uses a GPU, but its log has been silent for {seconds} s",
+        captures={"job": write.job.id, "seconds": seconds},
+        job=write.job,
+    )

@@ -1,0 +1,52 @@
+"""Which logs of a source this node counts: all of them, or those that it has leases on."""
+
+from __future__ import annotations
+
+from exporter.sources.files.leases import Leases
+from exporter.sources.files.register import Register
+from exporter.sources.files.tail import Log
+
+
+class SharedLogs:
+    """The leases of a source and its register, kept in agreement. Without leases, every log is counted."""
+
+    def __init__(self, register: Register, leases: Leases | None) -> None:
+        self._register = register
+        self._leases = leases
+
+    @property
+    def may_read(self) -> bool:
+        return self._leases is None or self._leases.holds
+
+    @property
+    def problem(self) -> str:
+        return self._leases.problem if self._leases else ""
+
+    def begin(self) -> None:
+        """Renew the leases, and let go of logs that another node has now."""
+        if self._leases is None:
+            return
+        ours = {log.base: log for log in self._register.logs.values()}
+        for path in self._leases.tick(ours):
+            if path in ours:
+                self._register.drop(ours.pop(path))
+        for path in ours:
+            self._leases.begin_of(path)  # it goes on where our own state says
+
+    def counts(self, path: str) -> bool:
+        """Whether a log that was found is this node's to count."""
+        return self._leases is None or self._leases.wants(path)
+
+    def begin_of(self, path: str) -> int | None:
+        """Where the node was that counted a log before; None where to begin as usual."""
+        return self._leases.begin_of(path) if self._leases else None
+
+    def saved(self) -> None:
+        """All positions have been committed."""
+        if self._leases is not None:
+            self._leases.publish({path: log.position.offset for path, log in self._register.by_path.items()})
+
+    def finished(self, log: Log) -> None:
+        """A log is done with."""
+        if self._leases is not None:
+            self._leases.forget(log.base)
