@@ -217,6 +217,34 @@ def _facts(config: Config) -> Iterator[Finding]:
         yield Finding("note", f"probe {probe}", why)
 
 
+def _jobs(config: Config) -> Iterator[Finding]:
+    from exporter.node.job_folder import JobFolder
+    from exporter.node.pod_devices import PodDevices
+    from exporter.node.process_jobs import ProcessJobs
+
+    if ProcessJobs(config.facts.rootfs / "proc", time.monotonic).usable():
+        yield Finding("ok", "jobs by process", "kernel lines that name a process name its job")
+    else:
+        why = f"{config.facts.rootfs / 'proc'} does not show the node's processes; in a container, mount the node's /proc there"
+        yield Finding("note", "jobs by process", why)
+    folder = JobFolder(config.jobs.dir)
+    folder.look(time.time())
+    if folder.failed:
+        yield Finding("bad", "jobs by GPU", folder.failed)
+    elif folder.exists:
+        yield Finding("ok", "jobs by GPU", f"{config.jobs.dir} has {len(folder.jobs)} jobs")
+    elif config.jobs.pod_resources is None:
+        yield Finding(
+            "note", "jobs by GPU", "neither the scheduler's hooks nor the kubelet tell them (docs/attribution.md)"
+        )
+    if config.jobs.pod_resources is not None:
+        devices = PodDevices(config.jobs.pod_resources)
+        devices.look(time.time(), wait=True)
+        yield Finding(
+            "ok" if devices.up else "bad", "jobs by GPU", devices.failed or "the kubelet tells which pod has which"
+        )
+
+
 def _outputs(config: Config) -> Iterator[Finding]:
     from exporter.outputs.reachability import check_outputs
 
@@ -262,6 +290,7 @@ CHECKS = {
     "sources": _sources,
     "watching": _watching,
     "facts": _facts,
+    "jobs": _jobs,
     "outputs": _outputs,
     "clock": _clock,
 }

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from exporter.config.accounts import SERVICE_ACCOUNTS
 from exporter.config.outputs import OutputsConfig
 from exporter.config.types import WRITTEN_SIZE, AbsolutePath, Bytes, Glob, Seconds, Section, size
-from exporter.core.decoding import jobs
+from exporter.core.decoding.jobs import by_pattern
 from exporter.core.text.problems import InvalidInput
 from exporter.core.text.validation import LocatedError, validation_problems
 from exporter.core.text.yaml_text import parse
@@ -22,7 +22,7 @@ DEFAULT_FILE = Path("/etc/gpufault/config.yaml")
 
 
 def _job_pattern(value: str) -> str:
-    jobs.by_pattern(value)
+    by_pattern(value)
     return value
 
 
@@ -117,6 +117,19 @@ class FactsConfig(Section):
     )
 
 
+class JobsConfig(Section):
+    """What tells which job runs on the node's GPUs: docs/attribution.md."""
+
+    dir: AbsolutePath | None = Field(
+        default=Path("/run/gpufault/jobs"),
+        description="where the scheduler's hooks write the node's jobs; null: nowhere",
+    )
+    pod_resources: AbsolutePath | None = Field(
+        default=None,
+        description="kubelet's socket of assigned devices, such as /var/lib/kubelet/pod-resources/kubelet.sock",
+    )
+
+
 class JournalConfig(Section):
     dir: AbsolutePath | None = Field(default=None, description="default: journal below state_dir")
     max_bytes: Bytes = 256 << 20
@@ -143,6 +156,7 @@ class Config(Section):
     incidents: IncidentsConfig = IncidentsConfig()
     signatures: SignaturesConfig = SignaturesConfig()
     facts: FactsConfig = FactsConfig()
+    jobs: JobsConfig = JobsConfig()
     journal: JournalConfig = JournalConfig()
     limits: LimitsConfig = LimitsConfig()
     outputs: OutputsConfig = OutputsConfig()

@@ -20,6 +20,10 @@ Reach = Literal["job", "gpu", "node", "fabric"]
 Action = Literal["ignore", "restart_job", "run_diagnostics", "reset_gpu", "reboot", "replace"]  # mildest first
 RecoveryKind = Literal["gpu_reset", "driver_reload", "reboot", "card_swap", "operator"]  # what clears a node fault
 SourceKind = Literal["job", "kernel"]
+JobMethod = Literal[
+    "path", "cgroup", "pid", "gpu", "owner", "header", "time"
+]  # how a job was found; docs/attribution.md
+Confidence = Literal["high", "medium", "low"]
 TimeSource = Literal["log", "inherited", "file", "observed"]  # as in the journal
 STAMPED = ("log", "inherited")  # the sources of times that the log itself tells
 LogFormat = Literal["plain", "cri", "docker", "kmsg"]
@@ -85,6 +89,7 @@ class Chunk:
     `boot_time` is the wall time of the boot, for records with only the kernel's clock.
     `written_at` is the time of the last write, if known.
     `shares_node`: other jobs run on the node, so a kernel line without a job may concern one of them.
+    `uid`: the log's owner, unless a service account writes the logs of many users.
     """
 
     log: str
@@ -101,6 +106,7 @@ class Chunk:
     boot_time: float | None = None
     written_at: float | None = None
     shares_node: bool = False
+    uid: int | None = None
     numbers: tuple[int, ...] | None = None
 
     @property
@@ -125,10 +131,10 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The job of a log. `confidence` grades how it was recognised.
+    """The job of a log or of a kernel line. `method` says how it was found, `confidence` how sure that is.
 
     `owner` tells two jobs of one id apart: the log's owner, or its folder if a service account writes all logs. See
-    `jobs.with_owner`.
+    `jobs.with_owner`. `raw_id` is Slurm's own number of a task of an array, whose `id` is 100_3.
     """
 
     id: str
@@ -136,7 +142,15 @@ class Job:
     kind: Literal["slurm", "kubernetes", "path"]
     user: str | None = None
     rank: str | None = None
-    confidence: Literal["high", "medium", "low"] = "low"
+    confidence: Confidence = "low"
+    method: JobMethod = "path"
+    raw_id: str | None = None
+    step: str | None = None
+    account: str | None = None
+    name: str | None = None
+    pod_uid: str | None = None
+    container: str | None = None  # its name in the pod, or its id
+    restart: str | None = None  # how often the container was restarted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,8 +206,10 @@ class Match:
     ranks: frozenset[str] = frozenset()
     written_at: float | None = None  # as its chunk's
     shares_node: bool = False  # as its chunk's
+    uid: int | None = None  # as its chunk's
     grave: bool = False  # a kernel line that the vendor's table calls critical: a separate incident
-    named_job: str | None = None  # of a kernel line: the job of its process, named as by `jobs.process_job`
+    named_job: str | None = None  # the job of its process, named as by `jobs.process_job`
+    claims: tuple[Job, ...] = ()  # the jobs that the node names for it: see `diagnosis.attribution`
     boot_seconds: float | None = None  # timestamp of a kernel record; its boot is `origin`
     seq: int | None = None  # the kernel's number of the record
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from exporter.config.node import Config
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
+from exporter.core.facts.gpus import Gpu
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import Match, SourceKind
 from exporter.daemon import handover, source_factory
 from exporter.daemon.handover import Stored
 from exporter.daemon.transaction import Keeper, Row
+from exporter.node.attribution import Attribution, EnvironmentOf
 from exporter.node.gpu_processes import GpuProcesses
+from exporter.node.job_folder import JobFolder
+from exporter.node.pod_devices import PodDevices
 from exporter.node.silent_jobs import SilentJobs
 from exporter.sources.base import Source
 from exporter.sources.node_jobs import NodeJobs
@@ -34,7 +39,18 @@ class Assembly:
     incidents: IncidentTracker
     node_jobs: NodeJobs
     silent_jobs: SilentJobs
+    attribution: Attribution
     moved: Sequence[Row] = ()
+
+    def attributed(
+        self, matches: Sequence[Match], gpus: Sequence[Gpu], environment_of: EnvironmentOf
+    ) -> Sequence[Match]:
+        """The matches with the jobs and the GPUs that this node names for them."""
+        return self.attribution.attached(matches, gpus, environment_of, self.node_jobs.only)
+
+    def job_shown(self, record: Mapping[str, Any]) -> str | None:
+        """The job of an incident that /metrics may show."""
+        return record["job"]["id"] if record["job"] and self.config.limits.job_series else None
 
     def silent(self, now: float, processes: GpuProcesses) -> list[Match]:
         """What logs show by their silence: crashes that they ended in, and jobs that use a GPU and print nothing."""
@@ -80,6 +96,7 @@ def assemble(
     sources = source_factory.build(
         config, stored, node=node, first_start=first_start, say=warn, wake=wake, node_jobs=node_jobs
     )
+    devices = PodDevices(config.jobs.pod_resources)
     return Assembly(
         config=config,
         catalogue=catalogue,
@@ -88,5 +105,6 @@ def assemble(
         incidents=incidents,
         node_jobs=node_jobs,
         silent_jobs=SilentJobs(time.time()),
+        attribution=Attribution(config.facts.rootfs / "proc", JobFolder(config.jobs.dir), devices),
         moved=moved,
     )

@@ -32,6 +32,7 @@ from exporter.metrics.series import possible_series
 from exporter.node.facts import NodeFacts
 from exporter.node.gpu_processes import GpuProcesses
 from exporter.node.heartbeat import Heartbeat
+from exporter.node.job_deaths import JobDeaths
 from exporter.outputs.manager import Outputs
 from exporter.process import malloc_tuning
 from exporter.process.rate_limited_log import RateLimitedLog
@@ -47,6 +48,7 @@ POLL_SECONDS = 0.5  # the longest nap: on file systems that send no events this 
 DRAIN_SECONDS = 1.5  # sources offer an unfinished last line after a second of quiet
 BUSY_SECONDS = 1.0  # of rounds without a nap before the journal, the facts and systemd are looked at again
 SHOWN_INCIDENTS = 20  # on the landing page
+LOGGED = ("signature", "root_cause", "role", "verdict", "path", "line", "id", "late")  # of an incident, in our own log
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -93,6 +95,7 @@ class Daemon:
         self._transaction = Transaction(state, self.counters, self.outbox)
         self.faults = FaultHistory(loaded.spaces.get("faults", {}))
         self.jobs = JobIncidents(loaded.spaces.get("jobs", {}))
+        self.deaths = JobDeaths(loaded.spaces.get("deaths", {}))
         self.repeats = RepeatedXids(loaded.spaces.get("repeats", {}))
         self.facts = facts or NodeFacts(config.facts, loaded.spaces.get("facts", {}))
         self.facts.refresh(clock(), wait=True)
@@ -134,9 +137,11 @@ class Daemon:
     def step(self) -> bool:
         """One round over all sources; True if something was read."""
         self.last_round = self._clock()
+        now = self.last_round
+        ended = self._parts.attribution.look(now)
+        self.deaths.step(ended, self.counters, self.outbox, self.node, now, self._parts.config.incidents.settle)
         busy = self._rounds.read(self.sources)
         self.watching = True
-        now = self.last_round
         self._add_crashes_of_silent_logs(now)
         settled = self._parts.incidents.settle(now, self.facts.at)
         for diagnosis in settled:
@@ -202,7 +207,7 @@ class Daemon:
         if not self.state.in_place:
             self._warn("the state was deleted or replaced while in use; writing it anew. Stop gpufault before that")
         own: dict[str, Keeper] = {"facts": self.facts, "faults": self.faults, "repeats": self.repeats}
-        own |= {"outputs": self.outputs, "jobs": self.jobs}
+        own |= {"outputs": self.outputs, "jobs": self.jobs, "deaths": self.deaths}
         try:
             self._transaction.commit(parts.keepers() | own)
         except (OSError, sqlite3.Error, StateUnusable) as error:
@@ -324,28 +329,21 @@ class Daemon:
         self._matched = self._matched or bool(matches)
         self._is_urgent = self._is_urgent or any(match.source == "kernel" for match in matches)
         self.faults.note(matches, self._parts.catalogue, moment(self._clock()))
+        matches = self._parts.attributed(matches, self.facts.gpus, self.processes.facts_of)
         self._parts.incidents.add(self.repeats.with_job_counts(self.processes.attached(matches), self.processes.job_of))
 
     def _report(self, diagnosis: Diagnosis, now: float) -> None:
         """Count a settled incident, once, and add it to the journal."""
-        incident, first = diagnosis.incident, diagnosis.incident.first
+        first = diagnosis.incident.first
         record = self._incident_record(diagnosis, now)
         is_there = first.source == "kernel" or self.facts.has(record["gpu"] or "")
-        self.counters.count_incident(diagnosis, now, late=record["late"], gpu=record["gpu"], gpu_on_node=is_there)
+        late, gpu, job = record["late"], record["gpu"], self._parts.job_shown(record)
+        self.counters.count_incident(diagnosis, now, late=late, gpu=gpu, gpu_on_node=is_there, job=job)
         self.faults.add_settled(diagnosis, self._parts.catalogue, moment(now))
         self.jobs.add(record, now)
+        self.deaths.note(record)
         self.outbox.add(record)
-        self._log.info(
-            "incident",
-            signature=incident.signature,
-            root_cause=diagnosis.root_cause,
-            role=diagnosis.role,
-            verdict=diagnosis.verdict,
-            path=record["path"],
-            line=record["line"],
-            id=diagnosis.id,
-            late=record["late"],
-        )
+        self._log.info("incident", **{name: record[name] for name in LOGGED})
         if diagnosis.role != "cascade":
             self.recent.appendleft(RecentIncident.of(diagnosis, record))
 
@@ -384,12 +382,13 @@ class Daemon:
             self.sources,
             self._gauges,
             facts=self.facts,
-            failed_probes={**self.facts.failed, **self.processes.failed},
+            failed_probes={**self.facts.failed, **self.processes.failed, **self._parts.attribution.failed},
             open_incidents=self._parts.incidents.open_by_signature(),
             exposures=self._exposures.of(self.facts.facts, self._parts.catalogue),
             outputs=self.outputs.states(self._clock()),
             faults=self.faults.open,
             job_incidents=self.jobs.values(self._clock(), self._parts.config.limits.job_series),
+            pod_resources_up=self._parts.attribution.pod_resources_up,
             npd=self._parts.config.outputs.npd,
         )
 

@@ -76,6 +76,7 @@ def snapshot_of(
     outputs: Iterable[OutputState],
     faults: Collection[Fault],
     job_incidents: Mapping[Labels, float],
+    pod_resources_up: bool | None,
     npd: bool,
 ) -> MetricsSnapshot:
     """All families, in the order that `METRICS` declares them. Called right after a commit.
@@ -91,6 +92,8 @@ def snapshot_of(
     }
     explaining = {cause.id for signature in shown for cause in catalogue.causes_of(signature)}
     values["gpufault_job_incidents"] = dict(job_incidents)
+    if pod_resources_up is not None:
+        values["gpufault_pod_resources_up"] = {(): float(pod_resources_up)}
     values["gpufault_exposure"] = {(c,): float(held) for c, held in exposures.items() if held or c in explaining}
     values["gpufault_node_info"] = {node_info_labels(facts.facts): 1.0}
     values["gpufault_gpu_info"] = {
@@ -132,7 +135,7 @@ def snapshot_of(
             values.setdefault("gpufault_output_last_success_timestamp_seconds", {})[output.name,] = output.last_success
     return MetricsSnapshot(
         families=tuple(
-            Family(name, metric.kind, metric.help, metric.labels, values[name])
+            Family(name, metric.kind, metric.help, metric.labels, values[name], counters.exemplars(name))
             for name, metric in METRICS.items()
             if values.get(name)
         )

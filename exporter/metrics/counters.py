@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
+from prometheus_client.samples import Exemplar
+
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.matching.pipeline import Processed
 from exporter.core.model import UNKNOWN, Incident, Match, SourceKind, Verdict
@@ -19,6 +21,7 @@ from exporter.sources.base import SourceStats
 Labels = tuple[str, ...]
 OTHER = "other"
 _INCIDENTS = "gpufault_incidents_total"
+MAX_EXEMPLAR_JOB = 64  # characters; OpenMetrics allows 128 for all labels of an exemplar
 _LOST, _DROPPED = "gpufault_source_lost_records_total", "gpufault_source_dropped_total"
 
 
@@ -82,6 +85,14 @@ METRICS: dict[str, Metric] = {
         "gauge", ("job", "user", "namespace", "pod", "signature", "root_cause"),
         "Root incidents of the last hour by job, for joins; at most limits.job_series series. With Prometheus' default, "
         "`job` becomes `exported_job`.",
+    ),
+    "gpufault_job_deaths_total": Metric(
+        "counter", ("outcome",),
+        "Jobs that failed on this node, by the scheduler's epilog: `explained` by a signature, `unrecognised`: the log shows "
+        "a crash without a signature, `no_line`: no line says why.", True,
+    ),
+    "gpufault_pod_resources_up": Metric(
+        "gauge", (), "1 if the kubelet answered which pods have which GPUs. Only with jobs.pod_resources."
     ),
     "gpufault_root_cause_info": Metric(
         "gauge", ("root_cause", "title", "verdict", "severity"),
@@ -198,6 +209,7 @@ class Counters:
         self._gpus: set[str] = set()
         self._label_values = label_values
         self._possible: dict[str, list[Labels]] = {}  # pairs with a known cause, by signature, that are not shown yet
+        self._exemplars: dict[tuple[str, Labels], Exemplar] = {}
         self._losses: dict[tuple[str, ...], int] = {}  # totals that sources last reported, by metric name and labels
         for (name, labels), value in stored.items():
             key = (name, _parse_labels(labels))
@@ -240,9 +252,16 @@ class Counters:
         self._losses |= counts
 
     def count_incident(
-        self, diagnosis: Diagnosis, now: float, *, late: bool, gpu: str | None, gpu_on_node: bool
+        self,
+        diagnosis: Diagnosis,
+        now: float,
+        *,
+        late: bool,
+        gpu: str | None,
+        gpu_on_node: bool,
+        job: str | None = None,
     ) -> None:
-        """Count a settled incident. Call once for each. gpu_on_node: see `gpu_label`."""
+        """Count a settled incident. Call once for each. gpu_on_node: see `gpu_label`. job: its id, for the exemplar."""
         signature, cause = diagnosis.incident.signature, diagnosis.root_cause
         if late:
             self.add("gpufault_incidents_late_total", signature, cause)
@@ -251,6 +270,8 @@ class Counters:
         else:
             self.count_root(diagnosis.incident, cause, diagnosis.verdict)
             self._set("gpufault_last_incident_timestamp_seconds", (signature,), now)
+            labels = {"incident": diagnosis.id} | ({"job": job[:MAX_EXEMPLAR_JOB]} if job else {})
+            self._exemplars["gpufault_incidents_total", (signature, cause)] = Exemplar(labels, 1.0, now)
         if gpu and not late:
             self.add("gpufault_gpu_incidents_total", self.gpu_label(gpu, on_node=gpu_on_node), signature)
 
@@ -305,6 +326,10 @@ class Counters:
         for (name, labels), value in self._values.items():
             out.setdefault(name, {})[labels] = value
         return out
+
+    def exemplars(self, name: str) -> dict[Labels, Exemplar]:
+        """The latest incident behind each series of a counter, since the start of the daemon."""
+        return {labels: exemplar for (of, labels), exemplar in self._exemplars.items() if of == name}
 
     def _set(self, name: str, labels: Labels, value: float) -> None:
         assert METRICS[name].stored

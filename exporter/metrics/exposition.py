@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, UnknownMetricFamily
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 # Cached responses. Prometheus, an agent and a browser use one format each. The cache key contains a version that the
 # client chooses, so without a limit one client could fill the memory.
@@ -41,6 +42,7 @@ class Family:
     help: str
     labels: tuple[str, ...]
     samples: Mapping[tuple[str, ...], float]
+    exemplars: Mapping[tuple[str, ...], Exemplar] = field(default_factory=dict)  # of counters; in OpenMetrics only
 
     def __post_init__(self) -> None:
         # The library would silently drop a surplus label value and merge two series.
@@ -136,8 +138,16 @@ class _FamilyCollector(Collector):
         family = self._family
         metric = _KINDS[family.kind](family.name, family.help, labels=family.labels)
         for values, number in family.samples.items():
-            metric.add_metric([_printable(value) for value in values], number)
+            labels = [_printable(value) for value in values]
+            if isinstance(metric, CounterMetricFamily) and values in family.exemplars:
+                metric.add_metric(labels, number, exemplar=_printable_exemplar(family.exemplars[values]))
+            else:
+                metric.add_metric(labels, number)
         yield metric
+
+
+def _printable_exemplar(exemplar: Exemplar) -> Exemplar:
+    return exemplar._replace(labels={name: _printable(value) for name, value in exemplar.labels.items()})
 
 
 def _printable(value: str) -> str:

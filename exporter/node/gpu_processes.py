@@ -96,6 +96,7 @@ class GpuProcesses:
             if key not in asked:
                 asked[key] = self._facts_and_job(match)
             facts, named_job = asked[key]
+            named_job = match.named_job or named_job
             out.append(replace(match, process=facts, named_job=named_job) if facts or named_job else match)
         return out
 
@@ -109,7 +110,8 @@ class GpuProcesses:
             if process is None:
                 return {}, None
             return process.facts or self._facts_of_job(process.job, None), process.job
-        return self._facts_of_job(process_job(match.job, match.path), owner_uid(match.job)), None
+        name = match.named_job or process_job(match.job, match.path)
+        return self._facts_of_job(name, owner_uid(match.job)), None
 
     def _facts_of_job(self, job: str | None, uid: int | None) -> Mapping[str, str]:
         """What the processes of a job tell; of user `uid`, where that is known: anyone may name a log after a job."""
@@ -121,7 +123,7 @@ class GpuProcesses:
     def job_of(self, match: Match) -> tuple[str | None, int | None]:
         """The job of the process that a kernel line names, by its control group, and its user."""
         process = self._named(match)
-        return (process.job, process.uid) if process else (None, None)
+        return (match.named_job or process.job, process.uid) if process else (match.named_job, None)
 
     def _named(self, match: Match) -> GpuProcess | None:
         pid = match.captures.get("pid", "")

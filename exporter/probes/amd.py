@@ -70,7 +70,7 @@ def _kfd(host: Host) -> ProbeResult:
     # Sorted by number: a partitioned GPU has several nodes, and its first counts.
     nodes = sorted(int(name) for name in host.names(_TOPOLOGY) if name.isdecimal())
     gpus = (parse.gpu_of_kfd_node(node, host.read(f"{_TOPOLOGY}/{node}/properties") or "") for node in nodes)
-    return ProbeResult(gpus=tuple(gpu for gpu in gpus if gpu))
+    return ProbeResult(gpus=parse.with_partitions(gpu for gpu in gpus if gpu))
 
 
 KFD = Probe(

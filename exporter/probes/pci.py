@@ -27,6 +27,8 @@ def _with_facts(host: Host, gpu: Gpu, has_driver: bool) -> Gpu:
     return replace(
         gpu,
         serial=identity(host.read(f"{device}/serial_number")),  # of the PCI device, in newer kernels
+        drm_card=_minor(host, device, "card"),
+        drm_render=_minor(host, device, "renderD"),
         pcie_speed=pcie_speed(host.read(f"{device}/current_link_speed")),
         facts=dict(gpu.facts)
         | known_facts(
@@ -52,6 +54,12 @@ def _links(host: Host, pci: str) -> list[tuple[str | None, str | None]]:
         found.append((next(widths), next(widths)))
         path.pop()
     return found
+
+
+def _minor(host: Host, device: str, kind: str) -> int | None:
+    """N of the device's cardN or renderDN. A partitioned GPU has more of them on devices of its own."""
+    names = (name.removeprefix(kind) for name in host.names(f"{device}/drm") if name.startswith(kind))
+    return next((int(name) for name in names if name.isdecimal()), None)
 
 
 def _iommu(host: Host, device: str) -> str | None:

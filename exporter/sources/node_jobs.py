@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,15 +48,15 @@ class NodeJobs:
 
     def __init__(self) -> None:
         self.last_writes: dict[str, LastWrite] = {}
-        self._by_source: dict[str, set[str]] = {}
+        self._by_source: dict[str, dict[str, Job | None]] = {}
 
-    def count(self, source: str, jobs: Iterable[str]) -> None:
+    def count(self, source: str, jobs: Mapping[str, Job | None]) -> None:
         """Set the jobs of one source that have written to a log recently."""
-        self._by_source[source] = set(jobs)
+        self._by_source[source] = dict(jobs)
 
-    def add(self, source: str, job: str) -> None:
-        """Add a job that is writing now."""
-        self._by_source.setdefault(source, set()).add(job)
+    def add(self, source: str, name: str, job: Job | None = None) -> None:
+        """Add a job that is writing now. None: its log shows only its owner or folder."""
+        self._by_source.setdefault(source, {})[name] = job
 
     def wrote(self, writes: Iterable[LastWrite]) -> None:
         """Take in the last writes to the logs of one source."""
@@ -75,4 +75,9 @@ class NodeJobs:
 
     def others_than(self, job: str) -> bool:
         """Whether another job runs on the node."""
-        return any(not jobs <= {job} for jobs in self._by_source.values())
+        return any(not jobs.keys() <= {job} for jobs in self._by_source.values())
+
+    def only(self) -> Job | None:
+        """The only job whose logs are written; None if there are several, or its id is unknown."""
+        jobs = {name: job for found in self._by_source.values() for name, job in found.items()}
+        return next(iter(jobs.values())) if len(jobs) == 1 else None

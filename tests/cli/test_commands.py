@@ -121,7 +121,14 @@ def test_scan_json_is_one_record_a_line(crashed: Path, capsys: pytest.CaptureFix
     (record,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert record["kind"] == "incident"
     assert (record["line"], record["offset"], record["lines"]) == (2, 7, 2)
-    assert record["job"] == {"id": "4242", "user": None, "rank": "0", "kind": "slurm", "confidence": "high"}
+    assert record["job"] == {
+        "id": "4242",
+        "user": None,
+        "rank": "0",
+        "kind": "slurm",
+        "confidence": "high",
+        "method": "path",
+    }
     assert (record["role"], record["caused_by"], record["root_cause"]) == ("root", None, "unknown")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from exporter.core.decoding.job_files import started_job
 from tests.e2e.conftest import Node, eventually, gpufault
 from tests.e2e.test_node_check import LOST, Kernel
 from tests.support.slurm import Slurm, slurm_of
@@ -32,9 +33,20 @@ def test_shellcheck_accepts_the_hooks() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_hook_succeeds_without_gpufault(name: str) -> None:
-    for environment in ({}, {"PATH": "/nowhere", "SLURM_JOB_ID": "7"}):
+def test_a_hook_succeeds_without_gpufault(name: str, tmp_path: Path) -> None:
+    jobs = {"GPUFAULT_JOBS_DIR": str(tmp_path / "jobs")}
+    for environment in (jobs, {"PATH": "/nowhere", "SLURM_JOB_ID": "7", **jobs}):
         assert subprocess.run([HOOKS / name], env=environment, check=False, timeout=30).returncode == 0
+    assert (tmp_path / "jobs/7.started").exists() == (name == "prolog")
+    assert not (tmp_path / "jobs/.started").exists()
+
+
+def test_the_name_that_a_user_gives_a_job_is_one_line_of_its_file(tmp_path: Path) -> None:
+    told = {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": "1000", "SLURM_JOB_NAME": "x\nuid=0\r\ngpus=0", "SLURM_JOB_GPUS": "1"}
+    environment = {"GPUFAULT_JOBS_DIR": str(tmp_path), **told}
+    subprocess.run([HOOKS / "prolog"], env=environment, check=True, timeout=30)
+    job = started_job("7", (tmp_path / "7.started").read_text())
+    assert (job.uid, job.gpus, job.name) == (1000, ("1",), "xuid=0gpus=0")
 
 
 @dataclass(frozen=True)
@@ -45,7 +57,7 @@ class Site:
     folder: Path
 
     def daemon_is_at(self, url: str) -> None:
-        (self.folder / "defaults").write_text(f"GPUFAULT_URL={url}\n")
+        (self.folder / "defaults").write_text(f"GPUFAULT_URL={url}\nGPUFAULT_JOBS_DIR={self.folder}/jobs\n")
 
     def checked(self) -> str:
         """Exit code and words of the next health check."""
@@ -82,6 +94,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     recorded.write_text(f'#!/bin/sh\nsaid=$({folder}/health-check)\necho "$? $said" >>{folder}/checks\n')
     recorded.chmod(0o755)
     hooks = (f"Prolog={folder}/prolog", f"Epilog={folder}/epilog", f"HealthCheckProgram={recorded}")
+    (folder / "defaults").write_text(f"GPUFAULT_JOBS_DIR={folder}/jobs\n")
     with slurm_of(*hooks, "HealthCheckInterval=2") as slurm:
         yield Site(slurm, folder)
 

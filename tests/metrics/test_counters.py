@@ -41,6 +41,17 @@ def test_a_root_incident_is_counted_by_verdict_and_by_who_reported_it() -> None:
     assert counters.families()[INCIDENTS] == {("gpu_fault", "bad_gpu"): 2.0, ("gpu_fault", "unknown"): 1.0}
 
 
+def test_the_latest_root_incident_of_a_counter_is_its_exemplar() -> None:
+    counters = Counters({})
+    for number, job in enumerate((None, "7", "x" * 500)):
+        counters.count_incident(diagnosed(id=str(number)), NOW, late=False, gpu=None, gpu_on_node=True, job=job)
+    counters.count_incident(diagnosed(role="cascade", id="9"), NOW, late=False, gpu=None, gpu_on_node=True)
+    [(labels, exemplar)] = counters.exemplars(INCIDENTS).items()
+    assert labels == ("gpu_fault", "bad_gpu")
+    assert exemplar.labels == {"incident": "2", "job": "x" * 64}
+    assert counters.exemplars(VERDICTS) == {}
+
+
 def test_neither_a_consequence_nor_a_late_incident_counts_for_alerts() -> None:
     counters = Counters({})
     counters.count_incident(diagnosed(role="cascade", caused_by="2"), NOW, late=False, gpu=None, gpu_on_node=True)

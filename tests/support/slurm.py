@@ -53,7 +53,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 # The node says that it has more than the machine, so that several jobs run at once on two cores.
 SlurmdParameters=config_overrides
-NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=16 RealMemory=65536 State=UNKNOWN
+NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=16 RealMemory=65536 State=UNKNOWN {gpus}
 PartitionName=all Nodes={node} Default=YES MaxTime=INFINITE State=UP
 MaxArraySize=1001
 ReturnToService=2
@@ -120,15 +120,18 @@ class Slurm:
 
 
 @contextlib.contextmanager
-def slurm_of(*lines: str) -> Iterator[Slurm]:
-    """A Slurm with these lines in its configuration besides. Its jobs end with it, and no process stays behind."""
+def slurm_of(*lines: str, gpus: int = 0) -> Iterator[Slurm]:
+    """A Slurm with these lines in its configuration besides. Its jobs end with it, and no process stays behind.
+
+    gpus: how many it hands out; none of them exists.
+    """
     if why := why_not():
         pytest.skip(why)
     with tempfile.TemporaryDirectory(prefix="slurm-") as name:  # short: a socket's path has 107 bytes
         folder = Path(name)
         folder.chmod(0o755)
         slurm = Slurm(folder)
-        _configure(folder, lines)
+        _configure(folder, lines, gpus)
         started: list[subprocess.Popen[bytes]] = []
         try:
             _start(slurm, started)
@@ -144,7 +147,12 @@ def slurm() -> Iterator[Slurm]:
         yield running
 
 
-def _configure(folder: Path, lines: tuple[str, ...]) -> None:
+def _configure(folder: Path, lines: tuple[str, ...], gpus: int) -> None:
+    for number in range(gpus):
+        (folder / f"gpu{number}").symlink_to("/dev/null")  # slurmd wants a device
+    if gpus:
+        (folder / "gres.conf").write_text(f"Name=gpu File={folder}/gpu[0-{gpus - 1}]\n")
+        lines = ("GresTypes=gpu", *lines)
     for name in ("state", "spool"):
         (folder / name).mkdir(mode=0o755)
     key = folder / "munge.key"
@@ -158,6 +166,7 @@ def _configure(folder: Path, lines: tuple[str, ...]) -> None:
         node=NODE,
         controller_port=controller_port,
         node_port=node_port,
+        gpus=f"Gres=gpu:{gpus}" if gpus else "",
     )
     (folder / "slurm.conf").write_text(text + "".join(f"{line}\n" for line in lines))
 

@@ -1,10 +1,12 @@
 import gzip
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
+from prometheus_client.samples import Exemplar
 
 from exporter.metrics.exposition import MAX_BODIES, Exposition, Family, MetricsSnapshot, Rendered
 
@@ -51,6 +53,22 @@ def test_every_format_reads_back_as_the_numbers_of_the_snapshot(accept: str | No
         ("gpufault_incidents_total", ("driver_older_than_rocm", "amd_aperture_violation")): 0.0,
         ("gpufault_source_lag_seconds", ()): 0.25,
     }
+
+
+def test_openmetrics_shows_the_incident_behind_a_counter_and_the_text_format_does_not() -> None:
+    exemplar = Exemplar({"incident": "0123456789abcdef", "job": "7\udcff"}, 1.0, 1_700_000_000.25)
+    counted = replace(INCIDENTS, exemplars={("nv_xid_79_fallen_off_bus", "unknown"): exemplar})
+    told = rendered(counted, accept=OPENMETRICS)
+    (family,) = (f for f in read_openmetrics(told.body.decode()) if f.name == "gpufault_incidents")
+    found = {
+        sample.labels["signature"]: sample.exemplar and (sample.exemplar.labels, float(sample.exemplar.timestamp))
+        for sample in family.samples
+    }
+    assert found == {
+        "nv_xid_79_fallen_off_bus": ({"incident": "0123456789abcdef", "job": "7\\udcff"}, 1_700_000_000.25),
+        "amd_aperture_violation": None,
+    }
+    assert rendered(counted, accept=TEXT).body == rendered(INCIDENTS, accept=TEXT).body
 
 
 def test_types_and_help_reach_the_reader() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Container
 from dataclasses import replace
 from typing import Literal
 
+from exporter.core.decoding.cgroups import bare_uid, job_of_process
 from exporter.core.model import Job
 from exporter.core.patterns import syntax
 from exporter.core.patterns.expression import search_in_time
@@ -17,7 +18,9 @@ from exporter.core.patterns.expression import search_in_time
 JobOf = Callable[[str], Job | None]
 _UID = "uid "  # not the start of a folder: paths are absolute, but in scans
 
-_DIGITS = r"(?P<job>\d{1,10})(?:_(?P<task>\d{1,7})|[+.]\d{1,7})?"  # a task of an array; a component; a step
+# A task of an array, a component of a heterogeneous job, a step.
+_DIGITS = r"(?P<job>\d{1,10})(?:_(?P<task>\d{1,7}))?(?:\+\d{1,7})?(?:\.(?P<step>\d{1,7}))?"
+_DATE = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])|1[4-9]\d{8}")  # or Unix seconds
 # slurm-%j.out and slurm-%A_%a.out are sbatch's defaults; the others are common at sites and in launchers (NVRx's list).
 _SLURM = tuple(
     re.compile(pattern)
@@ -41,15 +44,22 @@ def job_of(path: str) -> Job | None:
     found = _KUBERNETES.search(path)
     if found:
         owner = _folder(path, found.start("namespace"))
-        return Job(id=f"{found['namespace']}/{found['pod']}", owner=owner, kind="kubernetes", confidence="high")
+        return Job(
+            id=f"{found['namespace']}/{found['pod']}", owner=owner, kind="kubernetes", confidence="high",
+            pod_uid=found["uid"], container=found["container"], restart=found["restart"],
+        )  # fmt: skip
     for pattern in _SLURM:
         found = re.search(pattern, path)
         if found:
             confidence: Literal["high", "medium"] = "high" if "slurm" in found[0] else "medium"
-            task = found.groupdict().get("task")
-            job = f"{found['job']}_{task}" if task else found["job"]  # as in sacct
+            if confidence == "medium" and _DATE.fullmatch(found["job"]):
+                continue
+            groups = found.groupdict()
+            job = f"{found['job']}_{groups['task']}" if groups.get("task") else found["job"]  # as in sacct
             owner = _folder(path, found.start("job"))
-            return Job(id=job, owner=owner, kind="slurm", rank=_rank(path), confidence=confidence)
+            return Job(
+                id=job, owner=owner, kind="slurm", rank=_rank(path), confidence=confidence, step=groups.get("step")
+            )
     return None
 
 
@@ -79,26 +89,10 @@ def _folder(path: str, stop: int) -> str:
     return path[:stop].rpartition("/")[0]
 
 
-# Slurm's plug-ins for cgroup v1 (slurm/uid_1000/job_7/step_0) and v2 (slurmstepd.scope/job_7/step_0), and the kubelet's
-# two drivers (pod1b2c-… and kubepods-pod1b2c_….slice). Users can write neither, but below systemd's user.slice.
-_CGROUP_SLURM = re.compile(
-    r"/(?:slurm|[\w.-]*slurmstepd\.scope)[^\n:]{0,200}?/job_(\d{1,10})(?:/|$)",
-    re.MULTILINE,
-)
-_CGROUP_POD = re.compile(
-    r"/kubepods[^\n:]{0,300}?pod([0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12})\b",
-    re.MULTILINE,
-)
-
-
 def job_of_cgroup(cgroup: str) -> str | None:
     """The job of a process from `/proc/<pid>/cgroup`, named as by `process_job`, or None."""
-    cgroup = "\n".join(line for line in cgroup.splitlines() if "/user.slice/" not in line)
-    if found := _CGROUP_SLURM.search(cgroup):
-        return f"slurm {found[1]}"
-    if found := _CGROUP_POD.search(cgroup):
-        return f"pod {_bare(found[1])}"
-    return None
+    job = job_of_process(cgroup)
+    return job.name if job else None
 
 
 def process_job(job: Job | None, path: str) -> str | None:
@@ -106,12 +100,8 @@ def process_job(job: Job | None, path: str) -> str | None:
     if job is None:
         return None
     if found := _KUBERNETES.search(path):
-        return f"pod {_bare(found['uid'])}"
+        return f"pod {bare_uid(found['uid'])}"
     return f"slurm {job.id}" if job.kind == "slurm" else None
-
-
-def _bare(uid: str) -> str:
-    return re.sub(r"[-_]", "", uid)
 
 
 def by_pattern(pattern: str) -> JobOf:

@@ -48,8 +48,10 @@ def is_linked(job: Incident, kernel: Incident, catalogue: Catalogue, *, alone: b
     if gpu is not None and gpu == gpu_of(job):
         return True
     if named := {match.named_job for match in kernel.matches if match.named_job}:
-        own = process_job(job.first.job, job.first.path)
-        return own in named if own else alone
+        own = job.first.named_job or process_job(job.first.job, job.first.path)
+        # Processes of an array's task have a number that its log's name lacks, unless the scheduler's hooks told it.
+        is_unsure = own is None or (own.startswith("slurm ") and "_" in own)
+        return own in named or (is_unsure and alone)
     # Storage, network and memory faults, which name neither a GPU nor a process, concern every job.
     is_of_gpu = catalogue.signatures[kernel.signature].vendor != "any" or gpu is not None
     return alone or not (is_of_gpu or any("process" in match.captures for match in kernel.matches))

@@ -12,6 +12,7 @@ from typing import Any
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.assessment import Diagnosis
+from exporter.core.diagnosis.attribution import attribute
 from exporter.core.diagnosis.incidents import gpu_of
 from exporter.core.facts.gpus import Gpu
 from exporter.core.model import Incident
@@ -32,7 +33,6 @@ def incident_record(
 
     incident, first = diagnosis.incident, diagnosis.incident.first
     signature = catalogue.signatures[incident.signature]
-    job = first.job
     return {
         "kind": "incident",
         "id": diagnosis.id,
@@ -54,15 +54,7 @@ def incident_record(
         "text": hide(first.text[:MAX_TEXT]),
         "captures": {name: hide(value) for name, value in sorted(incident.captures().items())},
         "gpu": gpu_of(incident),
-        "job": {
-            "id": writable(job.id),
-            "user": writable(job.user) if job.user else None,
-            "rank": first.rank or job.rank,
-            "kind": job.kind,
-            "confidence": job.confidence,
-        }
-        if job
-        else None,
+        "job": _job(incident),
         "ranks": sorted(incident.ranks, key=lambda rank: (len(rank), rank)),
         "role": diagnosis.role,
         "caused_by": diagnosis.caused_by,
@@ -75,6 +67,38 @@ def incident_record(
             for other in diagnosis.same_time[:MAX_SAME_TIME]
         ],
         "excerpt": [hide(match.text) for match in incident.matches[:excerpt_lines]],
+    }
+
+
+_OF_JOB = ("raw_id", "step", "account", "name", "container", "restart")  # written if known
+
+
+def _job(incident: Incident) -> dict[str, Any] | None:
+    """Whose incident it is, how that was found, and which other jobs were named for it."""
+    found = attribute(incident)
+    job = found.job
+    if job is None:
+        return None
+    pod_of = job.id.partition("/") if job.kind == "kubernetes" else ("", "", "")
+    more = {name: getattr(job, name) for name in _OF_JOB} | {
+        "namespace": pod_of[0],
+        "pod": pod_of[2],
+        "uid": job.pod_uid,
+    }
+    if not pod_of[2]:
+        del more["namespace"], more["pod"]
+    if job.raw_id == job.id:
+        del more["raw_id"]
+    if found.conflicts:
+        more["conflicts"] = [{"id": writable(other.id), "method": other.method} for other in found.conflicts]
+    return {
+        "id": writable(job.id),
+        "user": writable(job.user) if job.user else None,
+        "rank": incident.first.rank or job.rank,
+        "kind": job.kind,
+        "confidence": job.confidence,
+        "method": job.method,
+        **{name: writable(value) if isinstance(value, str) else value for name, value in more.items() if value},
     }
 
 

@@ -2,7 +2,8 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from exporter.core.facts.gpus import Gpu
 from exporter.core.facts.values import number
@@ -33,7 +34,17 @@ def gpu_of_kfd_node(node: int, properties: str) -> Gpu | None:
     facts = {"gfx_target": target}
     if "hive_id" in stated:
         facts["xgmi"] = str(stated["hive_id"] != 0).lower()
-    return Gpu(pci=pci, vendor="amd", kfd_node=node, facts=facts)
+    return Gpu(pci=pci, vendor="amd", kfd_node=node, kfd_nodes=(node,), facts=facts)
+
+
+def with_partitions(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+    """GPUs from KFD nodes, sorted by node: the nodes of one card are its partitions."""
+    found: dict[str, Gpu] = {}
+    for gpu in gpus:
+        first = found.get(gpu.pci)
+        nodes = (first.kfd_nodes or () if first else ()) + (gpu.kfd_nodes or ())
+        found[gpu.pci] = replace(first or gpu, kfd_nodes=nodes)
+    return tuple(found.values())
 
 
 def memory_vendor(text: str | None) -> str | None:

@@ -16,7 +16,11 @@ class Gpu:
     vendor: str | None = None  # amd | intel | nvidia
     unique_id: str | None = None
     serial: str | None = None
-    kfd_node: int | None = None  # N of "Memory access fault by GPU node-N"
+    kfd_node: int | None = None  # N of "Memory access fault by GPU node-N"; the first of a partitioned GPU
+    kfd_nodes: tuple[int, ...] | None = None  # all of them, one for each partition
+    minor: int | None = None  # N of /dev/nvidiaN
+    drm_card: int | None = None  # N of /dev/dri/cardN
+    drm_render: int | None = None  # N of /dev/dri/renderDN
     pcie_speed: str | None = None  # current speed; it changes with the load, so it is not a fact
     facts: Mapping[str, str] = field(default_factory=dict)  # of this card
 

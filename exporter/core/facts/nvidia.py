@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from exporter.core.facts.gpus import Gpu
-from exporter.core.facts.values import fields, identity, single_line
+from exporter.core.facts.values import fields, identity, number, single_line
 
 
 def gpu_of_information(pci: str, information: str) -> Gpu:
@@ -21,6 +21,7 @@ def gpu_of_information(pci: str, information: str) -> Gpu:
         pci=pci,
         vendor="nvidia",
         unique_id=identity(stated.get("GPU UUID")),
+        minor=number(stated.get("Device Minor")),
         facts={name: value for name, value in known.items() if value},
     )
 

@@ -317,6 +317,7 @@ class ChunkMatcher:
             rank=rank,
             job=chunk.job,
             shares_node=chunk.shares_node,
+            uid=chunk.uid,
             grave=chunk.source == "kernel" and self.tools.catalogue.is_critical_line(signature, captures),
             context=self.context,
         )

@@ -8,7 +8,8 @@ from typing import Any
 
 from exporter.core.model import Job, LogContext, Match
 
-_ADDED_LATER = ("written_at", "shares_node", "named_job", "boot_seconds", "seq", "grave")
+_ADDED_LATER = ("written_at", "shares_node", "named_job", "boot_seconds", "seq", "grave", "uid", "claims")
+_ADDED_TO_JOBS = ("method", "raw_id", "step", "account", "name", "pod_uid", "container", "restart")
 _OF_A_FLOOD = {"lines", "until", "ranks"}  # counted by the incident
 
 
@@ -16,17 +17,25 @@ def dump_match(match: Match) -> dict[str, Any]:
     """A match without its context and the flood that it stands for."""
     plain = {f.name: getattr(match, f.name) for f in fields(Match) if f.name not in _OF_A_FLOOD}
     for name in _ADDED_LATER:  # left out if empty, so earlier versions can read it
-        if plain[name] in (None, False):
+        if plain[name] in (None, False, ()):
             del plain[name]
     del plain["context"]
     plain["captures"] = dict(match.captures)
     plain["process"] = dict(match.process)
-    plain["job"] = {f.name: getattr(match.job, f.name) for f in fields(Job)} if match.job else None
+    plain["job"] = _dump_job(match.job) if match.job else None
+    if match.claims:
+        plain["claims"] = [_dump_job(job) for job in match.claims]
     return plain
+
+
+def _dump_job(job: Job) -> dict[str, Any]:
+    plain = {f.name: getattr(job, f.name) for f in fields(Job)}
+    return {name: value for name, value in plain.items() if name not in _ADDED_TO_JOBS or value not in (None, "path")}
 
 
 def load_match(stored: Mapping[str, Any], context: LogContext | None = None) -> Match:
     """What `dump_match` wrote. Raises KeyError, TypeError and AttributeError for anything else."""
     job = Job(**stored["job"]) if stored["job"] else None
+    claims = tuple(Job(**claim) for claim in stored.get("claims", ()))
     of_log = {} if context is None else {"context": context}
-    return Match(**{**stored, "captures": stored["captures"], "job": job, **of_log})
+    return Match(**{**stored, "job": job, "claims": claims, **of_log})

@@ -270,6 +270,7 @@ def prune(db: duckdb.DuckDBPyConnection, *, before: float) -> None:
     with transaction(db):
         db.execute("DELETE FROM incident_rows WHERE time < ?", [before])
         db.execute("DELETE FROM heartbeat_rows WHERE time < ?", [before])
+        db.execute("DELETE FROM job_end_rows WHERE time < ?", [before])
         db.execute(
             """DELETE FROM fact_rows AS f WHERE time < ? AND EXISTS (SELECT 1 FROM fact_rows AS later
             WHERE later.node = f.node AND later.time > f.time AND later.time <= ?)""",

@@ -18,7 +18,7 @@ MAX_BEAT_HOURS = 31 * 24.0
 _PATHS = (
     "kind", "time", "node", "id", "signature", "root_cause", "vendor", "severity", "role", "verdict", "source", "path",
     "line", "gpu", "job", "job.id", "job.user", "job.account", "job.name", "job.image", "job.namespace", "job.pod",
-    "caused_by", "text", "hours", "gpu_busy_hours",
+    "caused_by", "text", "hours", "gpu_busy_hours", "outcome",
 )  # fmt: skip
 _FIELD = {path: f"f[{number}]" for number, path in enumerate(_PATHS, 1)}
 _NAMES = (
@@ -34,13 +34,15 @@ _STAGE = f"""
 CREATE OR REPLACE TEMP TABLE staged AS SELECT *, CASE
     WHEN json IS NULL OR json_type(json) != 'OBJECT' THEN 'not a JSON object'
     WHEN kind IS NULL THEN 'no kind'
-    WHEN kind NOT IN ('incident', 'facts', 'heartbeat') THEN 'other'
+    WHEN kind NOT IN ('incident', 'facts', 'heartbeat', 'job_end') THEN 'other'
     WHEN coalesce(node, '') = '' THEN 'no node'
     WHEN time IS NULL OR NOT isfinite(time) THEN 'no usable time'
     WHEN kind = 'incident' AND coalesce(signature, '') = '' THEN 'no signature'
     WHEN kind = 'facts' AND coalesce(json_type(facts), '') != 'OBJECT' THEN 'no usable facts'
     WHEN kind = 'facts' AND length(facts) > {MAX_RECORD_CHARS} THEN 'facts are too long'
     WHEN kind = 'heartbeat' AND NOT coalesce(hours BETWEEN 0 AND {MAX_BEAT_HOURS}, false) THEN 'no usable hours'
+    WHEN kind = 'job_end' AND (coalesce(job, '') = '' OR coalesce(outcome, '') NOT IN ('explained', 'unrecognised', 'no_line'))
+        THEN 'no usable end'
     ELSE 'good' END AS state
 FROM (SELECT row, json, {_FIELD["kind"]} AS kind,
     coalesce(epoch(try_cast({_FIELD["time"]} AS TIMESTAMPTZ)), try_cast({_FIELD["time"]} AS DOUBLE)) AS time,
@@ -52,6 +54,7 @@ FROM (SELECT row, json, {_FIELD["kind"]} AS kind,
     {", ".join(f"left({_FIELD[f'job.{name}']}, {MAX_NAME_CHARS}) AS {column}" for column, name in _JOB.items())},
     CASE json_type(json, '$.facts') WHEN 'VARCHAR' THEN try_cast(json ->> '$.facts' AS JSON)
         ELSE json_extract(json, '$.facts') END AS facts,
+    {_FIELD["outcome"]} AS outcome,
     try_cast({_FIELD["hours"]} AS DOUBLE) AS hours, try_cast({_FIELD["gpu_busy_hours"]} AS DOUBLE) AS gpu_busy_hours
 FROM (SELECT row_number() OVER () AS row, json,
     json_extract_string(json, [{", ".join(f"'$.{path}'" for path in _PATHS)}]) AS f FROM (%s)))"""
@@ -88,6 +91,12 @@ WHERE kind = 'heartbeat' AND state = 'good' AND NOT EXISTS (
     AND h.time >= (SELECT min(time) FROM staged WHERE kind = 'heartbeat' AND state = 'good'))
 GROUP BY node, time ORDER BY time, node"""
 
+_JOB_ENDS = """
+INSERT INTO job_end_rows SELECT DISTINCT time, node, job, outcome FROM staged AS s
+WHERE kind = 'job_end' AND state = 'good' AND NOT EXISTS (
+    SELECT 1 FROM job_end_rows AS e WHERE e.node = s.node AND e.job = s.job AND e.time = s.time)
+ORDER BY time"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inserted:
@@ -104,7 +113,7 @@ def insert(db: duckdb.DuckDBPyConnection, path: str, *, is_table: bool = False) 
     Raises duckdb.Error for a file that cannot be read.
     """
     db.execute(_STAGE % (_TABLE if is_table else _LINES), [path])
-    for statement in (_INCIDENTS, _FACTS, _HEARTBEATS):
+    for statement in (_INCIDENTS, _FACTS, _HEARTBEATS, _JOB_ENDS):
         db.execute(statement)
     counted = db.execute("SELECT count(*), count(*) FILTER (state = 'good') FROM staged").fetchone()
     bad = db.execute("SELECT row, state FROM staged WHERE state NOT IN ('good', 'other') ORDER BY row").fetchall()

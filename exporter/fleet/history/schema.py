@@ -1,8 +1,8 @@
 """The tables of a fleet's history in DuckDB: what pages, API and reports query.
 
-Times are UTC epoch seconds as DOUBLE. Readers query the views `incidents`, `facts` and `heartbeats`; they hide records
-that are further in the future than a wrong clock explains. `gaps` names what could not be used. `targets` holds the nodes
-that are pulled, and how that went; its counts are those of all time.
+Times are UTC epoch seconds as DOUBLE. Readers query the views `incidents`, `facts`, `job_ends` and `heartbeats`; they hide
+records that are further in the future than a wrong clock explains. `gaps` names what could not be used. `targets` holds the
+nodes that are pulled, and how that went; its counts are those of all time.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ CREATE TABLE IF NOT EXISTS incident_rows (
     record VARCHAR);
 CREATE TABLE IF NOT EXISTS fact_rows (time DOUBLE, node VARCHAR, facts VARCHAR);
 CREATE TABLE IF NOT EXISTS heartbeat_rows (time DOUBLE, node VARCHAR, hours DOUBLE, gpu_busy_hours DOUBLE);
+CREATE TABLE IF NOT EXISTS job_end_rows (time DOUBLE, node VARCHAR, job VARCHAR, outcome VARCHAR);
 CREATE TABLE IF NOT EXISTS cursors (
     path VARCHAR, device BIGINT, inode BIGINT, size BIGINT, changed BIGINT, position BIGINT, lines BIGINT,
     tail VARCHAR, seen DOUBLE, records BIGINT, newest DOUBLE);
@@ -35,6 +36,8 @@ CREATE OR REPLACE VIEW incidents AS
     SELECT * FROM incident_rows WHERE time <= (SELECT horizon FROM about);
 CREATE OR REPLACE VIEW facts AS
     SELECT * FROM fact_rows WHERE time <= (SELECT horizon FROM about);
+CREATE OR REPLACE VIEW job_ends AS
+    SELECT * FROM job_end_rows WHERE time <= (SELECT horizon FROM about);
 CREATE OR REPLACE VIEW heartbeats AS
     SELECT * FROM heartbeat_rows WHERE time <= (SELECT horizon FROM about);
 """

@@ -14,7 +14,7 @@ from exporter.core.diagnosis.records import rfc3339
 from exporter.core.text.printable import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.observations import Window
-from exporter.fleet.review.values import Overview, Totals
+from exporter.fleet.review.values import Deaths, Overview, Totals
 from exporter.fleet.statistics.ratio import Ratio
 
 VERSION = 1
@@ -41,6 +41,7 @@ def to_json(found: Overview) -> dict[str, Any]:
         "totals": _totals(found.totals),
         "totals_before": _totals(found.totals_before) if found.totals_before else None,
         "change": _ratio(found.change),
+        "failed_jobs": _deaths(found.deaths),
         "causes": [
             {
                 "kind": c.kind, "id": c.id, "title": c.title, "verdict": c.verdict, "incidents": c.incidents,
@@ -125,6 +126,12 @@ def _totals(found: Totals) -> dict[str, Any]:
         "lost_gpu_hours": found.lost_gpu_hours,
         "exposure_hours": round(found.hours, 4),
     }
+
+
+def _deaths(found: Deaths | None) -> dict[str, int] | None:
+    if found is None:
+        return None
+    return {"explained": found.explained, "unrecognised": found.unrecognised, "no_line": found.no_line}
 
 
 def _ratio(found: Ratio | None) -> dict[str, float | None] | None:

@@ -10,6 +10,7 @@ from exporter.fleet.report.wording import (
     conditions,
     counted,
     dates,
+    deaths_of,
     fact,
     interval_of,
     safe,
@@ -92,15 +93,16 @@ def _not_seen(found: Overview, notes: tuple[str, ...]) -> list[str]:
 
 def _totals(found: Overview) -> list[str]:
     now = found.totals
+    ends = [escaped(f"{deaths_of(found.deaths)}.")] if found.deaths else []
     if not now.incidents:
-        return []
+        return ends
     parts = [counted(now.jobs, "job") + " hit"] if now.jobs else []
     if now.lost_gpu_hours is not None:
         parts.append(f"{now.lost_gpu_hours:,.0f} GPU-hours lost (1 for each GPU and crash, assumed)")
     if found.change is not None:
         parts.append(f"rate against {earlier(found.window)}: {interval_of(found.change)}")
     parts.append(f"cause unknown for {now.without_cause / now.incidents:.0%}")
-    return [escaped("; ".join(parts) + ".")]
+    return [escaped("; ".join(parts) + "."), *ends]
 
 
 def _section(title: str, rows: list[str], most: int) -> list[str]:

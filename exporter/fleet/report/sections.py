@@ -51,6 +51,13 @@ def sections(found: Overview, titles: Mapping[str, Title]) -> list[Section]:
     every = [
         _over_time(found),
         _causes(found),
+        _table(
+            "Failed jobs",
+            "By exit code or signal, each job once: what in its logs says why",
+            ("Its logs have", "#Jobs", "#Share"),
+            _outcomes(found),
+            lambda o: (Cell(text=o[0]), Cell(text=f"{o[1]:,}"), Cell(text=f"{o[2]:.0%}")),
+        ),
         _findings(correlation, titles),
         _table(
             "Nodes at risk",
@@ -243,6 +250,19 @@ def _table(
 def _titled(signature: str, titles: Mapping[str, Title]) -> Cell:
     title = title_of(titles, signature).title
     return Cell(text=safe(title), small=safe(signature, 80) if title != signature else "")
+
+
+def _outcomes(found: Overview) -> list[tuple[str, int, float]]:
+    """What the logs of failed jobs have, how many jobs, and their share."""
+    deaths = found.deaths
+    if deaths is None:
+        return []
+    counts = (
+        ("a crash or an end that a signature names", deaths.explained),
+        ("a crash that no signature names", deaths.unrecognised),
+        ("no line that says why", deaths.no_line),
+    )
+    return [(what, count, count / deaths.jobs) for what, count in counts]
 
 
 def _time(text: str) -> float:

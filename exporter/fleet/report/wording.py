@@ -11,6 +11,7 @@ from exporter.core.text.redact import redact
 from exporter.fleet.observations import Window
 from exporter.fleet.results.labels import clipped, ratio
 from exporter.fleet.review.sentence import changed
+from exporter.fleet.review.values import Deaths
 from exporter.fleet.statistics.ratio import Ratio
 
 
@@ -20,6 +21,14 @@ def safe(text: str, most: int | None = None) -> str:
     if most is None:
         return clipped(line)
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def deaths_of(found: Deaths) -> str:
+    """How many failed jobs the logs explain."""
+    parts = [f"{found.explained / found.jobs:.0%} of {counted(found.jobs, 'failed job')} explained"]
+    parts += [f"{found.unrecognised:,} unrecognised"] if found.unrecognised else []
+    parts += [f"{found.no_line:,} without any line"] if found.no_line else []
+    return ", ".join(parts)
 
 
 def counted(count: int, one: str, many: str = "") -> str:

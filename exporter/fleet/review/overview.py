@@ -48,6 +48,7 @@ def overview(
         totals=now, totals_before=then, change=change,
         over_time=queries.over_time(db, window, begin if begin is not None else window.start),
         causes=causes, novelties=novelties, unrecognised=queries.unrecognised(db, window), correlation=correlation,
+        deaths=queries.deaths(db, window),
     )  # fmt: skip
 
 

@@ -11,13 +11,14 @@ import numpy as np
 from exporter.core.diagnosis.unknown_clusters import UnknownClusters
 from exporter.core.model import UNRECOGNISED
 from exporter.fleet.observations import NOT_KNOWN, Incidents, Window
-from exporter.fleet.review.values import OverTime, SilentNode, Totals, UnrecognisedCrash
+from exporter.fleet.review.values import Deaths, OverTime, SilentNode, Totals, UnrecognisedCrash
 from exporter.fleet.statistics.origins import origins
 from exporter.fleet.statistics.reliability import LOST_HOURS
 
 DAY = 86400.0
 SILENT_SECONDS = DAY  # without a heartbeat: longer than a reboot or a firmware update takes
 VERDICTS = ("infrastructure", "workload", "unclear")
+DEATH_BEFORE, DEATH_AFTER = DAY, 600.0  # seconds around a job's end in which an incident of it explains its death
 MAX_UNRECOGNISED = 20_000  # records read for clusters; what is beyond is the oldest
 MAX_BINS = 45
 
@@ -57,6 +58,25 @@ def totals(db: duckdb.DuckDBPyConnection, window: Window, exposure: str) -> Tota
         incidents=count, origins=_origins(db, window), nodes_crashed=nodes, jobs=jobs, without_cause=unexplained,
         lost_gpu_hours=lost, hours=hours(db, window, exposure),
     )  # fmt: skip
+
+
+def deaths(db: duckdb.DuckDBPyConnection, window: Window) -> Deaths | None:
+    """The failed jobs of a window by what explains them, on any node: another one may have read the job's log."""
+    rows = db.execute(
+        """WITH ends AS (SELECT job, max(time) AS time, min(CASE outcome WHEN 'explained' THEN 0 WHEN 'unrecognised' THEN 1
+            ELSE 2 END) AS best FROM job_ends WHERE time >= $start AND time < $end GROUP BY job),
+        seen AS (SELECT e.job, min(CASE WHEN i.signature = $unrecognised THEN 1 ELSE 0 END) AS best
+            FROM ends AS e JOIN incidents AS i ON i.job = e.job AND i.time BETWEEN e.time - $before AND e.time + $after
+            WHERE coalesce(i.severity, '') != 'info' GROUP BY e.job)
+        SELECT least(ends.best, coalesce(seen.best, 2)), count(*) FROM ends LEFT JOIN seen USING (job) GROUP BY 1""",
+        {
+            "start": window.start, "end": window.end, "unrecognised": UNRECOGNISED,
+            "before": DEATH_BEFORE, "after": DEATH_AFTER,
+        },
+    ).fetchall()  # fmt: skip
+    counts = dict(rows)
+    found = Deaths(explained=counts.get(0, 0), unrecognised=counts.get(1, 0), no_line=counts.get(2, 0))
+    return found if rows else None
 
 
 def lost_by_cause(db: duckdb.DuckDBPyConnection, window: Window) -> dict[tuple[str, str], float]:

@@ -33,6 +33,19 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Deaths:
+    """Failed jobs, each counted once: explained by a signature, by an unrecognised crash only, or by no line."""
+
+    explained: int
+    unrecognised: int
+    no_line: int
+
+    @property
+    def jobs(self) -> int:
+        return self.explained + self.unrecognised + self.no_line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CauseRow:
     """A root cause, or a signature whose cause is unknown. `trend`: counts of equal windows, this one last; None before
     recording began. `before` and `change` are None where there is nothing to compare with.
@@ -118,3 +131,4 @@ class Overview:
     novelties: tuple[Novelty, ...]
     unrecognised: tuple[UnrecognisedCrash, ...]
     correlation: Mapping[str, Any] | None
+    deaths: Deaths | None = None  # None where no hook tells how jobs end

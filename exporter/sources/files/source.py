@@ -315,7 +315,7 @@ class FilesSource:
         self.stats.last_read = now if data else self.stats.last_read
         position, job = log.position, self._job_of(log)
         name = self._name_of(log, job)
-        self._node_jobs.add(self.name, name)
+        self._node_jobs.add(self.name, name, job)
         return Chunk(
             log=log.key,
             origin=log.origin,
@@ -330,6 +330,7 @@ class FilesSource:
             job=job,
             written_at=written_at,
             shares_node=self._node_jobs.others_than(name),
+            uid=None if log.uid in self._settings.service_accounts else log.uid,
         )
 
     def _job_of(self, log: Log) -> Job | None:
@@ -348,7 +349,9 @@ class FilesSource:
         since = (now - LATELY_SECONDS) * 1e9
         running = (log for log in self._register.logs.values() if max(log.touched, log.position.modified) >= since)
         self._node_jobs.wrote(last_writes(self._register.logs.values()))
-        self._node_jobs.count(self.name, {self._name_of(log, self._job_of(log)) for log in running})
+        self._node_jobs.count(
+            self.name, {self._name_of(log, job): job for log in running for job in [self._job_of(log)]}
+        )
 
     def _read(self, log: Log, time: float) -> tuple[bytes, int] | None:
         """The next bytes of a log and where they start, holes and NULs before the next line left out."""

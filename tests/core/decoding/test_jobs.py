@@ -37,14 +37,18 @@ def test_slurm_and_those_who_write_like_it_put_the_job_into_the_name(path: str, 
 
 def test_kubernetes_puts_the_pod_into_the_path() -> None:
     path = "/var/log/pods/ml_llama-0_0a1b2c3d-0000-4000-8000-0123456789ab/trainer/0.log"
-    assert jobs.job_of(path) == Job(id="ml/llama-0", owner="/var/log/pods", kind="kubernetes", confidence="high")
+    assert jobs.job_of(path) == Job(
+        id="ml/llama-0", owner="/var/log/pods", kind="kubernetes", confidence="high",
+        pod_uid="0a1b2c3d-0000-4000-8000-0123456789ab", container="trainer", restart="0",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "path",
     [
         "/var/log/syslog", "/home/ada/train.log", "/logs/2025-11-20.log", "/logs/loss_1234.csv", "/logs/job.log",
-        "/logs/slurm-.out", "/logs/slurm-12345678901.out", "/home/run.o12", "",
+        "/logs/loss.20241101.log", "/logs/run_1732500000.out", "/logs/slurm-.out",
+        "/logs/slurm-12345678901.out", "/home/run.o12", "",
     ],
 )  # fmt: skip
 def test_a_path_without_a_job_has_no_job(path: str) -> None:

@@ -81,6 +81,24 @@ def test_a_kernel_line_that_names_another_job_does_not_explain_the_only_one_that
     assert told["cuda_fault@7"].role == "root"
 
 
+@pytest.mark.parametrize(
+    ("named_job", "shares_node", "role"),
+    [
+        ("slurm 103", False, "cascade"),  # the only log of the node; without hooks its number is not known
+        ("slurm 103", True, "root"),
+        ("slurm 100_3", True, "cascade"),
+    ],
+)
+def test_an_arrays_task_is_linked_by_its_number_or_as_the_only_job(
+    named_job: str, shares_node: bool, role: str
+) -> None:
+    told = diagnosed(
+        match("xid_31", 0, source="kernel", gpu=GPU, named_job=named_job),
+        match("cuda_fault", 1, job="100_3", path="/scratch/slurm-100_3.out", shares_node=shares_node),
+    )
+    assert told["cuda_fault@100_3"].role == role
+
+
 @pytest.mark.parametrize(("signature", "role"), [("nfs_stalled", "cascade"), ("process_killed", "root")])
 def test_what_concerns_the_whole_node_explains_every_job_and_a_killed_process_only_its_own(
     signature: str, role: str

@@ -76,7 +76,7 @@ def test_an_incident_has_every_field_of_the_contract() -> None:
         "text": "fault of /home/[user]",
         "captures": {"api": "hipMalloc", "path": "/home/[user]/.cache"},
         "gpu": "0000:01:00.0",
-        "job": {"id": "7", "user": "ada", "rank": "3", "kind": "slurm", "confidence": "high"},
+        "job": {"id": "7", "user": "ada", "rank": "3", "kind": "slurm", "confidence": "high", "method": "path"},
         "ranks": ["3", "10"],  # as numbers
         "role": "root",
         "caused_by": None,

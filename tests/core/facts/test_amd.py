@@ -28,8 +28,13 @@ def test_a_kfd_node_of_a_gpu_gives_its_address_and_target() -> None:
     properties = "simd_count 304\ngfx_target_version 90402\nlocation_id 29952\ndomain 0\nunique_id 9895604649984\n"
 
     assert amd.gpu_of_kfd_node(4, properties) == Gpu(
-        pci="0000:75:00.0", vendor="amd", kfd_node=4, facts={"gfx_target": "gfx942"}
+        pci="0000:75:00.0", vendor="amd", kfd_node=4, kfd_nodes=(4,), facts={"gfx_target": "gfx942"}
     )
+
+
+def test_the_kfd_nodes_of_one_card_are_its_partitions() -> None:
+    nodes = [amd.gpu_of_kfd_node(node, "gfx_target_version 90402\nlocation_id 29952\n") for node in (4, 5)]
+    assert [(gpu.kfd_node, gpu.kfd_nodes) for gpu in amd.with_partitions(gpu for gpu in nodes if gpu)] == [(4, (4, 5))]
 
 
 @pytest.mark.parametrize("properties", ["gfx_target_version 0\nlocation_id 0\n", "gfx_target_version 90402\n", ""])

@@ -1,11 +1,16 @@
 """The numbers of a review, from journals small enough to count by hand."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from exporter.core.diagnosis.records import rfc3339
+from exporter.fleet.report.document import to_json
+from exporter.fleet.report.html import as_html
+from exporter.fleet.report.markdown import as_markdown
 from exporter.fleet.review.overview import overview
-from exporter.fleet.review.values import Overview
+from exporter.fleet.review.values import Deaths, Overview
 from tests.fleet.review.fleets import DAY, START, TITLES, WEEK, crash, history, journal, watched
 
 
@@ -32,6 +37,38 @@ def test_a_cause_is_counted_with_its_nodes_jobs_and_hours(tmp_path: Path) -> Non
     assert (found.totals.incidents, found.totals.origins, found.totals.nodes_crashed) == (3, 2, 2)
     assert found.totals.lost_gpu_hours == 24.0
     assert found.nodes == 3
+
+
+def ended(job: str, outcome: str, node: str = "a", day: float = 22.0) -> dict[str, Any]:
+    time = rfc3339(START + day * DAY)
+    return {"kind": "job_end", "time": time, "node": node, "job": {"id": job, "kind": "slurm"}, "outcome": outcome}
+
+
+def test_failed_jobs_are_counted_once_by_what_explains_them_on_any_node(tmp_path: Path) -> None:
+    records = [
+        ended("1", "explained"),
+        ended("1", "no_line", node="b"),  # its second node
+        ended("2", "no_line"),
+        crash("b", 21.9, job={"id": "2"}),  # its log was read elsewhere
+        ended("3", "no_line"),
+        crash("a", 21.9, "srun_task_exit", severity="info", job={"id": "3"}),
+        crash("a", 3.0, job={"id": "3"}),  # long before
+        ended("4", "unrecognised"),
+        ended("5", "explained", day=3.0),  # before the window
+        ended("6", "of another version"),
+    ]
+    found = review(tmp_path, [*watched("ab"), *records])
+    assert found.deaths == Deaths(explained=2, unrecognised=1, no_line=1)
+    assert to_json(found)["failed_jobs"] == {"explained": 2, "unrecognised": 1, "no_line": 1}
+    assert "50% of 4 failed jobs explained, 1 unrecognised, 1 without any line." in as_markdown(found)
+    assert "no line that says why" in as_html(found, {})
+
+
+def test_without_hooks_no_failed_jobs_are_known(tmp_path: Path) -> None:
+    found = review(tmp_path, watched("ab"))
+    assert found.deaths is None
+    assert to_json(found)["failed_jobs"] is None
+    assert "failed job" not in as_markdown(found)
 
 
 def test_consequences_are_not_counted(tmp_path: Path) -> None:

@@ -67,6 +67,11 @@ imagePullSecrets:
 {{- $_ := set $facts "processes" nil }}
 {{- end }}
 {{- $_ := set $config "facts" $facts }}
+{{- if .Values.podResources.enabled }}
+{{- $jobs := $config.jobs | default dict }}
+{{- $_ := set $jobs "pod_resources" "/var/lib/kubelet/pod-resources/kubelet.sock" }}
+{{- $_ := set $config "jobs" $jobs }}
+{{- end }}
 {{- if include "gpufault.packs" . }}
 {{- $signatures := $config.signatures | default dict }}
 {{- $_ := set $signatures "dirs" (prepend ($signatures.dirs | default list) "/etc/gpufault/signatures.d") }}

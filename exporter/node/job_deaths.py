@@ -1,0 +1,138 @@
+"""How failed jobs ended, and whether the logs say why: explained by a signature, by an unrecognised crash only, or by no
+line at all. Ends come from the scheduler's hooks. Survives restarts as rows of the state file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from exporter.core.decoding.job_files import NodeJob
+from exporter.core.diagnosis.records import rfc3339, writable
+from exporter.core.model import UNRECOGNISED
+from exporter.metrics.counters import Counters
+from exporter.store.outbox import Outbox
+
+Outcome = Literal["explained", "unrecognised", "no_line"]
+OUTCOMES: tuple[Outcome, ...] = ("explained", "unrecognised", "no_line")  # the best first
+WAIT = 4.0  # times incidents.settle after a job's end: an incident settles after one or two of them
+MAX_JOBS = 1024  # with incidents, the latest; a node runs some hundred a day
+MAX_SIGNATURES = 8
+ENDED_BY_SCHEDULER = ("slurm_time_limit", "slurm_preempted", "slurm_cancelled", "batch_limit_exceeded")
+_BEGUN = "begun"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """A failed job, and what explains it. `signatures`: of its incidents, the first ones."""
+
+    job: NodeJob
+    outcome: Outcome
+    signatures: tuple[str, ...]
+
+    def record(self, node: str) -> dict[str, Any]:
+        """One `kind: "job_end"` record of the journal."""
+        job = self.job
+        return {
+            "kind": "job_end",
+            "time": rfc3339(job.ended or 0.0),
+            "node": node,
+            "job": {"id": job.id, "user": writable(job.user) if job.user else None, "kind": "slurm"},
+            "exit_code": job.exit_code,
+            "signal": job.signal,
+            "outcome": self.outcome,
+            "signatures": list(self.signatures),
+        }
+
+
+class JobDeaths:
+    """The signatures seen of each job, and the ends that were counted."""
+
+    def __init__(self, stored: Mapping[str, str]) -> None:
+        self._signatures: dict[str, list[str]] = {}
+        self._counted: dict[str, float] = {}
+        self._pending: dict[str, tuple[NodeJob, float]] = {}
+        self._has_begun = _BEGUN in stored
+        self._unsaved: dict[str, str | None] = {}
+        for key, text in stored.items():
+            kind, _, name = key.partition(" ")
+            try:
+                if kind == "job":
+                    self._signatures[name] = [str(each) for each in json.loads(text)]
+                elif kind == "end":
+                    self._counted[name] = float(text)
+            except (ValueError, TypeError):  # another version wrote it
+                self._unsaved[key] = None
+
+    def note(self, record: Mapping[str, Any]) -> None:
+        """Remember the signature of an incident that settled, for each name that its job has.
+
+        A launcher that reports that a rank has exited says nothing about why.
+        """
+        job = record["job"]
+        if record["severity"] == "info" and record["signature"] not in ENDED_BY_SCHEDULER:
+            return
+        for name in {job["id"], job.get("raw_id")} - {None} if job else ():
+            signatures = self._signatures.pop(name, [])  # the latest last
+            if record["signature"] not in signatures and len(signatures) < MAX_SIGNATURES:
+                signatures = [*signatures, record["signature"]]
+            self._signatures[name] = signatures
+            self._unsaved[f"job {name}"] = json.dumps(signatures)
+        while len(self._signatures) > MAX_JOBS:
+            oldest = next(iter(self._signatures))
+            del self._signatures[oldest]
+            self._unsaved[f"job {oldest}"] = None
+
+    def step(
+        self, ended: Iterable[NodeJob], counters: Counters, outbox: Outbox, node: str, now: float, settle: float
+    ) -> None:
+        """Take in the jobs whose end was seen; count and record the deaths that are due. settle: of incidents, in seconds."""
+        self.ended(ended, now)
+        for death in self.due(now, WAIT * settle):
+            counters.add("gpufault_job_deaths_total", death.outcome)
+            outbox.add(death.record(node))
+
+    def ended(self, jobs: Iterable[NodeJob], now: float) -> None:
+        """Jobs whose end was seen. At the very first start those that had ended before do not count: nobody read their logs."""
+        for job in jobs:
+            key = f"{job.raw_id} {job.ended}"
+            if key in self._counted or key in self._pending:
+                continue
+            has_failed = bool(job.exit_code or job.signal) and job.is_first_node
+            if has_failed and self._has_begun:
+                self._pending[key] = (job, now)
+            else:
+                self._count(key, now)
+        if not self._has_begun:
+            self._has_begun = True
+            self._unsaved[_BEGUN] = "1"
+
+    def due(self, now: float, wait: float) -> list[Death]:
+        """The deaths whose lines have been read by now, each once: their end was seen `wait` seconds ago."""
+        due = {key: job for key, (job, since) in self._pending.items() if not 0 <= now - since < wait}
+        for key in due:
+            del self._pending[key]
+            self._count(key, now)
+        return [self._death(job) for job in due.values()]
+
+    def unsaved(self) -> Mapping[str, str | None]:
+        return self._unsaved
+
+    def saved(self) -> None:
+        self._unsaved = {}
+
+    def _death(self, job: NodeJob) -> Death:
+        seen = dict.fromkeys(self._signatures.get(job.id, []) + self._signatures.get(job.raw_id, []))
+        named = [signature for signature in seen if signature != UNRECOGNISED]
+        outcome: Outcome = "explained" if named else "unrecognised" if seen else "no_line"
+        return Death(job=job, outcome=outcome, signatures=tuple(named or seen)[:MAX_SIGNATURES])
+
+    def _count(self, key: str, now: float) -> None:
+        self._counted[key] = now
+        self._unsaved[f"end {key}"] = repr(now)
+        while len(self._counted) > MAX_JOBS:
+            oldest = next(iter(self._counted))
+            del self._counted[oldest]
+            self._unsaved[f"end {oldest}"] = None

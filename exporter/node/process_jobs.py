@@ -1,0 +1,104 @@
+"""The job of each process of the node by its control group, remembered for a while: a kernel line names processes that
+have ended. Reads only `cgroup` and `stat`, which are readable for everybody and never block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from exporter.core.decoding.cgroups import CgroupJob, job_of_process
+
+EVERY_SECONDS = 5.0
+KEPT_SECONDS = 600.0  # after the end of a process; the kernel log is read within seconds
+MAX_READ = 4096  # new processes of one look, 40 µs each; the rest has its turn at the next
+MAX_KEPT = 32_768  # 400 bytes each
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Seen(NamedTuple):
+    """A process, known by its pid and its start (seconds since boot); when it was read first and was there last."""
+
+    started: float
+    job: CgroupJob | None
+    is_of_system: bool  # in no job's group, nor in slurmd's, which has the jobs where Slurm uses no groups
+    first_read: float
+    last_seen: float
+
+
+class ProcessJobs:
+    """The jobs of the processes below `proc`. In a container, `proc` is where the node's /proc is mounted."""
+
+    def __init__(self, proc: Path, boot_clock: Callable[[], float]) -> None:
+        """boot_clock: seconds since boot, as in `stat`."""
+        self._proc = proc
+        self._boot_clock = boot_clock
+        self._seen: dict[int, Seen] = {}
+        self._looked: float | None = None
+        self._usable: bool | None = None
+
+    def look(self, now: float) -> None:
+        """Read the control groups of new processes, if it is time."""
+        if self._looked is not None and 0 <= now - self._looked < EVERY_SECONDS:
+            return
+        self._looked = now
+        if not self.usable():
+            return
+        try:
+            pids = [int(name) for name in os.listdir(self._proc) if name.isdecimal()]
+        except OSError:
+            return
+        new = 0
+        for pid in sorted(pids, reverse=True):  # the youngest first: the others were there before
+            known = self._seen.get(pid)
+            # slurmstepd moves a process into its job's group some milliseconds after its start.
+            if known and (known.job or now - known.first_read > 2 * EVERY_SECONDS):
+                self._seen[pid] = known._replace(last_seen=now)
+            elif new < MAX_READ:
+                new += 1
+                self._read(pid, now)
+        if self._seen.keys() - set(pids):
+            kept = {pid: seen for pid, seen in self._seen.items() if now - seen.last_seen <= KEPT_SECONDS}
+            self._seen = dict(sorted(kept.items(), key=lambda item: item[1].last_seen)[-MAX_KEPT:])
+
+    def named(self, pid: int, happened: float, now: float) -> Seen | None:
+        """The process that had a pid at a wall time: a living one as it is now, else as it was last seen; None if unknown."""
+        if not self.usable():
+            return None
+        self._read(pid, now)
+        seen = self._seen.get(pid)
+        booted = now - self._boot_clock()
+        # A second of slack: the kernel's stamps drift against the clock. An older line names an earlier process.
+        return seen if seen and happened >= booted + seen.started - 1.0 else None
+
+    def usable(self) -> bool:
+        """Whether these are the pids that kernel lines name: kernel threads exist in the first namespace only."""
+        if self._usable is None:
+            self._usable = False
+            with contextlib.suppress(OSError):
+                self._usable = _text(self._proc / "2/comm") == "kthreadd\n"
+        return self._usable
+
+    def _read(self, pid: int, now: float) -> None:
+        folder = self._proc / str(pid)
+        try:
+            started = int(_text(folder / "stat").rpartition(")")[2].split()[19]) / _TICKS
+            known = self._seen.get(pid)
+            is_known = known is not None and known.started == started
+            if known and is_known and known.job:
+                self._seen[pid] = known._replace(last_seen=now)
+                return
+            first_read = known.first_read if known and is_known else now
+            cgroup = _text(folder / "cgroup")
+            job = job_of_process(cgroup)
+            self._seen[pid] = Seen(started, job, job is None and "slurmd" not in cgroup, first_read, now)
+        except (OSError, ValueError, LookupError):  # it has ended
+            return
+
+
+def _text(path: Path) -> str:
+    with open(path, "rb", buffering=0) as file:
+        return (file.read(65_536) or b"").decode(errors="backslashreplace")
