@@ -308,7 +308,7 @@ def test_the_notes_name_a_value_for_each_thing_that_is_off(mode: str, tmp_path: 
     named = re.findall(r" ([\w.]+=true)$", off[1], re.MULTILINE)
     assert len(named) == len(off[1].splitlines()) >= 3
     code, _, error = template("--values", values(mode), *(part for name in named for part in ("--set", name)))
-    assert code == 0 or (mode == "little" and "service.enabled is false" in error), error
+    assert code == 0 or (mode == "little" and "service.enabled" in error), error
 
 
 def test_the_chart_has_what_catalogues_show() -> None:

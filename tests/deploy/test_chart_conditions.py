@@ -30,3 +30,26 @@ def test_without_the_service_it_is_rejected() -> None:
 
 def test_it_is_off_by_default() -> None:
     assert "node-conditions" not in rendered("default")
+
+
+def test_it_asks_with_the_password_that_the_chart_made() -> None:
+    enabled = ("--set", "nodeConditions.enabled=true", "--set", "kubePrometheusStack.enabled=true")
+    code, text, error = template(*enabled, "--set", "networkPolicy.enabled=true")
+    assert code == 0, error
+    pod = only(text, "Deployment", "gpu-gpufault-conditions")["spec"]["template"]["spec"]
+    options = _parser("node-conditions").parse_args(pod["containers"][0]["args"])
+    assert (options.pull_user, options.pull_password_file) == ("gpufault", "/etc/gpufault/access/password")
+    (volume,) = pod["volumes"]
+    assert volume["secret"]["secretName"] == only(text, "Secret")["metadata"]["name"]
+    assert pod["containers"][0]["volumeMounts"] == [
+        {"name": "access", "mountPath": "/etc/gpufault/access", "readOnly": True}
+    ]
+
+
+def test_a_policy_of_the_daemons_admits_it() -> None:
+    enabled = ("--set", "nodeConditions.enabled=true", "--set", "networkPolicy.enabled=true")
+    code, text, error = template(*enabled, "--set-json", 'networkPolicy.from=[{"podSelector": {}}]')
+    assert code == 0, error
+    (rule,) = only(text, "NetworkPolicy")["spec"]["ingress"]
+    admitted = [peer["podSelector"].get("matchLabels", {}).get("app.kubernetes.io/component") for peer in rule["from"]]
+    assert "conditions" in admitted

@@ -106,6 +106,9 @@ STACK = "kubePrometheusStack: {enabled: true}\n"
         (f"{STACK}podMonitor: {{namespace: monitoring}}",
          "podMonitor.namespace: the Secret with the password is in gpu",
          f"{STACK}podMonitor: {{namespace: monitoring, basicAuth: {{username: {{name: s, key: u}}}}}}"),
+        (f"{PLAIN_WEB}nodeConditions: {{enabled: true}}",
+         "nodeConditions.extraArgs: the daemons' users are in Secret web",
+         f"{PLAIN_WEB}nodeConditions: {{enabled: true, existingSecret: s, extraArgs: [--pull.user=conditions]}}"),
         ("extraArgs: [--web.telemetry-path=/m]", "remove --web.telemetry-path", "extraArgs: []"),
     ],
 )  # fmt: skip

@@ -194,6 +194,16 @@ def test_global_values_are_honoured(tmp_path: Path) -> None:
         assert pod["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}], name
 
 
+def test_the_kubelet_is_asked_at_the_socket_that_is_mounted() -> None:
+    text = rendered("site")
+    config = yaml.safe_load(only(text, "ConfigMap", "gpufault-config")["data"]["config.yaml"])
+    socket = Path(config["jobs"]["pod_resources"])
+    mounts = only(text, "DaemonSet")["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+    (mount,) = [each for each in mounts if each["name"] == "pod-resources"]
+    assert (str(socket.parent), mount["readOnly"]) == (mount["mountPath"], True)
+    assert "pod_resources" not in rendered("default")
+
+
 def test_credentials_of_outputs_come_from_secrets() -> None:
     text = rendered("site")
     config = yaml.safe_load(only(text, "ConfigMap", "gpufault-config")["data"]["config.yaml"])

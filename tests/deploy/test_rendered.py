@@ -11,3 +11,11 @@ def test_the_copies_in_the_chart_are_up_to_date() -> None:
     assert rendered
     stale = [path.relative_to(ROOT) for path, text in rendered.items() if path.read_text(encoding="utf-8") != text]
     assert stale == [], "run: make docs"
+
+
+def test_the_readme_of_the_chart_explains_every_value() -> None:
+    rows = [
+        line for line in (ROOT / "deploy/helm/gpufault/README.md").read_text().splitlines() if line.startswith("| `")
+    ]
+    assert len(rows) > 100
+    assert [row for row in rows if row.endswith("|  |")] == [], "add a description to values.schema.json"

@@ -59,7 +59,7 @@ class Workload:
         return done.returncode, done.stdout
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
+        """Start it, and wait until it listens. A daemon also until it has found the logs that it begins at the end of."""
         written = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(self.command, stderr=log, stdout=log, env=self._env())
@@ -69,7 +69,8 @@ class Workload:
             assert self.process is not None
             assert self.process.poll() is None, text
             found = re.search(r"event=listening .*?(127\.0\.0\.1:\d+)", text)
-            return found[1] if found else None
+            is_watching = "event=watching" in text or self._container["args"][0] != "run"
+            return found[1] if found and is_watching else None
 
         self.address = eventually(address, seconds=60)
 

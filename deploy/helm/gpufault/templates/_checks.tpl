@@ -5,6 +5,7 @@ values.schema.json. */ -}}
 {{- include "gpufault.sourceProblems" . }}
 {{- include "gpufault.outputProblems" . }}
 {{- include "gpufault.fleetProblems" . }}
+{{- include "gpufault.conditionProblems" . }}
 {{- include "gpufault.networkProblems" . }}
 {{- end }}
 
@@ -156,6 +157,14 @@ values.schema.json. */ -}}
 {{- if and (hasPrefix "/etc/gpufault/secrets/" (.password_file | default "")) (not $.Values.fleet.existingSecret) }}
 - {{ printf "fleet.config.prometheus: %s is not mounted; set fleet.existingSecret" .password_file | quote }}
 {{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "gpufault.conditionProblems" -}}
+{{- if and .Values.nodeConditions.enabled .Values.web.existingSecret (eq .Values.web.readers "authenticated") }}
+{{- if not (regexMatch "--pull[.](user|cert-file)" (join " " .Values.nodeConditions.extraArgs)) }}
+- {{ printf "nodeConditions.extraArgs: the daemons' users are in Secret %s; set --pull.user and --pull.password-file (nodeConditions.existingSecret is mounted at /etc/gpufault/secrets), or --pull.cert-file" .Values.web.existingSecret | quote }}
 {{- end }}
 {{- end }}
 {{- end }}
