@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from exporter.demo.simulator import Plan, Planted, simulate
 from exporter.fleet.observations import Observed, Window
+from exporter.fleet.results import stored_findings
 from exporter.fleet.statistics.confirm import e_value
 from exporter.fleet.statistics.correlate import correlate, remember
 from exporter.fleet.statistics.screen import Cells
@@ -53,6 +55,14 @@ def test_who_looks_every_day_confirms_within_the_week() -> None:
     assert confirmed.window == Window(start=week(0).end, end=week(day).end)  # none of the crashes of the discovery
     assert confirmed.p_value <= 0.05
     assert remembered[0].watched
+
+
+def test_whether_a_finding_was_watched_is_stored(tmp_path: Path) -> None:
+    remembered = tuple(replace(old, watched=True) for old in remember(correlate(FLEET.observed, week(0)), ()))
+    stored_findings.write(tmp_path / "findings.json", remembered)
+
+    assert len(remembered) == 1
+    assert stored_findings.read(tmp_path / "findings.json") == remembered
 
 
 def test_an_e_value_passes_20_in_fewer_than_one_of_twenty_cases_however_often_it_is_looked_at() -> None:

@@ -85,7 +85,7 @@ def test_thresholds_are_rounded_quantiles_and_unknown_values_are_on_neither_side
 
 @pytest.mark.heavy
 def test_over_many_fleets_trends_are_found_and_chance_makes_none() -> None:
-    planted = [found(warm(seed, WARMER)) for seed in range(20)]
+    planted = [found(warm(seed, WARMER)) for seed in range(10)]
 
-    assert sum(any("gpu_temperature ≥" in each for each in names) for names in planted) >= 18
-    assert sum(bool(found(warm(100 + seed, STEP))) for seed in range(20)) <= 2
+    assert sum(any("gpu_temperature ≥" in each for each in names) for names in planted) >= 9
+    assert sum(bool(found(warm(100 + seed, STEP))) for seed in range(10)) <= 1

@@ -65,6 +65,7 @@ def test_a_rollout_is_one_finding_in_all_formats() -> None:
     told = [f for f in to_json(found)["findings"] if f["facts"][0]["fact"] == "rollout_0"]
 
     assert [f["kind"] for f in told] == ["rollout"]
+    assert told[0]["next_step"].startswith("undo it on ")
     assert told[0]["rollout"]["onset_hours_low"] <= told[0]["rollout"]["onset_hours"]
     assert to_json(found)["rollouts"][0]["verdict"] == "tested"
     assert "since the rollout of rollout_0=2.0" in text(found)

@@ -50,11 +50,11 @@ def text(found: Correlation, *, color: bool = False) -> str:
     else:
         parts.append(_forest(found.findings))
     parts += [
-        _section("Places (no configuration: look at power, cooling, cabling)", map(_location, found.locations)),
+        _section("Places (not configuration: look at power, cooling, cabling)", map(_location, found.locations)),
         _section("Rollouts: changed nodes against nodes not changed yet", map(_rollout, found.rollouts)),
         _section("What changed before it began: on the nodes that crashed since", map(_beginning, found.beginnings)),
-        _section("Exposed: nodes that meet it and have not crashed", _exposed_rows(found.exposed)),
-        _section("Lemons: far worse than their like, whatever their facts", map(_lemon, found.lemons)),
+        _section("Nodes at risk: they meet a finding or a cause and have not crashed yet", _exposed_rows(found.exposed)),
+        _section("Unusually bad nodes: far worse than similar ones, whatever their facts", map(_lemon, found.lemons)),
         _section("Not enough data", map(_not_enough, sorted(found.not_enough_data, key=lambda n: -n.crashes))),
         _reliability(found),
     ]  # fmt: skip
