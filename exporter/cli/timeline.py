@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import time
 from dataclasses import asdict
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli import options as flags
-from exporter.cli.text_layout import clipped, one_line, paint, width
+from exporter.cli.text_layout import clipped, one_line, paint
 from exporter.cli.time_arguments import moment, seconds
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ DESCRIPTION = (
     "node journals. Exit code 1 if nothing is known of that node or job, 3 if nothing could be read."
 )
 SINCE = "7d"
-WHERE, NOTE = 14, 14  # columns
+TIME, WHERE, NOTE = 17, 14, 14  # columns
+MAX_WHAT = 400
+ALIGNED = 70  # columns; one long title does not push what follows it out of sight
 COLORS = {"infrastructure": "33", "workload": "36"}
 
 
@@ -82,14 +85,22 @@ def run(options: argparse.Namespace) -> int:
         return 0
     titles = titles_of(packs.load(flags.pack_folders(options)))
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    for each in found:
-        print(_line(each, titles, is_node=bool(is_node), color=color))
+    whats = [one_line(_what(each, titles)) for each in found]
+    room = _room(max(map(len, whats), default=0))
+    for each, what in zip(found, whats, strict=True):
+        print(_line(each, what, room, is_node=bool(is_node), color=color))
     if not found:
         print("no incident, changed fact or silence in this window")
     return 0
 
 
-def _line(each: Happening, titles: Mapping[str, Title], *, is_node: bool, color: bool) -> str:
+def _room(longest: int) -> int:
+    """Columns for what happened: as many as the terminal has left; in a file or a pipe nothing is cut."""
+    columns = shutil.get_terminal_size((0, 0)).columns
+    return min(longest, max(columns - TIME - WHERE - NOTE - 6, 20)) if columns else min(longest, MAX_WHAT)
+
+
+def _line(each: Happening, what: str, room: int, *, is_node: bool, color: bool) -> str:
     """`20 Nov 06:41:12Z  kernel        NVLink fault, GPU 3b:00        infrastructure`."""
     at = f"{datetime.fromtimestamp(each.time, UTC):%d %b %H:%M:%SZ}"
     kind = f"job {each.job}" if each.kind == "job" and each.job else each.kind
@@ -97,9 +108,7 @@ def _line(each: Happening, titles: Mapping[str, Title], *, is_node: bool, color:
     note = clipped(
         "" if each.id is None else "consequence" if each.role == "cascade" else each.verdict or "unclear", NOTE
     )
-    what = _what(each, titles)
-    room = max(width() - len(at) - WHERE - NOTE - 6, 20)
-    what = f"{clipped(what, room):<{room}}" if note else clipped(what, room + NOTE)
+    what = f"{clipped(what, room):<{min(room, ALIGNED)}}" if note else clipped(what, room + NOTE)
     code = "2" if each.role == "cascade" else COLORS.get(note, "2")
     return f"{at}  {where:<{WHERE}}  {what}  {paint(note, code, color)}".rstrip()
 

@@ -61,8 +61,9 @@ def test_only_facts_that_differ_are_changes() -> None:
 
 
 def test_the_command_prints_a_line_for_each_and_no_control_characters(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     hostile = "\x1b[31mred\u202e\n" + "x" * 500
     records = [
         *watched("a"),
@@ -80,3 +81,20 @@ def test_the_command_prints_a_line_for_each_and_no_control_characters(
 def test_an_unknown_name_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["timeline", "z", "--journal", str(journal(tmp_path, watched("a")))]) == 1
     assert "no node or job 'z'" in capsys.readouterr().err
+
+
+def test_a_line_fits_a_terminal_and_is_whole_in_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = journal(
+        tmp_path / "journals", [crash("n1", 27, "x" * 200, verdict="workload"), crash("n1", 27.5, "short")]
+    )
+    texts = []
+    for columns in ("0", "80"):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert main(["timeline", "n1", "--journal", str(folder)]) == 0
+        texts.append(capsys.readouterr().out.splitlines())
+    whole, cut = texts
+    assert "x" * 200 in whole[0]
+    assert max(map(len, cut)) <= 80
+    assert cut[0].endswith("…  workload")
