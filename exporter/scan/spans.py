@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import IO
+from typing import IO, NamedTuple
 
 from exporter.core.catalogue.pack_types import MAX_LINES
 from exporter.core.decoding import formats
@@ -31,8 +30,7 @@ LINES_BEFORE = max(LOOK_BACK, MAX_BETWEEN + 1)
 LINES_BEHIND = MAX_LINES
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """The lines of a log that begin at `start` or behind it and before `stop` (None: all to the end); offsets in bytes.
 
     `line` is the number of the first, from 1 unless it is known. Reading begins `lines_before` lines earlier, at
@@ -49,8 +47,7 @@ class Span:
 WHOLE = Span()
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(NamedTuple):
     """Where a line begins, and where the last lines before it do."""
 
     at: int
@@ -72,7 +69,7 @@ def spans(task: Task, length: int, look: int = LOOK_BYTES, whole: Span = WHOLE) 
         while wanted < size:
             cut = _cut_behind(log, wanted, task.format, look)
             if cut is not None and cut.at < size:
-                yield replace(last, stop=cut.at)
+                yield last._replace(stop=cut.at)
                 last = span_from(cut)
             wanted += length
         yield last
