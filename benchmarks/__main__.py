@@ -80,7 +80,7 @@ Instructions hardly vary from run to run; a change of a tenth there is one.
 - A log of which a fifth are crash lines is read at a twentieth of the rate of one that has few. The work is spread over
   finding the line, its literals, its time and its verdict; nothing takes a third of it.
 - In floods of some kinds a crash line costs several times as much as in others: where lines behind it belong to it, where one
-  line may be graver than another, and where a pattern compares two parts of a line.
+  line may be graver than another, and where its text has many shapes, each of which is learnt.
 - Most of what an idle daemon holds is Python, its libraries and the catalogue.
 """
 

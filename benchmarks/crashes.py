@@ -94,8 +94,13 @@ def _out_of_memory(_line: int, dice: random.Random) -> str:
     )
 
 
+def kernel_stamp(number: int, dice: random.Random) -> str:
+    """When the kernel writes a line, at a thousand a second, as jobs do: with fewer, its floods are many incidents."""
+    return f"[{number // 1000:>5}.{number % 1000:03}{dice.randint(0, 999):03}]"
+
+
 def _of_kernel(text: Crash) -> Crash:
-    return lambda number, dice: f"[{number:>5}.{dice.randint(0, 999_999):06}] {text(number, dice)}"
+    return lambda number, dice: f"{kernel_stamp(number, dice)} {text(number, dice)}"
 
 
 def _xid_31(_line: int, dice: random.Random) -> str:
@@ -147,7 +152,7 @@ def _amdgpu_fault(_line: int, dice: random.Random) -> str:
 
 def _amdgpu_fault_lines(number: int, dice: random.Random) -> str:
     """With the line that the driver writes behind it, at the same time."""
-    head = f"[{number:>5}.{dice.randint(0, 999_999):06}] amdgpu {_pci(dice)}.0: amdgpu:"
+    head = f"{kernel_stamp(number, dice)} amdgpu {_pci(dice)}.0: amdgpu:"
     pid = _number(dice, 7)
     return (
         f"{head} [gfxhub] page fault (src_id:0 ring:{_number(dice, 3)} vmid:{dice.randrange(16)} pasid:{_number(dice, 5)},"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from benchmarks.crashes import OF_JOBS, OF_KERNELS
+from benchmarks.crashes import OF_JOBS, OF_KERNELS, kernel_stamp
 
 FOLDER = Path(__file__).resolve().parent.parent / ".bench"
 
@@ -17,7 +17,7 @@ _CRASH = (
     " with error : HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION: The agent attempted to access memory beyond the largest"
     " legal address. code: 0x29"
 )
-_XID = "[{n:>5}.123456] NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."
+_XID = "{stamp} NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."
 
 
 def one_line() -> Path:
@@ -99,14 +99,13 @@ def _cri(text: str, number: int) -> str:
 
 
 def _kernel(number: int, dice: random.Random) -> str:
-    stamp = f"[{number:>5}.{dice.randint(0, 999_999):06}]"
-    return f'{stamp} audit: type=1400 apparmor="ALLOWED" operation="open" pid={number % 32768}'
+    return f'{kernel_stamp(number, dice)} audit: type=1400 apparmor="ALLOWED" operation="open" pid={number % 32768}'
 
 
 _KINDS: dict[str, tuple[Callable[[int, random.Random], str], Callable[[int, random.Random], str]]] = {
     "training": (_training, crash),
     "CRI": (lambda n, dice: _cri(_training(n, dice), n), lambda n, dice: _cri(crash(n, dice), n)),
-    "kernel": (_kernel, lambda n, _: _XID.format(n=n)),
+    "kernel": (_kernel, lambda n, dice: _XID.format(stamp=kernel_stamp(n, dice))),
     **{kind: (_training, text) for kind, text in OF_JOBS.items()},
     **{kind: (_kernel, text) for kind, text in OF_KERNELS.items()},
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from exporter.core.model import NO_CONTEXT
 from exporter.scan.plan import Task, Unread, Wanted, plan
@@ -28,13 +28,13 @@ def items_of(items: Iterable[Item], span_bytes: int) -> Iterator[Item]:
         size = 0 if log.path == STDIN or isinstance(log, Unread) else _size(log.path)
         left = max(0, size - item.span.start)
         if left <= span_bytes * 3 // 2:
-            yield replace(item, bytes=left)
+            yield item._replace(bytes=left)
             continue
         task = plan(log.path, log.source) if isinstance(log, Wanted) else log
         if isinstance(task, Task) and can_be_cut(task):
-            yield from _parts(replace(item, log=task), size, span_bytes)
+            yield from _parts(item._replace(log=task), size, span_bytes)
         else:
-            yield replace(item, log=task, bytes=left)
+            yield item._replace(log=task, bytes=left)
 
 
 def batched(items: Iterable[Item], wanted: Callable[[], int], most: int = MAX_ITEMS) -> Iterator[tuple[Item, ...]]:

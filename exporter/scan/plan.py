@@ -6,8 +6,7 @@ import glob
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from exporter.core.decoding import formats
 from exporter.core.decoding.prefixes import Clock
@@ -38,8 +37,7 @@ _KERNEL_SIGN = re.compile(
 _KERNEL_NAMES = ("dmesg", "kern.log", "kmsg", "messages", "syslog")
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """One log to scan."""
 
     path: str
@@ -47,16 +45,14 @@ class Task:
     format: LogFormat
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """A log to scan, before its kind has been detected."""
 
     path: str
     source: Literal["job", "kernel", "auto"] = "auto"
 
 
-@dataclass(frozen=True, slots=True)
-class Unread:
+class Unread(NamedTuple):
     """A path that was not read, and why. `is_document`: it was skipped because it is not a log."""
 
     path: str

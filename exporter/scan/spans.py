@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import IO
+from typing import IO, NamedTuple
 
 from exporter.core.catalogue.pack_types import MAX_LINES
 from exporter.core.decoding import formats
@@ -31,8 +30,7 @@ LINES_BEFORE = max(LOOK_BACK, MAX_BETWEEN + 1)
 LINES_BEHIND = MAX_LINES
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """The lines of a log that begin from `start` on and before `stop` (None: the end); offsets in bytes.
 
     line: number of the first line; counted from 1 if unknown. Reading starts `lines_before` lines earlier, at `read_from`.
@@ -48,8 +46,7 @@ class Span:
 WHOLE = Span()
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(NamedTuple):
     """The start of a line, and the starts of the lines just before it."""
 
     at: int
@@ -69,7 +66,7 @@ def spans(task: Task, length: int, look: int = LOOK_BYTES, whole: Span = WHOLE) 
         while wanted < size:
             cut = _cut_behind(log, wanted, task.format, look)
             if cut is not None and cut.at < size:
-                yield replace(last, stop=cut.at)
+                yield last._replace(stop=cut.at)
                 last = span_from(cut)
             wanted += length
         yield last

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from exporter.core.matching.chunk_matcher import MAX_FACTS, MAX_MARKS
 from exporter.core.model import NO_CONTEXT, Incident, LogContext
@@ -20,8 +21,7 @@ class _Before:
     lost: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """How far logs were read: all earlier ones, and this one up to an offset (None: its end), with its newlines and its
     context up to there.
     """
@@ -32,8 +32,7 @@ class Place:
     context: LogContext = NO_CONTEXT
 
 
-@dataclass(frozen=True, slots=True)
-class Stitched:
+class Stitched(NamedTuple):
     """The result of an item in its log. read: everything before it has been read; None if it lies within the item."""
 
     scanned: Scanned
@@ -63,8 +62,8 @@ def stitched(results: Iterable[tuple[Item, Scanned]], again: Callable[[Item], Sc
             placed = scanned
         elif item.span.start and _is_full(scanned.context):
             # It may have left out what it had no room for; with what was there before, it takes what the whole takes.
-            span = replace(item.span, line=before.newlines + 1)
-            scanned = again(replace(item, span=span, context=before.context))
+            span = item.span._replace(line=before.newlines + 1)
+            scanned = again(item._replace(span=span, context=before.context))
             placed = scanned
         else:
             placed = _placed(scanned, before)
@@ -73,7 +72,7 @@ def stitched(results: Iterable[tuple[Item, Scanned]], again: Callable[[Item], Sc
         if scanned.unread:
             before.lost = True
             read = item.span.start + scanned.bytes
-            placed = replace(placed, unread=Unread(scanned.path, f"{scanned.unread.why}, from byte {read} on"))
+            placed = placed._replace(unread=Unread(scanned.path, f"{scanned.unread.why}, from byte {read} on"))
         offset = None if last or before.lost else item.span.stop
         yield Stitched(placed, Place(scanned.path, offset, before.newlines, before.context))
 
@@ -115,4 +114,4 @@ def _placed(scanned: Scanned, before: _Before) -> Scanned:
         )
         return replace(incident, matches=matches)
 
-    return replace(scanned, incidents=tuple(map(moved, scanned.incidents)), context=context_of(scanned.context))
+    return scanned._replace(incidents=tuple(map(moved, scanned.incidents)), context=context_of(scanned.context))

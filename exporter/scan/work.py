@@ -12,10 +12,10 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from io import FileIO
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Literal, NamedTuple
 
 import exporter
 from exporter.config.accounts import SERVICE_ACCOUNTS, uids_of
@@ -38,8 +38,7 @@ EngineChoice = Literal["auto", "hyperscan", "python"]
 Log = Task | Wanted | Unread
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One log or a part of one. bytes: its size on disk, 0 if unknown. context: that of the log before the part, if known."""
 
     log: Log
@@ -48,8 +47,7 @@ class Item:
     context: LogContext = NO_CONTEXT
 
 
-@dataclass(frozen=True, slots=True)
-class Scanned:
+class Scanned(NamedTuple):
     """The result of one item. bytes, newlines: of its decompressed lines. context: what they say about the job."""
 
     path: str
@@ -65,8 +63,7 @@ class Scanned:
     job: str | None = None  # the name of its job; None for a kernel log
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """The results of a batch, one for each item in order, and the seconds it took."""
 
     scanned: tuple[Scanned, ...]
@@ -113,7 +110,7 @@ def read_batch(recipe: Recipe, items: Sequence[Item]) -> Done:
     started = time.monotonic()
     scanned = [scan_one(item, pipeline, recipe.now) for item in items]
     if recipe.name_host:
-        scanned = [replace(s, unread=_on_host(s.unread, host)) if s.unread else s for s in scanned]
+        scanned = [s._replace(unread=_on_host(s.unread, host)) if s.unread else s for s in scanned]
     return Done(tuple(scanned), time.monotonic() - started)
 
 
@@ -151,7 +148,7 @@ def pipeline_of(catalogue: Catalogue, engine: EngineChoice, utc_offset: float) -
 
 
 def _on_host(unread: Unread, host: str) -> Unread:
-    return replace(unread, why=f"{unread.why} (on {host})")
+    return unread._replace(why=f"{unread.why} (on {host})")
 
 
 def scan_one(
@@ -305,7 +302,7 @@ class _Reading:
             return
         if self._cut is None:
             raise KeyboardInterrupt
-        self._span = replace(self._span, stop=self._cut)
+        self._span = self._span._replace(stop=self._cut)
 
     def _take(self, stop: int | None, *, last: bool) -> Processed:
         """Pass what was read to the pipeline, up to an offset."""

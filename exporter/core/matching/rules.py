@@ -18,10 +18,11 @@ from exporter.core.matching.quarantine import Quarantine
 from exporter.core.model import SourceKind
 from exporter.core.patterns.expression import Expression
 from exporter.core.patterns.required_literals import Gate
-from exporter.core.patterns.step_bound import Size
 
 if TYPE_CHECKING:
     import regex
+
+    from exporter.core.patterns.step_bound import Size
 
 MAX_TEXT = (
     2048  # characters of a line that a regex sees, five times the longest example; longer lines are seen around a gate
@@ -159,6 +160,8 @@ class Matcher:
 
 def longest_text(lines: int) -> Size:
     """The texts that a rule of so many lines is searched for in."""
+    from exporter.core.patterns.step_bound import Size  # only for who checks packs
+
     return Size(MAX_TEXT + (lines - 1) * (MAX_BEHIND + 1), MAX_TEXT)
 
 

@@ -15,14 +15,6 @@ from exporter.core.matching.evaluate import RuleGroup, Searched, matches_in
 from exporter.core.matching.match_result import KnownResult, MatchResult, NeedsMoreLines, cuts_a_run, known_result
 from exporter.core.matching.rules import LEAD, PROCESS, Found, Matcher, Outcome, Rule, Verdict, search
 from exporter.core.model import SourceKind
-from exporter.core.patterns.digit_sensitivity import (
-    goes_on,
-    held,
-    looked_at,
-    looked_at_start,
-    read_from_start,
-    referred,
-)
 from exporter.core.patterns.masks import NOTHING, Looked, Mask, Masked, masked
 from exporter.core.patterns.required_literals import Needs, needed_behind
 
@@ -242,6 +234,14 @@ class Evaluator:
         self, lines: Sequence[str], known: MatchResult | NeedsMoreLines, *, more: bool
     ) -> tuple[Looked, MatchResult | NeedsMoreLines]:
         """The runs that patterns look at in lines, and what those show."""
+        from exporter.core.patterns.digit_sensitivity import (  # 3 ms that only a flood needs
+            held,
+            looked_at,
+            looked_at_start,
+            read_from_start,
+            referred,
+        )
+
         text = "\n".join([*lines, ""] if more else lines)
         at = looked_at(self._of_line, lines[0])
         if len(lines) > 1 or isinstance(known, NeedsMoreLines):
@@ -278,6 +278,8 @@ class Evaluator:
         """The literals of which lines behind must hold one to change what these show, and whether they ignore case; None if
         lines may hold anything. `without` is what they show without any behind.
         """
+        from exporter.core.patterns.digit_sensitivity import goes_on
+
         signs: set[tuple[str, bool]] = set()
         text = "\n".join(lines)
         shown = frozenset(one.rule.id for one in without.found)
