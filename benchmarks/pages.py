@@ -160,11 +160,16 @@ class Page:
     at: int
 
 
+def weight(fleet: s.Fleet) -> int:
+    """About as many series as a rule reads of a fleet."""
+    return fleet.nodes + len({(crash.node, crash.cause, crash.verdict) for crash in fleet.crashes})
+
+
 def batches(runs: Sequence[Run]) -> Iterator[dict[str, Run]]:
     """The runs by name, so many at a time as promtool takes."""
     batch: dict[str, Run] = {}
     for number, run in enumerate(runs):
-        if batch and sum(r.fleet.nodes for r in batch.values()) + run.fleet.nodes > MAX_NODES:
+        if batch and sum(weight(r.fleet) for r in batch.values()) + weight(run.fleet) > MAX_NODES:
             yield batch
             batch = {}
         batch[str(number)] = run
