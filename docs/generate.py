@@ -42,10 +42,8 @@ Both services show the process metrics of the Prometheus client library (`proces
 ## The node daemon, `gpufault run`, port 9873
 
 Served at `/metrics` as Prometheus text or OpenMetrics. What is shown has been committed: after `kill -9` and a restart
-the counters go on. Signatures of severity error and critical that can occur on the node exist in `gpufault_incidents_total`
-at 0 from the start, with `root_cause="unknown"`. Pairs with a known cause follow at 0 with the first line of the signature,
-15 s (`incidents.settle`) before the incident is counted: `increase()` sees a first crash if scrapes are no further apart.
-Others begin with their first incident or line.
+the counters go on. Series of `gpufault_incidents_total` exist at 0 from the start for signatures of severity error and
+critical that can occur on the node, so `increase()` sees a first crash; others begin with their first incident or line.
 Those of `gpufault_incident_verdicts_total` do not; [alerting.md](alerting.md#what-a-fatal-fault-is) has an expression
 that sees the first. Labels are ids of the catalogue or PCI addresses, never text of a
 log; only `gpufault_job_incidents` has the names of jobs, users and pods, in at most `limits.job_series` series (0: none).

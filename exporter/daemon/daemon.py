@@ -297,7 +297,7 @@ class Daemon:
     def _start_at_zero(self) -> None:
         """Create at 0 the series that can occur on this node, so that `increase()` detects a first crash."""
         series = possible_series(self._parts.catalogue, self._parts.source_kinds, self.facts.vendors)
-        self.counters.begin(series)
+        self.counters.start_at_zero(series)
 
     def _failed(self, source: Source, error: Exception) -> None:
         self._gauges.source_errors[source.name] = self._gauges.source_errors.get(source.name, 0) + 1

@@ -208,7 +208,6 @@ class Counters:
         self._unsaved: set[tuple[str, Labels]] = set()
         self._gpus: set[str] = set()
         self._label_values = label_values
-        self._possible: dict[str, list[Labels]] = {}  # pairs with a known cause, by signature, that are not shown yet
         self._exemplars: dict[tuple[str, Labels], Exemplar] = {}
         self._losses: dict[tuple[str, ...], int] = {}  # totals that sources last reported, by metric name and labels
         for (name, labels), value in stored.items():
@@ -238,8 +237,6 @@ class Counters:
         """Count lines that match a signature."""
         for match in matches:
             self.add("gpufault_lines_matched_total", match.signature, match.source, by=match.lines)
-            if match.signature in self._possible:
-                self.start_at_zero((_INCIDENTS, labels) for labels in self._possible.pop(match.signature))
 
     def count_losses(self, source: str, stats: SourceStats) -> None:
         """Count the records and lines that a source has lost or skipped since the previous call."""
@@ -279,20 +276,6 @@ class Counters:
         """Count a root incident that is not late."""
         self.add("gpufault_incidents_total", incident.signature, cause)
         self.add("gpufault_incident_verdicts_total", incident.signature, cause, verdict, incident.first.source)
-
-    def begin(self, series: Iterable[tuple[str, Labels]]) -> None:
-        """Create the series that can occur at 0. Pairs of a signature and a known cause follow with its first line.
-
-        An incident is counted when it settles, 15 s after its lines: a scrape in between sees 0. All pairs at once would
-        be half of a node's series.
-        """
-        seen = {labels[0] for name, labels in self._values if name == "gpufault_lines_matched_total"}
-        self._possible = {}
-        for name, labels in series:
-            if name == _INCIDENTS and labels[1] != UNKNOWN and labels[0] not in seen:
-                self._possible.setdefault(labels[0], []).append(labels)
-            else:
-                self.start_at_zero([(name, labels)])
 
     def start_at_zero(self, series: Iterable[tuple[str, Labels]]) -> None:
         """Create missing series with the value 0: `increase()` ignores the step to 1 of a series that starts there."""

@@ -132,23 +132,3 @@ def test_every_metric_is_declared_as_prometheus_wants_it() -> None:
         assert (metric.kind == "counter") == name.endswith("_total")
         assert metric.help.endswith(".")
         assert len(set(metric.labels)) == len(metric.labels)
-
-
-def test_pairs_with_a_known_cause_begin_at_zero_with_the_first_line_of_their_signature() -> None:
-    def shown(counters: Counters) -> dict[tuple[str, ...], float]:
-        return dict(counters.families().get(INCIDENTS, {}))
-
-    possible = [
-        (INCIDENTS, (name, cause)) for name in ("gpu_fault", "other_fault") for cause in ("bad_cable", "unknown")
-    ]
-    counters = Counters({})
-    counters.begin(possible)
-    unknown = {("gpu_fault", "unknown"): 0.0, ("other_fault", "unknown"): 0.0}
-    assert shown(counters) == unknown
-    counters.count_matches([match("gpu_fault")])
-    assert shown(counters) == unknown | {("gpu_fault", "bad_cable"): 0.0}
-    stored = counters.unsaved()
-    restarted = Counters(stored)
-    assert shown(restarted) == {}  # what other packs or other hardware had made possible is gone
-    restarted.begin(possible)
-    assert shown(restarted) == unknown | {("gpu_fault", "bad_cable"): 0.0}
