@@ -25,12 +25,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import page_scenarios as s  # noqa: E402
+from benchmarks import page_scenarios as scenarios  # noqa: E402
 
 RULES = ROOT / "deploy/prometheus/rules.yml"
 GROUPS = ("incidents", "memory", "days", "crashes", "trends")
 FIRING = 'ALERTS{alertstate="firing",severity="%s",alertname!~"GpufaultAbsent|GpufaultNode.*"}'
-QUIET = 27 * s.HOUR  # before an event: enough hours to compare with
+QUIET = 27 * scenarios.HOUR  # before an event: enough hours to compare with
 LATE_MINUTES = 15
 MAX_NODES = 1000  # of one evaluation: promtool refuses queries of more than 10,000 samples
 
@@ -39,7 +39,7 @@ MAX_NODES = 1000  # of one evaluation: promtool refuses queries of more than 10,
 class Run:
     """A cluster: its fleet, and the sample at which a page is due; None if nothing is wrong. `alert`: only this one counts."""
 
-    fleet: s.Fleet
+    fleet: scenarios.Fleet
     due: int | None = None
     alert: str = ""
 
@@ -47,62 +47,64 @@ class Run:
 Scenario = Callable[[int, random.Random], Run]
 
 
-def _around(nodes: int, random_: random.Random, *, quiet: int = QUIET, after: int = 2 * s.HOUR) -> s.Fleet:
-    fleet = s.fleet_of(nodes, quiet + after)
-    return s.with_crashes(fleet, s.usual(fleet, random_, 1.0))
+def _around(
+    nodes: int, random_: random.Random, *, quiet: int = QUIET, after: int = 2 * scenarios.HOUR
+) -> scenarios.Fleet:
+    fleet = scenarios.fleet_of(nodes, quiet + after)
+    return scenarios.with_crashes(fleet, scenarios.usual(fleet, random_, 1.0))
 
 
-def _fifth(crashes: Sequence[s.Crash]) -> int:
+def _fifth(crashes: Sequence[scenarios.Crash]) -> int:
     return sorted(crash.at for crash in crashes)[4]
 
 
-def _spiked(fleet: s.Fleet, crashes: Iterator[s.Crash]) -> Run:
+def _spiked(fleet: scenarios.Fleet, crashes: Iterator[scenarios.Crash]) -> Run:
     added = list(crashes)
-    return Run(fleet=s.with_crashes(fleet, added), due=_fifth(added))
+    return Run(fleet=scenarios.with_crashes(fleet, added), due=_fifth(added))
 
 
-def _one_rack(fleet: s.Fleet, random_: random.Random, count: int = 6) -> list[int]:
+def _one_rack(fleet: scenarios.Fleet, random_: random.Random, count: int = 6) -> list[int]:
     rack = random_.randrange(fleet.nodes // fleet.rack)
     return random_.sample(range(rack * fleet.rack, (rack + 1) * fleet.rack), count)
 
 
 def rack(nodes: int, random_: random.Random) -> Run:
     fleet = _around(nodes, random_)
-    return _spiked(fleet, s.spike(random_, QUIET, _one_rack(fleet, random_)))
+    return _spiked(fleet, scenarios.spike(random_, QUIET, _one_rack(fleet, random_)))
 
 
 def rack_on_first_day(nodes: int, random_: random.Random) -> Run:
-    at = random_.randrange(1, 12) * s.HOUR
+    at = random_.randrange(1, 12) * scenarios.HOUR
     fleet = _around(nodes, random_, quiet=at)
-    return _spiked(fleet, s.spike(random_, at, _one_rack(fleet, random_)))
+    return _spiked(fleet, scenarios.spike(random_, at, _one_rack(fleet, random_)))
 
 
 def one_cause(nodes: int, random_: random.Random) -> Run:
     fleet = _around(nodes, random_)
-    return _spiked(fleet, s.spike(random_, QUIET, random_.sample(range(nodes), 8), ["new_cause"]))
+    return _spiked(fleet, scenarios.spike(random_, QUIET, random_.sample(range(nodes), 8), ["new_cause"]))
 
 
 def six_causes(nodes: int, random_: random.Random) -> Run:
     fleet = _around(nodes, random_)
-    return _spiked(fleet, s.spike(random_, QUIET, random_.sample(range(nodes), 12), s.CAUSES[:6]))
+    return _spiked(fleet, scenarios.spike(random_, QUIET, random_.sample(range(nodes), 12), scenarios.CAUSES[:6]))
 
 
 def driver(nodes: int, random_: random.Random) -> Run:
     fleet = replace(_around(nodes, random_), new_driver=range(nodes // 4))
-    return _spiked(fleet, s.spike(random_, QUIET, random_.sample(range(nodes // 4), 6)))
+    return _spiked(fleet, scenarios.spike(random_, QUIET, random_.sample(range(nodes // 4), 6)))
 
 
 def rollout(nodes: int, random_: random.Random) -> Run:
     fleet = _around(nodes, random_)
     fleet = replace(fleet, rollout=QUIET + random_.randrange(1, 6))
-    return _spiked(fleet, s.spike(random_, QUIET, _one_rack(fleet, random_)))
+    return _spiked(fleet, scenarios.spike(random_, QUIET, _one_rack(fleet, random_)))
 
 
 def scrapes_missing(nodes: int, random_: random.Random) -> Run:
     """70 minutes without scrapes of any node; the spike is in the last half hour of them."""
     fleet = _around(nodes, random_)
     blind = range(QUIET - 14, QUIET)
-    run = _spiked(fleet, s.spike(random_, QUIET - 6, _one_rack(fleet, random_)))
+    run = _spiked(fleet, scenarios.spike(random_, QUIET - 6, _one_rack(fleet, random_)))
     return replace(run, fleet=replace(run.fleet, unseen=dict.fromkeys(range(nodes), blind)), due=QUIET)
 
 
@@ -110,27 +112,29 @@ def back_with_fault(nodes: int, random_: random.Random) -> Run:
     """A node is down for 90 minutes, and is back with the first lost GPU of the cluster."""
     fleet = _around(nodes, random_)
     fleet = replace(fleet, unseen={3: range(QUIET - 18, QUIET)})
-    return Run(fleet=s.with_crashes(fleet, [s.lost_gpu(QUIET, 3)]), due=QUIET)
+    return Run(fleet=scenarios.with_crashes(fleet, [scenarios.lost_gpu(QUIET, 3)]), due=QUIET)
 
 
 def third_lost_gpu(nodes: int, random_: random.Random) -> Run:
     fleet = _around(nodes, random_)
-    times = (QUIET - 20 * s.HOUR, QUIET - 9 * s.HOUR, QUIET)
-    faults = [s.lost_gpu(at, node) for at, node in zip(times, random_.sample(range(nodes), 3), strict=True)]
-    return Run(fleet=s.with_crashes(fleet, faults), due=QUIET, alert="GpufaultFatalNodes")  # the first has its own page
+    times = (QUIET - 20 * scenarios.HOUR, QUIET - 9 * scenarios.HOUR, QUIET)
+    faults = [scenarios.lost_gpu(at, node) for at, node in zip(times, random_.sample(range(nodes), 3), strict=True)]
+    return Run(
+        fleet=scenarios.with_crashes(fleet, faults), due=QUIET, alert="GpufaultFatalNodes"
+    )  # the first has its own page
 
 
-def _harmless(crashes: Callable[[s.Fleet, random.Random, int], Iterator[s.Crash]]) -> Scenario:
+def _harmless(crashes: Callable[[scenarios.Fleet, random.Random, int], Iterator[scenarios.Crash]]) -> Scenario:
     def scenario(nodes: int, random_: random.Random) -> Run:
-        fleet = _around(nodes, random_, after=4 * s.HOUR)
-        return Run(fleet=s.with_crashes(fleet, crashes(fleet, random_, QUIET)))
+        fleet = _around(nodes, random_, after=4 * scenarios.HOUR)
+        return Run(fleet=scenarios.with_crashes(fleet, crashes(fleet, random_, QUIET)))
 
     return scenario
 
 
 def bursty_week(nodes: int, random_: random.Random) -> Run:
-    fleet = s.fleet_of(nodes, 7 * s.DAY)
-    return Run(fleet=s.with_crashes(fleet, s.bursty_week(fleet, random_)))
+    fleet = scenarios.fleet_of(nodes, 7 * scenarios.DAY)
+    return Run(fleet=scenarios.with_crashes(fleet, scenarios.bursty_week(fleet, random_)))
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -143,10 +147,10 @@ SCENARIOS: dict[str, Scenario] = {
     "12 nodes over 6 causes": six_causes,
     "back after 90 min with a lost GPU": back_with_fault,
     "third lost GPU within a day": third_lost_gpu,
-    "one user's loop on 4 nodes": _harmless(s.loop),
-    "one job of 5 nodes": _harmless(lambda fleet, random_, at: s.job(fleet, random_, at, 5)),
-    "one job of 64 nodes": _harmless(lambda fleet, random_, at: s.job(fleet, random_, at, 64)),
-    "scancel of an array on 8 nodes": _harmless(s.cancelled_array),
+    "one user's loop on 4 nodes": _harmless(scenarios.loop),
+    "one job of 5 nodes": _harmless(lambda fleet, random_, at: scenarios.job(fleet, random_, at, 5)),
+    "one job of 64 nodes": _harmless(lambda fleet, random_, at: scenarios.job(fleet, random_, at, 64)),
+    "scancel of an array on 8 nodes": _harmless(scenarios.cancelled_array),
     "bursty week": bursty_week,
 }
 
@@ -160,7 +164,7 @@ class Page:
     at: int
 
 
-def weight(fleet: s.Fleet) -> int:
+def weight(fleet: scenarios.Fleet) -> int:
     """About as many series as a rule reads of a fleet."""
     return fleet.nodes + len({(crash.node, crash.cause, crash.verdict) for crash in fleet.crashes})
 
@@ -180,18 +184,18 @@ def pages(runs: Mapping[str, Run], folder: Path, severity: str = "critical") -> 
     """What the rules page for in each run; the cluster of a page is the run's name."""
     samples = max(run.fleet.samples for run in runs.values())
     firing = FIRING % severity
-    asked = f"timestamp({firing}) unless {firing} offset {s.SAMPLE_MINUTES}m"
+    asked = f"timestamp({firing}) unless {firing} offset {scenarios.SAMPLE_MINUTES}m"
     path = folder / "test.yaml"
     with path.open("w") as file:
-        file.write(f"rule_files: [{RULES}]\nevaluation_interval: {s.SAMPLE_MINUTES}m\n")
+        file.write(f"rule_files: [{RULES}]\nevaluation_interval: {scenarios.SAMPLE_MINUTES}m\n")
         file.write(f"group_eval_order: [{', '.join(f'gpufault-{group}' for group in GROUPS)}]\n")
-        file.write(f"tests:\n  - interval: {s.SAMPLE_MINUTES}m\n    input_series:\n")
+        file.write(f"tests:\n  - interval: {scenarios.SAMPLE_MINUTES}m\n    input_series:\n")
         for cluster, run in runs.items():
-            for name, values in s.series(cluster, run.fleet):
+            for name, values in scenarios.series(cluster, run.fleet):
                 file.write(f"      - {{series: '{name}', values: '{values}'}}\n")
         file.write("    promql_expr_test:\n")
         for sample in range(samples):
-            minutes = sample * s.SAMPLE_MINUTES
+            minutes = sample * scenarios.SAMPLE_MINUTES
             file.write(f"      - {{eval_time: {minutes}m, expr: {json.dumps(asked)}}}\n")
     done = subprocess.run(["promtool", "test", "rules", str(path)], check=False, capture_output=True, text=True)
     return [page for page in _read(done.stdout + done.stderr) if runs[page.cluster].alert in ("", page.alert)]
@@ -204,7 +208,7 @@ def _read(output: str) -> Iterator[Page]:
     for got in re.findall(r"^ +got: (.+)$", output, re.MULTILINE):
         for labels, value in re.findall(r"\{([^}]*)\} ([0-9.E+]+)", got):
             named = dict(re.findall(r'(\w+)="([^"]*)"', labels))
-            yield Page(named["alertname"], named["cluster"], round(float(value)) // 60 // s.SAMPLE_MINUTES)
+            yield Page(named["alertname"], named["cluster"], round(float(value)) // 60 // scenarios.SAMPLE_MINUTES)
 
 
 def row(name: str, nodes: int, count: int, seed: int, folder: Path) -> str:
@@ -214,10 +218,10 @@ def row(name: str, nodes: int, count: int, seed: int, folder: Path) -> str:
     false, delays = 0, []
     for number, run in enumerate(runs):
         of_run = [page for page in found if page.cluster == str(number)]
-        right = [] if run.due is None else [page for page in of_run if page.at >= run.due - s.HOUR // 2]
+        right = [] if run.due is None else [page for page in of_run if page.at >= run.due - scenarios.HOUR // 2]
         false += len(of_run) - len(right)
-        delays += [(min(page.at for page in right) - (run.due or 0)) * s.SAMPLE_MINUTES] if right else []
-    weeks = sum(run.fleet.samples for run in runs) / 7 / s.DAY
+        delays += [(min(page.at for page in right) - (run.due or 0)) * scenarios.SAMPLE_MINUTES] if right else []
+    weeks = sum(run.fleet.samples for run in runs) / 7 / scenarios.DAY
     alerts = ", ".join(sorted({page.alert.removeprefix("Gpufault") for page in found}))
     if runs[0].due is None:
         return f"| {name} | {nodes:,} | {false} in {weeks:.1f} weeks | – | {alerts} |"
