@@ -31,7 +31,7 @@ OUTCOMES: tuple[Outcome, ...] = (
 
 
 class ApiFailed(Exception):
-    """A request that did nothing. `retry_after`: seconds for which the server wants to be left alone."""
+    """A request without effect. retry_after: seconds that the server asks to wait."""
 
     def __init__(self, outcome: Outcome, message: str, retry_after: float = 0.0) -> None:
         self.outcome: Outcome = outcome
@@ -41,7 +41,7 @@ class ApiFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServer:
-    """Where the API server is. The token's file is read for each request: the kubelet replaces it within the hour."""
+    """The API server. The token's file is read for each request, because the kubelet replaces it within the hour."""
 
     base: str
     token_file: Path | None

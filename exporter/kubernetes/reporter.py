@@ -1,6 +1,6 @@
-"""Asks the node daemons for their faults, and writes what has changed to the API server. Starts afresh at any time.
+"""Asks the node daemons for their faults and writes changes to the API server. Keeps no state across restarts.
 
-Everything is by level, not by edge: a cycle that fails is made good by the next. Nodes are independent of each other.
+It is level-triggered: the next cycle corrects a failed one. Nodes are independent of each other.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Reporter:
         self._stopped.set()
 
     def cycle(self) -> Status:
-        """Ask all daemons, and write what differs."""
+        """Ask all daemons and write the differences."""
         began = time.monotonic()
         targets, names, problem = self._find()
         with ThreadPoolExecutor(self._config.concurrency, "node") as threads:
@@ -210,7 +210,7 @@ class Reporter:
             self._warn(f"api {node}", "a node cannot be reported", problem)
 
     def _silent(self, node: str, state: NodeState, target: Target | None, why: str, now: float) -> str:
-        """A daemon does not answer. After a while that is said; a node that has no daemon any more is then left alone."""
+        """Handle a silent daemon: after a while the condition is Unknown; a node without a daemon is skipped."""
         if now - state.heard > UNREACHABLE_SECONDS:
             last = state.stored.condition if state.stored else _NEVER
             self._write(node, state, unreachable(last, why), now, is_heartbeat=False)
@@ -230,7 +230,7 @@ class Reporter:
         self._take(state, self._server_does("condition", lambda: self._server.patch_node_status(node, change)))
 
     def _take(self, state: NodeState, node: Mapping[str, Any]) -> None:
-        """Take in a node as the API server returned it."""
+        """Update the state of a node from the API server's answer."""
         try:
             state.stored = stored_condition(node)
         except (ValueError, TypeError, AttributeError, OverflowError):
@@ -250,7 +250,7 @@ class Reporter:
         state.sent = {name: count for name, count in state.sent.items() if name in names}
 
     def _send(self, state: NodeState, event: Event) -> None:
-        """Count an event in the one that exists, else create it. One that the server never takes is given up."""
+        """Add to the count of an existing event, else create it. Gives up on an event that the server always rejects."""
         if event.name not in state.sent:
             try:
                 self._server_does(
@@ -272,7 +272,7 @@ class Reporter:
             self._server_does("event", lambda: self._server.create_event(event.namespace, to_create(event, state.uid)))
 
     def _pods(self, report: NodeReport, target: Target) -> dict[str, list[Pod]]:
-        """The pods that open faults have crashed. A daemon names them to authenticated clients only."""
+        """The pods that crashed because of open faults. A daemon names them to authenticated clients only."""
         incidents = frozenset(fault.incident for fault in report.open)
         if not incidents or not self._config.user:
             return {}
@@ -285,7 +285,7 @@ class Reporter:
             return {}
 
     def _server_does(self, what: str, send: Callable[[], T]) -> T:
-        """Send a request, once more if somebody else wrote at the same time or the token was just replaced."""
+        """Send a request; repeat it once after a conflict or a replaced token."""
         for is_last in (False, True):
             try:
                 answer = send()
@@ -303,7 +303,7 @@ class Reporter:
         raise AssertionError("unreachable")
 
     def _warn(self, key: str, what: str, why: str) -> None:
-        """Log a problem when it begins, not in each cycle."""
+        """Log a problem when it begins, not in every cycle."""
         with self._lock:
             is_new = bool(why) and self._warned.get(key) != why
             if why:

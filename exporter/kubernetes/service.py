@@ -27,7 +27,7 @@ class ConditionService:
         self._ready = False
 
     def run(self) -> None:
-        """Work until told to stop."""
+        """Run until stopped by a signal or `stop`."""
         install_handlers(stop=self.stop, reload=lambda: None)
         notify("READY=1")
         while not self._stop.is_set():
@@ -38,7 +38,7 @@ class ConditionService:
             self._stop.wait(max(self._interval - status.seconds, 1.0))
 
     def stop(self) -> None:
-        """End `run` soon. From any thread."""
+        """End `run` after its current request. Thread-safe."""
         self._stop.set()
         self._reporter.stop()
 

@@ -1,5 +1,5 @@
-"""Which job and which card a match is about, by what this node knows: control groups of processes, files of the
-scheduler's hooks, devices that the kubelet has assigned, and the jobs whose logs are written.
+"""Finds the job and the card of a match, from control groups of processes, files of the scheduler's hooks, devices that the
+kubelet assigned, and the jobs that write logs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OnlyJob = Callable[[], Job | None]
 
 
 class Attribution:
-    """Everything on this node that tells whose a line is. Matches go in, and come out with claims and addresses."""
+    """Adds jobs and PCI addresses to matches, from everything that this node knows."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Attribution:
         self._pod_names: Mapping[str, tuple[str, str]] = {}
 
     def look(self, now: float) -> list[NodeJob]:
-        """Look at processes, the hooks' files and the kubelet, if it is time. Returns the jobs whose end was seen now."""
+        """Read processes, hook files and the kubelet if due. Returns the jobs that have ended since the last call."""
         self._processes.look(now)
         self._devices.look(now)
         self._folder.look(now)
@@ -74,7 +74,7 @@ class Attribution:
     def attached(
         self, matches: Sequence[Match], gpus: Sequence[Gpu], environment_of: EnvironmentOf, only: OnlyJob
     ) -> list[Match]:
-        """The matches with the jobs that the node names for them, and the address of the GPU that they name otherwise.
+        """The matches with their jobs, and with the PCI address of a GPU that they name in another way.
 
         environment_of: facts of a job's processes. only: the only job whose logs are written.
         """
@@ -188,7 +188,7 @@ class Attribution:
         return [running[0].as_job("owner", confidence="medium")] if len(running) == 1 and not only_by_header else []
 
     def _known(self, job: Job | None) -> NodeJob | None:
-        """What the hooks tell of a log's job; a task of an array has two ids."""
+        """The job of a log as the hooks know it; a task of an array has two ids."""
         return self._folder.find(job.id) if job and job.kind == "slurm" else None
 
     # -- names

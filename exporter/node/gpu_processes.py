@@ -1,9 +1,8 @@
-"""The processes that use a GPU, looked at while they live: a dead one cannot be asked what it had loaded.
+"""Reads the software of processes that use a GPU while they run, because a dead process no longer shows it.
 
-Now and then, in a thread of its own, the open files of all processes are gone through for GPU devices. Of a process that
-has one, the facts of its stack are read twice, at the first sight and a look later, when all its libraries are loaded,
-and kept beyond its end. What is in a process, and below its root, its user has put there: nothing is opened through a
-link or without a bound, and a file that never answers costs one thread and not the next look.
+A thread periodically searches the open files of all processes for GPU devices. Facts of such a process are read twice, so
+that libraries loaded later are included, and are kept after its end. Users control what a process and its root contain:
+no link is followed, all reads are bounded, and a file that never answers blocks one thread only.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _INITIAL_PIDS = "pid:[4026531836]"  # PROC_PID_INIT_INO (include/linux/proc_ns.h
 
 @dataclass(frozen=True, slots=True)
 class GpuProcess:
-    """One process, known by its pid and its start, which no other has."""
+    """One process, identified by its pid and its start time."""
 
     pid: int
     started: float  # seconds since boot
@@ -58,7 +57,7 @@ class GpuProcess:
 
 
 class GpuProcesses:
-    """What is known of the processes that use, or used, a GPU. `failed`: why the last look saw less than all."""
+    """The processes that use, or used, a GPU. failed: why the last search was incomplete."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
@@ -74,7 +73,7 @@ class GpuProcesses:
         self.failed: Mapping[str, str] = {}
 
     def look(self, now: float, every: float | None, *, wait: bool = False) -> None:
-        """Start a look when it is time. `every` None: never."""
+        """Start a search if it is due. every: interval in seconds; None: never."""
         if every is None or (self._asked is not None and 0 <= now - self._asked < every):
             return
         if self._worker is not None and self._worker.is_alive() and not self._gave_up():
@@ -86,7 +85,7 @@ class GpuProcesses:
             self._worker.join()
 
     def attached(self, matches: Sequence[Match]) -> list[Match]:
-        """The matches with what is known of the processes that they are about, and a kernel line's with their job."""
+        """The matches with the facts of their processes; a kernel line's match also with the job of its process."""
         if not self._known:
             return list(matches)
         asked: dict[tuple[Job | None, str | None], tuple[Mapping[str, str], str | None]] = {}
@@ -101,7 +100,7 @@ class GpuProcesses:
         return out
 
     def facts_of(self, match: Match) -> Mapping[str, str]:
-        """The facts of the process that a kernel line names, else of the job that the match is of."""
+        """The facts of the process that a kernel line names, else of the match's job."""
         return self._facts_and_job(match)[0]
 
     def _facts_and_job(self, match: Match) -> tuple[Mapping[str, str], str | None]:
@@ -114,14 +113,14 @@ class GpuProcesses:
         return self._facts_of_job(name, owner_uid(match.job)), None
 
     def _facts_of_job(self, job: str | None, uid: int | None) -> Mapping[str, str]:
-        """What the processes of a job tell; of user `uid`, where that is known: anyone may name a log after a job."""
+        """The facts of a job's processes; only of user `uid` if known, since anyone can name a log after a job."""
         if not job:
             return {}
         processes = [p for p in self._known.values() if p.job == job and (uid is None or p.uid in (None, uid))]
         return parse.combine_facts(p.facts for p in processes)
 
     def job_of(self, match: Match) -> tuple[str | None, int | None]:
-        """The job of the process that a kernel line names, by its control group, and its user."""
+        """The job and user of the process that a kernel line names, by its control group."""
         process = self._named(match)
         return (match.named_job or process.job, process.uid) if process else (match.named_job, None)
 
@@ -135,13 +134,13 @@ class GpuProcesses:
         return process if match.happened >= booted + process.started - 1.0 else None
 
     def _pids_are_the_kernels(self) -> bool:
-        """Whether our pids are those of the kernel's lines: in a container without the host's they are other ones."""
+        """Whether pids here are those of kernel lines: not so in a container with its own pid namespace."""
         with contextlib.suppress(OSError):
             return os.readlink(self._proc / "self/ns/pid") == _INITIAL_PIDS
         return False
 
     def _gave_up(self) -> bool:
-        """Whether the worker has been in one process for too long, and may be left behind."""
+        """Whether the thread has hung in one process for too long and can be replaced."""
         self._lost = [thread for thread in self._lost if thread.is_alive()]
         pid, since = self._at
         if self._worker is None or time.monotonic() - since < HANGS_SECONDS:
@@ -182,12 +181,12 @@ class GpuProcesses:
             self.failed = self.failed if self._avoided else {}
 
     def _pids(self) -> list[int]:
-        """All processes: those that the last look did not come to, then the youngest first."""
+        """All pids: first those that the last search did not reach, then the youngest first."""
         pids = (int(name) for name in os.listdir(self._proc) if name.isdecimal())
         return sorted(pids, key=lambda pid: (pid not in self._left_over, -pid))
 
     def _process(self, pid: int, known: Mapping[int, GpuProcess]) -> GpuProcess | None:
-        """What is new of one process; None for one that uses no GPU, or of which all is known."""
+        """New information on a process; None if it uses no GPU, or if everything is known."""
         folder = self._proc / str(pid)
         before = known.get(pid)
         devices = _gpu_devices(folder) if before is None else frozenset()
@@ -212,14 +211,14 @@ class GpuProcesses:
 
 
 def may_look(proc: Path = Path("/proc")) -> bool:
-    """Whether processes of other users can be looked into, which takes CAP_SYS_PTRACE (ptrace(2), PTRACE_MODE_READ)."""
+    """Whether this process may inspect those of other users; needs CAP_SYS_PTRACE (ptrace(2), PTRACE_MODE_READ)."""
     with contextlib.suppress(OSError):
         return bool(os.readlink(proc / "1/root"))
     return False
 
 
 def stack_of(folder: Path, proc: Path) -> dict[str, str]:
-    """The facts of the process whose folder in /proc this is. Raises OSError if it may not be looked at."""
+    """The facts of the process with this folder in /proc. Raises OSError if it may not be inspected."""
     environ = _text(folder / "environ")
     libraries = parse.mapped_libraries(_text(folder / "maps", _MAPS_BYTES))
     facts = parse.environment(environ) | parse.limit_facts(_text(folder / "limits"))
@@ -235,7 +234,7 @@ def stack_of(folder: Path, proc: Path) -> dict[str, str]:
 
 
 def names_beneath(root: Path, path: str) -> list[str]:
-    """The names in a folder below a root that is a user's; none where a link is in the way, or nothing is there."""
+    """The names in a folder below a root that a user controls; empty if it is missing or behind a link."""
     with _beneath(root, path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         if descriptor is None:
             return []
@@ -247,7 +246,7 @@ def names_beneath(root: Path, path: str) -> list[str]:
 
 
 def text_beneath(root: Path, path: str) -> str:
-    """The text of a regular file below a root that is a user's; empty as in `names_beneath`."""
+    """The text of a regular file below a root that a user controls; empty as for `names_beneath`."""
     with _beneath(root, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as descriptor:
         if descriptor is None or not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return ""
@@ -256,8 +255,9 @@ def text_beneath(root: Path, path: str) -> str:
 
 @contextlib.contextmanager
 def _beneath(root: Path, path: str, flags: int) -> Iterator[int | None]:
-    """An open file below `root`, reached without following any link: from part to part, so that none can be slipped in
-    between. The root itself is the kernel's link into the process' mounts and has to be followed.
+    """Open a file below `root` part by part, without following any link that a user could put in between.
+
+    `root` itself is the kernel's link into the process's mounts and must be followed.
     """
     opened: list[int] = []
     try:
@@ -301,14 +301,14 @@ def _gpu_devices(folder: Path) -> frozenset[str]:
 
 
 def _cards(status: str, devices: frozenset[str]) -> frozenset[str]:
-    """Those of single GPUs; none for a monitor, which `status` (/proc/PID/stat) names."""
+    """The device files of single GPUs; empty for a monitoring program, recognised by `status` (/proc/PID/stat)."""
     name = status.partition("(")[2].rpartition(")")[0]
     held = (device for device in devices if (match := _GPU_DEVICE.fullmatch(device)) and match["card"])
     return frozenset() if name in MONITORS else frozenset(held)
 
 
 def _started(status: str) -> float:
-    """Seconds since boot at which a process started: the 22nd field of stat; its second may hold blanks and brackets."""
+    """The start of a process in seconds since boot: field 22 of stat. Field 2 may contain blanks and brackets."""
     return int(status.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
 
 

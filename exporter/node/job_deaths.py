@@ -1,5 +1,6 @@
-"""How failed jobs ended, and whether the logs say why: explained by a signature, by an unrecognised crash only, or by no
-line at all. Ends come from the scheduler's hooks. Survives restarts as rows of the state file.
+"""Counts failed jobs by what explains their end: a signature, only an unrecognised crash, or no line at all.
+
+The scheduler's hooks report the ends. The state file keeps them across restarts.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _BEGUN = "begun"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """A failed job, and what explains it. `signatures`: of its incidents, the first ones."""
+    """A failed job and its explanation. signatures: those of its first incidents."""
 
     job: NodeJob
     outcome: Outcome
@@ -48,7 +49,7 @@ class Death:
 
 
 class JobDeaths:
-    """The signatures seen of each job, and the ends that were counted."""
+    """The signatures of each job's incidents, and the ends that were counted."""
 
     def __init__(self, stored: Mapping[str, str]) -> None:
         self._signatures: dict[str, list[str]] = {}
@@ -67,9 +68,9 @@ class JobDeaths:
                 self._unsaved[key] = None
 
     def note(self, record: Mapping[str, Any]) -> None:
-        """Remember the signature of an incident that settled, for each name that its job has.
+        """Record the signature of a settled incident for each name of its job.
 
-        A launcher that reports that a rank has exited says nothing about why.
+        A launcher's report that a rank has exited explains nothing.
         """
         job = record["job"]
         if record["severity"] == "info" and record["signature"] not in ENDED_BY_SCHEDULER:
@@ -88,14 +89,14 @@ class JobDeaths:
     def step(
         self, ended: Iterable[NodeJob], counters: Counters, outbox: Outbox, node: str, now: float, settle: float
     ) -> None:
-        """Take in the jobs whose end was seen; count and record the deaths that are due. settle: of incidents, in seconds."""
+        """Add ended jobs, then count and record the deaths that are due. settle: `incidents.settle` in seconds."""
         self.ended(ended, now)
         for death in self.due(now, WAIT * settle):
             counters.add("gpufault_job_deaths_total", death.outcome)
             outbox.add(death.record(node))
 
     def ended(self, jobs: Iterable[NodeJob], now: float) -> None:
-        """Jobs whose end was seen. At the very first start those that had ended before do not count: nobody read their logs."""
+        """Add ended jobs. At the very first start, earlier ends do not count: their logs were not read."""
         for job in jobs:
             key = f"{job.raw_id} {job.ended}"
             if key in self._counted or key in self._pending:
@@ -110,7 +111,7 @@ class JobDeaths:
             self._unsaved[_BEGUN] = "1"
 
     def due(self, now: float, wait: float) -> list[Death]:
-        """The deaths whose lines have been read by now, each once: their end was seen `wait` seconds ago."""
+        """The deaths that ended at least `wait` seconds ago, so their lines have been read; each is returned once."""
         due = {key: job for key, (job, since) in self._pending.items() if not 0 <= now - since < wait}
         for key in due:
             del self._pending[key]

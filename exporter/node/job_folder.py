@@ -1,7 +1,7 @@
 """The jobs that the scheduler's hooks have written into a folder: who runs on this node with which GPUs, and how it ended.
 
-Only files of root, or of the daemon's own user, in a folder that nobody else can write to are read: a job's user must
-not be able to tell whose a crash is. A file that is half written is read again.
+Reads only files of root or of the daemon's own user, in a folder that nobody else can write to: a job's user must not be
+able to change whose a crash is. An incomplete file is read again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The GPUs that the kubelet has assigned to pods, asked of its PodResources socket now and then. Opt-in.
+"""The GPUs that the kubelet has assigned to pods, read periodically from its PodResources socket. Opt-in.
 
-The answer is remembered for a while: a driver reports the fault of a pod that is already gone.
+Answers are kept for a while: a driver may report the fault of a deleted pod.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PodDevices:
         self.failed = ""
 
     def look(self, now: float, *, wait: bool = False) -> None:
-        """Ask the kubelet, if it is time, in a thread of its own."""
+        """Ask the kubelet if it is due, in a separate thread."""
         if self._socket is None or (self._asked is not None and 0 <= now - self._asked < EVERY_SECONDS):
             return
         if self._worker is not None and self._worker.is_alive():

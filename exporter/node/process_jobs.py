@@ -1,5 +1,6 @@
-"""The job of each process of the node by its control group, remembered for a while: a kernel line names processes that
-have ended. Reads only `cgroup` and `stat`, which are readable for everybody and never block.
+"""The job of each process on the node, from its control group; kept for a while, since kernel lines name ended processes.
+
+Reads only `cgroup` and `stat`, which every user can read and which never block.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Seen(NamedTuple):
-    """A process, known by its pid and its start (seconds since boot); when it was read first and was there last."""
+    """A process, identified by its pid and its start (seconds since boot), with the times of its first and last sight."""
 
     started: float
     job: CgroupJob | None
@@ -41,7 +42,7 @@ class ProcessJobs:
         self._usable: bool | None = None
 
     def look(self, now: float) -> None:
-        """Read the control groups of new processes, if it is time."""
+        """Read the control groups of new processes if it is due."""
         if self._looked is not None and 0 <= now - self._looked < EVERY_SECONDS:
             return
         self._looked = now

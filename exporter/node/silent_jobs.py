@@ -1,7 +1,7 @@
 """Jobs that use a GPU while their logs are silent: hangs print nothing.
 
-Only a match of the context signature `job_silent` comes of it. It may explain what follows, such as a timeout of a
-collective; by itself it is not an incident, since many programs print nothing for hours.
+Produces only matches of the context signature `job_silent`. They may explain a later crash, such as a collective's timeout,
+but are not incidents: many programs print nothing for hours.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LOOK_SECONDS = 30.0  # as often as processes are looked at
 
 
 class SilentJobs:
-    """Each silence is told once. Silences that had lasted too long before the start are not told: they were before."""
+    """Reports each silence once. Silences that exceeded the limit before the start are not reported."""
 
     def __init__(self, started: float) -> None:
         self._started = started
@@ -26,7 +26,7 @@ class SilentJobs:
     def look(
         self, now: float, after: float | None, using_gpus: Collection[str], writes: Mapping[str, LastWrite]
     ) -> list[Match]:
-        """What is silent since the last look. using_gpus: jobs, named as in `writes`, whose processes hold a GPU open."""
+        """Matches of newly silent jobs. using_gpus: jobs, named as in `writes`, whose processes have a GPU open."""
         if after is None or not 0 <= now - self._looked < float("inf") or now - self._looked < LOOK_SECONDS:
             return []
         self._looked = now

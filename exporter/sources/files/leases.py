@@ -1,11 +1,11 @@
-"""Which of several nodes counts a log that all of them watch: claims in a folder on the shared file system.
+"""Decides which of several nodes counts a log that all of them watch, by claims in a folder on the shared file system.
 
-A log is claimed once, by a node that runs its job if there is one; the file system decides who was first (`link`). A node
-keeps its claims while it renews its own file. When it stops, others claim its logs anew and go on where it was. Nothing
-is written into the folders of the logs. Knows nothing of how logs are read.
+One node claims a log, preferably the one that runs its job; `link` is atomic, so the file system decides who was first. A
+node keeps its claims while it renews its own file. When it stops, other nodes claim its logs and continue at its offsets.
+Nothing is written into the folders of the logs.
 
-A node's renewals, and where it is in its logs, are one small file that is overwritten in place. Others look at four
-nodes each ten seconds, so a fleet's requests grow with the number of its nodes, not with its square.
+A node's renewal and its offsets are one small file that is overwritten in place. Each node checks four others every ten
+seconds, so a fleet's requests grow linearly with the number of nodes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_NODE_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The `number`th claim of a log. `offset`: where the node goes on that made it."""
+    """One claim of a log; `number` counts its claims. offset: where the claiming node continues."""
 
     number: int
     node: str
@@ -41,7 +41,7 @@ class Claim:
 
 
 class Leases:
-    """The claims of one node on the logs of one source. `holds`: whether it may count now; `problem`: why not.
+    """The claims of one node on the logs of one source. holds: whether the node may count now. problem: why not.
 
     clock: seconds that also pass while the machine sleeps.
     """
@@ -73,7 +73,7 @@ class Leases:
         self._renewed = self._looked = float("-inf")
 
     def tick(self, paths: Iterable[str]) -> set[str]:
-        """Renew when it is time, and claim what dead nodes leave. Those of our logs' `paths` that are another's now."""
+        """Renew if due, and claim the logs of dead nodes. Returns those of `paths` that another node has claimed."""
         now = self._clock()
         try:
             lost = self._keep(paths, now)
@@ -108,11 +108,11 @@ class Leases:
             return False
 
     def begin_of(self, path: str) -> int | None:
-        """Where another node, or an earlier process, was in a log that is ours now; None where to begin as usual."""
+        """The offset at which to continue a claimed log; None to begin as usual."""
         return self._begin.pop(path, None)
 
     def publish(self, offsets: Mapping[str, int]) -> None:
-        """Tell the other nodes where we are. Call it between a commit and showing what was committed."""
+        """Publish our offsets to the other nodes. Call it after a commit and before its metrics are shown."""
         ours = {_key(path): offset for path, offset in offsets.items() if path in self._mine}
         if ours == self._offsets or self._earlier is None:
             return
@@ -123,7 +123,7 @@ class Leases:
             self._fail(error)
 
     def forget(self, path: str) -> None:
-        """A log of ours is done with. If it was deleted, so are its claims."""
+        """Release a finished log. If it was deleted, its claims are deleted too."""
         if path not in self._mine or os.path.lexists(path):
             return
         claim = self._claims.pop(path, None)
@@ -153,7 +153,7 @@ class Leases:
         return {path for path in sorted(mine) if os.path.lexists(path) and not self._claim_again(path)}
 
     def _claim_again(self, path: str) -> bool:
-        """Claim a log of ours after a lapse: the server knows best whether another node has claimed it meanwhile."""
+        """Claim one of our logs again after a missed renewal, unless another node has claimed it in the meantime."""
         claim = self._current(path)
         if claim is None:
             return self._claim(path, 1, 0)
@@ -185,7 +185,7 @@ class Leases:
         return True
 
     def _current(self, path: str) -> Claim | None:
-        """The last claim of a log, as far as we know."""
+        """The latest known claim of a log."""
         known = self._claims.get(path)
         number = known.number if known else 0
         while (found := self._read_claim(path, number + 1)) is not None:
@@ -239,7 +239,7 @@ class Leases:
                 self._claim(path, claim.number + 1, offsets.get(_key(path), claim.offset))
 
     def _write(self) -> None:
-        """Overwrite the older of our two files, so that one of them is whole whenever we die."""
+        """Overwrite the older of our two files, so that one of them is always complete."""
         self._sequence += 1
         text = json.dumps({"sequence": self._sequence, "node": self._node, "offsets": self._offsets})
         digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
@@ -255,7 +255,7 @@ class Leases:
 
 
 def _renewed_at(folder: Path, node: str, slot: int) -> float:
-    """When a node's file was written; 0 if it is missing. Opened, since clients cache what `stat` tells for a minute."""
+    """When a node's file was written; 0 if missing. It is opened because NFS clients cache `stat` for a minute."""
     try:
         descriptor = os.open(_node_file(folder, node, slot), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -267,7 +267,7 @@ def _renewed_at(folder: Path, node: str, slot: int) -> float:
 
 
 def _read_node(folder: Path, node: str) -> tuple[int, dict[str, int]]:
-    """The sequence number of a node's last complete file, and where it is in its logs."""
+    """The sequence number and the offsets in a node's latest complete file."""
     best: tuple[int, dict[str, int]] = 0, {}
     for slot in (0, 1):
         try:

@@ -23,7 +23,7 @@ class SharedLogs:
         return self._leases.problem if self._leases else ""
 
     def begin(self) -> None:
-        """Renew the leases, and let go of logs that another node has now."""
+        """Renew the leases, and drop logs that another node has claimed."""
         if self._leases is None:
             return
         ours = {log.base: log for log in self._register.logs.values()}
@@ -34,19 +34,19 @@ class SharedLogs:
             self._leases.begin_of(path)  # it goes on where our own state says
 
     def counts(self, path: str) -> bool:
-        """Whether a log that was found is this node's to count."""
+        """Whether this node counts a log that was found."""
         return self._leases is None or self._leases.wants(path)
 
     def begin_of(self, path: str) -> int | None:
-        """Where the node was that counted a log before; None where to begin as usual."""
+        """The offset of the node that counted a log before; None to begin as usual."""
         return self._leases.begin_of(path) if self._leases else None
 
     def saved(self) -> None:
-        """All positions have been committed."""
+        """Publish the positions, which have been committed."""
         if self._leases is not None:
             self._leases.publish({path: log.position.offset for path, log in self._register.by_path.items()})
 
     def finished(self, log: Log) -> None:
-        """A log is done with."""
+        """Release a finished log."""
         if self._leases is not None:
             self._leases.forget(log.base)
