@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prometheus", metavar="URL", help="Prometheus, Thanos, Mimir or VictoriaMetrics that scrapes the node daemons"
     )
     fleet_sources.add_prometheus(parser)
+    fleet_sources.add_places(parser)
     parser.add_argument("--window", metavar="7d", help=f"how long; it ends at --end; default: {WINDOW}")
     parser.add_argument("--start", metavar="TIME", help="RFC 3339 or Unix seconds")
     parser.add_argument("--end", metavar="TIME", help="RFC 3339 or Unix seconds; default: the newest record, or now")
@@ -49,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         print("gpufault correlate: --start and --window both say where it begins; give one", file=sys.stderr)
         return 2
     try:
-        from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue
+        from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue, with_places
         from exporter.fleet.input.load import load
         from exporter.fleet.observations import Window
         from exporter.fleet.results import stored_findings
@@ -75,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
             [Problem("command line", 1, 1, "--start", f"is not before the end, {rfc3339(loaded.window.end)}")]
         )
     catalogue = packs.load(flags.pack_folders(options))
-    observed = with_catalogue(loaded.observed, catalogue)
+    observed = with_places(with_catalogue(loaded.observed, catalogue), options.places or ())
     kept = Path(options.findings_file) if options.findings_file else None
     remembered = stored_findings.read(kept) if kept else ()
     if loaded.before is not None:

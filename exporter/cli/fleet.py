@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(source, "--journal", metavar="DIR", help="a folder that node journals are gathered in")
     flags.add(source, "--prometheus", metavar="URL", help="Prometheus, Thanos, Mimir or VictoriaMetrics")
     fleet_sources.add_prometheus(parser)
+    fleet_sources.add_places(parser)
     pull_flags.add_arguments(parser)
     flags.add(parser, "--window", metavar="7d", help="how long; it ends at the newest record, or now; default: 7d")
     flags.add(parser, "--refresh.interval", metavar="1h", help="from one refresh to the next; default: 1h")
@@ -184,6 +185,8 @@ def _with_flags(config: FleetConfig, options: argparse.Namespace) -> FleetConfig
     if options.store_history:
         stored = given.get("store", config.store)
         given["store"] = stored.model_copy(update={"history": seconds("--store.history", options.store_history)})
+    if options.places:
+        given["places"] = options.places
     if options.findings_file:
         given["findings_file"] = Path(options.findings_file).absolute()
     if options.signatures_dir:

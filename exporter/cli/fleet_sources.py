@@ -39,6 +39,14 @@ def add_prometheus(parser: argparse.ArgumentParser) -> None:
         )
 
 
+def add_places(parser: argparse.ArgumentParser) -> None:
+    """Add --places."""
+    flags.add(
+        parser, "--places", action="append", metavar="GLOB",
+        help="facts that are places, beside rack, row, cage and the like, such as 'u_*'; may be given again",
+    )  # fmt: skip
+
+
 def history(options: argparse.Namespace, window: Window) -> Loaded:
     """The history from the API that --prometheus names. Raises InvalidInput, OSError."""
     from exporter.fleet.input.prometheus_api import connect

@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prometheus", metavar="URL", help="Prometheus, Thanos, Mimir or VictoriaMetrics that scrapes the node daemons"
     )
     fleet_sources.add_prometheus(parser)
+    fleet_sources.add_places(parser)
     parser.add_argument("--window", metavar="7d", help=f"how long; it ends at --end; default: {WINDOW}")
     parser.add_argument("--end", metavar="TIME", help="RFC 3339 or Unix seconds; default: the newest record, or now")
     parser.add_argument(
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         from exporter.config import packs
         from exporter.fleet.history.ingest import fill
         from exporter.fleet.history.schema import create
-        from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue
+        from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue, with_places
         from exporter.fleet.input.load import load
         from exporter.fleet.observations import Window
         from exporter.fleet.results import stored_findings
@@ -89,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
             fill(db, Path(options.journal), now=now)
         if loaded.window.end <= loaded.window.start:
             raise InvalidInput([Problem("command line", 1, 1, "--window", "is empty")])
-        observed = with_catalogue(loaded.observed, catalogue)
+        observed = with_places(with_catalogue(loaded.observed, catalogue), options.places or ())
         remembered = stored_findings.read(Path(options.findings_file)) if options.findings_file else ()
         if loaded.before is not None:
             earlier = remember(correlate(observed, loaded.before), remembered)

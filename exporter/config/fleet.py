@@ -75,6 +75,9 @@ class FleetConfig(Section):
         default=None,
         description="remembers findings over a restart, so that later windows confirm them; null: as long as it runs",
     )
+    places: list[str] = Field(
+        default=[], description="globs of facts that are places, beside `rack`, `row`, `cage` and the like"
+    )
     refresh: RefreshConfig = RefreshConfig()
     store: StoreConfig = StoreConfig()
     signatures: SignaturesConfig = SignaturesConfig()

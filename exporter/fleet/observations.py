@@ -50,7 +50,8 @@ class Gap:
 class FactRows:
     """The facts of nodes, one row for each node and time from which on they hold.
 
-    `codes[row, fact]` is the index of the value in `values[fact]`, -1 if it is not known.
+    `codes[row, fact]` is the index of the value in `values[fact]`, -1 if it is not known. `places` are globs of facts that
+    the site calls places, beside `rack`, `row`, `cage` and the like.
     """
 
     names: tuple[str, ...]
@@ -58,6 +59,7 @@ class FactRows:
     node: Ints
     since: Floats
     codes: NDArray[np.int32]
+    places: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from exporter.demo.simulator import Plan, Planted, simulate
+from exporter.fleet.input.catalogue_conditions import with_places
 from exporter.fleet.statistics import screen
 from exporter.fleet.statistics.correlate import correlate
 from exporter.fleet.statistics.design import ALL_ALIKE
@@ -134,6 +135,17 @@ def test_a_place_is_no_configuration() -> None:
 
     assert found.findings == ()
     assert [str(f.facts[0]) for f in found.locations] == ["rack=r0"]
+
+
+def test_a_fact_that_the_site_calls_a_place_is_one() -> None:
+    facts = [(f"n{i:03}", 0, {"u_position": f"u{i // 20}", "os": str(i % 2)}) for i in range(400)]
+    incidents = [(f"n{i:03}", 1 + i / 1000, "crash", str(i)) for i in range(20)]
+    observed = fleet(facts, incidents)
+
+    assert [str(f.facts[0]) for f in correlate(observed, WEEK).findings] == ["u_position=u0"]
+    found = correlate(with_places(observed, ("u_*",)), WEEK)
+    assert found.findings == ()
+    assert [str(f.facts[0]) for f in found.locations] == ["u_position=u0"]
 
 
 def test_a_vendors_signature_does_not_blame_the_vendors_gpus() -> None:

@@ -32,6 +32,11 @@ def with_catalogue(observed: Observed, catalogue: Catalogue) -> Observed:
     return replace(observed, vendors={**vendors, **observed.vendors}, groups=(*verdicts, *causes))
 
 
+def with_places(observed: Observed, places: Sequence[str]) -> Observed:
+    """The observations with globs of facts that the site calls places."""
+    return replace(observed, facts=replace(observed.facts, places=tuple(places)))
+
+
 def nodes_meeting_causes(observed: Observed, catalogue: Catalogue) -> Mapping[str, tuple[str, Sequence[int]]]:
     """The nodes whose facts meet each root cause's conditions, with a signature of the cause (one that crashed, if any)."""
     facts = observed.facts

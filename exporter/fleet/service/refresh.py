@@ -50,6 +50,7 @@ def arguments(config: FleetConfig, findings_file: Path, output: Path, journal: P
     asked += [
         f"--signatures.dir={folder}" for folder in config.signatures.dirs if folder.exists()
     ]  # or later, as a node
+    asked += [f"--places={glob}" for glob in config.places]
     if journal or config.journal:
         return [f"--journal={journal or config.journal}", *asked]
     assert config.prometheus is not None  # the command line refuses a service without a source

@@ -114,7 +114,9 @@ def _changes(facts: FactRows) -> _Changes:
     later = np.flatnonzero(node[1:] == node[:-1]) + 1
     old, new = codes[later - 1], codes[later]
     row, fact = np.nonzero((old != new) & (old >= 0) & (new >= 0))
-    use = np.array([_is_set(name, facts.values[i]) for i, name in enumerate(facts.names)], dtype=bool)[fact]
+    use = np.array([_is_set(name, facts.values[i], facts.places) for i, name in enumerate(facts.names)], dtype=bool)[
+        fact
+    ]
     row, fact = row[use], fact[use]
     return _Changes(
         node=node[later[row]], time=since[later[row]], fact=fact.astype(np.int64),
@@ -122,9 +124,9 @@ def _changes(facts: FactRows) -> _Changes:
     )  # fmt: skip
 
 
-def _is_set(name: str, texts: Sequence[str]) -> bool:
+def _is_set(name: str, texts: Sequence[str], places: Sequence[str]) -> bool:
     """Whether people set a fact: configuration, not a place and not a temperature."""
-    return family_of(name) == "configuration" and numbers(name, texts, np.ones(len(texts), dtype=bool)) is None
+    return family_of(name, places) == "configuration" and numbers(name, texts, np.ones(len(texts), dtype=bool)) is None
 
 
 def _preceding(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Literal
 
 import numpy as np
@@ -82,9 +83,12 @@ class Design:
         return np.unique(self.states.node[column])
 
 
-def family_of(fact: str) -> Family:
-    """What a fact tells of: the node's configuration, the kind of node or work, or its place and parts."""
-    if LOCATION.search(fact.lower()):
+def family_of(fact: str, places: Sequence[str] = ()) -> Family:
+    """What a fact describes: the node's configuration, the kind of node or work, or its place and parts.
+
+    places: globs of facts that the site calls places.
+    """
+    if LOCATION.search(fact.lower()) or any(fnmatchcase(fact, glob) for glob in places):
         return "location"
     return "stratum" if fact in STRATUM_FACTS else "configuration"
 
@@ -98,7 +102,7 @@ def build(found: States, facts: FactRows) -> Design:
     values: list[Value] = []
     columns: list[Ints] = []
     for index in sorted(range(len(facts.names)), key=lambda i: facts.names[i]):
-        family = family_of(facts.names[index])
+        family = family_of(facts.names[index], facts.places)
         for value, members in _values_of(facts.names[index], facts.values[index], family, codes[:, index], weight):
             if len(members) == 0 or weight[members].sum() > MAX_SHARE * total:
                 continue

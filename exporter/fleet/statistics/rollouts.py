@@ -114,7 +114,7 @@ def _changes(prepared: Prepared) -> list[Changed]:
     seen = np.unique(prepared.design.states.node)
     out = []
     for fact in range(len(facts.names)):
-        if family_of(facts.names[fact]) != "configuration":
+        if family_of(facts.names[fact], facts.places) != "configuration":
             continue
         new = codes[:, fact]
         if numbers(facts.names[fact], facts.values[fact], np.ones(len(facts.values[fact]), dtype=bool)) is not None:
