@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from exporter.fleet.charts.intervals import Interval, forest
@@ -134,6 +134,34 @@ def rollouts_table(frame: Frame, result: Mapping[str, Any], width: str = "full")
     )  # fmt: skip
 
 
+def beginnings_table(frame: Frame, result: Mapping[str, Any]) -> Table:
+    """Crashes that became frequent in the window, with the facts that had changed on the affected nodes before."""
+    rows = []
+    for each in result.get("beginnings", ()):
+        first, last = (datetime.fromisoformat(each[edge]).timestamp() for edge in ("first", "last"))
+        suspects = several(_suspect(one) for one in each["changes"][:NAMED]) if each["changes"] else "no fact"
+        rows.append((
+            cause_cell(frame, each["signature"]), when(first), when(last), number(each["crashes_after"]),
+            number(each["rate_ratio"], f"{ratio(each['rate_ratio'])} times" if each["crashes_before"] else "not seen before"),
+            suspects,
+        ))  # fmt: skip
+    return frame.table(
+        "beginnings", "What changed before it began",
+        ("Crash", "Began after (UTC)", "And before", "Nodes since", "As frequent", "Changed on these nodes in the days before"),
+        rows, note="Suspects, the most unusual change first; the comparison of rollouts decides", width="full",
+    )  # fmt: skip
+
+
+def _suspect(change: Mapping[str, Any]) -> Cell:
+    """`driver_version 570.133.20 → 580.95.05 on 9 of 10 nodes (20 of 990 others)`."""
+    lead = change["facts"][0]
+    told = (
+        f"{clipped(lead['fact'])} {clipped(change['before'])} → {clipped(lead['value'])} on {change['affected_changed']:,} of "
+        f"{change['affected']:,} nodes ({change['others_changed']:,} of {change['others']:,} others)"
+    )
+    return Cell(shown=escape(told), value=told)
+
+
 def _tables(frame: Frame, result: Mapping[str, Any]) -> list[Table]:
     heads = (
         "Crash",
@@ -185,10 +213,12 @@ def _tables(frame: Frame, result: Mapping[str, Any]) -> list[Table]:
     )  # fmt: skip
     gaps = frame.table("gaps", "Missing or less exact", ("What", "Count"),
                        ((each["what"], number(each["count"])) for each in result["gaps"]))  # fmt: skip
+    begun = beginnings_table(frame, result)
     tables = [
         found,
         *([places] if places.rows else []),
         rollouts_table(frame, result),
+        *([begun] if begun.rows else []),
         exposed,
         bad_nodes(frame, result),
     ]

@@ -252,6 +252,23 @@ def test_without_journals_a_page_says_what_is_missing_and_how_to_connect_it(tmp_
     store.close()
 
 
+def test_the_findings_page_lists_what_changed_before_a_crash_began() -> None:
+    began = {
+        "signature": "nv_xid_74_nvlink", "first": "2026-05-25T10:00:00Z", "last": "2026-05-25T16:00:00Z", "crashes_before": 0,
+        "crashes_after": 10, "rate_ratio": None, "rate_ratio_low": 9.0, "rate_ratio_high": None, "p_value": 1e-9,
+        "changes": [{
+            "facts": [{"fact": "driver_version", "value": "<b>580"}], "before": "570", "affected": 10, "affected_changed": 9,
+            "others": 990, "others_changed": 20, "hours_before": 30.0, "p_value": 1e-8,
+        }],
+    }  # fmt: skip
+    view = View(None, FleetStatus(result=LOCATIONS_RESULT | {"beginnings": [began]}, complete_time=NOW))
+    text = view.get("/findings")[1]
+    assert "What changed before it began" in text
+    assert "driver_version 570 → &lt;b&gt;580 on 9 of 10 nodes (20 of 990 others)" in text
+    assert "not seen before" in text
+    assert "What changed before it began" not in View(None, FleetStatus(result=LOCATIONS_RESULT)).get("/findings")[1]
+
+
 def test_a_failed_refresh_is_a_banner_with_the_time_of_the_last_complete_result() -> None:
     failed = Failure(reason="source", told="no such folder", time=NOW)
     text = View(None, FleetStatus(result=LOCATIONS_RESULT, complete_time=NOW, failure=failed)).get("/findings")[1]
