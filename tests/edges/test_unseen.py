@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import os
+import shutil
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -298,3 +300,50 @@ def test_an_archive_of_files_is_no_log(node: Node, log: Path) -> None:
     write(log, BANNER + lines(1))
     assert node.settle().seen == [0, 1]
     assert node.stats.dropped == {"rotated_compressed": 1}
+
+
+@pytest.mark.parametrize("looks", list(itertools.product((False, True), repeat=5)))
+def test_a_log_that_was_copied_compressed_and_truncated_twice_is_counted_once(
+    node: Node, log: Path, looks: tuple[bool, ...]
+) -> None:
+    """As logrotate's `copytruncate`, `compress` and `extension .log` do, with looks in between at different moments."""
+    before_rotation, while_packed, *in_second = looks
+    first, copy, packed = log.with_name("job.2.log.gz"), log.with_name("job.1.log"), log.with_name("job.1.log.gz")
+    write(log, lines(0))
+    node.settle()
+    write(log, lines(1))
+    if before_rotation:
+        node.poll()
+    copytruncate_after(log, copy, node.rescan)
+    compress(copy, packed)
+    if while_packed:
+        node.rescan()
+    write(log, lines(2))
+    node.poll()
+    write(log, lines(3))
+    packed.rename(first)
+    copytruncate_after(log, copy, lambda: None)
+    if in_second[0]:
+        node.poll()
+    compress(copy, packed)
+    if in_second[1]:
+        node.rescan()
+    write(log, lines(4))
+    if in_second[2]:
+        node.poll()
+    seen = node.settle().seen
+    assert len(set(seen)) == len(seen)
+
+
+def copytruncate_after(log: Path, copy: Path, look: Callable[[], object]) -> None:
+    shutil.copyfile(log, copy)
+    look()
+    os.truncate(log, 0)
+
+
+def compress(path: Path, packed: Path) -> None:
+    """As gzip and logrotate do: the time stays, the original goes."""
+    status = path.stat()
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    os.utime(packed, ns=(status.st_atime_ns, status.st_mtime_ns))
+    path.unlink()

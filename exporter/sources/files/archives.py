@@ -65,8 +65,8 @@ class Archives:
             return True
         kin = self._register.kin_of(base) if self._globs.match(unpacked.path.removesuffix(".gz")) else ()
         for other in {*self._register.logs_of(base), *kin, *([log] if log is not None else [])}:
-            if other.reader is None and other.left is None and rotation.same_head(unpacked, other.position.mark):
-                look = partial(self._follower.read, other, 0, now)  # opens its file
+            if other.left is None and rotation.same_head(unpacked, other.position.mark):
+                look = partial(self._follower.read, other, 0, now)  # whether its file still holds what was read
                 self._access.tells(other.position.path, look, None)
             reader, mark = other.reader, other.position.mark
             if isinstance(reader, OpenFile):
@@ -83,8 +83,8 @@ class Archives:
         return any(rotation.is_packed_whole(unpacked, mark) for mark in marks)
 
     def _begun_as(self, base: str, unpacked: GzipReader) -> str | None:
-        """The log of a path that was done with too early: more of it is here."""
-        for origin in self._register.done_of(base):
+        """The log that was finished too early: more of it is here. Rotation may have compressed it under another name."""
+        for origin in (done for name in (base, *rotation.originals(base)) for done in self._register.done_of(name)):
             mark = self._register.done_position(origin).mark
             if mark.length <= rotation.COMPARED_BYTES and rotation.may_hold(unpacked, mark):
                 return origin
