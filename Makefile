@@ -34,7 +34,7 @@ torture: $(INSTALLED)/.ready ## hostile scenarios against the real daemon, inclu
 	GPUFAULT_TORTURE_KILLS=1000 PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m torture $(ARGS)
 
 deploy-test: $(INSTALLED)/.ready go-tools ## tests of deploy/, with the real Prometheus, Alertmanager, Slurm and Helm if installed
-	PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m deploy $(ARGS)
+	PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m deploy --numprocesses 2 --dist loadfile $(ARGS)
 
 # Their modules are pinned by version here, and by hash in the checksum database that go asks.
 TOOLS := .tools/helm@v3.22.0 .tools/kustomize@v5.8.1 .tools/operator \
