@@ -52,16 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     flags.add(parser, "--store.history", metavar="90d", help="how long it is kept; default: 90d")
     flags.add_catalogue(parser)
-    flags.add(
-        parser, "--web.listen-address", action="append", metavar="HOST:PORT",
-        help=f"default {ADDRESS}; may be given again",
-    )  # fmt: skip
-    flags.add(parser, "--web.config.file", metavar="FILE", help="TLS, users and headers, as of the exporter-toolkit")
-    flags.add(parser, "--web.telemetry-path", default="/metrics", metavar="PATH", help="where the metrics are")
-    flags.add(
-        parser, "--log.level", default="info", choices=("debug", "info", "warning", "error"), help="default: info"
-    )
-    flags.add(parser, "--log.format", default="logfmt", choices=("logfmt", "json"), help="default: logfmt")
+    flags.add_service(parser, ADDRESS)
 
 
 def run(options: argparse.Namespace) -> int:

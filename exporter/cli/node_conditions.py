@@ -43,16 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--once", action="store_true", help="one cycle, then exit; exit code 1 if a node cannot be reported"
     )
-    flags.add(
-        parser, "--web.listen-address", action="append", metavar="HOST:PORT",
-        help=f"of /metrics and /-/ready; may be given again (default: {ADDRESS})",
-    )  # fmt: skip
-    flags.add(parser, "--web.config.file", metavar="FILE", help="TLS, users and headers, as of the exporter-toolkit")
-    flags.add(parser, "--web.telemetry-path", default="/metrics", metavar="PATH", help="where the metrics are")
-    flags.add(
-        parser, "--log.level", default="info", choices=("debug", "info", "warning", "error"), help="default: info"
-    )
-    flags.add(parser, "--log.format", default="logfmt", choices=("logfmt", "json"), help="default: logfmt")
+    flags.add_service(parser, ADDRESS)
 
 
 def run(options: argparse.Namespace) -> int:

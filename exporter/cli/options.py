@@ -91,6 +91,18 @@ def node_name(configured: str = "auto") -> str:
     return configured if configured != "auto" else os.environ.get("NODE_NAME") or os.uname().nodename
 
 
+def add_service(parser: argparse.ArgumentParser, address: str) -> None:
+    """Add the flags of every service: where it listens, its web configuration, its log."""
+    add(
+        parser, "--web.listen-address", action="append", metavar="HOST:PORT",
+        help=f"default {address}; may be given again",
+    )  # fmt: skip
+    add(parser, "--web.config.file", metavar="FILE", help="TLS, users and headers, as of the exporter-toolkit")
+    add(parser, "--web.telemetry-path", default="/metrics", metavar="PATH", help="where the metrics are")
+    add(parser, "--log.level", default="info", choices=("debug", "info", "warning", "error"), help="default: info")
+    add(parser, "--log.format", default="logfmt", choices=("logfmt", "json"), help="default: logfmt")
+
+
 def add_catalogue(parser: argparse.ArgumentParser) -> None:
     """Add --signatures.dir."""
     add(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from exporter.core.catalogue.loader import Catalogue
     from exporter.web.active_config import ActiveConfig
 
+ADDRESS = ":9873"
 DESCRIPTION = "Tails job logs and the kernel log, decides what explains each crash, and serves Prometheus counters."
 
 
@@ -22,10 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config.check", dest="config_check", action="store_true", help="check configuration and packs, then exit"
     )
-    flags.add(
-        parser, "--web.listen-address", action="append", metavar="HOST:PORT", help="default :9873; may be given again"
-    )
-    flags.add(parser, "--web.config.file", metavar="FILE", help="TLS, users and headers, as of the exporter-toolkit")
+    flags.add_service(parser, ADDRESS)
     flags.add(
         parser,
         "--web.readers",
@@ -33,11 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("authenticated", "everyone"),
         help="who may read what jobs printed, and the journal: everyone on a trusted network; default: authenticated",
     )
-    flags.add(parser, "--web.telemetry-path", default="/metrics", metavar="PATH", help="where the metrics are")
-    flags.add(
-        parser, "--log.level", default="info", choices=("debug", "info", "warning", "error"), help="default: info"
-    )
-    flags.add(parser, "--log.format", default="logfmt", choices=("logfmt", "json"), help="default: logfmt")
     flags.add(parser, "--state.dir", metavar="DIR", help="where positions and counters are kept")
     parser.add_argument(
         "--dry-run",
@@ -95,7 +88,7 @@ def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load
             daemon.finish()
             return 0
         service = Service(daemon, load, web)
-        addresses = options.web_listen_address or [":9873"]
+        addresses = options.web_listen_address or [ADDRESS]
         readers = Readers(everyone=options.web_readers == EVERYONE)
         app = router(service, options.web_telemetry_path, readers)
         server = serve(addresses, app, web, log_error=log.warning, on_config_change=service.web_config_read)
