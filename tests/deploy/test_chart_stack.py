@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.deploy.api_server import ApiServer, serving
-from tests.deploy.kubernetes import needs_helm, objects, only, pods, rendered, template
+from tests.deploy.kubernetes import CHART, needs_helm, objects, only, pods, rendered, template
 
 pytestmark = [pytest.mark.deploy, needs_helm]
 
@@ -287,6 +287,15 @@ def test_openshift_grants_what_the_pods_need_and_no_more() -> None:
     used = {kind for _, pod in pods(text) for volume in pod.get("volumes", ()) for kind in volume.keys() - {"name"}}
     assert used <= {*constraints["volumes"]}
     assert {pod["serviceAccountName"] for _, pod in pods(text)} == {pod["serviceAccountName"]}
+
+
+def test_on_openshift_the_reporter_of_conditions_needs_no_constraints_of_its_own() -> None:
+    """restricted-v2, which every account may use, refuses a user or group outside the namespace's range."""
+    code, text, error = template("--values", CHART / "ci/openshift-values.yaml", "--set", "nodeConditions.enabled=true")
+    assert code == 0, error
+    ((_, reporter),) = [found for found in pods(text) if "conditions" in found[0]]
+    assert reporter["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert reporter["serviceAccountName"] not in str(only(text, "SecurityContextConstraints")["users"])
 
 
 def looked_up(server: ApiServer, *options: str) -> str:
