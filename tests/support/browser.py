@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-WIDTHS = (390, 1280, 2560)  # a phone, a laptop, a wall screen
+WIDTHS = (390, 1280, 1000, 2560)  # a phone, a laptop, half of its screen, a wall screen
 SCHEMES = ("light", "dark")
 PICTURES = ((390, "light"), (1280, "light"), (1280, "dark"))
 FLAGS = (
@@ -36,6 +36,20 @@ _OVERFLOWING = """() => document.documentElement.scrollWidth <= window.innerWidt
     .slice(0, 3).map(each => each.outerHTML.slice(0, 200))"""
 _SCROLLING = """() => [...document.querySelectorAll('section, form')].filter(each => each.scrollWidth > each.clientWidth + 1)
     .slice(0, 3).map(each => each.outerHTML.slice(0, 200))"""
+
+# Words of a table's cells that stand on two lines; code may be cut anywhere.
+_BROKEN_WORDS = r"""() => [...document.querySelectorAll('td, th')].flatMap(cell => {
+    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), range = document.createRange(), broken = [];
+    for (let text; (text = texts.nextNode());) {
+        if (text.parentElement.closest('code, pre')) continue;
+        for (const word of text.textContent.matchAll(/[A-Za-z]{4,20}/g)) {
+            range.setStart(text, word.index);
+            range.setEnd(text, word.index + word[0].length);
+            if (new Set([...range.getClientRects()].map(each => Math.round(each.top))).size > 1) broken.push(word[0]);
+        }
+    }
+    return broken;
+}).slice(0, 3)"""
 
 
 @contextmanager
@@ -88,6 +102,8 @@ class Visitor:
                 wide += self.page.evaluate(_SCROLLING) if names_are_usual else []
                 if wide:
                     self._note("overflow", f"at {width} px: {wide}")
+                if names_are_usual and (broken := self.page.evaluate(_BROKEN_WORDS)):
+                    self._note("broken words", f"at {width} px: {broken}")
                 if name and (width, scheme) in PICTURES:
                     self._picture(f"{name}-{width}-{scheme}")
 

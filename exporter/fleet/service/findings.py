@@ -60,7 +60,9 @@ def findings_page(frame: Frame) -> Response:
         return frame.page("findings.html", "No result yet", result=None, sub="The first correlation is being computed.",
                           forest="", findings=[], tables=[])  # fmt: skip
     told = (
-        "Nothing was missing." if result["complete"] else "Incomplete: an empty result does not mean that all is well."
+        "Every source was read."
+        if result["complete"]
+        else "Incomplete: an empty result does not mean that all is well."
     )
     window = result["window"]
     start, end = (datetime.fromisoformat(window[edge]) for edge in ("start", "end"))

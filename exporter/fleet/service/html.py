@@ -48,6 +48,7 @@ def _environment() -> Environment:
         "segment": segment,
         "code": with_code,
         "lines": multiline,
+        "breakable": breakable,
     }
     return environment
 
@@ -74,6 +75,11 @@ def clip(text: str | None) -> str:
     """A text for a table's cell."""
     text = text or ""
     return text if len(text) <= MAX_CELL_CHARS else f"{text[: MAX_CELL_CHARS - 1]}…"
+
+
+def breakable(name: str) -> Markup:
+    """A name that a line may end in behind each underscore."""
+    return Markup("_<wbr>").join(printable(each) for each in name.split("_"))
 
 
 def multiline(text: str) -> Markup:

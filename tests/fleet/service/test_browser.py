@@ -110,7 +110,8 @@ def test_every_page_and_link_works_everywhere(fleet: Fleet, chromium: Any) -> No
         visitor.look(name_of(pages[kind]))
         without.open(pages[kind])
         without.look("")
-    assert [*visitor.close(), *without.close()] == []
+    problems = [*visitor.close(), *without.close()]
+    assert problems == [], "\n".join(problems)
 
 
 def test_axe_finds_no_serious_issue(fleet: Fleet, chromium: Any) -> None:
