@@ -34,6 +34,7 @@ _PACKED = {  # first bytes of binary files that are not unpacked by name
 _KERNEL_SIGN = re.compile(
     rb"kern|\[ *\+?\d{1,10}\.\d{6}|\[[A-Z][a-z]{2} ?\d|\[[A-Z][a-z]{2} [A-Z]|<\d{1,3}>|,\d*,[^;]*;|[\x00\x1b\x80-\xff]"
 )
+_PARTS_OF_SIGNS = (b"[", b"kern", b"<", b";", b"\x00", b"\x1b")  # each sign has one of these, or a byte above 127
 _KERNEL_NAMES = ("dmesg", "kern.log", "kmsg", "messages", "syslog")
 
 
@@ -120,8 +121,13 @@ def _is_kernel(path: str, lines: Sequence[bytes]) -> bool:
     name = os.path.basename(path)
     needed = 1 if any(known in name for known in _KERNEL_NAMES) else len(lines) // 2 + 1
     others = len(lines) - needed
+    text = b"\n".join(lines)
+    # To search each line for a sign takes six times as long.
+    has_signs = not text.isascii() or any(part in text for part in _PARTS_OF_SIGNS)
     for line in lines:
-        if formats.begins_as_kernel_message(line) or (_KERNEL_SIGN.search(line) and formats.looks_like_kernel(line)):
+        if formats.begins_as_kernel_message(line) or (
+            has_signs and _KERNEL_SIGN.search(line) and formats.looks_like_kernel(line)
+        ):
             needed -= 1
         else:
             others -= 1

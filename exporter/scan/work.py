@@ -228,12 +228,12 @@ class _Reading:
         self._task = task
         self._stream = stream
         self._is_plain = isinstance(stream, FileIO)  # neither an archive nor stdin
-        self._size = os.fstat(stream.fileno()).st_size if self._is_plain else 0
+        status = os.fstat(stream.fileno()) if self._is_plain else _status_of(task.path)
+        self._size = status.st_size if status and self._is_plain else 0
         self._span = item.span
         self._context = item.context
         self._pipeline = pipeline
         self._now = now
-        status = _status_of(task.path)
         self._written_at = status.st_mtime if status else None
         self._job = _job_of(task.path, status) if task.source == "job" else None
         self._found: OpenIncidents | None = None

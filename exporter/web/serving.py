@@ -123,7 +123,10 @@ def _listen(addresses: Sequence[str]) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     try:
         for address in addresses:
-            sockets.append(_listen_at(address))
+            sockets.append(sock := _listen_at(address))
+            # Accepted sockets inherit it. A response is written in parts: without it, the second waits for the client's
+            # delayed ACK, 40 ms. asyncio sets it only where the socket's protocol is given, and `create_server` gives none.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
     except OSError as error:
         for sock in sockets:
             sock.close()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from exporter.core.decoding import formats
 from exporter.core.decoding.prefixes import PATTERNS
-from exporter.scan.plan import _KERNEL_SIGN, Task, plan, plan_from
+from exporter.scan.plan import _KERNEL_SIGN, _PARTS_OF_SIGNS, Task, plan, plan_from
 
 PREFIXES = st.one_of(*(st.from_regex(pattern) for pattern in PATTERNS["kernel"]))
 HEADERS = st.from_regex(r"\A[0-9]{1,3},[0-9]{0,4},[0-9]{0,9},[-c](,caller=T1)?;")
@@ -23,6 +23,11 @@ def test_a_line_that_looks_like_the_kernels_has_the_sign_that_is_searched_first(
 ) -> None:
     line = f"{before}{prefix[:40]}{after}{prefix[40:]}text".replace("\n", " ").encode("utf-8", "replace")
     assert _KERNEL_SIGN.search(line) or not formats.looks_like_kernel(line)
+
+
+@given(st.from_regex(_KERNEL_SIGN))
+def test_each_sign_has_one_of_the_parts_that_are_searched_before_it(line: bytes) -> None:
+    assert any(part in line for part in _PARTS_OF_SIGNS) or not line.isascii()
 
 
 KERNEL, JOB = b"[  123.456789] NVRM: loaded\n", b"2026-11-21 01:02:03 INFO step 1\n"

@@ -1,8 +1,10 @@
 """The real server on loopback, asked by http.client and by bare sockets."""
 
 import base64
+import contextlib
 import hashlib
 import json
+import os
 import re
 import socket
 import threading
@@ -11,6 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 from html.parser import HTMLParser
 from http.client import HTTPConnection
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -185,6 +188,27 @@ def test_one_connection_carries_many_scrapes(server: RunningServer) -> None:
             connection.request("GET", "/metrics")
             assert connection.getresponse().read().startswith(b"# HELP ")
         assert connection.sock is first
+
+
+def test_no_part_of_an_answer_waits_for_the_clients_acknowledgement(server: RunningServer) -> None:
+    with closing(HTTPConnection(server.addresses[0], timeout=TIMEOUT)) as connection:
+        connection.request("GET", "/metrics")
+        assert connection.getresponse().read()
+        with _other_end(connection.sock) as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def _other_end(sock: socket.socket) -> socket.socket:
+    """A duplicate of the server's end of a connection: its descriptor is among those of this process."""
+    for descriptor in Path("/proc/self/fd").iterdir():
+        if not os.path.realpath(descriptor).rpartition("/")[2].startswith("socket:"):
+            continue
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # one that is not connected has no peer
+            other = stack.enter_context(socket.socket(fileno=os.dup(int(descriptor.name))))
+            if other.getpeername() == sock.getsockname():
+                stack.pop_all()
+                return other
+    raise AssertionError("the server has closed the connection")
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/-/ready", "/nowhere"])

@@ -127,18 +127,18 @@ class CachedResults:
         text: bytes,
         runs: list[bytes],
         shown: MatchResult | NeedsMoreLines,
-        look: Callable[[], tuple[Looked, MatchResult | NeedsMoreLines]],
+        look: Callable[[Looked], tuple[Looked, MatchResult | NeedsMoreLines]],
     ) -> tuple[int, MatchResult | NeedsMoreLines]:
         """Remember what one more text shows; how many characters are remembered for it, and the best that is known of it.
 
-        `look` tells which runs of it are looked at, and better what lines behind it decide. It is asked now and then: it
-        takes as long as ANALYSE_AFTER texts.
+        `look` tells which runs of it are looked at, given those known to be, and better what lines behind it decide. It is
+        asked now and then: it takes as long as ANALYSE_AFTER texts.
         """
         self._misses += 1
         if self._misses >= self._next:
             self._times += 1
             self._next = self._misses + ANALYSE_AFTER if self._times < MAX_OFTEN else 2 * self._misses
-            looked, shown = look()
+            looked, shown = look(self._looked or NOTHING)
             self._widen(looked)
         elif self._looked is not None:
             return 0, shown
@@ -226,14 +226,14 @@ class Evaluator:
         except KeyError:
             known, in_time = self._judged_so_far(lines, None) if more else self._judged(lines)
             if in_time:
-                size, known = texts.add(raw, seen.runs, known, lambda: self._looked(lines, known, more=more))
+                size, known = texts.add(raw, seen.runs, known, lambda at: self._looked(lines, known, at, more=more))
                 self._evaluators.remembers(size)
         return known._replace(block=text) if len(lines) > 1 and isinstance(known, MatchResult) else known
 
     def _looked(
-        self, lines: Sequence[str], known: MatchResult | NeedsMoreLines, *, more: bool
+        self, lines: Sequence[str], known: MatchResult | NeedsMoreLines, at: Looked, *, more: bool
     ) -> tuple[Looked, MatchResult | NeedsMoreLines]:
-        """The runs that patterns look at in lines, and what those show."""
+        """The runs that patterns look at in lines, with those `at` which they are known to look, and what the lines show."""
         from exporter.core.patterns.digit_sensitivity import (  # 3 ms that only a flood needs
             held,
             looked_at,
@@ -243,7 +243,7 @@ class Evaluator:
         )
 
         text = "\n".join([*lines, ""] if more else lines)
-        at = looked_at(self._of_line, lines[0])
+        at = looked_at(self._of_line, lines[0], at)
         if len(lines) > 1 or isinstance(known, NeedsMoreLines):
             at = looked_at(self._of_block, text, at, whole=False)
         if more:

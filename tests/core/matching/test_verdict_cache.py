@@ -7,7 +7,7 @@ import pytest
 from exporter.config import packs
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import SourceKind
-from exporter.core.patterns.masks import masked
+from exporter.core.patterns.masks import NOTHING, masked
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_of_a_crash_line_few_runs_are_looked_at(source: SourceKind, text: str, l
     pipeline = Pipeline(packs.load(), engine="python")
     evaluator = pipeline.evaluators.under(pipeline.engine_for(source).scan(text.encode()).gates, source)
     more = evaluator.lines > 1
-    seen, _ = evaluator._looked((text,), evaluator._of((text,), more=more), more=more)
+    seen, _ = evaluator._looked((text,), evaluator._of((text,), more=more), NOTHING, more=more)
     found = masked(text.encode())
     assert found
     assert not seen.sized
