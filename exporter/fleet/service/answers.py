@@ -26,7 +26,7 @@ from exporter.fleet.service.frame import FleetView, Frame, NotFound, json_answer
 from exporter.fleet.service.html import STATIC, segment
 from exporter.fleet.service.nodes import node_page, nodes_page
 from exporter.fleet.service.overview import overview
-from exporter.fleet.service.page_cache import PageCache
+from exporter.fleet.service.page_cache import PageCache, State
 from exporter.fleet.service.quality import quality_page
 from exporter.fleet.service.requests import BadRequest
 from exporter.fleet.service.status import FleetStatus
@@ -37,7 +37,6 @@ STYLE = charts_style.CSS + (STATIC / "fleet.css").read_text(encoding="utf-8")
 SCRIPT = (STATIC / "fleet.js").read_text(encoding="utf-8")
 ICON = (STATIC / "icon.svg").read_text(encoding="utf-8")
 API = "/api/v1"
-LONGEST_SECONDS = 30.0  # that an answer is kept
 PARTS: Mapping[str, Sequence[str]] = {
     "findings": ("findings", "locations", "not_enough_data"),
     "lemons": ("lemons",),
@@ -135,11 +134,15 @@ def router(view: FleetView, telemetry_path: str) -> Router:
     return service_router(view, telemetry_path, routes)
 
 
-def _state(view: FleetView) -> Hashable:
-    """Changes with everything that pages show; with the time too, since they say how old a result is."""
+def _state(view: FleetView) -> State:
+    """Changes with everything that pages show."""
     standing, store = view.standing, view.store
-    history = (store.revision, store.status.last is None, store.status.failure) if store else ()
-    return standing.tag, standing.failure, standing.complete_time, time.time() // LONGEST_SECONDS, *history
+    health: tuple[Hashable, ...] = (standing.failure, standing.result is None)
+    seen: tuple[Hashable, ...] = (standing.tag, standing.complete_time)
+    if store:
+        health += (store.status.last is None, store.status.failure)
+        seen += (store.revision,)
+    return State(health=health, seen=seen)
 
 
 def found_at(view: FleetView, text: str) -> str:

@@ -13,7 +13,7 @@ from exporter.fleet.charts.intervals import Interval, forest
 from exporter.fleet.charts.intervals import event_study as drawn
 from exporter.fleet.observations import Window
 from exporter.fleet.report.steps import step_of
-from exporter.fleet.results.labels import ratio
+from exporter.fleet.results.labels import clipped, counted, ratio
 from exporter.fleet.review.event_study import event_study
 from exporter.fleet.service.findings import (
     STATUS,
@@ -52,7 +52,8 @@ def finding_page(frame: Frame, name: str) -> Response:
     return frame.page(
         "finding.html", f"{title_of(frame, each)}: {times(each)} {because(each)}", trail=("/findings", "Findings"),
         sub=f"{STATUS[each['status']].capitalize()}{adjusted}{fdr}", each=each, chart=chart, sure=_how_sure(frame, each),
-        steps=steps, others=others, workload=_workload(frame, each), at_risk=_at_risk(frame, each, result),
+        steps=steps, trend=_trend(frame, each), others=others,
+        workload=_workload(frame, each), at_risk=_at_risk(frame, each, result),
         tie_breakers=several(link(frame.to, "nodes", node) for node in each["tie_breakers"]),
         examples=_examples(frame, each["examples"]),
         next_step=step_of(each), cause=cause_cell(frame, each["signature"]),
@@ -121,6 +122,15 @@ def _how_sure(frame: Frame, each: Mapping[str, Any]) -> Table:
     rows: list[tuple[Any, Any]] = [("Crashed nodes with it", crashes_with(each))]
     if "nodes_with" in each:
         rows.append(("Nodes with it, without it", f"{count(each['nodes_with'])}, {count(each['nodes_without'])}"))
+    if rates := each.get("incident_rates"):
+        between = f"{ratio(rates['rate_ratio_low'])} to {ratio(rates['rate_ratio_high'])}"
+        rows += [
+            (f"All crashes {where} it, in 1,000 hours",
+             f"{count(rates[f'incidents_{where}'])}, {counted(rates[f'per_1000_hours_{where}'])}")
+            for where in ("with", "without")
+        ]  # fmt: skip
+        how = "seen only with it" if rates["rate_ratio"] is None else f"{ratio(rates['rate_ratio'])} times"
+        rows.append(("Rate of all crashes, repeated ones included", f"{how} ({between})"))
     rollout = each.get("rollout")
     if rollout:
         low, high = (max(rollout[f"onset_hours_{end}"] or 0.0, 0.0) for end in ("low", "high"))
@@ -136,6 +146,24 @@ def _how_sure(frame: Frame, each: Mapping[str, Any]) -> Table:
     if again := each.get("confirmation"):
         rows.append(("In the later window", f"{again['observed']:,} crashes, {again['expected']:.1f} expected"))
     return frame.table("sure", "How sure", ("What", ""), rows, width="rest")
+
+
+def _trend(frame: Frame, each: Mapping[str, Any]) -> Table:
+    """A continuous fact's crashes by fifths of its values."""
+    rows = [
+        (
+            number(part["low"], f"{part['low']:.3g}"), number(part["high"], f"{part['high']:.3g}"), number(part["observed"]),
+            number(part["expected"], f"{part['expected']:.1f}"),
+            number(part["observed"] / part["expected"], f"{ratio(part['observed'] / part['expected'])} times")
+            if part["expected"] else None,
+        )
+        for part in each.get("trend", ())
+    ]  # fmt: skip
+    return frame.table(
+        "trend", f"Crashes by {clipped(each['facts'][0]['fact'])}",
+        ("From", "To", "Crashed nodes", "Expected", "Seen for each expected"), rows,
+        note="Each row is a fifth of all values",
+    )  # fmt: skip
 
 
 def _workload(frame: Frame, each: Mapping[str, Any]) -> Table:

@@ -286,7 +286,11 @@ def crashes_with(each: Mapping[str, Any]) -> str:
 def _lead(each: Mapping[str, Any]) -> str:
     if not each["lead"]:
         return ""
-    return f"; lead: {fact(each['lead'])}, {each['observed']} crashes where {each['expected']:.1f} were expected"
+    seen = f"; lead: {fact(each['lead'])}, {each['observed']} crashes where {each['expected']:.1f} were expected"
+    if each.get("p_value") is None:
+        return seen
+    values = each["values_compared"]
+    return f"{seen} (exact p {each['p_value']:.1g}, the smallest of {count(values)} value{'s' * (values != 1)})"
 
 
 def _hours(value: float | None) -> str:

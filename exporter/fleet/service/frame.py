@@ -165,8 +165,8 @@ class Frame:
         return found
 
     def _footer(self) -> Markup:
-        return Markup("{} · data to {} UTC · gpufault {}").format(
-            self.view.source, time_of(self.newest or None), __version__
+        return Markup("{} · data to {} UTC · page made at {:%H:%M:%S} UTC · gpufault {}").format(
+            self.view.source, time_of(self.newest or None), datetime.now(UTC), __version__
         )
 
 

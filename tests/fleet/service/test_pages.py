@@ -21,6 +21,7 @@ from exporter.fleet.history.pulled import TargetRow, put_targets
 from exporter.fleet.history.store import Store
 from exporter.fleet.pull.status import STATES
 from exporter.fleet.service.answers import router
+from exporter.fleet.service.findings import finding_id
 from exporter.fleet.service.html import Titles
 from exporter.fleet.service.lists import LISTS
 from exporter.fleet.service.status import Failure, FleetStatus
@@ -267,6 +268,32 @@ def test_the_findings_page_lists_what_changed_before_a_crash_began() -> None:
     assert "driver_version 570 → &lt;b&gt;580 on 9 of 10 nodes (20 of 990 others)" in text
     assert "not seen before" in text
     assert "What changed before it began" not in View(None, FleetStatus(result=LOCATIONS_RESULT)).get("/findings")[1]
+
+
+def test_a_findings_page_shows_the_rates_of_all_crashes_and_the_trend_of_the_fact() -> None:
+    rates = {
+        "incidents_with": 1240, "incidents_without": 30, "per_1000_hours_with": 41.2, "per_1000_hours_without": 0.25,
+        "rate_ratio": 160.0, "rate_ratio_low": 52.0, "rate_ratio_high": None,
+    }  # fmt: skip
+    part = {"low": 60.0, "high": 71.5, "observed": 9, "expected": 1.5}
+    each = FINDING | {"incident_rates": rates, "trend": [part]}
+    view = View(None, FleetStatus(result=RESULT | {"findings": [each]}, complete_time=NOW))
+    status, text, _ = view.get(f"/findings/{quote(finding_id(each))}")
+    assert status == 200
+    for told in ("1,240, 41", "30, 0.2", "160 times (52 to ∞)", "71.5", "6 times", "Crashes by "):
+        assert told in text, told
+    plain = View(None, FleetStatus(result=RESULT, complete_time=NOW)).get(f"/findings/{quote(finding_id(FINDING))}")[1]
+    assert "in 1,000 hours" not in plain
+    assert "Crashes by " not in plain
+
+
+def test_a_lead_has_its_p_value_and_how_many_values_were_compared() -> None:
+    lead = {
+        "signature": "nv_xid_74_nvlink", "crashes": 4, "needed": 9, "lead": {"fact": "driver_version", "value": "580"},
+        "observed": 4, "expected": 0.8, "p_value": 0.0013, "values_compared": 1210, "what": "needs 9",
+    }  # fmt: skip
+    text = View(None, FleetStatus(result=RESULT | {"not_enough_data": [lead]}, complete_time=NOW)).get("/findings")[1]
+    assert "4 crashes where 0.8 were expected (exact p 0.001, the smallest of 1,210 values)" in text
 
 
 def test_a_failed_refresh_is_a_banner_with_the_time_of_the_last_complete_result() -> None:
