@@ -114,7 +114,6 @@ class Log:
     over: bool = False  # its bytes are out of reach
     rest_until: float = 0.0  # it could not be opened or read
     judged: bool = False  # whether it is text
-    was_empty: bool = False  # when it was last read
     handed: Handed | None = None
 
     def take_up(self) -> None:
@@ -122,7 +121,7 @@ class Log:
         position = self.position
         self.size = self.size_before = self.looked_to = position.offset
         self.modified = position.modified
-        self.changed, self.was_empty, self.judged = False, position.mark.length == 0, position.offset > 0
+        self.changed, self.judged = False, position.offset > 0
 
     def name(self, path: str) -> None:
         """A path of the globs leads to it."""
