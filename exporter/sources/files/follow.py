@@ -64,15 +64,15 @@ class Follower:
 
     def visit(self, log: Log, now: float) -> None:
         """See where a log's file is, and how long it is now."""
-        match log.next_look:
-            case Look.PATH:
-                self._visit_path(log, now)
-            case Look.FILE:
-                self._access.see(log, now)
-            case Look.ARCHIVES:
-                self._search(log, now)
-            case Look.FOLDERS if now >= log.rest_until:
-                self._find(log, now)
+        look = log.next_look
+        if look is Look.PATH:
+            self._visit_path(log, now)
+        elif look is Look.FILE:
+            self._access.see(log, now)
+        elif look is Look.ARCHIVES:
+            self._search(log, now)
+        elif look is Look.FOLDERS and now >= log.rest_until:
+            self._find(log, now)
 
     def _visit_path(self, log: Log, now: float) -> None:
         path = log.position.path

@@ -147,7 +147,7 @@ class Log:
     @property
     def left(self) -> float | None:
         """Since when no path of the globs leads to it."""
-        return None if isinstance(self.state, states.Following) else self.state.since
+        return self.state.since
 
     @property
     def over(self) -> bool:
@@ -248,7 +248,7 @@ class Log:
     def active(self, now: float) -> bool:
         """Whether it is looked at in every poll."""
         moves = self.changed or self.more or self.reserved or self.just_written or now - self.grew < ACTIVE_SECONDS
-        return self.left is not None or moves
+        return self.state.since is not None or moves
 
     def take_in(self, block: bytes, start: int, count: int, now: float) -> int:
         """Up to `count` bytes behind the offset have been read, in a block from `start`. How many are new?"""
