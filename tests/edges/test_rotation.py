@@ -886,3 +886,20 @@ def test_a_log_is_replaced_by_a_copy_that_is_copied_and_truncated_between_two_lo
     copy.rename(log)
     copytruncate(log, tmp_path / "job.log.1")
     assert node.settle().seen == [1, 2]
+
+
+def test_a_log_that_comes_back_while_archives_are_searched_for_it_goes_on(tmp_path: Path) -> None:
+    log, away = tmp_path / "logs" / "job.log", tmp_path / "far" / "away" / "job.log"
+    for folder in (log.parent, away.parent):
+        folder.mkdir(parents=True)
+    node = Node(log.parent / "*.log")
+    banner = b"step: still running\n" * 200
+    write(log, banner + lines(1))
+    node.settle().commit()
+    log.rename(away)
+    for number in range(1, 30):  # more than are looked at in one poll
+        Path(f"{log}.{number}.gz").write_bytes(gzip.compress(banner))
+    node.crash().poll()
+    away.rename(log)
+    write(log, lines(2))
+    assert node.rescan().poll(10.0, times=30).seen == [1, 2]

@@ -347,3 +347,46 @@ def compress(path: Path, packed: Path) -> None:
     packed.write_bytes(gzip.compress(path.read_bytes()))
     os.utime(packed, ns=(status.st_atime_ns, status.st_mtime_ns))
     path.unlink()
+
+
+LOOKS = 12  # between the steps of two rotations
+
+
+def two_rotations(log: Path) -> list[Callable[[], object]]:
+    """As logrotate's `copytruncate`, `compress` and `extension .log` do."""
+    first, copy, packed = log.with_name("job.2.log.gz"), log.with_name("job.1.log"), log.with_name("job.1.log.gz")
+    copy_and_pack: list[Callable[[], object]] = [
+        lambda: shutil.copyfile(log, copy),
+        lambda: os.truncate(log, 0),
+        lambda: packed.write_bytes(gzip.compress(copy.read_bytes())),
+        copy.unlink,
+    ]
+    between: list[Callable[[], object]] = [
+        lambda: write(log, lines(2)),
+        lambda: write(log, lines(3)),
+        lambda: packed.rename(first),
+    ]
+    return [lambda: write(log, lines(1)), *copy_and_pack, *between, *copy_and_pack, lambda: write(log, lines(4))]
+
+
+def look_between_steps(folder: Path, looks: tuple[bool, ...], seconds: float) -> Node:
+    """A node that has read a log, and looks at it after some steps of two rotations."""
+    folder.mkdir()
+    node = Node(folder / "*.log", exclude=("*.gz",))
+    node.now = time.time() - 60.0
+    node.rescan().commit()
+    write(folder / "job.log", lines(0))
+    node.settle()
+    for step, look in itertools.zip_longest(two_rotations(folder / "job.log"), looks):
+        step()
+        if look:
+            node.poll(seconds)
+    node.settle().close()
+    return node
+
+
+@pytest.mark.parametrize("seconds", [0.25, 10.0])
+def test_one_or_two_looks_amid_two_rotations_find_every_line(tmp_path: Path, seconds: float) -> None:
+    for first, second in itertools.combinations_with_replacement(range(LOOKS), 2):
+        looks = tuple(at in (first, second) for at in range(LOOKS))
+        assert look_between_steps(tmp_path / f"{first}-{second}", looks, seconds).seen == [0, 1, 2, 3, 4], looks

@@ -13,6 +13,7 @@ from exporter.sources.files.gzip_reader import GzipReader
 from exporter.sources.files.identity import Inode, inode_of
 from exporter.sources.files.opening import OpenFile, closed_on_error
 from exporter.sources.files.register import Register
+from exporter.sources.files.states import Unreached
 from exporter.sources.files.tail import Log, Position
 
 MAX_TAKEN = 1024
@@ -56,7 +57,8 @@ class Archives:
         else:
             late = self._register.revive(origin, self._register.done_position(origin), now)
             self._register.place(late, late.lose_file)
-        late.reader, late.left = unpacked, now
+        late.reader = unpacked
+        late.observe(Unreached(now))
 
     def _is_taken(self, base: str, unpacked: GzipReader, log: Log | None, now: float) -> bool:
         """Whether what was compressed is what a log of a path has in another form, or was read to its end."""

@@ -25,6 +25,7 @@ from exporter.sources.files.identity import HEAD_BYTES, NOWHERE, Fingerprint, In
 from exporter.sources.files.opening import KINDS, OpenFile, Whereabouts, closed_on_error, looks_binary
 from exporter.sources.files.register import Register
 from exporter.sources.files.start_offset import line_at, start_of_last_line
+from exporter.sources.files.states import Look, Unreached
 from exporter.sources.files.tail import Log, Position
 
 MAX_BINARIES = 10_000  # beyond that, some are opened again in every walk
@@ -223,7 +224,7 @@ class Finder:
     def _take(self, log: Log, path: str, file: OpenFile, where: Whereabouts, now: float) -> None:
         self._follower.take_file(log, path, file, where, now)
         if path not in log.names:
-            log.left = now
+            log.observe(Unreached(now))
         self._access.refusals.forget(path)
 
     def _known(self, base: str, path: str, file: OpenFile, now: float) -> bool:
@@ -379,5 +380,5 @@ class Finder:
         if not self._register.knows(log):
             return
         self._follower.visit(log, now)
-        if log.changed and not log.over and log.search is None:
+        if log.changed and log.next_look not in (Look.ARCHIVES, Look.NOTHING):
             self._follower.read(log, 0, now)

@@ -24,10 +24,10 @@ from exporter.sources.files.identity import HEAD_BYTES, NOWHERE, inode_of
 from exporter.sources.files.opening import OpenFile, Whereabouts, closed_on_error
 from exporter.sources.files.register import Register
 from exporter.sources.files.rotation import ShortCopies, Siblings
+from exporter.sources.files.states import Found, Gone, Look, MaybePacked, Nowhere, Searched, Searching, Unreached
 from exporter.sources.files.tail import Log
 
 SEARCH_STEPS = 2  # a poll: unpacking takes 30 to 60 ms each
-MISSING_SECONDS = 30.0  # an NFS client may show an old folder for as long (acdirmin of nfs(5))
 
 T = TypeVar("T")
 
@@ -64,11 +64,17 @@ class Follower:
 
     def visit(self, log: Log, now: float) -> None:
         """See where a log's file is, and how long it is now."""
-        if log.over:
-            return
-        if log.left is not None:
-            self._visit_left(log, now)
-            return
+        look = log.next_look
+        if look is Look.PATH:
+            self._visit_path(log, now)
+        elif look is Look.FILE:
+            self._access.see(log, now)
+        elif look is Look.ARCHIVES:
+            self._search(log, now)
+        elif look is Look.FOLDERS and now >= log.rest_until:
+            self._find(log, now)
+
+    def _visit_path(self, log: Log, now: float) -> None:
         path = log.position.path
         try:
             status = os.stat(path)
@@ -175,10 +181,9 @@ class Follower:
             self.vacate(path, log)
             self.visit(log, now)
             return
-        log.left_closed = log.reader is None
-        self._leave(log, now)
+        self._leave(log, now, closed=log.reader is None)
         try:
-            self._visit_left(log, now)
+            self.visit(log, now)
         finally:
             if status is not None or self._access.is_linked(log):
                 self._stats().rotations += 1
@@ -201,26 +206,18 @@ class Follower:
     def _part(self, log: Log, now: float) -> None:
         """A log has lost its file, which stays where it is, for the next one to take."""
         self.settle_where_it_is(log)  # a copy of it is beside its last name
-        log.left_closed = log.reader is None
+        closed = log.reader is None
         for path in {*log.names, *log.position.called, log.position.path, log.base}:
             self.vacate(path, log)
             if path in log.names:
                 self._register.unname(path)
         self._register.place(log, log.lose_file)
-        self._leave(log, now)
+        self._leave(log, now, closed=closed)
         self._find(log, now)
 
-    def _leave(self, log: Log, now: float) -> None:
-        log.left = now
+    def _leave(self, log: Log, now: float, *, closed: bool = False) -> None:
+        log.observe(Unreached(now, closed))
         self._register.save(log)
-
-    def _visit_left(self, log: Log, now: float) -> None:
-        if log.search is not None:
-            self._search(log, now)
-        elif log.reader is not None:
-            self._access.see(log, now)
-        elif now >= log.rest_until:
-            self._find(log, now)
 
     # -- finding the bytes again
 
@@ -246,13 +243,15 @@ class Follower:
         if found or self._find_by_content(log, siblings, now):
             if missed:
                 self.vacate(log.base, log)  # what came to its path meanwhile was not to be seen either
-        elif missed >= MISSING_SECONDS or (position.file == NOWHERE and not position.mark.length):
-            self._lose(log)
-        else:
-            since = self._register.time_after(position.modified)
-            search = Search(position.mark, rotation.packed(position.mark, siblings, since, self._access))
-            log.search = None if search.over else search
-            log.rest_until = now + missed
+            return
+        log.observe(Nowhere(now, unknowable=position.file == NOWHERE and not position.mark.length))
+        if isinstance(log.state, Gone):
+            self._lose(log, log.state)
+            return
+        since = self._register.time_after(position.modified)
+        if packed := rotation.packed(position.mark, siblings, since, self._access):
+            log.observe(MaybePacked(Search(position.mark, packed)))
+        log.rest_until = now + missed
 
     def _find_by_inode(self, log: Log, now: float, *, far: bool) -> bool:
         inode = log.position.inode
@@ -283,28 +282,28 @@ class Follower:
         return False
 
     def _search(self, log: Log, now: float) -> None:
-        assert log.search is not None
+        assert isinstance(log.state, Searching)
         if self._steps == 0:
             return
         self._steps -= 1
+        search = log.state.candidates
         try:
-            found = log.search.step()
+            found = search.step()
         finally:
-            if log.search.over:
-                log.search = None
+            if search.over:
+                log.observe(Searched())
         if found is not None:
-            log.search, log.reader, log.changed, log.grew = None, found, True, now
+            log.reader, log.changed, log.grew = found, True, now
 
-    def _lose(self, log: Log) -> None:
+    def _lose(self, log: Log, gone: Gone) -> None:
         if log.unseen:
             reason = "truncated_unread" if log.position.file == NOWHERE else "gone_unread"
             self._access.refusals.count(log.position.path, reason)
         elif log.never_seen:
             self._access.refusals.count(log.position.path, "gone_while_down")
-        elif log.left_closed:
+        elif gone.closed:
             self._access.refusals.count(log.position.path, "gone_while_closed")
         self._register.release(log)
-        log.over = True
 
     def _goes_on_at_its_path(self, log: Log, now: float) -> bool:
         """Whether the path leads to the log's file still, under another device number, or to a copy that took its place:
@@ -351,7 +350,8 @@ class Follower:
 
     def take_file(self, log: Log, path: str, file: OpenFile, where: Whereabouts, now: float) -> None:
         """A log's bytes are in `file` now, which is open."""
-        log.rest_until, log.left_closed, log.unconfirmed = 0.0, False, False
+        log.rest_until, log.unconfirmed = 0.0, False
+        log.observe(Found())
         self._access.open_logs.hold(log, file, now)
         self._register.place(log, lambda: log.move_to(inode_of(where.status), where.generation, path, where.place))
         log.see(where.status, now)

@@ -361,10 +361,11 @@ class FilesSource:
             if got is None:
                 return None
             block, start = got
-            if log.was_empty:  # and has changed: nothing of it can tell whether bytes were written, and copied, between
+            if (
+                not log.position.mark.length
+            ):  # nothing tells whether bytes were written, and copied, since the last look
                 for path in log.names:
                     self._follower.vacate(path, log)
-            log.was_empty = log.position.offset == 0 and not block
             self.stats.bytes_read += log.take_in(block, start, count, time)
             try:
                 skipped = log.skip_nuls(block, start)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from exporter.core.model import Job, LogFormat
+from exporter.sources.files import states
 from exporter.sources.files.clock import may_stay
-from exporter.sources.files.gzip_reader import Search
 from exporter.sources.files.identity import HEAD_BYTES, NOWHERE, TAIL_BYTES, Fingerprint, Inode
 from exporter.sources.files.opening import Reader
 
@@ -106,15 +106,11 @@ class Log:
     quiet_at: int = -1  # where it ended when its tail was last offered
     grew: float = 0.0
     waiting: float | None = None  # since when there are bytes to consume
-    left: float | None = None  # since when no path of the globs leads to it
-    search: Search | None = None  # for its bytes among compressed files
+    state: states.State = field(default_factory=states.Following)
     unlinked: bool = False  # its file has no name any more: closed, it is gone
-    left_closed: bool = False  # when it left its path: nobody can tell what was written to it just before
     unconfirmed: bool = False  # stored by an earlier process; its file may have changed since
-    over: bool = False  # its bytes are out of reach
     rest_until: float = 0.0  # it could not be opened or read
     judged: bool = False  # whether it is text
-    was_empty: bool = False  # when it was last read
     handed: Handed | None = None
 
     def take_up(self) -> None:
@@ -122,13 +118,13 @@ class Log:
         position = self.position
         self.size = self.size_before = self.looked_to = position.offset
         self.modified = position.modified
-        self.changed, self.was_empty, self.judged = False, position.mark.length == 0, position.offset > 0
+        self.changed, self.judged = False, position.offset > 0
 
     def name(self, path: str) -> None:
         """A path of the globs leads to it."""
         if path not in self.names:
             self.names = (*self.names, path)
-        self.left = None
+        self.observe(states.Reached())
         called = self.position.called
         if path != self.position.path and path not in called and len(called) < MAX_CALLED:
             self.position = replace(self.position, called=(*called, path))
@@ -138,10 +134,29 @@ class Log:
         settled = not self.moves and not self.reserved and start + len(block) <= self.size
         return self.modified / 1e9 if settled else None
 
+    def observe(self, seen: states.Observation) -> None:
+        """Take in what was observed of its file. A search that is not needed any more ends."""
+        before, self.state = self.state, states.step(self.state, seen)
+        if isinstance(before, states.Searching) and self.state is not before:
+            before.candidates.close()
+
+    @property
+    def next_look(self) -> states.Look:
+        return states.next_look(self.state, is_open=self.reader is not None)
+
+    @property
+    def left(self) -> float | None:
+        """Since when no path of the globs leads to it."""
+        return self.state.since
+
+    @property
+    def over(self) -> bool:
+        return isinstance(self.state, states.Gone)
+
     @property
     def missing(self) -> bool:
         """Whether its bytes are looked for in folders."""
-        return self.left is not None and self.reader is None and self.search is None and not self.over
+        return self.next_look is states.Look.FOLDERS
 
     @property
     def is_leaving(self) -> bool:
@@ -214,15 +229,13 @@ class Log:
     def close(self) -> None:
         """Let go of every descriptor."""
         self.drop_reader()
-        if self.search is not None:
-            self.search.close()
-            self.search = None
+        self.observe(states.Searched())
 
     def due(self, now: float, grace: float) -> End | None:
         """What to offer now, if anything."""
         if self.over:
             return "final"
-        if now < self.rest_until or self.missing or self.search is not None:
+        if now < self.rest_until or self.next_look not in (states.Look.PATH, states.Look.FILE):
             return None
         look_again = (self.reserved or self.just_written) and now - self.looked_at >= RELOOK_SECONDS
         if self.changed or self.more or look_again:
@@ -235,7 +248,7 @@ class Log:
     def active(self, now: float) -> bool:
         """Whether it is looked at in every poll."""
         moves = self.changed or self.more or self.reserved or self.just_written or now - self.grew < ACTIVE_SECONDS
-        return self.left is not None or self.over or moves
+        return self.state.since is not None or moves
 
     def take_in(self, block: bytes, start: int, count: int, now: float) -> int:
         """Up to `count` bytes behind the offset have been read, in a block from `start`. How many are new?"""
