@@ -103,9 +103,11 @@ def _signatures(config: Config) -> Iterator[Finding]:
 
 
 def _state(config: Config) -> Iterator[Finding]:
+    from exporter.config.plain import journal_folder
+
     for what, folder, needed in (
         ("state folder", config.state_dir, STATE_MIB),
-        ("journal", config.journal_dir, config.journal.max_bytes >> 20),
+        ("journal", journal_folder(config), config.journal.max_bytes >> 20),
     ):
         at = next(p for p in (folder, *folder.parents) if p.exists())
         if not os.access(at, os.W_OK | os.X_OK):

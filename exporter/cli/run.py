@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.cli import options as flags
 
 if TYPE_CHECKING:
-    from exporter.config.node import Config
-    from exporter.core.catalogue.loader import Catalogue
+    from exporter.cli.load_apart import Loaded
     from exporter.web.active_config import ActiveConfig
 
 ADDRESS = ":9873"
@@ -43,12 +44,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from exporter.cli.load_apart import load
     from exporter.process import malloc_tuning, signals
 
     if not (options.once or options.config_check):
         signals.defer_reloads()
     malloc_tuning.limit_retained_memory()
-    load = _loader(options)
+    if options.dry_run and not options.config_check:
+        with tempfile.TemporaryDirectory(prefix="gpufault-") as folder:
+            return _run(options, partial(load, options, Path(folder)))
+    return _run(options, partial(load, options))
+
+
+def _run(options: argparse.Namespace, load: Callable[[], Loaded]) -> int:
     config, catalogue = load()
     web = _web(options)
     if options.config_check:
@@ -57,13 +65,6 @@ def run(options: argparse.Namespace) -> int:
         if web.is_file:
             print(f"{options.web_config_file} is valid: {web.settings.summary}")
         return 0
-    if not options.dry_run:
-        return _run(options, config, catalogue, load, web)
-    with tempfile.TemporaryDirectory(prefix="gpufault-") as folder:
-        return _run(options, _isolated_in(Path(folder), config), catalogue, lambda: _dry(Path(folder), load()), web)
-
-
-def _run(options: argparse.Namespace, config: Config, catalogue: Catalogue, load: Any, web: ActiveConfig) -> int:
     from exporter.cli.own_log import start_logging
     from exporter.daemon.control_socket import ControlSocket
     from exporter.daemon.daemon import Daemon
@@ -112,34 +113,6 @@ def _web(options: argparse.Namespace) -> ActiveConfig:
     from exporter.web.active_config import ActiveConfig
 
     return ActiveConfig(Path(options.web_config_file).absolute() if options.web_config_file else None)
-
-
-def _isolated_in(folder: Path, config: Config) -> Config:
-    """The same configuration, with state and journal in a folder, and without outputs."""
-    journal = config.journal.model_copy(update={"dir": None})
-    outputs = config.outputs.model_copy(update={"otlp": None, "webhook": None, "textfile": None})
-    return config.model_copy(update={"state_dir": folder, "journal": journal, "outputs": outputs})
-
-
-def _dry(folder: Path, loaded: tuple[Config, Catalogue]) -> tuple[Config, Catalogue]:
-    config, catalogue = loaded
-    return _isolated_in(folder, config), catalogue
-
-
-def _loader(options: argparse.Namespace) -> Any:
-    def load() -> tuple[Config, Catalogue]:
-        from exporter.config import packs
-        from exporter.outputs import files
-
-        config = flags.load_config(options)
-        flags.refuse(options, files.problems(config.outputs))
-        if options.state_dir:
-            config = config.model_copy(update={"state_dir": Path(options.state_dir).absolute()})
-        catalogue = packs.load(config.signatures.dirs)
-        flags.refuse(options, packs.unknown(catalogue, config.signatures.disable))
-        return config, catalogue.without(config.signatures.disable)
-
-    return load
 
 
 def _text(daemon: Any) -> str:

@@ -173,10 +173,6 @@ class Config(Section):
             seen.add(name)
         return self
 
-    @property
-    def journal_dir(self) -> Path:
-        return self.journal.dir or self.state_dir / "journal"
-
 
 def load(text: str, file: str) -> Config:
     """Read a configuration. Raises InvalidInput with every problem."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from exporter.config.node import Config
+from exporter.config.plain import journal_folder
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
 from exporter.core.facts.gpus import Gpu
@@ -23,6 +24,9 @@ from exporter.node.pod_devices import PodDevices
 from exporter.node.silent_jobs import SilentJobs
 from exporter.sources.base import Source
 from exporter.sources.node_jobs import NodeJobs
+
+if TYPE_CHECKING:
+    from exporter.config.node import Config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +66,10 @@ class Assembly:
         """The parts with rows in the state file, by the name of their key space."""
         of_sources: dict[str, Keeper] = {handover.space_of(source.name): source for source in self.sources}
         return {**of_sources, "logs": self.pipeline, "incidents": self.incidents}
+
+    @property
+    def journal_folder(self) -> Path:
+        return journal_folder(self.config)
 
     @property
     def source_kinds(self) -> set[SourceKind]:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exporter.config.node import Config
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis import records
 from exporter.core.diagnosis.assessment import Diagnosis
@@ -52,6 +51,8 @@ LOGGED = ("signature", "root_cause", "role", "verdict", "path", "line", "id", "l
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
+
+    from exporter.config.node import Config
 
 
 class Daemon:
@@ -289,7 +290,7 @@ class Daemon:
             self._warn(f"an incident of {incident.signature} is counted without a diagnosis: no pack has its signature")
         for source in parts.sources:
             source.stats = self._stats.get(source.name, source.stats)
-        self.journal = Journal(config.journal_dir, config.journal.max_bytes, self._opening, self._before_drop)
+        self.journal = Journal(parts.journal_folder, config.journal.max_bytes, self._opening, self._before_drop)
         self.outputs.use(config.outputs, self.journal, stored.get("outputs", {}))
         self._gauges.reload_time = self._clock()
         self._start_at_zero()

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter import __version__
-from exporter.config.node import Config
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.clear_request import ClearRequest
 from exporter.core.diagnosis.node_faults import fault_json
@@ -30,11 +29,12 @@ from exporter.web.active_config import ActiveConfig
 from exporter.web.interface import NodeFaults, Overview, SourceState
 
 if TYPE_CHECKING:
+    from exporter.config.node import Config
     from exporter.core.authoring.explanation import Explanation
 
 ROUND_SECONDS = 30.0  # a loop that has not come round for so long hangs: no disk commit takes that long
 
-Loader = Callable[[], tuple[Config, Catalogue]]
+Loader = Callable[[], "tuple[Config, Catalogue]"]
 
 
 class Service:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from exporter.config.accounts import uids_of
-from exporter.config.node import Config, FilesConfig, JournaldConfig, KmsgConfig
 from exporter.core.decoding import jobs
 from exporter.daemon.handover import Stored, handed_over, space_of
 from exporter.daemon.transaction import Row
@@ -16,6 +16,9 @@ from exporter.sources.files.source import FilesSettings, FilesSource
 from exporter.sources.kernel.source import KmsgSource
 from exporter.sources.node_jobs import NodeJobs, runs_slurm_job
 from exporter.sources.systemd.source import JournaldSource
+
+if TYPE_CHECKING:
+    from exporter.config.node import Config, FilesConfig
 
 
 def build(
@@ -36,28 +39,27 @@ def build(
     node_jobs = node_jobs or NodeJobs()
     of_files = _settings_of_all(config)
     for item in config.sources:
-        match item:
-            case FilesConfig():
-                positions = stored.get(space_of(item.name), {})
-                job_of = _job_of(item)
-                sources.append(
-                    FilesSource(
-                        item.name,
-                        of_files[item.name],
-                        stored=positions,
-                        first_start=first_start,
-                        job_of=job_of,
-                        log=say,
-                        wake=wake,
-                        node_jobs=node_jobs,
-                        leases=_leases(item, config, node, job_of),
-                    )
+        if item.kind == "files":
+            positions = stored.get(space_of(item.name), {})
+            job_of = _job_of(item)
+            sources.append(
+                FilesSource(
+                    item.name,
+                    of_files[item.name],
+                    stored=positions,
+                    first_start=first_start,
+                    job_of=job_of,
+                    log=say,
+                    wake=wake,
+                    node_jobs=node_jobs,
+                    leases=_leases(item, config, node, job_of),
                 )
-            case KmsgConfig():
-                name = "kmsg" if item.path is None else f"kmsg:{item.path}"
-                sources.append(KmsgSource(item.mode, item.path, stored.get(space_of(name), {})))
-            case JournaldConfig():
-                sources.append(JournaldSource(item.units, stored.get(space_of("journald"), {}), node_jobs=node_jobs))
+            )
+        elif item.kind == "kmsg":
+            name = "kmsg" if item.path is None else f"kmsg:{item.path}"
+            sources.append(KmsgSource(item.mode, item.path, stored.get(space_of(name), {})))
+        else:
+            sources.append(JournaldSource(item.units, stored.get(space_of("journald"), {}), node_jobs=node_jobs))
     files = [source for source in sources if isinstance(source, FilesSource)]
     for source in files:
         source.share_with(files)
@@ -71,7 +73,7 @@ def moved(config: Config, stored: Stored) -> list[Row]:
 
 def _settings_of_all(config: Config) -> dict[str, FilesSettings]:
     """The settings of all sources by name, in the configuration's order."""
-    alone = {item.name: _settings(item, config) for item in config.sources if isinstance(item, FilesConfig)}
+    alone = {item.name: _settings(item, config) for item in config.sources if item.kind == "files"}
     every = tuple(alone.values())  # a log belongs to the first source that names it
     return {name: replace(settings, earlier=every[:at]) for at, (name, settings) in enumerate(alone.items())}
 

@@ -12,14 +12,16 @@ import math
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from exporter.config.node import FactsConfig
 from exporter.core.diagnosis.records import card_facts, facts_record
 from exporter.core.facts.gpus import Gpu
 from exporter.core.facts.values import distinct_values
 from exporter.core.model import Vendor
 from exporter.probes import PROBES, Gathered, gather
+
+if TYPE_CHECKING:
+    from exporter.config.node import FactsConfig
 
 KEPT_CHANGES = 64  # facts change with a reboot or an upgrade: years of them
 COMMAND_TIMEOUT_SECONDS = 5.0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from exporter.config.node import FactsConfig
 from exporter.core.diagnosis import records
 from exporter.core.facts.gpus import Gpu
 from exporter.node.gpu_busy import GpuBusy
 from exporter.node.gpu_processes import GpuProcesses
+
+if TYPE_CHECKING:
+    from exporter.config.node import FactsConfig
 
 LONGEST = 2  # intervals: what is longer was no watching, but a clock that was set, or a daemon that was frozen
 

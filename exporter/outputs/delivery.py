@@ -14,15 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from exporter.config.outputs import ReceiverSettings
 from exporter.core.diagnosis.records import without_secrets
 from exporter.net.http import RequestFailed, Response, post
 from exporter.outputs import files
 from exporter.outputs.journal_reader import Batch, Position, count_incidents, read_batch, valid_position
 from exporter.outputs.responses import Classified, Outcome, classify, retry_after, retry_delay
 from exporter.store.journal import JournalEnd
+
+if TYPE_CHECKING:
+    from exporter.config.outputs import ReceiverSettings
 
 ERROR_SECONDS = 60.0  # to wait after an error of the disk, or of our own: it will probably occur again
 MAX_LOGGED_CHARS = 200  # of a receiver's message

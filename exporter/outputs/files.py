@@ -9,20 +9,17 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from exporter.config.outputs import (
-    OutputsConfig,
-    ReceiverSettings,
-    TlsSettings,
-    WebhookConfig,
-    header_name,
-    header_value,
-)
 from exporter.core.text.problems import Loc
 from exporter.net.client_tls import client_context
+from exporter.net.headers import header_name, header_value
 from exporter.net.url import Url, parse_url
 from exporter.store.safe_open import read_start
+
+if TYPE_CHECKING:
+    from exporter.config.outputs import OutputsConfig, ReceiverSettings, TlsSettings
 
 MAX_SECRET = 64 << 10  # bytes of a file that holds headers, a URL or a key
 _KEY_BYTES = range(24, 65)  # allowed by Standard Webhooks
@@ -116,12 +113,11 @@ def problems(outputs: OutputsConfig, environ: Mapping[str, str] = os.environ) ->
         ]
         tls = settings.tls
         if tls.ca_file:
-            checks.append((("tls", "ca_file"), partial(tls_context, TlsSettings(ca_file=tls.ca_file))))
+            checks.append((("tls", "ca_file"), partial(client_context, tls.ca_file, None, None)))
         if tls.cert_file:
-            certificate = TlsSettings(cert_file=tls.cert_file, key_file=tls.key_file)
-            checks.append((("tls", "cert_file"), partial(tls_context, certificate)))
-        if isinstance(settings, WebhookConfig) and settings.secret_file:
-            checks.append((("secret_file",), partial(read_key, settings.secret_file)))
+            checks.append((("tls", "cert_file"), partial(client_context, None, tls.cert_file, tls.key_file)))
+        if name == "webhook" and outputs.webhook and outputs.webhook.secret_file:
+            checks.append((("secret_file",), partial(read_key, outputs.webhook.secret_file)))
         for loc, check in checks:
             if problem := _problem_of(check):
                 yield ("outputs", name, *loc), problem

@@ -6,9 +6,8 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
-from exporter.config.outputs import OtlpConfig, OutputsConfig, ReceiverSettings, WebhookConfig
 from exporter.metrics.counters import Counters, Labels
 from exporter.metrics.exposition import MetricsSnapshot
 from exporter.outputs import files
@@ -22,6 +21,8 @@ from exporter.store.journal import Journal, JournalEnd, segments_in
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
+
+    from exporter.config.outputs import OtlpConfig, OutputsConfig, ReceiverSettings, WebhookConfig
 
 STOP_SECONDS = 2.0  # for a request in progress when the daemon stops; an unfinished one is repeated at the next start
 
@@ -54,7 +55,7 @@ class Outputs:
         self._counters = counters
         self._log = log
         self._clock = clock
-        self._config = OutputsConfig()
+        self._config: OutputsConfig | None = None
         self._folder: Path | None = None
         self._end = JournalEnd(0, 0)
         self._deliveries: dict[str, Delivery] = {}
@@ -72,9 +73,9 @@ class Outputs:
         stored: the committed rows from `unsaved`, by name of the output.
         """
         folder, self._end = journal.folder, journal.end
-        previous = files.receivers(self._config)
+        previous = files.receivers(self._config) if self._config else {}
         for name, settings in files.receivers(config).items():
-            if settings == previous[name] and folder == self._folder:
+            if settings == previous.get(name) and folder == self._folder:
                 continue
             if old := self._deliveries.pop(name, None):
                 old.stop()
@@ -84,7 +85,7 @@ class Outputs:
                 self._deliveries[name] = self._new_delivery(name, settings, folder, position)
             elif name in stored:
                 self._rows[name] = None  # the output was removed from the configuration
-        if config.textfile != self._config.textfile:
+        if config.textfile != (self._config and self._config.textfile):
             if self._textfile:
                 self._textfile.stop(STOP_SECONDS)
             latest, log = self._latest, self._logger("textfile")
@@ -180,10 +181,11 @@ class Outputs:
 
     def _new_delivery(self, name: str, settings: ReceiverSettings, folder: Path, position: Position) -> Delivery:
         def request_format() -> RequestFormat:
-            if isinstance(settings, OtlpConfig):
-                return OtlpFormat(self._node, settings.resource, encoding=settings.encoding)
-            assert isinstance(settings, WebhookConfig)
-            return WebhookFormat(files.read_key(settings.secret_file) if settings.secret_file else None)
+            if name == "otlp":
+                otlp = cast("OtlpConfig", settings)
+                return OtlpFormat(self._node, otlp.resource, encoding=otlp.encoding)
+            secret = cast("WebhookConfig", settings).secret_file
+            return WebhookFormat(files.read_key(secret) if secret else None)
 
         log = self._logger(name)
         return Delivery(name, settings, request_format, folder=folder, position=position, log=log, clock=self._clock)

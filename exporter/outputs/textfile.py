@@ -12,10 +12,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from exporter.config.outputs import TextfileConfig
 from exporter.metrics.exposition import Exposition, MetricsSnapshot
 from exporter.outputs.delivery import Log, OutputCounts
+
+if TYPE_CHECKING:
+    from exporter.config.outputs import TextfileConfig
 
 
 class Textfile:

@@ -12,15 +12,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from exporter.core.text.problems import InvalidInput, Problem
+from exporter.core.text.problems import MAX_CHARS, InvalidInput, Problem
 from exporter.core.text.validation import LocatedError
-from exporter.core.text.yaml_text import MAX_CHARS, parse
 from exporter.store.safe_open import read_start
-from exporter.web import config as web_config
-from exporter.web.config import TlsConfig, WebConfig
-from exporter.web.tls import server_context
 from exporter.web.users import Users
+
+if TYPE_CHECKING:
+    from exporter.web.config import TlsConfig, WebConfig
 
 MAX_BYTES = MAX_CHARS + 1  # read from a file: enough for the parser to reject a file that is too long
 
@@ -29,16 +29,24 @@ MAX_BYTES = MAX_CHARS + 1  # read from a file: enough for the parser to reject a
 class Settings:
     """Settings for new connections and requests. Default: plain HTTP without users."""
 
-    config: WebConfig = field(default_factory=WebConfig)
+    config: WebConfig | None = None
     context: ssl.SSLContext | None = None
     users: Users = field(default_factory=lambda: Users({}))
 
     @property
+    def tls(self) -> TlsConfig | None:
+        return self.config.tls_server_config if self.config else None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The configured response headers, by name."""
+        return self.config.headers if self.config else {}
+
+    @property
     def summary(self) -> str:
         """A short description, such as `TLS, NoClientCert, 2 users`."""
-        tls = self.config.tls_server_config
-        users = len(self.config.basic_auth_users)
-        security = f"TLS, {tls.client_auth_type}" if tls else "no TLS"
+        users = len(self.config.basic_auth_users) if self.config else 0
+        security = f"TLS, {self.tls.client_auth_type}" if self.tls else "no TLS"
         return f"{security}, {users or 'no'} user{'' if users == 1 else 's'}"
 
 
@@ -90,7 +98,7 @@ class ActiveConfig:
     def _digest_files(self, settings: Settings) -> bytes:
         """A digest of the contents of all files. Modification times are not enough: two writes can have the same."""
         assert self._path is not None
-        tls = settings.config.tls_server_config
+        tls = settings.tls
         names = (tls.cert_file, tls.key_file, tls.client_ca_file) if tls else ()
         digest = hashlib.blake2b()
         for path in (self._path, *(self._path.parent / name for name in names if name)):
@@ -102,12 +110,17 @@ class ActiveConfig:
 
 
 def _read(path: Path, previous: Settings | None) -> Settings:
+    # Only where there is a file: pydantic and YAML take 17 MiB of memory.
+    from exporter.core.text.yaml_text import parse
+    from exporter.web import config as web_config
+    from exporter.web.tls import server_context
+
     document = parse(read_start(path, MAX_BYTES).decode("utf-8", "backslashreplace"), str(path))
     config = web_config.load(document)
     tls = config.tls_server_config
     try:
         context = server_context(tls, path.parent) if tls else None
-        if previous is not None:
+        if previous is not None and previous.config is not None:
             _check_protection(previous.config, config)
     except LocatedError as error:
         raise InvalidInput([document.problem(error.loc, str(error))]) from None

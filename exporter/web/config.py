@@ -13,38 +13,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from exporter.core.text.problems import Document, InvalidInput
 from exporter.core.text.validation import LocatedError, validation_problems
+from exporter.web.bcrypt_hash import bcrypt_cost
+from exporter.web.cipher_suites import CIPHER_SUITES
 
 TlsVersion = Literal["TLS12", "TLS13"]
 
-# Go's names of cipher suites (crypto/tls.CipherSuites()) to OpenSSL's. Those of TLS 1.3 are accepted but have no effect:
-# neither Go nor Python's ssl can select among them.
-CIPHER_SUITES = {
-    "TLS_AES_128_GCM_SHA256": "",
-    "TLS_AES_256_GCM_SHA384": "",
-    "TLS_CHACHA20_POLY1305_SHA256": "",
-    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
-    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
-    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
-    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
-    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
-    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
-    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
-    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
-}
-CURVES = {"CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1", "X25519": "X25519"}
-
 # Each step doubles the time: cost 14 takes 1.6 s, and passwords are checked one at a time.
 MAX_BCRYPT_COST = 14
-# Only two bits of the salt's last character count. If another one is set, Python's bcrypt raises at each check.
-_BCRYPT = re.compile(r"\$2[aby]\$(?P<cost>[0-9]{2})\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}", re.ASCII)
-
-
-def bcrypt_cost(hashed: str) -> int | None:
-    """The cost of a bcrypt hash; None if the text is not a bcrypt hash."""
-    match = _BCRYPT.fullmatch(hashed)
-    return int(match["cost"]) if match else None
 
 
 def _hash(value: Any) -> str:

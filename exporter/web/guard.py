@@ -45,7 +45,7 @@ class Guard:
                 response_headers = MutableHeaders(scope=message)
                 cache_control = response_headers.get("Cache-Control", CACHE_CONTROL)
                 own = {_POLICY: policy} if (policy := response_headers.get(_POLICY)) else {}
-                response_headers.update(HEADERS | own | settings.config.headers | {"Cache-Control": cache_control})
+                response_headers.update(HEADERS | own | settings.headers | {"Cache-Control": cache_control})
             await send(message)
 
         if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:

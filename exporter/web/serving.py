@@ -205,5 +205,6 @@ class _Server(uvicorn.Server):
         settings = self._active_config.settings
         if settings.context is None:
             return connection
-        tls = settings.config.tls_server_config
-        return TlsConnection(settings.context, connection, certificate_filter(tls.client_allowed_sans if tls else []))
+        return TlsConnection(
+            settings.context, connection, certificate_filter(settings.tls.client_allowed_sans if settings.tls else [])
+        )

@@ -6,10 +6,14 @@ import ipaddress
 import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from exporter.core.text.validation import LocatedError
 from exporter.store.safe_open import read_start
-from exporter.web.config import CIPHER_SUITES, CURVES, TlsConfig
+from exporter.web.cipher_suites import CIPHER_SUITES, CURVES
+
+if TYPE_CHECKING:
+    from exporter.web.config import TlsConfig
 
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _VERIFY = {

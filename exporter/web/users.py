@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from exporter.web.config import bcrypt_cost
+from exporter.web.bcrypt_hash import bcrypt_cost
 
 BCRYPT_BYTES = 72  # bcrypt ignores the rest of a password; htpasswd and Go's package truncate it too
 

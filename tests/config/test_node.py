@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from exporter.config.node import Config, FilesConfig, KmsgConfig, load
+from exporter.config.plain import journal_folder
 from exporter.core.text.problems import InvalidInput
 
 
@@ -26,7 +27,7 @@ def test_an_empty_file_is_the_defaults(text: str) -> None:
     config = load(text, "c.yaml")
     assert config == Config()
     assert config.sources == [KmsgConfig(kind="kmsg")]
-    assert config.journal_dir == Path("/var/lib/gpufault/journal")
+    assert journal_folder(config) == Path("/var/lib/gpufault/journal")
 
 
 def test_the_file_of_the_contract_is_read() -> None:

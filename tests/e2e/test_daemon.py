@@ -317,3 +317,15 @@ def test_every_error_of_a_configuration_is_told_with_its_place(make_node: MakeNo
     assert checked.returncode == 1
     assert [line.split(": ")[0].rsplit(":", 2)[1:] for line in checked.stderr.splitlines()] == [["1", "1"], ["4", "13"]]
     assert "Traceback" not in checked.stderr
+
+
+def test_a_daemon_does_not_hold_what_only_reads_its_configuration(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start()
+    assert node.process is not None
+    libraries = Path(f"/proc/{node.process.pid}/maps")
+    assert "hyperscan" in libraries.read_text()
+    assert not [name for name in ("pydantic_core", "_yaml") if name in libraries.read_text()]
+    node.process.send_signal(signal.SIGHUP)
+    eventually(lambda: "configuration applied" in node.log.read_text() or None)
+    assert not [name for name in ("pydantic_core", "_yaml") if name in libraries.read_text()]

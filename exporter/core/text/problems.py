@@ -9,6 +9,7 @@ from typing import Any
 from exporter.core.text.printable import printable
 
 Loc = tuple[str | int, ...]
+MAX_CHARS = 4 * 1024 * 1024  # of a user's file: the largest known pack has 0.3 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,10 @@ class InvalidInput(Exception):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("\n".join(map(str, problems)))
+        super().__init__(self.problems)  # as pickle passes them
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.problems))
 
 
 @dataclass(frozen=True, slots=True)

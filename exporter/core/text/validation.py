@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any
 
 from exporter.core.text.problems import Document, Loc, Problem
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class LocatedError(ValueError):

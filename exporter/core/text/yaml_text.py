@@ -12,9 +12,8 @@ from typing import Any
 
 import yaml
 
-from exporter.core.text.problems import Document, InvalidInput, Loc, Problem, key_path
+from exporter.core.text.problems import MAX_CHARS, Document, InvalidInput, Loc, Problem, key_path
 
-MAX_CHARS = 4 * 1024 * 1024  # the largest known pack has 0.3 MB
 MAX_DEPTH = 64  # deeper than any condition that a person writes
 
 # Leading zeros and over 18 digits are text: no setting has them, and int() refuses 4,301 digits.

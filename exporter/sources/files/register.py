@@ -10,9 +10,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from pydantic import TypeAdapter, ValidationError
-
 from exporter.core.model import Job
+from exporter.core.text.stored_values import from_json, to_json
 from exporter.sources.files import rotation
 from exporter.sources.files.clock import SetBack
 from exporter.sources.files.identity import NOWHERE, Inode
@@ -27,7 +26,6 @@ MAX_LOOKED_BACK = 32  # logs of one path; logrotate keeps fewer files
 
 Index = dict[int, list[Position]]
 
-_POSITION = TypeAdapter(Position)
 _NUMBERED = re.compile(r"(?P<base>.*)#(?P<number>\d+)", re.DOTALL)
 _DONE = "done:"
 _REFUSED = "refused:"
@@ -286,8 +284,8 @@ class Register:
         if rest == key or rest in (_FIRST, _SINCE) or rest.startswith(_REFUSED):
             return None
         try:
-            return _with_paths(_POSITION.validate_json(text), restored)
-        except ValidationError:
+            return _with_paths(from_json(Position, text), restored)
+        except ValueError:
             self.unreadable_rows.append(key)
             self._changed.add(key)
             return None
@@ -353,7 +351,7 @@ class Register:
 
 
 def _to_json(position: Position) -> str:
-    return _POSITION.dump_json(_with_paths(position, storable), exclude_defaults=True).decode()
+    return to_json(_with_paths(position, storable))
 
 
 def _with_paths(position: Position, change: Callable[[str], str]) -> Position:

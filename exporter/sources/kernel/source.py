@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from pydantic import TypeAdapter, ValidationError
-
 from exporter.core.decoding.kernel_records import parse_header
 from exporter.core.model import Chunk
+from exporter.core.text.stored_values import from_json, to_json
 from exporter.sources.backlog import Backlog, changes
 from exporter.sources.base import SourceStats
 from exporter.sources.boot import boot_time_now, this_boot
@@ -55,9 +54,6 @@ class Position:
     offset: int = 0
     line: int = 1
     taken: str = ""  # off a FIFO and not consumed yet, as Latin-1: it can be read nowhere else
-
-
-_POSITION = TypeAdapter(Position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +125,7 @@ class KmsgSource:
         position = replace(self._consumed, taken=self._held().decode("latin-1"))
         if position != Position():
             key = self._log(position.place.boot_id)
-            self._told = {key: _POSITION.dump_json(position).decode()}
+            self._told = {key: to_json(position)}
         return changes(self._told, self._saved)
 
     def saved(self) -> None:
@@ -262,6 +258,6 @@ class KmsgSource:
 def _newest(stored: Iterable[str]) -> Position:
     """The stored position; the beginning if it is invalid."""
     for text in stored:
-        with contextlib.suppress(ValidationError):
-            return _POSITION.validate_json(text)
+        with contextlib.suppress(ValueError):
+            return from_json(Position, text)
     return Position()

@@ -1,0 +1,80 @@
+"""Loads configuration and packs in a child process.
+
+pydantic and YAML take 17 MiB of memory. A daemon needs them only at the start and when it reloads, so it leaves them to a
+process that ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exporter.core.text.problems import InvalidInput
+
+if TYPE_CHECKING:
+    from exporter.config.node import Config
+    from exporter.core.catalogue.loader import Catalogue
+
+    Loaded = tuple[Config, Catalogue]
+
+
+def load(options: argparse.Namespace, dry: Path | None = None) -> Loaded:
+    """The plain configuration and its catalogue. Raises InvalidInput with all problems, or OSError.
+
+    dry: a folder for state and journal, instead of the configured ones, and no outputs.
+    """
+    asked = argparse.Namespace(config_file=options.config_file, state_dir=options.state_dir, dry=dry)
+    done = subprocess.run(  # noqa: S603 (ourselves)
+        (sys.executable, "-P", "-m", __name__),
+        input=pickle.dumps(asked),
+        stdout=subprocess.PIPE,
+        check=False,
+        start_new_session=True,  # Ctrl-C is for the daemon, which then ends this process
+    )
+    if done.returncode:
+        raise OSError(f"the process that loads the configuration ended with {done.returncode}; its error is above")
+    answer: Loaded | InvalidInput | OSError = pickle.loads(done.stdout)  # noqa: S301 (of our own process)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _load_here(options: argparse.Namespace) -> Loaded:
+    from exporter.cli import options as flags
+    from exporter.config import packs
+    from exporter.config.plain import plain
+    from exporter.outputs import files
+
+    config = flags.load_config(options)
+    flags.refuse(options, files.problems(config.outputs))
+    if options.state_dir:
+        config = config.model_copy(update={"state_dir": Path(options.state_dir).absolute()})
+    catalogue = packs.load(config.signatures.dirs)
+    flags.refuse(options, packs.unknown(catalogue, config.signatures.disable))
+    if options.dry:
+        config = _isolated_in(options.dry, config)
+    return plain(config), catalogue.without(config.signatures.disable)
+
+
+def _isolated_in(folder: Path, config: Config) -> Config:
+    """The same configuration, with state and journal in a folder, and without outputs."""
+    journal = config.journal.model_copy(update={"dir": None})
+    outputs = config.outputs.model_copy(update={"otlp": None, "webhook": None, "textfile": None})
+    return config.model_copy(update={"state_dir": folder, "journal": journal, "outputs": outputs})
+
+
+def main() -> None:
+    """Answer the question on standard input: what was loaded, or the error."""
+    try:
+        answer: object = _load_here(pickle.load(sys.stdin.buffer))  # noqa: S301 (of the process that started this one)
+    except (InvalidInput, OSError) as error:
+        answer = error
+    pickle.dump(answer, sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)
+
+
+if __name__ == "__main__":
+    main()
