@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
@@ -66,6 +67,7 @@ def run(options: argparse.Namespace) -> int:
         from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue, with_places
         from exporter.fleet.input.load import load
         from exporter.fleet.observations import Window
+        from exporter.fleet.report.steps import carried_over
         from exporter.fleet.results import stored_findings
         from exporter.fleet.results.to_json import to_json
         from exporter.fleet.review.from_counts import NOTE, fill_from_counts
@@ -92,12 +94,16 @@ def run(options: argparse.Namespace) -> int:
             raise InvalidInput([Problem("command line", 1, 1, "--window", "is empty")])
         observed = with_places(with_catalogue(loaded.observed, catalogue), options.places or ())
         remembered = stored_findings.read(Path(options.findings_file)) if options.findings_file else ()
-        if loaded.before is not None:
-            earlier = remember(correlate(observed, loaded.before), remembered)
+        correlated = correlate(observed, loaded.before) if loaded.before is not None else None
+        if correlated is not None:
+            earlier = remember(correlated, remembered)
             remembered = tuple({(r.signature, r.direction, r.facts): r for r in (*earlier, *remembered)}.values())
         found = to_json(correlate(observed, loaded.window, remembered, nodes_meeting_causes(observed, catalogue)))
         titles = titles_of(catalogue)
         review = overview(db, loaded.window, found, titles, compare=options.compare == "previous")
+        if correlated is not None and review.before is not None:
+            before = overview(db, review.before, to_json(correlated), titles, compare=False)
+            review = replace(review, actions=carried_over(review, before))
     notes = (NOTE,) if options.prometheus else ()
     if options.output or not report_delivery.is_wanted(options):
         _write(_rendered(options.format, options.table, review, titles, notes), options.output)

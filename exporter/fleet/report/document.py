@@ -70,6 +70,7 @@ def to_json(found: Overview) -> dict[str, Any]:
             for u in found.unrecognised
         ],
         "silent_nodes": [{"node": s.node, "last_seen": rfc3339(s.last_seen)} for s in found.silent],
+        "actions": [{"what": each.what, "open": each.is_open} for each in found.actions],
         "correlation": found.correlation,
     }  # fmt: skip
 

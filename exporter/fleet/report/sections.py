@@ -127,6 +127,16 @@ def sections(found: Overview, titles: Mapping[str, Title]) -> list[Section]:
                 Cell(text=f"{_hours(r['mtbf_low'])} to {_hours(r['mtbf_high'])}"), Cell(text=_run(r["mtbf_gpu_hours"])),
             ),
         ),
+        _table(
+            "Actions carried over",
+            "What the window before asked for; whether somebody acted is not known, only whether the reason is still there",
+            ("Action", "Now"),
+            found.actions,
+            lambda a: (
+                Cell(text=safe(a.what, 400)),
+                Cell(text="still open" if a.is_open else "not seen again", class_="worse" if a.is_open else "better"),
+            ),
+        ),
         _not_seen(found),
     ]  # fmt: skip
     return [each for each in every if each is not None]

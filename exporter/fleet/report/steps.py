@@ -7,10 +7,10 @@ from typing import Any
 
 from exporter.fleet.report.wording import conditions, counted, safe
 from exporter.fleet.results.labels import clipped
-from exporter.fleet.review.values import Overview
+from exporter.fleet.review.values import Action, Overview
 
 MOST = 6
-FINDINGS, CAUSES = 3, 2
+FINDINGS, CAUSES, BAD = 3, 2, 3
 
 
 def next_steps(found: Overview) -> list[str]:
@@ -35,6 +35,36 @@ def next_steps(found: Overview) -> list[str]:
     if found.silent:
         out.append(f"Find out why {counted(len(found.silent), 'node')} sent nothing for a day.")
     return list(dict.fromkeys(out))[:MOST]
+
+
+def carried_over(found: Overview, before: Overview) -> tuple[Action, ...]:
+    """What the window before asked for, and whether this one still shows the reason. Whether anybody acted is not known."""
+    crashed = {each.id for each in found.causes if each.incidents}
+    findings = {_key(each) for each in (found.correlation or {}).get("findings", ())}
+    bad = {each["name"] for each in (found.correlation or {}).get("lemons", ())}
+    earlier = before.correlation or {}
+    out = [
+        Action(what=f"{conditions(each)}: {safe(step, 400)}", is_open=_key(each) in findings)
+        for each in earlier.get("findings", ())[:FINDINGS]
+        if (step := step_of(each))
+    ]
+    out += [
+        Action(what=safe(f"{each.title}: {each.remediation}", 300), is_open=each.id in crashed)
+        for each in before.causes[:CAUSES]
+        if each.incidents and each.remediation
+    ]
+    out += [
+        Action(what=f"Drain and test {safe(each['name'], 60)}.", is_open=each["name"] in bad)
+        for each in earlier.get("lemons", ())[:BAD]
+        if each["kind"] == "node"
+    ]
+    return tuple(out)
+
+
+def _key(finding: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What stays the same of a finding from window to window."""
+    lead = finding["facts"][0]
+    return finding["signature"], finding.get("direction"), lead["fact"], lead["value"]
 
 
 def step_of(finding: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What happened on a node, or to a job, in order: crashes, changed facts, silence."""
+"""What happened on a node, or to a job, in order: crashes, failed jobs, changed facts, silence."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ MAX_EVENTS = 10_000  # of a kind
 MAX_CHANGES = 20  # facts named at one time; a new image changes hundreds
 SILENT_BEATS = 3.0  # usual intervals between two heartbeats, after which a node counts as silent
 LEAST_SILENCE = 900.0
+OUTCOMES = {  # of a failed job
+    "explained": "failed, explained by a signature",
+    "unrecognised": "failed, only an unrecognised crash in its logs",
+    "no_line": "failed, no crash line in its logs",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happening:
-    """One event. `kind`: kernel, job, facts or silent; `id` is an incident's. `end` is set for a span."""
+    """One event. `kind`: kernel, job, job_end, facts or silent; `id` is an incident's. `end` is set for a span."""
 
     time: float
     kind: str
@@ -36,7 +41,8 @@ class Happening:
 
 def of_node(db: duckdb.DuckDBPyConnection, node: str, window: Window) -> tuple[Happening, ...]:
     """Everything on one node, by time."""
-    found = [*_incidents(db, "node", node, window), *_changes(db, node, window), *_silences(db, node, window)]
+    found = [*_incidents(db, "node", node, window), *_failed_jobs(db, node, window)]
+    found += [*_changes(db, node, window), *_silences(db, node, window)]
     return tuple(sorted(found, key=lambda each: (each.time, each.kind, each.id or "")))
 
 
@@ -61,6 +67,24 @@ def _incidents(db: duckdb.DuckDBPyConnection, column: str, value: str, window: W
             root_cause=cause, verdict=verdict, role=role, job=job, gpu=gpu, caused_by=caused_by,
         )
         for time, source, node, signature, id_, cause, verdict, role, job, gpu, caused_by in rows
+    ]  # fmt: skip
+
+
+def _failed_jobs(db: duckdb.DuckDBPyConnection, node: str, window: Window) -> list[Happening]:
+    """Ends of failed jobs, as spans from the job's first incident on this node: when jobs start is not recorded."""
+    rows = db.execute(
+        """SELECT e.time, e.job, e.outcome, min(i.time) FROM job_ends AS e
+        LEFT JOIN incidents AS i ON i.node = e.node AND i.job = e.job AND i.time >= $start AND i.time < e.time
+        WHERE e.node = $node AND e.time >= $start AND e.time < $end
+        GROUP BY e.time, e.job, e.outcome ORDER BY e.time, e.job LIMIT $most""",
+        {"node": node, "start": window.start, "end": window.end, "most": MAX_EVENTS},
+    ).fetchall()
+    return [
+        Happening(
+            time=ended if begun is None else begun, end=None if begun is None else ended, kind="job_end", node=node,
+            what=f"job {job} {OUTCOMES[outcome]}", job=job,
+        )
+        for ended, job, outcome, begun in rows
     ]  # fmt: skip
 
 

@@ -111,6 +111,14 @@ class OverTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """What the review of the window before asked for. `is_open`: the reason is still there."""
+
+    what: str
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """The whole review of a window. `correlation` is the correlator's result of that window, as its JSON; or None.
 
@@ -132,3 +140,4 @@ class Overview:
     unrecognised: tuple[UnrecognisedCrash, ...]
     correlation: Mapping[str, Any] | None
     deaths: Deaths | None = None  # None where no hook tells how jobs end
+    actions: tuple[Action, ...] = ()  # carried over from the window before

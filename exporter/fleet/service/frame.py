@@ -34,7 +34,7 @@ NO_HISTORY = (
 
 CHOICES = {  # of filters with few values
     "verdict": ("infrastructure", "workload", "unclear"), "role": ("root", "cascade", "context"),
-    "kind": ("incident", "facts", "silence"),
+    "kind": ("incident", "job_end", "facts", "silence"),
 }  # fmt: skip
 
 

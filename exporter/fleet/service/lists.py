@@ -9,6 +9,7 @@ from typing import Any
 
 from exporter.fleet.history import watched
 from exporter.fleet.history.store import Store
+from exporter.fleet.review.timeline import OUTCOMES
 
 MAX_ROWS = 1000  # of one answer
 _CAUSE = "CASE WHEN root_cause IN ('unknown', '') THEN signature ELSE root_cause END"
@@ -149,9 +150,12 @@ LISTS: Mapping[str, Listing] = {
     ),
     "timeline": Listing(
         title="Timeline",
-        note="Incidents, changed facts and silence, in order",
+        note="Incidents, failed jobs, changed facts and silence, in order",
         sql=f"""SELECT time, node, job, 'incident' AS kind, id, {_CAUSE} AS cause, role, coalesce(text, '') AS what,
                 NULL AS facts, NULL AS before FROM incidents WHERE {_IN}
+            UNION ALL SELECT time, node, job, 'job_end', NULL, NULL, NULL, CASE outcome
+                WHEN 'explained' THEN '{OUTCOMES["explained"]}' WHEN 'unrecognised' THEN '{OUTCOMES["unrecognised"]}'
+                ELSE '{OUTCOMES["no_line"]}' END, NULL, NULL FROM job_ends WHERE {_IN}
             UNION ALL SELECT * FROM (SELECT time, node, NULL, 'facts', NULL, NULL, NULL, '', facts,
                 lag(facts) OVER (PARTITION BY node ORDER BY time) AS before FROM facts) WHERE {_IN} AND before IS NOT NULL
             UNION ALL SELECT time, node, NULL, 'silence', NULL, NULL, NULL,

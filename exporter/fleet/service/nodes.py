@@ -89,6 +89,7 @@ def _heading(frame: Frame, name: str, roots: list[Happening]) -> str:
 
 LANES = (
     ("job", "Job logs"),
+    ("job_end", "Failed jobs"),
     ("kernel", "Kernel log"),
     ("consequence", "Consequences"),
     ("facts", "Facts"),

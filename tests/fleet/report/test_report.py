@@ -216,3 +216,17 @@ def test_a_folder_without_journals_is_refused(tmp_path: Path, capsys: pytest.Cap
 def test_paper_is_not_taken_for_a_phone(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = written(capsys, fleet)  # A4 between its margins is narrower than the limit of a phone's layout
     assert set(re.findall(r"@media ([^{]*)\(max-width", page)) == {"screen and "}
+
+
+def test_what_the_window_before_asked_for_is_open_while_its_reason_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crashes = [crash("a", day, root_cause="nvlink_or_switch_fault") for day in (15, 16)]
+    gone = journal(tmp_path / "gone", [*watched("ab"), *crashes])
+    again = journal(tmp_path / "again", [*watched("ab"), *crashes, crash("b", 25, root_cause="nvlink_or_switch_fault")])
+    for folder, is_open in ((gone, False), (again, True)):
+        found = json.loads(written(capsys, folder, "--format", "json"))
+        jsonschema.validate(found, SCHEMA)
+        assert [each["open"] for each in found["actions"]] == [is_open]
+        assert ("still open" if is_open else "not seen again") in written(capsys, folder)
+    assert json.loads(written(capsys, again, "--format", "json", "--compare", "none"))["actions"] == []

@@ -36,6 +36,30 @@ def test_a_node_that_stopped_is_silent_to_the_end(tmp_path: Path) -> None:
     assert (found.time, found.end) == (START + 20 * DAY - 1, MONTH.end)
 
 
+def test_failed_jobs_of_a_node_are_spans_from_their_first_incident(tmp_path: Path) -> None:
+    def ended(node: str, day: float, job: str, outcome: str) -> dict[str, object]:
+        return {
+            "kind": "job_end",
+            "time": rfc3339(START + day * DAY),
+            "node": node,
+            "job": {"id": job},
+            "outcome": outcome,
+        }
+
+    records = [
+        crash("a", 2, source="job", job={"id": "9"}),
+        ended("a", 2.5, "9", "explained"),
+        ended("a", 3, "10", "no_line"),
+        ended("b", 3, "11", "no_line"),
+        ended("a", 40, "12", "no_line"),
+    ]
+    found = [each for each in of_node(history(journal(tmp_path, records)), "a", MONTH) if each.kind == "job_end"]
+    assert [(each.job, each.time, each.end, each.what) for each in found] == [
+        ("9", START + 2 * DAY, START + 2.5 * DAY, "job 9 failed, explained by a signature"),
+        ("10", START + 3 * DAY, None, "job 10 failed, no crash line in its logs"),
+    ]
+
+
 def test_a_job_has_its_incidents_on_all_nodes_and_what_caused_them(tmp_path: Path) -> None:
     cause = crash("a", 5, "nvlink", source="kernel")
     records = [

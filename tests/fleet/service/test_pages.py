@@ -270,6 +270,27 @@ def test_the_findings_page_lists_what_changed_before_a_crash_began() -> None:
     assert "What changed before it began" not in View(None, FleetStatus(result=LOCATIONS_RESULT)).get("/findings")[1]
 
 
+def test_failed_jobs_are_on_the_timeline_of_their_node(tmp_path: Path) -> None:
+    ends = [
+        {"kind": "job_end", "time": f"2026-05-2{day}T10:00:00Z", "node": "n1", "job": {"id": job}, "outcome": outcome}
+        for day, job, outcome in ((6, "9", "explained"), (7, "10", "no_line"))
+    ]
+    beat = {"kind": "heartbeat", "time": "2026-05-28T00:00:00Z", "node": "n1", "hours": 1, "gpu_busy_hours": 8}
+    (tmp_path / "j").mkdir()
+    (tmp_path / "j" / "journal-000001.jsonl").write_text("".join(json.dumps(each) + "\n" for each in [*ends, beat]))
+    store = Store(tmp_path / "history.duckdb")
+    store.read_once(tmp_path / "j")
+    view = View(store, FleetStatus())
+    rows = json.loads(view.get("/api/v1/timeline?node=n1&kind=job_end&window=7d")[1])["timeline"]
+    page = view.get("/nodes/n1?window=7d")[1]
+    store.close()
+    assert [(row["job"], row["what"]) for row in rows] == [
+        ("10", "failed, no crash line in its logs"), ("9", "failed, explained by a signature"),
+    ]  # fmt: skip
+    assert "Failed jobs" in page
+    assert "job 9 failed, explained by a signature" in page
+
+
 def test_a_findings_page_shows_the_rates_of_all_crashes_and_the_trend_of_the_fact() -> None:
     rates = {
         "incidents_with": 1240, "incidents_without": 30, "per_1000_hours_with": 41.2, "per_1000_hours_without": 0.25,
