@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import gc
 import heapq
 import json
@@ -297,6 +296,8 @@ def _write(out: IO[str], options: argparse.Namespace, summary: Summary, catalogu
             line = json.dumps(record, ensure_ascii=not is_utf8)
             out.write((line if line.isprintable() else json.dumps(record)) + "\n")  # it may go to a terminal too
     elif options.format == "csv":
+        import csv
+
         writer = csv.DictWriter(out, CSV_FIELDS)
         writer.writeheader()
         for record in records:
