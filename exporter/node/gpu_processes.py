@@ -59,8 +59,9 @@ class GpuProcess:
 class GpuProcesses:
     """The processes that use, or used, a GPU. failed: why the last search was incomplete."""
 
-    def __init__(self, proc: Path = Path("/proc")) -> None:
+    def __init__(self, proc: Path = Path("/proc"), look_seconds: float = LOOK_SECONDS) -> None:
         self._proc = proc
+        self._look_seconds = look_seconds
         self._known: Mapping[int, GpuProcess] = {}
         self._asked: float | None = None
         self._worker: threading.Thread | None = None
@@ -154,7 +155,7 @@ class GpuProcesses:
 
     def _look(self) -> None:
         known = dict(self._known)
-        deadline = time.monotonic() + LOOK_SECONDS
+        deadline = time.monotonic() + self._look_seconds
         pids = self._pids()
         alive = frozenset(pids)
         self._avoided.intersection_update(pids)

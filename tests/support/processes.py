@@ -21,7 +21,7 @@ class Proc:
     processes: GpuProcesses = field(init=False)
 
     def __post_init__(self) -> None:
-        self.processes = GpuProcesses(self.path)
+        self.processes = GpuProcesses(self.path, look_seconds=60.0)  # a loaded machine
         (self.path / "meminfo").write_text("MemTotal: 1024 kB\n")
         (self.path / "self/ns").mkdir(parents=True)
         (self.path / "self/ns/pid").symlink_to("pid:[4026531836]")
