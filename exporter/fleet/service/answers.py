@@ -37,6 +37,7 @@ STYLE = charts_style.CSS + (STATIC / "fleet.css").read_text(encoding="utf-8")
 SCRIPT = (STATIC / "fleet.js").read_text(encoding="utf-8")
 ICON = (STATIC / "icon.svg").read_text(encoding="utf-8")
 API = "/api/v1"
+LIVE = ("/quality", "/targets")  # never kept: how pulling goes changes without a new record
 PARTS: Mapping[str, Sequence[str]] = {
     "findings": ("findings", "locations", "not_enough_data"),
     "lemons": ("lemons",),
@@ -82,8 +83,7 @@ def router(view: FleetView, telemetry_path: str) -> Router:
             return show(Frame(request, view, telemetry_path, path))
 
         try:
-            live = path in ("/quality", "/targets")  # how pulling goes changes without a new record
-            return render() if live else cached(request, render)
+            return render() if path in LIVE else cached(request, render)
         except BadRequest as error:
             return _plain_text(str(error), 400)
         except NotFound as error:
@@ -91,8 +91,11 @@ def router(view: FleetView, telemetry_path: str) -> Router:
 
     def listed(name: str) -> Route:
         def answer(request: Request) -> Response:
+            def make() -> Response:
+                return list_answer(request, view, name)
+
             try:
-                return cached(request, lambda: list_answer(request, view, name))
+                return make() if f"/{name}" in LIVE else cached(request, make)
             except BadRequest as error:
                 return json_answer({"error": str(error)}, 400)
 

@@ -54,10 +54,11 @@ def test_what_is_pulled_is_shown_and_correlated(nodes: Nodes, tmp_path: Path) ->
         assert service.metric("pull_records_total") == 40 * 49 + 80
         assert service.metric('pull_targets{state="unreachable"}') == 1
         assert service.metric("pull_discovery_successful") == 1
-        found = service.json("targets?state=unreachable")["targets"]
+        # The counters tell of a pull before the store does.
+        found = eventually(lambda: service.json("targets?state=unreachable")["targets"] or None, seconds=60)
         assert [(row["node"], row["what"], row["pulled"]) for row in found] == [("absent", "Connection refused", None)]
         assert "Connection refused" in service.ask("/quality")[1]
-        assert service.json("incidents?limit=1")["total"] == 80
+        eventually(lambda: service.json("incidents?limit=1")["total"] == 80, seconds=60)
 
         def complete() -> Any:
             status, text, _ = service.ask("/api/v1/correlation")
