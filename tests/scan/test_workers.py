@@ -49,15 +49,15 @@ def test_a_log_that_kills_its_workers_is_named_and_the_rest_is_read(tmp_path: Pa
     poison = tmp_path / "slurm-07.out.xz"
     archive_that_takes_long(poison)
     scan = start("--workers", "2", "--format", "json", str(tmp_path))
-    killed = 0
+    killed = set[int]()  # on a loaded machine a process holds the log for a while after its signal
     while scan.poll() is None:
         for pid, _ in holders(scan.pid, poison):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-                killed += 1
-        assert killed < 50
+                killed.add(pid)
+        assert len(killed) < 50
     code, out, err = ended(scan)
-    assert killed >= 2
+    assert len(killed) >= 2
     assert (code, out.count("rocr_memory_access_fault")) == (1, 20), err
     assert err.splitlines() == [
         f"{poison}: not read: the process that read it died; did it run out of memory? See `dmesg`",
