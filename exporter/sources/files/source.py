@@ -361,9 +361,7 @@ class FilesSource:
             if got is None:
                 return None
             block, start = got
-            if (
-                not log.position.mark.length
-            ):  # nothing tells whether bytes were written, and copied, since the last look
+            if not log.position.mark.length:  # nothing tells whether bytes were written, and copied, meanwhile
                 for path in log.names:
                     self._follower.vacate(path, log)
             self.stats.bytes_read += log.take_in(block, start, count, time)
