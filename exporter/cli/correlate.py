@@ -49,19 +49,15 @@ def run(options: argparse.Namespace) -> int:
     if options.start and options.window:
         print("gpufault correlate: --start and --window both say where it begins; give one", file=sys.stderr)
         return 2
-    try:
-        from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue, with_places
-        from exporter.fleet.input.load import load
-        from exporter.fleet.observations import Window
-        from exporter.fleet.results import stored_findings
-        from exporter.fleet.results.text import text
-        from exporter.fleet.results.to_json import to_json
-        from exporter.fleet.statistics.correlate import correlate, remember
-    except ModuleNotFoundError as error:
-        print(f"gpufault: {error.name} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
-        return 3
     from exporter.config import packs
     from exporter.core.diagnosis.records import rfc3339
+    from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue, with_places
+    from exporter.fleet.input.load import load
+    from exporter.fleet.observations import Window
+    from exporter.fleet.results import stored_findings
+    from exporter.fleet.results.text import text
+    from exporter.fleet.results.to_json import to_json
+    from exporter.fleet.statistics.correlate import correlate, remember
 
     now = time.time()
     start, end = moment("--start", options.start), moment("--end", options.end)

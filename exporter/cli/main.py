@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from exporter.store.state import StateUnusable
 
 FINE, FINDINGS, USAGE, COULD_NOT_RUN = 0, 1, 2, 3
+FLEET_PACKAGES = ("duckdb", "numpy", "scipy")  # the extra `fleet`
 COMMANDS = {  # each is a module of exporter.cli
     "run": "the node daemon: tail logs, count crashes by root cause, serve /metrics",
     "scan": "find and explain crashes in logs: files, folders, globs, archives, or - for stdin",
@@ -74,6 +75,9 @@ def _report_error(error: Exception) -> int:
         return FINDINGS
     if isinstance(error, OSError | StateUnusable):
         print(f"gpufault: {_error_message(error)}", file=sys.stderr)
+        return COULD_NOT_RUN
+    if isinstance(error, ModuleNotFoundError) and error.name in FLEET_PACKAGES:
+        print(f"gpufault: {error.name} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
         return COULD_NOT_RUN
     if os.environ.get("GPUFAULT_TRACEBACK"):
         raise error

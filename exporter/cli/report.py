@@ -58,25 +58,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    try:
-        import duckdb
+    import duckdb
 
-        from exporter.config import packs
-        from exporter.fleet.history.ingest import fill
-        from exporter.fleet.history.schema import create
-        from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue, with_places
-        from exporter.fleet.input.load import load
-        from exporter.fleet.observations import Window
-        from exporter.fleet.report.steps import carried_over
-        from exporter.fleet.results import stored_findings
-        from exporter.fleet.results.to_json import to_json
-        from exporter.fleet.review.from_counts import NOTE, fill_from_counts
-        from exporter.fleet.review.overview import overview
-        from exporter.fleet.review.titles import titles_of
-        from exporter.fleet.statistics.correlate import correlate, remember
-    except ModuleNotFoundError as error:
-        print(f"gpufault: {error.name} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
-        return 3
+    from exporter.config import packs
+    from exporter.fleet.history.ingest import fill
+    from exporter.fleet.history.schema import create
+    from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue, with_places
+    from exporter.fleet.input.load import load
+    from exporter.fleet.observations import Window
+    from exporter.fleet.report.steps import carried_over
+    from exporter.fleet.results import stored_findings
+    from exporter.fleet.results.to_json import to_json
+    from exporter.fleet.review.from_counts import NOTE, fill_from_counts
+    from exporter.fleet.review.overview import overview
+    from exporter.fleet.review.titles import titles_of
+    from exporter.fleet.statistics.correlate import correlate, remember
+
     report_delivery.check(options)
     now, end = time.time(), moment("--end", options.end)
     span = seconds("--window", options.window or WINDOW)

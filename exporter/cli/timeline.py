@@ -44,18 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    try:
-        import duckdb
+    import duckdb
 
-        from exporter.fleet.history.ingest import fill
-        from exporter.fleet.history.schema import create
-        from exporter.fleet.observations import Window
-        from exporter.fleet.review.timeline import of_job, of_node
-        from exporter.fleet.review.titles import titles_of
-    except ModuleNotFoundError as error:
-        print(f"gpufault: {error.name} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
-        return 3
     from exporter.config import packs
+    from exporter.fleet.history.ingest import fill
+    from exporter.fleet.history.schema import create
+    from exporter.fleet.observations import Window
+    from exporter.fleet.review.timeline import of_job, of_node
+    from exporter.fleet.review.titles import titles_of
 
     folder = Path(options.journal)
     if not folder.exists():
