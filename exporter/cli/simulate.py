@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from exporter.cli.time_arguments import moment, seconds
+
+if TYPE_CHECKING:
+    from exporter.demo.simulator import Fleet, Plan
 
 DESCRIPTION = (
     "Writes the journals of a simulated fleet into a new or empty folder, for `gpufault correlate --journal`, or what a "
     "Prometheus would have scraped from it, for `promtool tsdb create-blocks-from openmetrics`. One seed, one fleet."
 )
+NUMBERS = (  # of a plan, with the names of their flags
+    "nodes", "seed", "rate", "facts", "signatures", "twins", "lemon", "multi_node", "reimaged", "repaired", "renamed",
+    "missing",
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,57 +76,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    try:
-        from exporter.demo import review_case
-        from exporter.demo.founding_cases import CASES
-        from exporter.demo.review_crashes import write_review
-        from exporter.demo.simulated_journals import write_journals, write_openmetrics
-        from exporter.demo.simulator import PLANTED_RATE, Plan, random_causes, random_rollouts, random_team, simulate
-    except ModuleNotFoundError as error:
-        print(f"gpufault: {error.name} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
-        return 3
+    from exporter.demo import review_case
+    from exporter.demo.founding_cases import CASES
+    from exporter.demo.simulator import simulate
+
+    cases = [review_case.NAME, *CASES]
     if options.case == "list":
-        print("\n".join([review_case.NAME, *CASES]))
+        print("\n".join(cases))
         return 0
     if options.output is None:
-        print("gpufault simulate: give OUTPUT, a folder that is new or empty", file=sys.stderr)
-        return 2
-    is_review = options.case == review_case.NAME
-    if options.case and options.case not in CASES and not is_review:
-        known = ", ".join([review_case.NAME, *CASES])
-        what = f"{options.case!r} is neither {review_case.NAME} nor a founding case; use one of: {known}"
-        print(f"gpufault simulate: {what}", file=sys.stderr)
-        return 2
-    given = {
-        name: value
-        for name in (
-            "nodes",
-            "seed",
-            "rate",
-            "facts",
-            "signatures",
-            "twins",
-            "lemon",
-            "multi_node",
-            "reimaged",
-            "repaired",
-            "renamed",
-            "missing",
-        )
-        if (value := getattr(options, name)) is not None
-    }
+        return _refuse("give OUTPUT, a folder that is new or empty")
+    if options.case and options.case not in cases:
+        return _refuse(f"{options.case!r} is not a case; use one of: {', '.join(cases)}")
+    if (small := _too_small(options)) is not None:
+        return _refuse(f"--{small.replace('_', '-')} is too small")
+    plan = _plan(options)
+    fleet = review_case.simulate_review(plan) if options.case == review_case.NAME else simulate(plan)
+    _write(fleet, options)
+    for sentence in _planted(fleet):
+        print(sentence, file=sys.stderr)
+    return 0
+
+
+def _refuse(what: str) -> int:
+    print(f"gpufault simulate: {what}", file=sys.stderr)
+    return 2
+
+
+def _given(options: argparse.Namespace) -> dict[str, float]:
+    """The numbers of a plan that the command line gives."""
+    return {name: value for name in NUMBERS if (value := getattr(options, name)) is not None}
+
+
+def _too_small(options: argparse.Namespace) -> str | None:
+    least = {"nodes": 1, "signatures": 1}
+    return next((name for name, value in _given(options).items() if value < least.get(name, 0)), None)
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    """The plan of a case, or the usual one, with what the command line changes. Raises InvalidInput."""
+    from exporter.demo import review_case
+    from exporter.demo.founding_cases import CASES
+    from exporter.demo.simulator import PLANTED_RATE, Plan, random_causes, random_rollouts, random_team
+
+    given: dict[str, Any] = _given(options)
     if options.heartbeat:
         given["beat_hours"] = seconds("--heartbeat", options.heartbeat) / 3600
-    if wrong := [name for name, value in given.items() if value < 0 or (name in ("nodes", "signatures") and value < 1)]:
-        print(f"gpufault simulate: --{wrong[0].replace('_', '-')} is too small", file=sys.stderr)
-        return 2
     if options.window:
         given["days"] = seconds("--window", options.window) / 86400
     if options.rate is None and not options.case and (options.causes or options.rollouts or options.team):
         given["rate"] = PLANTED_RATE
-    usual = CASES.get(options.case) or Plan()
-    if is_review:
+    if options.case == review_case.NAME:
         usual = review_case.plan(**{name: given[name] for name in ("nodes", "days", "seed") if name in given})
+    else:
+        usual = CASES.get(options.case) or Plan()
     plan = replace(usual, **given, busy_tied=options.busy_tied, without_jobs=options.without_jobs)
     if (end := moment("--end", options.end)) is not None:
         plan = replace(plan, start=end - plan.days * 86400)
@@ -126,29 +139,37 @@ def run(options: argparse.Namespace) -> int:
         plan = random_rollouts(plan, options.rollouts, options.rate_ratio)
     if options.team:
         plan = random_team(plan, options.team, options.rate_ratio, options.team_image)
-    fleet = review_case.simulate_review(plan) if is_review else simulate(plan)
+    return plan
+
+
+def _write(fleet: Fleet, options: argparse.Namespace) -> None:
+    """Write the fleet to OUTPUT. Raises OSError."""
+    from exporter.demo import review_case
+    from exporter.demo.review_crashes import write_review
+    from exporter.demo.simulated_journals import write_journals, write_openmetrics
+
     if options.format == "openmetrics":
-        if options.output == "-":
-            write_openmetrics(fleet, sys.stdout)
-        else:
-            with open(options.output, "w", encoding="utf-8") as file:
-                write_openmetrics(fleet, file)
-    else:
-        folder = Path(options.output)
-        if folder.exists() and any(folder.iterdir()):
-            raise FileExistsError(f"{folder}: is not empty; two fleets in one folder would be read as one")
-        lines = write_review(fleet, folder) if is_review else write_journals(fleet, folder)
-        print(f"{folder}: {lines} records of {len(fleet.observed.nodes)} nodes", file=sys.stderr)
+        with nullcontext(sys.stdout) if options.output == "-" else open(options.output, "w", encoding="utf-8") as file:
+            write_openmetrics(fleet, file)
+        return
+    folder = Path(options.output)
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder}: is not empty; two fleets in one folder would be read as one")
+    lines = write_review(fleet, folder) if options.case == review_case.NAME else write_journals(fleet, folder)
+    print(f"{folder}: {lines} records of {len(fleet.observed.nodes)} nodes", file=sys.stderr)
+
+
+def _planted(fleet: Fleet) -> Iterator[str]:
+    """One sentence for each planted cause, rollout and team."""
     for cause in fleet.planted:
         facts = " and ".join(f"{fact}={value}" for fact, value in cause.facts)
-        print(f"planted: {cause.signature} {cause.ratio:g} times as frequent with {facts}", file=sys.stderr)
-    for rollout in plan.rollouts:
+        yield f"planted: {cause.signature} {cause.ratio:g} times as frequent with {facts}"
+    for rollout in fleet.plan.rollouts:
         facts = " and ".join([rollout.fact, *(fact for fact, *_ in rollout.together)])
         changed = f"{facts} {rollout.before} to {rollout.after} on {rollout.share:.0%} of the nodes"
         begins = f"from day {rollout.begin_days:g} on for {rollout.over_days:g} days"
         effect = f"{rollout.signature} {rollout.ratio:g} times as frequent {rollout.onset_hours:g} h after the change"
-        print(f"rollout: {changed}, {begins}; {effect}", file=sys.stderr)
-    for team in plan.teams:
+        yield f"rollout: {changed}, {begins}; {effect}"
+    for team in fleet.plan.teams:
         where = "=".join(team.fact)
-        print(f"team: {team.users} users whose program crashes with {team.signature} on {where}", file=sys.stderr)
-    return 0
+        yield f"team: {team.users} users whose program crashes with {team.signature} on {where}"
