@@ -107,4 +107,4 @@ def load(text: str, file: str) -> FleetConfig:
     try:
         return FleetConfig.model_validate({} if document.data is None else document.data)
     except ValidationError as error:
-        raise InvalidInput(validation_problems(document, error)) from None
+        raise InvalidInput(validation_problems(document, error, FleetConfig)) from None

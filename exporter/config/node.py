@@ -180,4 +180,4 @@ def load(text: str, file: str) -> Config:
     try:
         return Config.model_validate({} if document.data is None else document.data)
     except ValidationError as error:
-        raise InvalidInput(validation_problems(document, error)) from None
+        raise InvalidInput(validation_problems(document, error, Config)) from None

@@ -162,4 +162,4 @@ def load(document: Document) -> WebConfig:
     try:
         return WebConfig.model_validate({} if document.data is None else document.data)
     except ValidationError as error:
-        raise InvalidInput(validation_problems(document, error)) from None
+        raise InvalidInput(validation_problems(document, error, WebConfig)) from None

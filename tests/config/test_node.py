@@ -91,7 +91,7 @@ outputs: {otlp: http://collector}
         ["c.yaml:12:28:", "limits.open_files:"],
         ["c.yaml:13:11:", "outputs.otlp:"],
     ]
-    assert told[0].endswith("no such key here; check its spelling, or remove it")
+    assert told[0].endswith("no such key here; did you mean node?")
     assert told[2].endswith("missing; add it")
     assert told[4].endswith("invalid value 'kmesg'; use one of 'files', 'kmsg', 'journald'")
 

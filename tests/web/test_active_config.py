@@ -166,9 +166,7 @@ def test_a_broken_file_leaves_the_old_one_in_force_and_is_told_once(site: Site) 
     now[0] = 200.0
     site.write(USERS + "basic_auth: 1\n")
     assert active_config.reload_if_changed()
-    assert problems(active_config) == [
-        f"{site.path}:2:1: basic_auth: no such key here; check its spelling, or remove it"
-    ]
+    assert problems(active_config) == [f"{site.path}:2:1: basic_auth: no such key here; did you mean basic_auth_users?"]
     assert (active_config.settings, active_config.applied_at, active_config.reload_if_changed()) == (
         before,
         100.0,

@@ -68,7 +68,7 @@ CERTIFICATE = "tls_server_config:\n  cert_file: a\n  key_file: b\n"
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("tls_config: {}", "web.yaml:1:1: tls_config: no such key here; check its spelling, or remove it"),
+        ("tls_config: {}", "web.yaml:1:1: tls_config: no such key here; did you mean tls_server_config?"),
         ("rate_limit: {burst: 1}", "web.yaml:1:1: rate_limit: no such key here; check its spelling, or remove it"),
         ("tls_server_config: {key_file: b}", "web.yaml:1:1: tls_server_config.cert_file: missing; add it"),
         (

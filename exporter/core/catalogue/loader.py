@@ -233,7 +233,7 @@ def _read_packs(texts: Sequence[NamedText], problems: list[Problem]) -> list[Pac
         except InvalidInput as error:
             problems.extend(error.problems)
         except ValidationError as error:
-            problems.extend(validation_problems(document, error))
+            problems.extend(validation_problems(document, error, PackModel))
     return files
 
 

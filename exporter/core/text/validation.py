@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
 
 from exporter.core.text.problems import Document, Loc, Problem
-
-if TYPE_CHECKING:
-    from pydantic import ValidationError
 
 
 class LocatedError(ValueError):
@@ -19,15 +20,17 @@ class LocatedError(ValueError):
         super().__init__(what)
 
 
-def validation_problems(document: Document, error: ValidationError) -> list[Problem]:
-    """The problems behind a validation error, in the order of the text.
+def validation_problems(document: Document, error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+    """The problems behind a validation error, in the order of the text. model: what the document was validated as.
 
     If a word or a mapping is allowed and the user wrote a mapping, only errors inside the mapping are reported.
     """
     found = [(_loc(e, document), e) for e in error.errors(include_url=False)]
     above = {loc[:depth] for loc, _ in found for depth in range(len(loc))}
     problems = [
-        document.problem(loc, _message(e)) for loc, e in found if e["type"] != "literal_error" or loc not in above
+        document.problem(loc, _unknown_key(model, loc) if e["type"] == "extra_forbidden" else _message(e))
+        for loc, e in found
+        if e["type"] != "literal_error" or loc not in above
     ]
     return sorted(problems, key=lambda p: (p.line, p.col))
 
@@ -43,11 +46,34 @@ def _loc(error: Any, document: Document) -> Loc:
     return loc
 
 
+def _unknown_key(model: type[BaseModel], loc: Loc) -> str:
+    """What to do about a key that does not exist at its place."""
+    places = [model]
+    for part in loc[:-1]:
+        if isinstance(part, str):
+            places = [inner for place in places for inner in _models_in(_fields(place).get(part))]
+    near = get_close_matches(str(loc[-1]), {key for place in places for key in _fields(place)}, n=1)
+    return (
+        f"no such key here; did you mean {near[0]}?" if near else "no such key here; check its spelling, or remove it"
+    )
+
+
+def _fields(model: type[BaseModel]) -> dict[str, Any]:
+    """The types of a model's keys, as they are written."""
+    return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models of a type: of a list its items', of a union all."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
+
+
 def _message(error: Any) -> str:
     """What is wrong, then what to do."""
     kind, value, message = error["type"], error.get("input"), str(error["msg"])
-    if kind == "extra_forbidden":
-        return "no such key here; check its spelling, or remove it"
     if kind == "missing":
         return "missing; add it"
     if kind == "union_tag_invalid":

@@ -55,7 +55,7 @@ def test_all_problems_of_all_files_are_reported_in_text_order() -> None:
         ["intel.yaml:4:16", "signatures[0].patterns[0]"],
         ["nvidia.yaml:2:1", "not YAML"],
     ]
-    assert told[1].endswith("no such key here; check its spelling, or remove it")
+    assert told[1].endswith("no such key here; did you mean severity?")
     assert told[3].endswith("missing; add it")
 
 
