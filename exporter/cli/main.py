@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from exporter import __version__
 
@@ -98,9 +98,16 @@ def _error_message(error: OSError | StateUnusable) -> str:
     return printable(str(error))
 
 
+class _Parser(argparse.ArgumentParser):
+    """Takes flags only as they are spelt: what an abbreviation stands for changes when a flag is added."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+
+
 def _parser(command: str | None = None) -> argparse.ArgumentParser:
     """The parser of the given command; without one, of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="gpufault",
         description="Why do GPU jobs crash on this fleet, and what about our configuration makes it worse?",
         epilog="`gpufault demo` shows it at work without a GPU, root or network.",
