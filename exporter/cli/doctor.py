@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from exporter.cli import options as flags
+from exporter.core.text.counted import counted
 
 if TYPE_CHECKING:
     from exporter.config.node import Config
@@ -91,9 +92,8 @@ def _signatures(config: Config) -> Iterator[Finding]:
     catalogue = catalogue.without(config.signatures.disable)
     pipeline = Pipeline(catalogue, engine=config.signatures.engine)
     took = time.perf_counter() - started
-    yield Finding(
-        "ok", "signatures", f"{len(catalogue.signatures)} signatures, {len(catalogue.root_causes)} causes, {took:.1f} s"
-    )
+    held = f"{counted(len(catalogue.signatures), 'signature')}, {counted(len(catalogue.root_causes), 'cause')}"
+    yield Finding("ok", "signatures", f"{held}, {took:.1f} s")
     fast = pipeline.engine.name == "hyperscan"
     yield Finding(
         "ok" if fast else "note",
@@ -209,7 +209,9 @@ def _facts(config: Config) -> Iterator[Finding]:
     started = time.perf_counter()
     gathered = gather(config.facts.rootfs, home=config.facts.home, environ=os.environ)
     took = (time.perf_counter() - started) * 1000
-    yield Finding("ok", "facts", f"{len(gathered.facts)} facts in {took:.0f} ms; `gpufault facts` shows them")
+    yield Finding(
+        "ok", "facts", f"{counted(len(gathered.facts), 'fact')} in {took:.0f} ms; `gpufault facts` shows them"
+    )
     if not gathered.gpus:
         yield Finding("note", "GPUs", "none found; signatures of all vendors stay enabled")
     elif config.facts.processes and not may_look():
@@ -234,7 +236,7 @@ def _jobs(config: Config) -> Iterator[Finding]:
     if folder.failed:
         yield Finding("bad", "jobs by GPU", folder.failed)
     elif folder.exists:
-        yield Finding("ok", "jobs by GPU", f"{config.jobs.dir} has {len(folder.jobs)} jobs")
+        yield Finding("ok", "jobs by GPU", f"{config.jobs.dir} has {counted(len(folder.jobs), 'job')}")
     elif config.jobs.pod_resources is None:
         yield Finding(
             "note", "jobs by GPU", "neither the scheduler's hooks nor the kubelet tell them (docs/attribution.md)"

@@ -83,6 +83,10 @@ def run(options: argparse.Namespace) -> int:
     web = ActiveConfig(Path(options.web_config_file).absolute() if options.web_config_file else None)
     if options.config_check:
         print(f"{_file(options) or 'what the flags say'} is valid: {config.source}")
+        if config.journal is not None and not config.journal.is_dir():
+            print(
+                f"note: {config.journal} does not exist here; until it does, there is nothing to read", file=sys.stderr
+            )
         return 0
     log = start_logging(options.log_level, options.log_format)
     titles = Titles(packs.load([folder for folder in config.signatures.dirs if folder.exists()]))

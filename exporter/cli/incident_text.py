@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from exporter.cli.scan_summary import summary_table
 from exporter.cli.text_layout import INDENT, clipped, field, one_line, paint, width
 from exporter.core.model import STAMPED
+from exporter.core.text.counted import counted
 from exporter.core.text.printable import printable
 
 if TYPE_CHECKING:
@@ -90,10 +91,10 @@ def _notes(records: Sequence[Mapping[str, Any]], catalogue: Catalogue) -> list[s
     out = []
     for name, noted in kinds.items():
         lines = sum(record["lines"] for record in noted)
-        more = f", and in {_counted(len(noted) - 1, 'other place')}" if len(noted) > 1 else ""
+        more = f", and in {counted(len(noted) - 1, 'other place')}" if len(noted) > 1 else ""
         where = f"{noted[0]['path']}:{noted[0]['line']}{more}"
         out += [f"noted, no crash: {catalogue.signatures[name].title}"]
-        out += [*field("signature", f"{name} · {_counted(lines, 'line')} · {where}")]
+        out += [*field("signature", f"{name} · {counted(lines, 'line')} · {where}")]
         out += [*field("do", noted[0]["remediation"])] if noted[0]["remediation"] else []
     return ["\n".join(out) + "\n"] if out else []
 
@@ -138,7 +139,7 @@ def place(record: Mapping[str, Any], beside: Mapping[str, Any]) -> str:
 
 
 def _extent(record: Mapping[str, Any]) -> list[str]:
-    parts = [_counted(record["lines"], "line")]
+    parts = [counted(record["lines"], "line")]
     if len(record["ranks"]) > 1:
         parts.append(f"{len(record['ranks'])} ranks")
     if record["gpu"]:
@@ -184,12 +185,12 @@ def reason(what: str, value: str, why: str, where: str = "") -> str:
 def _total(roots: Sequence[Mapping[str, Any]], summary: Summary) -> str:
     causes = len({r["root_cause"] for r in roots} - {"unknown"})
     text = (
-        f"{_counted(len(roots), 'incident')}, {_counted(causes, 'known cause')}; "
-        f"{_counted(summary.lines_matched, 'matching line')} in {_counted(summary.files, 'file')}, {_size(summary.bytes)}"
+        f"{counted(len(roots), 'incident')}, {counted(causes, 'known cause')}; "
+        f"{counted(summary.lines_matched, 'matching line')} in {counted(summary.files, 'file')}, {_size(summary.bytes)}"
     )
     if summary.unmatched:
         look = "looks" if summary.unmatched == 1 else "look"
-        text += f"; {_counted(summary.unmatched, 'line')} {look} like a crash that no signature knows"
+        text += f"; {counted(summary.unmatched, 'line')} {look} like a crash that no signature knows"
     if summary.unread:
         text += f"; {unread_text(summary)}, see stderr"
     return _wrapped(text + ".")
@@ -197,11 +198,7 @@ def _total(roots: Sequence[Mapping[str, Any]], summary: Summary) -> str:
 
 def unread_text(summary: Summary) -> str:
     """The number of files that a scan could not read completely."""
-    return f"{_counted(summary.unread, 'file')} could not be read whole"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
+    return f"{counted(summary.unread, 'file')} could not be read whole"
 
 
 def _wrapped(text: str) -> str:

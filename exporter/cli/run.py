@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -10,9 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.cli import options as flags
+from exporter.core.text.counted import counted
 
 if TYPE_CHECKING:
     from exporter.cli.load_apart import Loaded
+    from exporter.config.node import Config
+    from exporter.core.catalogue.loader import Catalogue
     from exporter.web.active_config import ActiveConfig
 
 ADDRESS = ":9873"
@@ -60,10 +64,7 @@ def _run(options: argparse.Namespace, load: Callable[[], Loaded]) -> int:
     config, catalogue = load()
     web = _web(options)
     if options.config_check:
-        what = flags.config_file(options) or "no configuration file; the default configuration"
-        print(f"{what} is valid: {len(config.sources)} sources, {len(catalogue.signatures)} signatures")
-        if web.is_file:
-            print(f"{options.web_config_file} is valid: {web.settings.summary}")
+        _report_valid(options, config, catalogue, web)
         return 0
     from exporter.cli.own_log import start_logging
     from exporter.daemon.control_socket import ControlSocket
@@ -106,6 +107,22 @@ def _run(options: argparse.Namespace, load: Callable[[], Loaded]) -> int:
     finally:
         state.close()
     return 0
+
+
+def _report_valid(options: argparse.Namespace, config: Config, catalogue: Catalogue, web: ActiveConfig) -> None:
+    """Print what was checked, and on stderr which folders of logs do not exist here."""
+    from exporter.sources.files.discovery import Globs
+
+    what = flags.config_file(options) or "no configuration file; the default configuration"
+    held = f"{counted(len(config.sources), 'source')}, {counted(len(catalogue.signatures), 'signature')}"
+    print(f"{what} is valid: {held}")
+    if web.is_file:
+        print(f"{options.web_config_file} is valid: {web.settings.summary}")
+    for source in config.sources:
+        if source.kind == "files":
+            for root in Globs(source.paths).roots:
+                if not Path(root).is_dir():
+                    print(f"note: {root} does not exist here; until it does, no log is read from it", file=sys.stderr)
 
 
 def _web(options: argparse.Namespace) -> ActiveConfig:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, get_args
 
 from exporter.cli import options as flags
 from exporter.core.model import Layer, Severity, SourceKind, Vendor
+from exporter.core.text.counted import counted
 
 if TYPE_CHECKING:
     from exporter.core.catalogue.loader import LoadedPacks
@@ -192,7 +193,7 @@ def _check(options: argparse.Namespace) -> int:
         print(problem)
     for problem in warnings:
         print(f"{problem} (warning)")
-    print(f"{_held(loaded)}: {_count(len(errors), 'error')}, {_count(len(warnings), 'warning')}", file=sys.stderr)
+    print(f"{_held(loaded)}: {counted(len(errors), 'error')}, {counted(len(warnings), 'warning')}", file=sys.stderr)
     return 1 if errors or (warnings and options.strict) else 0
 
 
@@ -245,7 +246,7 @@ def _test(options: argparse.Namespace) -> int:
             print(f"  {name:<7} {text}".replace("\n", "\n          "))
     examples, near_misses = check_examples(files)
     print(
-        f"{_count(examples, 'example')} and {_count(near_misses, 'near miss', 'near misses')} with {' and '.join(BOTH)}: "
+        f"{counted(examples, 'example')} and {counted(near_misses, 'near miss', 'near misses')} with {' and '.join(BOTH)}: "
         + (f"{len(broken)} do not hold" if broken else "all hold")
     )
     return 1 if broken else 0
@@ -300,15 +301,11 @@ def _docs(options: argparse.Namespace) -> int:
         (out / name).write_text(text, encoding="utf-8")
     for stray in sorted({path.name for path in out.glob("*.md")} - written.keys()):
         print(f"{out / stray}: of no signature; remove it", file=sys.stderr)
-    print(f"{len(written)} pages in {out}", file=sys.stderr)
+    print(f"{counted(len(written), 'page')} in {out}", file=sys.stderr)
     return 0
 
 
 def _held(loaded: LoadedPacks) -> str:
     files = loaded.own or loaded.builtin
     signatures, causes = (sum(len(getattr(f.pack, kind)) for f in files) for kind in ("signatures", "root_causes"))
-    return f"{_count(signatures, 'signature')}, {_count(causes, 'root cause')}"
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    return f"{counted(signatures, 'signature')}, {counted(causes, 'root cause')}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.cli.time_arguments import moment, seconds
+from exporter.core.text.counted import counted
 
 if TYPE_CHECKING:
     from exporter.demo.simulator import Fleet, Plan
@@ -156,7 +157,7 @@ def _write(fleet: Fleet, options: argparse.Namespace) -> None:
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"{folder}: is not empty; two fleets in one folder would be read as one")
     lines = write_review(fleet, folder) if options.case == review_case.NAME else write_journals(fleet, folder)
-    print(f"{folder}: {lines} records of {len(fleet.observed.nodes)} nodes", file=sys.stderr)
+    print(f"{folder}: {counted(lines, 'record')} of {counted(len(fleet.observed.nodes), 'node')}", file=sys.stderr)
 
 
 def _planted(fleet: Fleet) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from exporter.core.diagnosis.node_faults import Fault
 from exporter.core.model import UNKNOWN, Action
+from exporter.core.text.counted import counted
 from exporter.core.text.printable import printable
 from exporter.core.text.redact import redact
 from exporter.web.interface import Overview, RecentIncident, SourceState
@@ -133,7 +134,7 @@ def _heading(overview: Overview) -> str:
     faults = len(overview.faults)
     if not faults:
         return f"{crashes}; no open fault"
-    return f"{faults:,} open fault{'s' * (faults != 1)}: {ACTIONS[overview.faults[0].action]}. {crashes}"
+    return f"{counted(faults, 'open fault')}: {ACTIONS[overview.faults[0].action]}. {crashes}"
 
 
 def _named(name: str, title: Callable[[str], str]) -> Markup:

@@ -769,3 +769,22 @@ def test_a_flag_overrides_a_wrong_environment_variable_and_is_named_where_it_is_
     with pytest.raises(SystemExit):
         main(["run", "--log.level=bad"])
     assert "GPUFAULT_LOG_LEVEL" not in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_check_of_the_configuration_tells_which_folders_of_logs_do_not_exist(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(f"sources: [{{kind: files, paths: [{tmp_path}/*.out, {tmp_path}/scratch/*/slurm-*.out]}}]\n")
+    assert main(["run", "--config.check", "--config.file", str(config)]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith(f"{config} is valid: 1 source, ")
+    assert said.err == f"note: {tmp_path}/scratch does not exist here; until it does, no log is read from it\n"
+
+
+@pytest.mark.parametrize("command", ["run --config.fil=x", "scan --forma=json x", "signatures check --stri"])
+def test_flags_are_not_abbreviated(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(command.split())
+    assert ended.value.code == 2
+    assert "unrecognized arguments" in capsys.readouterr().err

@@ -150,7 +150,9 @@ def test_flags_go_before_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["fleet", "--config.check", "--config.file", str(config)]) == 0
     assert "https://p:9090" in capsys.readouterr().out
     assert main(["fleet", "--config.check", "--config.file", str(config), "--journal", "/j"]) == 0
-    assert "journals below /j" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "journals below /j" in said.out
+    assert said.err == "note: /j does not exist here; until it does, there is nothing to read\n"
 
 
 @pytest.mark.parametrize(

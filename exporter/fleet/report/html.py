@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from exporter import __version__
+from exporter.core.text.counted import counted
 from exporter.fleet.charts.style import CSS, DARK, LIGHT
 from exporter.fleet.report.sections import exposure_words, sections
 from exporter.fleet.report.steps import next_steps
-from exporter.fleet.report.wording import change_of, counted, dates, interval_of, safe
+from exporter.fleet.report.wording import change_of, dates, interval_of, safe
 from exporter.fleet.review.sentence import earlier
 from exporter.fleet.review.values import Overview, Title
 from exporter.web.page import render

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from exporter.core.text.counted import counted
 from exporter.fleet.report.steps import next_steps
 from exporter.fleet.report.wording import (
     change_of,
     conditions,
-    counted,
     dates,
     deaths_of,
     fact,

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from exporter.core.text.counted import counted
 from exporter.fleet.charts.intervals import Interval, forest
 from exporter.fleet.charts.over_time import Mark, sparkline, stacked_bars
-from exporter.fleet.report.wording import change_of, conditions, counted, fact, safe, stamp, times
+from exporter.fleet.report.wording import change_of, conditions, fact, safe, stamp, times
 from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, ratio, sure
 from exporter.fleet.review.titles import title_of
 from exporter.fleet.review.values import Overview, Title

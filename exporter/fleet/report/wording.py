@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from exporter.core.text.counted import counted
 from exporter.core.text.printable import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.observations import Window
@@ -29,11 +30,6 @@ def deaths_of(found: Deaths) -> str:
     parts += [f"{found.unrecognised:,} unrecognised"] if found.unrecognised else []
     parts += [f"{found.no_line:,} without any line"] if found.no_line else []
     return ", ".join(parts)
-
-
-def counted(count: int, one: str, many: str = "") -> str:
-    """`1 node`, `2,000 nodes`."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def dates(window: Window) -> str:

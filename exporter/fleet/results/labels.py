@@ -20,7 +20,7 @@ def ratio(value: float | None) -> str:
     return f"{value:.2g}" if value < 10 else f"{value:,.0f}"  # 9.97 is 10 either way
 
 
-def counted(expected: float) -> str:
+def expected_count(expected: float) -> str:
     """A number of expected crashes as people write it; small ones keep one digit, so that none reads as zero."""
     if expected >= 10:
         return f"{expected:,.0f}"

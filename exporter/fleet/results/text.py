@@ -7,8 +7,9 @@ import textwrap
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from exporter.core.text.counted import counted
 from exporter.fleet.observations import Window
-from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, clipped, counted, sure
+from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, clipped, expected_count, sure
 from exporter.fleet.results.labels import ratio as written
 from exporter.fleet.statistics.beginnings import DAYS_BEFORE
 from exporter.fleet.statistics.findings import (
@@ -120,7 +121,7 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
     lines += row("status", paint("32" if f.status == "confirmed" else "33", f.status) + _why(f))
     lines += row(
         "seen",
-        f"{f.observed} of {f.crashes} crashed nodes had it, {counted(f.expected)} expected from {expected_from} "
+        f"{f.observed} of {f.crashes} crashed nodes had it, {expected_count(f.expected)} expected from {expected_from} "
         f"(false discovery rate {_small(f.q_value)})",
     )
     if f.rates and f.rates.incidents_with + f.rates.incidents_without >= REPEATED * f.crashes:
@@ -165,8 +166,8 @@ def _trend(f: Finding) -> str:
 
 def _rates(r: IncidentRates) -> str:
     return (
-        f"{r.incidents_with:,} crashes with it, {counted(r.rate_with)} in 1,000 hours, and {r.incidents_without:,} "
-        f"without, {counted(r.rate_without)} in 1,000 hours: {_times(r.ratio)} {_interval(r.ratio)}, nodes that crash "
+        f"{r.incidents_with:,} crashes with it, {expected_count(r.rate_with)} in 1,000 hours, and {r.incidents_without:,} "
+        f"without, {expected_count(r.rate_without)} in 1,000 hours: {_times(r.ratio)} {_interval(r.ratio)}, nodes that crash "
         "again included"
     )
 
@@ -302,10 +303,10 @@ def _not_enough(n: NotEnough) -> str:
     lead = ""
     if n.lead and n.p_value is not None:
         lead = (
-            f"; lead: {clipped(str(n.lead))}, on {n.observed} of these nodes where {counted(n.expected)} were expected "
+            f"; lead: {clipped(str(n.lead))}, on {n.observed} of these nodes where {expected_count(n.expected)} were expected "
             f"(exact p {n.p_value:.1g}, the smallest of {_count(n.values, 'value')})"
         )
-    return f"{n.signature}: {n.crashes} crashed node{'s' * (n.crashes != 1)}, {n.what}{lead}"
+    return f"{n.signature}: {counted(n.crashes, 'crashed node')}, {n.what}{lead}"
 
 
 def _reliability(found: Correlation) -> str:

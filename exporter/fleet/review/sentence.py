@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from exporter.core.text.counted import counted
 from exporter.core.text.printable import printable
 from exporter.fleet.observations import Window
 from exporter.fleet.results.labels import clipped, ratio
@@ -60,7 +61,7 @@ def changed(change: Ratio) -> str:
 
 
 def _count(window: Window, now: Totals, before: Totals | None, change: Ratio | None, nodes: int, seen: str) -> str:
-    fleet = f"{nodes:,} node{'s' * (nodes != 1)}"
+    fleet = counted(nodes, "node")
     if not now.incidents:
         was = f"; {before.incidents:,} in {earlier(window)}" if before and before.incidents else ""
         return f"No GPU crash on {fleet}{seen}{was}."

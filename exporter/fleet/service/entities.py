@@ -10,9 +10,9 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from exporter.core.authoring.explanation import explanation_of
+from exporter.core.text.counted import counted
 from exporter.core.text.printable import printable
 from exporter.fleet.observations import Window
-from exporter.fleet.report.wording import counted
 from exporter.fleet.review.timeline import of_job
 from exporter.fleet.service.findings import finding_items
 from exporter.fleet.service.frame import Frame, NotFound, export_address, store_of

@@ -13,7 +13,7 @@ from exporter.fleet.charts.intervals import Interval, forest
 from exporter.fleet.charts.intervals import event_study as drawn
 from exporter.fleet.observations import Window
 from exporter.fleet.report.steps import step_of
-from exporter.fleet.results.labels import clipped, counted, ratio
+from exporter.fleet.results.labels import clipped, expected_count, ratio
 from exporter.fleet.review.event_study import event_study
 from exporter.fleet.service.findings import (
     STATUS,
@@ -126,7 +126,7 @@ def _how_sure(frame: Frame, each: Mapping[str, Any]) -> Table:
         between = f"{ratio(rates['rate_ratio_low'])} to {ratio(rates['rate_ratio_high'])}"
         rows += [
             (f"All crashes {where} it, in 1,000 hours",
-             f"{count(rates[f'incidents_{where}'])}, {counted(rates[f'per_1000_hours_{where}'])}")
+             f"{count(rates[f'incidents_{where}'])}, {expected_count(rates[f'per_1000_hours_{where}'])}")
             for where in ("with", "without")
         ]  # fmt: skip
         how = "seen only with it" if rates["rate_ratio"] is None else f"{ratio(rates['rate_ratio'])} times"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from exporter.core.text.counted import counted
 from exporter.fleet.observations import Bools, Ints, Window
 from exporter.fleet.statistics import continuous, screen
 from exporter.fleet.statistics.design import ALL_ALIKE
@@ -123,7 +124,7 @@ def too_few_sources(prepared: Prepared, node: Ints, job: Ints, user: Ints) -> li
     for what, values in (("job", job[job >= 0]), ("user", user[user >= 0]), ("rack", _racks(prepared, node))):
         number = len(np.unique(values))
         if 0 < number < MIN_DISTINCT and len(values) == len(node):
-            out.append(f"all from {number} {what}{'s' * (number != 1)}")
+            out.append(f"all from {counted(number, what)}")
     return out
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from exporter.core.text.counted import counted
 from exporter.fleet.observations import NOTES, UNKNOWN, Ints, Observed, Window
 from exporter.fleet.statistics import power, screen, shrink
 from exporter.fleet.statistics.beginnings import beginnings
@@ -215,7 +216,7 @@ def _next_step(prepared: Prepared, each: Explanation, nodes: int, observed: int,
     if trial is None:
         return ""
     changed, days = trial
-    return f"change it on {changed:,} of the {nodes:,} nodes; {days} day{'s' * (days != 1)} decide, if it is the cause"
+    return f"change it on {changed:,} of the {nodes:,} nodes; {counted(days, 'day')} decide, if it is the cause"
 
 
 def _same(one: Finding, other: Finding) -> bool:
@@ -231,7 +232,7 @@ def _against(prepared: Prepared, each: Explanation, units: screen.Units, nodes_w
     out = [MISSING] if prepared.design.values[each.value].text == UNKNOWN else []
     out += [f"{rest} of {len(nodes_with)} nodes with it have not crashed so"] if rest else []
     if outside := int((~with_).sum()):
-        out.append(f"{outside} node{'s' * (outside != 1)} crashed without it")
+        out.append(f"{counted(outside, 'node')} crashed without it")
     hit = units.incidents.take(with_ if each.direction == "more" else ~with_)
     out += too_few_sources(prepared, hit.node, hit.job, hit.user)
     strata = each.cells.open

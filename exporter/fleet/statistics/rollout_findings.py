@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from exporter.core.text.counted import counted
 from exporter.fleet.statistics import power
 from exporter.fleet.statistics.confirm import too_few_sources
 from exporter.fleet.statistics.design import ALL_ALIKE
@@ -67,6 +68,6 @@ def _next_step(prepared: Prepared, effect: RolloutEffect) -> str:
         return ""
     changed, days = trial
     return (
-        f"undo it on {changed:,} of the {nodes:,} nodes; {days} day{'s' * (days != 1)} decide, if it is the cause. "
+        f"undo it on {changed:,} of the {nodes:,} nodes; {counted(days, 'day')} decide, if it is the cause. "
         "Until then, hold the rollout"
     )
