@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from exporter.cli import daemon_client
 from exporter.cli import options as flags
@@ -37,10 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     where.add_argument("--kmsg", action="store_true", help="write it to the kernel log (needs root)")
     parser.add_argument(
-        "--url", default="http://127.0.0.1:9873/metrics", help="the daemon's metrics; default: %(default)s"
+        "--url", type=_metrics, default="http://127.0.0.1:9873", help="the daemon, or its metrics; default: %(default)s"
     )
     daemon_client.add_arguments(parser)
     parser.add_argument("--timeout", type=float, default=15.0, metavar="SECONDS", help="default: %(default)s")
+
+
+def _metrics(url: str) -> str:
+    """The address of the metrics: below that of a daemon, unless it has a path already."""
+    return url if urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/metrics"
 
 
 def run(options: argparse.Namespace) -> int:

@@ -118,7 +118,7 @@ def test_inject_proves_the_path_through_a_job_log_and_leaves_nothing_behind(make
 
     node = make_node()
     node.start()
-    command = [gpufault(), "inject", "--config.file", str(node.config), "--url", f"http://{node.address}/metrics"]
+    command = [gpufault(), "inject", "--config.file", str(node.config), "--url", f"http://{node.address}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
     assert list(node.logs.iterdir()) == []
