@@ -10,6 +10,7 @@ from exporter.cli import options as flags
 from exporter.core.text.problems import InvalidInput, Problem
 
 if TYPE_CHECKING:
+    from exporter.fleet.input.prometheus_api import Api
     from exporter.fleet.observations import Loaded, Window
 
 
@@ -49,11 +50,23 @@ def add_places(parser: argparse.ArgumentParser) -> None:
 
 def history(options: argparse.Namespace, window: Window) -> Loaded:
     """The history from the API that --prometheus names. Raises InvalidInput, OSError."""
-    from exporter.fleet.input.prometheus_api import connect
     from exporter.fleet.input.prometheus_history import load
 
+    return load(
+        api_of(options),
+        window,
+        selector=options.prometheus_selector or SELECTOR,
+        node=options.prometheus_node_label or NODE_LABEL,
+        busy=options.prometheus_busy_query,
+    )
+
+
+def api_of(options: argparse.Namespace) -> Api:
+    """The API that --prometheus names. Raises InvalidInput, OSError."""
+    from exporter.fleet.input.prometheus_api import connect
+
     try:
-        api = connect(
+        return connect(
             options.prometheus,
             user=options.prometheus_user,
             password=_secret(options.prometheus_password_file) or "",
@@ -66,13 +79,6 @@ def history(options: argparse.Namespace, window: Window) -> Loaded:
         )
     except ValueError as error:
         raise InvalidInput([Problem("command line", 1, 1, "--prometheus", str(error))]) from error
-    return load(
-        api,
-        window,
-        selector=options.prometheus_selector or SELECTOR,
-        node=options.prometheus_node_label or NODE_LABEL,
-        busy=options.prometheus_busy_query,
-    )
 
 
 def _secret(file: str | None) -> str | None:

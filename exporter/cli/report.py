@@ -19,26 +19,34 @@ from exporter.core.text.problems import InvalidInput, Problem
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from exporter.fleet.review.values import Overview, Title
+    from duckdb import DuckDBPyConnection
+
+    from exporter.fleet.observations import Window
+    from exporter.fleet.review.values import AlertQuality, Overview, Title
 
 DESCRIPTION = (
     "Writes the fleet health review: crashes by cause against the window before, what makes them more frequent, nodes at "
-    "risk, unusually bad nodes, rollouts, reliability, new and unrecognised crashes, and what was not seen. Reads what "
-    "`gpufault correlate` reads. Exit code 0 once it is written and delivered, 3 if nothing could be read or a server refused."
+    "risk, unusually bad nodes, rollouts, reliability, new and unrecognised crashes, alerts, and what was not seen. Reads "
+    "what `gpufault correlate` reads. Exit code 0 once it is written and delivered, 3 if nothing could be read or a server "
+    "refused."
 )
 WINDOW = "7d"
+ALERTS = 'alertname=~"Gpufault.+"'
 TABLES = (
     "causes", "novelties", "unrecognised", "silent_nodes", "over_time", "findings", "nodes_at_risk", "outlier_nodes",
-    "rollouts", "reliability", "not_enough_data",
+    "rollouts", "reliability", "not_enough_data", "alerts",
 )  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--journal", metavar="DIR", help="a folder of node journals, or one file")
-    source.add_argument(
-        "--prometheus", metavar="URL", help="Prometheus, Thanos, Mimir or VictoriaMetrics that scrapes the node daemons"
+    parser.add_argument("--journal", metavar="DIR", help="a folder of node journals, or one file")
+    parser.add_argument(
+        "--prometheus",
+        metavar="URL",
+        help="Prometheus, Thanos, Mimir or VictoriaMetrics that scrapes the node daemons; with --journal it is only asked "
+        "which alerts fired",
     )
+    flags.add(parser, "--alerts.selector", metavar="MATCHERS", help=f"of the alerts that count; default: {ALERTS}")
     fleet_sources.add_prometheus(parser)
     fleet_sources.add_places(parser)
     parser.add_argument("--window", metavar="7d", help=f"how long; it ends at --end; default: {WINDOW}")
@@ -74,12 +82,15 @@ def run(options: argparse.Namespace) -> int:
     from exporter.fleet.review.titles import titles_of
     from exporter.fleet.statistics.correlate import correlate, remember
 
+    if not options.journal and not options.prometheus:
+        print("gpufault report: give --journal DIR, --prometheus URL, or both", file=sys.stderr)
+        return 2
     report_delivery.check(options)
     now, end = time.time(), moment("--end", options.end)
     span = seconds("--window", options.window or WINDOW)
     catalogue = packs.load(flags.pack_folders(options))
     with duckdb.connect() as db:
-        if options.prometheus:
+        if not options.journal:
             stop = end if end is not None else now
             loaded = fleet_sources.history(options, Window(start=stop - span, end=stop))
             fill_from_counts(db, loaded.observed)
@@ -101,13 +112,34 @@ def run(options: argparse.Namespace) -> int:
         if correlated is not None and review.before is not None:
             before = overview(db, review.before, to_json(correlated), titles, compare=False)
             review = replace(review, actions=carried_over(review, before))
-    notes = (NOTE,) if options.prometheus else ()
+        if options.prometheus:
+            review = replace(review, alerts=_alerts(options, db, loaded.window))
+    notes = () if options.journal else (NOTE,)
     if options.output or not report_delivery.is_wanted(options):
         _write(_rendered(options.format, options.table, review, titles, notes), options.output)
     if report_delivery.is_wanted(options):
         markdown, page = (_rendered(form, "", review, titles, notes) for form in ("md", "html"))
         report_delivery.deliver(options, review, markdown, page)
     return 0
+
+
+def _alerts(options: argparse.Namespace, db: DuckDBPyConnection, window: Window) -> AlertQuality:
+    """The alerts of the window, or why they are not known: a Prometheus that is down does not stop the review."""
+    from exporter.fleet.input.prometheus_alerts import SELECTOR, alerts, are_rules_loaded
+    from exporter.fleet.input.prometheus_api import NoAnswer
+    from exporter.fleet.review.alert_quality import alert_quality
+    from exporter.fleet.review.values import AlertQuality
+
+    api = fleet_sources.api_of(options)
+    try:
+        fired = alerts(api, window, options.alerts_selector or SELECTOR)
+        if not fired and not are_rules_loaded(api, window):
+            return AlertQuality(
+                missing=f"{options.prometheus} does not evaluate the rules of deploy/prometheus/rules.yml"
+            )
+    except NoAnswer as error:
+        return AlertQuality(missing=str(error))
+    return alert_quality(db, fired, missing="; ".join(f"{options.prometheus} warns: {each}" for each in api.warnings))
 
 
 def _rendered(

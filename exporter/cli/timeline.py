@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from exporter.fleet.review.values import Title
 
 DESCRIPTION = (
-    "Lists the incidents, changed facts and silences of a node, or the incidents of a job on all its nodes, by time. Reads "
-    "node journals. Exit code 1 if nothing is known of that node or job, 3 if nothing could be read."
+    "Lists the incidents, failed jobs, node faults, reboots, changed facts and silences of a node, or the incidents of a "
+    "job on all its nodes, by time. Reads node journals. Exit code 1 if nothing is known of that node or job, 3 if nothing "
+    "could be read."
 )
 SINCE = "7d"
 TIME, WHERE, NOTE = 17, 14, 14  # columns
@@ -63,7 +64,8 @@ def run(options: argparse.Namespace) -> int:
         if end is None:
             row = db.execute(
                 """SELECT max(t) FROM (SELECT max(time) AS t FROM incidents UNION ALL SELECT max(time) FROM facts
-                UNION ALL SELECT max(last) FROM watched_days)"""
+                UNION ALL SELECT max(last) FROM watched_days UNION ALL SELECT max(time) FROM faults
+                UNION ALL SELECT max(time) FROM job_ends)"""
             ).fetchone()
             end = float(row[0]) + 1e-3 if row and row[0] is not None else time.time()
         window = Window(start=end - seconds("--since", options.since or SINCE), end=end)
@@ -86,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     for each, what in zip(found, whats, strict=True):
         print(_line(each, what, room, is_node=bool(is_node), color=color))
     if not found:
-        print("no incident, changed fact or silence in this window")
+        print("nothing happened in this window")
     return 0
 
 
@@ -99,7 +101,7 @@ def _room(longest: int) -> int:
 def _line(each: Happening, what: str, room: int, *, is_node: bool, color: bool) -> str:
     """`20 Nov 06:41:12Z  kernel        NVLink fault, GPU 3b:00        infrastructure`."""
     at = f"{datetime.fromtimestamp(each.time, UTC):%d %b %H:%M:%SZ}"
-    kind = f"job {each.job}" if each.kind == "job" and each.job else each.kind
+    kind = f"job {each.job}" if each.kind == "job" and each.job else each.kind.replace("_", " ")
     where = clipped(kind if is_node else each.node, WHERE)
     note = clipped(
         "" if each.id is None else "consequence" if each.role == "cascade" else each.verdict or "unclear", NOTE
@@ -112,7 +114,8 @@ def _line(each: Happening, what: str, room: int, *, is_node: bool, color: bool) 
 def _what(each: Happening, titles: Mapping[str, Title]) -> str:
     if each.kind == "silent" and each.end is not None:
         return f"no heartbeat for {(each.end - each.time) / 3600:.1f} h"
-    if each.id is None:
+    if each.id is None and each.kind != "node_check":
         return each.what
     named = [titles[id_].title for id_ in (each.root_cause or "", each.what) if id_ in titles]
-    return (named[0] if named else each.what) + (f", GPU {each.gpu}" if each.gpu else "")
+    what = (named[0] if named else each.what) + (f", GPU {each.gpu}" if each.gpu else "")
+    return f"fails: {what}; {each.note}" if each.kind == "node_check" else what

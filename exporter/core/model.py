@@ -29,6 +29,14 @@ STAMPED = ("log", "inherited")  # the sources of times that the log itself tells
 LogFormat = Literal["plain", "cri", "docker", "kmsg"]
 
 ACTIONS: tuple[Action, ...] = get_args(Action)
+ACTION_WORDS: Mapping[Action, str] = {
+    "ignore": "nothing",
+    "restart_job": "restart the job",
+    "run_diagnostics": "run diagnostics",
+    "reset_gpu": "reset the GPU",
+    "reboot": "reboot the node",
+    "replace": "replace the part",
+}
 OPERATOR_ACTIONS: frozenset[Action] = frozenset({"run_diagnostics", "reset_gpu", "reboot", "replace"})
 MAX_KEPT_MATCHES = 10  # the earliest of an incident; an amdgpu page-fault block has 11 lines, the first ten suffice
 UNKNOWN = "unknown"

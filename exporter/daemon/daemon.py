@@ -106,7 +106,7 @@ class Daemon:
         self.outputs = Outputs(node, self.snapshot, self.counters, log, clock, from_start=bool(loaded.set_aside))
         self._use(config, catalogue, first_start=loaded.first_start)
         self._publish()
-        self.outbox.add(self.facts.record(node, clock()))
+        self.outbox.add(self.facts.record(node, moment(clock())))
         self.commit(clock())
 
     # -- the loop
@@ -158,7 +158,7 @@ class Daemon:
         """Do the work that is not needed in every round: facts, GPU processes, heartbeat, journal."""
         now = self._clock()
         if self.facts.refresh(now):
-            self.outbox.add(self.facts.record(self.node, now))
+            self.outbox.add(self.facts.record(self.node, moment(now)))
             self._start_at_zero()
         if self.facts.vendors:
             self.processes.look(now, self._parts.config.facts.processes)
@@ -361,7 +361,7 @@ class Daemon:
         self.commit(self._clock())
 
     def _opening(self) -> str:
-        return records.line(self.facts.record(self.node, self._clock()))
+        return records.line(self.facts.record(self.node, moment(self._clock())))
 
     def _deliver(self) -> None:
         try:

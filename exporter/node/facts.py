@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from exporter.core.diagnosis.records import card_facts, facts_record
 from exporter.core.facts.gpus import Gpu
 from exporter.core.facts.values import distinct_values
-from exporter.core.model import Vendor
+from exporter.core.model import Moment, Vendor
 from exporter.probes import PROBES, Gathered, gather
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class NodeFacts:
     def facts(self) -> Mapping[str, str]:
         return self._history[-1][1] if self._history else {}
 
-    def record(self, node: str, now: float) -> dict[str, Any]:
+    def record(self, node: str, now: Moment) -> dict[str, Any]:
         """The current facts as a journal record."""
         return facts_record(self.facts, self.gpus, node, now)
 

@@ -41,6 +41,7 @@ class Death:
             "time": rfc3339(job.ended or 0.0),
             "node": node,
             "job": {"id": job.id, "user": writable(job.user) if job.user else None, "kind": "slurm"},
+            "started": None if job.started is None else rfc3339(job.started),
             "exit_code": job.exit_code,
             "signal": job.signal,
             "outcome": self.outcome,

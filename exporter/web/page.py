@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.core.diagnosis.node_faults import Fault
-from exporter.core.model import UNKNOWN, Action
+from exporter.core.model import ACTION_WORDS, UNKNOWN
 from exporter.core.text.counted import counted
 from exporter.core.text.printable import printable
 from exporter.core.text.redact import redact
@@ -71,14 +71,6 @@ CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'sha256-{}'; script-src
 )
 
 
-ACTIONS: Mapping[Action, str] = {
-    "ignore": "nothing",
-    "restart_job": "restart the job",
-    "run_diagnostics": "run diagnostics",
-    "reset_gpu": "reset the GPU",
-    "reboot": "reboot the node",
-    "replace": "replace the part",
-}
 MAX_LINE_CHARS = 200  # of a line in the table; the journal has up to 2,048
 MAX_IMPAIRED = 20  # shown here and by /-/ready: a job may have a thousand logs; /metrics has the ids of all
 
@@ -134,7 +126,7 @@ def _heading(overview: Overview) -> str:
     faults = len(overview.faults)
     if not faults:
         return f"{crashes}; no open fault"
-    return f"{counted(faults, 'open fault')}: {ACTIONS[overview.faults[0].action]}. {crashes}"
+    return f"{counted(faults, 'open fault')}: {ACTION_WORDS[overview.faults[0].action]}. {crashes}"
 
 
 def _named(name: str, title: Callable[[str], str]) -> Markup:
@@ -199,7 +191,7 @@ def _fault_row(fault: Fault, title: Callable[[str], str]) -> tuple[object, ...]:
     what: object = _named(fault.signature, title)
     if fault.root_cause != UNKNOWN:
         what = Markup("{}: {}").format(what, _named(fault.root_cause, title))
-    return utc(since), what, fault.gpu or "", ACTIONS[fault.action], f"{fault.times}", with_code(fault.remediation)
+    return utc(since), what, fault.gpu or "", ACTION_WORDS[fault.action], f"{fault.times}", with_code(fault.remediation)
 
 
 def _source_row(source: SourceState) -> tuple[object, ...]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +85,18 @@ def test_root_clears_a_fault_and_the_journal_keeps_who_and_why(node: Node) -> No
     node.kill()
     node.start()
     assert states(node) == [("cleared", 1)]
+
+
+def test_a_timeline_shows_when_the_node_check_failed_and_what_cleared_it(node: Node) -> None:
+    assert clear(node, GPU, "--reason", "card replaced")[0] == 0
+    eventually(lambda: len(node.records("fault")) == 2 or None)
+    facts = node.records("facts")[0]
+    assert facts["boot"]["id"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    command = [gpufault(), "timeline", facts["node"], "--journal", str(node.folder / "state" / "journal")]
+    wide = os.environ | {"COLUMNS": "0"}
+    told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=wide).stdout
+    [line] = [line for line in told.splitlines() if "node check" in line]
+    assert re.search(rf"fails: .+, GPU {GPU}; reset the GPU; cleared by an operator after", line), told
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root and setpriv")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -14,21 +17,25 @@ from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import jsonschema
 import pytest
 
 from exporter.cli.main import main
 from exporter.demo.founding_cases import CASES
 from exporter.demo.simulated_journals import SCRAPE_SECONDS, write_journals, write_openmetrics
 from exporter.demo.simulator import Fleet, simulate
+from exporter.fleet.input.prometheus_alerts import SAME_FIRING, alerts
 from exporter.fleet.input.prometheus_api import NoAnswer, connect
 from exporter.fleet.input.prometheus_history import MAX_RISE, load
+from exporter.fleet.report import document
 from exporter.fleet.statistics.correlate import correlate
 from tests.e2e.conftest import eventually
 
 from .small import WEEK
 
+SCHEMA = json.loads((Path(document.__file__).parent / "schema.json").read_text())
 needs_prometheus = pytest.mark.skipif(not shutil.which("promtool"), reason="needs prometheus (apt install prometheus)")
 Asked = list[tuple[str, dict[str, str], dict[str, str]]]
 
@@ -150,6 +157,54 @@ def test_what_one_node_makes_up_stops_the_reading_of_none(answering: Callable[..
     assert len(observed.incidents.time) == 1 + MAX_RISE
 
 
+def test_an_alert_fires_once_over_a_gap_and_is_older_than_the_window_if_it_fired_before(
+    answering: Callable[..., tuple[str, Asked]],
+) -> None:
+    def series(name: str, *minutes: int) -> dict[str, Any]:
+        return {
+            "metric": {"alertname": name, "severity": "critical"},
+            "values": [[WEEK.start + 60 * m, "1"] for m in minutes],
+        }
+
+    url, asked = answering(success([series("a", 0, 1, 2, 16, 17, 40), series("b", -15, -1, 0), series("c", -20, -19)]))
+    found = alerts(connect(url), WEEK)
+    assert [
+        (each.name, (each.start - WEEK.start) / 60, (each.end - WEEK.start) / 60, each.began_before) for each in found
+    ] == [
+        ("b", -15.0, 1.0, True),
+        ("a", 0.0, 18.0, False),
+        ("a", 40.0, 41.0, False),
+    ]
+    spans = sorted((float(form["start"]), float(form["end"])) for _, form, _ in asked)
+    assert (spans[0][0], spans[-1][1]) == (WEEK.start - SAME_FIRING, WEEK.end - 1)
+    assert {form["query"] for _, form, _ in asked} == {'ALERTS{alertstate="firing",alertname=~"Gpufault.+"}'}
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (success([]), "does not evaluate the rules of deploy/prometheus/rules.yml"),
+        ('{"status": "error", "error": "too many samples"}', "no answer of a Prometheus API"),
+    ],
+)
+def test_a_review_without_an_answer_about_alerts_is_written_and_says_so(
+    answering: Callable[..., tuple[str, Asked]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    body: str,
+    told: str,
+) -> None:
+    url, _ = answering(body)
+    (tmp_path / "j.jsonl").write_text(
+        '{"kind": "heartbeat", "time": "2026-05-01T00:00:00Z", "node": "n1", "hours": 1}\n'
+    )
+    flags = ("--journal", str(tmp_path), "--prometheus", url)
+    assert main(["report", *flags, "--format", "json"]) == 0
+    assert told in json.loads(capsys.readouterr().out)["alerts"]["missing"]
+    assert main(["report", *flags, "--format", "md"]) == 0
+    assert re.search(r"Alerts: not known; .*" + told.split()[0], capsys.readouterr().out)
+
+
 def test_an_api_that_is_not_there_is_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
@@ -163,6 +218,23 @@ def test_an_address_without_scheme_is_told_with_what_to_write(capsys: pytest.Cap
     assert "http://" in capsys.readouterr().err
 
 
+def write_alerts(fleet: Fleet, out: IO[str]) -> None:
+    """Two pages, one of a cause that never crashed; and a ticket of a node that crashed. As `ALERTS` of an hour each."""
+    crashed = int(fleet.observed.incidents.node[0])
+    first = float(fleet.observed.incidents.time[0])
+    spike = 'alertname="GpufaultCrashSpike",severity="critical"'
+    target = f'instance="{fleet.observed.nodes[crashed]}:9873",job="gpufault"'
+    out.write("# TYPE ALERTS gauge\n")
+    for labels, begin in (
+        (f'{spike},root_cause="unknown"', first + 600),
+        (f'{spike},root_cause="never_seen"', first + 600),
+        (f'alertname="GpufaultNodeStorm",severity="warning",{target}', first + 900),
+    ):
+        stamps = [f"{begin + 60 * minute:.3f}" for minute in range(60)]
+        out.writelines(f'ALERTS{{alertstate="firing",{labels}}} 1 {stamp}\n' for stamp in stamps)
+    out.write("# EOF\n")
+
+
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Fleet, Path]:
     """A fleet of 200 nodes, and the data of a Prometheus that has scraped it."""
@@ -171,16 +243,11 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Fleet, Path]:
     fleet = simulate(replace(case, nodes=200, rate=500, facts=6, signatures=3, days=1.5, reimaged=0.5))
     with open(folder / "history.txt", "w") as file:
         write_openmetrics(fleet, file)
-    command = [
-        "promtool",
-        "tsdb",
-        "create-blocks-from",
-        "--max-block-duration=54h",
-        "openmetrics",
-        "history.txt",
-        "data",
-    ]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    with open(folder / "alerts.txt", "w") as file:
+        write_alerts(fleet, file)
+    for name in ("history.txt", "alerts.txt"):
+        command = ["promtool", "tsdb", "create-blocks-from", "--max-block-duration=54h", "openmetrics", name, "data"]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
     (folder / "prometheus.yml").write_text("global: {scrape_interval: 5m}\n")
     return fleet, folder
 
@@ -284,3 +351,47 @@ def test_the_report_has_the_numbers_of_promql_and_of_the_journals(
         (each["id"], each["incidents"], each["nodes"]) for each in found["causes"]
     ]
     assert of_journals["nodes"] == found["nodes"]
+
+
+@pytest.mark.heavy
+@needs_prometheus
+def test_the_report_has_the_alerts_that_a_real_prometheus_fired(
+    scraped: tuple[Fleet, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet, folder = scraped
+    end = fleet.window.end - SCRAPE_SECONDS
+    window = ("--end", str(end), "--window", "35h")
+    write_journals(fleet, tmp_path / "journals")
+
+    def report(*flags: str) -> str:
+        assert main(["report", *flags, *window]) == 0
+        return capsys.readouterr().out
+
+    with prometheus(folder) as url:
+        both = ("--journal", str(tmp_path / "journals"), "--prometheus", url)
+        found = json.loads(report(*both, "--format", "json"))
+        alone = json.loads(report("--prometheus", url, "--format", "json"))["alerts"]
+        rows = list(csv.DictReader(io.StringIO(report(*both, "--format", "csv", "--table", "alerts"))))
+        chat, page = report(*both, "--format", "md"), report(*both)
+        fired = 'count(count_over_time(ALERTS{alertstate="firing",severity="%s"}[35h]))'
+        pages, tickets = (asked(url, fired % severity, end)[""] for severity in ("critical", "warning"))
+        seconds = asked(url, 'sum(count_over_time(ALERTS{alertstate="firing"}[35h])) * 60', end)[""]
+
+    jsonschema.validate(found, SCHEMA)
+    told = found["alerts"]
+    assert (told["missing"], told["pages"], told["tickets"]) == (None, pages, tickets) == (None, 2, 1)
+    assert (told["pages_justified"], told["pages_not_justified"]) == (1, 1)
+    assert sum(row["firing_seconds"] for row in told["by_alert"]) == pytest.approx(seconds, abs=3 * 300)  # its lookback
+    storm = told["by_alert"][1]
+    assert (storm["alert"], storm["kind"], storm["justified"], storm["not_judged"]) == (
+        "GpufaultNodeStorm",
+        "ticket",
+        1,
+        0,
+    )
+    assert [(row["alert"], int(row["fired"])) for row in rows] == [("GpufaultCrashSpike", 2), ("GpufaultNodeStorm", 1)]
+    assert "Alerts: 2 pages (1 justified, 1 not justified), 1 ticket" in chat
+    assert "2 pages (1 justified, 1 not justified), 1 ticket" in page
+    # Counts have no causes: only the ticket of a node can be judged.
+    assert (alone["pages"], alone["pages_justified"], alone["pages_not_justified"]) == (2, 0, 0)
+    assert alone["by_alert"][1]["justified"] == 1

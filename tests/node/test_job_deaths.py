@@ -107,10 +107,11 @@ def test_what_is_remembered_is_bounded_and_rows_of_another_version_go() -> None:
 def test_a_record_names_the_job_its_end_and_what_explains_it() -> None:
     deaths = begun()
     deaths.note(incident("7"))
-    deaths.ended([end(user="ada")], NOW)
+    deaths.ended([end(user="ada", started=NOW - 3600)], NOW)
     [death] = deaths.due(LATER, WAIT * 15.0)
     assert death.record("gpu-7") == {
         "kind": "job_end", "time": "2023-11-14T22:13:20.000Z", "node": "gpu-7",
         "job": {"id": "7", "user": "ada", "kind": "slurm"}, "exit_code": 1, "signal": 0, "outcome": "explained",
+        "started": "2023-11-14T21:13:20.000Z",
         "signatures": ["xid_31"],
     }  # fmt: skip

@@ -12,7 +12,7 @@ import regex
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_types import Condition, RootCause, Signature, Table, TableRow
 from exporter.core.diagnosis.causes import requirement_text
-from exporter.core.model import Action
+from exporter.core.model import ACTION_WORDS
 from exporter.core.patterns.expression import search_in_time
 from exporter.core.patterns.syntax import FLAGS
 
@@ -31,14 +31,6 @@ STRENGTHS = {
     "C": "several reports",
     "D": "one report",
     "E": "inferred",
-}
-_ACTIONS: Mapping[Action, str] = {
-    "ignore": "nothing",
-    "restart_job": "restart the job",
-    "run_diagnostics": "run diagnostics",
-    "reset_gpu": "reset the GPU",
-    "reboot": "reboot the node",
-    "replace": "replace the part",
 }
 _ASSUMED = {"held": "to hold", "failed": "not to hold"}
 VENDORS = {"amd": "AMD", "intel": "Intel", "nvidia": "NVIDIA", "any": "Any vendor"}
@@ -107,7 +99,7 @@ def _table(table: Table, rows: Iterable[TableRow]) -> Iterator[str]:
     if table.note:
         yield f"{_prose(table.note)}\n"
     lines = "".join(
-        f"| {_row_is_about(row)} | {row.severity} | {row.scope} | {_ACTIONS[row.action]} | {_cell(row.note)} |\n"
+        f"| {_row_is_about(row)} | {row.severity} | {row.scope} | {ACTION_WORDS[row.action]} | {_cell(row.note)} |\n"
         for row in rows
     )
     yield f"| lines | severity | affects | action | note |\n| --- | --- | --- | --- | --- |\n{lines}"
@@ -139,7 +131,7 @@ def _first_steps(signature: Signature, causes: Iterable[RootCause]) -> Iterator[
 def _cause(cause: RootCause) -> str:
     """A root cause as a section; alerts can link to its id."""
     operator = (
-        f" · critical ones need an operator: {_ACTIONS[cause.action]} (`gpufault node-check`)"
+        f" · critical ones need an operator: {ACTION_WORDS[cause.action]} (`gpufault node-check`)"
         if cause.needs_operator and cause.action
         else ""
     )

@@ -15,7 +15,7 @@ from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.attribution import attribute
 from exporter.core.diagnosis.incidents import gpu_of
 from exporter.core.facts.gpus import Gpu
-from exporter.core.model import Incident
+from exporter.core.model import Incident, Moment
 from exporter.core.text.redact import redact
 
 _LOG_FIELDS = frozenset({"path", "text", "captures", "evidence", "same_time", "excerpt"})  # hold text from logs
@@ -133,12 +133,13 @@ def without_secrets(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: hide(value) if name in _LOG_FIELDS else value for name, value in record.items()}
 
 
-def facts_record(facts: Mapping[str, str], gpus: Iterable[Gpu], node: str, now: float) -> dict[str, Any]:
-    """One `kind: "facts"` record: the node's facts from `now` on, and the card at each address."""
+def facts_record(facts: Mapping[str, str], gpus: Iterable[Gpu], node: str, now: Moment) -> dict[str, Any]:
+    """One `kind: "facts"` record: the node's facts from `now` on, the card at each address, and the boot if known."""
     gpus = tuple(gpus)
     cards = [{"pci": gpu.pci, "unique_id": gpu.unique_id, "serial": gpu.serial} for gpu in gpus]
     every = dict(sorted({**facts, **card_facts(gpus)}.items()))
-    return {"kind": "facts", "time": rfc3339(now), "node": node, "facts": every, "gpus": cards}
+    boot = {"id": now.boot, "time": rfc3339(now.booted)} if now.boot else None
+    return {"kind": "facts", "time": rfc3339(now.time), "node": node, "facts": every, "gpus": cards, "boot": boot}
 
 
 def card_facts(gpus: Iterable[Gpu]) -> dict[str, str]:

@@ -280,6 +280,8 @@ def prune(db: duckdb.DuckDBPyConnection, *, before: float) -> None:
         db.execute("DELETE FROM incident_rows WHERE time < ?", [before])
         db.execute("DELETE FROM heartbeat_rows WHERE time < ?", [before])
         db.execute("DELETE FROM job_end_rows WHERE time < ?", [before])
+        db.execute("DELETE FROM fault_rows WHERE time < ?", [before])
+        db.execute("DELETE FROM boot_rows WHERE time < ?", [before])
         db.execute("DELETE FROM watched_days WHERE last < ?", [before])
         db.execute(
             """DELETE FROM fact_rows AS f WHERE time < ? AND EXISTS (SELECT 1 FROM fact_rows AS later

@@ -18,7 +18,8 @@ MAX_BEAT_HOURS = 31 * 24.0
 _PATHS = (
     "kind", "time", "node", "id", "signature", "root_cause", "vendor", "severity", "role", "verdict", "source", "path",
     "line", "gpu", "job", "job.id", "job.user", "job.account", "job.name", "job.image", "job.namespace", "job.pod",
-    "caused_by", "text", "hours", "gpu_busy_hours", "outcome",
+    "caused_by", "text", "hours", "gpu_busy_hours", "outcome", "started", "boot.id", "boot.time", "state", "action",
+    "cleared.kind",
 )  # fmt: skip
 _FIELD = {path: f"f[{number}]" for number, path in enumerate(_PATHS, 1)}
 _NAMES = (
@@ -30,11 +31,17 @@ _JOB = {
 _LINES = f"SELECT json FROM read_ndjson_objects(?, ignore_errors = true, maximum_object_size = {MAX_LINE_BYTES * 2})"
 _TABLE = "SELECT to_json(t) AS json FROM read_parquet(?) AS t"
 
+
+def _epoch(path: str) -> str:
+    """A time as epoch seconds: RFC 3339 or a number."""
+    return f"coalesce(epoch(try_cast({_FIELD[path]} AS TIMESTAMPTZ)), try_cast({_FIELD[path]} AS DOUBLE))"
+
+
 _STAGE = f"""
 CREATE OR REPLACE TEMP TABLE staged AS SELECT *, CASE
     WHEN json IS NULL OR json_type(json) != 'OBJECT' THEN 'not a JSON object'
     WHEN kind IS NULL THEN 'no kind'
-    WHEN kind NOT IN ('incident', 'facts', 'heartbeat', 'job_end') THEN 'other'
+    WHEN kind NOT IN ('incident', 'facts', 'heartbeat', 'job_end', 'fault') THEN 'other'
     WHEN coalesce(node, '') = '' THEN 'no node'
     WHEN time IS NULL OR NOT isfinite(time) THEN 'no usable time'
     WHEN kind = 'incident' AND coalesce(signature, '') = '' THEN 'no signature'
@@ -43,9 +50,11 @@ CREATE OR REPLACE TEMP TABLE staged AS SELECT *, CASE
     WHEN kind = 'heartbeat' AND NOT coalesce(hours BETWEEN 0 AND {MAX_BEAT_HOURS}, false) THEN 'no usable hours'
     WHEN kind = 'job_end' AND (coalesce(job, '') = '' OR coalesce(outcome, '') NOT IN ('explained', 'unrecognised', 'no_line'))
         THEN 'no usable end'
+    WHEN kind = 'fault' AND (coalesce(signature, '') = '' OR coalesce(fault_state, '') NOT IN ('open', 'cleared'))
+        THEN 'no usable state'
     ELSE 'good' END AS state
 FROM (SELECT row, json, {_FIELD["kind"]} AS kind,
-    coalesce(epoch(try_cast({_FIELD["time"]} AS TIMESTAMPTZ)), try_cast({_FIELD["time"]} AS DOUBLE)) AS time,
+    {_epoch("time")} AS time,
     {", ".join(f"left({_FIELD[name]}, {MAX_NAME_CHARS}) AS {name}" for name in _NAMES)},
     left({_FIELD["path"]}, {MAX_TEXT_CHARS}) AS path, left({_FIELD["text"]}, {MAX_TEXT_CHARS}) AS text,
     try_cast({_FIELD["line"]} AS BIGINT) AS line,
@@ -54,7 +63,10 @@ FROM (SELECT row, json, {_FIELD["kind"]} AS kind,
     {", ".join(f"left({_FIELD[f'job.{name}']}, {MAX_NAME_CHARS}) AS {column}" for column, name in _JOB.items())},
     CASE json_type(json, '$.facts') WHEN 'VARCHAR' THEN try_cast(json ->> '$.facts' AS JSON)
         ELSE json_extract(json, '$.facts') END AS facts,
-    {_FIELD["outcome"]} AS outcome,
+    {_FIELD["outcome"]} AS outcome, {_epoch("started")} AS started,
+    left({_FIELD["boot.id"]}, {MAX_NAME_CHARS}) AS boot, {_epoch("boot.time")} AS booted,
+    {_FIELD["state"]} AS fault_state, left({_FIELD["action"]}, {MAX_NAME_CHARS}) AS action,
+    left({_FIELD["cleared.kind"]}, {MAX_NAME_CHARS}) AS cleared_by,
     try_cast({_FIELD["hours"]} AS DOUBLE) AS hours, try_cast({_FIELD["gpu_busy_hours"]} AS DOUBLE) AS gpu_busy_hours
 FROM (SELECT row_number() OVER () AS row, json,
     json_extract_string(json, [{", ".join(f"'$.{path}'" for path in _PATHS)}]) AS f FROM (%s)))"""
@@ -92,10 +104,25 @@ WHERE kind = 'heartbeat' AND state = 'good' AND NOT EXISTS (
 GROUP BY node, time ORDER BY time, node"""
 
 _JOB_ENDS = """
-INSERT INTO job_end_rows SELECT DISTINCT time, node, job, outcome FROM staged AS s
+INSERT INTO job_end_rows BY NAME SELECT DISTINCT ON (time, node, job) time, node, job, outcome,
+    CASE WHEN started <= time THEN started END AS started FROM staged AS s
 WHERE kind = 'job_end' AND state = 'good' AND NOT EXISTS (
     SELECT 1 FROM job_end_rows AS e WHERE e.node = s.node AND e.job = s.job AND e.time = s.time)
-ORDER BY time"""
+ORDER BY time, row"""
+_FAULTS = """
+INSERT INTO fault_rows BY NAME SELECT time, node, signature, coalesce(nullif(root_cause, ''), 'unknown') AS root_cause, gpu,
+    nullif(job, '') AS job, action, fault_state AS state, cleared_by FROM staged AS s
+WHERE kind = 'fault' AND s.state = 'good' AND NOT EXISTS (
+    SELECT 1 FROM fault_rows AS f WHERE f.node = s.node AND f.time = s.time AND f.signature = s.signature
+    AND f.gpu IS NOT DISTINCT FROM s.gpu AND f.job IS NOT DISTINCT FROM nullif(s.job, '') AND f.state = s.fault_state)
+ORDER BY time, row"""
+
+# Each segment of a journal begins with facts, and facts name the boot.
+_BOOTS = """
+INSERT INTO boot_rows BY NAME SELECT booted AS time, node, boot FROM staged AS s
+WHERE kind = 'facts' AND state = 'good' AND coalesce(boot, '') != '' AND booted <= time AND NOT EXISTS (
+    SELECT 1 FROM boot_rows AS b WHERE b.node = s.node AND b.boot = s.boot)
+QUALIFY row_number() OVER (PARTITION BY node, boot ORDER BY row) = 1 ORDER BY booted"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +140,7 @@ def insert(db: duckdb.DuckDBPyConnection, path: str, *, is_table: bool = False) 
     Raises duckdb.Error for a file that cannot be read.
     """
     db.execute(_STAGE % (_TABLE if is_table else _LINES), [path])
-    for statement in (_INCIDENTS, _FACTS, _HEARTBEATS, _JOB_ENDS):
+    for statement in (_INCIDENTS, _FACTS, _HEARTBEATS, _JOB_ENDS, _FAULTS, _BOOTS):
         db.execute(statement)
     counted = db.execute("SELECT count(*), count(*) FILTER (state = 'good') FROM staged").fetchone()
     bad = db.execute("SELECT row, state FROM staged WHERE state NOT IN ('good', 'other') ORDER BY row").fetchall()

@@ -1,9 +1,9 @@
 """The tables of a fleet's history in DuckDB: what pages, API and reports query.
 
-Times are UTC epoch seconds as DOUBLE. Readers query the views `incidents`, `facts`, `job_ends` and `heartbeats`; they hide
-records that are further in the future than a wrong clock explains. `gaps` names what could not be used. `targets` holds the
-nodes that are pulled, and how that went; its counts are those of all time. `watched_days` sums up
-heartbeats for all who do not need each of them.
+Times are UTC epoch seconds as DOUBLE. Readers query the views `incidents`, `facts`, `job_ends`, `faults`, `boots` and
+`heartbeats`; they hide records that are further in the future than a wrong clock explains. `gaps` names what could not be
+used. `targets` holds the nodes that are pulled, and how that went; its counts are those of all time. `watched_days` sums
+up heartbeats for all who do not need each of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import duckdb
 
 from exporter.fleet.history import watched
 
-VERSION = 2  # 2: watched_days
+VERSION = 3  # 2: watched_days; 3: starts of jobs, faults and boots
 MEMORY = "2GB"  # of DuckDB; it spills to disk beyond
 
 # In `rows` tables each incident stands once by id, each heartbeat once by node and time; of facts only changes.
@@ -26,6 +26,11 @@ CREATE TABLE IF NOT EXISTS incident_rows (
 CREATE TABLE IF NOT EXISTS fact_rows (time DOUBLE, node VARCHAR, facts VARCHAR);
 CREATE TABLE IF NOT EXISTS heartbeat_rows (time DOUBLE, node VARCHAR, hours DOUBLE, gpu_busy_hours DOUBLE);
 CREATE TABLE IF NOT EXISTS job_end_rows (time DOUBLE, node VARCHAR, job VARCHAR, outcome VARCHAR);
+ALTER TABLE job_end_rows ADD COLUMN IF NOT EXISTS started DOUBLE;
+CREATE TABLE IF NOT EXISTS fault_rows (
+    time DOUBLE, node VARCHAR, signature VARCHAR, root_cause VARCHAR, gpu VARCHAR, job VARCHAR, action VARCHAR,
+    state VARCHAR, cleared_by VARCHAR);
+CREATE TABLE IF NOT EXISTS boot_rows (time DOUBLE, node VARCHAR, boot VARCHAR);
 CREATE TABLE IF NOT EXISTS cursors (
     path VARCHAR, device BIGINT, inode BIGINT, size BIGINT, changed BIGINT, position BIGINT, lines BIGINT,
     tail VARCHAR, seen DOUBLE, records BIGINT, newest DOUBLE);
@@ -41,6 +46,10 @@ CREATE OR REPLACE VIEW facts AS
     SELECT * FROM fact_rows WHERE time <= (SELECT horizon FROM about);
 CREATE OR REPLACE VIEW job_ends AS
     SELECT * FROM job_end_rows WHERE time <= (SELECT horizon FROM about);
+CREATE OR REPLACE VIEW faults AS
+    SELECT * FROM fault_rows WHERE time <= (SELECT horizon FROM about);
+CREATE OR REPLACE VIEW boots AS
+    SELECT * FROM boot_rows WHERE time <= (SELECT horizon FROM about);
 CREATE OR REPLACE VIEW heartbeats AS
     SELECT * FROM heartbeat_rows WHERE time <= (SELECT horizon FROM about);
 """
@@ -61,7 +70,8 @@ def create(db: duckdb.DuckDBPyConnection) -> None:
     elif row[0] > VERSION:
         raise NewerStore(f"the store has version {row[0]}, this program writes {VERSION}; upgrade gpufault")
     elif row[0] < VERSION:
-        watched.roll_up_all(db)
+        if row[0] < 2:
+            watched.roll_up_all(db)
         db.execute("UPDATE about SET version = ?", [VERSION])
 
 

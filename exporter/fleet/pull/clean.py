@@ -9,7 +9,7 @@ from typing import Any
 from exporter.core.text.printable import printable
 from exporter.fleet.history.insert import MAX_RECORD_CHARS
 
-KINDS = ("incident", "facts", "heartbeat", "job_end")
+KINDS = ("incident", "facts", "heartbeat", "job_end", "fault")
 OTHER_NODE, NOT_A_RECORD, TOO_LONG = REASONS = ("other_node", "not_a_record", "too_long")
 _EXAMPLE_CHARS = 80
 

@@ -14,17 +14,17 @@ from exporter.core.diagnosis.records import rfc3339
 from exporter.core.text.printable import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.observations import Window
-from exporter.fleet.review.values import Deaths, Overview, Totals
+from exporter.fleet.review.values import AlertQuality, Deaths, Overview, Totals
 from exporter.fleet.statistics.ratio import Ratio
 
-VERSION = 1
+VERSION = 2  # 2: alerts
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs what begins so
 MAX_CELL = 32_000  # characters that a spreadsheet takes
 FROM_CORRELATION = {  # table of the report: field of the correlation
     "findings": "findings", "nodes_at_risk": "exposed", "outlier_nodes": "lemons", "rollouts": "rollouts",
     "reliability": "reliability", "not_enough_data": "not_enough_data",
 }  # fmt: skip
-TABLES = ("causes", "novelties", "unrecognised", "silent_nodes", "over_time", *FROM_CORRELATION)
+TABLES = ("causes", "novelties", "unrecognised", "silent_nodes", "over_time", *FROM_CORRELATION, "alerts")
 
 
 def to_json(found: Overview) -> dict[str, Any]:
@@ -71,6 +71,7 @@ def to_json(found: Overview) -> dict[str, Any]:
         ],
         "silent_nodes": [{"node": s.node, "last_seen": rfc3339(s.last_seen)} for s in found.silent],
         "actions": [{"what": each.what, "open": each.is_open} for each in found.actions],
+        "alerts": _alerts(found.alerts),
         "correlation": found.correlation,
     }  # fmt: skip
 
@@ -85,6 +86,8 @@ def as_csv(found: Overview, table: str) -> str:
     data = to_json(found)
     field = FROM_CORRELATION.get(table)
     rows = data[table] if field is None else (data["correlation"] or {}).get(field, [])
+    if table == "alerts":
+        rows = (rows or {}).get("by_alert", [])
     flat = [_flat(row) for row in rows]
     names = list(dict.fromkeys(name for row in flat for name in row))
     out = io.StringIO()
@@ -127,6 +130,29 @@ def _totals(found: Totals) -> dict[str, Any]:
         "lost_gpu_hours": found.lost_gpu_hours,
         "exposure_hours": round(found.hours, 4),
     }
+
+
+def _alerts(found: AlertQuality | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "missing": redact(found.missing) or None,
+        "pages": found.pages,
+        "tickets": found.tickets,
+        "notes": found.notes,
+        "pages_justified": found.pages_justified,
+        "pages_not_justified": found.pages_not_justified,
+        "median_seconds_to_page": found.seconds_to_page,
+        "by_alert": [
+            {
+                "alert": row.name, "kind": row.kind, "fired": row.fired, "justified": row.justified,
+                "not_justified": row.not_justified, "not_judged": row.not_judged, "firing_from_before": row.from_before,
+                "firing_seconds": row.firing_seconds, "median_firing_seconds": row.median_seconds,
+                "median_seconds_from_crash": row.seconds_from_crash,
+            }
+            for row in found.rows
+        ],
+    }  # fmt: skip
 
 
 def _deaths(found: Deaths | None) -> dict[str, int] | None:

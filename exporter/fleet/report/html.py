@@ -10,7 +10,7 @@ from exporter.core.text.counted import counted
 from exporter.fleet.charts.style import CSS, DARK, LIGHT
 from exporter.fleet.report.sections import exposure_words, sections
 from exporter.fleet.report.steps import next_steps
-from exporter.fleet.report.wording import change_of, dates, interval_of, safe
+from exporter.fleet.report.wording import alerts_of, change_of, dates, interval_of, safe
 from exporter.fleet.review.sentence import earlier
 from exporter.fleet.review.values import Overview, Title
 from exporter.web.page import render
@@ -33,6 +33,7 @@ def as_html(found: Overview, titles: Mapping[str, Title], notes: tuple[str, ...]
         markup=Markup,
         cards=_cards(found),
         completeness=_completeness(found),
+        alerts="" if found.alerts and found.alerts.rows else alerts_of(found.alerts),
         steps=next_steps(found),
         sections=sections(found, titles),
         notes=notes,

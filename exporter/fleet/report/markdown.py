@@ -7,6 +7,7 @@ import re
 from exporter.core.text.counted import counted
 from exporter.fleet.report.steps import next_steps
 from exporter.fleet.report.wording import (
+    alerts_of,
     change_of,
     conditions,
     dates,
@@ -29,8 +30,8 @@ def as_markdown(found: Overview, notes: tuple[str, ...] = ()) -> str:
     """The verdict first, then what a reviewer decides on; ends with a newline. notes: what the source cannot show."""
     correlation = found.correlation or {}
     lines = [f"**GPU fleet review, {dates(found.window)}**", "", name(found.sentence, 800)]
-    lines += [*_totals(found), *_not_seen(found, notes)]
-    lines += _section("Why jobs crashed", [_cause(each) for each in found.causes[:5] if each.incidents], 5)
+    lines += [*_totals(found), *_not_seen(found, notes), f"Alerts: {name(alerts_of(found.alerts), 500)}."]
+    lines += _section("Why jobs crashed", [_cause(each) for each in found.causes if each.incidents], 4)
     lines += _section(
         "What makes crashes more or less frequent",
         [
@@ -47,7 +48,7 @@ def as_markdown(found: Overview, notes: tuple[str, ...] = ()) -> str:
         ],
         2,
     )
-    lines += _section("New or back", [_novelty(found, i) for i in range(len(found.novelties))], 3)
+    lines += _section("New or back", [_novelty(found, i) for i in range(len(found.novelties))], 2)
     lines += _section(
         "Unrecognised crashes",
         [

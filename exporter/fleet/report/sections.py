@@ -10,10 +10,11 @@ from typing import Any
 from exporter.core.text.counted import counted
 from exporter.fleet.charts.intervals import Interval, forest
 from exporter.fleet.charts.over_time import Mark, sparkline, stacked_bars
-from exporter.fleet.report.wording import change_of, conditions, fact, safe, stamp, times
+from exporter.fleet.report.wording import alerts_of, change_of, conditions, fact, safe, stamp, times
 from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, ratio, sure
+from exporter.fleet.review.timeline import duration
 from exporter.fleet.review.titles import title_of
-from exporter.fleet.review.values import Overview, Title
+from exporter.fleet.review.values import AlertQuality, Overview, Title
 
 LARGE_JOB = 1024  # GPUs, as published failure rates have it (arXiv:2410.21680)
 ROWS = 20  # of a table; JSON and CSV have all
@@ -128,6 +129,7 @@ def sections(found: Overview, titles: Mapping[str, Title]) -> list[Section]:
                 Cell(text=f"{_hours(r['mtbf_low'])} to {_hours(r['mtbf_high'])}"), Cell(text=_run(r["mtbf_gpu_hours"])),
             ),
         ),
+        _alerts(found.alerts),
         _table(
             "Actions carried over",
             "What the window before asked for; whether somebody acted is not known, only whether the reason is still there",
@@ -235,6 +237,23 @@ def _with(number: int, each: Mapping[str, Any]) -> Cell:
     return Cell(
         text=f"{number}. {conditions(each)}", small=small + (f" and {len(others) - 3} more" if len(others) > 3 else "")
     )
+
+
+def _alerts(found: AlertQuality | None) -> Section | None:
+    told = alerts_of(found)
+    return _table(
+        "Alerts",
+        f"{told[0].upper()}{told[1:]}. Justified: the records have a crash of the alert's cause, signature, node or place, "
+        "from the span that its rule looks at until it ended. Other alerts are not about crashes, or cannot be judged",
+        ("Alert", "Kind", "#Fired", "#Justified", "#Not justified", "#Lasted", "#After the first crash", "#Firing before"),
+        () if found is None else found.rows,
+        lambda r: (
+            Cell(text=safe(r.name, 80)), Cell(text=r.kind), Cell(text=f"{r.fired:,}"),
+            *((Cell(text=f"{n:,}") if r.fired > r.not_judged else Cell(text="–")) for n in (r.justified, r.not_justified)),
+            *(Cell(text="–" if s is None else duration(s)) for s in (r.median_seconds, r.seconds_from_crash)),
+            Cell(text=f"{r.from_before:,}" if r.from_before else ""),
+        ),
+    )  # fmt: skip
 
 
 def _not_seen(found: Overview) -> Section | None:

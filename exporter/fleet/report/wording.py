@@ -12,7 +12,8 @@ from exporter.core.text.redact import redact
 from exporter.fleet.observations import Window
 from exporter.fleet.results.labels import clipped, ratio
 from exporter.fleet.review.sentence import changed
-from exporter.fleet.review.values import Deaths
+from exporter.fleet.review.timeline import duration
+from exporter.fleet.review.values import AlertQuality, Deaths
 from exporter.fleet.statistics.ratio import Ratio
 
 
@@ -30,6 +31,27 @@ def deaths_of(found: Deaths) -> str:
     parts += [f"{found.unrecognised:,} unrecognised"] if found.unrecognised else []
     parts += [f"{found.no_line:,} without any line"] if found.no_line else []
     return ", ".join(parts)
+
+
+def alerts_of(found: AlertQuality | None) -> str:
+    """How many alerts fired and how good the pages were, or why that is not known."""
+    if found is None:
+        return "not known; add --prometheus URL to see which alerts fired"
+    if found.missing and not found.rows:
+        return f"not known; {safe(found.missing, 200)}"
+    judged = [
+        f"{count:,} {what}"
+        for count, what in ((found.pages_justified, "justified"), (found.pages_not_justified, "not justified"))
+        if count
+    ]
+    told = counted(found.pages, "page") + (f" ({', '.join(judged)})" if judged else "")
+    told += f", {counted(found.tickets, 'ticket')}"
+    if found.seconds_to_page is not None:
+        told += f"; {duration(found.seconds_to_page)} from the first crash to the page (median)"
+    worst = max(found.rows, key=lambda row: row.not_justified, default=None)
+    if worst is not None and worst.not_justified:
+        told += f"; most often without a crash: {safe(worst.name, 60)} ({worst.not_justified:,} of {worst.fired:,})"
+    return told + (f"; incomplete: {safe(found.missing, 200)}" if found.missing else "")
 
 
 def dates(window: Window) -> str:

@@ -1,13 +1,14 @@
-"""What happened on a node, or to a job, in order: crashes, failed jobs, changed facts, silence."""
+"""What happened on a node, or to a job, in order: crashes, failed jobs, node faults, reboots, changed facts, silence."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 
+from exporter.core.model import ACTION_WORDS
 from exporter.fleet.observations import Window
 
 MAX_EVENTS = 10_000  # of a kind
@@ -19,11 +20,23 @@ OUTCOMES = {  # of a failed job
     "unrecognised": "failed, only an unrecognised crash in its logs",
     "no_line": "failed, no crash line in its logs",
 }
+CLEARED_BY = {  # what cleared a node fault
+    "gpu_reset": "a GPU reset",
+    "driver_reload": "a reload of the driver",
+    "reboot": "a reboot",
+    "card_swap": "another card",
+    "operator": "an operator",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happening:
-    """One event. `kind`: kernel, job, job_end, facts or silent; `id` is an incident's. `end` is set for a span."""
+    """One event. `kind`: kernel, job, job_end, node_check, boot, facts or silent; `id` is an incident's. `end` is set for
+    a span.
+
+    A node check fails from the time a fault opens until the fault is cleared; `note` says what it asks for and what
+    cleared it.
+    """
 
     time: float
     kind: str
@@ -37,11 +50,13 @@ class Happening:
     job: str | None = None
     gpu: str | None = None
     caused_by: str | None = None
+    note: str = ""
 
 
 def of_node(db: duckdb.DuckDBPyConnection, node: str, window: Window) -> tuple[Happening, ...]:
     """Everything on one node, by time."""
     found = [*_incidents(db, "node", node, window), *_failed_jobs(db, node, window)]
+    found += [*_node_checks(db, node, window), *_boots(db, node, window)]
     found += [*_changes(db, node, window), *_silences(db, node, window)]
     return tuple(sorted(found, key=lambda each: (each.time, each.kind, each.id or "")))
 
@@ -71,21 +86,67 @@ def _incidents(db: duckdb.DuckDBPyConnection, column: str, value: str, window: W
 
 
 def _failed_jobs(db: duckdb.DuckDBPyConnection, node: str, window: Window) -> list[Happening]:
-    """Ends of failed jobs, as spans from the job's first incident on this node: when jobs start is not recorded."""
+    """Failed jobs, as spans from their start; where it is unknown, from the job's first incident on this node."""
     rows = db.execute(
-        """SELECT e.time, e.job, e.outcome, min(i.time) FROM job_ends AS e
+        """SELECT e.time, e.job, e.outcome, e.started, min(i.time) FROM job_ends AS e
         LEFT JOIN incidents AS i ON i.node = e.node AND i.job = e.job AND i.time >= $start AND i.time < e.time
         WHERE e.node = $node AND e.time >= $start AND e.time < $end
-        GROUP BY e.time, e.job, e.outcome ORDER BY e.time, e.job LIMIT $most""",
+        GROUP BY e.time, e.job, e.outcome, e.started ORDER BY e.time, e.job LIMIT $most""",
         {"node": node, "start": window.start, "end": window.end, "most": MAX_EVENTS},
     ).fetchall()
-    return [
-        Happening(
-            time=ended if begun is None else begun, end=None if begun is None else ended, kind="job_end", node=node,
-            what=f"job {job} {OUTCOMES[outcome]}", job=job,
-        )
-        for ended, job, outcome, begun in rows
-    ]  # fmt: skip
+    out = []
+    for ended, job, outcome, started, crashed in rows:
+        begun = crashed if started is None else started
+        ran = "" if started is None else f"started, ran {duration(ended - started)}, "
+        out.append(
+            Happening(
+                time=ended if begun is None else begun, end=None if begun is None else ended, kind="job_end", node=node,
+                what=f"job {job} {ran}{OUTCOMES[outcome]}", job=job,
+            )
+        )  # fmt: skip
+    return out
+
+
+def duration(seconds: float) -> str:
+    """`3.2 hours`, `12 minutes`, `40 days`."""
+    for unit, size in (("day", 86400.0), ("hour", 3600.0), ("minute", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.2g} {unit}s"
+    return f"{seconds:.0f} seconds"
+
+
+def _node_checks(db: duckdb.DuckDBPyConnection, node: str, window: Window) -> list[Happening]:
+    """Faults that were open in the window, as spans."""
+    rows = db.execute(
+        """SELECT time, signature, root_cause, gpu, job, action, state, cleared_by FROM faults
+        WHERE node = ? AND time < ? ORDER BY time, state DESC LIMIT ?""",
+        [node, window.end, MAX_EVENTS],
+    ).fetchall()
+    opened: dict[tuple[object, ...], Happening] = {}
+    out = []
+    for time, signature, cause, gpu, job, action, state, cleared_by in rows:
+        key = signature, cause, gpu, job
+        if state == "open":
+            opened.setdefault(
+                key,
+                Happening(
+                    time=time, end=window.end, kind="node_check", node=node, what=signature, root_cause=cause, gpu=gpu,
+                    verdict="infrastructure", note=f"{ACTION_WORDS.get(action, 'see its cause')}; still open",
+                ),
+            )  # fmt: skip
+        elif fault := opened.pop(key, None):
+            by = CLEARED_BY.get(cleared_by, "something else")
+            note = f"{fault.note.partition('; ')[0]}; cleared by {by} after {duration(time - fault.time)}"
+            out.append(replace(fault, end=time, note=note))
+    return [each for each in (*out, *opened.values()) if each.end is not None and each.end >= window.start]
+
+
+def _boots(db: duckdb.DuckDBPyConnection, node: str, window: Window) -> list[Happening]:
+    rows = db.execute(
+        "SELECT time FROM boots WHERE node = ? AND time >= ? AND time < ? ORDER BY time LIMIT ?",
+        [node, window.start, window.end, MAX_EVENTS],
+    ).fetchall()
+    return [Happening(time=time, kind="boot", node=node, what="booted") for (time,) in rows]
 
 
 def _changes(db: duckdb.DuckDBPyConnection, node: str, window: Window) -> list[Happening]:

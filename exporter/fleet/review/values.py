@@ -119,6 +119,39 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlertRow:
+    """The alerts of one name and kind (page, ticket, note) that began to fire in a window; `from_before` had begun earlier.
+
+    `not_judged` are about no crash, or about a node that the journals do not have. Times are medians, None without any.
+    """
+
+    name: str
+    kind: str
+    fired: int
+    justified: int
+    not_justified: int
+    not_judged: int
+    from_before: int
+    firing_seconds: float  # of all together
+    median_seconds: float | None
+    seconds_from_crash: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertQuality:
+    """The alerts of a window. `missing` says what is not known of them; empty: nothing."""
+
+    pages: int = 0
+    tickets: int = 0
+    notes: int = 0
+    pages_justified: int = 0
+    pages_not_justified: int = 0
+    seconds_to_page: float | None = None
+    rows: tuple[AlertRow, ...] = ()
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """The whole review of a window. `correlation` is the correlator's result of that window, as its JSON; or None.
 
@@ -141,3 +174,4 @@ class Overview:
     correlation: Mapping[str, Any] | None
     deaths: Deaths | None = None  # None where no hook tells how jobs end
     actions: tuple[Action, ...] = ()  # carried over from the window before
+    alerts: AlertQuality | None = None  # None where no Prometheus was asked

@@ -34,7 +34,7 @@ NO_HISTORY = (
 
 CHOICES = {  # of filters with few values
     "verdict": ("infrastructure", "workload", "unclear"), "role": ("root", "cascade", "context"),
-    "kind": ("incident", "job_end", "facts", "silence"),
+    "kind": ("incident", "job_start", "job_end", "node_check", "boot", "facts", "silence"),
 }  # fmt: skip
 
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from exporter.core.model import ACTION_WORDS
 from exporter.fleet.history import watched
 from exporter.fleet.history.store import Store
-from exporter.fleet.review.timeline import OUTCOMES
+from exporter.fleet.review.timeline import CLEARED_BY, OUTCOMES
 
 MAX_ROWS = 1000  # of one answer
 _CAUSE = "CASE WHEN root_cause IN ('unknown', '') THEN signature ELSE root_cause END"
@@ -37,6 +38,12 @@ class Listing:
     filters: tuple[str, ...]
     sort: str
     empty: str
+
+
+def _words(column: str, words: Mapping[Any, str], otherwise: str) -> str:
+    """An SQL expression: what the values of a column are called."""
+    cases = " ".join(f"WHEN '{key}' THEN '{text}'" for key, text in words.items())
+    return f"CASE {column} {cases} ELSE '{otherwise}' END"
 
 
 def _columns(*columns: tuple[str, ...]) -> tuple[Column, ...]:
@@ -150,12 +157,19 @@ LISTS: Mapping[str, Listing] = {
     ),
     "timeline": Listing(
         title="Timeline",
-        note="Incidents, failed jobs, changed facts and silence, in order",
+        note="Incidents, failed jobs, node faults, reboots, changed facts and silence, in order",
         sql=f"""SELECT time, node, job, 'incident' AS kind, id, {_CAUSE} AS cause, role, coalesce(text, '') AS what,
                 NULL AS facts, NULL AS before FROM incidents WHERE {_IN}
             UNION ALL SELECT time, node, job, 'job_end', NULL, NULL, NULL, CASE outcome
                 WHEN 'explained' THEN '{OUTCOMES["explained"]}' WHEN 'unrecognised' THEN '{OUTCOMES["unrecognised"]}'
                 ELSE '{OUTCOMES["no_line"]}' END, NULL, NULL FROM job_ends WHERE {_IN}
+            UNION ALL SELECT started, node, job, 'job_start', NULL, NULL, NULL, 'started; it failed later', NULL, NULL
+                FROM job_ends WHERE started >= $start AND started < $end
+            UNION ALL SELECT time, node, job, 'node_check', NULL, {_CAUSE}, NULL,
+                concat(CASE state WHEN 'open' THEN 'fails: ' || {_words("action", ACTION_WORDS, "see its cause")}
+                    ELSE 'fault cleared by ' || {_words("cleared_by", CLEARED_BY, "something else")} END, ', GPU ' || gpu),
+                NULL, NULL FROM faults WHERE {_IN}
+            UNION ALL SELECT time, node, NULL, 'boot', NULL, NULL, NULL, 'booted', NULL, NULL FROM boots WHERE {_IN}
             UNION ALL SELECT * FROM (SELECT time, node, NULL, 'facts', NULL, NULL, NULL, '', facts,
                 lag(facts) OVER (PARTITION BY node ORDER BY time) AS before FROM facts) WHERE {_IN} AND before IS NOT NULL
             UNION ALL SELECT time, node, NULL, 'silence', NULL, NULL, NULL,

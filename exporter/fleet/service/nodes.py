@@ -92,6 +92,8 @@ LANES = (
     ("job_end", "Failed jobs"),
     ("kernel", "Kernel log"),
     ("consequence", "Consequences"),
+    ("node_check", "Node check"),
+    ("boot", "Reboots"),
     ("facts", "Facts"),
     ("silent", "Silence"),
 )
@@ -103,12 +105,13 @@ def timeline_of(
     """Events in lanes over the window, or between two times."""
 
     def event(each: Happening) -> Event:
-        if each.kind in ("job", "kernel"):
+        if each.kind in ("job", "kernel", "node_check"):
             cause = each.root_cause if each.root_cause not in (None, "", "unknown") else each.what
             what = f"{frame.view.titles.title(cause)}{f', GPU {each.gpu}' if each.gpu else ''}"
+            what += f"; {each.note}" if each.note else ""
         else:
             what = redact(each.what)
-        verdict = "change" if each.kind == "facts" else each.verdict or "unclear"
+        verdict = "change" if each.kind in ("facts", "boot") else each.verdict or "unclear"
         return Event(time=each.time, end=each.end, what=clip(what), verdict=verdict)
 
     def kind(each: Happening) -> str:

@@ -18,7 +18,7 @@ from exporter.core.diagnosis.records import (
     rfc3339,
 )
 from exporter.core.facts.gpus import Gpu
-from exporter.core.model import Job, Match
+from exporter.core.model import Job, Match, Moment
 from tests.support.matches import NOW, catalogue_of, entries, match
 
 CATALOGUE = catalogue_of("""
@@ -152,12 +152,15 @@ def test_times_are_written_in_utc_with_milliseconds(time: float, text: str) -> N
 
 
 def test_facts_and_heartbeats_are_records_too() -> None:
+    now = Moment(time=NOW, boot="6c5f", boot_seconds=7200.0)
     gpu = Gpu(pci="0000:c1:00.0", unique_id="3f9a61c2d4e8b705", facts={"gpu_model": "AMD Instinct MI210"})
-    assert facts_record({"os": "Debian", "cuda_version": "12.4"}, [gpu], "gpu-7", NOW) == {
+    assert facts_record({"os": "Debian", "cuda_version": "12.4"}, [gpu], "gpu-7", now) == {
         "kind": "facts", "time": "2023-11-14T22:13:20.000Z", "node": "gpu-7",
         "facts": {"cuda_version": "12.4", "gpu_serial.0000:c1:00.0": "3f9a61c2d4e8b705", "os": "Debian"},
         "gpus": [{"pci": "0000:c1:00.0", "unique_id": "3f9a61c2d4e8b705", "serial": None}],
+        "boot": {"id": "6c5f", "time": "2023-11-14T20:13:20.000Z"},
     }  # fmt: skip
+    assert facts_record({}, [], "gpu-7", Moment(time=NOW, boot="", boot_seconds=0.0))["boot"] is None
     assert heartbeat_record("gpu-7", NOW, 300.0, None) == {
         "kind": "heartbeat", "time": "2023-11-14T22:13:20.000Z", "node": "gpu-7", "hours": 0.083333, "gpu_busy_hours": None,
     }  # fmt: skip

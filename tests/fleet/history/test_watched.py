@@ -76,3 +76,18 @@ def test_a_store_of_the_first_version_is_summed_up(tmp_path: Path) -> None:
         db.execute("DROP TABLE watched_days; UPDATE about SET version = 1")
         create(db)
         assert state(db) == before
+
+
+def test_a_store_of_the_second_version_takes_new_records(tmp_path: Path) -> None:
+    end = {"kind": "job_end", "node": "n1", "outcome": "no_line"}
+    with duckdb.connect() as db:
+        create(db)
+        db.execute("ALTER TABLE job_end_rows DROP COLUMN started; DROP TABLE fault_rows; DROP TABLE boot_rows")
+        db.execute("INSERT INTO job_end_rows VALUES (?, 'n1', '8', 'no_line')", [START])
+        db.execute("UPDATE about SET version = 2")
+        create(db)
+        started = end | {"job": {"id": "9"}, "time": rfc3339(START + HOUR), "started": rfc3339(START)}
+        (tmp_path / "n.jsonl").write_text(json.dumps(started) + "\n")
+        fill(db, tmp_path, now=time.time())
+        found = db.execute("SELECT job, started FROM job_ends ORDER BY job").fetchall()
+    assert found == [("8", None), ("9", START)]

@@ -290,6 +290,23 @@ def _full(*_: object) -> None:
     raise duckdb.IOException("No space left on device")
 
 
+def test_faults_and_boots_are_pulled_too(nodes: Nodes) -> None:
+    time = "2026-05-26T12:10:00Z"
+    fault = {"kind": "fault", "time": time, "node": "n1", "signature": "xid", "state": "open", "action": "reboot"}
+    boot = {"id": "b1", "time": "2026-05-26T12:00:00Z"}
+    facts = {"kind": "facts", "time": time, "node": "n1", "facts": {"os": "x"}, "boot": boot}
+    nodes.write(1, 0, 1)
+    nodes.journals[1].append([json.dumps(fault), json.dumps(facts)])
+    fleet = Fleet(nodes)
+    fleet.pull()
+    assert fleet.db.execute("SELECT node, signature, action, state FROM faults").fetchall() == [
+        ("n1", "xid", "reboot", "open")
+    ]
+    assert fleet.db.execute("SELECT node, boot, strftime(to_timestamp(time), '%H:%M') FROM boots").fetchall() == [
+        ("n1", "b1", "12:00")
+    ]
+
+
 # Nodes that lie.
 
 

@@ -179,6 +179,8 @@ def test_a_quiet_week_is_short(tmp_path: Path, capsys: pytest.CaptureFixture[str
     page = written(capsys, folder)
     assert page.count("<section>") <= 1
     assert "No GPU crash on 2 nodes." in page
+    assert "Alerts: not known; add --prometheus URL to see which alerts fired." in page
+    assert json.loads(written(capsys, folder, "--format", "json"))["alerts"] is None
 
 
 def test_a_secret_in_a_line_is_not_in_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from exporter.cli.main import main
 from exporter.core.diagnosis.records import rfc3339
 from exporter.fleet.observations import Window
-from exporter.fleet.review.timeline import changed_facts, of_job, of_node
+from exporter.fleet.review.timeline import changed_facts, duration, of_job, of_node
 from tests.fleet.review.fleets import DAY, START, crash, history, journal, watched
 
 MONTH = Window(start=START, end=START + 28 * DAY)
@@ -58,6 +58,83 @@ def test_failed_jobs_of_a_node_are_spans_from_their_first_incident(tmp_path: Pat
         ("9", START + 2 * DAY, START + 2.5 * DAY, "job 9 failed, explained by a signature"),
         ("10", START + 3 * DAY, None, "job 10 failed, no crash line in its logs"),
     ]
+
+
+def test_a_failed_job_is_a_span_from_its_start_if_that_is_known(tmp_path: Path) -> None:
+    ended = {"kind": "job_end", "node": "a", "job": {"id": "9"}, "outcome": "no_line", "time": rfc3339(START + 2 * DAY)}
+    started, impossible = rfc3339(START + 1.5 * DAY), rfc3339(START + 3 * DAY)
+    records = [ended | {"started": started}, ended | {"job": {"id": "10"}, "started": impossible}]
+    [known, other] = of_node(history(journal(tmp_path, records)), "a", MONTH)
+    assert (known.time, known.end) == (START + 1.5 * DAY, START + 2 * DAY)
+    assert known.what == "job 9 started, ran 12 hours, failed, no crash line in its logs"
+    assert (other.time, other.end) == (START + 2 * DAY, None)
+
+
+def fault(
+    day: float, state: str, *, gpu: str | None = "3b:00", by: str = "", action: str = "reset_gpu"
+) -> dict[str, object]:
+    return {
+        "kind": "fault", "time": rfc3339(START + day * DAY), "node": "a", "signature": "xid", "root_cause": "nvlink",
+        "gpu": gpu, "job": None, "action": action, "state": state, "cleared": {"kind": by} if by else None,
+    }  # fmt: skip
+
+
+def test_a_node_check_fails_from_a_fault_until_it_is_cleared(tmp_path: Path) -> None:
+    records = [
+        fault(1, "open"),
+        fault(1.5, "open", gpu=None, action="no such action"),
+        fault(1.6, "open"),  # again, without an end between them: the journal has lost it
+        fault(2, "cleared", by="reboot"),
+        fault(5, "open"),
+        fault(6, "cleared", by="of a later version"),
+        fault(7, "cleared", gpu="5d:00", by="operator"),  # its opening is older than the history
+    ]
+    found = of_node(history(journal(tmp_path, [*records, *records])), "a", MONTH)
+    assert [
+        ((each.time - START) / DAY, (each.end or 0.0) - START, each.kind, each.gpu, each.note) for each in found
+    ] == [
+        (1.0, 2 * DAY, "node_check", "3b:00", "reset the GPU; cleared by a reboot after 24 hours"),
+        (1.5, 28 * DAY, "node_check", None, "see its cause; still open"),
+        (5.0, 6 * DAY, "node_check", "3b:00", "reset the GPU; cleared by something else after 24 hours"),
+    ]
+    later = of_node(history(journal(tmp_path / "later", records)), "a", Window(start=START + 3 * DAY, end=MONTH.end))
+    assert [each.time for each in later] == [START + 1.5 * DAY, START + 5 * DAY]
+
+
+def test_each_boot_is_on_the_timeline_once(tmp_path: Path) -> None:
+    def facts(day: float, boot: object) -> dict[str, object]:
+        return {"kind": "facts", "time": rfc3339(START + day * DAY), "node": "a", "facts": {"os": "x"}, "boot": boot}
+
+    first, second = ({"id": name, "time": rfc3339(START + day * DAY)} for name, day in (("b1", 1.0), ("b2", 3.0)))
+    records = [facts(1.1, first), facts(2, first), facts(3.1, second), facts(4, second | {"time": rfc3339(START)})]
+    records += [
+        facts(5, None),
+        facts(5, {"id": "b3"}),
+        facts(5, "b4"),
+        facts(5, {"id": "b5", "time": rfc3339(START + 6 * DAY)}),
+    ]
+    found = of_node(history(journal(tmp_path, records)), "a", MONTH)
+    assert [(each.kind, each.time, each.what) for each in found] == [
+        ("boot", START + DAY, "booted"),
+        ("boot", START + 3 * DAY, "booted"),
+    ]
+
+
+def test_the_command_says_in_words_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = journal(tmp_path, [*watched("a"), fault(25, "open") | {"signature": "nv_xid_79_fallen_off_bus"}])
+    assert main(["timeline", "a", "--journal", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "26 Jun 00:00:00Z  node check" in said
+    assert "fails: GPU has fallen off the bus" in said
+    assert said.rstrip().endswith("GPU 3b:00; reset the GPU; still open")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.4, "0 seconds"), (119.0, "119 seconds"), (120.0, "2 minutes"), (11_520.0, "3.2 hours"), (3.456e6, "40 days")],
+)
+def test_durations_are_in_the_largest_unit_that_fits_twice(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
 
 
 def test_a_job_has_its_incidents_on_all_nodes_and_what_caused_them(tmp_path: Path) -> None:

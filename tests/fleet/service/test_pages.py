@@ -291,6 +291,42 @@ def test_failed_jobs_are_on_the_timeline_of_their_node(tmp_path: Path) -> None:
     assert "job 9 failed, explained by a signature" in page
 
 
+def test_reboots_node_checks_and_starts_of_failed_jobs_are_on_the_timeline(tmp_path: Path) -> None:
+    fault = {
+        "kind": "fault", "node": "n1", "signature": "xid", "root_cause": "unknown", "gpu": "<b>", "job": None,
+        "action": "reset_gpu",
+    }  # fmt: skip
+    records = [
+        {"kind": "job_end", "time": "2026-05-26T10:00:00Z", "node": "n1", "job": {"id": "9"}, "outcome": "no_line",
+         "started": "2026-05-26T04:00:00Z"},
+        fault | {"time": "2026-05-26T11:00:00Z", "state": "open"},
+        {"kind": "facts", "time": "2026-05-26T12:10:00Z", "node": "n1", "facts": {"os": "x"},
+         "boot": {"id": "b1", "time": "2026-05-26T12:00:00Z"}},
+        fault | {"time": "2026-05-26T12:10:00Z", "state": "cleared", "cleared": {"kind": "reboot"}},
+        {"kind": "heartbeat", "time": "2026-05-28T00:00:00Z", "node": "n1", "hours": 1, "gpu_busy_hours": 8},
+    ]  # fmt: skip
+    (tmp_path / "j").mkdir()
+    (tmp_path / "j" / "journal-000001.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+    store = Store(tmp_path / "history.duckdb")
+    store.read_once(tmp_path / "j")
+    view = View(store, FleetStatus())
+    rows = json.loads(view.get("/api/v1/timeline?node=n1&sort=time&window=7d")[1])["timeline"]
+    page = view.get("/nodes/n1?window=7d")[1]
+    [check] = json.loads(view.get("/api/v1/timeline?kind=boot&window=7d")[1])["timeline"]
+    store.close()
+    assert [(row["kind"], row["what"], row["cause"]) for row in rows if row["kind"] != "silence"] == [
+        ("job_start", "started; it failed later", None),
+        ("job_end", "failed, no crash line in its logs", None),
+        ("node_check", "fails: reset the GPU, GPU <b>", "xid"),
+        ("boot", "booted", None),
+        ("node_check", "fault cleared by a reboot, GPU <b>", "xid"),
+    ]
+    assert check["what"] == "booted"
+    assert "Node check" in page
+    assert "Reboots" in page
+    assert "GPU &lt;b&gt;; reset the GPU; cleared by a reboot after 70 minutes" in page
+
+
 def test_a_findings_page_shows_the_rates_of_all_crashes_and_the_trend_of_the_fact() -> None:
     rates = {
         "incidents_with": 1240, "incidents_without": 30, "per_1000_hours_with": 41.2, "per_1000_hours_without": 0.25,
