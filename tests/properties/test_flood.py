@@ -29,8 +29,7 @@ def test_a_folded_flood_is_the_same_incidents(
     time = 100.0
     for number, (signature, gpu, later, rank, often) in enumerate(lines):
         if number == cut:  # the next chunk
-            flood.end()
-            flood = Flood(folded, WINDOW)
+            flood = Flood(folded, WINDOW, before=flood.end())
         for _ in range(often):
             time += later / often
             match = matched(signature, gpu, time, rank, len(whole))
@@ -51,6 +50,19 @@ def test_of_a_flood_little_is_kept() -> None:
     flood.end()
     assert len(folded) == MAX_KEPT_MATCHES
     assert (folded[0].lines, folded[0].until) == (991, 99.9)
+
+
+def test_in_a_later_chunk_one_match_stands_for_all() -> None:
+    folded: list[Match] = []
+    flood = Flood(folded, WINDOW)
+    for number in range(100):
+        if number % 25 == 0:  # the next chunk
+            flood = Flood(folded, WINDOW, before=flood.end())
+        if not flood.takes([("gpu_fault", None, "7")], number / 10):
+            flood.add(matched("gpu_fault", None, number / 10, "7", number), None)
+    flood.end()
+    assert [match.lines for match in folded] == [16, *[1] * 9, 25, 25, 25]
+    assert [(match.time, match.until) for match in folded[-3:]] == [(2.5, 4.9), (5.0, 7.4), (7.5, 9.9)]
 
 
 def matched(signature: str, gpu: str | None, time: float, rank: str | None, number: int) -> Match:

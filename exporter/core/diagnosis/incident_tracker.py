@@ -17,7 +17,7 @@ from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.diagnose import diagnose, incident_id, ultimate_root
 from exporter.core.diagnosis.incidents import Entry, OpenIncidents, Reported, condense, device_of
 from exporter.core.diagnosis.links import Nearby, split_by_link
-from exporter.core.diagnosis.stored_incidents import dump_entry, load_entry
+from exporter.core.diagnosis.stored_incidents import EntryTexts, load_entry
 from exporter.core.diagnosis.times_by_place import timed_by_place
 from exporter.core.model import ACTIONS, UNKNOWN, UNRECOGNISED, Action, Incident, Match, Role, Severity
 
@@ -46,6 +46,7 @@ class IncidentTracker:
         # Unreported incidents whose signature is no longer in the catalogue.
         self.undiagnosable = [entry.incident for entry in dropped.values() if entry and not entry.reported]
         self._open = OpenIncidents(window, entries, live=live)
+        self._texts = EntryTexts()
         self.shares_node = False  # whether several jobs are known to run here, whatever the matches say
 
     def add(self, matches: Iterable[Match]) -> None:
@@ -206,8 +207,12 @@ class IncidentTracker:
 
     def unsaved(self) -> dict[str, str | None]:
         """The entries changed since `saved`: JSON by number, or None if removed."""
-        changed = {str(n): dump_entry(e) if e else None for n, e in self._open.unsaved().items()}
-        return dict.fromkeys(self._unreadable) | changed
+        changed: dict[str, str | None] = dict.fromkeys(self._unreadable)
+        for number, entry in self._open.unsaved().items():
+            if entry is None:
+                self._texts.forget(number)
+            changed[str(number)] = self._texts.of(entry) if entry else None
+        return changed
 
     def saved(self) -> None:
         self._unreadable = []

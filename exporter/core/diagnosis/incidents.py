@@ -42,7 +42,7 @@ def condense(matches: Iterable[Match], window: float) -> list[Incident]:
         by_key.setdefault((scope_of(match), match.signature, gpu, match.grave), []).append(match)
     incidents = []
     for key, found in by_key.items():
-        found.sort(key=lambda m: (m.order, m.origin))
+        found.sort(key=_place)
         start, last = 0, found[0].last_time
         for index, match in enumerate(found):
             if match.time - last > window:
@@ -76,18 +76,27 @@ def _without_flood(match: Match) -> Match:
 
 def merge(a: Incident, b: Incident) -> Incident:
     """Join two incidents; the order of merges does not matter."""
-    matches = sorted(
-        {(m.order, m.origin): m for m in (*a.matches, *b.matches)}.values(), key=lambda m: (m.order, m.origin)
-    )
     return replace(
         a,
-        matches=tuple(matches[:MAX_KEPT_MATCHES]),
+        matches=_earliest(a.matches, b.matches),
         lines=a.lines + b.lines,
         last_time=max(a.last_time, b.last_time),
         first_read=min(a.first_read, b.first_read),
         last_read=max(a.last_read, b.last_read),
         ranks=_bounded(a.ranks | b.ranks),
     )
+
+
+def _earliest(a: tuple[Match, ...], b: tuple[Match, ...]) -> tuple[Match, ...]:
+    """The earliest of the matches of two incidents; `a` itself if it is full and all others are later, as in a storm."""
+    if len(a) == MAX_KEPT_MATCHES and _place(a[-1]) < _place(b[0]):
+        return a
+    return tuple(sorted({_place(match): match for match in (*a, *b)}.values(), key=_place)[:MAX_KEPT_MATCHES])
+
+
+def _place(match: Match) -> tuple[tuple[float, str, int, str], str]:
+    """A sort key, different for any two matches."""
+    return match.order, match.origin
 
 
 def _bounded(ranks: frozenset[str]) -> frozenset[str]:

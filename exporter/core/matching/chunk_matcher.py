@@ -17,7 +17,7 @@ from exporter.core.decoding.heads import Heads
 from exporter.core.decoding.lines import Candidate, following, newlines, pieces
 from exporter.core.decoding.prefixes import Clock
 from exporter.core.decoding.timestamps import NO_STAMP, Nearest, Timestamps
-from exporter.core.matching.flood import Flood
+from exporter.core.matching.flood import NO_RUNS, Flood, Run, RunKey
 from exporter.core.matching.flood_fast_path import FloodFastPath
 from exporter.core.matching.log_state import LogState
 from exporter.core.matching.rules import MAX_BEHIND, MAX_TEXT, Found, facts_of, gpu_of
@@ -73,6 +73,8 @@ class LinesBefore(NamedTuple):
 
     stamp: Nearest
     is_speaker: bool  # the last one names who speaks in a chat
+    runs: Mapping[RunKey, Run] = NO_RUNS  # of matches that more may follow
+    read_at: float = 0.0
 
 
 NO_LINES = LinesBefore(NO_STAMP, is_speaker=False)
@@ -88,7 +90,10 @@ class ChunkMatcher:
         self.context = state.context
         self.end = state.end
         self.matches: list[Match] = []
-        self.flood = Flood(self.matches, tools.window, tools.catalogue.has_mixed_lines)
+        # Behind a pause in reading their incidents may be closed.
+        runs = before.runs if 0 <= chunk.read_at - before.read_at <= (tools.window or 0.0) else NO_RUNS
+        self.flood = Flood(self.matches, tools.window, tools.catalogue.has_mixed_lines, runs)
+        self.runs = NO_RUNS  # those of the chunk, once all of it is matched
         self.counts: Counter[str] = Counter()
         self.shown: set[tuple[int, str]] = set()
         self.part_offset = chunk.offset
@@ -126,10 +131,12 @@ class ChunkMatcher:
 
     def lines_before(self, consumed: int) -> LinesBefore:
         """What the next chunk has to know of the lines before it."""
-        return LinesBefore(self.stamps.nearest_before(consumed), self._is_chat(consumed))
+        stamp, is_speaker = self.stamps.nearest_before(consumed), self._is_chat(consumed)
+        return LinesBefore(stamp, is_speaker, self.runs, self.chunk.read_at)
 
     def read_to(self, consumed: int, *, is_all: bool) -> None:
         """The log was read so far; `is_all`: nothing more of it will come."""
+        self.runs = self.flood.end()
         self.end, crash = self.end.read_to(self.chunk.offset + consumed, self.chunk.read_at), None
         if is_all:
             self.end, crash = self.end.ended()

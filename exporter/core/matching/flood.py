@@ -1,26 +1,28 @@
-"""Folds a flood: of many matches of one signature close together in one chunk the earliest stay whole, the others are
-only counted. Changes no incident: those keep the earliest few whole anyway. Knows no bytes and no catalogue.
+"""Folds a flood: of many matches of one signature close together in a log the earliest stay whole, the others are only
+counted. In each later chunk one match is whole too, and stands for the others. Changes no incident: those keep the
+earliest few whole anyway. Knows no bytes and no catalogue.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from exporter.core.model import MAX_KEPT_MATCHES, Match
 
 FloodKey = tuple[str, str | None, str | None]  # what distinguishes matches: signature, GPU, rank
+RunKey = tuple[str, str | None]  # signature, GPU
 
 
 @dataclass(slots=True)
-class _Run:
+class Run:
     """Matches without a gap between them: the place of a whole one, when the earliest few were, how many more came.
 
-    `whole`: all stay so.
+    `place` is None until the chunk has a whole one. `whole`: all stay so.
     """
 
-    place: int
+    place: int | None
     first: float
     last: float
     earliest: list[float]
@@ -29,20 +31,27 @@ class _Run:
     ranks: set[str] = field(default_factory=set)
 
 
+NO_RUNS: Mapping[RunKey, Run] = {}
+
+
 class Flood:
     """The runs of one chunk, whose whole matches are appended to `matches`.
 
     `window` is the silence that ends an episode in seconds; None leaves every match whole. So does `is_mixed` for a
-    signature of which one line may be graver than another.
+    signature of which one line may be graver than another. `before`: what `end` returned for the log's chunk before.
     """
 
     def __init__(
-        self, matches: list[Match], window: float | None, is_mixed: Callable[[str], bool] = lambda _signature: False
+        self,
+        matches: list[Match],
+        window: float | None,
+        is_mixed: Callable[[str], bool] = lambda _signature: False,
+        before: Mapping[RunKey, Run] = NO_RUNS,
     ) -> None:
         self._is_mixed = is_mixed
         self._matches = matches
         self._window = -1.0 if window is None else window
-        self._runs: dict[tuple[str, str | None], _Run] = {}
+        self._runs = dict(before)
         self.folded = 0  # lines that were only counted
 
     def takes(self, shown: Sequence[FloodKey], time: float) -> bool:
@@ -53,6 +62,7 @@ class Flood:
             if (
                 run is None
                 or run.whole
+                or run.place is None
                 or len(run.earliest) < MAX_KEPT_MATCHES
                 or not run.earliest[-1] <= time <= run.last + self._window
             ):
@@ -74,20 +84,25 @@ class Flood:
         if run is None or time > run.last + self._window:
             if run:
                 self._end(run)
-            self._runs[key] = _Run(len(self._matches), time, time, [time], self._window < 0 or self._is_mixed(key[0]))
+            self._runs[key] = Run(len(self._matches), time, time, [time], self._window < 0 or self._is_mixed(key[0]))
         elif time >= run.first - self._window:
             run.first, run.last = min(run.first, time), max(run.last, time)
             bisect.insort(run.earliest, time)
             del run.earliest[MAX_KEPT_MATCHES:]
+            if run.place is None:
+                run.place = len(self._matches)
         self._matches.append(match)
 
-    def end(self) -> None:
-        """No more matches will come: let those that stand for others say so."""
-        for run in self._runs.values():
+    def end(self) -> dict[RunKey, Run]:
+        """Let the matches that stand for others say so. Returns the runs that the log's next chunk may go on with."""
+        runs, self._runs = self._runs, {}
+        for run in runs.values():
             self._end(run)
-        self._runs.clear()
+        return {
+            key: replace(run, place=None, more=0, ranks=set()) for key, run in runs.items() if run.place is not None
+        }
 
-    def _end(self, run: _Run) -> None:
-        if run.more:
+    def _end(self, run: Run) -> None:
+        if run.more and run.place is not None:
             match = self._matches[run.place]
             self._matches[run.place] = replace(match, lines=1 + run.more, until=run.last, ranks=frozenset(run.ranks))

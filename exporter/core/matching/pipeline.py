@@ -16,6 +16,7 @@ from exporter.core.decoding.heads import Heads
 from exporter.core.decoding.lines import candidates
 from exporter.core.decoding.prefixes import Clock
 from exporter.core.matching.chunk_matcher import CUT, ECHO, NO_LINES, UNMATCHED, ChunkMatcher, LinesBefore
+from exporter.core.matching.flood import NO_RUNS
 from exporter.core.matching.log_end import SILENT_SECONDS, LogEnd
 from exporter.core.matching.log_state import LogState, OpenLine, dump_log_state, load_log_state
 from exporter.core.matching.quarantine import Quarantined
@@ -106,7 +107,6 @@ class Pipeline:
                 break
         if oversize and chunk.end == "more" and not is_partly_done:
             consumed = len(data) - self._overlap
-        work.flood.end()
         work.read_to(consumed, is_all=chunk.end == "final" and consumed == len(data))
         self._keep(chunk, work, consumed)
         return Processed(
@@ -157,6 +157,8 @@ class Pipeline:
     def restore(self, stored: Mapping[str, str]) -> None:
         """Take up the state of logs where an earlier process left it (what `unsaved` gave)."""
         for log, text in stored.items():
+            if log in self._before:  # what its lines before showed is not known to be kept
+                self._before[log] = self._before[log]._replace(runs=NO_RUNS)
             try:
                 self._logs[log] = load_log_state(text)
                 self._note_suspect(log)

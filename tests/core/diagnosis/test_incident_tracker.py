@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+import pytest
+
+from exporter.core.diagnosis import stored_incidents
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
 from exporter.core.diagnosis.stored_incidents import dump_entry, load_entry
@@ -192,6 +195,30 @@ def test_what_is_stored_is_what_comes_back() -> None:
     )
     assert load_entry(entry.number, dump_entry(entry)) == entry
     assert dump_entry(entry).count("torch") == 1  # contexts that matches share are written once
+
+
+def test_a_growing_incident_stores_each_match_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[float] = []
+    dump_match = stored_incidents.dump_match
+    monkeypatch.setattr(stored_incidents, "dump_match", lambda one: encoded.append(one.time) or dump_match(one))
+    book = casebook()
+
+    def stored_after(*seconds: float) -> str | None:
+        book.add([match("gpu_fault", second, rank=str(second)) for second in seconds])
+        (text,) = book.unsaved().values()
+        book.saved()
+        return text
+
+    stored_after(*range(1, 11))
+    encoded.clear()
+    text = stored_after(11, 12)
+    assert encoded == []
+    assert text
+    assert [load_entry(1, text).incident] == book.incidents()
+    assert book.incidents()[0].lines == 12
+    text = stored_after(0)  # replaces one of those kept
+    assert text
+    assert [load_entry(1, text).incident] == book.incidents()
 
 
 def test_what_cannot_be_read_or_is_not_wanted_any_more_is_dropped_and_removed() -> None:

@@ -576,3 +576,26 @@ def test_only_jobs_wait() -> None:
     tail = Tail(Pipeline(CATALOGUE, clock=itertools.count(step=9.0).__next__), source="kernel")
     text = b"".join(b"<3>[ 1.%06d] GPU fault\n" % number for number in range(20))
     assert tail.offer(text).consumed == len(text)
+
+
+def test_in_a_storm_one_match_of_each_chunk_stands_for_the_others() -> None:
+    tail = Tail(Pipeline(CATALOGUE, window=60.0))
+    counts = []
+    for number in range(4):
+        begun = len(tail.matches)
+        tail.offer(b"GPU fault\n" * 6, read_at=NOW + number)
+        counts.append([match.lines for match in tail.matches[begun:]])
+    assert counts == [[1] * 6, [3, 1, 1, 1], [6], [6]]
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_matches_behind_a_pause_or_a_restart_are_whole(*, restored: bool) -> None:
+    """The incident of those before may be closed, or not be stored."""
+    pipeline = Pipeline(CATALOGUE, window=60.0)
+    tail, line = Tail(pipeline), b"2025-11-20T23:41:00Z GPU fault\n"
+    tail.offer(line * 20, read_at=NOW)
+    begun = len(tail.matches)
+    if restored:
+        pipeline.restore({"log": pipeline.unsaved()["log"] or ""})
+    tail.offer(line * 2, read_at=NOW if restored else NOW + 61)
+    assert [match.lines for match in tail.matches[begun:]] == [1, 1]
