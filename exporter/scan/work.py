@@ -12,7 +12,6 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import cache
 from io import FileIO
 from typing import IO, TYPE_CHECKING, Literal, NamedTuple
@@ -24,6 +23,7 @@ from exporter.core.decoding import jobs
 from exporter.core.matching.log_state import LogState, dump_log_state
 from exporter.core.matching.pipeline import Pipeline, Processed
 from exporter.core.model import NO_CONTEXT, Chunk, Incident, Job, LogContext
+from exporter.core.values import dataclass
 from exporter.scan.plan import SAMPLE_BYTES, Task, Unread, Wanted, plan_from
 from exporter.scan.reader import BLOCK_BYTES, STDIN, head, keep_freed_blocks, open_log
 from exporter.scan.spans import WHOLE, Span, can_be_cut, next_cut
@@ -75,24 +75,20 @@ class Recipe:
     """Everything that results depend on, pickled once for many batches. now: used as the time of reading."""
 
     catalogue: bytes
+    key: str  # of the catalogue
     engine: EngineChoice
     utc_offset: float
     now: float
     version: str = exporter.__version__
     name_host: bool = False  # say on which machine a log could not be read
-    key: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        import hashlib  # takes 2 ms, and one process needs none of it
-
-        object.__setattr__(self, "key", hashlib.sha256(self.catalogue).hexdigest())
 
     @classmethod
     def of(cls, catalogue: Catalogue, engine: EngineChoice, now: float, *, name_host: bool) -> Recipe:
-        import pickle  # takes 3 ms, and one process needs none of it
+        import hashlib  # these take 5 ms, and one process needs none of it
+        import pickle
 
         packed = zlib.compress(pickle.dumps(catalogue), 1)
-        return cls(packed, engine, -time.timezone, now, name_host=name_host)
+        return cls(packed, hashlib.sha256(packed).hexdigest(), engine, -time.timezone, now, name_host=name_host)
 
 
 class OtherVersion(Exception):

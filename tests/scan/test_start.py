@@ -17,6 +17,7 @@ print(main(["scan", "--quiet", sys.argv[1]]), sorted(set(sys.argv[2].split()) & 
 """
 HEAVY = (
     "pydantic yaml regex sqlite3 asyncio ssl http.client multiprocessing concurrent.futures uvicorn email csv decimal"
+    " dataclasses inspect"
 )
 
 
