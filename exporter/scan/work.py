@@ -96,37 +96,52 @@ class OtherVersion(Exception):
 
 
 def read_batch(recipe: Recipe, items: Sequence[Item]) -> Done:
-    """Read a batch; runs in the worker. Raises OtherVersion."""
+    """Read a batch in a process that knows nothing of the scan. Raises OtherVersion."""
     host = os.uname().nodename
     if exporter.__version__ != recipe.version:
         raise OtherVersion(
             f"{host} has gpufault {exporter.__version__}, and this is {recipe.version}; install the same on both"
         )
-    pipeline = _pipeline_of(recipe)
+    done = _read(items, _pipeline_by(recipe), recipe.now)
+    if not recipe.name_host:
+        return done
+    return done._replace(
+        scanned=tuple(s._replace(unread=_on_host(s.unread, host)) if s.unread else s for s in done.scanned)
+    )
+
+
+def read_prepared(items: Sequence[Item]) -> Done:
+    """Read a batch in a process that was prepared, or forked from one that was."""
+    return _read(items, _of_thread.pipeline, _of_thread.now)
+
+
+def _read(items: Sequence[Item], pipeline: Pipeline, now: float) -> Done:
     started = time.monotonic()
-    scanned = [scan_one(item, pipeline, recipe.now) for item in items]
-    if recipe.name_host:
-        scanned = [s._replace(unread=_on_host(s.unread, host)) if s.unread else s for s in scanned]
-    return Done(tuple(scanned), time.monotonic() - started)
+    return Done(tuple(scan_one(item, pipeline, now) for item in items), time.monotonic() - started)
 
 
 class _OfThread(threading.local):
-    """The pipeline of one thread, and its recipe: a Dask worker may have several threads."""
+    """The pipeline of one thread, its time of reading, and its recipe: a Dask worker may have several threads."""
 
-    built: tuple[str, EngineChoice, float] | None = None
     pipeline: Pipeline
+    now: float
+    built: tuple[str, EngineChoice, float] | None = None
 
 
 _of_thread = _OfThread()
 
 
-def prepare(recipe: Recipe, catalogue: Catalogue) -> None:
-    """Build what a recipe needs before processes are forked from this one."""
-    _of_thread.pipeline = pipeline_of(catalogue, recipe.engine, recipe.utc_offset)
-    _of_thread.built = (recipe.key, recipe.engine, recipe.utc_offset)
+def prepare(pipeline: Pipeline, now: float) -> None:
+    """Keep what `read_prepared` reads with."""
+    _of_thread.pipeline, _of_thread.now = pipeline, now
 
 
-def _pipeline_of(recipe: Recipe) -> Pipeline:
+def prepare_by(recipe: Recipe) -> None:
+    """Build what `read_prepared` reads with."""
+    prepare(_pipeline_by(recipe), recipe.now)
+
+
+def _pipeline_by(recipe: Recipe) -> Pipeline:
     wanted = (recipe.key, recipe.engine, recipe.utc_offset)
     if _of_thread.built != wanted:
         import pickle
