@@ -106,7 +106,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The parser of the given command; without one, of all commands."""
+    """The parser of the given command; without one, of all commands; with an unknown one, of their names."""
     parser = _Parser(
         prog="gpufault",
         description="Why do GPU jobs crash on this fleet, and what about our configuration makes it worse?",
@@ -114,7 +114,8 @@ def _parser(command: str | None = None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gpufault {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, help_text in COMMANDS.items():
+    for name in [command] if command in COMMANDS else COMMANDS:
+        help_text = COMMANDS[name]
         if command not in (None, name):
             commands.add_parser(name, help=help_text)
             continue

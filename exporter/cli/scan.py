@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import gc
 import heapq
 import json
@@ -105,6 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     gc.set_threshold(GARBAGE)
+    atexit.register(gc.freeze)  # Python collects garbage as it exits, which takes 15 ms for memory that is freed anyway
     from exporter.cli.incident_text import unread_text
     from exporter.cli.progress import Progress
     from exporter.config import packs

@@ -7,9 +7,10 @@ from 1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, NamedTuple, get_args
+
+from exporter.core.values import dataclass, field
 
 Vendor = Literal["amd", "intel", "nvidia", "any"]
 Layer = Literal["kernel", "runtime", "library", "framework", "fabric", "host"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from exporter.core.model import NO_CONTEXT
+from exporter.core.values import dataclass
 from exporter.scan.plan import Task, Unread, Wanted, plan
 from exporter.scan.reader import STDIN
 from exporter.scan.spans import Span, can_be_cut, spans

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
+from functools import cache
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.scan.batches import Pace, batched, items_of
@@ -35,9 +36,12 @@ class ByWorkers:
         def here(item: Item) -> Scanned:
             return scan_one(item, pipeline_of(catalogue, choice, -time.timezone), now, stop=stop)
 
-        recipe = Recipe.of(catalogue, choice, now, name_host=engine.remote)
+        @cache
+        def recipe() -> Recipe:
+            return Recipe.of(catalogue, choice, now, name_host=engine.remote)
+
         if not engine.remote:
-            prepare(recipe, catalogue)
+            prepare(pipeline_of(catalogue, choice, -time.timezone), now)
         self._dispatch = Dispatch(engine, recipe, here, self._pace.learn, stop)
 
     @property

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import IO, Any, Protocol
+
+from exporter.core.values import dataclass
 
 PACKED_BYTES = 1 << 16  # read at a time
 XZ_BYTES = 256 << 20  # `xz -9` takes 65 MiB; an archive of 200 kB may ask for 4 GiB. zstd has such a bound by itself

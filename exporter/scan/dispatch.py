@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import wait as wait_for
-from dataclasses import dataclass, field
 
+from exporter.core.values import dataclass
 from exporter.scan.batches import MAX_ITEMS, only_here
 from exporter.scan.engines.base import Engine, Unusable
 from exporter.scan.plan import Unread
@@ -31,12 +31,12 @@ class Dispatch:
     """
 
     engine: Engine
-    recipe: Recipe
+    recipe: Callable[[], Recipe]
     here: Callable[[Item], Scanned]
     learn: Callable[[int, float], None]
     stop: Callable[[], bool]
     reading: str = ""
-    _lost: int = field(default=0, init=False)
+    _lost: int = 0
 
     def results(self, batches: Iterator[Sequence[Item]]) -> Results:
         """One result for each item, in order. Raises Unusable, and KeyboardInterrupt if the user stops the scan."""

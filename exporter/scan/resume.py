@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import exporter
 from exporter.core.matching.log_state import dump_context, load_context
 from exporter.core.model import Incident
+from exporter.core.values import dataclass
 from exporter.scan.spans import lines_before
 from exporter.scan.stitch import Place
 from exporter.store import private_files

@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import Incident
+from exporter.core.values import dataclass, field
 from exporter.scan.engines.base import Engine, Unusable
 from exporter.scan.plan import Unread
 from exporter.scan.reader import STDIN

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from exporter.core.matching.chunk_matcher import MAX_FACTS, MAX_MARKS
 from exporter.core.model import NO_CONTEXT, Incident, LogContext
+from exporter.core.values import dataclass, replace
 from exporter.scan.plan import Unread
 from exporter.scan.work import Item, Scanned
 

@@ -12,7 +12,6 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import cache
 from io import FileIO
 from typing import IO, TYPE_CHECKING, Literal, NamedTuple
@@ -24,6 +23,7 @@ from exporter.core.decoding import jobs
 from exporter.core.matching.log_state import LogState, dump_log_state
 from exporter.core.matching.pipeline import Pipeline, Processed
 from exporter.core.model import NO_CONTEXT, Chunk, Incident, Job, LogContext
+from exporter.core.values import dataclass
 from exporter.scan.plan import SAMPLE_BYTES, Task, Unread, Wanted, plan_from
 from exporter.scan.reader import BLOCK_BYTES, STDIN, head, keep_freed_blocks, open_log
 from exporter.scan.spans import WHOLE, Span, can_be_cut, next_cut
@@ -75,24 +75,20 @@ class Recipe:
     """Everything that results depend on, pickled once for many batches. now: used as the time of reading."""
 
     catalogue: bytes
+    key: str  # of the catalogue
     engine: EngineChoice
     utc_offset: float
     now: float
     version: str = exporter.__version__
     name_host: bool = False  # say on which machine a log could not be read
-    key: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        import hashlib  # takes 2 ms, and one process needs none of it
-
-        object.__setattr__(self, "key", hashlib.sha256(self.catalogue).hexdigest())
 
     @classmethod
     def of(cls, catalogue: Catalogue, engine: EngineChoice, now: float, *, name_host: bool) -> Recipe:
-        import pickle  # takes 3 ms, and one process needs none of it
+        import hashlib  # these take 5 ms, and one process needs none of it
+        import pickle
 
         packed = zlib.compress(pickle.dumps(catalogue), 1)
-        return cls(packed, engine, -time.timezone, now, name_host=name_host)
+        return cls(packed, hashlib.sha256(packed).hexdigest(), engine, -time.timezone, now, name_host=name_host)
 
 
 class OtherVersion(Exception):
@@ -100,37 +96,52 @@ class OtherVersion(Exception):
 
 
 def read_batch(recipe: Recipe, items: Sequence[Item]) -> Done:
-    """Read a batch; runs in the worker. Raises OtherVersion."""
+    """Read a batch in a process that knows nothing of the scan. Raises OtherVersion."""
     host = os.uname().nodename
     if exporter.__version__ != recipe.version:
         raise OtherVersion(
             f"{host} has gpufault {exporter.__version__}, and this is {recipe.version}; install the same on both"
         )
-    pipeline = _pipeline_of(recipe)
+    done = _read(items, _pipeline_by(recipe), recipe.now)
+    if not recipe.name_host:
+        return done
+    return done._replace(
+        scanned=tuple(s._replace(unread=_on_host(s.unread, host)) if s.unread else s for s in done.scanned)
+    )
+
+
+def read_prepared(items: Sequence[Item]) -> Done:
+    """Read a batch in a process that was prepared, or forked from one that was."""
+    return _read(items, _of_thread.pipeline, _of_thread.now)
+
+
+def _read(items: Sequence[Item], pipeline: Pipeline, now: float) -> Done:
     started = time.monotonic()
-    scanned = [scan_one(item, pipeline, recipe.now) for item in items]
-    if recipe.name_host:
-        scanned = [s._replace(unread=_on_host(s.unread, host)) if s.unread else s for s in scanned]
-    return Done(tuple(scanned), time.monotonic() - started)
+    return Done(tuple(scan_one(item, pipeline, now) for item in items), time.monotonic() - started)
 
 
 class _OfThread(threading.local):
-    """The pipeline of one thread, and its recipe: a Dask worker may have several threads."""
+    """The pipeline of one thread, its time of reading, and its recipe: a Dask worker may have several threads."""
 
-    built: tuple[str, EngineChoice, float] | None = None
     pipeline: Pipeline
+    now: float
+    built: tuple[str, EngineChoice, float] | None = None
 
 
 _of_thread = _OfThread()
 
 
-def prepare(recipe: Recipe, catalogue: Catalogue) -> None:
-    """Build what a recipe needs before processes are forked from this one."""
-    _of_thread.pipeline = pipeline_of(catalogue, recipe.engine, recipe.utc_offset)
-    _of_thread.built = (recipe.key, recipe.engine, recipe.utc_offset)
+def prepare(pipeline: Pipeline, now: float) -> None:
+    """Keep what `read_prepared` reads with."""
+    _of_thread.pipeline, _of_thread.now = pipeline, now
 
 
-def _pipeline_of(recipe: Recipe) -> Pipeline:
+def prepare_by(recipe: Recipe) -> None:
+    """Build what `read_prepared` reads with."""
+    prepare(_pipeline_by(recipe), recipe.now)
+
+
+def _pipeline_by(recipe: Recipe) -> Pipeline:
     wanted = (recipe.key, recipe.engine, recipe.utc_offset)
     if _of_thread.built != wanted:
         import pickle

@@ -17,6 +17,7 @@ print(main(["scan", "--quiet", sys.argv[1]]), sorted(set(sys.argv[2].split()) & 
 """
 HEAVY = (
     "pydantic yaml regex sqlite3 asyncio ssl http.client multiprocessing concurrent.futures uvicorn email csv decimal"
+    " dataclasses inspect"
 )
 
 
@@ -26,3 +27,12 @@ def test_a_scan_of_a_log_without_a_crash_loads_no_library_that_it_does_not_need(
     command = [sys.executable, "-P", "-c", CODE, str(log), HEAVY]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "0 []\n"
+
+
+def test_a_scan_exits_without_a_last_collection_of_garbage(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("step 1\n")
+    code = f"import atexit, gc\natexit.register(lambda: print(gc.get_freeze_count() > 10_000))\n{CODE}"
+    command = [sys.executable, "-P", "-c", code, str(log), ""]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "0 []\nTrue\n"

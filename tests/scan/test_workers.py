@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,14 @@ def test_no_worker_outlives_a_scan_that_is_killed(tmp_path: Path) -> None:
     scan.kill()
     ended(scan)
     eventually(lambda: not any(Path(f"/proc/{pid}/fd").exists() for pid in readers))
+
+
+def test_the_catalogue_is_not_packed_for_forked_workers(tmp_path: Path) -> None:
+    (tmp_path / "slurm-1.out").write_text(CRASH)
+    code = (
+        "import sys; from exporter.cli.main import main; from exporter.scan.work import Recipe; Recipe.of = None; "
+        "sys.exit(main(['scan', '--quiet', '--workers', '2', sys.argv[1]]))"
+    )
+    command = [sys.executable, "-P", "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (1, "")

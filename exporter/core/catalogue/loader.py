@@ -9,7 +9,6 @@ import fnmatch
 import json
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -34,6 +33,7 @@ from exporter.core.patterns.expression import Expression
 from exporter.core.patterns.required_literals import Gate, Needs, derive, needs
 from exporter.core.patterns.syntax import spelt_out
 from exporter.core.text.problems import Document, InvalidInput, Loc, Problem
+from exporter.core.values import dataclass, field, replace
 
 
 @dataclass(frozen=True)  # without slots, for cached properties

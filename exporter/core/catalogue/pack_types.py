@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal
 
@@ -25,6 +24,7 @@ from exporter.core.model import (
     Verdict,
 )
 from exporter.core.text.problems import Loc
+from exporter.core.values import dataclass, field
 
 MAX_LINES = 12  # of one pattern; the longest known block, amdgpu's page fault, has 11
 
@@ -244,6 +244,8 @@ def leaf_conditions(cause: RootCause) -> Iterator[tuple[Loc, Condition]]:
 
 def to_data(value: Any) -> Any:
     """A value as data of a pack file, without defaults."""
+    from dataclasses import MISSING, fields, is_dataclass  # only for who compiles packs
+
     if isinstance(value, tuple):
         return [to_data(item) for item in value]
     if not is_dataclass(value):

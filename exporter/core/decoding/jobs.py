@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container
-from dataclasses import replace
 from typing import Literal
 
 from exporter.core.decoding.cgroups import bare_uid, job_of_process
 from exporter.core.model import Job
 from exporter.core.patterns import syntax
 from exporter.core.patterns.expression import search_in_time
+from exporter.core.values import replace
 
 JobOf = Callable[[str], Job | None]
 _UID = "uid "  # not the start of a folder: paths are absolute, but in scans

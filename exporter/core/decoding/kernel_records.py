@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from exporter.core.values import dataclass
 
 _DIGITS = rb"[0-9]{1,20}"  # 64 bits; int() refuses very long forged numbers
 _HEADER = re.compile(

@@ -9,11 +9,11 @@ import calendar
 import re
 import string
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from exporter.core.model import SourceKind
+from exporter.core.values import dataclass
 
 MAX_PREFIXES = 6  # srun -l, torchrun, GitHub Actions, compose and a time stamp at once: five, seen in CI logs
 _MONTHS = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from exporter.core.catalogue.loader import Catalogue
@@ -36,6 +35,7 @@ from exporter.core.model import (
 )
 from exporter.core.patterns.prefilter import Engine
 from exporter.core.text.template import template_of
+from exporter.core.values import replace
 
 MAX_FACTS = 128  # facts kept a log: three times what the chattiest (collect_env and a Slurm prolog together) tells
 MAX_FACT_CHARS = 256

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from exporter.core.model import MAX_KEPT_MATCHES, Match
+from exporter.core.values import dataclass, field, replace
 
 FloodKey = tuple[str, str | None, str | None]  # what distinguishes matches: signature, GPU, rank
 RunKey = tuple[str, str | None]  # signature, GPU

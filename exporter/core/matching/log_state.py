@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from exporter.core.matching.log_end import RUNNING, LogEnd, dump_log_end, load_log_end
 from exporter.core.model import NO_CONTEXT, ContextLine, LogContext
+from exporter.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

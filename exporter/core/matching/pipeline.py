@@ -8,7 +8,6 @@ Knows no files, no clocks and no incidents.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Literal
 
 from exporter.core.catalogue.loader import Catalogue
@@ -31,6 +30,7 @@ from exporter.core.model import (
 )
 from exporter.core.patterns.prefilter import Engine, build
 from exporter.core.patterns.required_literals import Gate
+from exporter.core.values import dataclass, replace
 
 CHUNK_SECONDS = 0.25  # of work on a chunk: then the kernel's log, a commit and other logs have their turn
 _OVERLAP = 4096  # bytes that two windows of an oversize line share: no signature's line is longer where it matters

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from exporter.core.catalogue.loader import Catalogue
@@ -18,6 +17,7 @@ from exporter.core.matching.quarantine import Quarantine
 from exporter.core.model import SourceKind
 from exporter.core.patterns.expression import Expression
 from exporter.core.patterns.required_literals import Gate
+from exporter.core.values import dataclass, field
 
 if TYPE_CHECKING:
     import regex

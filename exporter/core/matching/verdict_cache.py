@@ -8,7 +8,6 @@ skipped if its match would yield to one found already. Invariant: the cache neve
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from exporter.core.matching.evaluate import RuleGroup, Searched, matches_in
@@ -17,6 +16,7 @@ from exporter.core.matching.rules import LEAD, PROCESS, Found, Matcher, Outcome,
 from exporter.core.model import SourceKind
 from exporter.core.patterns.masks import NOTHING, Looked, Mask, Masked, masked
 from exporter.core.patterns.required_literals import Needs, needed_behind
+from exporter.core.values import replace
 
 MAX_EVALUATORS = 512  # sets of gates that occur together in a line; a log of all built-in examples has 400
 MAX_LATELY = 2048  # orders in which they come

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from exporter.core.patterns.syntax import REPEATS, inside, parse, sre
+from exporter.core.values import dataclass
 
 MANY = 8  # a repeat counts as a loop above this, and as so many copies below: 2^8 ways are soon tried
 MAX_POSITIONS = 256  # of a loop that is looked at; the largest of the built-in packs has a quarter of that

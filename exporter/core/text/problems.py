@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from exporter.core.text.printable import printable
+from exporter.core.values import dataclass
 
 Loc = tuple[str | int, ...]
 MAX_CHARS = 4 * 1024 * 1024  # of a user's file: the largest known pack has 0.3 MB

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from exporter.scan.work import Done, Item, Recipe
@@ -30,8 +30,8 @@ class Engine(Protocol):
     batch_seconds: float
     remote: bool
 
-    def submit(self, recipe: Recipe, items: Sequence[Item]) -> Future[Done]:
-        """Raises Unusable."""
+    def submit(self, recipe: Callable[[], Recipe], items: Sequence[Item]) -> Future[Done]:
+        """`recipe` gives the same one each time, packed at the first. Raises Unusable."""
 
     def loss(self, error: BaseException) -> str:
         """Why a batch was lost, if the error says so; empty for an error of the batch itself."""

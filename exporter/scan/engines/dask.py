@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
@@ -52,8 +52,8 @@ class Dask:
         self.width = threads * AHEAD
         self._executor = self._client.get_executor(pure=False)
 
-    def submit(self, recipe: Recipe, items: Sequence[Item]) -> Future[Done]:
-        future: Future[Done] = self._executor.submit(read_batch, recipe, items)
+    def submit(self, recipe: Callable[[], Recipe], items: Sequence[Item]) -> Future[Done]:
+        future: Future[Done] = self._executor.submit(read_batch, recipe(), items)
         return future
 
     def loss(self, error: BaseException) -> str:

@@ -7,12 +7,12 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
 
-from exporter.scan.work import Done, Item, Recipe, read_batch
+from exporter.scan.work import Done, Item, Recipe, prepare_by, read_prepared
 
 AHEAD = 16  # batches a worker that wait to be read, or to be told of: a slow one holds up nobody, and few are held
 
@@ -31,19 +31,22 @@ class Local:
         self._workers = workers
         self._pool: ProcessPoolExecutor | None = None
 
-    def submit(self, recipe: Recipe, items: Sequence[Item]) -> Future[Done]:
+    def submit(self, recipe: Callable[[], Recipe], items: Sequence[Item]) -> Future[Done]:
         # Ctrl-C reaches all processes of a terminal; this one decides. Its children inherit what is blocked now.
         with _interrupts_blocked():
             if self._pool is not None:
                 try:
-                    return self._pool.submit(read_batch, recipe, items)
+                    return self._pool.submit(read_prepared, items)
                 except BrokenProcessPool:
                     self._drop()
             # A fork has what is built and imported here, in no time; with other threads, it might have their locks too.
-            method = "fork" if threading.active_count() == 1 else "forkserver"
+            if threading.active_count() == 1:
+                method, given = "fork", None
+            else:
+                method, given = "forkserver", recipe()
             context = multiprocessing.get_context(method)
-            self._pool = ProcessPoolExecutor(self._workers, mp_context=context, initializer=_begin)
-            return self._pool.submit(read_batch, recipe, items)
+            self._pool = ProcessPoolExecutor(self._workers, context, initializer=_begin, initargs=(given,))
+            return self._pool.submit(read_prepared, items)
 
     def loss(self, error: BaseException) -> str:
         if isinstance(error, BrokenProcessPool):
@@ -80,9 +83,10 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _begin() -> None:
+def _begin(recipe: Recipe | None) -> None:
     """Prepare a worker. It waits for work without a limit, so it must notice that its parent has died.
 
+    recipe: None in a fork of a process that was prepared.
     SIGINT is blocked again: starting multiprocessing's resource tracker unblocks it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -94,3 +98,5 @@ def _begin() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+    if recipe:
+        prepare_by(recipe)

@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,9 +108,9 @@ class Slurm:
         self._thread = threading.Thread(target=self._work, name="slurm", daemon=True)
         self._thread.start()
 
-    def submit(self, recipe: Recipe, items: Sequence[Item]) -> Future[Done]:
+    def submit(self, recipe: Callable[[], Recipe], items: Sequence[Item]) -> Future[Done]:
         future: Future[Done] = Future()
-        self._new.put((future, recipe, items))
+        self._new.put((future, recipe(), items))
         return future
 
     def loss(self, error: BaseException) -> str:
