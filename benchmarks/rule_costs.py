@@ -117,7 +117,6 @@ def remembered(nodes: int, *, outage: bool) -> Iterator[str]:
         for source in SOURCES:
             labels = f'{target},source="{source}"'
             yield from (f"instance_source:gpufault_unread:total{{{labels}}} 2 {at:.0f}\n" for at in fives)
-            yield from (f"instance_source:gpufault_unread:quarter{{{labels}}} 2 {at:.0f}\n" for at in quarters)
     yield "# EOF\n"
 
 
