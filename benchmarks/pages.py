@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import page_scenarios as scenarios  # noqa: E402
 
 RULES = ROOT / "deploy/prometheus/rules.yml"
-GROUPS = ("incidents", "memory", "days", "crashes", "trends")
+GROUPS = ("incidents", "memory", "outages", "days", "crashes", "trends")
 FIRING = 'ALERTS{alertstate="firing",severity="%s",alertname!~"GpufaultAbsent|GpufaultNode.*"}'
 QUIET = 27 * scenarios.HOUR  # before an event: enough hours to compare with
 LATE_MINUTES = 15

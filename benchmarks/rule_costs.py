@@ -1,11 +1,13 @@
 """How long a real Prometheus takes for each group of the shipped rules, and how much memory.
 
-`python benchmarks/rule_costs.py [--nodes 2000] [--zeros 340] [--minutes 6]`
+`python benchmarks/rule_costs.py [--nodes 2000] [--zeros 340] [--minutes 6] [--outage] [--rules FILE]`
 
 A server on loopback plays the daemons of so many nodes, each with the families that the rules read and so many pairs of
 signature and root cause that never occurred. A day of what the rules remember is written into Prometheus' store before, in
 blocks of 18 hours, to which Prometheus compacts: each block that a range touches costs as much again for each series.
-On a machine that does other work, look at the median. Needs prometheus and promtool.
+With --outage, Prometheus is just back after two hours, and the rules have to read their memory.
+All groups are evaluated once a minute, so that each has as many measurements. On a machine that does other work, look at
+the median, and compare two files of rules at the same time. Needs prometheus and promtool.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import re
+import socket
 import statistics
 import subprocess
 import sys
@@ -29,7 +33,7 @@ from typing import Any
 
 RULES = Path(__file__).resolve().parent.parent / "deploy/prometheus/rules.yml"
 PAIRS, FACTS, CAUSES = 10, 30, 40
-PORT = 39873
+SOURCES = ("files", "kmsg", "journald")
 SLOWEST = 8
 BLOCK = "18h"
 
@@ -54,7 +58,7 @@ def exposition(node: int, zeros: int) -> str:
         yield f'gpufault_node_fact{{fact="driver_version",value="{550 + node % 2}"}} 1'
         for cause in range(CAUSES):
             yield f'gpufault_exposure{{root_cause="c{cause}"}} 0'
-        for source in ("files", "kmsg", "journald"):
+        for source in SOURCES:
             yield f'gpufault_source_up{{source="{source}"}} 1'
             yield f'gpufault_source_lag_seconds{{source="{source}"}} 0'
             for reason in ("unreadable", "gone_unread", "binary"):
@@ -96,48 +100,69 @@ class Daemons(BaseHTTPRequestHandler):
         pass
 
 
-def remembered(nodes: int) -> Iterator[str]:
-    """A day of what gpufault-memory records each quarter of an hour, as OpenMetrics."""
-    times = [STARTED - seconds for seconds in range(86400, 600, -900)]
+def remembered(nodes: int, *, outage: bool) -> Iterator[str]:
+    """What the rules have recorded within a day, as OpenMetrics; with an outage, until two hours ago."""
+    last = STARTED - (7200 if outage else 600)
+    quarters = [at for at in (STARTED - seconds for seconds in range(90000, 600, -900)) if at < last]
+    fives = [at for at in (STARTED - seconds for seconds in range(90000, 600, -300)) if at < last]
+    hour_ago = [] if outage else [STARTED - seconds for seconds in range(4000, 1800, -60)]
     for node in range(nodes):
         target = f'job="gpufault",instance="n{node}"'
         for pair in range(PAIRS):
             labels = f'{target},signature="s{pair}",root_cause="c{pair}",verdict="unclear",source="job"'
-            yield from (f"instance_incident:gpufault_incidents:quarter{{{labels}}} 3 {at:.0f}\n" for at in times)
-        yield from (f"instance:gpufault_seen:quarter{{{target}}} {at:.0f} {at:.0f}\n" for at in times)
+            yield from (f"instance_incident:gpufault_incidents:quarter{{{labels}}} 3 {at:.0f}\n" for at in quarters)
+            yield from (f"instance_incident:gpufault_incidents:total{{{labels}}} 3 {at:.0f}\n" for at in hour_ago)
+        yield from (f"instance:gpufault_seen:quarter{{{target}}} {at:.0f} {at:.0f}\n" for at in quarters)
+        yield from (f"instance:gpufault_seen:timestamp{{{target}}} {at:.0f} {at:.0f}\n" for at in hour_ago)
+        for source in SOURCES:
+            labels = f'{target},source="{source}"'
+            yield from (f"instance_source:gpufault_unread:total{{{labels}}} 2 {at:.0f}\n" for at in fives)
     yield "# EOF\n"
 
 
-def measure(nodes: int, zeros: int, minutes: int, folder: Path) -> Iterator[str]:
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def measure(asked: argparse.Namespace, folder: Path) -> Iterator[str]:
+    nodes = asked.nodes
     history = folder / "history.txt"
     with history.open("w") as file:
-        file.writelines(remembered(nodes))
+        file.writelines(remembered(nodes, outage=asked.outage))
     subprocess.run(
         ["promtool", "tsdb", "create-blocks-from", f"--max-block-duration={BLOCK}", "openmetrics", "-q", str(history),
          str(folder / "data")],
         check=True,
     )  # fmt: skip
     history.unlink()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Daemons)
     targets = [
-        {"targets": [f"127.0.0.1:{PORT}"], "labels": {"instance": f"n{n}", "__metrics_path__": f"/{n}/{zeros}"}}
+        {
+            "targets": [f"127.0.0.1:{server.server_port}"],
+            "labels": {"instance": f"n{n}", "__metrics_path__": f"/{n}/{asked.zeros}"},
+        }
         for n in range(nodes)
     ]
     (folder / "targets.json").write_text(json.dumps(targets))
+    rules = re.sub(
+        r"^    interval: \S+$", "    interval: 1m", asked.rules.read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    (folder / "rules.yml").write_text(rules, encoding="utf-8")
     (folder / "prometheus.yml").write_text(
         "global: {scrape_interval: 1m, scrape_timeout: 30s, evaluation_interval: 1m}\n"
-        f"rule_files: [{RULES}]\n"
+        f"rule_files: [{folder}/rules.yml]\n"
         f"scrape_configs: [{{job_name: gpufault, file_sd_configs: [{{files: [{folder}/targets.json]}}]}}]\n"
     )
-    server = ThreadingHTTPServer(("127.0.0.1", PORT), Daemons)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"127.0.0.1:{PORT + 1}"
+    address = f"127.0.0.1:{free_port()}"
     prometheus = subprocess.Popen(
         ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
          f"--web.listen-address={address}", "--log.level=error"]
     )  # fmt: skip
     try:
         seconds: dict[str, list[float]] = defaultdict(list)
-        for _ in range(minutes):
+        for _ in range(asked.minutes):
             time.sleep(60)
             for group in ask(address, "/api/v1/rules")["data"]["groups"]:
                 seconds[group["name"]].append(group["evaluationTime"])
@@ -157,7 +182,8 @@ def measure(nodes: int, zeros: int, minutes: int, folder: Path) -> Iterator[str]
         server.shutdown()
         server.server_close()
     yield f"{up} of {nodes} nodes answered; series: {float(series[1]) if series else 0:,.0f}; "
-    yield f"memory: {float(memory[1]) / 2**30 if memory else 0:.1f} GiB; failed evaluations: {failed:.0f}\n\n"
+    yield f"memory: {float(memory[1]) / 2**30 if memory else 0:.1f} GiB; failed evaluations: {failed:.0f}; "
+    yield f"load: {os.getloadavg()[1]:.1f} on {os.cpu_count()} cores\n\n"
     yield "| group or rule | seconds, median | at most |\n|---|---|---|\n"
     slowest = sorted((name for name in seconds if ":" in name), key=lambda name: -statistics.median(seconds[name]))
     shown_names = sorted(name for name in seconds if ":" not in name) + slowest[:SLOWEST]
@@ -177,9 +203,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=2000)
     parser.add_argument("--zeros", type=int, default=340, help="pairs of a node that never occurred (default: 340)")
     parser.add_argument("--minutes", type=int, default=6)
+    parser.add_argument("--outage", action="store_true", help="Prometheus was down for the two hours before")
+    parser.add_argument("--rules", type=Path, default=RULES, help="default: deploy/prometheus/rules.yml")
     asked = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
-        print("".join(measure(asked.nodes, asked.zeros, asked.minutes, Path(folder))))
+        print("".join(measure(asked, Path(folder))))
     return 0
 
 

@@ -100,6 +100,22 @@ def test_every_recorded_series_is_used() -> None:
     assert [r["record"] for r in ALL if "record" in r and r["record"] not in asked + dashboards] == []
 
 
+def test_another_group_reads_a_record_of_five_minutes_only_over_a_range() -> None:
+    """Prometheus looks back five minutes, so at some moments of each period an instant has no value."""
+    instants = [
+        (group["name"], rule["record"])
+        for slow in GROUPS
+        if slow["interval"] != "1m"
+        for rule in slow["rules"]
+        if "record" in rule
+        for group in GROUPS
+        if group is not slow
+        for other in group["rules"]
+        if re.search(rf"{re.escape(rule['record'])}\b(\{{[^}}]*\}})?(?![\w{{\[])", other["expr"])
+    ]
+    assert instants == []
+
+
 def fleet_metrics() -> set[str]:
     telemetry = pytest.importorskip("exporter.fleet.service.metrics", reason="needs the service of the fleet")
     return set(telemetry.METRICS)
