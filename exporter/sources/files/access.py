@@ -109,6 +109,17 @@ class Access:
         """A path's file that may be what is looked for; None if it cannot be."""
         return self.tells(path, lambda: self.roots.open(path), None)
 
+    def open_if(self, path: str, suits: Callable[[OpenFile], bool]) -> OpenFile | None:
+        """A path's file, open, if it is what is looked for."""
+        file = self.try_open(path)
+        if file is None:
+            return None
+        with closed_on_error(file):
+            if suits(file):
+                return file
+        file.close()
+        return None
+
     def file_at(self, path: str) -> Inode | None:
         """Which file a path leads to."""
         return self.tells(path, lambda: inode_of(os.stat(path)), None)

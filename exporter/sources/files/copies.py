@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from exporter.sources.files import rotation
 from exporter.sources.files.access import Access
+from exporter.sources.files.comparison import same_beginning, same_bytes
 from exporter.sources.files.follow import Follower
 from exporter.sources.files.identity import HEAD_BYTES, Inode, inode_of
 from exporter.sources.files.opening import OpenFile
 from exporter.sources.files.register import Register
+from exporter.sources.files.resolver import Resolver
 from exporter.sources.files.tail import Log
 
 COPY_SECONDS = 5.0  # a copy that grows no more is truncated within milliseconds, or was no copytruncate
@@ -42,9 +43,10 @@ class Suspect:
 class Copies:
     """The files that wait."""
 
-    def __init__(self, register: Register, follower: Follower, access: Access) -> None:
+    def __init__(self, register: Register, follower: Follower, resolver: Resolver, access: Access) -> None:
         self._register = register
         self._follower = follower
+        self._resolver = resolver
         self._access = access
         self._waiting: dict[Inode, Suspect] = {}
         self._unspent = 0  # bytes that may still be compared in this poll
@@ -70,7 +72,7 @@ class Copies:
                 return True
         return False
 
-    def settle(self, start: Callable[[Suspect, int], None], now: float) -> None:
+    def settle(self, start: Callable[[str, OpenFile, int], None], now: float) -> None:
         """Give the files that need not wait any longer to `start`, each with where it is to be read from."""
         self._unspent = COMPARED_BYTES
         for inode, suspect in list(self._waiting.items()):
@@ -79,9 +81,9 @@ class Copies:
                 if inode in self._register.by_file:  # the log goes on in this very file
                     suspect.file.close()
                 elif offset is not None:
-                    start(suspect, offset)
+                    start(suspect.base, suspect.file, offset)
                 elif now >= suspect.until:
-                    start(suspect, 0)
+                    start(suspect.base, suspect.file, 0)
                     self._access.refusals.count(suspect.path, "perhaps_read_twice")
                 else:
                     continue
@@ -112,9 +114,7 @@ class Copies:
         log, start = suspect.log, min(suspect.compared, size)
         suspect.compared = min(size, start + self._unspent)
         self._unspent -= suspect.compared - start
-        same = isinstance(log.reader, OpenFile) and rotation.same_bytes(
-            suspect.file, log.reader, start, suspect.compared
-        )
+        same = isinstance(log.reader, OpenFile) and same_bytes(suspect.file, log.reader, start, suspect.compared)
         if not same:
             suspect.compared = 0
             self._follower.read(log, 0, now)  # truncated just now, perhaps
@@ -124,13 +124,13 @@ class Copies:
         """How much of a file was read in a log whose bytes are gone: of what could not be compared, its mark tells."""
         log = suspect.log
         known = suspect.compared >= size or self._access.holds(suspect.file, log.position.mark)
-        return min(size, log.position.offset) if known else self._follower.short_copies.read_of(suspect.file)
+        return min(size, log.position.offset) if known else self._resolver.short_copies.read_of(suspect.file)
 
     def _is_copy(self, file: OpenFile, log: Log, size: int, now: float) -> bool:
         """Whether a log's file still begins with all that is in another one, as far as the first look tells."""
         its_file = log.position.file
         self._follower.read(log, 0, now)  # finds out whether the log was truncated
-        same = isinstance(log.reader, OpenFile) and rotation.same_beginning(file, log.reader, size)
+        same = isinstance(log.reader, OpenFile) and same_beginning(file, log.reader, size)
         if not same:
             self._follower.read(log, 0, now)  # just now, perhaps
         return same and log.position.file == its_file

@@ -14,9 +14,9 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from exporter.sources.files.identity import Fingerprint, generation
+from exporter.sources.files.identity import Fingerprint
 
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 KINDS = {
@@ -101,18 +101,6 @@ class OpenFile:
 
     def close(self) -> None:
         os.close(self.descriptor)
-
-
-class Whereabouts(NamedTuple):
-    """Which file an open one is, and where."""
-
-    status: os.stat_result
-    generation: int | None
-    place: str
-
-    @classmethod
-    def of(cls, file: OpenFile) -> Whereabouts:
-        return cls(file.status(), generation(file.descriptor), file.location())
 
 
 @dataclass(frozen=True, slots=True)

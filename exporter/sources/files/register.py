@@ -250,8 +250,9 @@ class Register:
                 by_length.setdefault(position.offset % 2**32, []).append(position)
         return self._indexes
 
-    def revive(self, origin: str, position: Position, now: float) -> Log:
+    def revive(self, origin: str, now: float) -> Log:
         """A log that was done with goes on."""
+        position = self._done[origin]
         self._forget_done(origin)
         log = self._add(origin, position)
         log.grew = now

@@ -1,6 +1,6 @@
 """Job logs in files: polled, with inotify as a hint; every line read once, through rotation, truncation and restarts.
 
-Sits between the parts: `discovery` says which paths are logs, `finding` whose file a path leads to, `follow` where a
+Sits between the parts: `discovery` says which paths are logs, `finding` whose file a path leads to, `resolver` where a
 log's bytes are, `tail` what of them is next. Here is only when each of them is asked, and how much is done in a poll.
 A chunk's line numbers are those of the file, unless more than 64 MiB were skipped at the very first start: then
 they count from 1 there.
@@ -29,6 +29,7 @@ from exporter.sources.files.leases import Leases
 from exporter.sources.files.open_logs import OpenLogs
 from exporter.sources.files.opening import Roots, looks_binary, reason_of
 from exporter.sources.files.register import Register
+from exporter.sources.files.resolver import Resolver
 from exporter.sources.files.shared_logs import SharedLogs
 from exporter.sources.files.skipped_files import SkippedFiles
 from exporter.sources.files.tail import End, Log
@@ -37,9 +38,7 @@ from exporter.sources.node_jobs import COUNTED_EVERY_SECONDS, LATELY_SECONDS, No
 
 CHUNK_BYTES = 1 << 20
 POLL_BYTES = 4 << 20  # between two looks at what has changed; the daemon polls again at once while there is more
-RUNNING_SECONDS = (
-    60.0  # a job that has written for so long is taken to be running; what it has written is back-fill else
-)
+RUNNING_SECONDS = 60.0  # a job that has written for so long is taken to be running; what else was written is back-fill
 BACKFILL_SECONDS = 1.0  # so long at most does back-fill wait for a chunk's turn
 RESCAN_SECONDS = 10.0
 IDLE_ROUND_SECONDS = 10.0  # in which every log is looked at once
@@ -94,8 +93,11 @@ class FilesSource:
         self._access = Access(
             OpenLogs(settings.open_files), SkippedFiles(lambda: self.stats, log, self._register.refused)
         )
-        self._follower = Follower(self._register, self._globs, self._access, lambda: self.stats)
-        self._finder = Finder(self._register, self._globs, self._follower, self._access, line_bytes=settings.line_bytes)
+        resolver = Resolver(self._register, self._globs, self._access)
+        self._follower = Follower(self._register, self._globs, self._access, resolver, lambda: self.stats)
+        self._finder = Finder(
+            self._register, self._globs, self._follower, resolver, self._access, line_bytes=settings.line_bytes
+        )
         self._finder.begin_of = self._shared.begin_of
         self._watch = Watch(wake) if settings.watch else None
         self._clock = Clock()
