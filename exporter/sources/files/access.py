@@ -6,14 +6,13 @@ An I/O error proves nothing about a file: it is counted, and the operation is re
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from exporter.sources.files.identity import NO_ANSWER, Fingerprint, Inode, generation, inode_of
+from exporter.sources.files.filesystem import NO_ANSWER, OpenFile, Refused, Roots, closed_on_error, reason_of, stat
+from exporter.sources.files.identity import Fingerprint, Inode, inode_of
 from exporter.sources.files.open_logs import OpenLogs
-from exporter.sources.files.opening import OpenFile, Refused, Roots, closed_on_error, reason_of
 from exporter.sources.files.skipped_files import SkippedFiles
 from exporter.sources.files.tail import Log, Position
 
@@ -122,7 +121,7 @@ class Access:
 
     def file_at(self, path: str) -> Inode | None:
         """Which file a path leads to."""
-        return self.tells(path, lambda: inode_of(os.stat(path)), None)
+        return self.tells(path, lambda: inode_of(stat(path)), None)
 
     def holds(self, file: OpenFile, mark: Fingerprint) -> bool:
         """Whether a file begins with what `mark` tells."""
@@ -220,4 +219,4 @@ class Access:
 
 
 def _same_generation(position: Position, file: OpenFile) -> bool:
-    return position.generation is None or position.generation == generation(file.descriptor)
+    return position.generation is None or position.generation == file.generation()

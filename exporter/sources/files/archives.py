@@ -8,10 +8,10 @@ from functools import partial
 from exporter.sources.files import comparison, rotation
 from exporter.sources.files.access import Access
 from exporter.sources.files.discovery import Globs
+from exporter.sources.files.filesystem import OpenFile, closed_on_error
 from exporter.sources.files.follow import Follower
 from exporter.sources.files.gzip_reader import GzipReader
 from exporter.sources.files.identity import Inode, inode_of
-from exporter.sources.files.opening import OpenFile, closed_on_error
 from exporter.sources.files.register import Register
 from exporter.sources.files.states import Unreached
 from exporter.sources.files.tail import Log, Position

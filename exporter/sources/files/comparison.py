@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import zlib
 
+from exporter.sources.files.filesystem import OpenFile, Reader
 from exporter.sources.files.gzip_reader import BLOCK_BYTES, GzipReader
 from exporter.sources.files.identity import HEAD_BYTES, Fingerprint
-from exporter.sources.files.opening import OpenFile, Reader
 
 COMPARED_BYTES = 64 << 20  # 0.4 s to unpack; of what is longer, only beginning and length are compared
 

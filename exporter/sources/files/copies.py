@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from exporter.sources.files.access import Access
 from exporter.sources.files.comparison import same_beginning, same_bytes
+from exporter.sources.files.filesystem import OpenFile
 from exporter.sources.files.follow import Follower
 from exporter.sources.files.identity import HEAD_BYTES, Inode, inode_of
-from exporter.sources.files.opening import OpenFile
 from exporter.sources.files.register import Register
 from exporter.sources.files.resolver import Resolver
 from exporter.sources.files.tail import Log

@@ -13,15 +13,15 @@ import stat
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from exporter.sources.files import rotation
+from exporter.sources.files import filesystem, rotation
 from exporter.sources.files.access import Access
 from exporter.sources.files.archives import Archives
 from exporter.sources.files.container_format import format_of
 from exporter.sources.files.copies import Copies
 from exporter.sources.files.discovery import Globs
+from exporter.sources.files.filesystem import KINDS, OpenFile, closed_on_error, looks_binary
 from exporter.sources.files.follow import Follower, Vacated
-from exporter.sources.files.identity import HEAD_BYTES, Fingerprint, Inode, generation, inode_of
-from exporter.sources.files.opening import KINDS, OpenFile, closed_on_error, looks_binary
+from exporter.sources.files.identity import HEAD_BYTES, Fingerprint, Inode, inode_of
 from exporter.sources.files.register import Register
 from exporter.sources.files.resolver import Resolver
 from exporter.sources.files.start_offset import line_at, start_of_last_line
@@ -62,7 +62,7 @@ class Finder:
         """A path of the globs is there, as far as the folder tells."""
         status = self._status(path)
         if status is None:
-            if path not in self._register.by_path and not os.path.lexists(path):
+            if path not in self._register.by_path and not filesystem.is_there(path):
                 self._take_unseen(path, self._modified(path), now, None)  # it was there, and has been moved on
             return
         register, file = self._register, inode_of(status)
@@ -135,7 +135,7 @@ class Finder:
         """A path's status, if it leads to a file that may be read."""
         try:
             path.encode()
-            status = os.stat(path)
+            status = filesystem.stat(path)
         except UnicodeEncodeError:
             self._access.refusals.note(path, "name_not_utf8")
             return None
@@ -209,7 +209,7 @@ class Finder:
             path=file.path,
             device=status.st_dev,
             inode=status.st_ino,
-            generation=generation(file.descriptor),
+            generation=file.generation(),
             modified=status.st_mtime_ns,
             offset=offset,
             line=line_at(file.read, offset),
@@ -290,7 +290,7 @@ class Finder:
         place = self._resolver.place_of(position)
         if place is None or position.file in self._register.by_file:
             return False
-        if self._access.tells(place, lambda: os.stat(place).st_size, 0) <= position.offset:
+        if self._access.tells(place, lambda: filesystem.stat(place).st_size, 0) <= position.offset:
             return True
         file = self._access.open_if(place, lambda file: self._access.is_file_of(file, position))
         if file is not None:
@@ -355,7 +355,7 @@ class Finder:
         named = self._register.by_path.get(path)
         for log in {*self._register.logs_of(path), *([named] if named else [])}:
             self._make_sure(log, now)
-        if path not in self._register.by_path and os.path.lexists(path) and self._globs.match(path):
+        if path not in self._register.by_path and filesystem.is_there(path) and self._globs.match(path):
             self.found(path, now)
 
     def _make_sure(self, log: Log, now: float) -> None:

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice, takewhile
 
-from exporter.sources.files import rotation
+from exporter.sources.files import filesystem, rotation
 from exporter.sources.files.access import Access
 from exporter.sources.files.clock import TICK_NS
-from exporter.sources.files.identity import NO_ANSWER
+from exporter.sources.files.filesystem import NO_ANSWER
 from exporter.sources.files.tail import Log
 
 LISTINGS = 3  # of a folder that changes all the time
-MAX_FOLDERS = 32  # a stat each for a log that went while nobody looked
+MAX_FOLDERS = 32  # in a folder: a stat each for a log that went while nobody looked
 MAX_SIBLINGS = 64  # the newest; logrotate keeps fewer, and a thousand ranks named job-N are not a rotation
 
 Siblings = Sequence[tuple[str, os.stat_result]]  # paths and what a stat told of them, the newest first
@@ -38,8 +38,7 @@ class Folder:
             self.begun, self._stamp = time.monotonic(), _stamp(path)
             self._settled = self._stamp < time.time_ns() - TICK_NS
             try:
-                with os.scandir(path) as entries:
-                    self._inodes = sorted((entry.inode(), entry.name) for entry in entries)
+                self._inodes = sorted((entry.inode(), entry.name) for entry in filesystem.entries(path))
             except OSError as error:
                 if error.errno in NO_ANSWER:
                     raise
@@ -114,28 +113,21 @@ class Folders:
 
     def newest_first(self, paths: Iterable[str]) -> Siblings:
         """The files among some siblings, as many as rotation may have left."""
-        looked = ((path, self._access.tells(path, partial(os.stat, path), None)) for path in sorted(paths))
+        looked = ((path, self._access.tells(path, partial(filesystem.stat, path), None)) for path in sorted(paths))
         found = [(path, status) for path, status in looked if status is not None]  # else renamed on
         return sorted(found, key=lambda item: item[1].st_mtime_ns, reverse=True)[:MAX_SIBLINGS]
 
     def _folders_in(self, path: str) -> list[str]:
         if path not in self._within:
-            self._within[path] = self._access.tells(path, partial(_folders_in, path), [])
+            self._within[path] = self._access.tells(
+                path, lambda: list(islice(filesystem.folders_in(path), MAX_FOLDERS)), []
+            )
         return self._within[path]
 
 
 def _stamp(path: str) -> int:
-    try:
-        return os.stat(path).st_mtime_ns
-    except OSError:
-        return -1
-
-
-def _folders_in(path: str) -> list[str]:
-    """The folders in a folder, some of them where there are many. Raises OSError."""
-    with os.scandir(path) as entries:
-        folders = (entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
-        return list(islice(folders, MAX_FOLDERS))
+    status = filesystem.stat_or_none(path)
+    return status.st_mtime_ns if status is not None else -1
 
 
 def _folder_of(log: Log) -> str:

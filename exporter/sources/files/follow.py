@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 from exporter.sources.base import SourceStats
+from exporter.sources.files import filesystem
 from exporter.sources.files.access import GONE, Access, OtherBytes
 from exporter.sources.files.discovery import Globs
-from exporter.sources.files.identity import NOWHERE, generation, inode_of
-from exporter.sources.files.opening import OpenFile, closed_on_error
+from exporter.sources.files.filesystem import OpenFile, closed_on_error
+from exporter.sources.files.identity import NOWHERE, inode_of
 from exporter.sources.files.register import Register
 from exporter.sources.files.resolver import Resolver
 from exporter.sources.files.states import Found, Gone, Look, MaybePacked, Nowhere, Searched, Searching, Unreached
@@ -75,7 +76,7 @@ class Follower:
     def _visit_path(self, log: Log, now: float) -> None:
         path = log.position.path
         try:
-            status = os.stat(path)
+            status = filesystem.stat(path)
         except GONE:
             self._displaced(log, None, now)
         except OSError:
@@ -248,7 +249,7 @@ class Follower:
 
     def take_file(self, log: Log, file: OpenFile, now: float) -> None:
         """A log's bytes are in `file` now, which is open."""
-        status, number, place = file.status(), generation(file.descriptor), file.location()
+        status, number, place = file.status(), file.generation(), file.location()
         log.rest_until, log.unconfirmed = 0.0, False
         log.observe(Found())
         self._access.open_logs.hold(log, file, now)
@@ -289,7 +290,7 @@ class Follower:
     def _settle_at(self, log: Log, path: str) -> None:
         """A log's file is called differently now."""
         position = log.position
-        place = log.reader.location() if isinstance(log.reader, OpenFile) else os.path.realpath(path)
+        place = log.reader.location() if isinstance(log.reader, OpenFile) else filesystem.realpath(path)
         self._register.place(log, lambda: log.move_to(position.file, position.generation, path, place))
 
     def _name(self, log: Log, path: str, now: float) -> None:

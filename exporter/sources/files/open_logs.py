@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import resource
-
-from exporter.sources.files.opening import OpenFile
+from exporter.sources.files.filesystem import OpenFile, most_open_files
 from exporter.sources.files.tail import Log
 
 # An open file keeps its mount busy. A job that hangs says why when its collectives time out (NCCL's after 10 minutes,
@@ -19,8 +17,7 @@ class OpenLogs:
     """The open logs, the least recently read first. Closing one costs a reopening, but an unlinked one is gone then."""
 
     def __init__(self, limit: int) -> None:
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._most = max(MIN_FILES, min(limit, soft // 3))  # a walk may hold twice as many for a moment
+        self._most = max(MIN_FILES, min(limit, most_open_files() // 3))  # a walk may hold twice as many for a moment
         self._limit = self._most
         self._fewer_until = 0.0
         self._tidied = -TIDY_SECONDS

@@ -18,10 +18,10 @@ from exporter.sources.files.access import Access
 from exporter.sources.files.clock import TICK_NS
 from exporter.sources.files.comparison import holds_all_of, same_head
 from exporter.sources.files.discovery import Globs
+from exporter.sources.files.filesystem import OpenFile, closed_on_error
 from exporter.sources.files.folders import Folders, Siblings
 from exporter.sources.files.gzip_reader import GzipReader, Search
 from exporter.sources.files.identity import HEAD_BYTES, NOWHERE, TAIL_BYTES, Fingerprint, Version, inode_of, version_of
-from exporter.sources.files.opening import OpenFile, closed_on_error
 from exporter.sources.files.register import Register
 from exporter.sources.files.rotation import COMPRESSED
 from exporter.sources.files.tail import Log, Position

@@ -9,7 +9,6 @@ they count from 1 there.
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -22,12 +21,12 @@ from exporter.sources.files.access import Access
 from exporter.sources.files.clock import Clock
 from exporter.sources.files.container_format import format_of
 from exporter.sources.files.discovery import Entry, Globs
+from exporter.sources.files.filesystem import Roots, looks_binary, may_list, reason_of
 from exporter.sources.files.finding import Finder
 from exporter.sources.files.follow import Follower
 from exporter.sources.files.last_writes import last_writes
 from exporter.sources.files.leases import Leases
 from exporter.sources.files.open_logs import OpenLogs
-from exporter.sources.files.opening import Roots, looks_binary, reason_of
 from exporter.sources.files.register import Register
 from exporter.sources.files.resolver import Resolver
 from exporter.sources.files.shared_logs import SharedLogs
@@ -265,7 +264,7 @@ class FilesSource:
         if self._shared.problem:
             self.stats.up, self.stats.down_reason = False, self._shared.problem
             return
-        self.stats.up = any(os.access(root, os.R_OK | os.X_OK, effective_ids=True) for root in roots)
+        self.stats.up = any(map(may_list, roots))
         why = f"none of {', '.join(roots)} can be listed; create them, give permission, or correct paths"
         self.stats.down_reason = "" if self.stats.up else why
 

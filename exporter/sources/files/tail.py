@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 from exporter.core.model import Job, LogFormat
 from exporter.sources.files import states
 from exporter.sources.files.clock import may_stay
+from exporter.sources.files.filesystem import Reader
 from exporter.sources.files.identity import HEAD_BYTES, NOWHERE, TAIL_BYTES, Fingerprint, Inode
-from exporter.sources.files.opening import Reader
 
 QUIET_SECONDS = 1.0  # writers flush a line within milliseconds; a count may lag by a second
 ACTIVE_SECONDS = 10.0  # 20,000 logs take 10 % of a core meanwhile; then inotify or the round over all tells
