@@ -65,8 +65,8 @@ class Archives:
         inode = inode_of(unpacked.status)
         if (inode, unpacked.status.st_mtime_ns) in self._taken:
             return True
-        kin = self._register.kin_of(base) if self._globs.match(unpacked.path.removesuffix(".gz")) else ()
-        for other in {*self._register.logs_of(base), *kin, *([log] if log is not None else [])}:
+        kin = self._register.table.kin_of(base) if self._globs.match(unpacked.path.removesuffix(".gz")) else ()
+        for other in {*self._register.table.logs_of(base), *kin, *([log] if log is not None else [])}:
             if other.left is None and comparison.same_head(unpacked, other.position.mark):
                 look = partial(self._follower.read, other, 0, now)  # whether its file still holds what was read
                 self._access.tells(other.position.path, look, None)
@@ -79,15 +79,19 @@ class Archives:
                 self._follower.look_again(base, other, other.position.modified)
             if taken:
                 return True
-        marks = [self._register.done_position(origin).mark for origin in self._register.done_of(base)]
+        marks = [self._register.table.at(origin).mark for origin in self._register.table.done_of(base)]
         folder = os.path.dirname(base)  # in which it may have been read under another name, and moved on since
-        marks += [at.mark for at in self._register.read_to(unpacked.trailer()[1]) if os.path.dirname(at.path) == folder]
+        marks += [
+            at.mark for at in self._register.table.read_to(unpacked.trailer()[1]) if os.path.dirname(at.path) == folder
+        ]
         return any(comparison.is_packed_whole(unpacked, mark) for mark in marks)
 
     def _begun_as(self, base: str, unpacked: GzipReader) -> str | None:
         """The log that was finished too early: more of it is here. Rotation may have compressed it under another name."""
-        for origin in (done for name in (base, *rotation.originals(base)) for done in self._register.done_of(name)):
-            mark = self._register.done_position(origin).mark
+        for origin in (
+            done for name in (base, *rotation.originals(base)) for done in self._register.table.done_of(name)
+        ):
+            mark = self._register.table.at(origin).mark
             if mark.length <= comparison.COMPARED_BYTES and comparison.may_hold(unpacked, mark):
                 return origin
         return None

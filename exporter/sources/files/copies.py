@@ -78,7 +78,7 @@ class Copies:
         for inode, suspect in list(self._waiting.items()):
             with self._access.survived(suspect.path):
                 offset = self._judge(suspect, now)
-                if inode in self._register.by_file:  # the log goes on in this very file
+                if self._register.table.log_at(inode) is not None:  # the log goes on in this very file
                     suspect.file.close()
                 elif offset is not None:
                     start(suspect.base, suspect.file, offset)
@@ -96,9 +96,9 @@ class Copies:
     def _judge(self, suspect: Suspect, now: float) -> int | None:
         """From where on to read a file; None while that cannot be told."""
         log, size = suspect.log, suspect.file.status().st_size
-        is_copy = self._register.knows(log) and self._is_copy(suspect.file, log, size, now)
+        is_copy = self._register.table.knows(log) and self._is_copy(suspect.file, log, size, now)
         is_copy = is_copy and self._is_same(suspect, size, now)
-        if not self._register.knows(log) or log.position.file != suspect.log_file:
+        if not self._register.table.knows(log) or log.position.file != suspect.log_file:
             return self._read_to(suspect, size)
         if not is_copy:
             return 0

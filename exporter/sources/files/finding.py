@@ -78,10 +78,10 @@ class Finder:
                 self._follower.visit(owner, now)
                 if register.by_path.get(path) is owner:
                     return
-        known = register.by_file.get(file)
+        known = register.table.log_at(file)
         if known is None or not self._follower.claim(known, path, now):
             self._adopt(path, now)
-        elif register.last_of(path) is not known.position:
+        elif register.table.last_of(path) is not known.position:
             self._take_unseen(path, self._modified(path), now, known)
 
     def vacated(self, path: str, vacated: Vacated, now: float) -> None:
@@ -110,11 +110,11 @@ class Finder:
         """Logs that rotation has moved out of the globs, and that were quiet for so long that they were done with, may be
         written to all the same: by a job that opened its log once.
         """
-        for origin in list(self._register.lingering):
-            position = self._register.done_position(origin)
+        for origin in self._register.table.lingering():
+            position = self._register.table.at(origin)
             with self._access.survived(position.path):
                 if not self._is_quiet(origin, position, now):
-                    self._register.lingering.pop(origin, None)
+                    self._register.table.end_lingering(origin)
 
     def refuse_binary(self, log: Log) -> None:
         """Give up a log whose first bytes are binary."""
@@ -156,7 +156,7 @@ class Finder:
 
     def _adopt(self, path: str, now: float) -> None:
         """A path leads to a file that no log has."""
-        if len(self._register.logs) >= MAX_FILES:
+        if self._register.table.followed_count >= MAX_FILES:
             self._access.refusals.note(os.path.dirname(path), "too_many_files")
             return
         beside: list[Log] = []
@@ -199,7 +199,9 @@ class Finder:
     def _start(self, base: str, file: OpenFile, offset: int | None, now: float) -> None:
         """The next log of `base`, in an open file, from `offset` on; None: from its last, incomplete line on."""
         status = file.status()
-        if inode_of(status) in self._register.by_file:  # since it was looked at, a log has found its bytes there
+        if (
+            self._register.table.log_at(inode_of(status)) is not None
+        ):  # since it was looked at, a log has found its bytes there
             file.close()
             return
         head = file.read(HEAD_BYTES, 0)
@@ -240,7 +242,7 @@ class Finder:
             file.close()
             return True
         for name in {base, *rotation.originals(path)} - {path}:
-            owner = owner or self._resolver.log_in(file, register.logs_of(name))
+            owner = owner or self._resolver.log_in(file, register.table.logs_of(name))
         if owner is not None:  # its folder may have another name, too
             self._follower.take_file(owner, file, now)
             return True
@@ -272,7 +274,7 @@ class Finder:
 
     def log_of(self, file: OpenFile) -> Log | None:
         """The log of this source that a file is, if any."""
-        log = self._register.by_file.get(inode_of(file.status()))
+        log = self._register.table.log_at(inode_of(file.status()))
         return log if log is not None and self._resolver.has(log, file) else None
 
     def leads_to(self, log: Log) -> bool:
@@ -288,7 +290,7 @@ class Finder:
     def _is_quiet(self, origin: str, position: Position, now: float) -> bool:
         """Whether the file of a log that is done with is there, and nothing was added to it. What was added is read."""
         place = self._resolver.place_of(position)
-        if place is None or position.file in self._register.by_file:
+        if place is None or self._register.table.log_at(position.file) is not None:
             return False
         if self._access.tells(place, lambda: filesystem.stat(place).st_size, 0) <= position.offset:
             return True
@@ -299,7 +301,7 @@ class Finder:
         return False
 
     def _modified(self, path: str) -> int | None:
-        last = self._register.last_of(path)
+        last = self._register.table.last_of(path)
         return last.modified if last is not None else None
 
     def _take_unseen(
@@ -347,20 +349,20 @@ class Finder:
     def _beside(self, path: str) -> list[Log]:
         """The log that a path leads to, and those that have left it and may be on their way into a copy."""
         named = self._register.by_path.get(path)
-        leaving = [log for log in self._register.logs_of(path) if log.is_leaving and log is not named]
+        leaving = [log for log in self._register.table.logs_of(path) if log.is_leaving and log is not named]
         return [named, *leaving] if named is not None else leaving
 
     def _look_at(self, path: str, now: float) -> None:
         """See which log a path leads to now, and what became of all that it led to: before a file beside it is judged."""
         named = self._register.by_path.get(path)
-        for log in {*self._register.logs_of(path), *([named] if named else [])}:
+        for log in {*self._register.table.logs_of(path), *([named] if named else [])}:
             self._make_sure(log, now)
         if path not in self._register.by_path and filesystem.is_there(path) and self._globs.match(path):
             self.found(path, now)
 
     def _make_sure(self, log: Log, now: float) -> None:
         """See whether a log still is where it was."""
-        if not self._register.knows(log):
+        if not self._register.table.knows(log):
             return
         self._follower.visit(log, now)
         if log.changed and log.next_look not in (Look.ARCHIVES, Look.NOTHING):

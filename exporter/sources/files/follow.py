@@ -117,7 +117,7 @@ class Follower:
     def owner_of(self, file: OpenFile, now: float) -> Log | None:
         """The log whose file this is. A log that only has its inode's number, from before, loses that."""
         inode = inode_of(file.status())
-        while (log := self._register.by_file.get(inode)) is not None:
+        while (log := self._register.table.log_at(inode)) is not None:
             if self._resolver.has(log, file):
                 break
             self._give_up_number(log, None, now)
@@ -125,12 +125,10 @@ class Follower:
 
     def _give_up_number(self, log: Log, path: str | None, now: float) -> None:
         """The inode's number of a log is another file's, which may be at a path of the globs."""
-        inode = log.position.file
         if log.left is not None or not self._goes_on_at_its_path(log, now):
             if path is not None:
                 self._register.name(log, path)  # its bytes may be in a copy beside this name, too
             self._part(log, now)
-        self._register.give_back(inode)
 
     def vacate(self, path: str, log: Log) -> None:
         """A path led to a log as it is known; other files may have had the path since, or have it now."""
@@ -232,7 +230,7 @@ class Follower:
         if isinstance(log.state, Gone):
             self._lose(log, log.state)
         else:
-            if archives := self._resolver.archives_of(log):
+            if archives := self._resolver.archives_of(log, self._register.time_after(log.position.modified)):
                 log.observe(MaybePacked(archives))
             log.rest_until = now + missed
 

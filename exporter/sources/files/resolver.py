@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from exporter.sources.files.access import Access
+from exporter.sources.files.checkpoints import Checkpoints
 from exporter.sources.files.clock import TICK_NS
 from exporter.sources.files.comparison import holds_all_of, same_head
 from exporter.sources.files.discovery import Globs
@@ -22,7 +23,6 @@ from exporter.sources.files.filesystem import OpenFile, closed_on_error
 from exporter.sources.files.folders import Folders, Siblings
 from exporter.sources.files.gzip_reader import GzipReader, Search
 from exporter.sources.files.identity import HEAD_BYTES, NOWHERE, TAIL_BYTES, Fingerprint, Version, inode_of, version_of
-from exporter.sources.files.register import Register
 from exporter.sources.files.rotation import COMPRESSED
 from exporter.sources.files.tail import Log, Position
 
@@ -30,12 +30,12 @@ MAX_SHORT_COPIES = 1024
 
 
 class Resolver:
-    """Searches for the bytes of a register's logs."""
+    """Searches for the bytes of logs."""
 
-    def __init__(self, register: Register, globs: Globs, access: Access) -> None:
+    def __init__(self, table: Checkpoints, globs: Globs, access: Access) -> None:
         self.folders = Folders(access)
         self.short_copies = ShortCopies(access)
-        self._register = register
+        self._table = table
         self._globs = globs
         self._access = access
 
@@ -50,7 +50,7 @@ class Resolver:
             if (file := self.file_at(path, log)) is not None:
                 yield file
         yield from self._copies_of(log)
-        nobodys = [item for item in self.folders.siblings_of(log) if inode_of(item[1]) not in self._register.by_file]
+        nobodys = [item for item in self.folders.siblings_of(log) if self._table.log_at(inode_of(item[1])) is None]
         self.short_copies.look(log.position.mark, log.kept, nobodys)
 
     def is_copied(self, log: Log) -> bool:
@@ -75,12 +75,12 @@ class Resolver:
 
         return self._access.open_if(log.position.path, replaces) if mark.length >= HEAD_BYTES else None
 
-    def archives_of(self, log: Log) -> Search | None:
-        """The gzip files beside a log that begin as it does and may hold what was written last: gzip keeps the time."""
+    def archives_of(self, log: Log, modified: int) -> Search | None:
+        """The gzip files beside a log that begin as it does and may hold what was written at `modified` or later: gzip keeps
+        the time.
+        """
         mark = log.position.mark
-        since = (
-            self._register.time_after(log.position.modified) - 10**9
-        )  # whole seconds, where utimensat(2) is not used
+        since = modified - 10**9  # whole seconds, where utimensat(2) is not used
         found: list[GzipReader] = []
         with ExitStack() as opened:
             for path, status in self.folders.siblings_of(log):
@@ -125,8 +125,8 @@ class Resolver:
 
     def done_in(self, file: OpenFile, base: str) -> str | None:
         """The origin of the log that a file is of those that were done with; it was found as a log of `base`."""
-        for origin in self._register.done_with(base, inode_of(file.status())):
-            position = self._register.done_position(origin)
+        for origin in self._table.done_with(base, inode_of(file.status())):
+            position = self._table.at(origin)
             copied = position.file == NOWHERE and file.path != base and self._access.holds(file, position.mark)
             told = position.mark.length > 0 or position.generation is not None
             if told and (copied or self._access.is_file_of(file, position)):
@@ -140,7 +140,7 @@ class Resolver:
         status = file.status()
         if status.st_ctime_ns - status.st_mtime_ns <= TICK_NS:
             return False
-        positions = self._register.written_at(status.st_mtime_ns)
+        positions = self._table.written_at(status.st_mtime_ns)
         return any(0 < at.offset == status.st_size and self._access.holds(file, at.mark) for at in positions)
 
     # --
@@ -167,7 +167,7 @@ class Resolver:
 
     def _is_free_for(self, log: Log, file: OpenFile) -> bool:
         """Whether no other log has a file."""
-        other = self._register.by_file.get(inode_of(file.status()))
+        other = self._table.log_at(inode_of(file.status()))
         return other is None or other is log or not self.has(other, file)
 
     def _is_all_in(self, log: Log, copy: OpenFile) -> bool:

@@ -92,7 +92,7 @@ class FilesSource:
         self._access = Access(
             OpenLogs(settings.open_files), SkippedFiles(lambda: self.stats, log, self._register.refused)
         )
-        resolver = Resolver(self._register, self._globs, self._access)
+        resolver = Resolver(self._register.table, self._globs, self._access)
         self._follower = Follower(self._register, self._globs, self._access, resolver, lambda: self.stats)
         self._finder = Finder(
             self._register, self._globs, self._follower, resolver, self._access, line_bytes=settings.line_bytes
@@ -142,7 +142,7 @@ class FilesSource:
             self._measure(time)
 
     def advance(self, log: str, consumed: int, lines: int) -> None:
-        known = self._register.logs[log]
+        known = self._register.log(log)
         handed = known.handed
         final = handed is not None and handed.end == "final" and consumed == len(handed.data)
         known.consume(consumed, lines)
@@ -168,7 +168,7 @@ class FilesSource:
         if self._watch is not None:
             self._watch.close()
         self._finder.close()
-        for log in self._register.logs.values():
+        for log in self._register.table.followed():
             log.close()
 
     def _stir(self, time: float, now: float) -> None:
@@ -194,7 +194,7 @@ class FilesSource:
             looks = max(looks, min(len(self._round), UNTOLD_LOOKS))
         for _ in range(looks):
             log = self._round.popleft()
-            if self._register.knows(log):
+            if self._register.table.knows(log):
                 self._round.append(log)
                 others.append(log)
         for path in hinted:
@@ -205,7 +205,7 @@ class FilesSource:
                 with self._access.survived(path):
                     self._finder.found(path, time)
         for log in dict.fromkeys([*self._active, *others]):
-            if not self._register.knows(log):
+            if not self._register.table.knows(log):
                 self._active.pop(log, None)
                 continue
             try:
@@ -288,7 +288,7 @@ class FilesSource:
         try:
             while turns and budget > 0:
                 what, log, end = turns.popleft()
-                chunk = self._chunk(log, end, time, now) if self._register.knows(log) else None
+                chunk = self._chunk(log, end, time, now) if self._register.table.knows(log) else None
                 if chunk is not None:
                     self._active[log] = self._active.pop(log)
                     self._backfilled = time if what == "backfill" else self._backfilled
@@ -348,8 +348,8 @@ class FilesSource:
             return
         self._jobs_counted = time
         since = (now - LATELY_SECONDS) * 1e9
-        running = (log for log in self._register.logs.values() if max(log.touched, log.position.modified) >= since)
-        self._node_jobs.wrote(last_writes(self._register.logs.values()))
+        running = (log for log in self._register.table.followed() if max(log.touched, log.position.modified) >= since)
+        self._node_jobs.wrote(last_writes(self._register.table.followed()))
         self._node_jobs.count(
             self.name, {self._name_of(log, job): job for log in running for job in [self._job_of(log)]}
         )
@@ -392,7 +392,7 @@ class FilesSource:
 
     def _measure(self, time: float) -> None:
         behind = [log for log in self._active if log.lag]
-        self.stats.files = len(self._register.logs)
+        self.stats.files = self._register.table.followed_count
         self.stats.open_files = len(self._access.open_logs)
         self.stats.lag_bytes = sum(log.lag for log in behind)
         self.stats.lag_seconds = max((time - log.waiting for log in behind if log.waiting is not None), default=0.0)
