@@ -12,9 +12,10 @@ from typing import TypeVar
 
 from exporter.sources.files.filesystem import NO_ANSWER, OpenFile, Refused, Roots, closed_on_error, reason_of, stat
 from exporter.sources.files.identity import Fingerprint, Inode, inode_of
+from exporter.sources.files.log_values import Position
 from exporter.sources.files.open_logs import OpenLogs
 from exporter.sources.files.skipped_files import SkippedFiles
-from exporter.sources.files.tail import Log, Position
+from exporter.sources.files.tail import Log
 
 RETRY_SECONDS = 10.0  # a file that cannot be opened or read: no open() in every poll (rsyslog#7597)
 PATIENCE_SECONDS = 30.0  # a rotated file on a bad block must not hold up what depends on it for ever
@@ -145,7 +146,7 @@ class Access:
         try:
             file = self.open(log.position.path)
             if file is None:
-                log.rest_until = now + RETRY_SECONDS
+                log.activity.rest_until = now + RETRY_SECONDS
                 return False
             with closed_on_error(file):
                 moved_on = inode_of(file.status()) != log.position.file
@@ -199,7 +200,7 @@ class Access:
 
     def is_written_to(self, log: Log) -> bool:
         """Whether somebody still writes to a log whose file was deleted."""
-        return log.unlinked and isinstance(log.reader, OpenFile) and log.reader.is_written_to()
+        return log.stat.unlinked and isinstance(log.reader, OpenFile) and log.reader.is_written_to()
 
     def is_linked(self, log: Log) -> bool:
         """Whether a log's file, as far as it is open, has a name in some folder still."""
@@ -212,8 +213,8 @@ class Access:
         """A log's file does not let itself be read: a server that has forgotten it (ESTALE), a bad disk. Who meets that
         raises the error.
         """
-        log.rest_until, log.changed = now + RETRY_SECONDS, True
-        found_again = log.left is None and not log.unlinked
+        log.activity.rest_until, log.activity.changed = now + RETRY_SECONDS, True
+        found_again = log.left is None and not log.stat.unlinked
         if found_again or error.errno == errno.ESTALE or self._stays_away(log.position.path):
             log.drop_reader()
 

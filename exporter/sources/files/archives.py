@@ -12,9 +12,10 @@ from exporter.sources.files.filesystem import OpenFile, closed_on_error
 from exporter.sources.files.follow import Follower
 from exporter.sources.files.gzip_reader import GzipReader
 from exporter.sources.files.identity import Inode, inode_of
+from exporter.sources.files.log_values import Position
 from exporter.sources.files.register import Register
 from exporter.sources.files.states import Unreached
-from exporter.sources.files.tail import Log, Position
+from exporter.sources.files.tail import Log
 
 MAX_TAKEN = 1024
 

@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from exporter.sources.files import rotation
 from exporter.sources.files.identity import NOWHERE, Inode
-from exporter.sources.files.tail import Log, Position
+from exporter.sources.files.log_values import Position
+from exporter.sources.files.tail import Log
 
 MAX_LINGERING = 256  # the newest: 1 ms every ten seconds, a few more on a network
 MAX_LOOKED_BACK = 32  # logs of one path; logrotate keeps fewer files
@@ -80,16 +81,16 @@ class Checkpoints:
             self._done[origin] = row.file != NOWHERE
         elif self._kin is not None:
             self._add_kin(row)
-        self.place(origin)
-        self.call(origin)
+        self.place(origin, self.at(origin))
+        self.call(origin, self.at(origin))
 
     def remove(self, origin: str) -> None:
-        if origin in self._rows:
-            self.release(origin)
-            for path in self.at(origin).called:
-                self._called.remove(path, origin)
-            del self._rows[origin]
+        row = self._rows.pop(origin, None)
+        if row is not None:
             self._done.pop(origin, None)
+            self.release(origin, _position_of(row))
+            for path in _position_of(row).called:
+                self._called.remove(path, origin)
 
     def forget_oldest_done(self, most: int) -> Iterator[tuple[str, Position]]:
         """Forget the logs that were done with first, if there are more than so many."""
@@ -102,19 +103,19 @@ class Checkpoints:
                 del self._numbers[base]
             yield origin, position
 
-    def place(self, origin: str) -> None:
-        """A log has the file that its position tells."""
-        if (file := self.at(origin).file) != NOWHERE:
-            self._by_file.add(file, origin)
+    def place(self, origin: str, position: Position) -> None:
+        """A log, if it is in the table, has the file that its position tells."""
+        if origin in self._rows and position.file != NOWHERE:
+            self._by_file.add(position.file, origin)
 
-    def release(self, origin: str) -> None:
-        """The number of a log's file may be another log's."""
-        self._by_file.remove(self.at(origin).file, origin)
-
-    def call(self, origin: str) -> None:
-        """A log has been called what its position tells."""
-        for path in self.at(origin).called:
+    def call(self, origin: str, position: Position) -> None:
+        """A log, if it is in the table, has been called what its position tells."""
+        for path in position.called if origin in self._rows else ():
             self._called.add(path, origin)
+
+    def release(self, origin: str, position: Position) -> None:
+        """The number of a log's file may be another log's."""
+        self._by_file.remove(position.file, origin)
 
     # -- what is in it
 
@@ -207,7 +208,8 @@ class Checkpoints:
             by_time, by_length = self._indexes = {}, {}
             for row in self._rows.values():
                 position = _position_of(row)
-                for key in {row.modified, row.modified // _SECOND_NS * _SECOND_NS}:
+                time = row.stat.modified if isinstance(row, Log) else row.modified
+                for key in {time, time // _SECOND_NS * _SECOND_NS}:
                     by_time.setdefault(key, []).append(position)
                 by_length.setdefault(position.offset % 2**32, []).append(position)
         return self._indexes

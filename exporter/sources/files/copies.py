@@ -66,7 +66,7 @@ class Copies:
                 if len(self._waiting) >= MAX_WAITING:
                     self._access.refusals.count(path, "perhaps_read_twice")
                     return False
-                until = now + WAIT_SECONDS + log.size / COMPARED_BYTES
+                until = now + WAIT_SECONDS + log.stat.size / COMPARED_BYTES
                 suspect = Suspect(base, path, file, log, log.position.file, status.st_size, now, until)
                 self._waiting[inode_of(status)] = suspect
                 return True
@@ -106,7 +106,7 @@ class Copies:
             suspect.size, suspect.since = size, now
         if now - suspect.since < COPY_SECONDS or suspect.compared < size:
             return None
-        may_be_chance = size < HEAD_BYTES and not log.unlinked
+        may_be_chance = size < HEAD_BYTES and not log.stat.unlinked
         return 0 if may_be_chance else size  # and costs little
 
     def _is_same(self, suspect: Suspect, size: int, now: float) -> bool:

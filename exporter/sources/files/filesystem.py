@@ -164,7 +164,7 @@ realpath = os.path.realpath
 
 
 def stat_or_none(path: str) -> os.stat_result | None:
-    """A path's status; None where there is none to be had, for whatever reason."""
+    """The status of a path; None where the system gives an error."""
     try:
         return os.stat(path)
     except OSError:

@@ -22,11 +22,12 @@ from exporter.sources.files.discovery import Globs
 from exporter.sources.files.filesystem import KINDS, OpenFile, closed_on_error, looks_binary
 from exporter.sources.files.follow import Follower, Vacated
 from exporter.sources.files.identity import HEAD_BYTES, Fingerprint, Inode, inode_of
+from exporter.sources.files.log_values import Position
 from exporter.sources.files.register import Register
 from exporter.sources.files.resolver import Resolver
 from exporter.sources.files.start_offset import line_at, start_of_last_line
 from exporter.sources.files.states import Look, Unreached
-from exporter.sources.files.tail import Log, Position
+from exporter.sources.files.tail import Log
 
 MAX_BINARIES = 10_000  # beyond that, some are opened again in every walk
 MAX_FILES = 50_000  # 250 MB; a job that writes a million files named *.log must not take the node's memory
@@ -119,7 +120,7 @@ class Finder:
     def refuse_binary(self, log: Log) -> None:
         """Give up a log whose first bytes are binary."""
         self.give_up(log)
-        self._refuse_binary(log.position.path, log.position.file, log.size)
+        self._refuse_binary(log.position.path, log.position.file, log.stat.size)
 
     def close(self) -> None:
         """Let go of the files that wait."""
@@ -225,7 +226,7 @@ class Finder:
         log = self._register.new(base, position, now)
         if offset and offset == status.st_size:
             log.take_up()  # skipped to its end: nothing to read yet
-        log.judged = bool(head.strip(b"\0"))
+        log.last_read.judged = bool(head.strip(b"\0"))
         self._take(log, file, now)
 
     def _take(self, log: Log, file: OpenFile, now: float) -> None:
@@ -265,7 +266,7 @@ class Finder:
                 position = replace(log.position, called=())
                 other.give_up(log)
                 late = self._register.new(base, position, now)
-                late.judged = position.offset > 0
+                late.last_read.judged = position.offset > 0
                 self._take(late, file, now)
             else:
                 file.close()
@@ -365,5 +366,5 @@ class Finder:
         if not self._register.table.knows(log):
             return
         self._follower.visit(log, now)
-        if log.changed and log.next_look not in (Look.ARCHIVES, Look.NOTHING):
+        if log.activity.changed and log.next_look not in (Look.ARCHIVES, Look.NOTHING):
             self._follower.read(log, 0, now)

@@ -70,7 +70,7 @@ class Follower:
             self._access.see(log, now)
         elif look is Look.ARCHIVES:
             self._search(log, now)
-        elif look is Look.FOLDERS and now >= log.rest_until:
+        elif look is Look.FOLDERS and now >= log.activity.rest_until:
             self._find(log, now)
 
     def _visit_path(self, log: Log, now: float) -> None:
@@ -232,7 +232,7 @@ class Follower:
         else:
             if archives := self._resolver.archives_of(log, self._register.time_after(log.position.modified)):
                 log.observe(MaybePacked(archives))
-            log.rest_until = now + missed
+            log.activity.rest_until = now + missed
 
     def _goes_on_at_its_path(self, log: Log, now: float) -> bool:
         """Whether the path leads to the log's file still, under another device number, or to a copy that took its place."""
@@ -248,7 +248,7 @@ class Follower:
     def take_file(self, log: Log, file: OpenFile, now: float) -> None:
         """A log's bytes are in `file` now, which is open."""
         status, number, place = file.status(), file.generation(), file.location()
-        log.rest_until, log.unconfirmed = 0.0, False
+        log.activity.rest_until, log.stat.unconfirmed = 0.0, False
         log.observe(Found())
         self._access.open_logs.hold(log, file, now)
         self._register.place(log, lambda: log.move_to(inode_of(status), number, file.path, place))
@@ -268,7 +268,7 @@ class Follower:
             if search.over:
                 log.observe(Searched())
         if found is not None:
-            log.reader, log.changed, log.grew = found, True, now
+            log.reader, log.activity.changed, log.activity.grew = found, True, now
 
     def _lose(self, log: Log, gone: Gone) -> None:
         if log.unseen:
@@ -282,7 +282,7 @@ class Follower:
 
     def settle_where_it_is(self, log: Log) -> None:
         """A log that has left its path may have been moved on since, anywhere."""
-        if log.left is not None and not log.unlinked and isinstance(log.reader, OpenFile):
+        if log.left is not None and not log.stat.unlinked and isinstance(log.reader, OpenFile):
             self._settle_at(log, log.reader.location())
 
     def _settle_at(self, log: Log, path: str) -> None:

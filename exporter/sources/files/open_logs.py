@@ -58,7 +58,7 @@ class OpenLogs:
         self._tidied = now
         self._used = {log: used for log, used in self._used.items() if log.reader is not None}
         excess = max(0, len(self._used) - self._limit)
-        first_in_line = sorted(self._used, key=lambda log: log.unlinked)  # stable: the least recently read first
+        first_in_line = sorted(self._used, key=lambda log: log.stat.unlinked)  # stable: the least recently read first
         for index, log in enumerate(first_in_line):
             if index < excess or (log.left is None and now - self._used[log] > IDLE_SECONDS):
                 self._close(log)

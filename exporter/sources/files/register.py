@@ -12,9 +12,10 @@ from exporter.core.model import Job
 from exporter.core.text.stored_values import from_json, to_json
 from exporter.sources.files.checkpoints import Checkpoints, split_origin
 from exporter.sources.files.clock import SetBack
+from exporter.sources.files.log_values import Position
 from exporter.sources.files.skipped_files import Counted
 from exporter.sources.files.stored_paths import restored, storable
-from exporter.sources.files.tail import Log, Position
+from exporter.sources.files.tail import Log
 
 MAX_DONE = 8192  # a node that sees 100,000 job logs a day remembers two hours of them, in 5 MB
 
@@ -37,15 +38,14 @@ class Register:
         self._prefix = f"{name}:"
         self._job_of = job_of
         self._set_back: SetBack | None = None
-        self._changed: set[str] = set()
-        self._told: set[str] = set()
+        self._changed: dict[str, bool] = {}  # keys, and whether `unsaved` has told of them
         self.first = self._prefix + _FIRST in stored
         since = stored.get(self._prefix + _SINCE, "")
         self.since = int(since) if since.isdecimal() else 0
         refused = self._prefix + _REFUSED
         self.refused = Counted(
             {restored(key.removeprefix(refused)): why for key, why in stored.items() if key.startswith(refused)},
-            lambda path: self._changed.add(refused + storable(path)),
+            lambda path: self._change(refused + storable(path)),
         )
         positions = [
             (key, position) for key, text in stored.items() if (position := self._parsed(key, text)) is not None
@@ -57,17 +57,17 @@ class Register:
             else:
                 log = self._add(rest, position)
                 log.take_up()
-                log.unconfirmed = True
+                log.stat.unconfirmed = True
 
     def begin_first(self) -> None:
         """Record that existing files are being skipped, so that a crash does not make them new."""
         self.first = True
-        self._changed.add(self._prefix + _FIRST)
+        self._change(self._prefix + _FIRST)
 
     def end_first(self) -> None:
         if self.first:
             self.first = False
-            self._changed.add(self._prefix + _FIRST)
+            self._change(self._prefix + _FIRST)
 
     def begin(self, now: float) -> None:
         """From now on, if not for longer, files are looked at: one that was written since and is not known was not read.
@@ -87,7 +87,7 @@ class Register:
     def _know_since(self, since: int) -> None:
         if since != self.since:
             self.since = since
-            self._changed.add(self._prefix + _SINCE)
+            self._change(self._prefix + _SINCE)
 
     def new(self, base: str, position: Position, now: float) -> Log:
         """The next log of a path."""
@@ -98,7 +98,7 @@ class Register:
         self.unname(path)
         self.by_path[path] = log
         log.name(path)
-        self.table.call(log.origin)
+        self.table.call(log.origin, log.position)
 
     def unname(self, path: str) -> None:
         log = self.by_path.pop(path, None)
@@ -109,16 +109,16 @@ class Register:
         """Let `change` give a log another file."""
         self.release(log)
         change()
-        self.table.place(log.origin)
+        self.table.place(log.origin, log.position)
         self.save(log)
 
     def release(self, log: Log) -> None:
         """A log's file, which was not found, may be another log's by its number."""
-        self.table.release(log.origin)
+        self.table.release(log.origin, log.position)
 
     def save(self, log: Log) -> None:
         """A log's position has to be stored."""
-        self._changed.add(log.key)
+        self._change(log.key)
         self.stirred[log] = None
 
     def finish(self, log: Log) -> None:
@@ -126,7 +126,7 @@ class Register:
         log.drop_reader()
         self.drop(log)
         self._put_done(log.origin, log.position)
-        self._changed.add(self._prefix + _DONE + log.origin)
+        self._change(self._prefix + _DONE + log.origin)
 
     def drop(self, log: Log) -> None:
         """Forget a log as if it had not been one."""
@@ -137,7 +137,7 @@ class Register:
 
     def revive(self, origin: str, now: float) -> Log:
         """A log that was done with goes on."""
-        self._changed.add(self._prefix + _DONE + origin)
+        self._change(self._prefix + _DONE + origin)
         return self._begin(origin, self.table.at(origin), now)
 
     def log(self, key: str) -> Log:
@@ -147,12 +147,14 @@ class Register:
         return log
 
     def unsaved(self) -> dict[str, str | None]:
-        self._told |= self._changed
-        self._changed = set()
-        return {key: self._row(key) for key in self._told}
+        self._changed = dict.fromkeys(self._changed, True)
+        return {key: self._row(key) for key in self._changed}
 
     def saved(self) -> None:
-        self._told = set()
+        self._changed = {key: told for key, told in self._changed.items() if not told}
+
+    def _change(self, key: str) -> None:
+        self._changed[key] = False
 
     def _row(self, key: str) -> str | None:
         rest = key.removeprefix(self._prefix)
@@ -175,12 +177,12 @@ class Register:
             return _with_paths(from_json(Position, text), restored)
         except ValueError:
             self.unreadable_rows.append(key)
-            self._changed.add(key)
+            self._change(key)
             return None
 
     def _add(self, origin: str, position: Position) -> Log:
-        base, number = split_origin(origin)
-        log = Log(self._prefix + origin, origin, base, number, position, job=self._job_of(base))
+        base, _ = split_origin(origin)
+        log = Log(self._prefix + origin, origin, base, position, job=self._job_of(base))
         self.table.put(origin, log)
         self.born.append(log)
         self.stirred[log] = None
@@ -188,7 +190,7 @@ class Register:
 
     def _begin(self, origin: str, position: Position, now: float) -> Log:
         log = self._add(origin, position)
-        log.grew = now
+        log.activity.grew = now
         self.save(log)
         return log
 
@@ -196,7 +198,7 @@ class Register:
         self.table.put(origin, position)
         for forgotten, at in self.table.forget_oldest_done(MAX_DONE):
             self._know_since(max(self.since, at.modified))
-            self._changed.add(self._prefix + _DONE + forgotten)
+            self._change(self._prefix + _DONE + forgotten)
 
 
 def _to_json(position: Position) -> str:

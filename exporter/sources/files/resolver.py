@@ -23,8 +23,9 @@ from exporter.sources.files.filesystem import OpenFile, closed_on_error
 from exporter.sources.files.folders import Folders, Siblings
 from exporter.sources.files.gzip_reader import GzipReader, Search
 from exporter.sources.files.identity import HEAD_BYTES, NOWHERE, TAIL_BYTES, Fingerprint, Version, inode_of, version_of
+from exporter.sources.files.log_values import Position
 from exporter.sources.files.rotation import COMPRESSED
-from exporter.sources.files.tail import Log, Position
+from exporter.sources.files.tail import Log
 
 MAX_SHORT_COPIES = 1024
 
@@ -51,7 +52,7 @@ class Resolver:
                 yield file
         yield from self._copies_of(log)
         nobodys = [item for item in self.folders.siblings_of(log) if self._table.log_at(inode_of(item[1])) is None]
-        self.short_copies.look(log.position.mark, log.kept, nobodys)
+        self.short_copies.look(log.position.mark, log.last_read.kept, nobodys)
 
     def is_copied(self, log: Log) -> bool:
         """Whether a file beside a log's holds what was read of it."""
@@ -117,7 +118,9 @@ class Resolver:
         """
         for log in logs:
             mark = log.position.mark
-            replaced = log.reader is not None and log.left is not None and log.unlinked and mark.length >= HEAD_BYTES
+            replaced = (
+                log.reader is not None and log.left is not None and log.stat.unlinked and mark.length >= HEAD_BYTES
+            )
             found = mark.length > 0 and (log.missing or replaced) and self._access.holds(file, mark)
             if found and (log.missing or self._is_all_in(log, file)):
                 return log
