@@ -41,16 +41,12 @@ class Origins(dict[K, tuple[str, ...]]):
     """Origins by something that several of them may have."""
 
     def add(self, key: K, origin: str) -> None:
-        self[key] = (*self.without(key, origin), origin)
+        if origin not in (others := self.get(key, ())):
+            self[key] = (*others, origin)
 
     def remove(self, key: K, origin: str) -> None:
-        if left := self.without(key, origin):
+        if left := tuple(other for other in self.pop(key, ()) if other != origin):
             self[key] = left
-        else:
-            self.pop(key, None)
-
-    def without(self, key: K, origin: str) -> tuple[str, ...]:
-        return tuple(other for other in self.get(key, ()) if other != origin)
 
 
 class Checkpoints:
@@ -153,8 +149,7 @@ class Checkpoints:
 
     def logs_of(self, base: str) -> list[Log]:
         """The logs that are followed still, of the last few that were found under a path or have been called so."""
-        rows = [self._rows.get(origin) for origin in self._last_origins(base)]
-        return [row for row in rows if isinstance(row, Log)]
+        return [row for origin in self._last_origins(base) if isinstance(row := self._rows.get(origin), Log)]
 
     def done_of(self, base: str) -> list[str]:
         """Origins of those among them that are done with."""

@@ -91,10 +91,8 @@ class Globs:
                 cost = 0
                 yield None
             try:
-                seen = (
-                    *inode_of(filesystem.stat(folder)),
-                    states,
-                )  # a link may lead back up; other states find other files
+                # A link may lead back up. Other states find other files.
+                seen = (*inode_of(filesystem.stat(folder)), states)
                 if seen in visited:
                     continue
                 visited.add(seen)

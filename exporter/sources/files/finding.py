@@ -200,10 +200,8 @@ class Finder:
     def _start(self, base: str, file: OpenFile, offset: int | None, now: float) -> None:
         """The next log of `base`, in an open file, from `offset` on; None: from its last, incomplete line on."""
         status = file.status()
-        if (
-            self._register.table.log_at(inode_of(status)) is not None
-        ):  # since it was looked at, a log has found its bytes there
-            file.close()
+        if self._register.table.log_at(inode_of(status)) is not None:
+            file.close()  # since it was looked at, a log has found its bytes there
             return
         head = file.read(HEAD_BYTES, 0)
         if offset is None:

@@ -85,9 +85,8 @@ class Resolver:
         found: list[GzipReader] = []
         with ExitStack() as opened:
             for path, status in self.folders.siblings_of(log):
-                if not path.endswith(".gz") or status.st_mtime_ns < since:
-                    continue
-                file = self._access.try_open(path)
+                may_hold = path.endswith(".gz") and status.st_mtime_ns >= since
+                file = self._access.try_open(path) if may_hold else None
                 if file is None:
                     continue
                 unpacked = GzipReader(file)

@@ -309,7 +309,8 @@ class Log:
         if handed is None:
             raise ValueError(f"{self.key} was not handed out")
         self.offer.handed = None
-        self.offer.stuck = handed.end == "more" and consumed == 0 and self.last_read.more
+        read = self.last_read
+        self.offer.stuck = handed.end == "more" and consumed == 0 and read.more
         if consumed == 0:
             return
         # Lines that are left for lack of time are offered again at once; a line that waits for those behind it is not.
@@ -318,16 +319,13 @@ class Log:
         self.offer.quiet_at = -1 if left else self.offer.quiet_at
         offset = position.offset + consumed
         block = handed.before + handed.data[:consumed]
-        kept = self.last_read.kept + handed.data[:consumed] if len(block) < KEPT_BYTES else block
-        self.last_read.kept = memoryview(kept)[
-            -KEPT_BYTES:
-        ].tobytes()  # a copy: what was read of a short log fills a page
-        modified = (
-            self.stat.modified if self.left is None else position.modified
-        )  # what came to its path later is newer
+        kept = read.kept + handed.data[:consumed] if len(block) < KEPT_BYTES else block
+        read.kept = memoryview(kept)[-KEPT_BYTES:].tobytes()  # a copy: what was read of a short log fills a page
+        # What came to its path later is newer.
+        modified = self.stat.modified if self.left is None else position.modified
         mark = position.mark.moved(offset, block, offset - len(block))
         self.position = replace(position, offset=offset, line=position.line + lines, mark=mark, modified=modified)
-        self.last_read.next_byte = handed.data[consumed] if consumed < len(handed.data) else handed.next_byte
+        read.next_byte = handed.data[consumed] if consumed < len(handed.data) else handed.next_byte
         if self.unread <= 0:
             self.activity.waiting = None
 
