@@ -1,6 +1,7 @@
 """The shape of the source: what may import what, and how long a file may be. Parses the checkout, runs none of it."""
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from graphlib import TopologicalSorter
@@ -15,6 +16,17 @@ CORE = [path for path in MODULES if path.is_relative_to(ROOT / "exporter/core")]
 # What would let core wait, look at the world or speak to it. calendar, re, json and the like are welcome.
 IMPURE = {"os", "pathlib", "time", "socket", "threading", "logging", "subprocess", "sqlite3"}
 LONGEST_FILE_LINES = 400
+LONGEST_FUNCTION_LINES = 40
+MOST_FIELDS = 12
+LARGE_CLASSES = {"FilesSource": 17, "Leases": 17}  # may only shrink
+
+# What asks the system nothing.
+NAMES_AND_TYPES_OF_OS = {"os.path", "os.stat_result", "os.fsdecode", "os.fsencode"} | {
+    f"os.path.{name}" for name in ("abspath", "basename", "dirname", "join", "relpath", "split", "splitext")
+}
+LOG_FILES = [
+    path for path in sorted(ROOT.glob("exporter/sources/files/*.py")) if path.stem not in ("filesystem", "leases")
+]
 
 # The rooms of the package, lowest first: each imports only itself and rooms before it. Reasons: docs/internals/decisions.md.
 ROOMS = (
@@ -85,6 +97,41 @@ def test_every_way_to_write_an_import_is_seen(source: str, expected: set[str]) -
 @pytest.mark.parametrize("path", CORE, ids=lambda path: path.name)
 def test_core_takes_values_and_gives_values(path: Path) -> None:
     assert {name for name in imports_of(path) if name.partition(".")[0] in IMPURE} == set()
+
+
+@pytest.mark.parametrize("path", LOG_FILES, ids=lambda path: path.name)
+def test_log_files_are_looked_at_in_one_module_where_each_call_can_fail(path: Path) -> None:
+    """Leases are other files: ours, in a folder of their own."""
+    named = {ast.unparse(node) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+    calls = {name for name in named if re.fullmatch(r"os(\.path)?\.\w+", name)} - NAMES_AND_TYPES_OF_OS
+    assert calls | (imports_of(path) & {"fcntl", "pathlib", "resource", "shutil"}) == set()
+
+
+def fields_of(node: ast.ClassDef) -> set[str]:
+    """The fields that a class declares, and the attributes that its methods give to `self`."""
+    declared = {
+        item.target.id for item in node.body if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+    }
+    return declared | {
+        target.attr
+        for target in ast.walk(node)
+        if isinstance(target, ast.Attribute)
+        and isinstance(target.ctx, ast.Store)
+        and isinstance(target.value, ast.Name)
+        and target.value.id == "self"
+    }
+
+
+def test_functions_and_classes_that_follow_logs_are_small() -> None:
+    long, large = [], {}
+    for path in ROOT.glob("exporter/sources/files/*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno >= LONGEST_FUNCTION_LINES:
+                long.append(f"{path.name}: {node.name}")
+            elif isinstance(node, ast.ClassDef) and len(fields_of(node)) > MOST_FIELDS:
+                large[node.name] = len(fields_of(node))
+    assert long == []
+    assert large == LARGE_CLASSES
 
 
 def test_nothing_lies_loose_in_the_package() -> None:

@@ -160,7 +160,8 @@ def _schema(path: Path) -> Iterator[Finding]:
 
 def _sources(config: Config) -> Iterator[Finding]:
     from exporter.daemon import source_factory
-    from exporter.sources.files.source import RESCAN_SECONDS, FilesSource
+    from exporter.sources.files.source import FilesSource
+    from exporter.sources.files.walks import RESCAN_SECONDS
 
     messages: list[str] = []
     for source in source_factory.build(config, {}, node=None, first_start=True, say=messages.append, wake=lambda: None):

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 from exporter.daemon.transaction import Row
+from exporter.sources.files.checkpoints import split_origin
 from exporter.sources.files.discovery import Globs
-from exporter.sources.files.register import split_origin
 
 Stored = Mapping[str, Mapping[str, str]]
 

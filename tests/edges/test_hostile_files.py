@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.sources.files.opening import Refused, Roots
+from exporter.sources.files.filesystem import Refused, Roots
 from tests.support.matches import not_as_root
 from tests.support.tailing import Node, lines, write
 

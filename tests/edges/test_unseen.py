@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.sources.files import folders, rotation
+from exporter.sources.files import folders
 from tests.support.tailing import Node, copytruncate, lines, write
 
 BANNER = b"launcher: an option is at its default value\n" * 60
@@ -137,8 +137,8 @@ def test_a_thousand_new_logs_in_a_folder_that_never_rests_cost_one_look_at_it(
         write(log.with_name(f"rank{rank}.log"), lines(100 + rank))
     looks: list[Path] = []
 
-    class Restless(rotation.Folder):
-        def __init__(self, path: str, listings: int = rotation.LISTINGS) -> None:
+    class Restless(folders.Folder):
+        def __init__(self, path: str, listings: int = folders.LISTINGS) -> None:
             super().__init__(path, listings)
             looks.append(Path(path))
 

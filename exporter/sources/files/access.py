@@ -6,16 +6,16 @@ An I/O error proves nothing about a file: it is counted, and the operation is re
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from exporter.sources.files.identity import NO_ANSWER, Fingerprint, Inode, generation, inode_of
+from exporter.sources.files.filesystem import NO_ANSWER, OpenFile, Refused, Roots, closed_on_error, reason_of, stat
+from exporter.sources.files.identity import Fingerprint, Inode, inode_of
+from exporter.sources.files.log_values import Position
 from exporter.sources.files.open_logs import OpenLogs
-from exporter.sources.files.opening import OpenFile, Refused, Roots, closed_on_error, reason_of
 from exporter.sources.files.skipped_files import SkippedFiles
-from exporter.sources.files.tail import Log, Position
+from exporter.sources.files.tail import Log
 
 RETRY_SECONDS = 10.0  # a file that cannot be opened or read: no open() in every poll (rsyslog#7597)
 PATIENCE_SECONDS = 30.0  # a rotated file on a bad block must not hold up what depends on it for ever
@@ -109,9 +109,20 @@ class Access:
         """A path's file that may be what is looked for; None if it cannot be."""
         return self.tells(path, lambda: self.roots.open(path), None)
 
+    def open_if(self, path: str, suits: Callable[[OpenFile], bool]) -> OpenFile | None:
+        """A path's file, open, if it is what is looked for."""
+        file = self.try_open(path)
+        if file is None:
+            return None
+        with closed_on_error(file):
+            if suits(file):
+                return file
+        file.close()
+        return None
+
     def file_at(self, path: str) -> Inode | None:
         """Which file a path leads to."""
-        return self.tells(path, lambda: inode_of(os.stat(path)), None)
+        return self.tells(path, lambda: inode_of(stat(path)), None)
 
     def holds(self, file: OpenFile, mark: Fingerprint) -> bool:
         """Whether a file begins with what `mark` tells."""
@@ -135,7 +146,7 @@ class Access:
         try:
             file = self.open(log.position.path)
             if file is None:
-                log.rest_until = now + RETRY_SECONDS
+                log.activity.rest_until = now + RETRY_SECONDS
                 return False
             with closed_on_error(file):
                 moved_on = inode_of(file.status()) != log.position.file
@@ -189,7 +200,7 @@ class Access:
 
     def is_written_to(self, log: Log) -> bool:
         """Whether somebody still writes to a log whose file was deleted."""
-        return log.unlinked and isinstance(log.reader, OpenFile) and log.reader.is_written_to()
+        return log.stat.unlinked and isinstance(log.reader, OpenFile) and log.reader.is_written_to()
 
     def is_linked(self, log: Log) -> bool:
         """Whether a log's file, as far as it is open, has a name in some folder still."""
@@ -202,11 +213,11 @@ class Access:
         """A log's file does not let itself be read: a server that has forgotten it (ESTALE), a bad disk. Who meets that
         raises the error.
         """
-        log.rest_until, log.changed = now + RETRY_SECONDS, True
-        found_again = log.left is None and not log.unlinked
+        log.activity.rest_until, log.activity.changed = now + RETRY_SECONDS, True
+        found_again = log.left is None and not log.stat.unlinked
         if found_again or error.errno == errno.ESTALE or self._stays_away(log.position.path):
             log.drop_reader()
 
 
 def _same_generation(position: Position, file: OpenFile) -> bool:
-    return position.generation is None or position.generation == generation(file.descriptor)
+    return position.generation is None or position.generation == file.generation()

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from functools import partial
 
-from exporter.sources.files import rotation
+from exporter.sources.files import comparison, rotation
 from exporter.sources.files.access import Access
 from exporter.sources.files.discovery import Globs
+from exporter.sources.files.filesystem import OpenFile, closed_on_error
 from exporter.sources.files.follow import Follower
 from exporter.sources.files.gzip_reader import GzipReader
 from exporter.sources.files.identity import Inode, inode_of
-from exporter.sources.files.opening import OpenFile, closed_on_error
+from exporter.sources.files.log_values import Position
 from exporter.sources.files.register import Register
 from exporter.sources.files.states import Unreached
-from exporter.sources.files.tail import Log, Position
+from exporter.sources.files.tail import Log
 
 MAX_TAKEN = 1024
 
@@ -55,7 +56,7 @@ class Archives:
         if origin is None:
             late = self._register.new(base, Position(path=path, modified=modified), now)
         else:
-            late = self._register.revive(origin, self._register.done_position(origin), now)
+            late = self._register.revive(origin, now)
             self._register.place(late, late.lose_file)
         late.reader = unpacked
         late.observe(Unreached(now))
@@ -65,29 +66,33 @@ class Archives:
         inode = inode_of(unpacked.status)
         if (inode, unpacked.status.st_mtime_ns) in self._taken:
             return True
-        kin = self._register.kin_of(base) if self._globs.match(unpacked.path.removesuffix(".gz")) else ()
-        for other in {*self._register.logs_of(base), *kin, *([log] if log is not None else [])}:
-            if other.left is None and rotation.same_head(unpacked, other.position.mark):
+        kin = self._register.table.kin_of(base) if self._globs.match(unpacked.path.removesuffix(".gz")) else ()
+        for other in {*self._register.table.logs_of(base), *kin, *([log] if log is not None else [])}:
+            if other.left is None and comparison.same_head(unpacked, other.position.mark):
                 look = partial(self._follower.read, other, 0, now)  # whether its file still holds what was read
                 self._access.tells(other.position.path, look, None)
             reader, mark = other.reader, other.position.mark
             if isinstance(reader, OpenFile):
-                taken = rotation.is_packed_copy(unpacked, reader)
+                taken = comparison.is_packed_copy(unpacked, reader)
             elif isinstance(reader, GzipReader):
                 taken = inode_of(reader.status) == inode
-            elif taken := not other.over and rotation.may_hold(unpacked, mark):  # it is looked for, and found here
+            elif taken := not other.over and comparison.may_hold(unpacked, mark):  # it is looked for, and found here
                 self._follower.look_again(base, other, other.position.modified)
             if taken:
                 return True
-        marks = [self._register.done_position(origin).mark for origin in self._register.done_of(base)]
+        marks = [self._register.table.at(origin).mark for origin in self._register.table.done_of(base)]
         folder = os.path.dirname(base)  # in which it may have been read under another name, and moved on since
-        marks += [at.mark for at in self._register.read_to(unpacked.trailer()[1]) if os.path.dirname(at.path) == folder]
-        return any(rotation.is_packed_whole(unpacked, mark) for mark in marks)
+        marks += [
+            at.mark for at in self._register.table.read_to(unpacked.trailer()[1]) if os.path.dirname(at.path) == folder
+        ]
+        return any(comparison.is_packed_whole(unpacked, mark) for mark in marks)
 
     def _begun_as(self, base: str, unpacked: GzipReader) -> str | None:
         """The log that was finished too early: more of it is here. Rotation may have compressed it under another name."""
-        for origin in (done for name in (base, *rotation.originals(base)) for done in self._register.done_of(name)):
-            mark = self._register.done_position(origin).mark
-            if mark.length <= rotation.COMPARED_BYTES and rotation.may_hold(unpacked, mark):
+        for origin in (
+            done for name in (base, *rotation.originals(base)) for done in self._register.table.done_of(name)
+        ):
+            mark = self._register.table.at(origin).mark
+            if mark.length <= comparison.COMPARED_BYTES and comparison.may_hold(unpacked, mark):
                 return origin
         return None

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from exporter.sources.files import rotation
 from exporter.sources.files.access import Access
+from exporter.sources.files.comparison import same_beginning, same_bytes
+from exporter.sources.files.filesystem import OpenFile
 from exporter.sources.files.follow import Follower
 from exporter.sources.files.identity import HEAD_BYTES, Inode, inode_of
-from exporter.sources.files.opening import OpenFile
 from exporter.sources.files.register import Register
+from exporter.sources.files.resolver import Resolver
 from exporter.sources.files.tail import Log
 
 COPY_SECONDS = 5.0  # a copy that grows no more is truncated within milliseconds, or was no copytruncate
@@ -42,9 +43,10 @@ class Suspect:
 class Copies:
     """The files that wait."""
 
-    def __init__(self, register: Register, follower: Follower, access: Access) -> None:
+    def __init__(self, register: Register, follower: Follower, resolver: Resolver, access: Access) -> None:
         self._register = register
         self._follower = follower
+        self._resolver = resolver
         self._access = access
         self._waiting: dict[Inode, Suspect] = {}
         self._unspent = 0  # bytes that may still be compared in this poll
@@ -64,24 +66,24 @@ class Copies:
                 if len(self._waiting) >= MAX_WAITING:
                     self._access.refusals.count(path, "perhaps_read_twice")
                     return False
-                until = now + WAIT_SECONDS + log.size / COMPARED_BYTES
+                until = now + WAIT_SECONDS + log.stat.size / COMPARED_BYTES
                 suspect = Suspect(base, path, file, log, log.position.file, status.st_size, now, until)
                 self._waiting[inode_of(status)] = suspect
                 return True
         return False
 
-    def settle(self, start: Callable[[Suspect, int], None], now: float) -> None:
+    def settle(self, start: Callable[[str, OpenFile, int], None], now: float) -> None:
         """Give the files that need not wait any longer to `start`, each with where it is to be read from."""
         self._unspent = COMPARED_BYTES
         for inode, suspect in list(self._waiting.items()):
             with self._access.survived(suspect.path):
                 offset = self._judge(suspect, now)
-                if inode in self._register.by_file:  # the log goes on in this very file
+                if self._register.table.log_at(inode) is not None:  # the log goes on in this very file
                     suspect.file.close()
                 elif offset is not None:
-                    start(suspect, offset)
+                    start(suspect.base, suspect.file, offset)
                 elif now >= suspect.until:
-                    start(suspect, 0)
+                    start(suspect.base, suspect.file, 0)
                     self._access.refusals.count(suspect.path, "perhaps_read_twice")
                 else:
                     continue
@@ -94,9 +96,9 @@ class Copies:
     def _judge(self, suspect: Suspect, now: float) -> int | None:
         """From where on to read a file; None while that cannot be told."""
         log, size = suspect.log, suspect.file.status().st_size
-        is_copy = self._register.knows(log) and self._is_copy(suspect.file, log, size, now)
+        is_copy = self._register.table.knows(log) and self._is_copy(suspect.file, log, size, now)
         is_copy = is_copy and self._is_same(suspect, size, now)
-        if not self._register.knows(log) or log.position.file != suspect.log_file:
+        if not self._register.table.knows(log) or log.position.file != suspect.log_file:
             return self._read_to(suspect, size)
         if not is_copy:
             return 0
@@ -104,7 +106,7 @@ class Copies:
             suspect.size, suspect.since = size, now
         if now - suspect.since < COPY_SECONDS or suspect.compared < size:
             return None
-        may_be_chance = size < HEAD_BYTES and not log.unlinked
+        may_be_chance = size < HEAD_BYTES and not log.stat.unlinked
         return 0 if may_be_chance else size  # and costs little
 
     def _is_same(self, suspect: Suspect, size: int, now: float) -> bool:
@@ -112,9 +114,7 @@ class Copies:
         log, start = suspect.log, min(suspect.compared, size)
         suspect.compared = min(size, start + self._unspent)
         self._unspent -= suspect.compared - start
-        same = isinstance(log.reader, OpenFile) and rotation.same_bytes(
-            suspect.file, log.reader, start, suspect.compared
-        )
+        same = isinstance(log.reader, OpenFile) and same_bytes(suspect.file, log.reader, start, suspect.compared)
         if not same:
             suspect.compared = 0
             self._follower.read(log, 0, now)  # truncated just now, perhaps
@@ -124,13 +124,13 @@ class Copies:
         """How much of a file was read in a log whose bytes are gone: of what could not be compared, its mark tells."""
         log = suspect.log
         known = suspect.compared >= size or self._access.holds(suspect.file, log.position.mark)
-        return min(size, log.position.offset) if known else self._follower.short_copies.read_of(suspect.file)
+        return min(size, log.position.offset) if known else self._resolver.short_copies.read_of(suspect.file)
 
     def _is_copy(self, file: OpenFile, log: Log, size: int, now: float) -> bool:
         """Whether a log's file still begins with all that is in another one, as far as the first look tells."""
         its_file = log.position.file
         self._follower.read(log, 0, now)  # finds out whether the log was truncated
-        same = isinstance(log.reader, OpenFile) and rotation.same_beginning(file, log.reader, size)
+        same = isinstance(log.reader, OpenFile) and same_beginning(file, log.reader, size)
         if not same:
             self._follower.read(log, 0, now)  # just now, perhaps
         return same and log.position.file == its_file

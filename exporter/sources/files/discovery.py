@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from exporter.sources.files import filesystem
+from exporter.sources.files.filesystem import Roots
 from exporter.sources.files.identity import inode_of
-from exporter.sources.files.opening import Roots
 
 STEP_ENTRIES = 500  # folder entries between two chances to pause a walk: about a millisecond
 FOLDER_ENTRIES = 20  # so many entries does it take to make up for opening a folder
@@ -90,7 +91,8 @@ class Globs:
                 cost = 0
                 yield None
             try:
-                seen = (*inode_of(os.stat(folder)), states)  # a link may lead back up; other states find other files
+                # A link may lead back up. Other states find other files.
+                seen = (*inode_of(filesystem.stat(folder)), states)
                 if seen in visited:
                     continue
                 visited.add(seen)
@@ -100,7 +102,7 @@ class Globs:
                         cost = 0
                         yield None
                     enter = self._below(states, entry.name) if entry.is_folder else frozenset()
-                    if entry.is_folder and entry.is_link and not allowed.hold(os.path.realpath(entry.path)):
+                    if entry.is_folder and entry.is_link and not allowed.hold(filesystem.realpath(entry.path)):
                         enter = frozenset()
                     if enter:
                         waiting.append((entry.path, enter))
@@ -115,11 +117,11 @@ class Globs:
         if all(isinstance(part, str) for part in parts):  # may not be there: whoever opens them will know
             for name in sorted(part for part in parts if isinstance(part, str)):
                 path = os.path.join(folder, name)
-                yield Entry(path, name, 0, os.path.islink(path), os.path.isdir(path))
+                yield Entry(path, name, 0, filesystem.is_link(path), filesystem.is_folder(path))
             return
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                yield Entry(entry.path, entry.name, entry.inode(), entry.is_symlink(), _is_folder(entry))
+        for entry in filesystem.entries(folder):
+            is_folder = filesystem.leads_to_folder(entry)
+            yield Entry(entry.path, entry.name, entry.inode(), entry.is_symlink(), is_folder)
 
     def _is_log(self, states: frozenset[_State], name: str, path: str) -> bool:
         last = self._last.get(states)
@@ -184,13 +186,6 @@ def _compiled(name: str) -> str | re.Pattern[str]:
         return name
     hidden = "" if name.startswith(".") else r"(?!\.)"
     return re.compile(hidden + fnmatch.translate(name))
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link that leads in a circle
-        return False
 
 
 def _regex(part: _Part) -> str:

@@ -10,23 +10,24 @@ from __future__ import annotations
 import math
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from exporter.sources.files import rotation
+from exporter.sources.files import filesystem, rotation
 from exporter.sources.files.access import Access
 from exporter.sources.files.archives import Archives
-from exporter.sources.files.clock import TICK_NS
 from exporter.sources.files.container_format import format_of
-from exporter.sources.files.copies import Copies, Suspect
+from exporter.sources.files.copies import Copies
 from exporter.sources.files.discovery import Globs
+from exporter.sources.files.filesystem import KINDS, OpenFile, closed_on_error, looks_binary
 from exporter.sources.files.follow import Follower, Vacated
-from exporter.sources.files.identity import HEAD_BYTES, NOWHERE, Fingerprint, Inode, inode_of
-from exporter.sources.files.opening import KINDS, OpenFile, Whereabouts, closed_on_error, looks_binary
+from exporter.sources.files.identity import HEAD_BYTES, Fingerprint, Inode, inode_of
+from exporter.sources.files.log_values import Position
 from exporter.sources.files.register import Register
+from exporter.sources.files.resolver import Resolver
 from exporter.sources.files.start_offset import line_at, start_of_last_line
 from exporter.sources.files.states import Look, Unreached
-from exporter.sources.files.tail import Log, Position
+from exporter.sources.files.tail import Log
 
 MAX_BINARIES = 10_000  # beyond that, some are opened again in every walk
 MAX_FILES = 50_000  # 250 MB; a job that writes a million files named *.log must not take the node's memory
@@ -40,6 +41,7 @@ class Finder:
         register: Register,
         globs: Globs,
         follower: Follower,
+        resolver: Resolver,
         access: Access,
         *,
         line_bytes: int,
@@ -50,17 +52,18 @@ class Finder:
         self._register = register
         self._globs = globs
         self._follower = follower
+        self._resolver = resolver
         self._access = access
         self._line_bytes = line_bytes
         self._archives = Archives(register, globs, follower, access)
-        self._copies = Copies(register, follower, access)
+        self._copies = Copies(register, follower, resolver, access)
         self._binaries: dict[str, tuple[Inode, int]] = {}
 
     def found(self, path: str, now: float) -> None:
         """A path of the globs is there, as far as the folder tells."""
         status = self._status(path)
         if status is None:
-            if path not in self._register.by_path and not os.path.lexists(path):
+            if path not in self._register.by_path and not filesystem.is_there(path):
                 self._take_unseen(path, self._modified(path), now, None)  # it was there, and has been moved on
             return
         register, file = self._register, inode_of(status)
@@ -76,10 +79,10 @@ class Finder:
                 self._follower.visit(owner, now)
                 if register.by_path.get(path) is owner:
                     return
-        known = register.by_file.get(file)
+        known = register.table.log_at(file)
         if known is None or not self._follower.claim(known, path, now):
             self._adopt(path, now)
-        elif register.last_of(path) is not known.position:
+        elif register.table.last_of(path) is not known.position:
             self._take_unseen(path, self._modified(path), now, known)
 
     def vacated(self, path: str, vacated: Vacated, now: float) -> None:
@@ -97,11 +100,10 @@ class Finder:
     def settle_copies(self, now: float) -> None:
         """See what has become of the files that may be copies."""
 
-        def start(suspect: Suspect, offset: int) -> None:
-            path = suspect.path
-            if self._access.file_at(path) != inode_of(suspect.file.status()):
-                path = suspect.file.location()
-            self._start(suspect.base, path, suspect.file, offset, now)
+        def start(base: str, file: OpenFile, offset: int) -> None:
+            if self._access.file_at(file.path) != inode_of(file.status()):
+                file = replace(file, path=file.location())
+            self._start(base, file, offset, now)
 
         self._copies.settle(start, now)
 
@@ -109,16 +111,16 @@ class Finder:
         """Logs that rotation has moved out of the globs, and that were quiet for so long that they were done with, may be
         written to all the same: by a job that opened its log once.
         """
-        for origin in list(self._register.lingering):
-            position = self._register.done_position(origin)
+        for origin in self._register.table.lingering():
+            position = self._register.table.at(origin)
             with self._access.survived(position.path):
                 if not self._is_quiet(origin, position, now):
-                    self._register.lingering.pop(origin, None)
+                    self._register.table.end_lingering(origin)
 
     def refuse_binary(self, log: Log) -> None:
         """Give up a log whose first bytes are binary."""
         self.give_up(log)
-        self._refuse_binary(log.position.path, log.position.file, log.size)
+        self._refuse_binary(log.position.path, log.position.file, log.stat.size)
 
     def close(self) -> None:
         """Let go of the files that wait."""
@@ -134,7 +136,7 @@ class Finder:
         """A path's status, if it leads to a file that may be read."""
         try:
             path.encode()
-            status = os.stat(path)
+            status = filesystem.stat(path)
         except UnicodeEncodeError:
             self._access.refusals.note(path, "name_not_utf8")
             return None
@@ -155,7 +157,7 @@ class Finder:
 
     def _adopt(self, path: str, now: float) -> None:
         """A path leads to a file that no log has."""
-        if len(self._register.logs) >= MAX_FILES:
+        if self._register.table.followed_count >= MAX_FILES:
             self._access.refusals.note(os.path.dirname(path), "too_many_files")
             return
         beside: list[Log] = []
@@ -169,42 +171,46 @@ class Finder:
             return
         modified = self._modified(path)
         with closed_on_error(file):
-            inode = inode_of(file.status())
-            if self._follower.owner_of(file, now) is not None or self._copies.wait_for(inode):
-                file.close()
-                return
-            if self._known(path, path, file, now) or self._is_anothers(path, path, file, now):
+            if self._is_known(path, file, now):
                 return
             if (begin := self.begin_of(path)) is not None:
-                self._start(path, path, file, begin if begin <= file.status().st_size else 0, now)
+                self._start(path, file, begin if begin <= file.status().st_size else 0, now)
                 return
             if self.skipping:
-                self._start(path, path, file, None, now)
+                self._start(path, file, None, now)
                 return
-            if self._is_copy_with_its_time(file):
-                self._start(path, path, file, file.status().st_size, now)
+            if self._resolver.is_copy_with_its_time(file):
+                self._start(path, file, file.status().st_size, now)
                 return
-            if self._copies.suspect(path, path, file, beside, now):
+            if not self._start_unless_copied(path, file, beside, now):
                 return
-            self._start(path, path, file, self._follower.short_copies.read_of(file), now)
         log = self._register.by_path.get(path)
         if log is not None and modified is None:
             self._follower.look_again(path, log, None)  # with others that are new, for one look at their folder
         else:
             self._take_unseen(path, modified, now, log)
 
-    def _start(self, base: str, path: str, file: OpenFile, offset: int | None, now: float) -> None:
+    def _start_unless_copied(self, base: str, file: OpenFile, beside: Sequence[Log], now: float) -> bool:
+        """Read a new file from its beginning, if it has not to wait, since it may be a copy of a log `beside` it."""
+        suspected = self._copies.suspect(base, file.path, file, beside, now)
+        if not suspected:
+            self._start(base, file, self._resolver.short_copies.read_of(file), now)
+        return not suspected
+
+    def _start(self, base: str, file: OpenFile, offset: int | None, now: float) -> None:
         """The next log of `base`, in an open file, from `offset` on; None: from its last, incomplete line on."""
-        where = Whereabouts.of(file)
-        status = where.status
-        if inode_of(status) in self._register.by_file:  # since it was looked at, a log has found its bytes there
-            file.close()
+        status = file.status()
+        if self._register.table.log_at(inode_of(status)) is not None:
+            file.close()  # since it was looked at, a log has found its bytes there
             return
         head = file.read(HEAD_BYTES, 0)
         if offset is None:
             offset = start_of_last_line(file.read, status.st_size, self._line_bytes)
         position = Position(
-            path=path,
+            path=file.path,
+            device=status.st_dev,
+            inode=status.st_ino,
+            generation=file.generation(),
             modified=status.st_mtime_ns,
             offset=offset,
             line=line_at(file.read, offset),
@@ -213,47 +219,53 @@ class Finder:
         )
         if looks_binary(head):
             file.close()
-            self._refuse_binary(path, inode_of(status), status.st_size)
+            self._refuse_binary(file.path, inode_of(status), status.st_size)
             return
         log = self._register.new(base, position, now)
         if offset and offset == status.st_size:
             log.take_up()  # skipped to its end: nothing to read yet
-        log.judged = bool(head.strip(b"\0"))
-        self._take(log, path, file, where, now)
+        log.last_read.judged = bool(head.strip(b"\0"))
+        self._take(log, file, now)
 
-    def _take(self, log: Log, path: str, file: OpenFile, where: Whereabouts, now: float) -> None:
-        self._follower.take_file(log, path, file, where, now)
-        if path not in log.names:
+    def _take(self, log: Log, file: OpenFile, now: float) -> None:
+        self._follower.take_file(log, file, now)
+        if file.path not in log.names:
             log.observe(Unreached(now))
-        self._access.refusals.forget(path)
+        self._access.refusals.forget(file.path)
 
-    def _known(self, base: str, path: str, file: OpenFile, now: float) -> bool:
-        """Whether a log goes on in a file: one whose bytes were looked for, or one that was done with."""
-        register, where = self._register, Whereabouts.of(file)
-        for name in {base, *rotation.originals(path)}:
-            if name != path and self._follower.recover(path, file, register.logs_of(name), now):
-                return True
-        for origin in register.done_with(base, inode_of(where.status)):
-            position = register.done_position(origin)
-            copied = position.file == NOWHERE and path != base and self._access.holds(file, position.mark)
-            told = position.mark.length > 0 or position.generation is not None
-            if told and (copied or self._access.is_file_of(file, position)):
-                self._take(register.revive(origin, position, now), path, file, where, now)
-                return True
-        return False
+    def _is_known(self, base: str, file: OpenFile, now: float) -> bool:
+        """Whether a file is a log's, one goes on in it, or it waits already. It is closed then, or the log's."""
+        register, path = self._register, file.path
+        owner = self._follower.owner_of(file, now)
+        if owner is not None and not owner.missing:
+            file.close()
+            return True
+        for name in {base, *rotation.originals(path)} - {path}:
+            owner = owner or self._resolver.log_in(file, register.table.logs_of(name))
+        if owner is not None:  # its folder may have another name, too
+            self._follower.take_file(owner, file, now)
+            return True
+        if (origin := self._resolver.done_in(file, base)) is not None:
+            self._take(register.revive(origin, now), file, now)
+            return True
+        if self._is_anothers(base, file, now):
+            return True
+        if waits := self._copies.wait_for(inode_of(file.status())):
+            file.close()
+        return waits
 
-    def _is_anothers(self, base: str, path: str, file: OpenFile, now: float) -> bool:
+    def _is_anothers(self, base: str, file: OpenFile, now: float) -> bool:
         """Whether another source has a file's log. If it was moved out of that one's folders, it goes on in this one."""
         for other in self.others:
             log = other.log_of(file)
             if log is None:
                 continue
-            if self._globs.match(path) and not other.leads_to(log):
+            if self._globs.match(file.path) and not other.leads_to(log):
                 position = replace(log.position, called=())
                 other.give_up(log)
                 late = self._register.new(base, position, now)
-                late.judged = position.offset > 0
-                self._take(late, path, file, Whereabouts.of(file), now)
+                late.last_read.judged = position.offset > 0
+                self._take(late, file, now)
             else:
                 file.close()
             return True
@@ -261,8 +273,8 @@ class Finder:
 
     def log_of(self, file: OpenFile) -> Log | None:
         """The log of this source that a file is, if any."""
-        log = self._register.by_file.get(inode_of(file.status()))
-        return log if log is not None and self._follower.has(log, file) else None
+        log = self._register.table.log_at(inode_of(file.status()))
+        return log if log is not None and self._resolver.has(log, file) else None
 
     def leads_to(self, log: Log) -> bool:
         """Whether a path of this source's globs leads to a log still."""
@@ -276,35 +288,19 @@ class Finder:
 
     def _is_quiet(self, origin: str, position: Position, now: float) -> bool:
         """Whether the file of a log that is done with is there, and nothing was added to it. What was added is read."""
-        place = position.place or position.path
-        if self._access.file_at(place) != position.file:
-            names = self._follower.folders.at(os.path.dirname(place)).with_inode(position.inode)
-            place = next((name for name in names if self._access.file_at(name) == position.file), "")
-        if not place or position.file in self._register.by_file:
+        place = self._resolver.place_of(position)
+        if place is None or self._register.table.log_at(position.file) is not None:
             return False
-        if self._access.tells(place, lambda: os.stat(place).st_size, 0) <= position.offset:
+        if self._access.tells(place, lambda: filesystem.stat(place).st_size, 0) <= position.offset:
             return True
-        file = self._access.try_open(place)
+        file = self._access.open_if(place, lambda file: self._access.is_file_of(file, position))
         if file is not None:
             with closed_on_error(file):
-                if self._access.is_file_of(file, position):
-                    self._take(self._register.revive(origin, position, now), place, file, Whereabouts.of(file), now)
-                else:
-                    file.close()
+                self._take(self._register.revive(origin, now), file, now)
         return False
 
-    def _is_copy_with_its_time(self, file: OpenFile) -> bool:
-        """Whether somebody has given a file the time of a log, and it holds all that was read of that and no more: what `mv`
-        makes on another disk, rsync, `cp -p` and a restore anywhere. Two logs that say the same have times of their own.
-        """
-        status = file.status()
-        if status.st_ctime_ns - status.st_mtime_ns <= TICK_NS:
-            return False
-        positions = self._register.written_at(status.st_mtime_ns)
-        return any(0 < at.offset == status.st_size and self._access.holds(file, at.mark) for at in positions)
-
     def _modified(self, path: str) -> int | None:
-        last = self._register.last_of(path)
+        last = self._register.table.last_of(path)
         return last.modified if last is not None else None
 
     def _take_unseen(
@@ -316,12 +312,13 @@ class Finder:
         Where it had no log, other programs' files may have names that begin alike, and only a number or a date tells of
         rotation. `log` is, or has been, called `path`. What its folder held at some time since `listed` tells all.
         """
+        folders = self._resolver.folders
         since = self._register.time_after(self._register.since if modified is None else modified)
         try:
             self._look_at(path, now)
             folder, name = os.path.split(path)
-            siblings = self._follower.folders.at(folder, listed).siblings(name)
-            for sibling, status in reversed(rotation.newest_first(siblings, self._access)):
+            siblings = folders.at(folder, listed).siblings(name)
+            for sibling, status in reversed(folders.newest_first(siblings)):
                 ours = sibling.endswith(".gz") or not self._globs.match(sibling)  # else the walks find it
                 ours = ours and (modified is not None or self._is_rotated(sibling, path))
                 if ours and status.st_mtime_ns >= since and stat.S_ISREG(status.st_mode):
@@ -330,7 +327,7 @@ class Finder:
                     else:
                         self._take_sibling(path, sibling, now)
             alone = modified is None and not siblings
-            rested = alone or self._follower.folders.at(folder).siblings(name) == siblings
+            rested = alone or folders.at(folder).siblings(name) == siblings
         except OSError:
             if log is not None:
                 self._follower.look_again(path, log, modified)
@@ -343,42 +340,29 @@ class Finder:
 
     def _take_sibling(self, base: str, path: str, now: float) -> None:
         file = self._access.try_open(path)
-        if file is None:
-            return
-        with closed_on_error(file):
-            owner = self._follower.owner_of(file, now)
-            if owner is not None and owner.missing:  # its folder has another name, too
-                self._follower.take_file(owner, path, file, Whereabouts.of(file), now)
-                return
-            if owner is not None:
-                file.close()
-                return
-            if self._known(base, path, file, now) or self._is_anothers(base, path, file, now):
-                return
-            inode = inode_of(file.status())
-            if self._copies.wait_for(inode):
-                file.close()
-            elif not self._copies.suspect(base, path, file, self._beside(base), now):
-                self._start(base, path, file, self._follower.short_copies.read_of(file), now)
+        if file is not None:
+            with closed_on_error(file):
+                if not self._is_known(base, file, now):
+                    self._start_unless_copied(base, file, self._beside(base), now)
 
     def _beside(self, path: str) -> list[Log]:
         """The log that a path leads to, and those that have left it and may be on their way into a copy."""
         named = self._register.by_path.get(path)
-        leaving = [log for log in self._register.logs_of(path) if log.is_leaving and log is not named]
+        leaving = [log for log in self._register.table.logs_of(path) if log.is_leaving and log is not named]
         return [named, *leaving] if named is not None else leaving
 
     def _look_at(self, path: str, now: float) -> None:
         """See which log a path leads to now, and what became of all that it led to: before a file beside it is judged."""
         named = self._register.by_path.get(path)
-        for log in {*self._register.logs_of(path), *([named] if named else [])}:
+        for log in {*self._register.table.logs_of(path), *([named] if named else [])}:
             self._make_sure(log, now)
-        if path not in self._register.by_path and os.path.lexists(path) and self._globs.match(path):
+        if path not in self._register.by_path and filesystem.is_there(path) and self._globs.match(path):
             self.found(path, now)
 
     def _make_sure(self, log: Log, now: float) -> None:
         """See whether a log still is where it was."""
-        if not self._register.knows(log):
+        if not self._register.table.knows(log):
             return
         self._follower.visit(log, now)
-        if log.changed and log.next_look not in (Look.ARCHIVES, Look.NOTHING):
+        if log.activity.changed and log.next_look not in (Look.ARCHIVES, Look.NOTHING):
             self._follower.read(log, 0, now)

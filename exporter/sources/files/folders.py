@@ -4,12 +4,71 @@ from __future__ import annotations
 
 import math
 import os
+import time
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice, takewhile
 
-from exporter.sources.files import rotation
+from exporter.sources.files import filesystem, rotation
 from exporter.sources.files.access import Access
-from exporter.sources.files.rotation import Folder
+from exporter.sources.files.clock import TICK_NS
+from exporter.sources.files.filesystem import NO_ANSWER
 from exporter.sources.files.tail import Log
+
+LISTINGS = 3  # of a folder that changes all the time
+MAX_FOLDERS = 32  # in a folder: a stat each for a log that went while nobody looked
+MAX_SIBLINGS = 64  # the newest; logrotate keeps fewer, and a thousand ranks named job-N are not a rotation
+
+Siblings = Sequence[tuple[str, os.stat_result]]  # paths and what a stat told of them, the newest first
+
+
+class Folder:
+    """What stood in a folder at one moment. A missing or unreadable folder is empty.
+
+    Raises OSError where the disk or its server gives no answer. Without `listings`, it is taken to be empty.
+    """
+
+    def __init__(self, path: str, listings: int = LISTINGS) -> None:
+        self.path = path
+        self.begun = -math.inf  # when it was listed, by the monotonic clock
+        self._stamp, self._settled = -1, False
+        self._inodes: list[tuple[int, str]] = []
+        for _ in range(listings):  # a name that is changed meanwhile may be in neither place
+            self.begun, self._stamp = time.monotonic(), _stamp(path)
+            self._settled = self._stamp < time.time_ns() - TICK_NS
+            try:
+                self._inodes = sorted((entry.inode(), entry.name) for entry in filesystem.entries(path))
+            except OSError as error:
+                if error.errno in NO_ANSWER:
+                    raise
+                break  # the log's own stat tells of it
+            if _stamp(path) == self._stamp:
+                break
+        self._names = sorted((name, inode) for inode, name in self._inodes)
+
+    def is_current(self) -> bool:
+        """Whether this is, for sure, what stands there now."""
+        return self._settled and _stamp(self.path) == self._stamp
+
+    def with_inode(self, inode: int) -> list[str]:
+        """Paths that have an inode: several, where it has hard links."""
+        first = bisect_left(self._inodes, (inode, ""))
+        same = takewhile(lambda item: item[0] == inode, islice(self._inodes, first, None))
+        return [self._path(name) for _, name in same]
+
+    def siblings(self, name: str) -> dict[str, int]:
+        """Paths that rotation may have given to what was called `name`, compressed ones too, and their inodes."""
+        found = rotation.siblings(name, self._beginning_with)
+        return {self._path(name): inode for name, inode in found.items()}
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def _beginning_with(self, prefix: str) -> Iterator[tuple[str, int]]:
+        return takewhile(
+            lambda item: item[0].startswith(prefix), islice(self._names, bisect_left(self._names, (prefix, 0)), None)
+        )
 
 
 class Folders:
@@ -45,17 +104,30 @@ class Folders:
         folder = _folder_of(log)
         return [*self._folders_in(folder), *self._folders_in(os.path.dirname(folder))]
 
-    def siblings_of(self, log: Log) -> list[str]:
-        """Paths that rotation may have given to a log, by any of its names."""
+    def siblings_of(self, log: Log) -> Siblings:
+        """The files that rotation may have made of a log, by any of its names."""
         known = (log.base, log.position.path, log.position.place, *log.position.called)
         names = {os.path.basename(path) for path in known if path}
         folder = self.of(log)
-        return list(dict.fromkeys(path for name in sorted(names) for path in folder.siblings(name)))
+        return self.newest_first({path for name in names for path in folder.siblings(name)})
+
+    def newest_first(self, paths: Iterable[str]) -> Siblings:
+        """The files among some siblings, as many as rotation may have left."""
+        looked = ((path, self._access.tells(path, partial(filesystem.stat, path), None)) for path in sorted(paths))
+        found = [(path, status) for path, status in looked if status is not None]  # else renamed on
+        return sorted(found, key=lambda item: item[1].st_mtime_ns, reverse=True)[:MAX_SIBLINGS]
 
     def _folders_in(self, path: str) -> list[str]:
         if path not in self._within:
-            self._within[path] = self._access.tells(path, partial(rotation.folders_in, path), [])
+            self._within[path] = self._access.tells(
+                path, lambda: list(islice(filesystem.folders_in(path), MAX_FOLDERS)), []
+            )
         return self._within[path]
+
+
+def _stamp(path: str) -> int:
+    status = filesystem.stat_or_none(path)
+    return status.st_mtime_ns if status is not None else -1
 
 
 def _folder_of(log: Log) -> str:

@@ -1,29 +1,27 @@
-"""Which file a log goes on in: renamed, copied and truncated, compressed, unlinked, linked elsewhere, mounted again.
+"""Moves each log to the file that its bytes are in: renamed, copied and truncated, compressed, unlinked, linked elsewhere,
+mounted again.
 
-One rule for all of it: a log is the bytes that were read. It moves to the file that holds them; what stands at its
-path then is the next log of that path. Opens and compares files; decides nothing about lines.
+One rule for all of it: a log is the bytes that were read. It moves to the file that holds them, which `resolver` finds;
+what stands at its path then is the next log of that path. Decides nothing about lines.
 
 Raises OSError where a disk or a server gives no answer. Then nothing was concluded, and the same may be asked again.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 from exporter.sources.base import SourceStats
-from exporter.sources.files import rotation
+from exporter.sources.files import filesystem
 from exporter.sources.files.access import GONE, Access, OtherBytes
 from exporter.sources.files.discovery import Globs
-from exporter.sources.files.folders import Folders
-from exporter.sources.files.gzip_reader import Search
-from exporter.sources.files.identity import HEAD_BYTES, NOWHERE, inode_of
-from exporter.sources.files.opening import OpenFile, Whereabouts, closed_on_error
+from exporter.sources.files.filesystem import OpenFile, closed_on_error
+from exporter.sources.files.identity import NOWHERE, inode_of
 from exporter.sources.files.register import Register
-from exporter.sources.files.rotation import ShortCopies, Siblings
+from exporter.sources.files.resolver import Resolver
 from exporter.sources.files.states import Found, Gone, Look, MaybePacked, Nowhere, Searched, Searching, Unreached
 from exporter.sources.files.tail import Log
 
@@ -45,19 +43,20 @@ class Vacated(NamedTuple):
 class Follower:
     """Keeps each log of a register with its bytes."""
 
-    def __init__(self, register: Register, globs: Globs, access: Access, stats: Callable[[], SourceStats]) -> None:
+    def __init__(
+        self, register: Register, globs: Globs, access: Access, resolver: Resolver, stats: Callable[[], SourceStats]
+    ) -> None:
         self.vacated: dict[str, Vacated] = {}  # by path, see `look_again`
-        self.short_copies = ShortCopies(access)
         self._register = register
         self._globs = globs
         self._access = access
-        self.folders = Folders(access)
+        self._resolver = resolver
         self._stats = stats
         self._steps = SEARCH_STEPS
 
     def begin(self) -> None:
         """A poll begins."""
-        self.folders.begin()
+        self._resolver.folders.begin()
         self._steps = SEARCH_STEPS
 
     # -- looking
@@ -71,13 +70,13 @@ class Follower:
             self._access.see(log, now)
         elif look is Look.ARCHIVES:
             self._search(log, now)
-        elif look is Look.FOLDERS and now >= log.rest_until:
+        elif look is Look.FOLDERS and now >= log.activity.rest_until:
             self._find(log, now)
 
     def _visit_path(self, log: Log, now: float) -> None:
         path = log.position.path
         try:
-            status = os.stat(path)
+            status = filesystem.stat(path)
         except GONE:
             self._displaced(log, None, now)
         except OSError:
@@ -95,12 +94,12 @@ class Follower:
 
     def read(self, log: Log, count: int, now: float) -> tuple[bytes, int] | None:
         """Bytes of a log, as `Access.read` gives them. None, too, if they have just been found to be elsewhere."""
-        return self._try(log, now, lambda: self._access.read(log, count, now, self._is_copied))
+        return self._try(log, now, lambda: self._access.read(log, count, now, self._resolver.is_copied))
 
     def claim(self, log: Log, path: str, now: float) -> bool:
         """A path leads to the inode of a known log. False if only the number is the same."""
         if not isinstance(log.reader, OpenFile):
-            file = self._same_file(log, path)
+            file = self._resolver.file_at(path, log)
             if file is None:
                 self._give_up_number(log, path, now)
                 return False
@@ -118,24 +117,18 @@ class Follower:
     def owner_of(self, file: OpenFile, now: float) -> Log | None:
         """The log whose file this is. A log that only has its inode's number, from before, loses that."""
         inode = inode_of(file.status())
-        while (log := self._register.by_file.get(inode)) is not None:
-            if self.has(log, file):
+        while (log := self._register.table.log_at(inode)) is not None:
+            if self._resolver.has(log, file):
                 break
             self._give_up_number(log, None, now)
         return log
 
-    def has(self, log: Log, file: OpenFile) -> bool:
-        """Whether a file with the inode's number of a log is the log's."""
-        return isinstance(log.reader, OpenFile) or self._access.is_file_of(file, log.position)
-
     def _give_up_number(self, log: Log, path: str | None, now: float) -> None:
         """The inode's number of a log is another file's, which may be at a path of the globs."""
-        inode = log.position.file
         if log.left is not None or not self._goes_on_at_its_path(log, now):
             if path is not None:
                 self._register.name(log, path)  # its bytes may be in a copy beside this name, too
             self._part(log, now)
-        self._register.give_back(inode)
 
     def vacate(self, path: str, log: Log) -> None:
         """A path led to a log as it is known; other files may have had the path since, or have it now."""
@@ -221,65 +214,47 @@ class Follower:
 
     # -- finding the bytes again
 
-    def recover(self, path: str, file: OpenFile, logs: Iterable[Log], now: float) -> bool:
-        """Whether a file that nobody has holds the bytes of one of some logs: of one that is looked for, or of one whose file
-        was deleted when a copy took its place.
-        """
-        for log in logs:
-            mark = log.position.mark
-            replaced = log.reader is not None and log.left is not None and log.unlinked and mark.length >= HEAD_BYTES
-            found = mark.length > 0 and (log.missing or replaced) and self._access.holds(file, mark)
-            if found and (log.missing or self._is_all_in(log, file)):
-                self.take_file(log, path, file, Whereabouts.of(file), now)
-                return True
-        return False
-
     def _find(self, log: Log, now: float) -> None:
         """A log's bytes may be under another name, in a copy, or compressed. If they stay nowhere, the log is over."""
         assert log.left is not None
-        position, missed = log.position, now - log.left
-        found = self._find_by_inode(log, now, far=not missed)
-        siblings = [] if found else rotation.newest_first(self.folders.siblings_of(log), self._access)
-        if found or self._find_by_content(log, siblings, now):
-            if missed:
-                self.vacate(log.base, log)  # what came to its path meanwhile was not to be seen either
-            return
-        log.observe(Nowhere(now, unknowable=position.file == NOWHERE and not position.mark.length))
+        missed = now - log.left
+        for file in self._resolver.files_of(log, far=not missed):
+            with closed_on_error(file):
+                if self.owner_of(file, now) in (None, log):
+                    self.take_file(log, file, now)
+                    if missed:
+                        self.vacate(log.base, log)  # what came to its path meanwhile was not to be seen either
+                    return
+            file.close()
+        log.observe(Nowhere(now, unknowable=log.position.file == NOWHERE and not log.position.mark.length))
         if isinstance(log.state, Gone):
             self._lose(log, log.state)
-            return
-        since = self._register.time_after(position.modified)
-        if packed := rotation.packed(position.mark, siblings, since, self._access):
-            log.observe(MaybePacked(Search(position.mark, packed)))
-        log.rest_until = now + missed
+        else:
+            if archives := self._resolver.archives_of(log, self._register.time_after(log.position.modified)):
+                log.observe(MaybePacked(archives))
+            log.activity.rest_until = now + missed
 
-    def _find_by_inode(self, log: Log, now: float, *, far: bool) -> bool:
-        inode = log.position.inode
-        paths = self.folders.of(log).with_inode(inode)
-        if far and not paths and log.position.file != NOWHERE:
-            moved = [path for folder in self.folders.near_to(log) for path in self.folders.at(folder).with_inode(inode)]
-            paths = [path for path in moved if not self._globs.excludes(path)]  # else it may be another source's
-        for path in sorted(paths, key=self._globs.match, reverse=True):
-            file = self._same_file(log, path)
-            if file is not None:
-                with closed_on_error(file):
-                    self.take_file(log, path, file, Whereabouts.of(file), now)
-                return True
-        return False
-
-    def _find_by_content(self, log: Log, siblings: Siblings, now: float) -> bool:
-        mark = log.position.mark
-        if mark.length == 0:
+    def _goes_on_at_its_path(self, log: Log, now: float) -> bool:
+        """Whether the path leads to the log's file still, under another device number, or to a copy that took its place."""
+        same = self._resolver.file_at(log.position.path, log) if log.position.mark.length else None
+        file = same or self._resolver.replacement_of(log)
+        if file is None:
             return False
-        for path, file in rotation.copies_of(mark, siblings, self._access):
-            with closed_on_error(file):
-                if self.owner_of(file, now) is None:
-                    self.take_file(log, path, file, Whereabouts.of(file), now)
-                    return True
-            file.close()
-        nobodys = [(path, status) for path, status in siblings if inode_of(status) not in self._register.by_file]
-        self.short_copies.look(mark, log.kept, nobodys)
-        return False
+        with closed_on_error(file):
+            self.take_file(log, file, now)
+        self._stats().rotations += same is None
+        return True
+
+    def take_file(self, log: Log, file: OpenFile, now: float) -> None:
+        """A log's bytes are in `file` now, which is open."""
+        status, number, place = file.status(), file.generation(), file.location()
+        log.activity.rest_until, log.stat.unconfirmed = 0.0, False
+        log.observe(Found())
+        self._access.open_logs.hold(log, file, now)
+        self._register.place(log, lambda: log.move_to(inode_of(status), number, file.path, place))
+        log.see(status, now)
+        if self._globs.match(file.path):
+            self._register.name(log, file.path)
 
     def _search(self, log: Log, now: float) -> None:
         assert isinstance(log.state, Searching)
@@ -293,7 +268,7 @@ class Follower:
             if search.over:
                 log.observe(Searched())
         if found is not None:
-            log.reader, log.changed, log.grew = found, True, now
+            log.reader, log.activity.changed, log.activity.grew = found, True, now
 
     def _lose(self, log: Log, gone: Gone) -> None:
         if log.unseen:
@@ -305,68 +280,15 @@ class Follower:
             self._access.refusals.count(log.position.path, "gone_while_closed")
         self._register.release(log)
 
-    def _goes_on_at_its_path(self, log: Log, now: float) -> bool:
-        """Whether the path leads to the log's file still, under another device number, or to a copy that took its place:
-        as rsync and editors make it, a restore, or a move to another disk.
-        """
-        path, mark = log.position.path, log.position.mark
-        file = self._access.try_open(path) if mark.length else None
-        if file is None:
-            return False
-        with closed_on_error(file):
-            where = Whereabouts.of(file)
-            same = where.status.st_ino == log.position.inode and self._access.is_file_of(file, log.position)
-            copied = not same and mark.length >= HEAD_BYTES and self._access.holds(file, mark)
-            copied = copied and not self._is_anothers(file, log) and self._is_all_in(log, file)
-        if not same and not copied:
-            file.close()
-            return False
-        self.take_file(log, path, file, where, now)
-        self._stats().rotations += copied
-        return True
-
-    def _is_anothers(self, file: OpenFile, log: Log) -> bool:
-        """Whether a log other than this one has a file."""
-        other = self._register.by_file.get(inode_of(file.status()))
-        return other is not None and other is not log and self.has(other, file)
-
-    def _is_all_in(self, log: Log, copy: OpenFile) -> bool:
-        """Whether a log's file is gone, and whatever it held, as far as we can still see, is in a copy of it."""
-        reader = log.reader
-        for path in self.folders.of(log).with_inode(log.position.inode):
-            found = self._same_file(log, path)
-            if found is not None:
-                found.close()
-                return False
-        if not isinstance(reader, OpenFile):
-            return True
-        try:
-            status = reader.status()
-            return status.st_nlink == 0 and rotation.holds_all_of(copy, reader, status.st_size)
-        except OSError as error:
-            if error.errno == errno.ESTALE:
-                return True
-            raise
-
-    def take_file(self, log: Log, path: str, file: OpenFile, where: Whereabouts, now: float) -> None:
-        """A log's bytes are in `file` now, which is open."""
-        log.rest_until, log.unconfirmed = 0.0, False
-        log.observe(Found())
-        self._access.open_logs.hold(log, file, now)
-        self._register.place(log, lambda: log.move_to(inode_of(where.status), where.generation, path, where.place))
-        log.see(where.status, now)
-        if self._globs.match(path):
-            self._register.name(log, path)
-
     def settle_where_it_is(self, log: Log) -> None:
         """A log that has left its path may have been moved on since, anywhere."""
-        if log.left is not None and not log.unlinked and isinstance(log.reader, OpenFile):
+        if log.left is not None and not log.stat.unlinked and isinstance(log.reader, OpenFile):
             self._settle_at(log, log.reader.location())
 
     def _settle_at(self, log: Log, path: str) -> None:
         """A log's file is called differently now."""
         position = log.position
-        place = log.reader.location() if isinstance(log.reader, OpenFile) else os.path.realpath(path)
+        place = log.reader.location() if isinstance(log.reader, OpenFile) else filesystem.realpath(path)
         self._register.place(log, lambda: log.move_to(position.file, position.generation, path, place))
 
     def _name(self, log: Log, path: str, now: float) -> None:
@@ -375,26 +297,3 @@ class Follower:
             self._register.name(log, path)
         else:
             self._leave(log, now)
-
-    # -- files
-
-    def _is_copied(self, log: Log) -> bool:
-        """Whether a file beside a log's holds what was read of it."""
-        mark = log.position.mark
-        siblings = rotation.newest_first(self.folders.siblings_of(log), self._access) if mark.length else []
-        for _, copy in rotation.copies_of(mark, siblings, self._access):
-            copy.close()
-            return True
-        return False
-
-    def _same_file(self, log: Log, path: str) -> OpenFile | None:
-        """A path's file, open, if it is a log's file, by its inode and by what was read of it."""
-        file = self._access.try_open(path)
-        if file is None:
-            return None
-        with closed_on_error(file):
-            same = file.status().st_ino == log.position.inode and self._access.is_file_of(file, log.position)
-        if same:
-            return file
-        file.close()
-        return None

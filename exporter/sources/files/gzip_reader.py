@@ -6,12 +6,11 @@ Unpacks in blocks, a bounded number a call. A .gz that the glob itself finds is 
 from __future__ import annotations
 
 import gzip
-import os
 import zlib
 from collections.abc import Iterable
 
+from exporter.sources.files.filesystem import OpenFile, closed_on_error
 from exporter.sources.files.identity import Fingerprint
-from exporter.sources.files.opening import OpenFile, closed_on_error
 
 BLOCK_BYTES = 1 << 20
 BLOCKS_A_STEP = 8  # 30 to 60 ms with zlib
@@ -29,7 +28,7 @@ class GzipReader:
         with closed_on_error(file):
             self.status = file.status()
         self.path = file.path
-        self._raw = os.fdopen(file.descriptor, "rb")
+        self._file, self._raw = file, file.stream()
         self._gzip = gzip.GzipFile(fileobj=self._raw)
         self._kept = b""
         self._start = 0  # where `_kept` begins
@@ -50,7 +49,7 @@ class GzipReader:
         """What it says of what it unpacks to (RFC 1952): its CRC-32, and its length modulo 2**32. While it is being
         written that means nothing.
         """
-        end = os.pread(self._raw.fileno(), 8, max(0, self.status.st_size - 8))
+        end = self._file.read(8, max(0, self.status.st_size - 8))
         return int.from_bytes(end[:4], "little"), int.from_bytes(end[4:], "little")
 
     def data_after(self, start: int) -> int | None:

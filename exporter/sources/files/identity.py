@@ -6,8 +6,6 @@ that was written over. So what counts is the bytes right before the place that w
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
 import os
 from collections.abc import Callable
@@ -20,14 +18,6 @@ Read = Callable[[int, int], bytes]  # (how many bytes, from which offset)
 Inode = tuple[int, int]  # device, inode
 Version = tuple[Inode, int]  # and when it was last written to: a number is used again
 NOWHERE: Inode = (0, 0)  # no inode has the number 0
-
-# Errors of a disk, a server or the kernel that prove nothing about a file: the operation is retried.
-NO_ANSWER = frozenset({
-    errno.EAGAIN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.EINTR, errno.EIO, errno.EMFILE, errno.ENETDOWN,
-    errno.ENETUNREACH, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ENOTCONN, errno.EREMOTEIO, errno.ESHUTDOWN,
-    errno.ESTALE, errno.ETIMEDOUT,
-})  # fmt: skip
-_FS_IOC_GETVERSION = 0x80087601  # linux/fs.h: _IOR('v', 1, long)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,22 +64,6 @@ class Fingerprint:
         start = max(0, length - TAIL_BYTES)
         tail = read(length - start, start)
         return cls(length=start + len(tail), head=_digest(head), tail=_digest(tail))
-
-
-def generation(descriptor: int) -> int | None:
-    """The inode's generation, which differs when a number is used again; None where the file system does not tell.
-
-    ext4 gives a freed number to the very next file, and two runs of one job can be the same to the last byte.
-    Raises OSError where there is no answer just now.
-    """
-    answer = bytearray(8)
-    try:
-        fcntl.ioctl(descriptor, _FS_IOC_GETVERSION, answer)
-    except OSError as error:
-        if error.errno in NO_ANSWER:
-            raise
-        return None
-    return int.from_bytes(answer[:4], "little")
 
 
 def inode_of(status: os.stat_result) -> Inode:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import resource
-
-from exporter.sources.files.opening import OpenFile
+from exporter.sources.files.filesystem import OpenFile, most_open_files
 from exporter.sources.files.tail import Log
 
 # An open file keeps its mount busy. A job that hangs says why when its collectives time out (NCCL's after 10 minutes,
@@ -19,8 +17,7 @@ class OpenLogs:
     """The open logs, the least recently read first. Closing one costs a reopening, but an unlinked one is gone then."""
 
     def __init__(self, limit: int) -> None:
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._most = max(MIN_FILES, min(limit, soft // 3))  # a walk may hold twice as many for a moment
+        self._most = max(MIN_FILES, min(limit, most_open_files() // 3))  # a walk may hold twice as many for a moment
         self._limit = self._most
         self._fewer_until = 0.0
         self._tidied = -TIDY_SECONDS
@@ -61,7 +58,7 @@ class OpenLogs:
         self._tidied = now
         self._used = {log: used for log, used in self._used.items() if log.reader is not None}
         excess = max(0, len(self._used) - self._limit)
-        first_in_line = sorted(self._used, key=lambda log: log.unlinked)  # stable: the least recently read first
+        first_in_line = sorted(self._used, key=lambda log: log.stat.unlinked)  # stable: the least recently read first
         for index, log in enumerate(first_in_line):
             if index < excess or (log.left is None and now - self._used[log] > IDLE_SECONDS):
                 self._close(log)

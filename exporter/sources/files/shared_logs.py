@@ -26,7 +26,7 @@ class SharedLogs:
         """Renew the leases, and drop logs that another node has claimed."""
         if self._leases is None:
             return
-        ours = {log.base: log for log in self._register.logs.values()}
+        ours = {log.base: log for log in self._register.table.followed()}
         for path in self._leases.tick(ours):
             if path in ours:
                 self._register.drop(ours.pop(path))

@@ -1,6 +1,6 @@
 """Job logs in files: polled, with inotify as a hint; every line read once, through rotation, truncation and restarts.
 
-Sits between the parts: `discovery` says which paths are logs, `finding` whose file a path leads to, `follow` where a
+Sits between the parts: `discovery` says which paths are logs, `finding` whose file a path leads to, `resolver` where a
 log's bytes are, `tail` what of them is next. Here is only when each of them is asked, and how much is done in a poll.
 A chunk's line numbers are those of the file, unless more than 64 MiB were skipped at the very first start: then
 they count from 1 there.
@@ -9,42 +9,39 @@ they count from 1 there.
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from exporter.core.decoding.jobs import log_group, with_owner
 from exporter.core.model import Chunk, Job, LogFormat
 from exporter.sources.base import SourceStats
 from exporter.sources.files.access import Access
 from exporter.sources.files.clock import Clock
 from exporter.sources.files.container_format import format_of
 from exporter.sources.files.discovery import Entry, Globs
+from exporter.sources.files.filesystem import Roots, looks_binary, may_list, reason_of
 from exporter.sources.files.finding import Finder
 from exporter.sources.files.follow import Follower
-from exporter.sources.files.last_writes import last_writes
 from exporter.sources.files.leases import Leases
+from exporter.sources.files.log_jobs import LogJobs
+from exporter.sources.files.log_values import End
 from exporter.sources.files.open_logs import OpenLogs
-from exporter.sources.files.opening import Roots, looks_binary, reason_of
 from exporter.sources.files.register import Register
+from exporter.sources.files.resolver import Resolver
 from exporter.sources.files.shared_logs import SharedLogs
 from exporter.sources.files.skipped_files import SkippedFiles
-from exporter.sources.files.tail import End, Log
+from exporter.sources.files.tail import Log
+from exporter.sources.files.walks import Walks
 from exporter.sources.files.watch import Hints, Watch
-from exporter.sources.node_jobs import COUNTED_EVERY_SECONDS, LATELY_SECONDS, NodeJobs
+from exporter.sources.node_jobs import NodeJobs
 
 CHUNK_BYTES = 1 << 20
 POLL_BYTES = 4 << 20  # between two looks at what has changed; the daemon polls again at once while there is more
-RUNNING_SECONDS = (
-    60.0  # a job that has written for so long is taken to be running; what it has written is back-fill else
-)
+RUNNING_SECONDS = 60.0  # a job that has written for so long is taken to be running; what else was written is back-fill
 BACKFILL_SECONDS = 1.0  # so long at most does back-fill wait for a chunk's turn
-RESCAN_SECONDS = 10.0
 IDLE_ROUND_SECONDS = 10.0  # in which every log is looked at once
 UNTOLD_LOOKS = 500  # a poll, where no inotify tells of quiet logs: 2.5 ms, and on most nodes all there are
-WALK_STEPS = 40  # of a walk in one poll: 20,000 entries or 1,000 folders, about 40 ms
 HOLES = 4  # a poll skips in one log
 
 
@@ -94,19 +91,19 @@ class FilesSource:
         self._access = Access(
             OpenLogs(settings.open_files), SkippedFiles(lambda: self.stats, log, self._register.refused)
         )
-        self._follower = Follower(self._register, self._globs, self._access, lambda: self.stats)
-        self._finder = Finder(self._register, self._globs, self._follower, self._access, line_bytes=settings.line_bytes)
+        resolver = Resolver(self._register.table, self._globs, self._access)
+        self._follower = Follower(self._register, self._globs, self._access, resolver, lambda: self.stats)
+        self._finder = Finder(
+            self._register, self._globs, self._follower, resolver, self._access, line_bytes=settings.line_bytes
+        )
         self._finder.begin_of = self._shared.begin_of
         self._watch = Watch(wake) if settings.watch else None
         self._clock = Clock()
-        self._node_jobs = node_jobs or NodeJobs()
-        self._jobs_counted = -math.inf
+        self._walks = Walks(self._globs, self._trouble)
+        self._jobs = LogJobs(name, node_jobs or NodeJobs(), settings.service_accounts)
         self._round: deque[Log] = deque()
         self._active: dict[Log, None] = {}  # looked at in every poll; the longest not served first
         self._backfilled = -math.inf  # when back-fill last had a turn
-        self._walks: deque[Iterator[Entry | None]] = deque()  # the one over everything, if it is on, is the last
-        self._walking = False  # over everything
-        self._walked: float | None = None  # when the last walk over everything began
         if first_start and settings.start == "end":
             self._register.begin_first()
 
@@ -131,7 +128,7 @@ class FilesSource:
         self._discover(hints.folders, time)
         self._finder.settle_copies(time)
         self._stir(time, now)
-        self._count_jobs(time, now)
+        self._jobs.count(self._register.table.followed(), time, now)
         try:
             if self._shared.may_read:
                 yield from self._offer(time, now)
@@ -141,8 +138,8 @@ class FilesSource:
             self._measure(time)
 
     def advance(self, log: str, consumed: int, lines: int) -> None:
-        known = self._register.logs[log]
-        handed = known.handed
+        known = self._register.log(log)
+        handed = known.offer.handed
         final = handed is not None and handed.end == "final" and consumed == len(handed.data)
         known.consume(consumed, lines)
         if final:
@@ -167,7 +164,7 @@ class FilesSource:
         if self._watch is not None:
             self._watch.close()
         self._finder.close()
-        for log in self._register.logs.values():
+        for log in self._register.table.followed():
             log.close()
 
     def _stir(self, time: float, now: float) -> None:
@@ -178,8 +175,8 @@ class FilesSource:
             with self._access.survived(path):
                 self._finder.vacated(path, vacated, time)
         for log in self._register.born:
-            if not log.changed:  # and for how long: what has been quiet for hours need not be looked at in every poll
-                log.grew = min(time, time - (now - log.modified / 1e9))
+            if not log.activity.changed:  # for how long? What is quiet for hours need not be looked at in every poll
+                log.activity.grew = min(time, time - (now - log.stat.modified / 1e9))
             self._round.append(log)
         self._active.update(self._register.stirred)
         self._register.born.clear()
@@ -193,7 +190,7 @@ class FilesSource:
             looks = max(looks, min(len(self._round), UNTOLD_LOOKS))
         for _ in range(looks):
             log = self._round.popleft()
-            if self._register.knows(log):
+            if self._register.table.knows(log):
                 self._round.append(log)
                 others.append(log)
         for path in hinted:
@@ -204,7 +201,7 @@ class FilesSource:
                 with self._access.survived(path):
                     self._finder.found(path, time)
         for log in dict.fromkeys([*self._active, *others]):
-            if not self._register.knows(log):
+            if not self._register.table.knows(log):
                 self._active.pop(log, None)
                 continue
             try:
@@ -217,26 +214,14 @@ class FilesSource:
                 self._active[log] = None
 
     def _discover(self, folders: Iterable[str], time: float) -> None:
-        """Look for new logs: everywhere from time to time, and at once where a folder was made."""
-        first = self._walked is None
-        for folder in folders:
-            self._walks.appendleft(self._globs.walk(self._access.roots, self._trouble, below=folder))
-        if self._walked is None or (not self._walking and time - self._walked >= RESCAN_SECONDS):
-            self._walked, self._walking = time, True
-            self._walks.append(self._globs.walk(self._access.roots, self._trouble))
+        """Look for new logs."""
+        first = not self._walks.first_ended
+        if self._walks.begin(folders, self._access.roots, time):
             self._look_at_roots(time)
             self._finder.resume(time)
         self._finder.skipping = self._register.first
-        steps = 0
-        while self._walks and (first or steps < WALK_STEPS):
-            for entry in self._walks[0]:
-                if entry is not None:
-                    self._found(entry, time)
-                elif (steps := steps + 1) >= WALK_STEPS and not first:
-                    break
-            else:
-                self._walks.popleft()
-        self._walking = bool(self._walks)
+        for entry in self._walks.step():
+            self._found(entry, time)
         if first:
             self._register.end_first()
             self._finder.skipping = False
@@ -263,7 +248,7 @@ class FilesSource:
         if self._shared.problem:
             self.stats.up, self.stats.down_reason = False, self._shared.problem
             return
-        self.stats.up = any(os.access(root, os.R_OK | os.X_OK, effective_ids=True) for root in roots)
+        self.stats.up = any(map(may_list, roots))
         why = f"none of {', '.join(roots)} can be listed; create them, give permission, or correct paths"
         self.stats.down_reason = "" if self.stats.up else why
 
@@ -274,9 +259,9 @@ class FilesSource:
         for log in list(self._active):
             end = log.due(time, self._settings.grace_seconds)
             if end == "final" and self._access.is_written_to(log):
-                log.grew = time  # its next line may come in an hour
+                log.activity.grew = time  # its next line may come in an hour
             elif end is not None:
-                (running if now - log.modified / 1e9 < RUNNING_SECONDS else backfill).append((log, end))
+                (running if now - log.stat.modified / 1e9 < RUNNING_SECONDS else backfill).append((log, end))
             elif not log.active(time):
                 del self._active[log]
         turns = deque([*(("running", *turn) for turn in running), *(("backfill", *turn) for turn in backfill)])
@@ -287,7 +272,7 @@ class FilesSource:
         try:
             while turns and budget > 0:
                 what, log, end = turns.popleft()
-                chunk = self._chunk(log, end, time, now) if self._register.knows(log) else None
+                chunk = self._chunk(log, end, time, now) if self._register.table.knows(log) else None
                 if chunk is not None:
                     self._active[log] = self._active.pop(log)
                     self._backfilled = time if what == "backfill" else self._backfilled
@@ -313,9 +298,7 @@ class FilesSource:
         if not data and end != "final":
             return None
         self.stats.last_read = now if data else self.stats.last_read
-        position, job = log.position, self._job_of(log)
-        name = self._name_of(log, job)
-        self._node_jobs.add(self.name, name, job)
+        position, shares_node = log.position, self._jobs.write(log)
         return Chunk(
             log=log.key,
             origin=log.origin,
@@ -327,30 +310,10 @@ class FilesSource:
             data=data,
             read_at=now,
             end=end,
-            job=job,
+            job=self._jobs.job_of(log),
             written_at=written_at,
-            shares_node=self._node_jobs.others_than(name),
-            uid=None if log.uid in self._settings.service_accounts else log.uid,
-        )
-
-    def _job_of(self, log: Log) -> Job | None:
-        return with_owner(log.job, log.uid, self._settings.service_accounts)
-
-    def _name_of(self, log: Log, job: Job | None) -> str:
-        """What tells a log's job from the others of the node. Of two users' logs that name none, each is a job's."""
-        of_user = "" if job or log.uid in self._settings.service_accounts else f" of uid {log.uid}"
-        return log_group(job, log.position.path) + of_user
-
-    def _count_jobs(self, time: float, now: float) -> None:
-        """Count the jobs that have written to a log lately. A log's ctime says when: its user cannot set it."""
-        if time - self._jobs_counted < COUNTED_EVERY_SECONDS:
-            return
-        self._jobs_counted = time
-        since = (now - LATELY_SECONDS) * 1e9
-        running = (log for log in self._register.logs.values() if max(log.touched, log.position.modified) >= since)
-        self._node_jobs.wrote(last_writes(self._register.logs.values()))
-        self._node_jobs.count(
-            self.name, {self._name_of(log, job): job for log in running for job in [self._job_of(log)]}
+            shares_node=shares_node,
+            uid=self._jobs.uid_of(log),
         )
 
     def _read(self, log: Log, time: float) -> tuple[bytes, int] | None:
@@ -375,8 +338,8 @@ class FilesSource:
             self._register.save(log)
         if log.position.offset == 0 and log.keep_mark(block):
             self._register.save(log)
-        if not log.judged and log.looked_to > log.position.offset:
-            log.judged = True
+        if not log.last_read.judged and log.last_read.looked_to > log.position.offset:
+            log.last_read.judged = True
             if looks_binary(block[log.position.offset - start :]):
                 self._finder.refuse_binary(log)
                 return None
@@ -391,7 +354,9 @@ class FilesSource:
 
     def _measure(self, time: float) -> None:
         behind = [log for log in self._active if log.lag]
-        self.stats.files = len(self._register.logs)
+        self.stats.files = self._register.table.followed_count
         self.stats.open_files = len(self._access.open_logs)
         self.stats.lag_bytes = sum(log.lag for log in behind)
-        self.stats.lag_seconds = max((time - log.waiting for log in behind if log.waiting is not None), default=0.0)
+        self.stats.lag_seconds = max(
+            (time - log.activity.waiting for log in behind if log.activity.waiting is not None), default=0.0
+        )

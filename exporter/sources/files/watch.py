@@ -7,11 +7,11 @@ many folders that their watches would be taken from the kubelet (grafana/loki#47
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from watchdog.events import (
     DirCreatedEvent,
@@ -27,6 +27,7 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
 from exporter.core.facts.mounts import mount_holding, parse_mountinfo
+from exporter.sources.files.filesystem import folders_in, read_mountinfo, realpath, stat_or_none
 from exporter.sources.files.identity import Inode, inode_of
 from exporter.sources.files.recursion_limit import allow_the_deepest_folders
 
@@ -53,14 +54,6 @@ class Hints:
 
     paths: frozenset[str] = frozenset()
     folders: frozenset[str] = frozenset()
-
-
-def read_mountinfo() -> str:
-    """What this process sees mounted, as proc(5) tells it."""
-    try:
-        return Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
-    except OSError:
-        return ""
 
 
 class Watch(FileSystemEventHandler):
@@ -112,13 +105,14 @@ class Watch(FileSystemEventHandler):
         self._rest_until = None
         mounts = parse_mountinfo(self._mountinfo())
         for root, deep in list(roots.items())[:MAX_ROOTS]:
-            inode = _inode_at(root)
+            status = stat_or_none(root)
+            inode = inode_of(status) if status is not None else None
             watched = self._watched.get(root)
             if watched is not None and watched[0] != inode:
                 self._unwatch(root)  # deleted and made again: its emitter is silent for ever
             if inode is None or root in self._watched:
                 continue
-            mount = mount_holding(mounts, os.path.realpath(root))
+            mount = mount_holding(mounts, realpath(root))
             remote = mount is None or mount.fs_type in _REMOTE or mount.fs_type.startswith("fuse.")
             if not remote and (not deep or _is_small(root)):
                 self._begin(root, inode, now, deep=deep)
@@ -154,21 +148,11 @@ class Watch(FileSystemEventHandler):
             self._observer.unschedule(watch)
 
 
-def _inode_at(root: str) -> Inode | None:
-    try:
-        return inode_of(os.stat(root))
-    except OSError:
-        return None
-
-
 def _is_small(root: str) -> bool:
     """Whether a tree has few enough folders to watch them all. Looks at no more of them than that."""
     waiting, folders = [root], 0
     while waiting and folders <= MAX_FOLDERS:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                waiting += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-        except OSError:
-            pass
+        with contextlib.suppress(OSError):
+            waiting += folders_in(waiting.pop())
         folders += 1
     return folders + len(waiting) <= MAX_FOLDERS

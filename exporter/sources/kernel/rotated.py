@@ -9,7 +9,8 @@ import os
 import re
 from collections.abc import Callable, Iterator
 
-from exporter.sources.files.rotation import COMPRESSED, Folder, is_numbered
+from exporter.sources.files.folders import Folder
+from exporter.sources.files.rotation import COMPRESSED, is_numbered
 from exporter.sources.kernel.transport import Place
 
 KNOWN_BYTES = 64  # of a file's beginning, and before a place: each record has a number and a time of its own

@@ -1,7 +1,8 @@
-"""Opening what a job may have named: only regular files below the roots, without waiting and without disturbing anyone.
+"""Every system call by which logs and their folders are looked at: each may raise OSError. Knows nothing of logs.
 
 A job's owner decides what stands in the job's folder: links, FIFOs, devices, and other things a moment later. So a place
-is taken hold of first, which opens nothing (O_PATH), looked at, and opened through /proc/self/fd. Knows nothing of logs.
+is taken hold of first, which opens nothing (O_PATH), looked at, and opened through /proc/self/fd: only regular files
+below the roots, without waiting and without disturbing anyone.
 """
 
 from __future__ import annotations
@@ -9,22 +10,24 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 import signal
-import stat
+import stat as modes
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import BinaryIO, Protocol
 
-from exporter.sources.files.identity import Fingerprint, generation
+from exporter.sources.files.identity import Fingerprint
 
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 KINDS = {
-    stat.S_IFIFO: "fifo",
-    stat.S_IFSOCK: "socket",
-    stat.S_IFCHR: "device",
-    stat.S_IFBLK: "device",
-    stat.S_IFDIR: "directory",
+    modes.S_IFIFO: "fifo",
+    modes.S_IFSOCK: "socket",
+    modes.S_IFCHR: "device",
+    modes.S_IFBLK: "device",
+    modes.S_IFDIR: "directory",
 }
 _REASONS = {
     errno.EACCES: "unreadable",
@@ -35,6 +38,13 @@ _REASONS = {
     errno.ESTALE: "stale",
     errno.EIO: "io_error",
 }
+_FS_IOC_GETVERSION = 0x80087601  # linux/fs.h: _IOR('v', 1, long)
+# Errors of a disk, a server or the kernel that prove nothing about a file: the operation is retried.
+NO_ANSWER = frozenset({
+    errno.EAGAIN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.EINTR, errno.EIO, errno.EMFILE, errno.ENETDOWN,
+    errno.ENETUNREACH, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ENOTCONN, errno.EREMOTEIO, errno.ESHUTDOWN,
+    errno.ESTALE, errno.ETIMEDOUT,
+})  # fmt: skip
 _MAGIC = (b"\x7fELF", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh91AY&SY", b"\xfd7zXZ\x00")
 _BINARY_BLOCK = 8192
 _BINARY_NULS = 4  # a fourth of a block: UTF-16 and wtmp records have more, a log with a torn write has fewer
@@ -69,6 +79,10 @@ class OpenFile:
     def status(self) -> os.stat_result:
         return os.fstat(self.descriptor)
 
+    def stream(self) -> BinaryIO:
+        """For who reads it from its beginning to its end, and closes it."""
+        return os.fdopen(self.descriptor, "rb")
+
     def data_after(self, start: int) -> int | None:
         try:
             return os.lseek(self.descriptor, start, os.SEEK_DATA)
@@ -95,24 +109,26 @@ class OpenFile:
             return error.errno == errno.EAGAIN
         return False
 
+    def generation(self) -> int | None:
+        """The inode's generation, which differs when a number is used again; None where the file system does not tell.
+
+        ext4 gives a freed number to the very next file, and two runs of one job can be the same to the last byte.
+        """
+        answer = bytearray(8)
+        try:
+            fcntl.ioctl(self.descriptor, _FS_IOC_GETVERSION, answer)
+        except OSError as error:
+            if error.errno in NO_ANSWER:
+                raise
+            return None
+        return int.from_bytes(answer[:4], "little")
+
     def location(self) -> str:
         """Where it lies now, links resolved, as the kernel tells it."""
         return os.readlink(f"/proc/self/fd/{self.descriptor}").removesuffix(" (deleted)")
 
     def close(self) -> None:
         os.close(self.descriptor)
-
-
-class Whereabouts(NamedTuple):
-    """Which file an open one is, and where."""
-
-    status: os.stat_result
-    generation: int | None
-    place: str
-
-    @classmethod
-    def of(cls, file: OpenFile) -> Whereabouts:
-        return cls(file.status(), generation(file.descriptor), file.location())
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +139,7 @@ class Roots:
 
     @classmethod
     def of(cls, folders: Iterable[str]) -> Roots:
-        return cls(tuple(dict.fromkeys(os.path.realpath(folder) for folder in folders)))
+        return cls(tuple(dict.fromkeys(realpath(folder) for folder in folders)))
 
     def hold(self, path: str) -> bool:
         return any(f"{path}/".startswith(f"{folder.rstrip('/')}/") for folder in self.folders)
@@ -138,6 +154,55 @@ class Roots:
             return OpenFile(os.open(f"/proc/self/fd/{place.descriptor}", _FLAGS), path)
         finally:
             place.close()
+
+
+stat = os.stat
+is_there = os.path.lexists  # a link to nowhere, too
+is_link = os.path.islink
+is_folder = os.path.isdir
+realpath = os.path.realpath
+
+
+def stat_or_none(path: str) -> os.stat_result | None:
+    """The status of a path; None where the system gives an error."""
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
+
+
+def may_list(folder: str) -> bool:
+    return os.access(folder, os.R_OK | os.X_OK, effective_ids=True)
+
+
+def entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    """What stands in a folder, in no order."""
+    with os.scandir(folder) as found:
+        yield from found
+
+
+def folders_in(folder: str) -> Iterator[str]:
+    """The paths of the folders in a folder, without links to others."""
+    return (entry.path for entry in entries(folder) if entry.is_dir(follow_symlinks=False))
+
+
+def leads_to_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads in a circle
+        return False
+
+
+def read_mountinfo() -> str:
+    """What this process sees mounted, as proc(5) tells it."""
+    try:
+        return Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
+    except OSError:
+        return ""
+
+
+def most_open_files() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 @contextmanager
@@ -166,6 +231,6 @@ def looks_binary(block: bytes) -> bool:
 
 
 def _require_regular(status: os.stat_result) -> None:
-    kind = stat.S_IFMT(status.st_mode)
-    if kind != stat.S_IFREG:
+    kind = modes.S_IFMT(status.st_mode)
+    if kind != modes.S_IFREG:
         raise Refused(KINDS.get(kind, "special"))
