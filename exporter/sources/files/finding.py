@@ -101,7 +101,9 @@ class Finder:
             path = suspect.path
             if self._access.file_at(path) != inode_of(suspect.file.status()):
                 path = suspect.file.location()
-            self._start(suspect.base, path, suspect.file, offset, now)
+            copied = [suspect.log] if self._register.knows(suspect.log) else []
+            if not self._follower.recover(path, suspect.file, copied, now):
+                self._start(suspect.base, path, suspect.file, offset, now)
 
         self._copies.settle(start, now)
 
