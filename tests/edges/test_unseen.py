@@ -8,7 +8,7 @@ import os
 import shutil
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -352,9 +352,10 @@ def compress(path: Path, packed: Path) -> None:
 LOOKS = 12  # between the steps of two rotations
 
 
-def two_rotations(log: Path) -> list[Callable[[], object]]:
-    """As logrotate's `copytruncate`, `compress` and `extension .log` do."""
-    first, copy, packed = log.with_name("job.2.log.gz"), log.with_name("job.1.log"), log.with_name("job.1.log.gz")
+def two_rotations(log: Path, name: str) -> list[Callable[[], object]]:
+    """As logrotate's `copytruncate` and `compress` do, with `extension .log` or without."""
+    first, copy = log.with_name(f"{name.format(2)}.gz"), log.with_name(name.format(1))
+    packed = copy.with_name(f"{copy.name}.gz")
     copy_and_pack: list[Callable[[], object]] = [
         lambda: shutil.copyfile(log, copy),
         lambda: os.truncate(log, 0),
@@ -369,7 +370,7 @@ def two_rotations(log: Path) -> list[Callable[[], object]]:
     return [lambda: write(log, lines(1)), *copy_and_pack, *between, *copy_and_pack, lambda: write(log, lines(4))]
 
 
-def look_between_steps(folder: Path, looks: tuple[bool, ...], seconds: float) -> Node:
+def look_between_steps(folder: Path, looks: Iterable[bool], seconds: float, name: str = "job.{}.log") -> Node:
     """A node that has read a log, and looks at it after some steps of two rotations."""
     folder.mkdir()
     node = Node(folder / "*.log", exclude=("*.gz",))
@@ -377,7 +378,7 @@ def look_between_steps(folder: Path, looks: tuple[bool, ...], seconds: float) ->
     node.rescan().commit()
     write(folder / "job.log", lines(0))
     node.settle()
-    for step, look in itertools.zip_longest(two_rotations(folder / "job.log"), looks):
+    for step, look in itertools.zip_longest(two_rotations(folder / "job.log", name), looks):
         step()
         if look:
             node.poll(seconds)
@@ -390,3 +391,13 @@ def test_one_or_two_looks_amid_two_rotations_find_every_line(tmp_path: Path, sec
     for first, second in itertools.combinations_with_replacement(range(LOOKS), 2):
         looks = tuple(at in (first, second) for at in range(LOOKS))
         assert look_between_steps(tmp_path / f"{first}-{second}", looks, seconds).seen == [0, 1, 2, 3, 4], looks
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("earlier", list(itertools.product((False, True), repeat=2)))
+def test_a_copy_that_waits_while_its_log_is_looked_for_is_counted_once(
+    tmp_path: Path, earlier: tuple[bool, bool], *, later: bool
+) -> None:
+    """A look after the second copy makes it wait; then its log is truncated, and the copy compressed."""
+    looks = (*earlier, *[False] * 6, True, False, False, later)
+    assert look_between_steps(tmp_path / "logs", looks, 0.25, "job.log.{}").seen == [0, 1, 2, 3, 4]

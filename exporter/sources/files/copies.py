@@ -72,7 +72,7 @@ class Copies:
                 return True
         return False
 
-    def settle(self, start: Callable[[str, OpenFile, int], None], now: float) -> None:
+    def settle(self, start: Callable[[Suspect, int], None], now: float) -> None:
         """Give the files that need not wait any longer to `start`, each with where it is to be read from."""
         self._unspent = COMPARED_BYTES
         for inode, suspect in list(self._waiting.items()):
@@ -81,9 +81,9 @@ class Copies:
                 if self._register.table.log_at(inode) is not None:  # the log goes on in this very file
                     suspect.file.close()
                 elif offset is not None:
-                    start(suspect.base, suspect.file, offset)
+                    start(suspect, offset)
                 elif now >= suspect.until:
-                    start(suspect.base, suspect.file, 0)
+                    start(suspect, 0)
                     self._access.refusals.count(suspect.path, "perhaps_read_twice")
                 else:
                     continue

@@ -17,7 +17,7 @@ from exporter.sources.files import filesystem, rotation
 from exporter.sources.files.access import Access
 from exporter.sources.files.archives import Archives
 from exporter.sources.files.container_format import format_of
-from exporter.sources.files.copies import Copies
+from exporter.sources.files.copies import Copies, Suspect
 from exporter.sources.files.discovery import Globs
 from exporter.sources.files.filesystem import KINDS, OpenFile, closed_on_error, looks_binary
 from exporter.sources.files.follow import Follower, Vacated
@@ -100,10 +100,14 @@ class Finder:
     def settle_copies(self, now: float) -> None:
         """See what has become of the files that may be copies."""
 
-        def start(base: str, file: OpenFile, offset: int) -> None:
+        def start(suspect: Suspect, offset: int) -> None:
+            file, log = suspect.file, suspect.log
             if self._access.file_at(file.path) != inode_of(file.status()):
                 file = replace(file, path=file.location())
-            self._start(base, file, offset, now)
+            if self._register.table.knows(log) and self._resolver.log_in(file, [log]) is not None:
+                self._follower.take_file(log, file, now)
+            else:
+                self._start(suspect.base, file, offset, now)
 
         self._copies.settle(start, now)
 

@@ -86,8 +86,8 @@ class Log:
 
     @property
     def missing(self) -> bool:
-        """Whether its bytes are looked for in folders."""
-        return self.next_look is states.Look.FOLDERS
+        """Whether its bytes are looked for, in folders or in archives."""
+        return self.next_look in (states.Look.FOLDERS, states.Look.ARCHIVES)
 
     @property
     def is_leaving(self) -> bool:
