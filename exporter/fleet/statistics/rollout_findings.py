@@ -67,6 +67,6 @@ def _next_step(prepared: Prepared, effect: RolloutEffect) -> str:
         return ""
     changed, days = trial
     return (
-        f"undo it on {changed:,} of the {nodes:,} nodes; {days} day{'s' * (days != 1)} decide, if it is the cause. "
+        f"undo it on {changed:,} of the {nodes:,} nodes; {days} day{'s' * (days != 1)} show whether it is the cause. "
         "Until then, hold the rollout"
     )
