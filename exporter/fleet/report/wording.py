@@ -53,6 +53,16 @@ def alerts_of(found: AlertQuality | None) -> str:
     return told + (f"; incomplete: {safe(found.missing, 200)}" if found.missing else "")
 
 
+def most_at_risk(correlation: Mapping[str, Any]) -> tuple[int, str] | None:
+    """How many nodes the most frequent reason puts at risk, and why. Nodes of several reasons are the same ones in part."""
+    reasons = correlation.get("exposed", ())
+    if not reasons:
+        return None
+    most = max(reasons, key=lambda each: each["count"])
+    others = f"; {counted(len(reasons) - 1, 'other reason')}" if len(reasons) > 1 else ""
+    return most["count"], safe(most["because"], 60) + others
+
+
 def counted(count: int, one: str, many: str = "") -> str:
     """`1 node`, `2,000 nodes`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
