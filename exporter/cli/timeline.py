@@ -32,6 +32,7 @@ SINCE = "7d"
 TIME, WHERE, NOTE = 17, 14, 14  # columns
 MAX_WHAT = 400
 ALIGNED = 70  # columns; one long title does not push what follows it out of sight
+KINDS = {"job_end": "failed job", "node_check": "node check", "boot": "reboot", "silent": "silence"}
 COLORS = {"infrastructure": "33", "workload": "36"}
 
 
@@ -101,7 +102,7 @@ def _room(longest: int) -> int:
 def _line(each: Happening, what: str, room: int, *, is_node: bool, color: bool) -> str:
     """`20 Nov 06:41:12Z  kernel        NVLink fault, GPU 3b:00        infrastructure`."""
     at = f"{datetime.fromtimestamp(each.time, UTC):%d %b %H:%M:%SZ}"
-    kind = f"job {each.job}" if each.kind == "job" and each.job else each.kind.replace("_", " ")
+    kind = f"job {each.job}" if each.kind == "job" and each.job else KINDS.get(each.kind, each.kind)
     where = clipped(kind if is_node else each.node, WHERE)
     note = clipped(
         "" if each.id is None else "consequence" if each.role == "cascade" else each.verdict or "unclear", NOTE

@@ -13,6 +13,7 @@ from exporter.config import packs
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.records import rfc3339
 from exporter.core.model import UNRECOGNISED
+from exporter.demo.review_aftermath import Aftermath
 from exporter.demo.simulated_journals import write_journals
 from exporter.demo.simulator import Fleet
 
@@ -99,6 +100,7 @@ class ReviewCrashes:
 
     def __init__(self, fleet: Fleet, catalogue: Catalogue) -> None:
         self._observed, self._catalogue = fleet.observed, catalogue
+        self._aftermath = Aftermath(fleet, catalogue)
         self._chance = np.random.default_rng([fleet.plan.seed, 8]).random((len(fleet.observed.incidents.node), 4))
 
     def __call__(self, row: int, record: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -136,6 +138,7 @@ class ReviewCrashes:
             },
         }  # fmt: skip
         yield record
+        yield from self._aftermath(row, record)
         if crash.spreads and number < 0.5:
             yield from self._consequences(row, record)
 

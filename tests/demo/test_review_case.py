@@ -52,6 +52,21 @@ def test_a_fleet_may_end_at_a_given_time(tmp_path: Path) -> None:
     assert (times[0], times[-1]) == ("2026-11-06T00:00:00.000Z", "2026-11-20T00:00:00.000Z")
 
 
+def test_faults_open_and_a_reboot_clears_them(folder: Path) -> None:
+    lines = "".join(path.read_text(encoding="utf-8") for path in sorted(folder.iterdir())).splitlines()
+    records = [json.loads(line) for line in lines if '"kind": "heartbeat"' not in line]
+    faults = sorted((each for each in records if each["kind"] == "fault"), key=lambda each: each["time"])
+    boots = {(each["node"], each["time"]) for each in records if each.get("boot")}
+    ends = [each for each in records if each["kind"] == "job_end"]
+    opened = [each["signature"] for each in faults if each["state"] == "open"]
+    cleared = [each for each in faults if each["state"] == "cleared"]
+    assert 0.9 * len(opened) < len(cleared) <= len(opened)
+    assert all((each["node"], each["time"]) in boots for each in cleared)
+    assert set(opened) <= {name for name, crash in review_crashes.CRASHES.items() if crash.kernel}
+    assert all(each["started"] < each["time"] for each in ends)
+    assert {each["outcome"] for each in ends} == {"explained", "unrecognised"}
+
+
 def test_the_planted_rollout_library_and_node_are_found(correlation: dict[str, Any]) -> None:
     found = {each["signature"]: each for each in correlation["findings"]}
     rollout = found.pop("nv_xid_74_nvlink_error")

@@ -13,7 +13,8 @@ CSS = """
 .chart line.infrastructure{stroke:var(--infrastructure)}.chart line.workload{stroke:var(--workload)}
 .chart line.unclear{stroke:var(--unclear)}.chart line{stroke-width:1}.chart line.interval{stroke-width:2}
 .chart .spark{fill:none;stroke:var(--dim);stroke-width:1.5}.chart .empty{fill:var(--grid)}
-.chart .change{fill:var(--ink)}.chart .span{fill:var(--workload);fill-opacity:.25;stroke:var(--workload)}
+.chart .change{fill:var(--ink)}.chart .span{fill-opacity:.25;stroke:var(--unclear)}
+.chart .span.infrastructure{stroke:var(--infrastructure)}.chart .span.workload{stroke:var(--workload)}
 .narrow{display:none}
 @media screen and (max-width:44rem){.narrow{display:block}.wide{display:none}}
 @media print{.chart{font-size:13px}}

@@ -14,7 +14,7 @@ MAX_EVENTS = 200  # drawn in a lane; the table has all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A point in time (`end` None) or a span. `verdict` colours it; `change` is a fact that changed."""
+    """A point in time (`end` None) or a span. `verdict` colours it; `change` is a fact that changed, or a reboot."""
 
     time: float
     what: str
@@ -69,6 +69,7 @@ def timeline(title: str, lanes: Sequence[Lane], start: float, end: float, *, wid
 def _drawn(event: Event, x: float, end: float | None, y: float) -> str:
     title = element("title", words(event.what[:300]))
     if end is not None:
-        return element("rect", title, x=x, y=y - 6, width=max(end - x, 2.0), height=12, rx=2, class_="span")
+        kind = f"span {colour(event.verdict)}"
+        return element("rect", title, x=x, y=y - 6, width=max(end - x, 2.0), height=12, rx=2, class_=kind)
     kind = "change" if event.verdict == "change" else colour(event.verdict)
     return element("circle", title, cx=x, cy=y, r=5, class_=kind)

@@ -10,7 +10,7 @@ from exporter.core.text.counted import counted
 from exporter.fleet.charts.style import CSS, DARK, LIGHT
 from exporter.fleet.report.sections import exposure_words, sections
 from exporter.fleet.report.steps import next_steps
-from exporter.fleet.report.wording import alerts_of, change_of, dates, interval_of, safe
+from exporter.fleet.report.wording import alerts_of, change_of, dates, interval_of, most_at_risk
 from exporter.fleet.review.sentence import earlier
 from exporter.fleet.review.values import Overview, Title
 from exporter.web.page import render
@@ -34,7 +34,7 @@ def as_html(found: Overview, titles: Mapping[str, Title], notes: tuple[str, ...]
         cards=_cards(found),
         completeness=_completeness(found),
         alerts="" if found.alerts and found.alerts.rows else alerts_of(found.alerts),
-        steps=next_steps(found),
+        steps=[step.replace("`", "'") for step in next_steps(found)],
         sections=sections(found, titles),
         notes=notes,
         version=__version__,
@@ -80,12 +80,8 @@ def _cards(found: Overview) -> list[tuple[str, str, str, str]]:
         else ""
     )
     cards.append((share, "without a known cause", known, ""))
-    at_risk = (found.correlation or {}).get("exposed", ())
-    if at_risk:
-        most = max(at_risk, key=lambda each: each["count"])
-        cards.append(
-            (f"{most['count']:,}", "nodes at risk, not affected", f"most of them by {safe(most['because'], 60)}", "")
-        )
+    if at_risk := most_at_risk(found.correlation or {}):
+        cards.append((f"{at_risk[0]:,}", "nodes at risk, not affected yet", at_risk[1], ""))
     else:
         cards.append((f"{now.nodes_crashed:,}", "nodes crashed", f"of {found.nodes:,}", ""))
     return cards

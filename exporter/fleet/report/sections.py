@@ -56,7 +56,7 @@ def sections(found: Overview, titles: Mapping[str, Title]) -> list[Section]:
         _causes(found),
         _table(
             "Failed jobs",
-            "By exit code or signal, each job once: what in its logs says why",
+            "Jobs that ended with an exit code or a signal, each once, and what their logs say about the reason",
             ("Its logs have", "#Jobs", "#Share"),
             _outcomes(found),
             lambda o: (Cell(text=o[0]), Cell(text=f"{o[1]:,}"), Cell(text=f"{o[2]:.0%}")),
@@ -82,7 +82,7 @@ def sections(found: Overview, titles: Mapping[str, Title]) -> list[Section]:
                 Cell(text=safe(e["name"], 60), small=safe(f"GPU, last in {e['node']}", 80) if e["kind"] == "gpu" else ""),
                 Cell(text=f"{e['incidents']:,}"), Cell(text=ratio(e["expected"])),
                 Cell(text=f"{counted(e['jobs'], 'job')}, {counted(e['days'], 'day')}"), Cell(text=sure(e["probability"])),
-                Cell(text=", ".join(safe(title_of(titles, s).title, 60) for s in e["signatures"][:3])),
+                Cell(text=", ".join(safe(title_of(titles, s).title) for s in e["signatures"][:3])),
             ),
         ),
         _table(
@@ -136,7 +136,7 @@ def sections(found: Overview, titles: Mapping[str, Title]) -> list[Section]:
             ("Action", "Now"),
             found.actions,
             lambda a: (
-                Cell(text=safe(a.what, 400)),
+                Cell(text=safe(a.what, 400).replace("`", "'")),
                 Cell(text="still open" if a.is_open else "not seen again", class_="worse" if a.is_open else "better"),
             ),
         ),
@@ -206,7 +206,7 @@ def _findings(correlation: Mapping[str, Any], titles: Mapping[str, Title]) -> Se
     rows = [
         Interval(
             name=f"{i}. {conditions(each)}", value=each["rate_ratio"], low=each["rate_ratio_low"] or 0.0,
-            high=each["rate_ratio_high"], verdict=title_of(titles, each["signature"]).verdict,
+            high=each["rate_ratio_high"], verdict="workload" if each.get("direction") == "fewer" else "infrastructure",
         )
         for i, each in enumerate(found[:ROWS], 1)
     ]  # fmt: skip
@@ -241,17 +241,19 @@ def _with(number: int, each: Mapping[str, Any]) -> Cell:
 
 def _alerts(found: AlertQuality | None) -> Section | None:
     told = alerts_of(found)
+    before = found is not None and any(row.from_before for row in found.rows)
     return _table(
         "Alerts",
-        f"{told[0].upper()}{told[1:]}. Justified: the records have a crash of the alert's cause, signature, node or place, "
-        "from the span that its rule looks at until it ended. Other alerts are not about crashes, or cannot be judged",
-        ("Alert", "Kind", "#Fired", "#Justified", "#Not justified", "#Lasted", "#After the first crash", "#Firing before"),
+        f"{told[0].upper()}{told[1:]}. Justified: a crash of the alert's cause, signature, node or place is on record, in "
+        "the span that its rule looks at. Alerts about daemons and trends are not judged",
+        ("Alert", "Kind", "#Fired", "#Justified", "#Not justified", "#Lasted", "#After the first crash",
+         *(("#From before",) if before else ())),
         () if found is None else found.rows,
         lambda r: (
             Cell(text=safe(r.name, 80)), Cell(text=r.kind), Cell(text=f"{r.fired:,}"),
             *((Cell(text=f"{n:,}") if r.fired > r.not_judged else Cell(text="–")) for n in (r.justified, r.not_justified)),
             *(Cell(text="–" if s is None else duration(s)) for s in (r.median_seconds, r.seconds_from_crash)),
-            Cell(text=f"{r.from_before:,}" if r.from_before else ""),
+            *((Cell(text=f"{r.from_before:,}"),) if before else ()),
         ),
     )  # fmt: skip
 

@@ -54,6 +54,16 @@ def alerts_of(found: AlertQuality | None) -> str:
     return told + (f"; incomplete: {safe(found.missing, 200)}" if found.missing else "")
 
 
+def most_at_risk(correlation: Mapping[str, Any]) -> tuple[int, str] | None:
+    """How many nodes the most frequent reason puts at risk, and why. Nodes of several reasons are the same ones in part."""
+    reasons = correlation.get("exposed", ())
+    if not reasons:
+        return None
+    most = max(reasons, key=lambda each: each["count"])
+    others = f"; {counted(len(reasons) - 1, 'other reason')}" if len(reasons) > 1 else ""
+    return most["count"], safe(most["because"], 60) + others
+
+
 def dates(window: Window) -> str:
     """`16 to 22 November 2026`, in UTC; the end is the last day in it."""
     first, last = (datetime.fromtimestamp(t, UTC) for t in (window.start, window.end - 1))

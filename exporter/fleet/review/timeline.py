@@ -146,7 +146,7 @@ def _boots(db: duckdb.DuckDBPyConnection, node: str, window: Window) -> list[Hap
         "SELECT time FROM boots WHERE node = ? AND time >= ? AND time < ? ORDER BY time LIMIT ?",
         [node, window.start, window.end, MAX_EVENTS],
     ).fetchall()
-    return [Happening(time=time, kind="boot", node=node, what="booted") for (time,) in rows]
+    return [Happening(time=time, kind="boot", node=node, what="the node booted") for (time,) in rows]
 
 
 def _changes(db: duckdb.DuckDBPyConnection, node: str, window: Window) -> list[Happening]:

@@ -169,7 +169,7 @@ LISTS: Mapping[str, Listing] = {
                 concat(CASE state WHEN 'open' THEN 'fails: ' || {_words("action", ACTION_WORDS, "see its cause")}
                     ELSE 'fault cleared by ' || {_words("cleared_by", CLEARED_BY, "something else")} END, ', GPU ' || gpu),
                 NULL, NULL FROM faults WHERE {_IN}
-            UNION ALL SELECT time, node, NULL, 'boot', NULL, NULL, NULL, 'booted', NULL, NULL FROM boots WHERE {_IN}
+            UNION ALL SELECT time, node, NULL, 'boot', NULL, NULL, NULL, 'the node booted', NULL, NULL FROM boots WHERE {_IN}
             UNION ALL SELECT * FROM (SELECT time, node, NULL, 'facts', NULL, NULL, NULL, '', facts,
                 lag(facts) OVER (PARTITION BY node ORDER BY time) AS before FROM facts) WHERE {_IN} AND before IS NOT NULL
             UNION ALL SELECT time, node, NULL, 'silence', NULL, NULL, NULL,

@@ -14,6 +14,7 @@ from exporter.fleet.charts.bars import small_bar
 from exporter.fleet.charts.over_time import sparkline, stacked_bars
 from exporter.fleet.observations import Window
 from exporter.fleet.report.steps import next_steps
+from exporter.fleet.report.wording import most_at_risk
 from exporter.fleet.review import overview as review
 from exporter.fleet.review.trends import Key, compared, sums, trends
 from exporter.fleet.review.values import CauseRow, Overview
@@ -65,7 +66,7 @@ def overview(frame: Frame) -> Response:
             "Root incidents over time", now.over_time.edges, now.over_time.by_verdict, unit=_unit(now), marks=marks,
             width=width)),
         causes=_causes(frame, now, over_time, changes, unit), steps=next_steps(now),
-        forest=forest_of(frame, findings[:SHOWN], 520.0, numbered=True), findings=finding_items(frame, findings[:SHOWN]),
+        forest=forest_of(frame, findings[:SHOWN], 400.0, numbered=True), findings=finding_items(frame, findings[:SHOWN]),
         more_findings=len(findings) - SHOWN, findings_of=_window_of(frame, result),
         no_findings="No fact makes a crash measurably more frequent." if result else "Findings are not computed yet.",
         rollouts=rollouts_table(frame, found, width="half"), novelties=_novelties(frame, now),
@@ -121,7 +122,7 @@ def _seen(frame: Frame, now: Overview) -> Markup:
 def _tiles(now: Overview, found: Mapping[str, Any], changes: Mapping[Key, tuple[int, int]], unit: str) -> list[Tile]:
     totals, before = now.totals, now.totals_before
     share = totals.without_cause / totals.incidents if totals.incidents else None
-    at_risk = sum(each["count"] for each in found.get("exposed", ()))
+    at_risk, because = most_at_risk(found) or (0, "no finding with nodes that have not crashed")
     recent = sums(changes)
     lost = totals.lost_gpu_hours
     told = _told(*recent, unit)
@@ -140,14 +141,13 @@ def _tiles(now: Overview, found: Mapping[str, Any], changes: Mapping[Key, tuple[
             tone,
         )
     )
-    number_of = len(found.get("findings", ()))
     return [
         Tile(figure=count(totals.incidents), what="root incidents", change=told, path="/incidents", tone=tone),
         second,
         Tile(figure="–" if share is None else f"{share:.0%}".replace("%", " %"), what="without a known cause",
              change=f"{count(len([c for c in now.causes if c.incidents]))} causes and signatures", tone="dim", path="/causes"),
         Tile(figure=count(at_risk) if found else "–", what="nodes at risk, not affected yet",
-             change=f"{count(number_of)} finding{'s' * (number_of != 1)}", tone="dim", path="/findings"),
+             change=because if found else "not known yet", tone="dim", path="/findings"),
     ]  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def _causes(
     heads += ["GPU-hours"] if now.totals.lost_gpu_hours is not None else []
     more = Markup('<a href="{}">all {} causes</a>').format(frame.link("/causes"), count(len(rows)))
     return frame.table(
-        "causes", "Why jobs crashed", [*heads, "Trend"], map(row, rows[:SHOWN]), more=more, width="most",
+        "causes", "Why jobs crashed", [*heads, "Trend"], map(row, rows[:SHOWN]), more=more, width="larger",
         note=f"Root incidents by cause; change {unit}" if unit else "Root incidents by cause",
         empty="No root incidents in this window.",
     )  # fmt: skip

@@ -34,7 +34,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table of a page. `key` is its name in addresses; `width` the class of its card: full, most, rest or half."""
+    """A table of a page. `key` is its name in addresses; `width` the class of its card: full, larger, most, rest or half."""
 
     key: str
     title: str

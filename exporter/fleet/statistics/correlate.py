@@ -216,7 +216,7 @@ def _next_step(prepared: Prepared, each: Explanation, nodes: int, observed: int,
     if trial is None:
         return ""
     changed, days = trial
-    return f"change it on {changed:,} of the {nodes:,} nodes; {counted(days, 'day')} decide, if it is the cause"
+    return f"change it on {changed:,} of the {nodes:,} nodes; {counted(days, 'day')} will show whether it is the cause"
 
 
 def _same(one: Finding, other: Finding) -> bool:

@@ -68,6 +68,6 @@ def _next_step(prepared: Prepared, effect: RolloutEffect) -> str:
         return ""
     changed, days = trial
     return (
-        f"undo it on {changed:,} of the {nodes:,} nodes; {counted(days, 'day')} decide, if it is the cause. "
+        f"undo it on {changed:,} of the {nodes:,} nodes; {counted(days, 'day')} will show whether it is the cause. "
         "Until then, hold the rollout"
     )

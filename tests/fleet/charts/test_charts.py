@@ -129,3 +129,12 @@ def test_decades_and_days_cover_their_span() -> None:
     assert (
         time_ticks(0.5 * DAY, 3.5 * DAY, 8) == [DAY, 2 * DAY, 3 * DAY] or len(time_ticks(0.5 * DAY, 3.5 * DAY, 8)) <= 8
     )
+
+
+def test_a_span_has_the_colour_of_its_verdict() -> None:
+    events = (Event(time=1.0, what="a", end=2.0, verdict="infrastructure"), Event(time=5.0, end=9.0, what="b"))
+    svg = timeline("x", [Lane(name="node check", events=events)], 0.0, 10.0)
+    assert [each.get("class") for each in ElementTree.fromstring(svg).iter(f"{SVG}rect")] == [
+        "span infrastructure",
+        "span unclear",
+    ]

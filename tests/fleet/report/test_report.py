@@ -15,6 +15,7 @@ import pytest
 from exporter.cli import report as command
 from exporter.cli.main import main
 from exporter.fleet.report import document
+from exporter.fleet.report.wording import most_at_risk
 from tests.fleet.review.fleets import crash, journal, watched
 
 HOSTILE = (
@@ -169,6 +170,13 @@ def test_a_hostile_signature_is_in_the_csv_as_text(hostile: Path, capsys: pytest
     assert f"'{FORMULA}" in {row["id"] for row in rows}
 
 
+def test_nodes_that_several_reasons_put_at_risk_count_once() -> None:
+    reasons = [{"because": "a=1", "count": 3}, {"because": "b=2", "count": 7}, {"because": "c=3", "count": 5}]
+    assert most_at_risk({"exposed": reasons}) == (7, "b=2; 2 other reasons")
+    assert most_at_risk({"exposed": reasons[:1]}) == (3, "a=1")
+    assert most_at_risk({}) is None
+
+
 def test_the_tables_of_the_command_are_those_of_the_document() -> None:
     assert set(command.TABLES) == set(document.TABLES)
 
@@ -232,3 +240,10 @@ def test_what_the_window_before_asked_for_is_open_while_its_reason_is_there(
         assert [each["open"] for each in found["actions"]] == [is_open]
         assert ("still open" if is_open else "not seen again") in written(capsys, folder)
     assert json.loads(written(capsys, again, "--format", "json", "--compare", "none"))["actions"] == []
+
+
+def test_code_in_a_remediation_has_no_backticks_in_html(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = journal(tmp_path, [*watched("ab"), *(crash("a", day, "unrecognised_crash") for day in (15, 25))])
+    page = " ".join(Page(written(capsys, folder)).texts)
+    assert "'gpufault unknowns'" in page
+    assert "`" not in page

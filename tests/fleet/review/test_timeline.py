@@ -115,8 +115,8 @@ def test_each_boot_is_on_the_timeline_once(tmp_path: Path) -> None:
     ]
     found = of_node(history(journal(tmp_path, records)), "a", MONTH)
     assert [(each.kind, each.time, each.what) for each in found] == [
-        ("boot", START + DAY, "booted"),
-        ("boot", START + 3 * DAY, "booted"),
+        ("boot", START + DAY, "the node booted"),
+        ("boot", START + 3 * DAY, "the node booted"),
     ]
 
 

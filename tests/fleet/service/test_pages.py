@@ -318,10 +318,10 @@ def test_reboots_node_checks_and_starts_of_failed_jobs_are_on_the_timeline(tmp_p
         ("job_start", "started; it failed later", None),
         ("job_end", "failed, no crash line in its logs", None),
         ("node_check", "fails: reset the GPU, GPU <b>", "xid"),
-        ("boot", "booted", None),
+        ("boot", "the node booted", None),
         ("node_check", "fault cleared by a reboot, GPU <b>", "xid"),
     ]
-    assert check["what"] == "booted"
+    assert check["what"] == "the node booted"
     assert "Node check" in page
     assert "Reboots" in page
     assert "GPU &lt;b&gt;; reset the GPU; cleared by a reboot after 70 minutes" in page
