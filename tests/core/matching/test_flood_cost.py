@@ -30,7 +30,7 @@ CALLS = {
     "a framework's HIP error: invalid argument": 124,
     "a framework's capture error": 133,
     "Intel, page fault": 96,
-    "PyTorch, NCCL's watchdog": 139,
+    "PyTorch, NCCL's watchdog": 116,
     "PyTorch, out of memory": 133,
     "NVIDIA, Xid 13": 70,
     "NVIDIA, Xid 31": 285,

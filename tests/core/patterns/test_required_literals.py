@@ -328,7 +328,9 @@ def test_what_the_next_line_must_hold_to_change_a_match(pattern: str, newlines: 
 
 @settings(max_examples=400)
 @given(
-    pattern=st.lists(st.sampled_from([*FRAGMENTS, r"\nb", r"(?:\n.*a(?:\n.*b)?)?"]), min_size=1, max_size=5).map("".join),
+    pattern=st.lists(st.sampled_from([*FRAGMENTS, r"\nb", r"(?:\n.*a(?:\n.*b)?)?"]), min_size=1, max_size=5).map(
+        "".join
+    ),
     lines=st.lists(st.text("abA ", max_size=4), min_size=1, max_size=3),
     following=st.lists(st.text("abA ", max_size=4), min_size=1, max_size=3),
 )
