@@ -306,16 +306,26 @@ def _zone_seconds(zone: str | None, utc_offset: float) -> float:
 
 def _without_year(f: Mapping[str, Any], clock: Clock) -> float | None:
     """The time of a timestamp without a year: the latest that is possible (with a day of skew)."""
-    month = int(f["mon"]) if f["mon"].isdigit() else _MONTHS.get(f["mon"])
-    if month is None:
-        return None
     about = int(clock.latest // _YEAR_SECONDS) + 1970  # may be off by a day at New Year, so adjacent years are tried
-    for year in (int(f["year"]),) if f.get("year") else (about + 1, about, about - 1):
-        parts = (year, month, int(f["day"]), int(f["hour"]), int(f["minute"]), int(f.get("second") or 0), 0, 0, 0)
-        try:
-            time = calendar.timegm(parts) + float(f"0.{f.get('fraction') or 0}") - clock.utc_offset
-        except (ValueError, OverflowError):
-            return None
+    years = (int(f["year"]),) if f.get("year") else (about + 1, about, about - 1)
+    fraction = float(f"0.{f.get('fraction') or 0}")
+    for whole in _in_years(years, f["mon"], f["day"], f["hour"], f["minute"], f.get("second")):
+        time = whole + fraction - clock.utc_offset
         if f.get("year") or time <= clock.latest + 86400:
             return plausible_time(time)
     return None
+
+
+@lru_cache(maxsize=1024)  # as above
+def _in_years(
+    years: tuple[int, ...], name: str, day: str, hour: str, minute: str, second: str | None
+) -> tuple[int, ...]:
+    """One date and time in several years as Unix seconds; empty if invalid."""
+    month = int(name) if name.isdigit() else _MONTHS.get(name)
+    if month is None:
+        return ()
+    rest = (int(day), int(hour), int(minute), int(second or 0), 0, 0, 0)
+    try:
+        return tuple(calendar.timegm((year, month, *rest)) for year in years)
+    except (ValueError, OverflowError):
+        return ()

@@ -75,7 +75,7 @@ class FloodFastPath:
         if not complete or is_rewritten(self._data[stop:end]):
             return text, seen.runs, None
         for start, line_stop in behind:
-            if without := told.shown_with(self._data[start:end]):
+            if without := told.shown_with(self._data[start:line_stop], self._data[start:end]):
                 return text, seen.runs, without
             line = self._data[start:line_stop]
             fields = prefix_fields(line, self._chunk.format, self._chunk.source, self._clock)

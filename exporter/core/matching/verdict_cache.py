@@ -11,11 +11,18 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from exporter.core.matching.evaluate import RuleGroup, Searched, matches_in
-from exporter.core.matching.match_result import KnownResult, MatchResult, NeedsMoreLines, cuts_a_run, known_result
+from exporter.core.matching.match_result import (
+    KnownResult,
+    MatchResult,
+    NeedsMoreLines,
+    Signs,
+    cuts_a_run,
+    known_result,
+)
 from exporter.core.matching.rules import LEAD, PROCESS, Found, Matcher, Outcome, Rule, Verdict, search
 from exporter.core.model import SourceKind
 from exporter.core.patterns.masks import NOTHING, Looked, Mask, Masked, masked
-from exporter.core.patterns.required_literals import Needs, needed_behind
+from exporter.core.patterns.required_literals import Needs, needed_behind, needed_next
 from exporter.core.values import replace
 
 MAX_EVALUATORS = 512  # sets of gates that occur together in a line; a log of all built-in examples has 400
@@ -202,7 +209,7 @@ class Evaluator:
         texts = tuple(behind()) if isinstance(shown, NeedsMoreLines) else ()
         while isinstance(shown, NeedsMoreLines):
             rest = texts[len(lines) - 1 :]
-            if rest and (without := shown.shown_with("\n".join(rest).encode())):
+            if rest and (without := shown.shown_with(rest[0].encode(), "\n".join(rest).encode())):
                 return without._replace(block="\n".join(lines))
             lines += rest[:1]
             shown = self._of(lines, more=len(rest) > 1)
@@ -271,17 +278,17 @@ class Evaluator:
         signs = self._signs(lines, known, without) if in_time else None
         if signs is None:
             return NeedsMoreLines(), in_time
-        by_case = [tuple(text.encode() for text, blind in sorted(signs) if blind is which) for which in (False, True)]
-        return NeedsMoreLines(without, *by_case), True
+        return NeedsMoreLines(without, *signs), True
 
-    def _signs(self, lines: Sequence[str], known: Looked | None, without: MatchResult) -> set[tuple[str, bool]] | None:
-        """The literals of which lines behind must hold one to change what these show, and whether they ignore case; None if
-        lines may hold anything. `without` is what they show without any behind.
+    def _signs(self, lines: Sequence[str], known: Looked | None, without: MatchResult) -> tuple[Signs, Signs] | None:
+        """The literals of which the next line, or any line behind, must hold one to change what these show; None if lines
+        may hold anything. `without` is what they show without any behind.
         """
         from exporter.core.patterns.digit_sensitivity import goes_on
 
-        signs: set[tuple[str, bool]] = set()
+        in_next, in_any = set[tuple[str, bool]](), set[tuple[str, bool]]()
         text = "\n".join(lines)
+        newlines = len(lines) if text.count("\n") < len(lines) else -1  # a line of the kernel may hold some itself
         shown = frozenset(one.rule.id for one in without.found)
         for rule in self._of_blocks:
             if rule.yields_to & shown and rule.id not in self._outranking:
@@ -297,7 +304,9 @@ class Evaluator:
                 if outcome == "no pattern" and not further:
                     excuses = ()
             for one in further:
-                needed = needed_behind(one.pattern)
+                needed, signs = needed_next(one.pattern, newlines) if newlines > 0 else None, in_next
+                if needed is None:
+                    needed, signs = needed_behind(one.pattern), in_any
                 if needed is None:
                     return None
                 signs.update((sign, one.needs.ignore_case) for sign in needed)
@@ -305,8 +314,8 @@ class Evaluator:
                 of_one = _sign(one.needs, text)
                 if not of_one:
                     return None
-                signs.update((sign, one.needs.ignore_case) for sign in of_one)
-        return signs
+                in_any.update((sign, one.needs.ignore_case) for sign in of_one)
+        return _by_case(in_next), _by_case(in_any)
 
     def _asked_for(self) -> Iterator[tuple[str, bool]]:
         """The literals that lines are asked for to know whether those behind them matter."""
@@ -363,6 +372,10 @@ def _doubt(shape: Found) -> tuple[bool, bool, bool, str]:
     """A sort key: of several crash shapes of one line, that which says most comes first."""
     rule = shape.rule
     return (not rule.ends_process, not rule.crash, rule.in_traceback, rule.id)
+
+
+def _by_case(signs: Iterable[tuple[str, bool]]) -> Signs:
+    return Signs(*(tuple(text.encode() for text, blind in sorted(signs) if blind is which) for which in (False, True)))
 
 
 def _sign(needs: Needs, text: str) -> list[str]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 from typing import Any, NamedTuple
 
 from exporter.core.patterns.regex_safety import characters
@@ -131,6 +132,55 @@ def _behind(nodes: Sequence[Any], after: Sequence[Any]) -> frozenset[str]:
         for part in parts:
             found |= _behind(list(part), rest)
     return found
+
+
+@lru_cache(MAX_CHECKED)
+def needed_next(pattern: str, newlines: int) -> frozenset[str] | None:
+    """The same of the first line behind a text, and only of matches that have read so many newlines before it."""
+    try:
+        parsed = parse(pattern)
+        if _DOT_IS_ANY.search(pattern) or _repeats_lines(parsed):
+            return None
+        found, _ = _next(list(parsed), [], _Count(0, 0), newlines)
+    except (Unreadable, NoGate):
+        return None
+    return frozenset(map(str.lower, found)) if found and _any_case(parsed) else found
+
+
+class _Count(NamedTuple):
+    """How many newlines were read before a node."""
+
+    least: int
+    most: int
+
+    def __or__(self, other: _Count) -> _Count:
+        return _Count(min(self.least, other.least), max(self.most, other.most))
+
+
+def _next(nodes: Sequence[Any], after: Sequence[Any], count: _Count, newlines: int) -> tuple[frozenset[str], _Count]:
+    """What must follow one newline in its line, if it is the last of so many that these nodes may read; and the count
+    behind them.
+    """
+    found = frozenset[str]()
+    for number, (op, arg) in enumerate(nodes):
+        rest = [*nodes[number + 1 :], *after]
+        if not _sees_newline(op, arg) or (_is_optional_class(op, arg) and rest == _LINE_END):
+            continue
+        if op is sre.LITERAL:
+            count = _Count(count.least + 1, count.most + 1)
+            if count.least <= newlines <= count.most:
+                best = _best((literals for literals in _of_sequence(rest, _FIRST) if all(literals)), _FIRST)
+                if best is None:
+                    raise NoGate
+                found |= best
+        elif op in (sre.SUBPATTERN, sre.BRANCH) or (op in REPEATS and arg[1] == 1 and op not in _UNYIELDING):
+            parts = [_next(list(part), rest, count, newlines) for part in inside(op, arg)]
+            found = found.union(*(literals for literals, _ in parts))
+            counts = [behind for _, behind in parts] + ([count] if op in REPEATS and arg[0] == 0 else [])
+            count = reduce(or_, counts)
+        else:  # the next line may be one more of those that it reads
+            raise NoGate
+    return found, count
 
 
 def _is_optional_class(op: Any, arg: Any) -> bool:

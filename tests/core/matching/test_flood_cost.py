@@ -30,14 +30,14 @@ CALLS = {
     "a framework's HIP error: invalid argument": 124,
     "a framework's capture error": 133,
     "Intel, page fault": 96,
-    "PyTorch, NCCL's watchdog": 166,
+    "PyTorch, NCCL's watchdog": 116,
     "PyTorch, out of memory": 133,
-    "NVIDIA, Xid 13": 89,
+    "NVIDIA, Xid 13": 70,
     "NVIDIA, Xid 31": 285,
-    "amdgpu, page fault": 135,
-    "amdgpu, page fault with its second line": 245,
+    "amdgpu, page fault": 103,
+    "amdgpu, page fault with its second line": 200,
     "i915, hang": 150,  # between 97 and 189, by what is still learnt
-    "xe, engine reset": 135,
+    "xe, engine reset": 107,
     "a segmentation fault in libcuda": 71,
 }
 

@@ -21,6 +21,7 @@ from exporter.core.patterns.required_literals import (
     NoGate,
     derive,
     needed_behind,
+    needed_next,
     needs,
 )
 from exporter.core.patterns.syntax import FLAGS, Unreadable
@@ -295,3 +296,54 @@ def test_lines_without_what_a_match_needs_of_them_do_not_change_it(pattern: str,
         return found and found.start() <= len(text) and (found.start(), found.regs[1:])
 
     assert (found_in(f"{text}\n{behind}") or None) == (found_in(f"{text}\n") or None)
+
+
+BLOCK = r"fault(?:\n.*at (?P<a>\w+)(?:\n.*status (?P<s>\w+))?)?"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "newlines", "expected"),
+    [
+        (BLOCK, 1, {"at "}),
+        (BLOCK, 2, {"status"}),
+        (BLOCK, 3, set()),
+        (r"fault(?:\nby \w+)?(?:\nat \w+)?\nstatus", 1, {"by ", "at ", "status"}),
+        (r"fault(?:\nby \w+)?(?:\nat \w+)?\nstatus", 3, {"status"}),
+        (r"fault\n(?:at|\w+\nfrom) here", 1, None),
+        (r"fault(?:\nin|\nnear \w+\nfrom) here", 1, {"in", "near"}),
+        (r"fault(?:\nin|\nnear \w+\nfrom) here", 2, {"from here"}),
+        (r"(?i)fault\nAt", 1, {"at"}),
+        (r"fault\s*$", 1, set()),
+        (r"fault(?:\nat){2}", 1, None),  # behind the first comes the same again
+        (r"fault\n?+at", 1, None),
+        (r"fault\s+at", 1, None),
+        (r"fault(?!\nat)", 1, None),
+        (r"(?s)fault.*at", 1, None),
+        ("(?P<open>fault", 1, None),
+    ],
+)
+def test_what_the_next_line_must_hold_to_change_a_match(pattern: str, newlines: int, expected: set[str] | None) -> None:
+    assert needed_next(pattern, newlines) == expected
+
+
+@settings(max_examples=400)
+@given(
+    pattern=st.lists(st.sampled_from([*FRAGMENTS, r"\nb", r"(?:\n.*a(?:\n.*b)?)?"]), min_size=1, max_size=5).map(
+        "".join
+    ),
+    lines=st.lists(st.text("abA ", max_size=4), min_size=1, max_size=3),
+    following=st.lists(st.text("abA ", max_size=4), min_size=1, max_size=3),
+)
+def test_a_next_line_without_what_a_match_needs_of_it_ends_the_match(
+    pattern: str, lines: list[str], following: list[str]
+) -> None:
+    needed = needed_next(pattern, len(lines))
+    line = following[0].lower() if needs(pattern).ignore_case else following[0]
+    assume(needed is not None and not any(literal in line for literal in needed))
+
+    def found_in(block: str) -> object:
+        found = regex.search(pattern, block, FLAGS)
+        return found and found.start() <= len(lines[0]) and (found.start(), found.regs[1:])
+
+    text = "\n".join([*lines, ""])
+    assert (found_in(text + "\n".join(following)) or None) == (found_in(text) or None)
