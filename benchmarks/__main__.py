@@ -118,7 +118,9 @@ def main() -> int:
     parser.add_argument("--megabytes", type=int, help="default: 128")
     parser.add_argument("--runs", type=int, help="default: 5")
     parser.add_argument(
-        "--quick", action="store_true", help="two rows, 32 MB, 3 runs, smaller floods, fewer small files"
+        "--quick",
+        action="store_true",
+        help="two rows, 32 MB, 3 runs, smaller floods, fewer small files, a small fleet; nothing to be recorded",
     )
     parser.add_argument("--ratios", action="store_true", help="two ratios to ripgrep, beside the recorded ones")
     parser.add_argument("--write", action="store_true", help="put the result into docs/performance.md and .svg")
@@ -126,6 +128,11 @@ def main() -> int:
     parser.add_argument("--gigabytes", type=int, default=100, help=f"of {large.TITLE}")
     parser.add_argument("--files", type=int, default=1_000_000, help=f"of {large.TITLE}")
     options = parser.parse_args()
+    if options.quick and options.write:
+        parser.error("--quick measures too little to be recorded; leave out --quick or --write")
+    is_wheel = programs.has_compiled_packs()
+    if options.write and not is_wheel:
+        parser.error(f"{GPUFAULT} reads packs from YAML, which takes longer than a wheel's packs; use `make bench`")
     options.megabytes = options.megabytes or (32 if options.quick else 128)
     options.runs = options.runs or (3 if options.quick else 5)
     literals = [gate.literal.decode() for gate in Pipeline(packs.load()).matcher.gates["job"]]
@@ -138,9 +145,9 @@ def main() -> int:
         "start": lambda: starting(options.runs),
         "small": lambda: small_files.section(1000 if options.quick else 10_000, options.runs),
         "floods": lambda: floods.section(options.megabytes // 4, options.runs),
-        "instructions": instructions.section,
+        "instructions": lambda: instructions.section(instructions.LOGS[: 2 if options.quick else None]),
         "daemon": lambda: daemon.section(quick=options.quick),
-        "fleet": fleet_service.section,
+        "fleet": lambda: fleet_service.section(fleet_service.QUICK if options.quick else fleet_service.WHOLE),
         "large": lambda: large.section(options.gigabytes, options.files, options.runs),
     }
     for name in options.only or [name for name in TITLES if name != "large"]:
@@ -148,7 +155,8 @@ def main() -> int:
         text = "".join(f"{line}\n" for line in sections[name]()).rstrip("\n")
         if commit() != at:
             sys.exit("another commit was checked out meanwhile; measure again")
-        text += f"\n\nMeasured at {at}, {machine()}.\n"
+        packs_from = "" if is_wheel else ", with packs from YAML: the start takes longer than a wheel's"
+        text += f"\n\nMeasured at {at}, {machine()}{packs_from}.\n"
         print(text, flush=True)
         if options.write:
             write(name, text)

@@ -14,12 +14,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.logs import FOLDER
 from benchmarks.programs import GPUFAULT
 
-NODES, DAYS, BEAT_MINUTES = 20_000, 90.0, 60
-READERS, THINK_SECONDS, SECONDS = 50, 5.0, 90.0
+BEAT_MINUTES = 60
+READERS, THINK_SECONDS = 50, 5.0
 GROW_SECONDS = 30.0  # as often as the service looks for new records
 ADDRESS = "127.0.0.1:29874"
 LISTS = ("/causes", "/nodes", "/jobs", "/incidents", "/unknowns", "/timeline")
@@ -28,21 +29,32 @@ WINDOWS = ("1d", "7d", "7d", "7d", "30d", "90d")
 HOUR, DAY = 3600.0, 86400.0
 
 
-def section() -> Iterator[str]:
+class Size(NamedTuple):
+    """Of a fleet, and how long its pages are read."""
+
+    nodes: int = 20_000
+    days: float = 90.0
+    seconds: float = 90.0
+
+
+WHOLE, QUICK = Size(), Size(500, 14.0, 20.0)
+
+
+def section(size: Size = WHOLE) -> Iterator[str]:
     """The section of docs/performance.md."""
-    folder = fleet()
-    yield f"## Fleet page: {NODES:,} nodes, {DAYS:.0f} days\n"
-    beats = int(NODES * DAYS * 1440 / BEAT_MINUTES)
+    folder = fleet(size)
+    yield f"## Fleet page: {size.nodes:,} nodes, {size.days:.0f} days\n"
+    beats = int(size.nodes * size.days * 1440 / BEAT_MINUTES)
     yield f"{beats:,} heartbeats, {_incidents(folder):,} incidents; the store has {_size(folder):.0f} MB."
     yield f"{READERS} readers open a page every {THINK_SECONDS:g} s on average, of all kinds and windows; journals grow;"
     yield "a refresh is always at work.\n"
     with service(folder) as started:
-        seconds, cpu, refreshes = read(folder)
+        seconds, cpu, refreshes = read(folder, size)
     every = sorted(second for found in seconds.values() for second in found)
     yield f"- first page after a restart: {started:.1f} s"
     times = f"median {_ms(every, 0.5)}, p95 {_ms(every, 0.95)}, slowest {_ms(every, 1)}"
-    yield f"- {len(every):,} pages in {SECONDS:.0f} s: {times}"
-    yield f"- the service took {cpu / SECONDS * 100:.0f} % of a core; {refreshes} refreshes ended meanwhile\n"
+    yield f"- {len(every):,} pages in {size.seconds:.0f} s: {times}"
+    yield f"- the service took {cpu / size.seconds * 100:.0f} % of a core; {refreshes} refreshes ended meanwhile\n"
     yield "| page | read | median | p95 |"
     yield "|---|---|---|---|"
     for name, found in sorted(seconds.items()):
@@ -50,18 +62,18 @@ def section() -> Iterator[str]:
     yield ""
 
 
-def fleet() -> Path:
+def fleet(size: Size) -> Path:
     """The folder of the fleet's journals and store, made once."""
     from exporter.demo import review_case
     from exporter.demo.review_crashes import write_review
     from exporter.fleet.history.store import Store
     from exporter.fleet.history.watched import roll_up_all
 
-    folder = FOLDER / f"fleet-{NODES}-{DAYS:.0f}-{BEAT_MINUTES}"
+    folder = FOLDER / f"fleet-{size.nodes}-{size.days:.0f}-{BEAT_MINUTES}"
     if (folder / "whole").exists():
         return folder
     # The journals have few heartbeats, since as lines they would take gigabytes; the store gets all of them by a query.
-    plan = replace(review_case.plan(nodes=NODES, days=DAYS, end=time.time() - HOUR), beat_hours=168.0)
+    plan = replace(review_case.plan(nodes=size.nodes, days=size.days, end=time.time() - HOUR), beat_hours=168.0)
     write_review(review_case.simulate_review(plan), folder / "journals")
     store = Store(folder / "history.duckdb")
     store.read_once(folder / "journals")
@@ -72,7 +84,7 @@ def fleet() -> Path:
             """INSERT INTO heartbeat_rows SELECT t.time, node, $hours, $hours * 5.6
             FROM (SELECT $start + $hours * 3600 * unnest(range(1, $count + 1)) AS time) AS t, last
             WHERE t.time <= last.last ORDER BY t.time, node""",
-            {"hours": BEAT_MINUTES / 60, "start": plan.start, "count": int(DAYS * 1440 / BEAT_MINUTES)},
+            {"hours": BEAT_MINUTES / 60, "start": plan.start, "count": int(size.days * 1440 / BEAT_MINUTES)},
         )
         roll_up_all(db)
     store.close()
@@ -104,7 +116,7 @@ def service(folder: Path) -> Iterator[float]:
             process.terminate()
 
 
-def read(folder: Path) -> tuple[dict[str, list[float]], float, int]:
+def read(folder: Path, size: Size) -> tuple[dict[str, list[float]], float, int]:
     """Seconds of each page by kind, CPU seconds of the service, and refreshes that ended."""
     names = {
         kind: [row[key] for row in json.loads(_get(f"/api/v1/{kind}?limit=300&window=90d"))[kind]]
@@ -132,7 +144,7 @@ def read(folder: Path) -> tuple[dict[str, list[float]], float, int]:
             with (folder / "journals" / "journal-growing.jsonl").open("a") as journal:
                 journal.writelines(
                     f'{{"kind": "heartbeat", "time": "{now}", "node": "n{n:04}", "hours": 0.083, "gpu_busy_hours": 0.4}}\n'
-                    for n in range(at % 10, NODES, 10)
+                    for n in range(at % 10, size.nodes, 10)
                 )
             at += 1
 
@@ -141,7 +153,7 @@ def read(folder: Path) -> tuple[dict[str, list[float]], float, int]:
     threads = [threading.Thread(target=reader, args=(n,)) for n in range(READERS)] + [threading.Thread(target=grow)]
     for thread in threads:
         thread.start()
-    time.sleep(SECONDS)
+    time.sleep(size.seconds)
     stop.set()
     for thread in threads:
         thread.join()

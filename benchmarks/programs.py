@@ -53,6 +53,14 @@ def run(command: Sequence[str], *, pinned: bool = True, fed: Sequence[str] = ())
     return Run(usage.ru_utime + usage.ru_stime, time.perf_counter() - started, usage.ru_maxrss / 1024)
 
 
+def has_compiled_packs() -> bool:
+    """Whether `gpufault` is a wheel, which has its packs compiled. A checkout reads YAML, so it starts slower."""
+    code = "from exporter.config import packs; print(packs.is_compiled())"
+    python = Path(GPUFAULT).with_name(Path(sys.executable).name)
+    asked = subprocess.run([python, "-P", "-c", code], check=True, capture_output=True, text=True, cwd="/")
+    return asked.stdout == "True\n"
+
+
 def scan(log: Path, source: str) -> list[str]:
     """Our scan, with every signature."""
     return [GPUFAULT, "scan", "--format", "json", "--no-progress", "--source", source, "--output", os.devnull, str(log)]

@@ -84,6 +84,10 @@ def _files_in(folder: Path) -> Iterator[Path]:
             yield path
 
 
+def is_compiled() -> bool:
+    """Whether the built-in packs were compiled, as in a wheel."""
+    return (_PACKAGE / COMPILED).is_file()
+
+
 def _compiled() -> Compiled | None:
-    packaged = _PACKAGE / COMPILED
-    return loader.load_compiled(packaged.read_text("utf-8")) if packaged.is_file() else None
+    return loader.load_compiled((_PACKAGE / COMPILED).read_text("utf-8")) if is_compiled() else None
