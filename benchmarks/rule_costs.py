@@ -177,7 +177,7 @@ def measure(asked: argparse.Namespace, folder: Path) -> Iterator[str]:
         memory = re.search(r"^process_resident_memory_bytes (\S+)", shown, re.MULTILINE)
         up = ask(address, "/api/v1/query?query=count(up==1)")["data"]["result"][0]["value"][1]
     finally:
-        prometheus.terminate()
+        prometheus.kill()  # nothing of it is kept
         prometheus.wait(timeout=60)
         server.shutdown()
         server.server_close()
