@@ -341,12 +341,23 @@ def copytruncate_after(log: Path, copy: Path, look: Callable[[], object]) -> Non
     os.truncate(log, 0)
 
 
+def truncate_later(log: Path) -> None:
+    """Truncate a log a millisecond after its copy was made, even where file times are coarser."""
+    os.truncate(log, 0)
+    later = log.stat().st_mtime_ns + 1_000_000
+    os.utime(log, ns=(later, later))
+
+
 def compress(path: Path, packed: Path) -> None:
     """As gzip and logrotate do: the time stays, the original goes."""
+    pack(path, packed)
+    path.unlink()
+
+
+def pack(path: Path, packed: Path) -> None:
     status = path.stat()
     packed.write_bytes(gzip.compress(path.read_bytes()))
     os.utime(packed, ns=(status.st_atime_ns, status.st_mtime_ns))
-    path.unlink()
 
 
 LOOKS = 12  # between the steps of two rotations
@@ -358,8 +369,8 @@ def two_rotations(log: Path, name: str) -> list[Callable[[], object]]:
     packed = copy.with_name(f"{copy.name}.gz")
     copy_and_pack: list[Callable[[], object]] = [
         lambda: shutil.copyfile(log, copy),
-        lambda: os.truncate(log, 0),
-        lambda: packed.write_bytes(gzip.compress(copy.read_bytes())),
+        lambda: truncate_later(log),
+        lambda: pack(copy, packed),
         copy.unlink,
     ]
     between: list[Callable[[], object]] = [
@@ -401,3 +412,9 @@ def test_a_copy_that_waits_while_its_log_is_looked_for_is_counted_once(
     """A look after the second copy makes it wait; then its log is truncated, and the copy compressed."""
     looks = (*earlier, *[False] * 6, True, False, False, later)
     assert look_between_steps(tmp_path / "logs", looks, 0.25, "job.log.{}").seen == [0, 1, 2, 3, 4]
+
+
+def test_a_copy_that_is_compressed_before_the_next_walk_is_read(tmp_path: Path) -> None:
+    """The archive has the time of the copy, which is before that of the empty log."""
+    looks = [at in (1, 9, 10, 11) for at in range(LOOKS)]
+    assert look_between_steps(tmp_path / "logs", looks, 0.25).seen == [0, 1, 2, 3, 4]

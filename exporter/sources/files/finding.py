@@ -323,10 +323,11 @@ class Finder:
             folder, name = os.path.split(path)
             siblings = folders.at(folder, listed).siblings(name)
             for sibling, status in reversed(folders.newest_first(siblings)):
-                ours = sibling.endswith(".gz") or not self._globs.match(sibling)  # else the walks find it
-                ours = ours and (modified is not None or self._is_rotated(sibling, path))
+                ours = modified is not None or self._is_rotated(sibling, path)
                 if ours and status.st_mtime_ns >= since and stat.S_ISREG(status.st_mode):
-                    if sibling.endswith(rotation.COMPRESSED):
+                    if self._globs.match(sibling) and not sibling.endswith(".gz"):
+                        self._found_early(sibling, status, now)
+                    elif sibling.endswith(rotation.COMPRESSED):
                         self._archives.take(path, sibling, now, log)
                     else:
                         self._take_sibling(path, sibling, now)
@@ -338,6 +339,11 @@ class Finder:
             raise
         if log is not None and not rested:
             self._follower.look_again(path, log, modified)  # they were moved on while they were looked at
+
+    def _found_early(self, path: str, status: os.stat_result, now: float) -> None:
+        """A path of the globs with a file that no log has is found now: it may be compressed before a walk comes."""
+        if path not in self._register.by_path and self._register.table.log_at(inode_of(status)) is None:
+            self.found(path, now)
 
     def _is_rotated(self, sibling: str, path: str) -> bool:
         return rotation.is_numbered(sibling, path) and not self._globs.excludes(sibling.removesuffix(".gz"))
