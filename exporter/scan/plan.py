@@ -32,7 +32,7 @@ _PACKED = {  # first bytes of binary files that are not unpacked by name
 # Each line with a mark of kernel logs has one of these: a tag, a time of dmesg, a priority, a header of /dev/kmsg. Escape
 # sequences and NULs may hide one, and \d in a mark is any script's digit. To look for it is ten times as fast as to decode.
 _KERNEL_SIGN = re.compile(
-    rb"kern|\[ *\+?\d{1,10}\.\d{6}|\[[A-Z][a-z]{2} ?\d|\[[A-Z][a-z]{2} [A-Z]|<\d{1,3}>|,\d*,[^;]*;|[\x00\x1b\x80-\xff]"
+    rb"kern|\[ *\+?\d{1,9}\.\d{6}|\[[A-Z][a-z]{2} ?\d|\[[A-Z][a-z]{2} [A-Z]|<\d{1,3}>|,\d*,[^;]*;|[\x00\x1b\x80-\xff]"
 )
 _PARTS_OF_SIGNS = (b"[", b"kern", b"<", b";", b"\x00", b"\x1b")  # each sign has one of these, or a byte above 127
 _CONTINUATION = b" " * 15  # dmesg indents the further lines of a message by the width of its timestamp
