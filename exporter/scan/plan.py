@@ -32,9 +32,10 @@ _PACKED = {  # first bytes of binary files that are not unpacked by name
 # Each line with a mark of kernel logs has one of these: a tag, a time of dmesg, a priority, a header of /dev/kmsg. Escape
 # sequences and NULs may hide one, and \d in a mark is any script's digit. To look for it is ten times as fast as to decode.
 _KERNEL_SIGN = re.compile(
-    rb"kern|\[ *\+?\d{1,10}\.\d{6}|\[[A-Z][a-z]{2} ?\d|\[[A-Z][a-z]{2} [A-Z]|<\d{1,3}>|,\d*,[^;]*;|[\x00\x1b\x80-\xff]"
+    rb"kern|\[ *\+?\d{1,9}\.\d{6}|\[[A-Z][a-z]{2} ?\d|\[[A-Z][a-z]{2} [A-Z]|<\d{1,3}>|,\d*,[^;]*;|[\x00\x1b\x80-\xff]"
 )
 _PARTS_OF_SIGNS = (b"[", b"kern", b"<", b";", b"\x00", b"\x1b")  # each sign has one of these, or a byte above 127
+_CONTINUATION = b" " * 15  # dmesg indents the further lines of a message by the width of its timestamp
 _KERNEL_NAMES = ("dmesg", "kern.log", "kmsg", "messages", "syslog")
 
 
@@ -119,6 +120,7 @@ def form_of(lines: Sequence[bytes], source: SourceKind) -> LogFormat:
 def _is_kernel(path: str, lines: Sequence[bytes]) -> bool:
     """Whether more than half of the lines look like a kernel log's; one line is enough if the file's name does."""
     name = os.path.basename(path)
+    lines = [line for line in lines if not line.startswith(_CONTINUATION)]
     needed = 1 if any(known in name for known in _KERNEL_NAMES) else len(lines) // 2 + 1
     others = len(lines) - needed
     text = b"\n".join(lines)

@@ -101,3 +101,24 @@ def test_no_condition_asks_for_a_line_that_would_make_the_incident_a_consequence
         )
     ]
     assert vain == []
+
+
+def test_a_bus_error_of_a_worker_means_a_full_dev_shm_in_both_wordings(catalogue: Catalogue) -> None:
+    handler = (
+        "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\n"
+    )
+    parent = "RuntimeError: DataLoader worker (pid 4411) is killed by signal: Bus error. It is possible that ...\n"
+    for text in (handler, parent, handler + parent):
+        case = replace(CASES["shared_memory_too_small"], incident="torch_dataloader_killed", job=text)
+        assert diagnosed(case, catalogue).root_cause == "shared_memory_too_small"
+
+
+def test_the_second_line_of_a_validation_error_names_the_rejected_option(catalogue: Catalogue) -> None:
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/srv/serve.py", line 10, in <module>\n'
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
+        "  Value error, block_size must be a multiple of 16\n"
+    )
+    case = replace(CASES["program_options_rejected"], job=text)
+    assert diagnosed(case, catalogue).root_cause == "program_options_rejected"

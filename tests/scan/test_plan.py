@@ -42,6 +42,8 @@ KERNEL, JOB = b"[  123.456789] NVRM: loaded\n", b"2026-11-21 01:02:03 INFO step 
         ("dmesg.txt", JOB * 30 + KERNEL, "kernel"),
         ("dmesg.txt", JOB * 30, "job"),
         ("dmesg.txt", b"", "job"),
+        ("node.log", KERNEL + b" " * 15 + b"All queues are blocked.\n" + b" " * 15 + b"Reload the driver.\n", "kernel"),
+        ("node.log", b"[1763633410.123456] [n1:4411 :0]   sock.c:12   UCX  ERROR lost\n", "job"),  # the time since 1970
         ("node.log", b"NVRM: loaded\n" + JOB, "job"),
         ("node.log", b"NVRM: loaded\n", "kernel"),
     ],

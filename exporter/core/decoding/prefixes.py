@@ -29,7 +29,8 @@ _GLOG = rf"(?=(?P<ahead>\[?[IWEF](?P<mon>\d{{1,2}})(?P<day>\d\d) {_CLOCK_TIME}) 
 _VLLM = rf"(?=(?P<ahead>(?:\([^()]{{1,60}}\) )?[A-Z]{{4,8}} (?P<mon>\d\d)-(?P<day>\d\d) {_CLOCK_TIME}) )"
 _TAG = r"(?:kern\.\w+ )?kernel(?:\[\d+\])?:"  # busybox adds the level
 _DELTA = r"(?: +<[ \d.]{1,24}>)?"  # dmesg --show-delta, journalctl -o short-delta
-_MONOTONIC = rf"\[ *(?P<mono>\d{{1,10}}\.\d{{6}}){_DELTA}\](?:\[ *[TC]\d+\])? ?"
+# At most 31 years: ten digits are a time since 1970, as UCX prints it.
+_MONOTONIC = rf"\[ *(?P<mono>\d{{1,9}}\.\d{{6}}){_DELTA}\](?:\[ *[TC]\d+\])? ?"
 _LEVEL = r"(?:emerg|alert|crit|err|warn|notice|info|debug)"
 
 
@@ -92,12 +93,12 @@ _UNMARKED = rf"{_ISO} (?=\S)"  # any program's timestamp: not a mark of the kern
 # Prefixes of every line of a copied log: an indentation, the host of pdsh and clush, the path of grep. They need a
 # timestamp behind them: kernel lines without one keep their first words.
 _STAMPED = (
-    r"\[ *\d{1,10}\.\d{6}[\] ]|\[[A-Z][a-z]{2} |<\d{1,3}>"
+    r"\[ *\d{1,9}\.\d{6}[\] ]|\[[A-Z][a-z]{2} |<\d{1,3}>"
     r"|[^\W\d]{3,6}\.? +\d{1,2} \d\d:|\d{4}-\d\d-\d\d[T ]"
 )
 _QUOTED = (
     rf"(?:[ \t]{{1,32}}|[\w./-]{{1,255}}:(?:\d{{1,9}}:)?[ \t]?)(?={_STAMPED})"
-    r"|[\w.-]{1,64} (?=\[ *\d{1,10}\.\d{6}\])"  # a console server's
+    r"|[\w.-]{1,64} (?=\[ *\d{1,9}\.\d{6}\])"  # a console server's
 )
 # The host may be redacted: `<host>`, `****`, nothing.
 _HOST = r"(?:(?:(?P<host>[\w.:-]+)|[\w.<>\[\]{}()*#$-]*) )?"
