@@ -6,7 +6,8 @@ of crash lines of each kind, the time to start, instructions, what the daemon co
 Markdown; --write puts it and its chart into docs/, each section with the commit that it was measured at. Nothing gates on
 these figures: ratios of one run hold on any machine, MB/s do not. --ratios prints two of them beside those that
 docs/performance.md has, for CI's log.
-`--only large` is left out else, since it takes minutes: 100 GB, a million logs.
+Left out unless named, since they take minutes to hours: `--only large` (100 GB, a million logs) and `--only pages` (simulated
+fleets under the shipped alert rules; `--quick` takes one small fleet of each kind).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # so that `python benchmarks` finds its own parts
 
-from benchmarks import daemon, fleet_service, floods, instructions, large, programs, small_files  # noqa: E402
+from benchmarks import daemon, fleet_service, floods, instructions, large, pages, programs, small_files  # noqa: E402
 from benchmarks.chart import chart  # noqa: E402
 from benchmarks.logs import Log, one_line  # noqa: E402
 from benchmarks.programs import GPUFAULT, Run, run  # noqa: E402
@@ -65,7 +66,9 @@ TITLES = {
     "daemon": "Daemon",
     "fleet": "Fleet page",
     "large": "Much to read",
+    "pages": "Pages",
 }
+LONG = ("large", "pages")
 HEAD = f"""# Performance
 
 Written by `make bench ARGS=--write`: gpufault {__version__}. Each section is measured at one commit, which stands below it."""
@@ -149,8 +152,9 @@ def main() -> int:
         "daemon": lambda: daemon.section(quick=options.quick),
         "fleet": lambda: fleet_service.section(fleet_service.QUICK if options.quick else fleet_service.WHOLE),
         "large": lambda: large.section(options.gigabytes, options.files, options.runs),
+        "pages": lambda: pages.section(quick=options.quick),
     }
-    for name in options.only or [name for name in TITLES if name != "large"]:
+    for name in options.only or [name for name in TITLES if name not in LONG]:
         at = commit()
         text = "".join(f"{line}\n" for line in sections[name]()).rstrip("\n")
         if commit() != at:

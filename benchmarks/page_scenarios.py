@@ -2,23 +2,24 @@
 
 Knows nothing of the rules. Time is counted in samples, one each five minutes; the rules are evaluated as often.
 
-promtool refuses queries of more than 10,000 samples, so nodes of racks in which nothing happens have only the series by which
-nodes are counted, and at most 1,400 nodes have a rack.
+promtool refuses queries of more than 10,000 samples, and a node without crashes only counts. So the numbers of nodes and the
+shares of places are given as the rules would record them (GIVEN), and only nodes that crash have series of their own.
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 SAMPLE_MINUTES = 5
 HOUR = 60 // SAMPLE_MINUTES
 DAY = 24 * HOUR
 CAUSES = tuple(f"cause_{number:02}" for number in range(12))
 USERS = 40
-MAX_RACKED = 1400
+GIVEN = ("cluster:gpufault_nodes:count", "cluster_place:gpufault_nodes:share")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,10 @@ class Fleet:
 
     def rack_of(self, node: int) -> int:
         return node // self.rack
+
+    def racks(self) -> dict[int, range]:
+        starts = range(0, self.nodes, self.rack)
+        return {self.rack_of(start): range(start, min(start + self.rack, self.nodes)) for start in starts}
 
 
 def fleet_of(nodes: int, samples: int) -> Fleet:
@@ -138,25 +143,32 @@ def series(cluster: str, fleet: Fleet) -> Iterator[tuple[str, str]]:
     for crash in fleet.crashes:
         if crash.at < fleet.samples:
             by_node[crash.node].append(crash)
-    busy = Counter(fleet.rack_of(node) for node, of in by_node.items() for _ in of)
-    racked = {rack for rack, _ in busy.most_common(MAX_RACKED // fleet.rack)}
-    for node in range(fleet.nodes):
-        if fleet.rack_of(node) not in busy and not fleet.new_driver and not fleet.unseen:
-            yield (
-                f'gpufault_build_info{{cluster="{cluster}",job="gpufault",instance="n{node:05}"}}',
-                f"1x{fleet.samples - 1}",
-            )
-            continue
+    yield from _given(cluster, fleet)
+    for node, of in sorted(by_node.items()):
         pods = [("a", 0, fleet.samples)]
         if fleet.rollout is not None:
             pods = [("a", 0, fleet.rollout), ("b", fleet.rollout, fleet.samples)]
         for pod, start, end in pods:
-            has_rack = fleet.rack_of(node) in racked
-            yield from _node_series(cluster, fleet, node, by_node[node], pod, start, end, has_rack=has_rack)
+            yield from _node_series(cluster, fleet, node, of, pod, start, end)
+
+
+def _given(cluster: str, fleet: Fleet) -> Iterator[tuple[str, str]]:
+    """How many nodes answer, and which share of them each place has. A place keeps its silent nodes, for a day."""
+    edges = sorted({0, fleet.samples} | {at for of in fleet.unseen.values() for at in (of.start, of.stop)})
+    spans = [(a, b, fleet.nodes - sum(a in of for of in fleet.unseen.values())) for a, b in pairwise(edges)]
+    spans = [span for span in spans if span[2]]
+    sizes = {("rack", f"r{rack:03}"): len(nodes) for rack, nodes in fleet.racks().items()}
+    if fleet.new_driver:
+        new = len(fleet.new_driver)
+        sizes |= {("driver_version", "570"): new, ("driver_version", "550"): fleet.nodes - new}
+    yield f'{GIVEN[0]}{{cluster="{cluster}"}}', _values(spans, range(0))
+    for (place, value), size in sizes.items():
+        labels = f'cluster="{cluster}",place="{place}",value="{value}"'
+        yield f"{GIVEN[1]}{{{labels}}}", _values([(a, b, size / answering) for a, b, answering in spans], range(0))
 
 
 def _node_series(
-    cluster: str, fleet: Fleet, node: int, crashes: list[Crash], pod: str, start: int, end: int, *, has_rack: bool
+    cluster: str, fleet: Fleet, node: int, crashes: list[Crash], pod: str, start: int, end: int
 ) -> Iterator[tuple[str, str]]:
     unseen = fleet.unseen.get(node, range(0))
     target = f'cluster="{cluster}",job="gpufault",instance="n{node:05}"' + (f',pod="{pod}"' if fleet.rollout else "")
@@ -169,9 +181,7 @@ def _node_series(
 
     always = [(0, fleet.samples, 1)]
     yield line("up", "", always)
-    yield line("gpufault_build_info", "", always)
-    if has_rack:
-        yield line("gpufault_node_fact", f',fact="rack",value="r{fleet.rack_of(node):03}"', always)
+    yield line("gpufault_node_fact", f',fact="rack",value="r{fleet.rack_of(node):03}"', always)
     if fleet.new_driver:
         yield line("gpufault_node_fact", f',fact="driver_version",value="{driver}"', always)
     pairs: dict[tuple[str, str, str, str], list[Crash]] = defaultdict(list)
@@ -195,12 +205,15 @@ def _node_series(
         yield line("gpufault_job_incidents", labels, [(min(times), min(max(times) + HOUR, fleet.samples), 1)])
 
 
-def _values(points: list[tuple[int, int, int]], unseen: range) -> str:
+def _values(points: Sequence[tuple[int, int, float]], unseen: range) -> str:
     """promtool's notation: `1x4` is five samples, `_x4` are four without a value."""
-    words, now = [], 0
+    words: list[str] = []
+    now = 0
     for start, end, value in points:
         for a, b in ((start, min(end, unseen.start)), (max(start, unseen.stop), end)) if unseen else ((start, end),):
             if a < b:
-                words += [f"_x{a - now}"] * (a > now) + [f"{value}x{b - a - 1}"]
+                if a > now:
+                    words += [f"_x{a}"] if now == 0 else ["stale", *([f"_x{a - now - 1}"] * (a - now > 1))]
+                words.append(f"{value}x{b - a - 1}")
                 now = b
     return " ".join([*words, "stale"])
