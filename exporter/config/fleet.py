@@ -9,8 +9,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from exporter.config.pull import PullConfig
 from exporter.config.types import AbsolutePath, Seconds, Section
-from exporter.core.text.problems import InvalidInput
-from exporter.core.text.validation import LocatedError, validation_problems
+from exporter.core.text.problems import InvalidInput, LocatedError
+from exporter.core.text.validation import validation_problems
 from exporter.core.text.yaml_text import parse
 
 DEFAULT_FILE = Path("/etc/gpufault/fleet.yaml")

@@ -14,8 +14,8 @@ from exporter.config.accounts import SERVICE_ACCOUNTS
 from exporter.config.outputs import OutputsConfig
 from exporter.config.types import WRITTEN_SIZE, AbsolutePath, Bytes, Glob, Seconds, Section, size
 from exporter.core.decoding.jobs import by_pattern
-from exporter.core.text.problems import InvalidInput
-from exporter.core.text.validation import LocatedError, validation_problems
+from exporter.core.text.problems import InvalidInput, LocatedError
+from exporter.core.text.validation import validation_problems
 from exporter.core.text.yaml_text import parse
 
 DEFAULT_FILE = Path("/etc/gpufault/config.yaml")

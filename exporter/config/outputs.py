@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from exporter.config.types import AbsolutePath, Seconds, Section
-from exporter.core.text.validation import LocatedError
+from exporter.core.text.problems import LocatedError
 from exporter.net.headers import header_name, header_value
 from exporter.net.url import parse_url
 

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from exporter.config.outputs import TlsSettings
 from exporter.config.types import AbsolutePath, Glob, Seconds, Section
-from exporter.core.text.validation import LocatedError
+from exporter.core.text.problems import LocatedError
 from exporter.net.url import parse_url
 
 

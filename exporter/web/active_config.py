@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.core.text.problems import MAX_CHARS, InvalidInput, Problem
-from exporter.core.text.validation import LocatedError
+from exporter.core.text.problems import MAX_CHARS, InvalidInput, LocatedError, Problem
 from exporter.store.safe_open import read_start
 from exporter.web.users import Users
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from exporter.core.text.problems import Document, InvalidInput
-from exporter.core.text.validation import LocatedError, validation_problems
+from exporter.core.text.problems import Document, InvalidInput, LocatedError
+from exporter.core.text.validation import validation_problems
 from exporter.web.bcrypt_hash import bcrypt_cost
 from exporter.web.cipher_suites import CIPHER_SUITES
 

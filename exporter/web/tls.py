@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.core.text.validation import LocatedError
+from exporter.core.text.problems import LocatedError
 from exporter.store.safe_open import read_start
 from exporter.web.cipher_suites import CIPHER_SUITES, CURVES
 

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-from exporter.sources.files.identity import generation
+from exporter.sources.files.filesystem import OpenFile
 from tests.e2e.conftest import Node, eventually
 
 STATE = Path(__file__).with_name("first_state.sql")
@@ -47,7 +47,7 @@ def restore(node: Node) -> None:
         os.utime(place, ns=(position["modified"], position["modified"]))
         with place.open("rb") as file:
             numbers = {"inode": os.fstat(file.fileno()).st_ino, "device": os.fstat(file.fileno()).st_dev}
-            position |= {**numbers, "generation": generation(file.fileno())}
+            position |= {**numbers, "generation": OpenFile(file.fileno(), str(place)).generation()}
         db.execute("UPDATE rows SET value = ? WHERE name = ?", (json.dumps(position), row))
     db.commit()
     db.close()

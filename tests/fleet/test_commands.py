@@ -118,7 +118,7 @@ def test_lost_journals_are_gaps_and_renamed_nodes_are_not(tmp_path: Path, capsys
         (["correlate", "--journal", ".", "--window", "soon"], 1, "7d"),
         (["correlate", "--journal", ".", "--end", "soon"], 1, "2026-06-01T00:00:00Z"),
         (["correlate", "--journal", ".", "--start", "1", "--window", "7d"], 2, "give one"),
-        (["simulate", "x", "--case", "no_such"], 2, "founding case"),
+        (["simulate", "x", "--case", "no_such"], 2, "is not a case; use one of: review"),
         (["simulate", "x", "--nodes", "0"], 2, "--nodes"),
     ],
 )

@@ -12,6 +12,14 @@ Loc = tuple[str | int, ...]
 MAX_CHARS = 4 * 1024 * 1024  # of a user's file: the largest known pack has 0.3 MB
 
 
+class LocatedError(ValueError):
+    """An error of a model's own check, at a location inside the model."""
+
+    def __init__(self, loc: Loc, what: str) -> None:
+        self.loc = loc
+        super().__init__(what)
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One problem in a user's file; `str()` is the message."""

@@ -9,15 +9,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from exporter.core.text.problems import Document, Loc, Problem
-
-
-class LocatedError(ValueError):
-    """An error of a model's own check, at a location inside the model."""
-
-    def __init__(self, loc: Loc, what: str) -> None:
-        self.loc = loc
-        super().__init__(what)
+from exporter.core.text.problems import Document, Loc, LocatedError, Problem
 
 
 def validation_problems(document: Document, error: ValidationError, model: type[BaseModel]) -> list[Problem]:

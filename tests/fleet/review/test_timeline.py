@@ -120,7 +120,10 @@ def test_each_boot_is_on_the_timeline_once(tmp_path: Path) -> None:
     ]
 
 
-def test_the_command_says_in_words_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_in_words_what_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     folder = journal(tmp_path, [*watched("a"), fault(25, "open") | {"signature": "nv_xid_79_fallen_off_bus"}])
     assert main(["timeline", "a", "--journal", str(folder)]) == 0
     said = capsys.readouterr().out
