@@ -15,6 +15,7 @@ import yaml
 
 from exporter import __version__
 from exporter.cli.fleet import ADDRESS as FLEET_ADDRESS
+from exporter.core.text.counted import counted
 from tests.deploy.kubernetes import (
     CHART,
     HELM,
@@ -231,7 +232,7 @@ def test_the_daemon_accepts_its_configuration_packs_and_flags(mode: str, tmp_pat
     here = [a for a in here if not a.startswith("--web.config.file")]  # it is in a Secret that is not ours
     code, said, error = run(GPUFAULT, *here, "--config.check")
     assert code == 0, error
-    assert f"{len(yaml.safe_load(config)['sources'])} sources" in said
+    assert counted(len(yaml.safe_load(config)["sources"]), "source") in said
 
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if "fleet:" in values(mode).read_text()])
