@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from exporter.core.text.counted import counted
 from exporter.core.text.printable import printable
 from exporter.core.text.redact import redact
 from exporter.scan.decompress import is_archive
@@ -79,7 +80,7 @@ class Progress:
             self._bar.update(self._task, advance=advance, files=self._files_text())
 
     def _files_text(self) -> str:
-        return f"{self._files} of {self._total_files} file{'s' * (self._total_files != 1)}"
+        return f"{self._files:,} of {counted(self._total_files, 'file')}"
 
     def _packed_bytes(self, path: str, size: int) -> int:
         """Estimate how many compressed bytes correspond to a number of decompressed bytes."""

@@ -31,7 +31,6 @@ DESCRIPTION = (
     "refused."
 )
 WINDOW = "7d"
-ALERTS = 'alertname=~"Gpufault.+"'
 TABLES = (
     "causes", "novelties", "unrecognised", "silent_nodes", "over_time", "findings", "nodes_at_risk", "outlier_nodes",
     "rollouts", "reliability", "not_enough_data", "alerts",
@@ -46,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Prometheus, Thanos, Mimir or VictoriaMetrics that scrapes the node daemons; with --journal it is only asked "
         "which alerts fired",
     )
-    flags.add(parser, "--alerts.selector", metavar="MATCHERS", help=f"of the alerts that count; default: {ALERTS}")
+    flags.add(
+        parser, "--alerts.selector", metavar="MATCHERS", help="of the alerts that count; default: all of Gpufault"
+    )
     fleet_sources.add_prometheus(parser)
     fleet_sources.add_places(parser)
     parser.add_argument("--window", metavar="7d", help=f"how long; it ends at --end; default: {WINDOW}")

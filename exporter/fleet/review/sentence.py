@@ -89,5 +89,5 @@ def _findings(correlation: Mapping[str, Any], titles: Mapping[str, Title]) -> st
     what = clipped(title_of(titles, lead["signature"]).title)
     since = "since the rollout of" if lead["kind"] == "rollout" else "with"
     times = f"{ratio(lead['rate_ratio'])} times as frequent" if lead["rate_ratio"] is not None else "seen only"
-    rest = f", and {len(found) - 1} more finding{'s' * (len(found) > 2)}" if len(found) > 1 else ""
+    rest = f", and {counted(len(found) - 1, 'more finding')}" if len(found) > 1 else ""
     return f"{what} is {times} {since} {fact} ({lead['status']}){rest}."

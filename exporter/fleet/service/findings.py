@@ -13,6 +13,7 @@ from typing import Any
 from markupsafe import Markup, escape
 from starlette.responses import Response
 
+from exporter.core.text.counted import counted
 from exporter.fleet.charts.intervals import Interval, forest
 from exporter.fleet.report.steps import step_of
 from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, clipped, ratio
@@ -67,9 +68,8 @@ def findings_page(frame: Frame) -> Response:
     window = result["window"]
     start, end = (datetime.fromisoformat(window[edge]) for edge in ("start", "end"))
     findings = list(result["findings"])
-    number_of = len(findings)
     return frame.page(
-        "findings.html", f"{number_of} finding{'s' * (number_of != 1)}" if findings else "No findings", result=result,
+        "findings.html", counted(len(findings), "finding") if findings else "No findings", result=result,
         sub=f"{start:%d %b %Y %H:%M} to {end:%d %b %Y %H:%M} UTC: {result['nodes']:,} nodes, "
             f"{window['exposure_hours']:,.0f} {UNITS[window['exposure']]}; {result['incidents']:,} incidents, "
             f"{result['origins']:,} of them first in their job; {result['tests']:,} tests. {told} "
@@ -290,7 +290,7 @@ def _lead(each: Mapping[str, Any]) -> str:
     if each.get("p_value") is None:
         return seen
     values = each["values_compared"]
-    return f"{seen} (exact p {each['p_value']:.1g}, the smallest of {count(values)} value{'s' * (values != 1)})"
+    return f"{seen} (exact p {each['p_value']:.1g}, the smallest of {counted(values, 'value')})"
 
 
 def _hours(value: float | None) -> str:

@@ -125,7 +125,7 @@ class Frame:
         if given.get("start"):
             return {"": "chosen dates", **WINDOWS}, ""
         usual = f"{days:g}d" if days == int(days) else ""
-        windows = {**WINDOWS, usual: f"{days:g} day{'s' * (days != 1)}"}
+        windows = {**WINDOWS, usual: "1 day" if days == 1 else f"{days:g} days"}
         chosen = given.get("window") or usual
         windows.setdefault(chosen, chosen)
         return dict(sorted(windows.items(), key=lambda each: (len(each[0]), each[0]))), chosen

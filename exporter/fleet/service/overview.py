@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 from starlette.responses import Response
 
+from exporter.core.text.counted import counted
 from exporter.fleet.charts.bars import small_bar
 from exporter.fleet.charts.over_time import sparkline, stacked_bars
 from exporter.fleet.observations import Window
@@ -28,6 +29,7 @@ from exporter.fleet.service.tables import Cell, link, number, picture, tag, tone
 from exporter.fleet.service.unknowns import unknowns_table
 
 SHOWN = 8  # causes, findings, nodes on the overview
+SILENT_SHOWN = 5  # the page on data quality has all of them
 TREND_POINTS = 14
 BAR, SPARK = 64.0, 70.0  # pixels
 
@@ -109,7 +111,7 @@ def _window_of(frame: Frame, result: Any) -> str:
 
 def _seen(frame: Frame, now: Overview) -> Markup:
     silent = Markup('<a class="worse" href="{}">{} not seen for a day</a>').format(
-        frame.link("/quality"), f"{count(len(now.silent))} {'node was' if len(now.silent) == 1 else 'nodes were'}"
+        frame.link("/quality"), counted(len(now.silent), "node was", "nodes were")
     )  # fmt: skip
     told = "" if now.before else " The records do not reach back over a window before to compare with."
     return Markup("{} of {} nodes had root incidents. {}.{}").format(
@@ -236,8 +238,10 @@ def _completeness(frame: Frame, now: Overview, found: Mapping[str, Any]) -> Any:
             link(frame.to, "nodes", each.node),
             Cell(shown=Markup("last seen {}").format(time_of(each.last_seen)), value=each.last_seen),
         )
-        for each in now.silent[:5]
+        for each in now.silent[:SILENT_SHOWN]
     ]  # fmt: skip
+    if (others := len(now.silent) - SILENT_SHOWN) > 0:
+        rows.append((counted(others, "more node"), ""))
     rows += [(str(gap["what"]), count(gap["count"])) for gap in found.get("gaps", ())]
     more = Markup('<a href="{}">data quality</a>').format(frame.link("/quality"))
     return frame.table("seen", "Completeness", ("What", ""), rows, width="half", more=more,

@@ -8,9 +8,9 @@ from typing import Any
 from markupsafe import Markup
 from starlette.responses import Response
 
+from exporter.core.text.counted import counted
 from exporter.fleet.history.watched import IN_WINDOW
 from exporter.fleet.service.frame import Frame
-from exporter.fleet.service.html import count
 from exporter.fleet.service.tables import Table, link, number, when
 
 SILENT = f"""SELECT node, max(least(last, $end)) AS seen FROM watched_days WHERE {IN_WINDOW}
@@ -67,7 +67,7 @@ def quality_page(frame: Frame) -> Response:
                    ((r["path"], number(r["position"]), when(r["seen"])) for r in files), f"The newest {MAX_ROWS}")
         )  # fmt: skip
     tables.append(_versions(frame, rows))
-    heading = f"Data quality: {count(len(silent))} {'node' if len(silent) == 1 else 'nodes'} not seen for a day"
+    heading = f"Data quality: {counted(len(silent), 'node')} not seen for a day"
     return frame.page("sections.html", heading if silent else "Data quality", tables=tables, sub=WHAT)
 
 
