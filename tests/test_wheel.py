@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 import exporter
+from exporter.config import packs
+from exporter.core.matching.pipeline import Pipeline
 
 ROOT = Path(__file__).parent.parent
 
@@ -45,6 +47,12 @@ def test_the_wheel_has_every_signature_inside() -> None:
     assert packs
     for name, path in packs.items():
         assert (files("exporter") / "_signatures").joinpath(*name.parts).read_bytes() == path.read_bytes()
+
+
+@on_the_wheel
+def test_the_wheel_has_the_databases_of_all_gates() -> None:
+    pipeline = Pipeline(packs.load())
+    assert set(pipeline.catalogue.databases) == set(pipeline.databases())
 
 
 def test_the_version_is_said_once() -> None:

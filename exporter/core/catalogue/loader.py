@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+from binascii import a2b_base64, b2a_base64
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
@@ -30,6 +31,7 @@ from exporter.core.catalogue.pack_types import (
 )
 from exporter.core.model import ACTIONS, Incident, Severity
 from exporter.core.patterns.expression import Expression
+from exporter.core.patterns.prefilter import NO_DATABASES, Databases
 from exporter.core.patterns.required_literals import Gate, Needs, derive, needs
 from exporter.core.patterns.syntax import spelt_out
 from exporter.core.text.problems import Document, InvalidInput, Loc, Problem
@@ -49,6 +51,7 @@ class Catalogue:
     gates: Mapping[str, frozenset[Gate]]  # of every gated pattern
     needs: Mapping[str, Needs] = field(default_factory=dict)  # of the patterns compiled before
     tables: tuple[Table, ...] = ()
+    databases: Databases = NO_DATABASES  # of engines for the gates of the built-in packs
 
     def expressions(self, patterns: Iterable[str]) -> tuple[Expression, ...]:
         """The searchable form of patterns."""
@@ -237,7 +240,7 @@ def _read_packs(texts: Sequence[NamedText], problems: list[Problem]) -> list[Pac
     return files
 
 
-def compile_packs(texts: Sequence[NamedText]) -> str:
+def compile_packs(texts: Sequence[NamedText], databases: Databases = NO_DATABASES) -> str:
     """Checked packs as one JSON text for the wheel, without examples.
 
     Shared gates and literals are stored once, so the daemon keeps each once.
@@ -267,6 +270,9 @@ def compile_packs(texts: Sequence[NamedText]) -> str:
             )
             for pattern, needs in needs_of.items()
         },
+        "databases": [
+            (key.decode(), b2a_base64(database, newline=False).decode()) for key, database in databases.items()
+        ],
     }
     return json.dumps(data, separators=(",", ":"))
 
@@ -288,6 +294,7 @@ def load_compiled(text: str) -> Compiled:
             pattern: Needs(tuple(literals[at] for at in sets), blind, tuple(literals[at] for at in first), one_line)
             for pattern, (sets, blind, first, one_line) in data["needs"].items()
         },
+        databases={key.encode(): a2b_base64(database) for key, database in data["databases"]},
     )
 
 
@@ -298,6 +305,7 @@ class Compiled:
     packs: tuple[Pack, ...] = ()
     gates: Mapping[str, frozenset[Gate]] = field(default_factory=dict)
     needs: Mapping[str, Needs] = field(default_factory=dict)
+    databases: Databases = NO_DATABASES
 
 
 def _first_row(rows: Iterable[TableRow], line: Mapping[str, str]) -> TableRow | None:
@@ -328,6 +336,7 @@ def _join(packs: Sequence[Pack], known: Compiled) -> Catalogue:
     return Catalogue(
         gates={pattern: known.gates.get(pattern) or derive(pattern) for pattern in patterns},
         needs=known.needs,
+        databases=known.databases,
         signatures=signatures,
         root_causes={c.id: c for p in packs for c in p.root_causes},
         log_facts=tuple(log_facts.values()),

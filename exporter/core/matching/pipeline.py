@@ -28,7 +28,7 @@ from exporter.core.model import (
     Match,
     SourceKind,
 )
-from exporter.core.patterns.prefilter import Engine, build
+from exporter.core.patterns.prefilter import Databases, Engine, HyperscanEngine, build, key_of
 from exporter.core.patterns.required_literals import Gate
 from exporter.core.values import dataclass, replace
 
@@ -127,8 +127,16 @@ class Pipeline:
     def engine_for(self, source: SourceKind) -> Engine:
         """The engine that looks for the gates of one kind of log, built when such a log is first read."""
         if source not in self._engines:
-            self._engines[source] = build([*self.matcher.gates[source], *_JOINERS], self._choice)
+            self._engines[source] = build(self._literals(source), self._choice, self.catalogue.databases)
         return self._engines[source]
+
+    def databases(self) -> Databases:
+        """What engines with these gates need not build; none where Hyperscan is missing."""
+        built = {key_of(self._literals(source)): self.engine_for(source) for source in self.matcher.gates}
+        return {key: engine.serialized() for key, engine in built.items() if isinstance(engine, HyperscanEngine)}
+
+    def _literals(self, source: SourceKind) -> list[Gate]:
+        return [*self.matcher.gates[source], *_JOINERS]
 
     def stamps_of(self, format: LogFormat) -> Heads:  # noqa: A002 (the field's word)
         """Where timestamps are in job lines of a format."""
