@@ -14,11 +14,13 @@ from exporter.core.catalogue.pack_types import TableRow
 from exporter.core.diagnosis.assessment import Assessment, Diagnosis, Evidence
 from exporter.core.diagnosis.causes import assess, best_cause, distinct_evidence, known_context
 from exporter.core.diagnosis.incidents import Entry
+from exporter.core.matching.log_end import REACH_BYTES
 from exporter.core.model import (
     ACTIONS,
     OPERATOR_ACTIONS,
     PEER_FAILURE,
     UNKNOWN,
+    UNRECOGNISED,
     Action,
     Incident,
     Severity,
@@ -42,7 +44,8 @@ def root_of(entry: Entry, near: Sequence[Entry], catalogue: Catalogue) -> Entry 
 
     A cascade without a root nearby is a root too: its own root may be in other logs.
     """
-    known = [e for e in near if catalogue.signatures[e.incident.signature].role != "context"]
+    crashes = (e for e in near if catalogue.signatures[e.incident.signature].role != "context")
+    known = [e for e in crashes if not _is_apart(entry.incident, e.incident)]
     for other in known if catalogue.follows_any(entry.incident.signature) else ():
         if _is_consequence(entry, other, catalogue):
             return other
@@ -86,6 +89,13 @@ def _is_consequence(entry: Entry, other: Entry, catalogue: Catalogue) -> bool:
         return False
     both_may_follow = entry.incident.first.source == other.incident.first.source  # kernel never follows job
     return not (both_may_follow and catalogue.follows(b, a) and entry.order < other.order)
+
+
+def _is_apart(incident: Incident, other: Incident) -> bool:
+    """Whether a log without times ended in an unrecognised crash long after another incident of it: the log went on."""
+    first, before = incident.first, other.matches[-1]
+    is_far = first.path == before.path and first.offset - before.offset > REACH_BYTES
+    return incident.signature == UNRECOGNISED and is_far and not first.is_stamped
 
 
 def diagnose(

@@ -57,6 +57,21 @@ def roots(*matches: Match, catalogue: Catalogue = ROLES) -> dict[str, str]:
     return {signature: root for signature, root in told.items() if catalogue.signatures[signature].role != "context"}
 
 
+@pytest.mark.parametrize(("offset", "root"), [(8_000, "gpu_fault"), (20_000, "unrecognised_crash")])
+def test_in_a_log_without_times_a_crash_far_behind_another_is_one_of_its_own(offset: int, root: str) -> None:
+    catalogue = catalogue_of("""
+signatures:
+  - {id: gpu_fault, patterns: ['aaaa']}
+  - {id: unrecognised_crash, role: confirmation}
+""")
+    found = roots(
+        match("gpu_fault", offset=0, time_source="observed"),
+        match("unrecognised_crash", offset=offset, time_source="observed"),
+        catalogue=catalogue,
+    )
+    assert found["unrecognised_crash"] == root
+
+
 def test_of_two_faults_in_a_job_the_earlier_is_the_root() -> None:
     assert roots(match("other_fault", 1), match("gpu_fault", 2)) == {
         "other_fault": "other_fault",
