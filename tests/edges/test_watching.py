@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,3 +138,12 @@ def test_what_is_on_a_remote_file_system_is_polled() -> None:
     watch = Watch(lambda: None, mountinfo=lambda: "36 35 0:42 / / rw - nfs4 server:/logs rw\n")
     watch.follow({"/tmp": False}, 0.0)
     assert watch.mode == "poll"
+
+
+def test_what_the_library_complains_of_does_not_get_onto_stderr() -> None:
+    complain = (
+        "import logging, exporter.sources.files.watch; "
+        "logging.getLogger('watchdog.observers.inotify').error('called when the thread is inactive')"
+    )
+    done = subprocess.run([sys.executable, "-c", complain], check=True, capture_output=True, text=True)
+    assert done.stderr == ""

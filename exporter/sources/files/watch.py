@@ -8,6 +8,7 @@ many folders that their watches would be taken from the kubelet (grafana/loki#47
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -37,6 +38,9 @@ MAX_PATHS = 4096  # hints kept until the next poll; beyond, the polls find what 
 STORM_EVENTS = 500  # a second: 2 % of a core. Interleaved writers send one for every write
 STORM_SECONDS = 10.0
 REST_SECONDS = 300.0
+
+# It complains of lost hints, and of its own end, on stderr otherwise. The polls see what counts.
+logging.getLogger("watchdog").addHandler(logging.NullHandler())
 
 # Here the kernel sees only what this node writes: network and cluster file systems, and those that run in user space.
 _REMOTE = {
