@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from exporter.cli.scan_summary import summary_table
 from exporter.cli.text_layout import INDENT, clipped, field, one_line, paint, width
-from exporter.core.model import STAMPED
+from exporter.core.model import STAMPED, UNRECOGNISED
 from exporter.core.text.counted import counted
 from exporter.core.text.printable import printable
 
@@ -51,8 +51,7 @@ def scan_text(
     if len(roots) >= TABLE_FROM or (only_table and roots):
         out.append(summary_table(roots, catalogue))
     out.append(_total(roots, summary))
-    unexplained = [r for r in roots if r["root_cause"] == "unknown"]
-    if unexplained and facts == "none":
+    if any(_is_undecided(r) for r in roots) and facts == "none":
         out.append(_wrapped("Causes depend on the node's facts: run it there with --facts host, or give --facts FILE."))
     return "\n".join(out)
 
@@ -152,13 +151,20 @@ def _extent(record: Mapping[str, Any]) -> list[str]:
 
 
 def _without_cause(record: Mapping[str, Any], facts: str) -> list[str]:
+    if not _is_undecided(record):
+        return field("cause", "unknown: no cause that is known fits")
     path = record["path"]
     if path == "-" or path != printable(path):
-        return field("cause", "unknown; gpufault explain says what is missing")
+        return field("cause", "unknown: facts are missing; gpufault explain says which")
     place = f"{path}:{record['line']}"
     given = "" if facts == "none" else f" --facts {shlex.quote(facts)}"
     command = f"gpufault explain {shlex.quote(place)}{given}"
-    return [*field("cause", "unknown; to see what is missing:"), f"{' ' * (INDENT + 4)}$ {command}"]
+    return [*field("cause", "unknown: facts are missing; to see which:"), f"{' ' * (INDENT + 4)}$ {command}"]
+
+
+def _is_undecided(record: Mapping[str, Any]) -> bool:
+    """Whether more facts may show the cause of an incident."""
+    return record["root_cause"] == "unknown" and bool(record.get("undecided"))
 
 
 def _because(evidence: Mapping[str, str]) -> str:
@@ -188,9 +194,9 @@ def _total(roots: Sequence[Mapping[str, Any]], summary: Summary) -> str:
         f"{counted(len(roots), 'incident')}, {counted(causes, 'known cause')}; "
         f"{counted(summary.lines_matched, 'matching line')} in {counted(summary.files, 'file')}, {_size(summary.bytes)}"
     )
-    if summary.unmatched:
-        look = "looks" if summary.unmatched == 1 else "look"
-        text += f"; {counted(summary.unmatched, 'line')} {look} like a crash that no signature knows"
+    others = summary.unmatched - sum(r["lines"] for r in roots if r["signature"] == UNRECOGNISED)
+    if others > 0:
+        text += f"; {counted(others, 'more line looks', 'more lines look')} like an error that no signature names"
     if summary.unread:
         text += f"; {unread_text(summary)}, see stderr"
     return _wrapped(text + ".")

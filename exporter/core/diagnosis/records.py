@@ -15,7 +15,7 @@ from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.attribution import attribute
 from exporter.core.diagnosis.incidents import gpu_of
 from exporter.core.facts.gpus import Gpu
-from exporter.core.model import Incident, Moment
+from exporter.core.model import UNKNOWN, Incident, Moment
 from exporter.core.text.redact import redact
 
 _LOG_FIELDS = frozenset({"path", "text", "captures", "evidence", "same_time", "excerpt"})  # hold text from logs
@@ -33,6 +33,8 @@ def incident_record(
 
     incident, first = diagnosis.incident, diagnosis.incident.first
     signature = catalogue.signatures[incident.signature]
+    is_open = diagnosis.root_cause == UNKNOWN
+    undecided = [each.cause.id for each in diagnosis.considered if is_open and each.sufficient]  # facts would decide
     return {
         "kind": "incident",
         "id": diagnosis.id,
@@ -41,6 +43,7 @@ def incident_record(
         "node": node,
         "signature": incident.signature,
         "root_cause": diagnosis.root_cause,
+        **({"undecided": undecided} if undecided else {}),
         "severity": diagnosis.severity,
         "vendor": signature.vendor,
         "layer": signature.layer,
