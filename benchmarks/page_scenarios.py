@@ -80,6 +80,15 @@ def usual(fleet: Fleet, random_: random.Random, an_hour: float) -> Iterator[Cras
         at += random_.expovariate(an_hour / HOUR)
 
 
+def rise(fleet: Fleet, random_: random.Random, a_day: float, at: int) -> Iterator[Crash]:
+    """Independent crashes of one cause whose rate doubles within three days from `at`, and stays there."""
+    when = 0.0
+    while (when := when + random_.expovariate(2 * a_day / DAY)) < fleet.samples:
+        rate = 1 + min(1.0, max(0.0, (when - at) / (3 * DAY)))
+        if random_.random() < rate / 2:
+            yield Crash(at=int(when), node=random_.randrange(fleet.nodes), cause=CAUSES[0], **owner(random_))
+
+
 def job(fleet: Fleet, random_: random.Random, at: int, size: int) -> Iterator[Crash]:
     """A job of neighbouring nodes that all crash together."""
     size = min(size, fleet.nodes)
