@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     fleet_sources.add_prometheus(parser)
     fleet_sources.add_places(parser)
-    parser.add_argument("--window", metavar="7d", help=f"how long; it ends at --end; default: {WINDOW}")
+    parser.add_argument("--window", metavar="7d", help=f"length of the window, which ends at --end; default: {WINDOW}")
     parser.add_argument("--start", metavar="TIME", help="RFC 3339 or Unix seconds")
     parser.add_argument("--end", metavar="TIME", help="RFC 3339 or Unix seconds; default: the newest record, or now")
     parser.add_argument("--format", default="text", choices=("text", "json"), help="default: text")

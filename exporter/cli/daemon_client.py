@@ -17,10 +17,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags for a daemon with users, with TLS, or with certificates of clients."""
     for name, help_text in (
         ("user", "for basic authentication"),
-        ("password-file", "with the password"),
-        ("ca-file", "that the daemon's certificate is checked with"),
+        ("password-file", "file with the password"),
+        ("ca-file", "who signs the daemon's certificate"),
         ("cert-file", "with a certificate of the client"),
-        ("key-file", "with its key, if it is not in the same file"),
+        ("key-file", "its private key, if it is not in that file"),
     ):
         flags.add(parser, f"--{name}", metavar="FILE" if name.endswith("file") else name.upper(), help=help_text)
 

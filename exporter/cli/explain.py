@@ -107,6 +107,7 @@ def explain(
     from exporter.cli.explanation_text import every_candidate, explanation
     from exporter.cli.line_trace import read, stages_of
     from exporter.core.matching.pipeline import Pipeline
+    from exporter.core.text.counted import counted
     from exporter.core.text.printable import printable
     from exporter.scan.plan import form_of
 
@@ -137,7 +138,7 @@ def explain(
         shown = list(explanation(root, cascades, catalogue, fact_lines, color=color))
         parts.append("\n".join([*shown, *(every_candidate(root) if candidates else ())]))
     if not parts:
-        like = f"; {len(readings)} of {len(lines)} lines hold words of one" if readings else ""
+        like = f"; of {counted(len(lines), 'line')}, {len(readings):,} contain words of one" if readings else ""
         parts.append(
             f"No line shows a fault{like}{'' if stages else ': --details says why none counts' if like else ''}."
         )

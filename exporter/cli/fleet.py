@@ -35,7 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fleet_sources.add_prometheus(parser)
     fleet_sources.add_places(parser)
     pull_flags.add_arguments(parser)
-    flags.add(parser, "--window", metavar="7d", help="how long; it ends at the newest record, or now; default: 7d")
+    flags.add(
+        parser,
+        "--window",
+        metavar="7d",
+        help="its length; it ends at the newest record, or now; default: 7d",
+    )
     flags.add(parser, "--refresh.interval", metavar="1h", help="from one refresh to the next; default: 1h")
     flags.add(parser, "--refresh.timeout", metavar="30m", help="a refresh that takes longer is ended; default: 30m")
     flags.add(

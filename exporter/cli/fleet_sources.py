@@ -21,7 +21,7 @@ def add_prometheus(parser: argparse.ArgumentParser) -> None:
     """Add the flags for --prometheus. Secrets come from files, because every user can read command lines."""
     group = parser.add_argument_group("with --prometheus")
     for name, metavar, help_text in (
-        ("selector", "MATCHERS", f"of the daemons' targets; default: {SELECTOR}"),
+        ("selector", "MATCHERS", f"which targets are daemons; default: {SELECTOR}"),
         ("node-label", "LABEL", f"that names a node; default: {NODE_LABEL}"),
         ("busy-query", "EXPR", "GPU-busy hours by that label, with $range for the span; else the hours that targets were up"),
     ):  # fmt: skip
@@ -29,11 +29,11 @@ def add_prometheus(parser: argparse.ArgumentParser) -> None:
     for name, help_text in (
         ("tenant", "sent as X-Scope-OrgID (Mimir)"),
         ("user", "for basic authentication"),
-        ("password-file", "with the password"),
+        ("password-file", "file with the password"),
         ("bearer-token-file", "with a token instead"),
-        ("ca-file", "that the server's certificate is checked with"),
+        ("ca-file", "who signs the server's certificate"),
         ("cert-file", "with the client's certificate"),
-        ("key-file", "with its key, if it is not in the same file"),
+        ("key-file", "its private key, if it is not in that file"),
     ):
         flags.add(
             group, f"--prometheus.{name}", metavar="FILE" if name.endswith("file") else name.upper(), help=help_text

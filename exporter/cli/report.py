@@ -45,12 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Prometheus, Thanos, Mimir or VictoriaMetrics that scrapes the node daemons; with --journal it is only asked "
         "which alerts fired",
     )
-    flags.add(
-        parser, "--alerts.selector", metavar="MATCHERS", help="of the alerts that count; default: all of Gpufault"
-    )
+    flags.add(parser, "--alerts.selector", metavar="MATCHERS", help="which alerts count; default: all of Gpufault")
     fleet_sources.add_prometheus(parser)
     fleet_sources.add_places(parser)
-    parser.add_argument("--window", metavar="7d", help=f"how long; it ends at --end; default: {WINDOW}")
+    parser.add_argument("--window", metavar="7d", help=f"length of the window, which ends at --end; default: {WINDOW}")
     parser.add_argument("--end", metavar="TIME", help="RFC 3339 or Unix seconds; default: the newest record, or now")
     parser.add_argument(
         "--compare", default="previous", choices=("previous", "none"), help="with the window before; default: previous"

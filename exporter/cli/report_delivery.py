@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="default: starttls (port 587); tls: port 465; none: port 25",
     )  # fmt: skip
     flags.add(group, "--email.user", metavar="NAME", help="to log in; never without encryption")
-    flags.add(group, "--email.password-file", metavar="FILE", help="with the user's password")
-    flags.add(group, "--delivery.ca-file", metavar="FILE", help="that certificates are checked with")
+    flags.add(group, "--email.password-file", metavar="FILE", help="file with the password of the user")
+    flags.add(group, "--delivery.ca-file", metavar="FILE", help="who signs the certificates of these servers")
     flags.add(group, "--delivery.link", metavar="URL", help="of the fleet page, for the messages")
 
 

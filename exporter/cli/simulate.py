@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "names them",
     )
     parser.add_argument("--nodes", type=int, metavar="N", help="default: 2000")
-    parser.add_argument("--window", metavar="7d", help="how long; default: 7d")
+    parser.add_argument("--window", metavar="7d", help="length of the window; default: 7d")
     parser.add_argument(
         "--end", metavar="TIME", help="RFC 3339 or Unix seconds; default: fixed, so that one seed gives one fleet"
     )

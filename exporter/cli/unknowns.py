@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from exporter.cli import options as flags
 from exporter.cli.time_arguments import seconds
 from exporter.core.model import UNRECOGNISED
+from exporter.core.text.counted import counted
 from exporter.core.text.printable import printable
 
 if TYPE_CHECKING:
@@ -140,8 +141,8 @@ def _as_text(clusters: UnknownClusters) -> list[str]:
         return ["Every crash has a signature."]
     lines = []
     for number, each in enumerate(every[:MAX_SHOWN], 1):
-        jobs = f", {_counted(len(each.jobs), 'job')}" if each.jobs else ""
-        where = f"{_counted(each.count, 'crash', 'crashes')} on {_counted(len(each.nodes), 'node')}{jobs}"
+        jobs = f", {counted(len(each.jobs), 'job')}" if each.jobs else ""
+        where = f"{counted(each.count, 'crash', 'crashes')} on {counted(len(each.nodes), 'node')}{jobs}"
         new = "; new" if clusters.is_new(each) else ""
         lines += [
             f"{number}. {each.template}",
@@ -150,19 +151,15 @@ def _as_text(clusters: UnknownClusters) -> list[str]:
             f"   begin a signature: {_begin(each)}",
         ]
     if len(every) > MAX_SHOWN:
-        lines.append(f"and {_counted(len(every) - MAX_SHOWN, 'more cluster')}; --format json lists them")
+        lines.append(f"and {counted(len(every) - MAX_SHOWN, 'more cluster')}; --format json lists them")
     if clusters.unclustered:
-        lines.append(f"and {_counted(clusters.unclustered, 'crash', 'crashes')} of still other templates")
+        lines.append(f"and {counted(clusters.unclustered, 'crash', 'crashes')} of still other templates")
     return lines
 
 
 def _begin(cluster: Cluster) -> str:
     source = " --source kernel" if cluster.source == "kernel" else ""
     return f"gpufault signatures new{source} {shlex.quote(cluster.example)}"
-
-
-def _counted(count: int, one: str, many: str = "") -> str:
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def _utc(at: float) -> str:

@@ -13,11 +13,23 @@ _ID_WORDS = 4
 # Text that varies between crashes, and its patterns. Numbers within names, as in gfx90a, are kept.
 _VARIES = re.compile(
     r"(?P<gpu>\b(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b)"
+    r"|(?P<pci>\b[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\b)"
+    r"|(?P<uuid>\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b)"
+    r"|(?P<time>\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)"
     r"|(?P<hex>\b0x[0-9a-fA-F]+)"
     r"|(?P<path>(?<![\w/.])/[^\s:,;'\")]+)"
+    r"|(?P<signed>(?<=[=(: ])-\d+)"
     r"|(?P<number>(?<![\w.])\d+(?:\.\d+)*)"
 )
-_PATTERNS = {"hex": "0x[0-9a-fA-F]+", "path": "/[^\\s:,;'\")]+", "number": r"\d+"}
+_PATTERNS = {
+    "pci": "[0-9a-f:]+",
+    "uuid": "[0-9a-f-]{36}",
+    "time": r"[-\dT:.,Z+ ]+",
+    "hex": "0x[0-9a-fA-F]+",
+    "path": "/[^\\s:,;'\")]+",
+    "signed": r"-?\d+",
+    "number": r"\d+",
+}
 _GPU = r"[0-9a-f:]+\.[0-7]"
 _SPECIAL = re.compile(r"([\\.^$*+?{}\[\]|()])")
 

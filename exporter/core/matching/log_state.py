@@ -60,5 +60,5 @@ def load_context(stored: Mapping[str, Any]) -> LogContext:
     """The context that `dump_context` wrote."""
     if not stored["facts"] and not stored["marks"]:
         return NO_CONTEXT
-    marks = {name: ContextLine(**{**m, "captures": m["captures"]}) for name, m in stored["marks"].items()}
+    marks = {name: ContextLine(**m) for name, m in stored["marks"].items()}
     return LogContext(facts=stored["facts"], marks=marks)

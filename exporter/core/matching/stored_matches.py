@@ -18,7 +18,7 @@ def dump_match(match: Match) -> dict[str, Any]:
 
     plain = {f.name: getattr(match, f.name) for f in fields(Match) if f.name not in _OF_A_FLOOD}
     for name in _ADDED_LATER:  # left out if empty, so earlier versions can read it
-        if plain[name] in (None, False, ()):
+        if plain[name] is None or plain[name] is False or plain[name] == ():  # 0 is a user, a record, a time
             del plain[name]
     del plain["context"]
     plain["captures"] = dict(match.captures)

@@ -9,14 +9,15 @@ from exporter.fleet.report.steps import next_steps
 from exporter.fleet.report.wording import (
     alerts_of,
     change_of,
-    conditions,
     dates,
     deaths_of,
     fact,
     interval_of,
+    rate_of,
     safe,
     stamp,
     times,
+    together,
 )
 from exporter.fleet.review.sentence import earlier
 from exporter.fleet.review.values import CauseRow, Overview
@@ -35,7 +36,7 @@ def as_markdown(found: Overview, notes: tuple[str, ...] = ()) -> str:
     lines += _section(
         "What makes crashes more or less frequent",
         [
-            f"{name(each['signature'])} with {name(conditions(each))}: {times(each)} times as frequent, {each['status']}"
+            f"{name(each['signature'])} with {name(together(each), 200)}: {times(each)} times as frequent, {each['status']}"
             for each in correlation.get("findings", ())
         ],
         3,
@@ -87,7 +88,7 @@ def _not_seen(found: Overview, notes: tuple[str, ...]) -> list[str]:
     if found.silent:
         last = found.silent[0]
         silent = f"{counted(len(found.silent), 'node')} silent for a day"
-        missing.insert(0, f"{silent}, {name(last.node)} since {stamp(last.last_seen)}")
+        missing.insert(0, f"{silent}, the longest {name(last.node)}, since {stamp(last.last_seen)}")
     more = f"; and {len(missing) - 3} more" if len(missing) > 3 else ""
     return [f"Not seen: {'; '.join(missing[:3])}{more}."] if missing else []
 
@@ -101,7 +102,7 @@ def _totals(found: Overview) -> list[str]:
     if now.lost_gpu_hours is not None:
         parts.append(f"{now.lost_gpu_hours:,.0f} GPU-hours lost (1 for each GPU and crash, assumed)")
     if found.change is not None:
-        parts.append(f"rate against {earlier(found.window)}: {interval_of(found.change)}")
+        parts.append(f"rate {rate_of(found.change)} against {earlier(found.window)} ({interval_of(found.change)})")
     parts.append(f"cause unknown for {100 * now.without_cause / now.incidents:.0f} %")
     return [escaped("; ".join(parts) + "."), *ends]
 
@@ -109,8 +110,9 @@ def _totals(found: Overview) -> list[str]:
 def _section(title: str, rows: list[str], most: int) -> list[str]:
     if not rows:
         return []
-    more = [f"- and {len(rows) - most} more"] if len(rows) > most else []
-    return ["", f"**{title}**", *(f"- {row}" for row in rows[: most - bool(more)] or rows[:1]), *more]
+    shown = rows[: most - 1] if len(rows) > most else rows
+    more = [f"- and {len(rows) - len(shown)} more"] if len(rows) > len(shown) else []
+    return ["", f"**{title}**", *(f"- {row}" for row in shown), *more]
 
 
 def _cause(each: CauseRow) -> str:

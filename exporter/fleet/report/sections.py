@@ -132,12 +132,12 @@ def sections(found: Overview, titles: Mapping[str, Title]) -> list[Section]:
         _alerts(found.alerts),
         _table(
             "Actions carried over",
-            "What the window before asked for; whether somebody acted is not known, only whether the reason is still there",
+            "What the window before asked for, and whether its reason was found again; few crashes in a window may hide it",
             ("Action", "Now"),
             found.actions,
             lambda a: (
                 Cell(text=safe(a.what, 400).replace("`", "'")),
-                Cell(text="still open" if a.is_open else "not seen again", class_="worse" if a.is_open else "better"),
+                Cell(text="still open" if a.is_open else "not found again", class_="worse" if a.is_open else ""),
             ),
         ),
         _not_seen(found),

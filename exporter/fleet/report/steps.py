@@ -1,4 +1,4 @@
-"""What to do next, in the order of what it saves."""
+"""What to do next: what takes minutes first, then what takes days."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ FINDINGS, CAUSES, BAD = 3, 2, 3
 def next_steps(found: Overview) -> list[str]:
     """A few imperative sentences, with numbers."""
     correlation = found.correlation or {}
-    out = [
+    out: list[str] = []
+    if bad := [each for each in correlation.get("lemons", ()) if each["kind"] == "node"]:
+        names = ", ".join(safe(each["name"], 60) for each in bad[:3])
+        more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
+        out.append(f"Drain and test {counted(len(bad), 'unusually bad node')}: {names}{more}.")
+    if found.silent:
+        out.append(f"Find out why {counted(len(found.silent), 'node')} sent nothing for a day.")
+    out += [
         f"{conditions(each)}: {safe(step, 400)}"
         for each in correlation.get("findings", ())[:FINDINGS]
         if (step := step_of(each))
     ]
+    if new := [each for each in found.unrecognised if each.is_new]:
+        out.append(f"Begin a signature for {counted(len(new), 'new unrecognised crash', 'new unrecognised crashes')}.")
     out += [
         safe(f"{each.title}: {each.remediation}", 300)
         for each in found.causes[:CAUSES]
         if each.incidents and each.remediation
     ]
-    if bad := [each for each in correlation.get("lemons", ()) if each["kind"] == "node"]:
-        names = ", ".join(safe(each["name"], 60) for each in bad[:3])
-        more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
-        out.append(f"Drain and test {counted(len(bad), 'unusually bad node')}: {names}{more}.")
-    if new := [each for each in found.unrecognised if each.is_new]:
-        out.append(f"Begin a signature for {counted(len(new), 'new unrecognised crash', 'new unrecognised crashes')}.")
-    if found.silent:
-        out.append(f"Find out why {counted(len(found.silent), 'node')} sent nothing for a day.")
     return list(dict.fromkeys(out))[:MOST]
 
 

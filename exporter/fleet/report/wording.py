@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -27,7 +28,8 @@ def safe(text: str, most: int | None = None) -> str:
 
 def deaths_of(found: Deaths) -> str:
     """How many failed jobs the logs explain."""
-    parts = [f"{found.explained / found.jobs:.0%} of {counted(found.jobs, 'failed job')} explained"]
+    share = f"{100 * found.explained / found.jobs:.0f} %"
+    parts = [f"{share} of {counted(found.jobs, 'failed job')} have a line that a signature knows"]
     parts += [f"{found.unrecognised:,} unrecognised"] if found.unrecognised else []
     parts += [f"{found.no_line:,} without any line"] if found.no_line else []
     return ", ".join(parts)
@@ -88,6 +90,19 @@ def times(each: Mapping[str, Any]) -> str:
 def change_of(change: Ratio | None) -> str:
     """The change on the window before, empty where there is nothing to compare with."""
     return "" if change is None else changed(change)
+
+
+def rate_of(change: Ratio) -> str:
+    """`+10 %`: how much larger a rate is; `new` where it was zero."""
+    return "new" if math.isinf(change.value) else f"{(change.value - 1) * 100:+.0f} %".replace("-", "−")
+
+
+def together(each: Mapping[str, Any]) -> str:
+    """The facts of a finding, with those that cannot be told apart from it: `nccl 2.26.2, or torch 2.8.0`."""
+    others = each["facts"][1:]
+    more = f" and {len(others) - 2} more" if len(others) > 2 else ""
+    apart = f", or {', '.join(map(fact, others[:2]))}{more} (not separable)" if others else ""
+    return conditions(each) + apart
 
 
 def interval_of(change: Ratio | None) -> str:

@@ -75,9 +75,9 @@ def _head(found: Correlation, paint: _Paint) -> str:
     lines = [
         paint("1", f"Crashes and configuration, {_span(found.window)} ({days:.3g} days)"),
         *_wrap(
-            f"{_count(found.nodes, 'node')}, {found.exposure_hours:,.0f} {UNITS[found.exposure]}; "
-            f"{_count(found.incidents, 'incident')}, {found.origins:,} of them first in their job; "
-            f"{_count(found.tests, 'test')}."
+            f"{counted(found.nodes, 'node')}, {found.exposure_hours:,.0f} {UNITS[found.exposure]}; "
+            f"{counted(found.incidents, 'incident')}, {found.origins:,} of them first in their job; "
+            f"{counted(found.tests, 'test')}."
         ),
     ]
     if not found.complete:
@@ -89,7 +89,7 @@ def _head(found: Correlation, paint: _Paint) -> str:
 def _nothing(found: Correlation) -> str:
     if not found.incidents and found.complete:
         return "There was no crash.\n"
-    told = "No fact makes any crash more or less frequent, as far as these crashes can tell."
+    told = "No finding: no fact is shown to make a crash more or less frequent."
     told += "" if found.complete else " But see above what was not seen."
     return "\n".join([told, *_wrap(_detectable(found.detectable))]) + "\n"
 
@@ -100,11 +100,11 @@ def _detectable(d: Detectable) -> str:
     each = ", ".join(
         f"{written(ratio)} where {share:.0%} of the nodes have the value"
         if ratio < math.inf
-        else f"none where {share:.0%} have it"
+        else f"no ratio where {share:.0%} have it"
         for share, ratio in d.ratios
     )
     return (
-        f"The most frequent signature crashed on {_count(d.crashes, 'node')}, which can show (in 4 of 5 cases) a rate ratio "
+        f"The most frequent signature crashed on {counted(d.crashes, 'node')}, which can show (in 4 of 5 cases) a rate ratio "
         f"of {each}."
     )
 
@@ -138,7 +138,7 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
         lines += row("onset", _onset(f.rollout))
         rollout = f.rollout.rollout
         lines += row(
-            "rollout", f"{_count(rollout.nodes, 'node')}, {_span(Window(start=rollout.first, end=rollout.last))}"
+            "rollout", f"{counted(rollout.nodes, 'node')}, {_span(Window(start=rollout.first, end=rollout.last))}"
         )
     if len(f.facts) > 1:
         more = len(f.facts) - 1 - ALTERNATIVES
@@ -176,7 +176,7 @@ def _whose(each: WorkloadShare) -> str:
     if each.kind in ("user", "job", "container_image"):
         who = f"{each.kind.replace('_', ' ')} {clipped(each.names[0])} has {each.share:.0%} of these crashes"
     else:
-        names = _count(len(each.names), WORKLOADS[each.kind])
+        names = counted(len(each.names), WORKLOADS[each.kind])
         who = f"{names} with far more of these crashes than of others: {each.share:.0%}"
     apart = "compared within images" if each.kind == "container_image" else "without them"
     if each.ratio is None:
@@ -236,7 +236,7 @@ def _location(f: Finding) -> str:
 def _rollout(r: Rollout) -> str:
     what = ", ".join(clipped(str(fact)) for fact in r.facts[: 1 + ALTERNATIVES])
     when = _span(Window(start=r.first, end=r.last))
-    return f"{what} (before: {clipped(r.before)}) on {_count(r.nodes, 'node')}, {when}: {_verdict(r)}"
+    return f"{what} (before: {clipped(r.before)}) on {counted(r.nodes, 'node')}, {when}: {_verdict(r)}"
 
 
 def _verdict(r: Rollout) -> str:
@@ -247,7 +247,7 @@ def _verdict(r: Rollout) -> str:
         )
     if r.verdict == "no_controls":
         return "not judged, no control group: too few nodes stayed unchanged to compare with"
-    return f"compared with nodes not changed yet; {_count(r.controls, 'node')} never changed"
+    return f"compared with nodes not changed yet; {counted(r.controls, 'node')} never changed"
 
 
 def _beginning(b: Beginning) -> str:
@@ -255,7 +255,7 @@ def _beginning(b: Beginning) -> str:
     when = _span(Window(start=b.first, end=b.last))
     changed = "; ".join(map(_preceding, b.changes))
     changed = changed or f"no fact changed on these nodes in the {DAYS_BEFORE} days before"
-    return f"{b.signature} began {when}, {rate}; {_count(b.crashes_after, 'node')} crashed: {changed}"
+    return f"{b.signature} began {when}, {rate}; {counted(b.crashes_after, 'node')} crashed: {changed}"
 
 
 def _preceding(c: PrecedingChange) -> str:
@@ -287,14 +287,14 @@ def _exposed(rows: list[NodesAtRisk]) -> str:
         f"{clipped(e.because)} ({e.status}), about {written(e.expected_7d)} crashes of {e.signature} expected in 7 days"
         for e in rows
     )
-    return f"{_count(first.count, 'node')} with {why}: {', '.join(first.nodes[:5])}{', …' if first.count > 5 else ''}"
+    return f"{counted(first.count, 'node')} with {why}: {', '.join(first.nodes[:5])}{', …' if first.count > 5 else ''}"
 
 
 def _lemon(lemon: OutlierNode) -> str:
     where = f"GPU {lemon.name} (now in {lemon.node})" if lemon.kind == "gpu" else lemon.name
     return (
-        f"{where}: {_count(lemon.incidents, 'crash', 'crashes')} of {_count(lemon.jobs, 'job')} on "
-        f"{_count(lemon.days, 'day')} where {written(lemon.expected)} are usual; {sure(lemon.probability)}; "
+        f"{where}: {counted(lemon.incidents, 'crash', 'crashes')} of {counted(lemon.jobs, 'job')} on "
+        f"{counted(lemon.days, 'day')} where {written(lemon.expected)} are usual; {sure(lemon.probability)}; "
         f"{', '.join(lemon.signatures[:3])}"
     )
 
@@ -304,7 +304,7 @@ def _not_enough(n: NotEnough) -> str:
     if n.lead and n.p_value is not None:
         lead = (
             f"; lead: {clipped(str(n.lead))}, on {n.observed} of these nodes where {expected_count(n.expected)} were expected "
-            f"(exact p {n.p_value:.1g}, the smallest of {_count(n.values, 'value')})"
+            f"(exact p {n.p_value:.1g}, the smallest of {counted(n.values, 'value')})"
         )
     return f"{n.signature}: {counted(n.crashes, 'crashed node')}, {n.what}{lead}"
 
@@ -359,10 +359,6 @@ def _interval(ratio: Ratio) -> str:
 
 def _small(value: float) -> str:
     return f"{value:.2g}" if value >= 1e-4 else f"below {10 ** math.ceil(math.log10(max(value, 1e-300))):.0e}"
-
-
-def _count(number: int, what: str, many: str = "") -> str:
-    return f"{number:,} {what if number == 1 else many or what + 's'}"
 
 
 def _hours(value: float) -> str:
