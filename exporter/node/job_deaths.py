@@ -21,7 +21,13 @@ OUTCOMES: tuple[Outcome, ...] = ("explained", "unrecognised", "no_line")  # the 
 WAIT = 4.0  # times incidents.settle after a job's end: an incident settles after one or two of them
 MAX_JOBS = 1024  # with incidents, the latest; a node runs some hundred a day
 MAX_SIGNATURES = 8
-ENDED_BY_SCHEDULER = ("slurm_time_limit", "slurm_preempted", "slurm_cancelled", "batch_limit_exceeded")
+ENDED_BY_SCHEDULER = (
+    "slurm_time_limit",
+    "slurm_preempted",
+    "slurm_requeued",
+    "slurm_cancelled",
+    "batch_limit_exceeded",
+)
 _BEGUN = "begun"
 
 
