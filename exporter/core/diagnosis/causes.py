@@ -226,8 +226,8 @@ def _leaf(condition: Condition, context: KnownContext) -> Leaf:
 
 def _reporter_leaf(condition: Condition, context: KnownContext) -> Leaf:
     first = context.lines[0] if context.lines else KnownValue("", "log")
-    truth, found = _truth(first.source == condition.reported_by), f"by the {first.source} log"
-    wanted = f"by the {condition.reported_by} log"
+    truth, found = _truth(first.source == condition.reported_by), f"by the {first.source}"
+    wanted = f"by the {condition.reported_by}"
     return Leaf(truth, "reported", wanted, found, condition.why, first.source, first.line, of_signature=True)
 
 

@@ -98,7 +98,7 @@ def rate_of(change: Ratio) -> str:
 
 
 def together(each: Mapping[str, Any]) -> str:
-    """The facts of a finding, with those that cannot be told apart from it: `nccl 2.26.2, or torch 2.8.0`."""
+    """The facts of a finding, with those that the data cannot distinguish: `nccl 2.26.2, or torch 2.8.0`."""
     others = each["facts"][1:]
     more = f" and {len(others) - 2} more" if len(others) > 2 else ""
     apart = f", or {', '.join(map(fact, others[:2]))}{more} (not separable)" if others else ""
