@@ -138,7 +138,7 @@ def explain(
         shown = list(explanation(root, cascades, catalogue, fact_lines, color=color))
         parts.append("\n".join([*shown, *(every_candidate(root) if candidates else ())]))
     if not parts:
-        like = f"; of {counted(len(lines), 'line')}, {len(readings):,} contain words of one" if readings else ""
+        like = f"; words of one in {len(readings):,} of {counted(len(lines), 'line')}" if readings else ""
         parts.append(
             f"No line shows a fault{like}{'' if stages else ': --details says why none counts' if like else ''}."
         )

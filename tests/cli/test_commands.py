@@ -422,7 +422,7 @@ def test_explain_says_of_a_log_without_faults_how_many_lines_looked_like_one(
         monkeypatch.setattr("sys.stdin", log)
         assert main(["explain"]) == 0
     assert capsys.readouterr().out == (
-        "No line shows a fault; 1 of 2 lines hold words of one: --details says why none counts.\n"
+        "No line shows a fault; words of one in 1 of 2 lines: --details says why none counts.\n"
     )
 
 

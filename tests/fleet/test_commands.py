@@ -84,7 +84,7 @@ def test_one_torn_line_makes_the_answer_incomplete_and_no_less_an_answer(
 def test_no_findings_are_exit_code_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", str(tmp_path / "j"), "--nodes", "200"]) == 0
     assert main(["correlate", "--journal", str(tmp_path / "j")]) == 0
-    assert "No fact makes any crash" in capsys.readouterr().out
+    assert "No finding: no fact is shown" in capsys.readouterr().out
 
 
 def test_planted_causes_are_found_with_the_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,7 +197,7 @@ def test_a_fleet_without_a_crash_is_told_so(tmp_path: Path, capsys: pytest.Captu
     assert main(["correlate", "--journal", str(tmp_path)]) == 0
     told = capsys.readouterr().out
     assert "There was no crash." in told
-    assert "No fact makes" not in told
+    assert "No finding: no fact" not in told
 
 
 def test_what_does_not_speak_against_a_finding_is_not_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -238,7 +238,7 @@ def test_what_the_window_before_asked_for_is_open_while_its_reason_is_there(
         found = json.loads(written(capsys, folder, "--format", "json"))
         jsonschema.validate(found, SCHEMA)
         assert [each["open"] for each in found["actions"]] == [is_open]
-        assert ("still open" if is_open else "not seen again") in written(capsys, folder)
+        assert ("still open" if is_open else "not found again") in written(capsys, folder)
     assert json.loads(written(capsys, again, "--format", "json", "--compare", "none"))["actions"] == []
 
 
