@@ -48,7 +48,7 @@ def daemon(bare: Bare) -> Iterator[str]:
 
 def _answers(address: str) -> bool:
     try:
-        return "healthy" in scrape(address, "/-/healthy")
+        return "is ready" in scrape(address, "/-/ready")  # what is written before the first look is skipped
     except OSError:
         return False
 
