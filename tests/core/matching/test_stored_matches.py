@@ -25,6 +25,7 @@ def test_a_match_is_read_as_it_was_written() -> None:
         match("xid", source="kernel", claims=(POD, Job(id="7", kind="slurm", method="time")), named_job="pod 3c1f0d5e"),
         match("crash", job=POD, uid=1000),
         match("crash", job=None),
+        match("crash", uid=0, seq=0, boot_seconds=0.0),
     ):
         assert load_match(json.loads(json.dumps(dump_match(one)))) == one
 
