@@ -97,6 +97,7 @@ def test_a_loop_that_a_disk_holds_up_tells_the_watchdog_nothing(make_node: MakeN
     node = make_node()
     node.start()
     assert node.process is not None
+    eventually(lambda: systemd.times("WATCHDOG=1") or None)  # one round of the loop is through before the disk hangs
     hang = "inject=fsync,fdatasync:delay_enter=60s"
     disk = subprocess.Popen(["strace", "-qq", "-e", "trace=fsync,fdatasync", "-e", hang, "-p", str(node.process.pid)])
     try:
