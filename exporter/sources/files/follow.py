@@ -10,13 +10,13 @@ Raises OSError where a disk or a server gives no answer. Then nothing was conclu
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 from exporter.sources.base import SourceStats
 from exporter.sources.files import filesystem
 from exporter.sources.files.access import GONE, Access, OtherBytes
+from exporter.sources.files.clock import monotonic
 from exporter.sources.files.discovery import Globs
 from exporter.sources.files.filesystem import OpenFile, closed_on_error
 from exporter.sources.files.identity import NOWHERE, inode_of
@@ -137,7 +137,7 @@ class Follower:
     def look_again(self, path: str, log: Log, modified: int | None) -> None:
         """A path leads to a log, or has; others may have had it since its last one was `modified`, or ever, if None."""
         path = path if self._globs.match(path) else log.base
-        since = time.monotonic()
+        since = monotonic()
         first = self.vacated.get(path, Vacated(log, modified, since))
         self.vacated[path] = first._replace(since=since)
 
