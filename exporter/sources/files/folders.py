@@ -105,8 +105,9 @@ class Folders:
 
     def siblings_of(self, log: Log) -> Siblings:
         """The files that rotation may have made of a log, by any of its names."""
-        known = (log.base, log.position.path, log.position.place, *log.position.called)
-        names = {os.path.basename(path) for path in known if path}
+        known = [path for path in (log.base, log.position.path, log.position.place, *log.position.called) if path]
+        known += [before for path in known for before in rotation.originals(path) if rotation.is_numbered(path, before)]
+        names = {os.path.basename(path) for path in known}
         folder = self.of(log)
         return self.newest_first({path for name in names for path in folder.siblings(name)})
 

@@ -200,7 +200,9 @@ class Follower:
         """A log has lost its file, which stays where it is, for the next one to take."""
         self.settle_where_it_is(log)  # a copy of it is beside its last name
         closed = log.reader is None
-        for path in {*log.names, *log.position.called, log.position.path, log.base}:
+        paths = {*log.names, *log.position.called, log.position.path, log.base}
+        last = log.position.path  # what comes last is looked at first
+        for path in sorted(paths, key=lambda path: (path == last, path)):
             self.vacate(path, log)
             if path in log.names:
                 self._register.unname(path)
@@ -210,6 +212,7 @@ class Follower:
 
     def _leave(self, log: Log, now: float, *, closed: bool = False) -> None:
         log.observe(Unreached(now, closed))
+        log.activity.rest_until = 0.0  # of its path; its bytes are looked for at once
         self._register.save(log)
 
     # -- finding the bytes again
