@@ -16,7 +16,7 @@ from tests.support.tailing_programs import Program, Step, miscounted, program, r
 # Programs that were miscounted once.
 FOUND = {
     "a path is taken by the next log after the one before has moved to a link of it": Program(
-        {"glob": "*.log", "open_files": 1024, "reuses_inodes": False},
+        {"glob": "*.log", "open_files": 1024, "reuses_inodes": False, "inotify": "none"},
         [
             Step("open", {"name": "b.log", "append": True}),
             Step("crash", {}),
@@ -29,7 +29,7 @@ FOUND = {
         ],
     ),
     "a log is compressed while no process looks, and the next one stalls": Program(
-        {"glob": "*.log*", "open_files": 8, "reuses_inodes": False},
+        {"glob": "*.log*", "open_files": 8, "reuses_inodes": False, "inotify": "none"},
         [
             Step("truncate", {"name": "a.log"}),
             Step(
@@ -43,7 +43,7 @@ FOUND = {
         ],
     ),
     "a log that was found under a rotated name is compressed and renamed": Program(
-        {"glob": "*.log*", "open_files": 1024, "reuses_inodes": True},
+        {"glob": "*.log*", "open_files": 1024, "reuses_inodes": True, "inotify": "none"},
         [
             Step("delete", {"name": "a.log"}),
             Step("write", {"name": "a.log", "count": 2, "cut": 9}),
@@ -55,7 +55,7 @@ FOUND = {
         ],
     ),
     "a log with two names is truncated, copied, compressed and renamed": Program(
-        {"glob": "*.log*", "open_files": 1024, "reuses_inodes": False},
+        {"glob": "*.log*", "open_files": 1024, "reuses_inodes": False, "inotify": "none"},
         [
             Step("copytruncate", {"name": "b.log", "again": 5, "plan": ["crash", 45, "commit", 28, "crash"]}),
             Step("link", {"name": "b.log"}),

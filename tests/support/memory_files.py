@@ -119,6 +119,7 @@ class MemoryFiles:
         self._open: dict[int, Name] = {}
         self._next_descriptor = 1000
         self._folder_changed = self.time_ns()
+        self._changes: list[str] = []  # paths, since somebody asked
         self._until: int | None = None  # calls until `_then`
         self._then: Callable[[], object] = lambda: None
 
@@ -133,6 +134,11 @@ class MemoryFiles:
     def _stamp(self) -> int:
         self._spent += CALL_NS
         return self.time_ns() // TICK_NS * TICK_NS
+
+    def take_changes(self) -> list[str]:
+        """The paths that inotify would tell of, since the last call."""
+        changes, self._changes = self._changes, []
+        return changes
 
     # -- what jobs and rotation do
 
@@ -165,6 +171,7 @@ class MemoryFiles:
         return Writer(self, file, append)
 
     def rename(self, name: str, other: str) -> None:
+        self._changes += [self.path(name), self.path(other)]
         moved = self.names.pop(self.path(name))
         if self.exists(other):
             self.remove(other)
@@ -175,10 +182,12 @@ class MemoryFiles:
     def link(self, name: str, other: str) -> None:
         file = self._file(name)
         file.links += 1
+        self._changes.append(self.path(other))
         self.names[self.path(other)] = Name(self.path(other), file)
         file.changed = self._folder_changed = self._stamp()
 
     def remove(self, name: str) -> None:
+        self._changes.append(self.path(name))
         gone = self.names.pop(self.path(name))
         gone.is_deleted = True
         gone.file.links -= 1
@@ -188,7 +197,7 @@ class MemoryFiles:
     def truncate(self, name: str) -> None:
         file = self._file(name)
         file.data = b""
-        file.modified = file.changed = self._stamp()
+        self.add(file, b"")
 
     def give_time_of(self, name: str, other: str) -> None:
         """`name` gets the modification time of `other`."""
@@ -201,6 +210,7 @@ class MemoryFiles:
     def add(self, file: File, data: bytes) -> None:
         file.data += data
         file.modified = file.changed = self._stamp()
+        self._changes += [path for path, name in self.names.items() if name.file is file]
 
     def let_go(self, file: File) -> None:
         if self.reuses_inodes and not (file.links or file.opened or file.writers):
@@ -217,6 +227,7 @@ class MemoryFiles:
             file = File(self._new_inode(), self._generations, now, now, links=1)
             self.names[path] = Name(path, file)
             self._folder_changed = now
+            self._changes.append(path)
         return self.names[path].file
 
     def _new_inode(self) -> int:

@@ -89,6 +89,7 @@ class Node:
         self._settings = FilesSettings(
             paths=tuple(map(str, paths)), watch=watch, line_bytes=line_bytes, **{"start": "beginning", **settings}
         )
+        self._watch: Callable[[], Any] | None = None
         self.rows: dict[str, str] = {}
         self._logs: dict[str, str] = {}
         self._committed: list[Match] = []
@@ -109,6 +110,13 @@ class Node:
             log=self.said.append,
             wake=self._wake,
         )
+        if self._watch is not None:
+            self.source._watch = self._watch()
+
+    def watch_by(self, watch: Callable[[], Any]) -> None:
+        """Something else tells of changes, in place of inotify."""
+        self._watch = watch
+        self.source._watch = watch()
 
     @property
     def stats(self) -> SourceStats:

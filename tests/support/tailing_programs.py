@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from exporter.core.matching.pipeline import Pipeline
 from tests.support.folder_of_logs import Files
 from tests.support.memory_files import MemoryFiles
+from tests.support.memory_hints import Hints
 from tests.support.tailing import real_pipeline
 from tests.support.tailing_run import KEPT, NAMES, Meanwhile, Miscounted, Numbers, Run
 
@@ -68,6 +69,7 @@ BEGIN: Mapping[str, Domain] = {
     "glob": OneOf(("*.log", "*.log*", "**/*.log", "?.log")),
     "open_files": OneOf((8, 1024)),
     "reuses_inodes": YES_OR_NO,
+    "inotify": OneOf(("none", "prompt", "late", "lossy")),
 }
 STEPS: Mapping[str, Mapping[str, Domain]] = {
     "write": {"name": NAME, "count": COUNT, "cut": CUT},
@@ -82,6 +84,7 @@ STEPS: Mapping[str, Mapping[str, Domain]] = {
     "poll": {"seconds": OneOf((0.05, 0.3, 1.2, 5.5, 11.0)), "times": Between(1, 3)},
     "commit": {},
     "crash": {},
+    "stop": {},
     "fail": {"call": CALL, "error": OneOf(("EIO", "ESTALE", "EMFILE", "ENOMEM"))},
 }
 
@@ -108,12 +111,12 @@ def program(chance: random.Random) -> Program:
 
 def run(files: Files, what: Program, pipeline: Callable[[int], Pipeline] = real_pipeline) -> None:
     """Run a program. Raises Miscounted."""
-    begin = dict(what.begin)
-    begin.pop("reuses_inodes")
     with files.in_place():
-        one = Run(files, pipeline, **begin)
+        one = Run(files, pipeline, glob=what.begin["glob"], open_files=what.begin["open_files"])
         if isinstance(files, MemoryFiles):
             files.now = lambda: one.node.now
+            if what.begin["inotify"] != "none":
+                one.node.watch_by(lambda: Hints(files, what.begin["inotify"]))
         try:
             one.begin()
             for step in what.steps:
