@@ -54,6 +54,10 @@ def lines(*numbers: int) -> bytes:
     return b"".join(b"CRASH seq=%d\n" % number for number in numbers)
 
 
+def real_pipeline(line_bytes: int) -> Pipeline:
+    return Pipeline(CATALOGUE, engine="python", line_bytes=line_bytes)
+
+
 _open: list[Node] = []
 
 
@@ -73,6 +77,7 @@ class Node:
         wake: Callable[[], None] = lambda: None,
         watch: bool = False,
         line_bytes: int = 1 << 20,
+        pipeline: Callable[[int], Pipeline] = real_pipeline,
         **settings: Any,
     ) -> None:
         self.now = 1_800_000_000.0
@@ -80,9 +85,11 @@ class Node:
         self.chunks: list[Chunk] = []
         self._wake = wake
         self._line_bytes = line_bytes
+        self._new_pipeline = pipeline
         self._settings = FilesSettings(
             paths=tuple(map(str, paths)), watch=watch, line_bytes=line_bytes, **{"start": "beginning", **settings}
         )
+        self._watch: Callable[[], Any] | None = None
         self.rows: dict[str, str] = {}
         self._logs: dict[str, str] = {}
         self._committed: list[Match] = []
@@ -92,7 +99,7 @@ class Node:
         if self not in _open:
             _open.append(self)
         self._matches = list(self._committed)
-        self.pipeline = Pipeline(CATALOGUE, engine="python", line_bytes=self._line_bytes)
+        self.pipeline = self._new_pipeline(self._line_bytes)
         self.pipeline.restore(self._logs)
         self.source = FilesSource(
             "files",
@@ -103,6 +110,13 @@ class Node:
             log=self.said.append,
             wake=self._wake,
         )
+        if self._watch is not None:
+            self.source._watch = self._watch()
+
+    def watch_by(self, watch: Callable[[], Any]) -> None:
+        """Something else tells of changes, in place of inotify."""
+        self._watch = watch
+        self.source._watch = watch()
 
     @property
     def stats(self) -> SourceStats:

@@ -67,7 +67,7 @@ class Archives:
         if (inode, unpacked.status.st_mtime_ns) in self._taken:
             return True
         kin = self._register.table.kin_of(base) if self._globs.match(unpacked.path.removesuffix(".gz")) else ()
-        for other in {*self._register.table.logs_of(base), *kin, *([log] if log is not None else [])}:
+        for other in dict.fromkeys([*self._register.table.logs_of(base), *kin, *([log] if log is not None else [])]):
             if other.left is None and comparison.same_head(unpacked, other.position.mark):
                 look = partial(self._follower.read, other, 0, now)  # whether its file still holds what was read
                 self._access.tells(other.position.path, look, None)

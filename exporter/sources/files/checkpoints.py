@@ -166,7 +166,7 @@ class Checkpoints:
             self._kin = {}
             for log in self.followed():
                 self._add_kin(log)
-        for name in {base, *(name for name in rotation.originals(base) if name in self._numbers)}:
+        for name in dict.fromkeys([base, *(name for name in rotation.originals(base) if name in self._kin)]):
             yield from (log for log in self._kin.get(name, ()) if self.knows(log))
 
     def done_with(self, path: str, file: Inode) -> Iterator[str]:
@@ -211,7 +211,8 @@ class Checkpoints:
 
     def _add_kin(self, log: Log) -> None:
         assert self._kin is not None
-        for name in {log.base, *rotation.originals(log.base)}:
+        called = {log.base, log.position.path, *log.position.called}
+        for name in {name for path in called for name in (path, *rotation.originals(path))}:
             self._kin.setdefault(name, []).append(log)
 
 

@@ -1,5 +1,7 @@
 """Every system call by which logs and their folders are looked at: each may raise OSError. Knows nothing of logs.
 
+Calls `os` and `fcntl` and nothing else, so that a test can put a file system in memory in their place.
+
 A job's owner decides what stands in the job's folder: links, FIFOs, devices, and other things a moment later. So a place
 is taken hold of first, which opens nothing (O_PATH), looked at, and opened through /proc/self/fd: only regular files
 below the roots, without waiting and without disturbing anyone.
@@ -156,11 +158,25 @@ class Roots:
             place.close()
 
 
-stat = os.stat
-is_there = os.path.lexists  # a link to nowhere, too
-is_link = os.path.islink
-is_folder = os.path.isdir
-realpath = os.path.realpath
+def stat(path: str) -> os.stat_result:
+    return os.stat(path)
+
+
+def is_there(path: str) -> bool:
+    """Whether something has the path, be it a link to nowhere."""
+    return os.path.lexists(path)
+
+
+def is_link(path: str) -> bool:
+    return os.path.islink(path)
+
+
+def is_folder(path: str) -> bool:
+    return os.path.isdir(path)
+
+
+def realpath(path: str) -> str:
+    return os.path.realpath(path)
 
 
 def stat_or_none(path: str) -> os.stat_result | None:

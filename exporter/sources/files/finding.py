@@ -364,7 +364,7 @@ class Finder:
     def _look_at(self, path: str, now: float) -> None:
         """See which log a path leads to now, and what became of all that it led to: before a file beside it is judged."""
         named = self._register.by_path.get(path)
-        for log in {*self._register.table.logs_of(path), *([named] if named else [])}:
+        for log in dict.fromkeys([*self._register.table.logs_of(path), *([named] if named else [])]):
             self._make_sure(log, now)
         if path not in self._register.by_path and filesystem.is_there(path) and self._globs.match(path):
             self.found(path, now)

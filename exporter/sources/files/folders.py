@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -12,7 +11,7 @@ from itertools import islice, takewhile
 
 from exporter.sources.files import filesystem, rotation
 from exporter.sources.files.access import Access
-from exporter.sources.files.clock import TICK_NS
+from exporter.sources.files.clock import TICK_NS, monotonic, now_ns
 from exporter.sources.files.filesystem import NO_ANSWER
 from exporter.sources.files.tail import Log
 
@@ -35,8 +34,8 @@ class Folder:
         self._stamp, self._settled = -1, False
         self._inodes: list[tuple[int, str]] = []
         for _ in range(listings):  # a name that is changed meanwhile may be in neither place
-            self.begun, self._stamp = time.monotonic(), _stamp(path)
-            self._settled = self._stamp < time.time_ns() - TICK_NS
+            self.begun, self._stamp = monotonic(), _stamp(path)
+            self._settled = self._stamp < now_ns() - TICK_NS
             try:
                 self._inodes = sorted((entry.inode(), entry.name) for entry in filesystem.entries(path))
             except OSError as error:
@@ -106,8 +105,9 @@ class Folders:
 
     def siblings_of(self, log: Log) -> Siblings:
         """The files that rotation may have made of a log, by any of its names."""
-        known = (log.base, log.position.path, log.position.place, *log.position.called)
-        names = {os.path.basename(path) for path in known if path}
+        known = [path for path in (log.base, log.position.path, log.position.place, *log.position.called) if path]
+        known += [before for path in known for before in rotation.originals(path) if rotation.is_numbered(path, before)]
+        names = {os.path.basename(path) for path in known}
         folder = self.of(log)
         return self.newest_first({path for name in names for path in folder.siblings(name)})
 

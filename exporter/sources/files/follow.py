@@ -10,13 +10,13 @@ Raises OSError where a disk or a server gives no answer. Then nothing was conclu
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 from exporter.sources.base import SourceStats
 from exporter.sources.files import filesystem
 from exporter.sources.files.access import GONE, Access, OtherBytes
+from exporter.sources.files.clock import monotonic
 from exporter.sources.files.discovery import Globs
 from exporter.sources.files.filesystem import OpenFile, closed_on_error
 from exporter.sources.files.identity import NOWHERE, inode_of
@@ -137,7 +137,7 @@ class Follower:
     def look_again(self, path: str, log: Log, modified: int | None) -> None:
         """A path leads to a log, or has; others may have had it since its last one was `modified`, or ever, if None."""
         path = path if self._globs.match(path) else log.base
-        since = time.monotonic()
+        since = monotonic()
         first = self.vacated.get(path, Vacated(log, modified, since))
         self.vacated[path] = first._replace(since=since)
 
@@ -200,7 +200,9 @@ class Follower:
         """A log has lost its file, which stays where it is, for the next one to take."""
         self.settle_where_it_is(log)  # a copy of it is beside its last name
         closed = log.reader is None
-        for path in {*log.names, *log.position.called, log.position.path, log.base}:
+        paths = {*log.names, *log.position.called, log.position.path, log.base}
+        last = log.position.path  # what comes last is looked at first
+        for path in sorted(paths, key=lambda path: (path == last, path)):
             self.vacate(path, log)
             if path in log.names:
                 self._register.unname(path)
@@ -210,6 +212,7 @@ class Follower:
 
     def _leave(self, log: Log, now: float, *, closed: bool = False) -> None:
         log.observe(Unreached(now, closed))
+        log.activity.rest_until = 0.0  # of its path; its bytes are looked for at once
         self._register.save(log)
 
     # -- finding the bytes again

@@ -20,7 +20,7 @@ from exporter.sources.files.access import Access
 from exporter.sources.files.clock import Clock
 from exporter.sources.files.container_format import format_of
 from exporter.sources.files.discovery import Entry, Globs
-from exporter.sources.files.filesystem import Roots, looks_binary, may_list, reason_of
+from exporter.sources.files.filesystem import Roots, is_there, looks_binary, may_list, reason_of
 from exporter.sources.files.finding import Finder
 from exporter.sources.files.follow import Follower
 from exporter.sources.files.leases import Leases
@@ -206,12 +206,17 @@ class FilesSource:
                 continue
             try:
                 self._follower.visit(log, time)
-                if log.left is not None and log.base not in self._register.by_path and self._globs.match(log.base):
-                    self._finder.found(log.base, time)
+                self._look_for_next(log, time)
             except OSError as error:
                 self._access.failed(log.position.path, error)
             if log.active(time):
                 self._active[log] = None
+
+    def _look_for_next(self, log: Log, time: float) -> None:
+        """See whether another log has the path that a log has left: a walk may come too late."""
+        base = log.base
+        if base not in self._register.by_path and (log.left is not None or is_there(base)) and self._globs.match(base):
+            self._finder.found(base, time)
 
     def _discover(self, folders: Iterable[str], time: float) -> None:
         """Look for new logs."""
