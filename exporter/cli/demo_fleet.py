@@ -57,7 +57,7 @@ class FleetDemo:
             return
         asked = (f"--journal={journals}", "--window=7d", f"--web.listen-address={self._address}", "--log.format=json")
         for line in self._lines((*COMMAND, "fleet", *asked)):
-            if told := told_of(line):
+            if told := message_of(line):
                 print(told, flush=True)
 
     def _succeeds(self, command: Sequence[str], failure: str = "") -> bool:
@@ -87,7 +87,7 @@ class FleetDemo:
         child.wait()
 
 
-def told_of(line: str) -> str:
+def message_of(line: str) -> str:
     """What a line of the fleet service's log says to somebody who tries the demo; empty: nothing."""
     try:
         event = json.loads(line)

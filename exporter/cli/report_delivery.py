@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from exporter.fleet.review.values import Overview
 
 SECONDS = 30.0  # for a whole request, and between two replies of a mail server
-MAX_TOLD_CHARS = 200  # of what a server answered
+MAX_DETAIL_CHARS = 200  # of what a server answered
 SECURITY = {"starttls": 587, "tls": 465, "none": 25}  # and the usual port
 
 
@@ -105,8 +105,8 @@ def _post(options: argparse.Namespace, body: bytes) -> None:
     except RequestFailed as error:
         raise NotDelivered(f"the webhook at {url.origin} did not take the review: {error}") from error
     if not 200 <= answer.status < 300:
-        told = printable(answer.body[:MAX_TOLD_CHARS].decode(errors="replace")).strip()
-        raise NotDelivered(f"the webhook at {url.origin} did not take the review: {answer.status} {told}".rstrip())
+        detail = printable(answer.body[:MAX_DETAIL_CHARS].decode(errors="replace")).strip()
+        raise NotDelivered(f"the webhook at {url.origin} did not take the review: {answer.status} {detail}".rstrip())
 
 
 def _mail(options: argparse.Namespace, message: EmailMessage) -> None:
@@ -121,13 +121,13 @@ def _mail(options: argparse.Namespace, message: EmailMessage) -> None:
                 server.login(options.email_user, _secret(options.email_password_file))
             server.send_message(message)
     except smtplib.SMTPResponseException as error:
-        told = error.smtp_error.decode(errors="replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
+        detail = error.smtp_error.decode(errors="replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
         raise NotDelivered(
-            f"the mail server {at} refused: {error.smtp_code} {printable(told)[:MAX_TOLD_CHARS]}"
+            f"the mail server {at} refused: {error.smtp_code} {printable(detail)[:MAX_DETAIL_CHARS]}"
         ) from error
     except (smtplib.SMTPException, OSError) as error:
         raise NotDelivered(
-            f"the mail server {at} did not take the review: {printable(str(error))[:MAX_TOLD_CHARS]}"
+            f"the mail server {at} did not take the review: {printable(str(error))[:MAX_DETAIL_CHARS]}"
         ) from error
     except ValueError as error:
         raise _wrong("--email.server", f"{error}") from error

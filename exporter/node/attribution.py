@@ -63,8 +63,8 @@ class Attribution:
     @property
     def failed(self) -> dict[str, str]:
         """What could not be read: the name and the reason."""
-        told = {"jobs folder": self._folder.failed, "pod resources": self._devices.failed}
-        return {name: why for name, why in told.items() if why}
+        failures = {"jobs folder": self._folder.failed, "pod resources": self._devices.failed}
+        return {name: why for name, why in failures.items() if why}
 
     @property
     def pod_resources_up(self) -> bool | None:

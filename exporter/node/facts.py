@@ -102,8 +102,8 @@ class NodeFacts:
         for name, command in self._settings.commands.items():
             try:
                 done = subprocess.run(command, capture_output=True, timeout=COMMAND_TIMEOUT_SECONDS, check=True)  # noqa: S603 (the administrator's own)
-                told = done.stdout.decode(errors="replace").splitlines()  # nvidia-smi: a line for each GPU
-                facts[name] = (distinct_values(line.strip() for line in told) or "")[:MAX_VALUE]
+                output = done.stdout.decode(errors="replace").splitlines()  # nvidia-smi: a line for each GPU
+                facts[name] = (distinct_values(line.strip() for line in output) or "")[:MAX_VALUE]
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 failed[f"command {name}"] = str(error)
         facts.update(self._settings.extra)

@@ -89,5 +89,5 @@ def cards_of(host: Host, devices: Iterable[str]) -> frozenset[str]:
 
 def _nvidia_minors(host: Host) -> Mapping[str, str]:
     """PCI addresses by the N of /dev/nvidiaN."""
-    told = {pci: _MINOR.search(host.read(f"{_GPUS}/{pci}/information") or "") for pci in host.addresses(_GPUS)}
-    return {minor[1]: pci for pci, minor in told.items() if minor}
+    minor_of = {pci: _MINOR.search(host.read(f"{_GPUS}/{pci}/information") or "") for pci in host.addresses(_GPUS)}
+    return {minor[1]: pci for pci, minor in minor_of.items() if minor}

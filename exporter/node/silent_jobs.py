@@ -21,7 +21,7 @@ class SilentJobs:
     def __init__(self, started: float) -> None:
         self._started = started
         self._looked = started
-        self._told: dict[str, float] = {}  # the last write before the silence that was told, by job
+        self._reported: dict[str, float] = {}  # the last write before the silence that was told, by job
 
     def look(
         self, now: float, after: float | None, using_gpus: Collection[str], writes: Mapping[str, LastWrite]
@@ -30,15 +30,15 @@ class SilentJobs:
         if after is None or not 0 <= now - self._looked < float("inf") or now - self._looked < LOOK_SECONDS:
             return []
         self._looked = now
-        self._told = {job: time for job, time in self._told.items() if job in using_gpus}
+        self._reported = {job: time for job, time in self._reported.items() if job in using_gpus}
         found = []
         for job in sorted(using_gpus):
             write = writes.get(job)
             if write is None or now - write.time < after or write.time + after < self._started:
                 continue
-            if self._told.get(job) == write.time:
+            if self._reported.get(job) == write.time:
                 continue
-            self._told[job] = write.time
+            self._reported[job] = write.time
             found.append(_match(write, now))
         return found
 

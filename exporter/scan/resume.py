@@ -79,8 +79,8 @@ class Stopped:
             stopped = cls(read, data["now"], counts, incidents, frozenset(data["jobs"]))
             before = stored and stored["before"]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            told = "give the one that the stopped scan told of"
-            raise CannotResume(f"{path} is not a file of a stopped scan; {told}") from error
+            advice = "give the one that the stopped scan told of"
+            raise CannotResume(f"{path} is not a file of a stopped scan; {advice}") from error
         if version != exporter.__version__:
             raise CannotResume(f"{path} is of gpufault {version}, and this is {exporter.__version__}; scan anew")
         try:

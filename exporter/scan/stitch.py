@@ -101,11 +101,11 @@ def _placed(scanned: Scanned, before: _Before) -> Scanned:
         return scanned
     known: dict[int, LogContext] = {}  # matches share their contexts
 
-    def context_of(told: LogContext) -> LogContext:
-        if id(told) not in known:
-            marks = {name: replace(mark, line=mark.line + before.newlines) for name, mark in told.marks.items()}
-            known[id(told)] = after(before.context, LogContext(facts=told.facts, marks=marks))
-        return known[id(told)]
+    def context_of(line_context: LogContext) -> LogContext:
+        if id(line_context) not in known:
+            marks = {name: replace(mark, line=mark.line + before.newlines) for name, mark in line_context.marks.items()}
+            known[id(line_context)] = after(before.context, LogContext(facts=line_context.facts, marks=marks))
+        return known[id(line_context)]
 
     def moved(incident: Incident) -> Incident:
         matches = tuple(

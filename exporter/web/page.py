@@ -133,9 +133,9 @@ def _named(name: str, title: Callable[[str], str]) -> Markup:
     """The title of a signature or root cause, with a link to its page; of what is not an id, the title alone."""
     from markupsafe import Markup, escape
 
-    told = printable(redact(title(name)))
+    label = printable(redact(title(name)))
     is_id = re.fullmatch(r"[a-z][a-z0-9_]{0,99}", name)
-    return Markup('<a href="/signatures/{}">{}</a>').format(name, told) if is_id else escape(told)
+    return Markup('<a href="/signatures/{}">{}</a>').format(name, label) if is_id else escape(label)
 
 
 def with_code(text: str) -> Markup:

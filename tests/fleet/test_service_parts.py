@@ -57,8 +57,8 @@ RESULT: dict[str, Any] = {
 SHOWN = FleetStatus(result=RESULT, result_time=100.0, refreshes=2, failures={"source": 1}, web_config_ok=True)
 
 
-def exposed_by(standing: FleetStatus, most: int = 100) -> str:
-    snapshot = snapshot_of(130.0, standing, label_values=most, build=("1", "3"))
+def exposed_by(fleet_status: FleetStatus, most: int = 100) -> str:
+    snapshot = snapshot_of(130.0, fleet_status, label_values=most, build=("1", "3"))
     return Exposition(lambda: snapshot).render(None, None).body.decode()
 
 
@@ -85,10 +85,10 @@ def test_before_the_first_result_only_what_is_known_is_shown() -> None:
 
 def test_every_metric_is_shown_by_some_standing() -> None:
     full = {**RESULT, "lost_gpu_hours": {"hours": 1.0}}
-    standing = FleetStatus(result=full, refreshes=1, complete_time=1.0, web_config_ok=True)
+    fleet_status = FleetStatus(result=full, refreshes=1, complete_time=1.0, web_config_ok=True)
     names = {
         family.name
-        for family in snapshot_of(2.0, standing, label_values=9, build=("1", "3"), pull=PullCounts()).families
+        for family in snapshot_of(2.0, fleet_status, label_values=9, build=("1", "3"), pull=PullCounts()).families
     }
 
     assert names == set(METRICS)

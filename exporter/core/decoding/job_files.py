@@ -70,28 +70,28 @@ def job_of_file_name(name: str) -> tuple[str, str] | None:
 
 def started_job(raw_id: str, text: str) -> NodeJob:
     """The job in the file that the prolog wrote. Raises Incomplete."""
-    told = _values(text)
-    array, task = told.get("array_job", ""), told.get("array_task", "")
+    values = _values(text)
+    array, task = values.get("array_job", ""), values.get("array_task", "")
     is_task = array.isdecimal() and task.isdecimal()
     return NodeJob(
         raw_id=raw_id,
         id=f"{array}_{task}" if is_task else raw_id,
-        uid=_number(told.get("uid")),
-        user=told.get("user") or None,
-        account=told.get("account") or None,
-        name=told.get("name") or None,
-        gpus=_gpus(told.get("gpus", ""), told.get("visible", "")),
-        started=_number(told.get("time")),
+        uid=_number(values.get("uid")),
+        user=values.get("user") or None,
+        account=values.get("account") or None,
+        name=values.get("name") or None,
+        gpus=_gpus(values.get("gpus", ""), values.get("visible", "")),
+        started=_number(values.get("time")),
     )
 
 
 def ended_job(job: NodeJob, text: str) -> NodeJob:
     """The job with what the epilog wrote. Raises Incomplete."""
-    told = _values(text)
-    code, _, signal = told.get("exit_code", "").partition(":")  # SLURM_JOB_EXIT_CODE2
+    values = _values(text)
+    code, _, signal = values.get("exit_code", "").partition(":")  # SLURM_JOB_EXIT_CODE2
     return replace(
-        job, ended=_number(told.get("time")), exit_code=_number(code), signal=_number(signal),
-        is_first_node=told.get("first_node") != "0",
+        job, ended=_number(values.get("time")), exit_code=_number(code), signal=_number(signal),
+        is_first_node=values.get("first_node") != "0",
     )  # fmt: skip
 
 

@@ -49,11 +49,11 @@ class FloodFastPath:
         known = evaluator.known(seen, more=evaluator.lines > 1) if seen else None
         if seen is None or known is None:
             return False
-        runs, told = seen.runs, known.shown
-        if isinstance(told, MatchResult):
-            shown: MatchResult | None = told
+        runs, known_result = seen.runs, known.shown
+        if isinstance(known_result, MatchResult):
+            shown: MatchResult | None = known_result
         else:
-            text, runs, shown = self._with_those_behind(evaluator, text, seen, told, stop)
+            text, runs, shown = self._with_those_behind(evaluator, text, seen, known_result, stop)
         if shown is None or not (shown.counted or shown.nothing):
             return False
         if not shown.counted:
@@ -62,12 +62,12 @@ class FloodFastPath:
         by_prefix = raw[slice(*fields.rank)].decode() if fields.rank else None
         more: list[FloodKey] = []
         for signature, rank, gpu in shown.counted:
-            told_apart = normalise_pci(gpu.of(text, runs)) if gpu and self._of_kernel else None
-            more.append((signature, told_apart, by_prefix or (rank.of(text, runs) if rank else None)))
+            device = normalise_pci(gpu.of(text, runs)) if gpu and self._of_kernel else None
+            more.append((signature, device, by_prefix or (rank.of(text, runs) if rank else None)))
         return self._flood.takes(more, self._stamps.note_and_get(start, stop, fields.time, mono))
 
     def _with_those_behind(
-        self, evaluator: Evaluator, text: bytes, seen: Masked, told: NeedsMoreLines, stop: int
+        self, evaluator: Evaluator, text: bytes, seen: Masked, known_result: NeedsMoreLines, stop: int
     ) -> tuple[bytes, list[bytes], MatchResult | None]:
         """The result of a line with the lines behind it, their text and its runs; None if they need an evaluation."""
         behind, complete = following(self._data, stop, evaluator.lines - 1)
@@ -75,7 +75,7 @@ class FloodFastPath:
         if not complete or is_rewritten(self._data[stop:end]):
             return text, seen.runs, None
         for start, line_stop in behind:
-            if without := told.shown_with(self._data[start:line_stop], self._data[start:end]):
+            if without := known_result.shown_with(self._data[start:line_stop], self._data[start:end]):
                 return text, seen.runs, without
             line = self._data[start:line_stop]
             fields = prefix_fields(line, self._chunk.format, self._chunk.source, self._clock)
@@ -91,5 +91,5 @@ class FloodFastPath:
                 break
             if not isinstance(known.shown, NeedsMoreLines):
                 return text, seen.runs, known.shown
-            told = known.shown
+            known_result = known.shown
         return text, seen.runs, None

@@ -46,13 +46,13 @@ def heat_map(
         cells = group.cells[:MAX_CELLS]
         for j, (name, count) in enumerate(cells):
             if count:
-                told = f"{words(group.name[:100])}, {words(name[:100])}: {count:,}"
+                tooltip = f"{words(group.name[:100])}, {words(name[:100])}: {count:,}"
                 step = max(round(count / largest * STEPS), 1)
-                inside.append(_cell(told, x, top + HEAD + j * row, column - gap, row - gap, colour(verdict), step))
+                inside.append(_cell(tooltip, x, top + HEAD + j * row, column - gap, row - gap, colour(verdict), step))
         calm = [j for j, (_, count) in enumerate(cells) if not count]
         if calm and calm[-1] - calm[0] == len(calm) - 1:  # the usual order: one rectangle instead of hundreds
-            told = f"{words(group.name[:100])}: {len(calm):,} without"
-            inside.append(_cell(told, x, top + HEAD + calm[0] * row, column - gap, len(calm) * row - gap, "empty"))
+            tooltip = f"{words(group.name[:100])}: {len(calm):,} without"
+            inside.append(_cell(tooltip, x, top + HEAD + calm[0] * row, column - gap, len(calm) * row - gap, "empty"))
         else:
             inside += [
                 _cell(words(cells[j][0][:100]), x, top + HEAD + j * row, column - gap, row - gap, "empty") for j in calm
@@ -63,8 +63,8 @@ def heat_map(
     return chart("heat-map", width, ((len(shown) - 1) // across + 1) * block, title, what, *inside)
 
 
-def _cell(told: str, x: float, y: float, width: float, height: float, class_: str, step: int | None = None) -> str:
+def _cell(tooltip: str, x: float, y: float, width: float, height: float, class_: str, step: int | None = None) -> str:
     opacity = None if step is None else f"{step / STEPS:.2f}"
     return element(
-        "rect", element("title", told), x=x, y=y, width=width, height=height, class_=class_, fill_opacity=opacity
+        "rect", element("title", tooltip), x=x, y=y, width=width, height=height, class_=class_, fill_opacity=opacity
     )

@@ -144,10 +144,12 @@ def _difference(
         asked = (
             [(come, now)] if offset is None else [(come, f"({now}) unless {then}"), (gone, f"({then}) unless {now}")]
         )
-        for told, query in asked:
+        for values_of, query in asked:
             for series in api.at(query, at):
                 if {node, "fact"} <= series.labels.keys():
-                    told.setdefault(series.labels[node], {})[series.labels["fact"]] = series.labels.get("value", "")
+                    values_of.setdefault(series.labels[node], {})[series.labels["fact"]] = series.labels.get(
+                        "value", ""
+                    )
     return come, gone
 
 

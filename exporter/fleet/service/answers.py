@@ -105,10 +105,10 @@ def router(view: FleetView, telemetry_path: str) -> Router:
         return RedirectResponse(found_at(view, request.query_params.get("q", "").strip()), 303)
 
     async def correlation(request: Request) -> Response:
-        return _answer(request, view.standing, None)
+        return _answer(request, view.fleet_status, None)
 
     async def part(request: Request) -> Response:
-        return _answer(request, view.standing, PARTS[request.url.path.removeprefix(f"{API}/")])
+        return _answer(request, view.fleet_status, PARTS[request.url.path.removeprefix(f"{API}/")])
 
     async def description(_: Request) -> Response:
         return JSONResponse(openapi(PARTS))
@@ -139,9 +139,9 @@ def router(view: FleetView, telemetry_path: str) -> Router:
 
 def _state(view: FleetView) -> State:
     """Changes with everything that pages show."""
-    standing, store = view.standing, view.store
-    health: tuple[Hashable, ...] = (standing.failure, standing.result is None)
-    seen: tuple[Hashable, ...] = (standing.tag, standing.complete_time)
+    fleet_status, store = view.fleet_status, view.store
+    health: tuple[Hashable, ...] = (fleet_status.failure, fleet_status.result is None)
+    seen: tuple[Hashable, ...] = (fleet_status.tag, fleet_status.complete_time)
     if store:
         health += (store.status.last is None, store.status.failure)
         seen += (store.revision,)
@@ -164,31 +164,31 @@ def _plain_text(text: str, status: int) -> Response:
     return PlainTextResponse(f"{printable(redact(text))}\n".encode(errors="backslashreplace"), status)
 
 
-def _answer(request: Request, standing: FleetStatus, keys: Sequence[str] | None) -> Response:
+def _answer(request: Request, fleet_status: FleetStatus, keys: Sequence[str] | None) -> Response:
     """The last result, or some keys of it, and how old it is; 304 for a client that has it already."""
-    told = _refreshed(standing)
-    if standing.result is None:
-        return JSONResponse({"error": "there is no result yet", **told}, 503)
+    refresh_state = _refresh_state(fleet_status)
+    if fleet_status.result is None:
+        return JSONResponse({"error": "there is no result yet", **refresh_state}, 503)
     # Weak: but for its age the answer is the same.
     headers = {
-        "ETag": f'W/"{standing.entity_tag}"',
-        "Last-Modified": formatdate(standing.changed, usegmt=True),
+        "ETag": f'W/"{fleet_status.entity_tag}"',
+        "Last-Modified": formatdate(fleet_status.changed, usegmt=True),
         "Cache-Control": "private, no-cache",
     }
-    if _has_it(request, headers["ETag"], standing.changed):
+    if _has_it(request, headers["ETag"], fleet_status.changed):
         return Response(status_code=304, headers=headers)
-    found = standing.result
+    found = fleet_status.result
     chosen = found if keys is None else {key: found[key] for key in (*ALWAYS, *keys)}
-    age = {"age_seconds": round(max(time.time() - standing.result_time, 0.0), 3)}
-    return Response(line({**age, **told, **chosen}), headers=headers, media_type="application/json")
+    age = {"age_seconds": round(max(time.time() - fleet_status.result_time, 0.0), 3)}
+    return Response(line({**age, **refresh_state, **chosen}), headers=headers, media_type="application/json")
 
 
-def _refreshed(standing: FleetStatus) -> dict[str, Any]:
-    failure = standing.failure
+def _refresh_state(fleet_status: FleetStatus) -> dict[str, Any]:
+    failure = fleet_status.failure
     return {
-        "refreshed": rfc3339(standing.result_time) if standing.result is not None else None,
-        "last_complete": rfc3339(standing.complete_time) if standing.complete_time is not None else None,
-        "last_failure": failure and {"time": rfc3339(failure.time), "reason": failure.reason, "what": failure.told},
+        "refreshed": rfc3339(fleet_status.result_time) if fleet_status.result is not None else None,
+        "last_complete": rfc3339(fleet_status.complete_time) if fleet_status.complete_time is not None else None,
+        "last_failure": failure and {"time": rfc3339(failure.time), "reason": failure.reason, "what": failure.message},
     }
 
 

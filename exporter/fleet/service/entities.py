@@ -69,7 +69,7 @@ def cause_page(frame: Frame, name: str) -> Response:
         GROUP BY ALL ORDER BY n DESC LIMIT 50""", of)  # fmt: skip
     kind = {"id": "Not in the catalogue"}.get(about["kind"], about["kind"].capitalize())
     findings = [
-        each for each in (frame.view.standing.result or {}).get("findings", ())
+        each for each in (frame.view.fleet_status.result or {}).get("findings", ())
         if name == each["signature"] or (own == "cause" and each["signature"] in about["related"])
     ]  # fmt: skip
     return frame.page(

@@ -39,7 +39,7 @@ SURELY = 1e-4
 
 def finding_page(frame: Frame, name: str) -> Response:
     """One finding, or one place. Raises NotFound."""
-    result = frame.view.standing.result or {}
+    result = frame.view.fleet_status.result or {}
     every = [*result.get("findings", ()), *result.get("locations", ())]
     each = next((one for one in every if finding_id(one) == name), None)
     if each is None:
@@ -63,7 +63,7 @@ def finding_page(frame: Frame, name: str) -> Response:
 def _picture(frame: Frame, each: Mapping[str, Any]) -> tuple[Markup, Table | None]:
     """A rollout as an event study with its numbers; another finding as a forest plot with and without its heaviest users."""
     store = frame.view.store
-    result = frame.view.standing.result
+    result = frame.view.fleet_status.result
     if each.get("kind") == "rollout" and store is not None and result is not None:
         start, end = (datetime.fromisoformat(result["window"][edge]).timestamp() for edge in ("start", "end"))
         lead = each["facts"][0]

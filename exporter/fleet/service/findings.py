@@ -55,8 +55,8 @@ def finding_id(each: Mapping[str, Any]) -> str:
 
 def findings_page(frame: Frame) -> Response:
     """The page of all findings."""
-    standing = frame.view.standing
-    result = standing.result
+    fleet_status = frame.view.fleet_status
+    result = fleet_status.result
     if result is None:
         return frame.page("findings.html", "No result yet", result=None, sub="The first correlation is being computed.",
                           forest="", findings=[], tables=[])  # fmt: skip
@@ -73,7 +73,7 @@ def findings_page(frame: Frame) -> Response:
         sub=f"{start:%d %b %Y %H:%M} to {end:%d %b %Y %H:%M} UTC: {result['nodes']:,} nodes, "
             f"{window['exposure_hours']:,.0f} {UNITS[window['exposure']]}; {result['incidents']:,} incidents, "
             f"{result['origins']:,} of them first in their job; {result['tests']:,} tests. {told} "
-            f"The result is {age(time.time() - standing.result_time)} old.",
+            f"The result is {age(time.time() - fleet_status.result_time)} old.",
         forest=forest_of(frame, findings[:CHARTED], numbered=True), findings=finding_items(frame, findings[:CHARTED]),
         tables=_tables(frame, result),
     )  # fmt: skip

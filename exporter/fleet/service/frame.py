@@ -42,7 +42,7 @@ class FleetView(ServiceView, Protocol):
     """What the fleet service lets the web server see."""
 
     @property
-    def standing(self) -> FleetStatus:
+    def fleet_status(self) -> FleetStatus:
         """The last result, and how refreshes went."""
 
     @property
@@ -155,13 +155,13 @@ class Frame:
                 f"No record of any node yet. This service reads {self.view.source}: gather what the node daemons write "
                 "below journal.dir there."
             )
-        standing = self.view.standing
-        if standing.failure:
-            complete = standing.complete_time
+        fleet_status = self.view.fleet_status
+        if fleet_status.failure:
+            complete = fleet_status.complete_time
             seen = (
                 f"the last complete result is of {_minute(complete)}" if complete else "no result was complete so far"
             )
-            found.append(f"The last refresh failed ({standing.failure.told}); {seen}.")
+            found.append(f"The last refresh failed ({fleet_status.failure.message}); {seen}.")
         return found
 
     def _footer(self) -> Markup:

@@ -238,8 +238,8 @@ def changed_facts(before: str | None, after: str | None) -> str:
     """What changed from one set of facts to the next, as `name old → new`."""
     old, new = facts_of(before), facts_of(after)
     names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
-    told = [f"{name} {old.get(name, 'unknown')} → {new.get(name, 'unknown')}" for name in names[:20]]
-    return ", ".join(told) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    changes = [f"{name} {old.get(name, 'unknown')} → {new.get(name, 'unknown')}" for name in names[:20]]
+    return ", ".join(changes) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
 def facts_of(text: str | None) -> dict[str, str]:

@@ -95,15 +95,15 @@ Values = dict[str, dict[Labels, float]]
 
 
 def snapshot_of(
-    now: float, standing: FleetStatus, *, label_values: int, build: tuple[str, str], pull: PullCounts | None = None
+    now: float, fleet_status: FleetStatus, *, label_values: int, build: tuple[str, str], pull: PullCounts | None = None
 ) -> MetricsSnapshot:  # fmt: skip
     """All families, in the order that METRICS declares them. label_values: series of one family that carry a name."""
     values: Values = {"gpufault_fleet_build_info": {build: 1.0}}
     if pull is not None:
         values |= pull_values(pull)
-    _of_refreshes(values, standing, now)
-    if standing.result is not None:
-        _of_result(values, standing.result, label_values)
+    _of_refreshes(values, fleet_status, now)
+    if fleet_status.result is not None:
+        _of_result(values, fleet_status.result, label_values)
     return MetricsSnapshot(
         tuple(
             Family(name, metric.kind, metric.help, metric.labels, values[name])
@@ -113,25 +113,27 @@ def snapshot_of(
     )
 
 
-def _of_refreshes(values: Values, standing: FleetStatus, now: float) -> None:
+def _of_refreshes(values: Values, fleet_status: FleetStatus, now: float) -> None:
     def put(name: str, value: float) -> None:
         values[f"gpufault_fleet_{name}"] = {(): value}
 
-    put("refreshes_total", standing.refreshes)
-    put("refresh_running", float(standing.running))
-    put("config_last_reload_successful", float(standing.reload_ok))
-    put("config_last_reload_success_timestamp_seconds", standing.reload_time)
-    values["gpufault_fleet_refresh_failures_total"] = {(why,): float(standing.failures.get(why, 0)) for why in REASONS}
-    if standing.web_config_ok is not None:
-        put("web_config_last_reload_successful", float(standing.web_config_ok))
-        put("web_config_last_reload_success_timestamp_seconds", standing.web_config_time)
-    if standing.refreshes:
-        put("refresh_duration_seconds", standing.duration)
-        put("last_refresh_successful", float(standing.failure is None))
-    if standing.result is not None:
-        put("result_age_seconds", max(now - standing.result_time, 0.0))
-    if standing.complete_time is not None:
-        put("complete_result_age_seconds", max(now - standing.complete_time, 0.0))
+    put("refreshes_total", fleet_status.refreshes)
+    put("refresh_running", float(fleet_status.running))
+    put("config_last_reload_successful", float(fleet_status.reload_ok))
+    put("config_last_reload_success_timestamp_seconds", fleet_status.reload_time)
+    values["gpufault_fleet_refresh_failures_total"] = {
+        (why,): float(fleet_status.failures.get(why, 0)) for why in REASONS
+    }
+    if fleet_status.web_config_ok is not None:
+        put("web_config_last_reload_successful", float(fleet_status.web_config_ok))
+        put("web_config_last_reload_success_timestamp_seconds", fleet_status.web_config_time)
+    if fleet_status.refreshes:
+        put("refresh_duration_seconds", fleet_status.duration)
+        put("last_refresh_successful", float(fleet_status.failure is None))
+    if fleet_status.result is not None:
+        put("result_age_seconds", max(now - fleet_status.result_time, 0.0))
+    if fleet_status.complete_time is not None:
+        put("complete_result_age_seconds", max(now - fleet_status.complete_time, 0.0))
 
 
 def _of_result(values: Values, found: Mapping[str, Any], most: int) -> None:

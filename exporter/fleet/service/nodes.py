@@ -72,7 +72,7 @@ def node_page(frame: Frame, name: str) -> Response:
         chart=timeline_of(frame, happened), differences=differences, peers=peers, facts=facts_table,
         at=f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M}", as_of=at,
         since=known[0]["time"] if known else None, export=lambda form: export_address(frame, "timeline", form, node=name),
-        bad=[each for each in (frame.view.standing.result or {}).get("lemons", ()) if each["node"] == name],
+        bad=[each for each in (frame.view.fleet_status.result or {}).get("lemons", ()) if each["node"] == name],
         address=f"/nodes/{segment(name)}",
     )  # fmt: skip
 

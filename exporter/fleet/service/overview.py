@@ -47,7 +47,7 @@ class Tile:
 
 def overview(frame: Frame) -> Response:
     """The landing page, with the numbers of `gpufault report`."""
-    store, result = frame.view.store, frame.view.standing.result
+    store, result = frame.view.store, frame.view.fleet_status.result
     if store is None:
         return findings_only(frame)
     if not frame.newest:
@@ -79,7 +79,7 @@ def overview(frame: Frame) -> Response:
 
 def findings_only(frame: Frame) -> Response:
     """The landing page of a source without lines, nodes and jobs."""
-    result = frame.view.standing.result
+    result = frame.view.fleet_status.result
     heading = "No result yet" if result is None else (
         f"{count(result['incidents'])} incidents on {count(result['nodes'])} nodes; {count(len(result['findings']))} findings"
     )  # fmt: skip
@@ -127,7 +127,7 @@ def _tiles(now: Overview, found: Mapping[str, Any], changes: Mapping[Key, tuple[
     at_risk, because = most_at_risk(found) or (0, "no finding with nodes that have not crashed")
     recent = sums(changes)
     lost = totals.lost_gpu_hours
-    told = _told(*recent, unit)
+    told = _change(*recent, unit)
     tone = tone_of(*recent)
     second = (
         _tile(
@@ -154,11 +154,11 @@ def _tiles(now: Overview, found: Mapping[str, Any], changes: Mapping[Key, tuple[
 
 
 def _tile(what: str, value: float, before: float | None, path: str, unit: str, tone: str) -> Tile:
-    told = "no window before to compare with" if before is None else _told(value, before, unit)
+    told = "no window before to compare with" if before is None else _change(value, before, unit)
     return Tile(figure=count(value), what=what, change=told, tone="dim" if before is None else tone, path=path)
 
 
-def _told(value: float, before: float, unit: str) -> str:
+def _change(value: float, before: float, unit: str) -> str:
     if not unit:
         return "nothing to compare with yet"
     return change(value, before) if value and not before else f"{change(value, before)} {unit}"

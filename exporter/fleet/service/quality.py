@@ -27,7 +27,7 @@ WHAT = "What the service could not see or read, and what the other pages therefo
 def quality_page(frame: Frame) -> Response:
     """What the service could not read or see."""
     store = frame.view.store
-    gaps = (frame.view.standing.result or {}).get("gaps", ())
+    gaps = (frame.view.fleet_status.result or {}).get("gaps", ())
     tables = [
         frame.table("gaps", "Missing or less exact in the findings", ("What", "Count"),
                     ((each["what"], number(each["count"])) for each in gaps), empty="Nothing is missing.")
@@ -81,13 +81,18 @@ def _versions(frame: Frame, rows: Any) -> Table:
         (SELECT count(*) FROM incidents WHERE time >= $start AND time < $end) AS incidents""",
         **frame.span,
     )[0]  # fmt: skip
-    told = (
+    counted_rows = (
         ("Nodes with heartbeats", found["beats"]), ("Nodes that measure GPU-busy hours", found["busy"]),
         ("Nodes with facts", found["facts"]), ("Incidents", found["incidents"]),
         ("Incidents in job logs without a known job", found["no_job"]),
     )  # fmt: skip
     return _table(
-        frame, "basis", "What the numbers rest on", ("What", "Count"), ((what, number(n)) for what, n in told), ""
+        frame,
+        "basis",
+        "What the numbers rest on",
+        ("What", "Count"),
+        ((what, number(n)) for what, n in counted_rows),
+        "",
     )
 
 

@@ -35,7 +35,7 @@ class Outcome:
 
     result: Mapping[str, Any] | None = None
     reason: str = ""
-    told: str = ""
+    message: str = ""
     seconds: float
 
 
@@ -88,8 +88,8 @@ class Refresh:
         if seconds < self._timeout:
             return None
         self.end()
-        told = f"took longer than {self._timeout:.0f} s and was ended; raise refresh.timeout, or shorten the window"
-        return Outcome(reason=TIMEOUT, told=told, seconds=seconds)
+        message = f"took longer than {self._timeout:.0f} s and was ended; raise refresh.timeout, or shorten the window"
+        return Outcome(reason=TIMEOUT, message=message, seconds=seconds)
 
     def end(self) -> None:
         """End it, if it is still there."""
@@ -101,21 +101,21 @@ class Refresh:
             self._process.wait()
 
     def _outcome(self, code: int, seconds: float) -> Outcome:
-        told = self._told()
+        message = self._error_output()
         if code < 0:
             name = signal.Signals(-code).name if -code in signal.valid_signals() else str(-code)
             why = "; most likely memory was short" if -code == signal.SIGKILL else ""
-            return Outcome(reason=KILLED, told=f"ended by {name}{why}", seconds=seconds)
+            return Outcome(reason=KILLED, message=f"ended by {name}{why}", seconds=seconds)
         if code in (0, 1) and self._output.exists():
             try:
                 return Outcome(result=json.loads(self._output.read_text(encoding="utf-8")), seconds=seconds)
             except (OSError, ValueError) as error:
-                return Outcome(reason=INTERNAL, told=f"its answer cannot be read: {error}", seconds=seconds)
-        if told.startswith("gpufault: internal error") or code not in (1, 2, 3):
-            return Outcome(reason=INTERNAL, told=told or f"ended with code {code}", seconds=seconds)
-        return Outcome(reason=SOURCE if code == 3 else CONFIGURATION, told=told, seconds=seconds)
+                return Outcome(reason=INTERNAL, message=f"its answer cannot be read: {error}", seconds=seconds)
+        if message.startswith("gpufault: internal error") or code not in (1, 2, 3):
+            return Outcome(reason=INTERNAL, message=message or f"ended with code {code}", seconds=seconds)
+        return Outcome(reason=SOURCE if code == 3 else CONFIGURATION, message=message, seconds=seconds)
 
-    def _told(self) -> str:
+    def _error_output(self) -> str:
         """What it wrote on stderr, its last part, without secrets."""
         with self._words.open("rb") as words:
             words.seek(max(words.seek(0, os.SEEK_END) - TOLD_BYTES, 0))

@@ -61,7 +61,7 @@ class FleetService:
         self._stop = threading.Event()
         self._reloads = ReloadRequests(self._waker.wake)
         self._lock = threading.Lock()  # of the standing: the web thread tells of its configuration
-        self._standing = FleetStatus(reload_time=time.time())
+        self._fleet_status = FleetStatus(reload_time=time.time())
         self._refresh: Refresh | None = None
         self._failures = 0  # since the last result
         self._due = self._last_round = time.monotonic()
@@ -89,8 +89,8 @@ class FleetService:
     # -- the web server's view (called from its thread)
 
     @property
-    def standing(self) -> FleetStatus:
-        return self._standing
+    def fleet_status(self) -> FleetStatus:
+        return self._fleet_status
 
     @property
     def source(self) -> str:
@@ -106,22 +106,24 @@ class FleetService:
         """Made anew for each scrape, as ages are of that moment."""
         return snapshot_of(
             time.time(),
-            self._standing,
+            self._fleet_status,
             label_values=self._config.limits.label_values,
             build=(__version__, platform.python_version()),
             pull=self._puller.counts if self._puller else None,
         )
 
     def not_ready(self) -> list[str]:
-        standing = self._standing
+        fleet_status = self._fleet_status
         reasons = []
-        if standing.result is None:
-            reasons.append("there is no result yet; " + ("wait" if standing.failure is None else "see below"))
-            if standing.failure is not None:
-                reasons.append(f"the last refresh failed ({standing.failure.reason}): {standing.failure.told}")
-        if not standing.reload_ok:
+        if fleet_status.result is None:
+            reasons.append("there is no result yet; " + ("wait" if fleet_status.failure is None else "see below"))
+            if fleet_status.failure is not None:
+                reasons.append(
+                    f"the last refresh failed ({fleet_status.failure.reason}): {fleet_status.failure.message}"
+                )
+        if not fleet_status.reload_ok:
             reasons.append("the configuration file is not applied; POST /-/reload reports the reason")
-        if standing.web_config_ok is False:
+        if fleet_status.web_config_ok is False:
             reasons.append("the web configuration file is not applied; the log gives the reason")
         return reasons
 
@@ -175,10 +177,10 @@ class FleetService:
             self._refresh = Refresh(asked, folder, output, timeout=self._config.refresh.timeout)
             self._put(running=True)
         except OSError as error:
-            self._take(Outcome(reason=INTERNAL, told=f"no process can be started: {error}", seconds=0.0))
+            self._take(Outcome(reason=INTERNAL, message=f"no process can be started: {error}", seconds=0.0))
         except duckdb.Error as error:
-            told = f"the history cannot be read: {str(error).splitlines()[0]}"
-            self._take(Outcome(reason=SOURCE, told=told, seconds=0.0))
+            message = f"the history cannot be read: {str(error).splitlines()[0]}"
+            self._take(Outcome(reason=SOURCE, message=message, seconds=0.0))
 
     def _exported(self, folder: Path) -> Path | None:
         """What was pulled, as files in a folder: the window and, for comparison, the one before."""
@@ -189,15 +191,15 @@ class FleetService:
 
     def _take(self, outcome: Outcome) -> None:
         """Put an outcome in force, and say when the next refresh is due."""
-        now, before, interval = time.time(), self._standing, self._config.refresh.interval
+        now, before, interval = time.time(), self._fleet_status, self._config.refresh.interval
         refreshes = before.refreshes + 1
         if outcome.result is None:
             count = {**before.failures, outcome.reason: before.failures.get(outcome.reason, 0) + 1}
-            failure = Failure(reason=outcome.reason, told=outcome.told, time=now)
+            failure = Failure(reason=outcome.reason, message=outcome.message, time=now)
             self._put(running=False, refreshes=refreshes, failures=count, failure=failure, duration=outcome.seconds)
             wait = min(FIRST_RETRY_SECONDS * 2**self._failures, interval)
             self._failures = min(self._failures + 1, 16)
-            self._log.error("refresh failed", reason=outcome.reason, told=outcome.told, again_in=f"{wait:.0f}s")
+            self._log.error("refresh failed", reason=outcome.reason, message=outcome.message, again_in=f"{wait:.0f}s")
         else:
             found, wait, self._failures = outcome.result, interval, 0
             tag = hashlib.blake2b(json.dumps(found, sort_keys=True).encode(), digest_size=12).hexdigest()
@@ -237,4 +239,4 @@ class FleetService:
 
     def _put(self, **what: Any) -> None:
         with self._lock:
-            self._standing = replace(self._standing, **what)
+            self._fleet_status = replace(self._fleet_status, **what)

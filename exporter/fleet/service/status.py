@@ -19,7 +19,7 @@ class Failure:
     """A refresh that gave no result: one of REASONS, and what to tell a person."""
 
     reason: str
-    told: str
+    message: str
     time: float
 
 

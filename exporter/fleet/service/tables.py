@@ -142,8 +142,8 @@ Link = Callable[[str], str]
 
 def link(address: Link, kind: str, name: str, text: str = "", *, with_id: bool = False) -> Cell:
     """A link to the page of a cause, node, job or incident; its text alone where `address` has no such page."""
-    target, told = address(f"/{kind}/{segment(name)}"), printable(clip(redact(text or name)))
-    shown = Markup('<a href="{}">{}</a>').format(target, told) if target else escape(told)
+    target, label = address(f"/{kind}/{segment(name)}"), printable(clip(redact(text or name)))
+    shown = Markup('<a href="{}">{}</a>').format(target, label) if target else escape(label)
     if with_id and text and text != name:
         shown += Markup(' <span class="id">{}</span>').format(printable(clip(name)))
     return Cell(shown=shown, value=name)

@@ -82,14 +82,14 @@ def discover(prepared: Prepared) -> Discovery:
     again, further = _beside(prepared, labels, explained_ones, found, representative & ~location, cuts[0])
     at_places, of_places = _beside(prepared, labels, counts, [*found, *further], representative & location, cuts[1])
     tests += sum(int(each.run.sum()) for each in (*again.values(), *at_places.values()))
-    told = at_the_level_that_explains(prepared, [*found, *further])
+    reported = at_the_level_that_explains(prepared, [*found, *further])
     # The gate once more: an effect on many signatures passed with all of them, and must not carry false findings through.
     late = {id(each) for _, each in further}
-    first = [one for one in told if one[1].direction == "more" and id(one[1]) not in late]
+    first = [one for one in reported if one[1].direction == "more" and id(one[1]) not in late]
     found = [
         *_gate(first, sum(int(each.run.sum()) for each in more.values())),
-        *(one for one in told if one[1].direction == "fewer"),
-        *_gate([one for one in told if id(one[1]) in late], sum(int(each.run.sum()) for each in again.values())),
+        *(one for one in reported if one[1].direction == "fewer"),
+        *_gate([one for one in reported if id(one[1]) in late], sum(int(each.run.sum()) for each in again.values())),
         *at_the_level_that_explains(prepared, of_places),
     ]
     p_of_all = {s: np.where(location, at_places[s].p, more[s].p) for s in enough}
@@ -134,8 +134,8 @@ def _beside(
     screened: dict[int, _Screened] = {}
     given = {s: [each.column for number, each in found if number == s] for s in counts}
     for s, all_ in counts.items():
-        told = [v for number, each in found if number == s for v in (each.value, *each.others)]
-        left = family & ~np.isin(np.arange(len(family)), told)
+        reported = [v for number, each in found if number == s for v in (each.value, *each.others)]
+        left = family & ~np.isin(np.arange(len(family)), reported)
         within = _within(prepared, labels, s, all_, np.flatnonzero(left), given[s])
         worth, _ = screen.worth_testing(within, cut, design.nodes)
         screened[s] = _Screened(within, _more(prepared, within), worth & left)

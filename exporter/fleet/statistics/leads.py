@@ -50,8 +50,8 @@ def not_enough_data(prepared: Prepared, discovery: Discovery) -> tuple[NotEnough
             lead = _lead(discovery.counts[s], discovery.p[s], usable, LEAD / max(int(usable.sum()), 1))
         elif s in discovery.rare:
             lead = _lead(*discovery.rare[s], usable, of_few)
-        told = _told(prepared, s, lead, discovery.cut, int(usable.sum()))
-        out += [told] if told is not None else []
+        lead_row = _not_enough(prepared, s, lead, discovery.cut, int(usable.sum()))
+        out += [lead_row] if lead_row is not None else []
     return tuple(out)
 
 
@@ -68,7 +68,7 @@ def _lead(counts: Counts, p: Floats, usable: Bools, most: float) -> _Lead | None
     )  # fmt: skip
 
 
-def _told(prepared: Prepared, signature: int, lead: _Lead | None, cut: float, values: int) -> NotEnough | None:
+def _not_enough(prepared: Prepared, signature: int, lead: _Lead | None, cut: float, values: int) -> NotEnough | None:
     crashes, nodes = len(prepared.units[signature]), prepared.design.nodes
     share, ratio = USUAL_SHARE, USUAL_RATIO
     if lead is not None:

@@ -243,8 +243,8 @@ def _effects(prepared: Prepared, change: Changed, spans: Spans, rollout: Rollout
         own = everyone[vendor]
         changed = time >= change.since[node]
         share = own.share_changed(node, time, at, time)
-        told = (share > 0) & (share < 1)
-        if told.sum() < MIN_CRASHES:
+        is_mixed = (share > 0) & (share < 1)
+        if is_mixed.sum() < MIN_CRASHES:
             continue
         earlier = ~changed & (at >= 0)
         before = own.share_of_later(node, time, at[earlier], time[earlier])
@@ -254,14 +254,14 @@ def _effects(prepared: Prepared, change: Changed, spans: Spans, rollout: Rollout
         crashes_before, expected_before = int(later[known].sum()), float(before[known].sum())
         p_before = _two_sided(crashes_before, before[known])
         baseline = float((crashes_before + PRIOR) / (expected_before + PRIOR)) if known.any() else 1.0
-        odds = share[told] / (1 - share[told])
-        observed = int(changed[told].sum())
+        odds = share[is_mixed] / (1 - share[is_mixed])
+        observed = int(changed[is_mixed].sum())
         adjusted = baseline * odds / (1 + baseline * odds)
-        p = max(_two_sided(observed, share[told]), _two_sided(observed, adjusted)) if p_before > BEFORE_P else 1.0
+        p = max(_two_sided(observed, share[is_mixed]), _two_sided(observed, adjusted)) if p_before > BEFORE_P else 1.0
         out.append(
             _Tested(
                 rollout=rollout, signature=signature, observed=observed, expected=float(adjusted.sum()),
-                crashes=int(told.sum()), crashes_before=int(later.sum()), observed_before=crashes_before, p_value=p,
+                crashes=int(is_mixed.sum()), crashes_before=int(later.sum()), observed_before=crashes_before, p_value=p,
                 odds=baseline * odds, odds_before=odds_before,
             )
         )  # fmt: skip

@@ -228,11 +228,11 @@ class Slurm:
         return dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if " " in line)
 
     def _epitaph(self, job: Any, state: str) -> str:
-        told = f"Slurm job {job.job_id} ended ({state or 'squeue knows it no more'}) without a result"
+        message = f"Slurm job {job.job_id} ended ({state or 'squeue knows it no more'}) without a result"
         if not job.paths.stderr.exists():
-            return f"{told} or a log; is {self.folder} shared with its node? give --slurm.folder"
+            return f"{message} or a log; is {self.folder} shared with its node? give --slurm.folder"
         last = job.paths.stderr.read_text(errors="replace").strip().splitlines()[-1:]
-        return f"{told}: {last[0] if last else 'and it said nothing'}; its log is {job.paths.stderr}"
+        return f"{message}: {last[0] if last else 'and it said nothing'}; its log is {job.paths.stderr}"
 
 
 def _read(recipe: Recipe, items: Sequence[Item]) -> Done | OtherVersion:

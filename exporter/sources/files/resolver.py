@@ -130,8 +130,8 @@ class Resolver:
         for origin in self._table.done_with(base, inode_of(file.status())):
             position = self._table.at(origin)
             copied = position.file == NOWHERE and file.path != base and self._access.holds(file, position.mark)
-            told = position.mark.length > 0 or position.generation is not None
-            if told and (copied or self._access.is_file_of(file, position)):
+            is_known = position.mark.length > 0 or position.generation is not None
+            if is_known and (copied or self._access.is_file_of(file, position)):
                 return origin
         return None
 

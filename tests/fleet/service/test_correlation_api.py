@@ -31,7 +31,9 @@ def schema(view: View, path: str, status: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("failed", [None, Failure(reason=SOURCE, told="no answer", time=NOW)], ids=["fine", "failed"])
+@pytest.mark.parametrize(
+    "failed", [None, Failure(reason=SOURCE, message="no answer", time=NOW)], ids=["fine", "failed"]
+)
 def test_a_result_is_as_described(found: dict[str, Any], path: str, failed: Failure | None) -> None:
     assert found["findings"]
     view = View(None, FleetStatus(result=found, result_time=NOW, complete_time=NOW, failure=failed))

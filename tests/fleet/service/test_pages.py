@@ -41,8 +41,8 @@ LOCATIONS_RESULT = RESULT | {
 class View:
     """What a service shows, for the router."""
 
-    def __init__(self, store: Store | None, standing: FleetStatus) -> None:
-        self.store, self.standing = store, standing
+    def __init__(self, store: Store | None, fleet_status: FleetStatus) -> None:
+        self.store, self.fleet_status = store, fleet_status
         self.titles = Titles(packs.load())
         self.window, self.source = 7 * 86400.0, "journals below /j"
 
@@ -354,7 +354,7 @@ def test_a_lead_has_its_p_value_and_how_many_values_were_compared() -> None:
 
 
 def test_a_failed_refresh_is_a_banner_with_the_time_of_the_last_complete_result() -> None:
-    failed = Failure(reason="source", told="no such folder", time=NOW)
+    failed = Failure(reason="source", message="no such folder", time=NOW)
     text = View(None, FleetStatus(result=LOCATIONS_RESULT, complete_time=NOW, failure=failed)).get("/findings")[1]
     assert "The last refresh failed (no such folder)" in text
     assert "28 May 2026" in text
