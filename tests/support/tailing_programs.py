@@ -66,7 +66,17 @@ CALL = Between(0, 150)
 PLAN = Several(STEPS_OF_ROTATION, Either(OneOf(("nothing", "commit", "crash")), CALL))
 
 BEGIN: Mapping[str, Domain] = {
-    "glob": OneOf(("*.log", "*.log*", "**/*.log", "?.log")),
+    "logs": OneOf(
+        (  # what the two are called, and the globs
+            (("a.log", "b.log"), ("*.log",)),
+            (("a.log", "b.log"), ("*.log*",)),
+            (("a.log", "b.log"), ("**/*.log",)),
+            (("a.log", "b.log"), ("?.log",)),
+            (("job.1.log", "job.2.log"), ("*.log", "*.log.*")),
+            (("job.log", "job.log.err"), ("*.log*",)),
+            (("rank-0.log", "rank-1.log"), ("rank-*.log",)),
+        )
+    ),
     "open_files": OneOf((8, 1024)),
     "reuses_inodes": YES_OR_NO,
     "inotify": OneOf(("none", "prompt", "late", "lossy")),
@@ -112,7 +122,14 @@ def program(chance: random.Random) -> Program:
 def run(files: Files, what: Program, pipeline: Callable[[int], Pipeline] = real_pipeline) -> None:
     """Run a program. Raises Miscounted."""
     with files.in_place():
-        one = Run(files, pipeline, glob=what.begin["glob"], open_files=what.begin["open_files"])
+        names, globs = what.begin["logs"]
+        one = Run(
+            files,
+            pipeline,
+            names=dict(zip(NAMES, names, strict=True)),
+            globs=globs,
+            open_files=what.begin["open_files"],
+        )
         if isinstance(files, MemoryFiles):
             files.now = lambda: one.node.now
             if what.begin["inotify"] != "none":

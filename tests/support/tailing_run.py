@@ -21,7 +21,7 @@ from tests.support.folder_of_logs import Files, Writer
 from tests.support.tailing import Node
 
 KEPT = 4  # rotated files
-NAMES = ("a.log", "b.log")
+NAMES = ("a", "b")  # of two logs; the files are called as the program says
 NUMBERED = re.compile(rb"CRASH seq=(\d{6})(?!\d)")
 LINE = b"%06d CRASH seq=%06d\n"
 
@@ -76,29 +76,39 @@ class Numbers(Pipeline):
 class Run:
     """One run of a program."""
 
-    def __init__(self, files: Files, pipeline: Callable[[int], Pipeline], *, glob: str, open_files: int) -> None:
+    def __init__(
+        self,
+        files: Files,
+        pipeline: Callable[[int], Pipeline],
+        *,
+        names: Mapping[str, str],
+        globs: Sequence[str],
+        open_files: int,
+    ) -> None:
         self.files = files
+        self.names = names
         self.written = 0
         self.writers: dict[str, Writer] = {}  # that have a path, or what was there, open
         self.cut: dict[int, tuple[bytes, int]] = {}  # by inode: the rest of its last line, and the line's number
         self.torn: set[int] = set()  # numbers of lines that were never completed
         self.few_files = open_files < 1024
-        self.archives_in_globs = glob == "*.log*"
-        self.node = Node(files.path(glob), exclude=("*.gz",), open_files=open_files, pipeline=pipeline)
+        self.rotated_in_globs = any(glob.startswith("*.log") and glob != "*.log" for glob in globs)
+        self.node = Node(*map(files.path, globs), exclude=("*.gz",), open_files=open_files, pipeline=pipeline)
 
     def begin(self) -> None:
-        for name in NAMES:
+        for name in self.names.values():
             self._append(name, 1, 0)
         self._read()
 
     def take(self, what: str, arguments: Mapping[str, Any]) -> None:
         """Take one step: `what` names a method below."""
-        getattr(self, what)(**arguments)
+        named = {"name": self.names[arguments["name"]]} if "name" in arguments else {}
+        getattr(self, what)(**{**arguments, **named})
         if self.node.twice:
             raise Miscounted(f"counted twice: {self.node.twice}")
 
     def end(self) -> None:
-        for name in NAMES:
+        for name in self.names.values():
             self._append(name, 1, 0)
         self.node.settle()
         for rest, number in self.cut.values():
@@ -183,7 +193,7 @@ class Run:
                 files.touch(name)
             self._close(name)
             self._tear_at(rotated)
-            if seen or self.few_files or self.archives_in_globs:
+            if seen or self.few_files or self.rotated_in_globs:
                 self._read()
             packed = f"{rotated}.gz"
             files.overwrite(packed, gzip.compress(files.read(rotated)))

@@ -56,7 +56,7 @@ class Finder:
         self._access = access
         self._line_bytes = line_bytes
         self._archives = Archives(register, globs, follower, access)
-        self._copies = Copies(register, follower, resolver, access)
+        self._copies = Copies(register, follower, resolver, access, self._beside_copy)
         self._binaries: dict[str, tuple[Inode, int]] = {}
 
     def found(self, path: str, now: float) -> None:
@@ -164,10 +164,9 @@ class Finder:
         if self._register.table.followed_count >= MAX_FILES:
             self._access.refusals.note(os.path.dirname(path), "too_many_files")
             return
-        beside: list[Log] = []
         for original in rotation.originals(path):
             self._look_at(original, now)
-            beside += self._beside(original)
+        beside = self._beside_copy(path)
         if path in self._register.by_path:
             return  # it is what the log beside it goes on in
         file = self._access.open(path)
@@ -360,6 +359,10 @@ class Finder:
         named = self._register.by_path.get(path)
         leaving = [log for log in self._register.table.logs_of(path) if log.is_leaving and log is not named]
         return [named, *leaving] if named is not None else leaving
+
+    def _beside_copy(self, path: str) -> list[Log]:
+        """The logs that rotation may have made `path` of."""
+        return [log for original in rotation.originals(path) for log in self._beside(original)]
 
     def _look_at(self, path: str, now: float) -> None:
         """See which log a path leads to now, and what became of all that it led to: before a file beside it is judged."""
