@@ -119,7 +119,7 @@ class Copies:
         return 0 if may_be_chance else size  # and costs little
 
     def _is_copy_of_another(self, suspect: Suspect, size: int, now: float) -> bool:
-        """Whether a file that is no copy of the log that it waits for may be one of a log that has come to be beside it."""
+        """Whether a file that is not a copy of the log that it waits for may be one of a log that has come to be beside it."""
         for log in self._beside(suspect.path) if size else ():
             if log is not suspect.log and self._is_copy(suspect.file, log, size, now):
                 suspect.log, suspect.log_file = log, log.position.file
