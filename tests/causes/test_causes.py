@@ -122,3 +122,13 @@ def test_the_second_line_of_a_validation_error_names_the_rejected_option(catalog
     )
     case = replace(CASES["program_options_rejected"], job=text)
     assert diagnosed(case, catalogue).root_cause == "program_options_rejected"
+
+
+def test_the_fabric_managers_own_line_explains_cudas_error_802(catalogue: Catalogue) -> None:
+    not_ready = CASES["gpu_system_not_ready"]
+    both = replace(not_ready, job=not_ready.job + CASES["fabricmanager_driver_mismatch"].job)
+    assert diagnosed(both, catalogue).root_cause == "fabricmanager_driver_mismatch"
+    other = replace(
+        both, job=both.job.replace("802: system not yet initialized", "803: system has unsupported display driver")
+    )
+    assert diagnosed(other, catalogue).root_cause == "driver_library_mismatch"
