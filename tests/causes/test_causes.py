@@ -132,3 +132,26 @@ def test_the_fabric_managers_own_line_explains_cudas_error_802(catalogue: Catalo
         both, job=both.job.replace("802: system not yet initialized", "803: system has unsupported display driver")
     )
     assert diagnosed(other, catalogue).root_cause == "driver_library_mismatch"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "verdict"),
+    [
+        ("OSError: [Errno 28] No space left on device: '/dev/shm/psm_7a10'\n", "shared_memory_too_small", "workload"),
+        (
+            "RuntimeError: unable to write to file </torch_4411_1234_0>: No space left on device (28)\n",
+            "shared_memory_too_small",
+            "workload",
+        ),
+        ("cp: error writing '/lustre/mara/model.bin': No space left on device\n", "file_system_full", "workload"),
+        ("cp: error writing '/tmp/model.bin': No space left on device\n", "node_file_system_full", "unclear"),
+        ("mkdir /var/lib/docker/tmp/x: No space left on device\n", "node_file_system_full", "unclear"),
+        ("OSError: [Errno 28] No space left on device\n", "file_system_full", "workload"),
+        ("OSError: [Errno 122] Disk quota exceeded: '/home/mara/x'\n", "quota_exceeded", "workload"),
+    ],
+)
+def test_a_full_file_system_a_quota_and_shared_memory_are_kept_apart(
+    text: str, cause: str, verdict: str, catalogue: Catalogue
+) -> None:
+    diagnosis = diagnosed(replace(CASES["file_system_full"], job=text), catalogue)
+    assert (diagnosis.root_cause, diagnosis.verdict) == (cause, verdict)
