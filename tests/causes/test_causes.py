@@ -155,3 +155,36 @@ def test_a_full_file_system_a_quota_and_shared_memory_are_kept_apart(
 ) -> None:
     diagnosis = diagnosed(replace(CASES["file_system_full"], job=text), catalogue)
     assert (diagnosis.root_cause, diagnosis.verdict) == (cause, verdict)
+
+
+HUNG_TASK = """\
+[ 9931.210201] INFO: task python3:1234 blocked for more than 120 seconds.
+[ 9931.210211]       Tainted: P           OE      6.5.0-27-generic #28-Ubuntu
+[ 9931.210221] "echo 0 > /proc/sys/kernel/hung_task_timeout_secs" disables this message.
+[ 9931.210231] task:python3         state:D stack:0     pid:1234 ppid:1200  flags:0x00000002
+[ 9931.210241] Call Trace:
+[ 9931.210242]  <TASK>
+[ 9931.210243]  __schedule+0x2cc/0x770
+[ 9931.210244]  schedule+0x63/0x110
+"""
+
+
+@pytest.mark.parametrize(
+    ("frames", "signature", "cause"),
+    [
+        (["down+0x54/0x80", "os_acquire_semaphore+0x32/0x70 [nvidia]"], "hung_task_gpu", "task_stuck_in_gpu_driver"),
+        (["dma_fence_wait_timeout+0x116/0x140"], "hung_task_gpu", "task_stuck_in_gpu_driver"),
+        (["xe_sync_entry_wait+0x4a/0x90 [xe]"], "hung_task_gpu", "task_stuck_in_gpu_driver"),
+        (["ptlrpc_set_wait+0x4c2/0x6a0 [ptlrpc]"], "hung_task_lustre", "lustre_target_unreachable"),
+        (["xfs_ilock+0x11/0x90 [xfs]", "nvidia_ioctl+0x6e0/0x8c0 [nvidia]"], "hung_task", "unknown"),
+        (["? nvidia_ioctl+0x6e0/0x8c0 [nvidia]", "futex_wait+0x10/0x20"], "hung_task", "unknown"),
+        ([], "hung_task", "unknown"),
+    ],
+)
+def test_the_stack_of_a_hung_task_decides_after_an_nfs_server_stalled(
+    frames: list[str], signature: str, cause: str, catalogue: Catalogue
+) -> None:
+    stalled = "[ 9901.100000] nfs: server filer02 not responding, still trying\n[ 9902.100000] nfs: server filer02 OK\n"
+    stack = "".join(f"[ 9931.21025{number}]  {frame}\n" for number, frame in enumerate(frames))
+    case = replace(CASES["task_stuck_in_gpu_driver"], incident=signature, kernel=stalled + HUNG_TASK + stack)
+    assert diagnosed(case, catalogue).root_cause == cause
