@@ -188,3 +188,42 @@ def test_the_stack_of_a_hung_task_decides_after_an_nfs_server_stalled(
     stack = "".join(f"[ 9931.21025{number}]  {frame}\n" for number, frame in enumerate(frames))
     case = replace(CASES["task_stuck_in_gpu_driver"], incident=signature, kernel=stalled + HUNG_TASK + stack)
     assert diagnosed(case, catalogue).root_cause == cause
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (
+            "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 22 RUNNING AT n4\n=   EXIT CODE: 139\n",
+            "named_process_died",
+        ),
+        ("YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n", "named_process_died"),
+        ("=   KILLED BY SIGNAL: 11 (Segmentation fault)\n", "named_process_died"),
+        (
+            "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 22 RUNNING AT n4\n=   EXIT CODE: 1\n",
+            "unknown",
+        ),
+        ("YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Terminated (signal 15)\n", "unknown"),
+    ],
+)
+def test_hydra_names_the_signal_and_not_the_reason(text: str, cause: str, catalogue: Catalogue) -> None:
+    case = replace(CASES["application_called_abort"], job=text)
+    assert diagnosed(case, catalogue).root_cause == cause
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ("cannot open eam/alloy potential file Cu.eam.alloy: No such file or directory", "simulation_input_rejected"),
+        ("Cannot open data file x: Input/output error", "unknown"),
+        ("Illegal fix nvt command", "simulation_input_rejected"),
+        ("Bond atoms 12 88 missing on proc 0 at step 70", "unknown"),
+    ],
+)
+def test_an_error_of_lammps_explains_the_abort_of_mpi(message: str, cause: str, catalogue: Catalogue) -> None:
+    text = (
+        f"ERROR on proc 0: {message} (src/force.cpp:65)\n"
+        "Abort(1) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0\n"
+    )
+    case = replace(CASES["application_called_abort"], incident="simulation_stopped", job=text)
+    assert diagnosed(case, catalogue).root_cause == cause
