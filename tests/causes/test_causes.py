@@ -227,3 +227,25 @@ def test_an_error_of_lammps_explains_the_abort_of_mpi(message: str, cause: str, 
     )
     case = replace(CASES["application_called_abort"], incident="simulation_stopped", job=text)
     assert diagnosed(case, catalogue).root_cause == cause
+
+
+def test_the_data_loader_reports_a_fork_after_the_use_of_the_gpu(catalogue: Catalogue) -> None:
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/srv/train.py", line 88, in <module>\n'
+        "    for batch in loader:\n"
+        "RuntimeError: Caught RuntimeError in DataLoader worker process 0.\n"
+        "Original Traceback (most recent call last):\n"
+        '  File "/srv/env/torch/cuda/__init__.py", line 305, in _lazy_init\n'
+        "    raise RuntimeError(\n" + CASES["cuda_used_before_fork"].job.splitlines()[-1] + "\n"
+    )
+    case = replace(CASES["cuda_used_before_fork"], job=text)
+    assert diagnosed(case, catalogue).root_cause == "cuda_used_before_fork"
+
+
+def test_the_jobs_environment_shows_the_limit_on_interfaces(catalogue: Catalogue) -> None:
+    case = CASES["nccl_interface_not_usable"]
+    alone = replace(case, job=case.job.splitlines()[-1] + "\n")
+    assert diagnosed(alone, catalogue).root_cause == "unknown"
+    limited = replace(alone, facts={"env.NCCL_SOCKET_IFNAME": "ib9"})
+    assert diagnosed(limited, catalogue).root_cause == "nccl_interface_not_usable"
