@@ -122,3 +122,130 @@ def test_the_second_line_of_a_validation_error_names_the_rejected_option(catalog
     )
     case = replace(CASES["program_options_rejected"], job=text)
     assert diagnosed(case, catalogue).root_cause == "program_options_rejected"
+
+
+def test_the_fabric_managers_own_line_explains_cudas_error_802(catalogue: Catalogue) -> None:
+    not_ready = CASES["gpu_system_not_ready"]
+    both = replace(not_ready, job=not_ready.job + CASES["fabricmanager_driver_mismatch"].job)
+    assert diagnosed(both, catalogue).root_cause == "fabricmanager_driver_mismatch"
+    other = replace(
+        both, job=both.job.replace("802: system not yet initialized", "803: system has unsupported display driver")
+    )
+    assert diagnosed(other, catalogue).root_cause == "driver_library_mismatch"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "verdict"),
+    [
+        ("OSError: [Errno 28] No space left on device: '/dev/shm/psm_7a10'\n", "shared_memory_too_small", "workload"),
+        (
+            "RuntimeError: unable to write to file </torch_4411_1234_0>: No space left on device (28)\n",
+            "shared_memory_too_small",
+            "workload",
+        ),
+        ("cp: error writing '/lustre/mara/model.bin': No space left on device\n", "file_system_full", "workload"),
+        ("cp: error writing '/tmp/model.bin': No space left on device\n", "node_file_system_full", "unclear"),
+        ("mkdir /var/lib/docker/tmp/x: No space left on device\n", "node_file_system_full", "unclear"),
+        ("OSError: [Errno 28] No space left on device\n", "file_system_full", "workload"),
+        ("OSError: [Errno 122] Disk quota exceeded: '/home/mara/x'\n", "quota_exceeded", "workload"),
+    ],
+)
+def test_a_full_file_system_a_quota_and_shared_memory_are_kept_apart(
+    text: str, cause: str, verdict: str, catalogue: Catalogue
+) -> None:
+    diagnosis = diagnosed(replace(CASES["file_system_full"], job=text), catalogue)
+    assert (diagnosis.root_cause, diagnosis.verdict) == (cause, verdict)
+
+
+HUNG_TASK = """\
+[ 9931.210201] INFO: task python3:1234 blocked for more than 120 seconds.
+[ 9931.210211]       Tainted: P           OE      6.5.0-27-generic #28-Ubuntu
+[ 9931.210221] "echo 0 > /proc/sys/kernel/hung_task_timeout_secs" disables this message.
+[ 9931.210231] task:python3         state:D stack:0     pid:1234 ppid:1200  flags:0x00000002
+[ 9931.210241] Call Trace:
+[ 9931.210242]  <TASK>
+[ 9931.210243]  __schedule+0x2cc/0x770
+[ 9931.210244]  schedule+0x63/0x110
+"""
+
+
+@pytest.mark.parametrize(
+    ("frames", "signature", "cause"),
+    [
+        (["down+0x54/0x80", "os_acquire_semaphore+0x32/0x70 [nvidia]"], "hung_task_gpu", "task_stuck_in_gpu_driver"),
+        (["dma_fence_wait_timeout+0x116/0x140"], "hung_task_gpu", "task_stuck_in_gpu_driver"),
+        (["xe_sync_entry_wait+0x4a/0x90 [xe]"], "hung_task_gpu", "task_stuck_in_gpu_driver"),
+        (["ptlrpc_set_wait+0x4c2/0x6a0 [ptlrpc]"], "hung_task_lustre", "lustre_target_unreachable"),
+        (["xfs_ilock+0x11/0x90 [xfs]", "nvidia_ioctl+0x6e0/0x8c0 [nvidia]"], "hung_task", "unknown"),
+        (["? nvidia_ioctl+0x6e0/0x8c0 [nvidia]", "futex_wait+0x10/0x20"], "hung_task", "unknown"),
+        ([], "hung_task", "unknown"),
+    ],
+)
+def test_the_stack_of_a_hung_task_decides_after_an_nfs_server_stalled(
+    frames: list[str], signature: str, cause: str, catalogue: Catalogue
+) -> None:
+    stalled = "[ 9901.100000] nfs: server filer02 not responding, still trying\n[ 9902.100000] nfs: server filer02 OK\n"
+    stack = "".join(f"[ 9931.21025{number}]  {frame}\n" for number, frame in enumerate(frames))
+    case = replace(CASES["task_stuck_in_gpu_driver"], incident=signature, kernel=stalled + HUNG_TASK + stack)
+    assert diagnosed(case, catalogue).root_cause == cause
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (
+            "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 22 RUNNING AT n4\n=   EXIT CODE: 139\n",
+            "named_process_died",
+        ),
+        ("YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n", "named_process_died"),
+        ("=   KILLED BY SIGNAL: 11 (Segmentation fault)\n", "named_process_died"),
+        (
+            "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 22 RUNNING AT n4\n=   EXIT CODE: 1\n",
+            "unknown",
+        ),
+        ("YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Terminated (signal 15)\n", "unknown"),
+    ],
+)
+def test_hydra_names_the_signal_and_not_the_reason(text: str, cause: str, catalogue: Catalogue) -> None:
+    case = replace(CASES["application_called_abort"], job=text)
+    assert diagnosed(case, catalogue).root_cause == cause
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ("cannot open eam/alloy potential file Cu.eam.alloy: No such file or directory", "simulation_input_rejected"),
+        ("Cannot open data file x: Input/output error", "unknown"),
+        ("Illegal fix nvt command", "simulation_input_rejected"),
+        ("Bond atoms 12 88 missing on proc 0 at step 70", "unknown"),
+    ],
+)
+def test_an_error_of_lammps_explains_the_abort_of_mpi(message: str, cause: str, catalogue: Catalogue) -> None:
+    text = (
+        f"ERROR on proc 0: {message} (src/force.cpp:65)\n"
+        "Abort(1) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0\n"
+    )
+    case = replace(CASES["application_called_abort"], incident="simulation_stopped", job=text)
+    assert diagnosed(case, catalogue).root_cause == cause
+
+
+def test_the_data_loader_reports_a_fork_after_the_use_of_the_gpu(catalogue: Catalogue) -> None:
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/srv/train.py", line 88, in <module>\n'
+        "    for batch in loader:\n"
+        "RuntimeError: Caught RuntimeError in DataLoader worker process 0.\n"
+        "Original Traceback (most recent call last):\n"
+        '  File "/srv/env/torch/cuda/__init__.py", line 305, in _lazy_init\n'
+        "    raise RuntimeError(\n" + CASES["cuda_used_before_fork"].job.splitlines()[-1] + "\n"
+    )
+    case = replace(CASES["cuda_used_before_fork"], job=text)
+    assert diagnosed(case, catalogue).root_cause == "cuda_used_before_fork"
+
+
+def test_the_jobs_environment_shows_the_limit_on_interfaces(catalogue: Catalogue) -> None:
+    case = CASES["nccl_interface_not_usable"]
+    alone = replace(case, job=case.job.splitlines()[-1] + "\n")
+    assert diagnosed(alone, catalogue).root_cause == "unknown"
+    limited = replace(alone, facts={"env.NCCL_SOCKET_IFNAME": "ib9"})
+    assert diagnosed(limited, catalogue).root_cause == "nccl_interface_not_usable"

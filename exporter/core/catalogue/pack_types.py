@@ -26,7 +26,7 @@ from exporter.core.model import (
 from exporter.core.text.problems import Loc
 from exporter.core.values import dataclass, field
 
-MAX_LINES = 12  # of one pattern; the longest known block, amdgpu's page fault, has 11
+MAX_LINES = 16  # of one pattern; the stack of a task that waits in NVIDIA's driver shows the driver in its 13th line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ def test_a_pack_becomes_a_catalogue() -> None:
 
 
 def test_all_problems_of_all_files_are_reported_in_text_order() -> None:
-    first = pack("amd", "Bad-Id", "    severty: high\n    lines: 13\n")
+    first = pack("amd", "Bad-Id", "    severty: high\n    lines: 17\n")
     second = ("intel.yaml", "pack: intel\nsignatures:\n  - id: xe_fault\n    patterns: ['[']\n")
     third = ("nvidia.yaml", "pack: [\n")
     told = problems(first, second, third)
