@@ -266,3 +266,29 @@ def test_what_replaces_nothing_is_refused_and_so_is_a_second_replacement() -> No
     assert [line.split(": ", 1)[0] for line in told] == ["yours.yaml:3:5", "theirs.yaml:3:5"]
     assert "gpu_fault is already in mine.yaml:3; rename or remove one" in told[0]
     assert "override: unknown built-in id new; correct the id, or remove `override`" in told[1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "told"),
+    [
+        (
+            "layer: libary",
+            "layer: host",
+            "kernel, runtime, library, framework, fabric or host, not 'libary'; did you mean library?",
+        ),
+        ("sevrity: error", "severity: error", "7:5: signatures[0].sevrity: no such key here; did you mean severity?"),
+        (
+            "id: Gpu-Fault",
+            "id: gpu_fault",
+            "3:5: signatures[0].id: invalid name 'Gpu-Fault'; use 3 to 80 characters of a-z, 0-9 or _, beginning with a-z",
+        ),
+        ("title: ab", "title: a crash", "4:5: signatures[0].title: is too short; use at least 3 characters, not 2"),
+        ("title: [a]", "title: a crash", "4:5: signatures[0].title: must be text, not a list"),
+        ("patterns: {a: b}", "patterns: ['GPU fault at (?P<address>0x[0-9a-f]+)']", "must be a list, not a mapping"),
+    ],
+)
+def test_a_wrong_key_or_value_is_reported_once_in_plain_words(wrong: str, right: str, told: str) -> None:
+    file, text = pack("amd", "gpu_fault")
+    assert right in text
+    (problem,) = problems((file, text.replace(right, wrong)))
+    assert told in problem
