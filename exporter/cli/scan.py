@@ -278,7 +278,7 @@ def read_facts(path: str, known: Collection[str] = ()) -> Mapping[str, str]:
     for name in data:
         if known and isinstance(name, str) and name not in known and not name.startswith("env."):
             meant = [near for near in get_close_matches(name, known, 1, cutoff=0.85) if near not in data]
-            problems += [document.problem((name,), f"unknown fact; {near} is one") for near in meant]
+            problems += [document.problem((name,), f"unknown fact; did you mean {near}?") for near in meant]
     if problems:
         raise InvalidInput(problems)
     return {name: _text_of(value) for name, value in data.items() if value is not None}

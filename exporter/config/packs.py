@@ -7,6 +7,7 @@ from pathlib import Path
 
 from exporter.core.catalogue import loader
 from exporter.core.catalogue.loader import Catalogue, Compiled, LoadedPacks
+from exporter.core.text.nearest import nearest
 from exporter.core.text.problems import InvalidInput, Loc, Problem
 
 COMPILED = "_signatures.json"  # made when the wheel is built; a checkout reads its YAML
@@ -34,7 +35,9 @@ def unknown(catalogue: Catalogue, disable: Sequence[str]) -> Iterator[tuple[Loc,
     """The globs of `signatures.disable` that match no signature, with their places."""
     for number, glob in enumerate(disable):
         if not catalogue.matching([glob]):
-            yield ("signatures", "disable", number), f"no signature is {glob!r}; see `gpufault signatures list`"
+            near = nearest(glob, catalogue.signatures)
+            advice = f"did you mean {near}?" if near else "see `gpufault signatures list`"
+            yield ("signatures", "disable", number), f"no signature is {glob!r}; {advice}"
 
 
 def load_texts(places: Sequence[Path] = ()) -> LoadedPacks:

@@ -396,7 +396,7 @@ def test_a_fact_with_a_typing_error_is_refused_and_a_sites_own_is_not(
     facts.write_text("rack: r12\nroc_version: 6.2.1\nenv.MY_OWN: 1\n")
     for command in ("scan", "explain"):
         assert main([command, "--facts", str(facts), str(crashed)]) == 1
-        assert capsys.readouterr().err == f"{facts}:2:1: roc_version: unknown fact; rocm_version is one\n"
+        assert capsys.readouterr().err == f"{facts}:2:1: roc_version: unknown fact; did you mean rocm_version?\n"
     facts.write_text("rack: r12\nrocm_version: 6.2.1\nroc_version: mine\n")
     assert main(["explain", "--facts", str(facts), str(crashed)]) == 0
 
@@ -451,6 +451,10 @@ def test_a_signature_that_cannot_be_disabled_is_told_at_its_place(
     assert capsys.readouterr().err == (
         f"{config}:4:7: signatures.disable[1]: no signature is 'nv_xid_999*'; see `gpufault signatures list`\n"
     )
+    config.write_text("signatures:\n  disable: [torch_ooom]\n")
+    assert main(["run", "--config.check", "--config.file", str(config)]) == 1
+    assert capsys.readouterr().err.endswith("no signature is 'torch_ooom'; did you mean torch_oom?\n")
+    config.write_text("signatures:\n  disable:\n    - nv_xid_43*\n    - nv_xid_999*\n")
     main(["doctor", "--config.file", str(config)])
     assert "signatures.disable[1]: no signature is 'nv_xid_999*'" in capsys.readouterr().out
 

@@ -19,6 +19,7 @@ from exporter.core.patterns.regex_safety import ambiguous_loop
 from exporter.core.patterns.required_literals import needs
 from exporter.core.patterns.step_bound import cost, with_needs
 from exporter.core.patterns.syntax import FLAGS
+from exporter.core.text.nearest import nearest
 from exporter.core.text.problems import Loc, Problem
 
 
@@ -152,8 +153,10 @@ def _unknown_captures(file: PackFile, catalogue: Catalogue) -> Iterator[Problem]
 
 
 def _no_capture(name: str, of: Iterable[str], known: Iterable[str]) -> str:
-    shown = ", ".join(sorted(known)) or "none"
-    return f"unknown capture {name!r} of {', '.join(of)}; use one of its captures ({shown})"
+    what, captures = f"unknown capture {name!r} of {', '.join(of)}", sorted(known)
+    if near := nearest(name, captures):
+        return f"{what}; did you mean {near}?"
+    return f"{what}; use one of its captures ({', '.join(captures) or 'none'})"
 
 
 def _captures_of(globs: Iterable[str], catalogue: Catalogue) -> set[str]:
@@ -170,8 +173,10 @@ def _unknown_facts(file: PackFile, known: Iterable[str]) -> Iterator[Problem]:
     for number, cause in enumerate(file.pack.root_causes):
         for loc, leaf in leaf_conditions(cause):
             if leaf.fact and leaf.fact not in known and not leaf.fact.startswith("env."):
+                near = nearest(leaf.fact, known)
+                advice = f"did you mean {near}? Otherwise" if near else "correct its name, or"
                 what = (
-                    f"no probe and no log fact reports {leaf.fact!r}; correct its name, or add it to facts.extra or "
-                    "facts.commands of the configuration"
+                    f"no probe and no log fact reports {leaf.fact!r}; {advice} add it to facts.extra or facts.commands of "
+                    "the configuration"
                 )
                 yield file.document.problem(("root_causes", number, *loc, "fact"), what)

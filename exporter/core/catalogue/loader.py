@@ -34,6 +34,7 @@ from exporter.core.patterns.expression import Expression
 from exporter.core.patterns.prefilter import NO_DATABASES, Databases
 from exporter.core.patterns.required_literals import Gate, Needs, derive, needs
 from exporter.core.patterns.syntax import spelt_out
+from exporter.core.text.nearest import nearest
 from exporter.core.text.problems import Document, InvalidInput, Loc, Problem
 from exporter.core.values import dataclass, field, replace
 
@@ -380,6 +381,6 @@ def _dangling(file: PackFile, catalogue: Catalogue) -> Iterator[Problem]:
         named += [(("tables", i, "signatures", n), glob) for n, glob in enumerate(table.signatures)]
     for loc, glob in named:
         if not catalogue.matching([glob]):
-            yield file.document.problem(
-                loc, f"{glob!r} matches no signature of any pack; see `gpufault signatures list`"
-            )
+            near = nearest(glob, catalogue.signatures)
+            advice = f"did you mean {near}?" if near else "see `gpufault signatures list`"
+            yield file.document.problem(loc, f"{glob!r} matches no signature of any pack; {advice}")

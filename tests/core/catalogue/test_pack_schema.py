@@ -124,12 +124,12 @@ root_causes:
     remediation: Mend it.
 """
     assert problems(pack("amd", "gpu_fault", more), pack("intel", "xe_fault")) == [
-        f"amd.yaml:{place}: {glob!r} matches no signature of any pack; see `gpufault signatures list`"
-        for place, glob in [
-            ("10:17: signatures[0].yields_to[0]", "gpu_fult"),
-            ("11:23: signatures[0].follows[1]", "nv_*"),
-            ("15:29: root_causes[0].signatures[1]", "cuda_*"),
-            ("16:44: root_causes[0].when.all[1].not.match", "rocm_*"),
+        f"amd.yaml:{place}: {glob!r} matches no signature of any pack; {advice}"
+        for place, glob, advice in [
+            ("10:17: signatures[0].yields_to[0]", "gpu_fult", "did you mean gpu_fault?"),
+            ("11:23: signatures[0].follows[1]", "nv_*", "see `gpufault signatures list`"),
+            ("15:29: root_causes[0].signatures[1]", "cuda_*", "see `gpufault signatures list`"),
+            ("16:44: root_causes[0].when.all[1].not.match", "rocm_*", "see `gpufault signatures list`"),
         ]
     ]
 
