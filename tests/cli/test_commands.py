@@ -467,9 +467,12 @@ def test_a_pack_is_begun_with_a_line_and_told_what_knows_the_line_already(
     told = capsys.readouterr()
     assert told.err == ""
     pack.write_text(told.out)
+    assert main(["signatures", "check", str(pack)]) == 1
+    assert f"{pack}:5:5: signatures[0].title: is still the placeholder" in capsys.readouterr().out
+    pack.write_text(told.out.replace("TODO: what happened", "what happened").replace("TODO: what to do", "what to do"))
     assert main(["signatures", "check", str(pack)]) == 0
     assert main(["explain", "--signatures.dir", str(pack), "[ 1.000000] acme 0000:03:00.0: tile 12 hang"]) == 0
-    assert "line 1: What happened, in a few words" in capsys.readouterr().out
+    assert "line 1: what happened, in a few words" in capsys.readouterr().out
     assert main(["signatures", "new", OOM]) == 0
     assert "torch_oom matches this line already" in capsys.readouterr().err
 

@@ -6,9 +6,11 @@ The loader rejects schema errors, unsearchable patterns, duplicate ids and unkno
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import regex
 
+from exporter.core.authoring.draft import is_placeholder
 from exporter.core.authoring.example_checks import failed_examples
 from exporter.core.catalogue.loader import Catalogue, LoadedPacks, PackFile
 from exporter.core.catalogue.pack_types import LogFact, Patterned, leaf_conditions
@@ -24,9 +26,12 @@ from exporter.core.text.problems import Loc, Problem
 
 
 def errors(loaded: LoadedPacks) -> list[Problem]:
-    """Unknown captures, unmatched examples and matched near misses in a site's packs, else in the built-in ones."""
+    """Placeholders, unknown captures, unmatched examples and matched near misses in a site's packs, else in the built-in
+    ones.
+    """
     files = loaded.own or loaded.builtin
-    found = [problem for file in files for problem in _unknown_captures(file, loaded.catalogue)]
+    found = [problem for file in files for problem in _placeholders(file)]
+    found += [problem for file in files for problem in _unknown_captures(file, loaded.catalogue)]
     return [*found, *(broken.problem for broken in failed_examples(files, loaded.catalogue, ["auto"]))]
 
 
@@ -40,6 +45,18 @@ def warnings(loaded: LoadedPacks, probed: Iterable[str]) -> list[Problem]:
     for file in loaded.own:  # a test checks the built-in ones with more texts
         found += _slow(file)
     return sorted(found, key=lambda problem: (problem.file, problem.line, problem.col))
+
+
+def _placeholders(file: PackFile) -> Iterator[Problem]:
+    """The texts of a draft that its author has not replaced."""
+    stack: list[tuple[Loc, Any]] = [((), file.document.data)]
+    while stack:
+        loc, value = stack.pop()
+        if isinstance(value, str) and is_placeholder(value):
+            yield file.document.problem(loc, f"is still the placeholder {value!r}; replace it")
+        elif isinstance(value, dict | list):
+            parts = value.items() if isinstance(value, dict) else enumerate(value)
+            stack += [((*loc, name), part) for name, part in reversed(list(parts))]
 
 
 def _unproven(file: PackFile) -> Iterator[Problem]:

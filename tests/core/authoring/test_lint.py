@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from exporter.core.authoring.draft import draft
 from exporter.core.authoring.example_checks import failed_examples
 from exporter.core.authoring.lint import errors, warnings
 from exporter.core.catalogue.loader import LoadedPacks, load
@@ -81,6 +82,27 @@ def test_an_unmatched_example_is_reported_with_the_reason(pattern: str, example:
     )
     (told,) = told_errors(text)
     assert told.startswith("own.yaml:9:31: signatures[0].examples[1]: example shows no own_fault: " + why)
+
+
+def test_a_draft_is_rejected_until_its_placeholders_are_replaced() -> None:
+    text = draft("acme: card 0000:c1:00.0 hangs", "job", ())
+    assert told_errors(text) == [
+        "own.yaml:5:5: signatures[0].title: is still the placeholder 'TODO: what happened, in a few words'; replace it",
+        (
+            "own.yaml:15:5: signatures[0].remediation: is still the placeholder 'TODO: what to do first, in one or two "
+            "sentences'; replace it"
+        ),
+    ]
+    filled = text.replace("TODO: what happened, in a few words", "a card hangs").replace("'TODO: what", "'What")
+    assert told_errors(filled) == []
+    (told,) = told_errors(filled.replace("near_misses: []", "near_misses: [{text: acme hangs, why: TODO}]"))
+    assert told.startswith("own.yaml:14:38: signatures[0].near_misses[0].why: is still the placeholder 'TODO'")
+    (told,) = told_errors(filled.replace("# references", "references"))
+    assert "signatures[0].references[0]: is still the placeholder 'TODO: a link" in told
+
+
+def test_a_text_that_only_mentions_todo_is_accepted() -> None:
+    assert told_errors(OWN.replace("a fault of our own", "TODOs of our own are left")) == []
 
 
 def test_an_unless_that_excludes_an_example_is_reported() -> None:
