@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -16,7 +15,7 @@ from exporter.core.text.counted import counted
 
 if TYPE_CHECKING:
     from exporter.core.catalogue.loader import LoadedPacks
-    from exporter.core.catalogue.pack_types import Identified, RootCause, Signature
+    from exporter.core.catalogue.pack_types import RootCause, Signature
     from exporter.core.text.problems import Problem
 
 DESCRIPTION = "Lists, shows, checks, tests and describes signatures. docs/writing-signatures.md says how to write one."
@@ -25,6 +24,7 @@ WITHOUT_CAUSE = {  # what stands in a record in the place of a cause
     "node names those that are still possible, and the command that finds out what would decide; without a log, "
     "`gpufault signatures show` of the signature tells what to do first.",
 }
+BUILTIN = "builtin"  # the built-in packs, for `diff`
 PACKS = "packs of your own, which are taken beside the built-in ones"
 
 
@@ -57,9 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     testing = verbs.add_parser("test", help="run every example and near miss with both engines")
     testing.add_argument("packs", nargs="*", metavar="PATH", help=PACKS)
-    comparing = verbs.add_parser("diff", help="what packs add, leave out and change, against others")
-    comparing.add_argument("old", metavar="OLD", help="packs, or `builtin`")
-    comparing.add_argument("new", metavar="NEW", help="packs, or `builtin`")
+    comparing = verbs.add_parser(
+        "diff",
+        help="what packs add to the built-in ones, replace and shadow; or what changed between two sets of packs",
+    )
+    comparing.add_argument("old", metavar="OLD", help=f"a file or folder of packs, or `{BUILTIN}`")
+    comparing.add_argument("new", metavar="NEW", help="a file or folder of packs")
     verbs.add_parser("schema", help="the JSON schema of a pack, for editors")
     writing = verbs.add_parser("docs", help="write one page a signature, and an index")
     writing.add_argument("--out", metavar="DIR", default="docs/signatures", help="default: docs/signatures")
@@ -253,32 +256,26 @@ def _test(options: argparse.Namespace) -> int:
 
 
 def _diff(options: argparse.Namespace) -> int:
-    from exporter.core.catalogue.pack_types import to_data
-
-    old, new = ({(kind, item.id): item for kind, item in _items(name)} for name in (options.old, options.new))
-    for key in sorted(old.keys() | new.keys()):
-        kind, name = key
-        if key in old and key in new:
-            before, after = to_data(old[key]), to_data(new[key])
-            changed = [field for field in {**before, **after} if before.get(field) != after.get(field)]
-            change = f"changed  {kind} {name}: {', '.join(changed)}" if changed else ""
-        else:
-            title = to_data(new.get(key) or old[key]).get("title", "")
-            change = f"{'added  ' if key in new else 'removed'}  {kind} {name}: {title}"
-        if change:
-            print(change)
-    return int(old != new)
-
-
-def _items(name: str) -> Iterator[tuple[str, Identified]]:
-    """The items of packs, by kind."""
     from exporter.config import packs
+    from exporter.core.authoring.pack_diff import against_builtin, against_others
 
-    builtin = name == "builtin"
-    loaded = packs.load_texts([] if builtin else packs.existing([name]))
-    for file in loaded.builtin if builtin else loaded.own:
-        for (kind, _), item in file.items():
-            yield str(kind).removesuffix("s").replace("_", " "), item
+    if options.new == BUILTIN != options.old:
+        print(f"gpufault signatures diff: name {BUILTIN} first: diff {BUILTIN} {options.old}", file=sys.stderr)
+        return 2
+    old, new = (
+        packs.load_texts(packs.existing([name] if name != BUILTIN else [])) for name in (options.old, options.new)
+    )
+    beside = options.old == BUILTIN
+    changes = against_builtin(new) if beside else against_others(old.own, new.own)
+    for change in changes:
+        print(change)
+    if beside:
+        ways = {"added": "adds", "replaced": "replaces", "shadowed": "shadows", "overlaps": "overlaps"}
+        counts = [f"{verb} {sum(change.how == how for change in changes)}" for how, verb in ways.items()]
+        print(f"{options.new}, beside the built-in packs: {', '.join(counts)}", file=sys.stderr)
+    elif not changes:
+        print("no differences", file=sys.stderr)
+    return int(bool(changes))
 
 
 def _schema(_options: argparse.Namespace) -> int:

@@ -584,6 +584,17 @@ def test_diff_tells_what_packs_add_change_and_leave_out(own_pack: Path, capsys: 
     assert main(["signatures", "diff", "builtin", "builtin"]) == 0
 
 
+def test_diff_of_a_pack_beside_the_built_in_ones_shows_what_the_pack_does(
+    own_pack: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["signatures", "diff", "builtin", str(own_pack)]) == 1
+    told = capsys.readouterr()
+    assert told.out == "added    signature my_step: A step\n"
+    assert told.err == f"{own_pack}, beside the built-in packs: adds 1, replaces 0, shadows 0, overlaps 0\n"
+    assert main(["signatures", "diff", str(own_pack), "builtin"]) == 2
+    assert capsys.readouterr().err == (f"gpufault signatures diff: name builtin first: diff builtin {own_pack}\n")
+
+
 def test_signatures_explain_tells_how_a_line_was_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["signatures", "explain", f"[  812.114093] {XID}"]) == 0
     told = capsys.readouterr().out
