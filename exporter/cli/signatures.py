@@ -64,7 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     comparing.add_argument("old", metavar="OLD", help=f"a file or folder of packs, or `{BUILTIN}`")
     comparing.add_argument("new", metavar="NEW", help="a file or folder of packs")
     verbs.add_parser("schema", help="the JSON schema of a pack, for editors")
-    writing = verbs.add_parser("docs", help="write one page a signature, and an index")
+    writing = verbs.add_parser("docs", help="write one page for each signature, and an index")
+    writing.add_argument(
+        "packs", nargs="*", metavar="PATH", help=f"{PACKS}: only their signatures, and those that their causes explain"
+    )
     writing.add_argument("--out", metavar="DIR", default="docs/signatures", help="default: docs/signatures")
     flags.add_catalogue(writing)
 
@@ -247,12 +250,20 @@ def _test(options: argparse.Namespace) -> int:
             ("engine", ", ".join(promise.engines)),
         ):
             print(f"  {name:<7} {text}".replace("\n", "\n          "))
-    examples, near_misses = check_examples(files)
+    own = {file.document.file for file in loaded.own}
+    of_builtin = sum(promise.problem.file not in own for promise in broken)
+    examples, near_misses = check_examples(loaded.own or loaded.builtin)
     print(
         f"{counted(examples, 'example')} and {counted(near_misses, 'near miss', 'near misses')} with {' and '.join(BOTH)}: "
-        + (f"{len(broken)} do not hold" if broken else "all hold")
+        + _hold(len(broken) - of_builtin if own else len(broken))
     )
+    if own:
+        print(f"examples of the built-in packs beside them: {_hold(of_builtin)}")
     return 1 if broken else 0
+
+
+def _hold(broken: int) -> str:
+    return f"{broken} do{'es' * (broken == 1)} not hold" if broken else "all hold"
 
 
 def _diff(options: argparse.Namespace) -> int:
@@ -288,17 +299,21 @@ def _schema(_options: argparse.Namespace) -> int:
 
 def _docs(options: argparse.Namespace) -> int:
     from exporter.config import packs
-    from exporter.core.authoring.docs_pages import signature_pages
+    from exporter.core.authoring.docs_pages import pages_of, signature_pages
 
-    loaded = packs.load_texts(flags.pack_folders(options))
+    paths = packs.existing(options.packs)
+    loaded = packs.load_texts([*flags.pack_folders(options), *paths])
+    given = {name for name, _ in packs.of_site(paths)}
+    only = pages_of([file for file in loaded.own if file.document.file in given], loaded.catalogue) if paths else None
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    written = signature_pages(loaded.catalogue)
+    written = signature_pages(loaded.catalogue, only)
     for name, text in written.items():
         (out / name).write_text(text, encoding="utf-8")
-    for stray in sorted({path.name for path in out.glob("*.md")} - written.keys()):
+    strays = set() if paths else {path.name for path in out.glob("*.md")} - written.keys()
+    for stray in sorted(strays):
         print(f"{out / stray}: of no signature; remove it", file=sys.stderr)
-    print(f"{counted(len(written), 'page')} in {out}", file=sys.stderr)
+    print(f"{counted(len(written) - 1, 'signature page')} and an index in {out}", file=sys.stderr)
     return 0
 
 

@@ -612,10 +612,13 @@ def test_test_runs_all_promises_and_shows_what_fails_with_its_place(
     own_pack: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["signatures", "test", str(own_pack)]) == 0
-    assert capsys.readouterr().out.endswith("with hyperscan and python: all hold\n")
+    assert capsys.readouterr().out == (
+        "1 example and 0 near misses with hyperscan and python: all hold\n"
+        "examples of the built-in packs beside them: all hold\n"
+    )
     own_pack.write_text(OWN_PACK.replace("step 1'", f"step 1', '{CRASH.strip()}'"))
     assert main(["signatures", "test", str(own_pack)]) == 1
-    *told, total = capsys.readouterr().out.splitlines()
+    *told, total, of_builtin = capsys.readouterr().out.splitlines()
     assert told == [
         f"{own_pack}:9:26: my_step",
         f"  line    {CRASH.strip()}",
@@ -626,7 +629,8 @@ def test_test_runs_all_promises_and_shows_what_fails_with_its_place(
         "  shows   rocr_memory_access_fault",
         "  engine  hyperscan, python",
     ]
-    assert total.endswith(": 1 do not hold")
+    assert total == "2 examples and 0 near misses with hyperscan and python: 1 does not hold"
+    assert of_builtin == "examples of the built-in packs beside them: all hold"
 
 
 def test_a_built_in_signature_is_replaced_only_where_the_pack_says_so_and_list_shows_it(
@@ -664,6 +668,24 @@ def test_docs_are_written_where_they_are_asked_for_and_strays_are_told(
     page = (tmp_path / "intel_gpu_page_fault.md").read_text()
     assert page.index("## What to do first") < page.index("## What explains it") < page.index("## What it looks like")
     assert '<a id="onednn_pvc_scoreboard_hazard"></a>' in page
+
+
+def test_docs_of_an_own_pack_are_its_pages_only_and_link_to_no_other(
+    own_pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_pack.write_text(
+        OWN_PACK + "    yields_to: [torch_oom]\n    follows: [torch_oom]\n"
+        "root_causes:\n  - {id: my_cause, title: my cause, signatures: [nv_xid_79_fallen_off_bus], verdict: workload,\n"
+        "     strength: A, remediation: Mend it.}\n"
+    )
+    out = tmp_path / "pages"
+    assert main(["signatures", "docs", str(own_pack), "--out", str(out)]) == 0
+    assert capsys.readouterr().err == f"2 signature pages and an index in {out}\n"
+    assert {path.name for path in out.iterdir()} == {"README.md", "my_step.md", "nv_xid_79_fallen_off_bus.md"}
+    assert "[my_step](my_step.md)" in (out / "README.md").read_text()
+    links = {link for path in out.iterdir() for link in re.findall(r"\]\(([^)#]+\.md)", path.read_text())}
+    assert {link for link in links if not (out / link).exists()} == set()
+    assert '<a id="my_cause"></a>' in (out / "nv_xid_79_fallen_off_bus.md").read_text()
 
 
 def test_the_schema_takes_every_built_in_pack_and_describes_its_keys(capsys: pytest.CaptureFixture[str]) -> None:
