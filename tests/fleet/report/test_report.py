@@ -123,6 +123,10 @@ def test_every_format_says_the_same(fleet: Path, capsys: pytest.CaptureFixture[s
     page, chat = written(capsys, fleet), written(capsys, fleet, "--format", "md")
     rows = list(csv.DictReader(io.StringIO(written(capsys, fleet, "--format", "csv"))))
     assert [int(row["incidents"]) for row in rows] == [cause["incidents"] for cause in report["causes"]]
+    (at_risk,) = report["correlation"]["exposed"]
+    assert "Nodes at risk" in page
+    assert f"**Nodes at risk**\n- {at_risk['because']}: {at_risk['count']} nodes, " in chat
+    assert f"**\n\n{report['totals']['incidents']:,} root incidents on " in chat
     lead = report["causes"][0]
     assert f"{lead['incidents']:,} on {lead['nodes']} nodes" in chat
     assert report["verdict"].split(",")[0] in " ".join(Page(page).texts)
@@ -186,7 +190,7 @@ def test_a_quiet_week_is_short(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert len(written(capsys, folder, "--format", "md").splitlines()) <= 5
     page = written(capsys, folder)
     assert page.count("<section>") <= 1
-    assert "No GPU crash on 2 nodes." in page
+    assert "No root incident on 2 nodes." in page
     assert "Alerts: not known; add --prometheus URL to see which alerts fired." in page
     assert json.loads(written(capsys, folder, "--format", "json"))["alerts"] is None
 
