@@ -49,7 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     explaining.add_argument("line", metavar="LINE")
     explaining.add_argument("--source", default="auto", choices=("job", "kernel", "auto"), help="default: auto")
     flags.add_catalogue(explaining)
-    checking = verbs.add_parser("check", help="what is wrong with packs, all at once, with file:line:col")
+    checking = verbs.add_parser(
+        "check",
+        help="all errors and warnings of packs, with file:line:col; a YAML syntax error hides the rest of its file",
+    )
     checking.add_argument("packs", nargs="*", metavar="PATH", help=f"{PACKS}; without any, those are checked")
     checking.add_argument("--strict", action="store_true", help="warnings are errors")
     checking.add_argument(
@@ -191,15 +194,19 @@ def _check(options: argparse.Namespace) -> int:
     from exporter.core.facts import process
     from exporter.probes import FACTS
 
-    loaded = packs.load_texts(packs.existing(options.packs))
-    errors, warnings = lint.errors(loaded), list(lint.warnings(loaded, {*FACTS, *process.FACTS}))
+    loaded = packs.examine(options.packs)
+    errors, warnings = list(loaded.problems), []
+    if loaded.own or not errors:
+        errors = sorted({*errors, *lint.errors(loaded)}, key=lambda problem: (problem.file, problem.line, problem.col))
+        warnings = lint.warnings(loaded, {*FACTS, *process.FACTS})
     if options.profile and not errors:
         warnings += _profile(loaded)
     for problem in errors:
         print(problem)
     for problem in warnings:
         print(f"{problem} (warning)")
-    print(f"{_held(loaded)}: {counted(len(errors), 'error')}, {counted(len(warnings), 'warning')}", file=sys.stderr)
+    held = _held(loaded) if loaded.own or not errors else "no pack could be read"
+    print(f"{held}: {counted(len(errors), 'error')}, {counted(len(warnings), 'warning')}", file=sys.stderr)
     return 1 if errors or (warnings and options.strict) else 0
 
 
@@ -319,5 +326,6 @@ def _docs(options: argparse.Namespace) -> int:
 
 def _held(loaded: LoadedPacks) -> str:
     files = loaded.own or loaded.builtin
-    signatures, causes = (sum(len(getattr(f.pack, kind)) for f in files) for kind in ("signatures", "root_causes"))
+    written = [file.document.data for file in files]  # rejected items count too
+    signatures, causes = (sum(len(data.get(kind) or ()) for data in written) for kind in ("signatures", "root_causes"))
     return f"{counted(signatures, 'signature')}, {counted(causes, 'root cause')}"

@@ -526,7 +526,7 @@ def test_a_pack_of_ones_own_is_checked_and_used(
         "pack: mine\nsignatures:\n  - {id: my_step, title: A step, vendor: any, layer: host, severity: info, patterns: ['x']}\n"
     )
     assert main(["signatures", "check", str(pack)]) == 1
-    assert capsys.readouterr().err.startswith(f"{pack}:3:")
+    assert capsys.readouterr().out.startswith(f"{pack}:3:")
     pack.write_text(
         "pack: mine\nsignatures:\n  - id: my_step\n    title: A step\n    vendor: any\n    layer: host\n    severity: info\n"
         "    patterns: ['^step \\d+$']\n    examples: ['step 1']\n    near_misses: ['a step 1']\n"
@@ -604,7 +604,52 @@ def test_signatures_explain_tells_how_a_line_was_read(capsys: pytest.CaptureFixt
 
 def test_check_of_a_path_that_is_not_there_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["signatures", "check", str(tmp_path / "none.yaml")]) == 1
-    assert capsys.readouterr().err == f"{tmp_path}/none.yaml:1:1: no such file or folder; correct the path\n"
+    told = capsys.readouterr()
+    assert told.out == f"{tmp_path}/none.yaml:1:1: no such file or folder; correct the path\n"
+    assert told.err == "no pack could be read: 1 error, 0 warnings\n"
+
+
+FAULTY_PACK = """\
+pack: many
+signatures:
+  - {id: one_fault, title: one, title: again, vendor: any, layer: host, severity: error, patterns: ['one fault']}
+  - {id: two_fault, title: two, vendor: amdd, layer: host, severity: error, patterns: ['two fault (?P<code>.+)']}
+  - {id: three_fault, title: 'TODO: three', vendor: any, layer: host, severity: error, patterns: ['three fault'],
+     examples: ['four fault'], near_misses: [three], follows: [two_fault, torch_ooom]}
+root_causes:
+  - {id: a_cause, title: a cause, signatures: [three_fault], when: {capture: code, equals: '3'},
+     verdict: workload, strength: A, remediation: Fix it.}
+  - {id: b_cause, title: b cause, signatures: [two_fault], when: {capture: code, equals: '3'},
+     verdict: workload, strength: A, remediation: Fix it.}
+"""
+
+
+def test_check_reports_the_errors_of_all_stages_of_all_files_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "many.yaml").write_text(FAULTY_PACK)
+    (tmp_path / "other.yaml").write_bytes(b"\xff")
+    assert main(["signatures", "check", str(tmp_path / "many.yaml")]) == 1
+    told = capsys.readouterr()
+    assert [line.split(": ")[:2] for line in told.out.splitlines()] == [
+        [f"{tmp_path}/many.yaml:3:33", "signatures[0].title"],
+        [f"{tmp_path}/many.yaml:4:33", "signatures[1].vendor"],
+        [f"{tmp_path}/many.yaml:5:23", "signatures[2].title"],
+        [f"{tmp_path}/many.yaml:6:17", "signatures[2].examples[0]"],
+        [f"{tmp_path}/many.yaml:6:75", "signatures[2].follows[1]"],
+        [f"{tmp_path}/many.yaml:8:69", "root_causes[0].when.capture"],
+    ]
+    assert told.err == "3 signatures, 2 root causes: 6 errors, 0 warnings\n"
+    assert main(["signatures", "check", str(tmp_path)]) == 1
+    of_folder = capsys.readouterr().out.splitlines()
+    assert f"{tmp_path}/other.yaml:1:1: not UTF-8 text; save it as UTF-8, or remove it" in of_folder
+    assert len(of_folder) == 5  # what torch_ooom and the captures are, the other file may say
+
+
+def test_the_daemon_gets_all_errors_of_a_pack_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "many.yaml").write_text(FAULTY_PACK)
+    assert main(["scan", "--signatures.dir", str(tmp_path), str(tmp_path)]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 6
 
 
 @pytest.mark.heavy

@@ -174,6 +174,16 @@ def test_a_job_pattern_that_cannot_name_a_job_is_refused(pattern: str, what: str
     assert problem.startswith(f"c.yaml:4:11: sources[0].job.pattern: {what}")
 
 
+def test_a_key_that_is_given_twice_does_not_hide_other_errors() -> None:
+    text = "node: a\nnode: b\nfacts: {extra: {rack: !!str 7, row: 7}}\nlimits: {open_files: 7}\n"
+    assert [each.split(": ")[:2] for each in problems(text)] == [
+        ["c.yaml:2:1", "node"],
+        ["c.yaml:3:23", "facts.extra.rack"],
+        ["c.yaml:3:32", "facts.extra.row"],
+        ["c.yaml:4:10", "limits.open_files"],
+    ]
+
+
 def test_two_sources_need_two_names() -> None:
     files = "  - {kind: files, paths: [/x]}\n"
     assert problems(f"sources:\n{files}{files}") == [

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import regex
 
-from exporter.core.catalogue.loader import Catalogue, PackFile
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.catalogue.pack_files import PackFile
 from exporter.core.catalogue.pack_types import Condition, RootCause, Signature, Table, TableRow
 from exporter.core.diagnosis.causes import requirement_text
 from exporter.core.model import ACTION_WORDS

@@ -5,12 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from exporter.core.text.problems import Document, Loc, LocatedError, Problem
+from exporter.core.text.problems import Document, InvalidInput, Loc, LocatedError, Problem
 from exporter.core.text.validation_messages import message, or_list
+from exporter.core.text.yaml_text import read
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_as(model: type[Model], text: str, file: str) -> Model:
+    """A YAML text as a model; an empty one has the defaults. Raises InvalidInput with every problem."""
+    document, problems = read(text, file)
+    try:
+        value = model.model_validate({} if document.data is None else document.data)
+    except ValidationError as error:
+        problems += validation_problems(document, error, model)
+    if problems:
+        raise InvalidInput(sorted(problems, key=lambda p: (p.line, p.col)))
+    return value
 
 
 def validation_problems(document: Document, error: ValidationError, model: type[BaseModel]) -> list[Problem]:
@@ -23,7 +38,8 @@ def validation_problems(document: Document, error: ValidationError, model: type[
 
 def located_problems(document: Document, error: ValidationError, model: type[BaseModel]) -> list[tuple[Loc, Problem]]:
     """As `validation_problems`, each with its location."""
-    found = [(_loc(e, document), e) for e in error.errors(include_url=False)]
+    every = [(_loc(e, document), e) for e in error.errors(include_url=False)]
+    found = [(loc, e) for loc, e in every if not document.is_refused(loc)]
     above = {loc[:depth] for loc, _ in found for depth in range(len(loc))}
     unknown = {loc: _keys_at(model, loc, document.data) for loc, e in found if e["type"] == "extra_forbidden"}
     missing = {loc for loc, e in found if e["type"] == "missing"}

@@ -102,6 +102,18 @@ def test_a_duplicate_id_is_reported_with_its_first_location() -> None:
     ]
 
 
+def test_a_reference_to_a_rejected_signature_is_not_an_error_of_its_own() -> None:
+    more = "    yields_to: [xe_fault, nv_fault]\n"
+    rejected = pack("intel", "xe_fault", "    lines: 13\n")
+    told = problems(rejected, pack("amd", "gpu_fault", more))
+    assert [line.split(": ")[:2] for line in told] == [
+        ["intel.yaml:9:5", "signatures[0].lines"],
+        ["amd.yaml:9:27", "signatures[0].yields_to[1]"],
+    ]
+    assert len(problems(("intel.yaml", "pack: ["), pack("amd", "gpu_fault", more))) == 1
+    assert len(problems(("intel.yaml", "pack: intel\nsignaturs: []\n"), pack("amd", "gpu_fault", more))) == 1
+
+
 def test_a_cause_may_bear_the_name_of_a_signature() -> None:
     cause = """
 root_causes:
