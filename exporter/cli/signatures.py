@@ -25,7 +25,7 @@ WITHOUT_CAUSE = {  # what stands in a record in the place of a cause
     "`gpufault signatures show` of the signature tells what to do first.",
 }
 BUILTIN = "builtin"  # the built-in packs, for `diff`
-PACKS = "packs of your own, which are taken beside the built-in ones"
+PACKS = "your own packs: files or folders, loaded beside the built-in packs"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "check",
         help="all errors and warnings of packs, with file:line:col; a YAML syntax error hides the rest of its file",
     )
-    checking.add_argument("packs", nargs="*", metavar="PATH", help=f"{PACKS}; without any, those are checked")
+    checking.add_argument("packs", nargs="*", metavar="PATH", help=f"{PACKS} (default: check the built-in packs)")
     checking.add_argument("--strict", action="store_true", help="warnings are errors")
     checking.add_argument(
         "--profile", action="store_true", help="also what each pattern costs; one that is slow is a warning"
@@ -69,7 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs.add_parser("schema", help="the JSON schema of a pack, for editors")
     writing = verbs.add_parser("docs", help="write one page for each signature, and an index")
     writing.add_argument(
-        "packs", nargs="*", metavar="PATH", help=f"{PACKS}: only their signatures, and those that their causes explain"
+        "packs",
+        nargs="*",
+        metavar="PATH",
+        help=f"{PACKS}; only pages of their signatures, and of those that their causes explain, are written",
     )
     writing.add_argument("--out", metavar="DIR", default="docs/signatures", help="default: docs/signatures")
     flags.add_catalogue(writing)
@@ -120,6 +123,7 @@ def _show(options: argparse.Namespace) -> int:
 
     from exporter.config import packs
     from exporter.core.catalogue.pack_types import to_data
+    from exporter.core.text.nearest import nearest
 
     loaded = packs.load_texts(flags.pack_folders(options))
     catalogue = loaded.catalogue
@@ -128,7 +132,8 @@ def _show(options: argparse.Namespace) -> int:
         print(textwrap.fill(f"{options.id}: {WITHOUT_CAUSE[options.id]}", 110))
         return 0
     if not items:
-        near = [i for i in (*catalogue.signatures, *catalogue.root_causes) if options.id in i]
+        ids = (*catalogue.signatures, *catalogue.root_causes)
+        near = [i for i in ids if options.id in i] or [i for i in (nearest(options.id, ids),) if i]
         hint = f"; did you mean {', '.join(near[:5])}?" if near else "; see `gpufault signatures list`"
         print(f"gpufault: no signature or root cause {options.id!r}{hint}", file=sys.stderr)
         return 2

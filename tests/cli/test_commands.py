@@ -373,7 +373,7 @@ def test_facts_file_with_a_nested_value_is_refused_with_its_place(
     facts = tmp_path / "facts.yaml"
     facts.write_text("os: debian 12\nrocm_version: [6.2]\n")
     assert main(["scan", "--facts", str(facts), str(crashed)]) == 1
-    assert capsys.readouterr().err == f"{facts}:2:1: rocm_version: must be a text; quote it\n"
+    assert capsys.readouterr().err == f"{facts}:2:1: rocm_version: must be text, not a list\n"
 
 
 def test_explain_tells_the_fact_that_would_decide_and_how_to_find_it_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -514,6 +514,8 @@ def test_signatures_can_be_listed_shown_and_described(capsys: pytest.CaptureFixt
     assert "onednn_pvc_scoreboard_hazard" in capsys.readouterr().out
     assert main(["signatures", "show", "page_fault"]) == 2
     assert "did you mean" in capsys.readouterr().err
+    assert main(["signatures", "show", "torch_ooom"]) == 2
+    assert "did you mean torch_oom?" in capsys.readouterr().err
     assert main(["signatures", "schema"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "Pack"
 
