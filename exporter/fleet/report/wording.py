@@ -63,7 +63,7 @@ def at_risk(correlation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def most_at_risk(correlation: Mapping[str, Any]) -> tuple[int, str] | None:
     """How many nodes the most frequent reason puts at risk, and why. Nodes of several reasons are the same ones in part."""
-    reasons = correlation.get("exposed", ())
+    reasons = at_risk(correlation)
     if not reasons:
         return None
     most = max(reasons, key=lambda each: each["count"])
