@@ -680,6 +680,13 @@ def test_test_runs_all_promises_and_shows_what_fails_with_its_place(
     assert of_builtin == "examples of the built-in packs beside them: all hold"
 
 
+@pytest.mark.heavy
+def test_examples_of_a_replaced_signature_are_not_tested(own_pack: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own_pack.write_text(OWN_PACK.replace("my_step", "intel_gpu_page_fault") + "    override: true\n")
+    assert main(["signatures", "test", str(own_pack)]) == 0
+    assert capsys.readouterr().out.endswith("beside them: all hold\n")
+
+
 def test_a_built_in_signature_is_replaced_only_where_the_pack_says_so_and_list_shows_it(
     own_pack: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
