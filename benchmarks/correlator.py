@@ -26,9 +26,9 @@ MARK = "<!-- What follows is printed by `python benchmarks/correlator.py --write
 WEEK = 7.0
 NULLS: Mapping[str, Plan] = {
     "pure": Plan(),
-    "lemons: 1 % of the nodes 100 times worse": Plan(lemon=100.0),
-    "multi-node jobs: 30 % of the crashes take all nodes": Plan(multi_node=0.3),
-    "re-imaged: 30 % of the crashed nodes": Plan(reimaged=0.3),
+    "lemons: 1% of the nodes 100 times worse": Plan(lemon=100.0),
+    "multi-node jobs: 30% of the crashes take all nodes": Plan(multi_node=0.3),
+    "re-imaged: 30% of the crashed nodes": Plan(reimaged=0.3),
     "utilisation goes with a fact": Plan(busy_tied=True),
     "twin facts": Plan(twins=8),
     "all of these": Plan(lemon=100.0, multi_node=0.3, reimaged=0.3, busy_tied=True, twins=8),
@@ -99,7 +99,7 @@ def null(plan: Plan) -> tuple[bool, bool, bool]:
 def planted(fleets: int) -> list[str]:
     """The rows of planted fleets."""
     out = [
-        f"Planted fleets: {CAUSES} causes each, of 5 to 40 % of the nodes, one week, {fleets} fleets each.",
+        f"Planted fleets: {CAUSES} causes each, of 5 to 40% of the nodes, one week, {fleets} fleets each.",
         "",
         "| fleet | causes found | said first | false findings | intervals that hold the ratio | top lift is the cause |",
         "| --- | --- | --- | --- | --- | --- |",

@@ -71,7 +71,7 @@ def rollouts(fleets: int) -> Iterator[str]:
     """Repairs and rollouts without and with an effect."""
     nulls: dict[str, Callable[[int], tuple[Observed, Window]]] = {
         "repairs 4 to 12 days after half of the crashes": lambda seed: _plain(replace(REPAIRS, seed=seed)),
-        "the same, 1 % of the nodes 50 times worse": lambda seed: _plain(replace(REPAIRS, seed=seed, lemon=50.0)),
+        "the same, 1% of the nodes 50 times worse": lambda seed: _plain(replace(REPAIRS, seed=seed, lemon=50.0)),
         "two rollouts without effect": lambda seed: _plain(random_rollouts(replace(ROLLOUTS, seed=seed), 2, 1.0)),
         "all upgraded on day 7, another fault from day 9": lambda seed: _with_fault(seed, AT_ONCE),
         "upgraded on days 7 to 10, another fault from day 9": lambda seed: _with_fault(
@@ -131,7 +131,7 @@ def others(fleets: int) -> Iterator[str]:
         fleets,
     )
     nulls = [correlate(*_plain(replace(REPAIRS, seed=seed, lemon=50.0))).beginnings for seed in range(fleets)]
-    yield _row("repairs, 1 % of the nodes 50 times worse", "any beginning", sum(map(bool, nulls)), fleets)
+    yield _row("repairs, 1% of the nodes 50 times worse", "any beginning", sum(map(bool, nulls)), fleets)
 
 
 def _confirmed(fleet: Fleet) -> bool:
@@ -147,7 +147,7 @@ def _plain(plan: Plan) -> tuple[Observed, Window]:
 
 
 def _with_fault(seed: int, rollout: Rollout) -> tuple[Observed, Window]:
-    """From day 9 on, 3 % of all nodes crash each day, whatever their facts."""
+    """From day 9 on, 3% of all nodes crash each day, whatever their facts."""
     observed, window = _plain(replace(ROLLOUTS, nodes=1000, seed=seed, rollouts=(rollout,)))
     rate, since = np.full(len(observed.nodes), 0.03 / 24), np.full(len(observed.nodes), window.start + 9 * DAY)
     found = more(observed.incidents, rate, since, window, 0, np.random.default_rng(seed))

@@ -54,7 +54,7 @@ def section(size: Size = WHOLE) -> Iterator[str]:
     yield f"- first page after a restart: {started:.1f} s"
     times = f"median {_ms(every, 0.5)}, p95 {_ms(every, 0.95)}, slowest {_ms(every, 1)}"
     yield f"- {len(every):,} pages in {size.seconds:.0f} s: {times}"
-    yield f"- the service took {cpu / size.seconds * 100:.0f} % of a core; {refreshes} refreshes ended meanwhile\n"
+    yield f"- the service took {cpu / size.seconds * 100:.0f}% of a core; {refreshes} refreshes ended meanwhile\n"
     yield "| page | read | median | p95 |"
     yield "|---|---|---|---|"
     for name, found in sorted(seconds.items()):

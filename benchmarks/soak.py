@@ -2,7 +2,7 @@
 
 Jobs come, write, crash now and then, rotate and go, kernel lines flow, and a scraper asks every second. Prints a row at
 equal steps: memory, descriptors, threads, lag, and lines written and counted. Ends with 1 if a line is missing or counted
-twice, if memory in the last quarter is above that of the second by more than 5 %, or if descriptors or threads grew.
+twice, if memory in the last quarter is above that of the second by more than 5%, or if descriptors or threads grew.
 """
 
 from __future__ import annotations

@@ -259,6 +259,7 @@ def read_facts(path: str, known: Collection[str] = ()) -> Mapping[str, str]:
     from difflib import get_close_matches
 
     from exporter.core.text.problems import InvalidInput
+    from exporter.core.text.validation_messages import shown
     from exporter.core.text.yaml_text import parse
 
     with open(path, encoding="utf-8", errors="backslashreplace") as file:
@@ -271,16 +272,16 @@ def read_facts(path: str, known: Collection[str] = ()) -> Mapping[str, str]:
             [document.problem((), "must map fact names to texts; `gpufault facts --format json` prints one")]
         )
     problems = [
-        document.problem((name,), "must be a text; quote it")
+        document.problem((name,), f"must be text, not {shown(value)}")
         for name, value in data.items()
         if isinstance(value, dict | list)
     ]
     for name in data:
         if known and isinstance(name, str) and name not in known and not name.startswith("env."):
             meant = [near for near in get_close_matches(name, known, 1, cutoff=0.85) if near not in data]
-            problems += [document.problem((name,), f"unknown fact; {near} is one") for near in meant]
+            problems += [document.problem((name,), f"unknown fact; did you mean {near}?") for near in meant]
     if problems:
-        raise InvalidInput(problems)
+        raise InvalidInput(sorted(problems, key=lambda problem: (problem.line, problem.col)))
     return {name: _text_of(value) for name, value in data.items() if value is not None}
 
 

@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -16,7 +15,7 @@ from exporter.core.text.counted import counted
 
 if TYPE_CHECKING:
     from exporter.core.catalogue.loader import LoadedPacks
-    from exporter.core.catalogue.pack_types import Identified, RootCause, Signature
+    from exporter.core.catalogue.pack_types import RootCause, Signature
     from exporter.core.text.problems import Problem
 
 DESCRIPTION = "Lists, shows, checks, tests and describes signatures. docs/writing-signatures.md says how to write one."
@@ -25,7 +24,8 @@ WITHOUT_CAUSE = {  # what stands in a record in the place of a cause
     "node names those that are still possible, and the command that finds out what would decide; without a log, "
     "`gpufault signatures show` of the signature tells what to do first.",
 }
-PACKS = "packs of your own, which are taken beside the built-in ones"
+BUILTIN = "builtin"  # the built-in packs, for `diff`
+PACKS = "your own packs: files or folders, loaded beside the built-in packs"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,19 +49,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     explaining.add_argument("line", metavar="LINE")
     explaining.add_argument("--source", default="auto", choices=("job", "kernel", "auto"), help="default: auto")
     flags.add_catalogue(explaining)
-    checking = verbs.add_parser("check", help="what is wrong with packs, all at once, with file:line:col")
-    checking.add_argument("packs", nargs="*", metavar="PATH", help=f"{PACKS}; without any, those are checked")
+    checking = verbs.add_parser(
+        "check",
+        help="all errors and warnings of packs, with file:line:col; a YAML syntax error hides the rest of its file",
+    )
+    checking.add_argument("packs", nargs="*", metavar="PATH", help=f"{PACKS} (default: check the built-in packs)")
     checking.add_argument("--strict", action="store_true", help="warnings are errors")
     checking.add_argument(
         "--profile", action="store_true", help="also what each pattern costs; one that is slow is a warning"
     )
     testing = verbs.add_parser("test", help="run every example and near miss with both engines")
     testing.add_argument("packs", nargs="*", metavar="PATH", help=PACKS)
-    comparing = verbs.add_parser("diff", help="what packs add, leave out and change, against others")
-    comparing.add_argument("old", metavar="OLD", help="packs, or `builtin`")
-    comparing.add_argument("new", metavar="NEW", help="packs, or `builtin`")
+    comparing = verbs.add_parser(
+        "diff",
+        help="what packs add to the built-in ones, replace and shadow; or what changed between two sets of packs",
+    )
+    comparing.add_argument("old", metavar="OLD", help=f"a file or folder of packs, or `{BUILTIN}`")
+    comparing.add_argument("new", metavar="NEW", help="a file or folder of packs")
     verbs.add_parser("schema", help="the JSON schema of a pack, for editors")
-    writing = verbs.add_parser("docs", help="write one page a signature, and an index")
+    writing = verbs.add_parser("docs", help="write one page for each signature, and an index")
+    writing.add_argument(
+        "packs",
+        nargs="*",
+        metavar="PATH",
+        help=f"{PACKS}; only pages of their signatures, and of those that their causes explain, are written",
+    )
     writing.add_argument("--out", metavar="DIR", default="docs/signatures", help="default: docs/signatures")
     flags.add_catalogue(writing)
 
@@ -111,6 +123,7 @@ def _show(options: argparse.Namespace) -> int:
 
     from exporter.config import packs
     from exporter.core.catalogue.pack_types import to_data
+    from exporter.core.text.nearest import nearest
 
     loaded = packs.load_texts(flags.pack_folders(options))
     catalogue = loaded.catalogue
@@ -119,7 +132,8 @@ def _show(options: argparse.Namespace) -> int:
         print(textwrap.fill(f"{options.id}: {WITHOUT_CAUSE[options.id]}", 110))
         return 0
     if not items:
-        near = [i for i in (*catalogue.signatures, *catalogue.root_causes) if options.id in i]
+        ids = (*catalogue.signatures, *catalogue.root_causes)
+        near = [i for i in ids if options.id in i] or [i for i in (nearest(options.id, ids),) if i]
         hint = f"; did you mean {', '.join(near[:5])}?" if near else "; see `gpufault signatures list`"
         print(f"gpufault: no signature or root cause {options.id!r}{hint}", file=sys.stderr)
         return 2
@@ -185,15 +199,19 @@ def _check(options: argparse.Namespace) -> int:
     from exporter.core.facts import process
     from exporter.probes import FACTS
 
-    loaded = packs.load_texts(packs.existing(options.packs))
-    errors, warnings = lint.errors(loaded), list(lint.warnings(loaded, {*FACTS, *process.FACTS}))
+    loaded = packs.examine(options.packs)
+    errors, warnings = list(loaded.problems), []
+    if loaded.own or not errors:
+        errors = sorted({*errors, *lint.errors(loaded)}, key=lambda problem: (problem.file, problem.line, problem.col))
+        warnings = lint.warnings(loaded, {*FACTS, *process.FACTS})
     if options.profile and not errors:
         warnings += _profile(loaded)
     for problem in errors:
         print(problem)
     for problem in warnings:
         print(f"{problem} (warning)")
-    print(f"{_held(loaded)}: {counted(len(errors), 'error')}, {counted(len(warnings), 'warning')}", file=sys.stderr)
+    held = _held(loaded) if loaded.own or not errors else "no pack could be read"
+    print(f"{held}: {counted(len(errors), 'error')}, {counted(len(warnings), 'warning')}", file=sys.stderr)
     return 1 if errors or (warnings and options.strict) else 0
 
 
@@ -233,7 +251,13 @@ def _test(options: argparse.Namespace) -> int:
 
     loaded = packs.load_texts(packs.existing(options.packs))
     files = [*loaded.own, *loaded.builtin]
-    broken = list(failed_examples(files, loaded.catalogue))
+    own = {file.document.file for file in loaded.own}
+    replaced = {(type(item), item.id) for file in loaded.own for _, item in file.items()}
+    broken = [
+        promise
+        for promise in failed_examples(files, loaded.catalogue)
+        if promise.problem.file in own or (type(promise.item), promise.item.id) not in replaced
+    ]
     for promise in broken:
         problem = promise.problem
         print(f"{problem.file}:{problem.line}:{problem.col}: {promise.item.id}")
@@ -244,41 +268,42 @@ def _test(options: argparse.Namespace) -> int:
             ("engine", ", ".join(promise.engines)),
         ):
             print(f"  {name:<7} {text}".replace("\n", "\n          "))
-    examples, near_misses = check_examples(files)
+    of_builtin = sum(promise.problem.file not in own for promise in broken)
+    examples, near_misses = check_examples(loaded.own or loaded.builtin)
     print(
         f"{counted(examples, 'example')} and {counted(near_misses, 'near miss', 'near misses')} with {' and '.join(BOTH)}: "
-        + (f"{len(broken)} do not hold" if broken else "all hold")
+        + _hold(len(broken) - of_builtin if own else len(broken))
     )
+    if own:
+        print(f"examples of the built-in packs beside them: {_hold(of_builtin)}")
     return 1 if broken else 0
 
 
+def _hold(broken: int) -> str:
+    return f"{broken} do{'es' * (broken == 1)} not hold" if broken else "all hold"
+
+
 def _diff(options: argparse.Namespace) -> int:
-    from exporter.core.catalogue.pack_types import to_data
-
-    old, new = ({(kind, item.id): item for kind, item in _items(name)} for name in (options.old, options.new))
-    for key in sorted(old.keys() | new.keys()):
-        kind, name = key
-        if key in old and key in new:
-            before, after = to_data(old[key]), to_data(new[key])
-            changed = [field for field in {**before, **after} if before.get(field) != after.get(field)]
-            change = f"changed  {kind} {name}: {', '.join(changed)}" if changed else ""
-        else:
-            title = to_data(new.get(key) or old[key]).get("title", "")
-            change = f"{'added  ' if key in new else 'removed'}  {kind} {name}: {title}"
-        if change:
-            print(change)
-    return int(old != new)
-
-
-def _items(name: str) -> Iterator[tuple[str, Identified]]:
-    """The items of packs, by kind."""
     from exporter.config import packs
+    from exporter.core.authoring.pack_diff import against_builtin, against_others
 
-    builtin = name == "builtin"
-    loaded = packs.load_texts([] if builtin else packs.existing([name]))
-    for file in loaded.builtin if builtin else loaded.own:
-        for (kind, _), item in file.items():
-            yield str(kind).removesuffix("s").replace("_", " "), item
+    if options.new == BUILTIN != options.old:
+        print(f"gpufault signatures diff: name {BUILTIN} first: diff {BUILTIN} {options.old}", file=sys.stderr)
+        return 2
+    old, new = (
+        packs.load_texts(packs.existing([name] if name != BUILTIN else [])) for name in (options.old, options.new)
+    )
+    beside = options.old == BUILTIN
+    changes = against_builtin(new) if beside else against_others(old.own, new.own)
+    for change in changes:
+        print(change)
+    if beside:
+        ways = {"added": "adds", "replaced": "replaces", "shadowed": "shadows", "overlaps": "overlaps"}
+        counts = [f"{verb} {sum(change.how == how for change in changes)}" for how, verb in ways.items()]
+        print(f"{options.new}, beside the built-in packs: {', '.join(counts)}", file=sys.stderr)
+    elif not changes:
+        print("no differences", file=sys.stderr)
+    return int(bool(changes))
 
 
 def _schema(_options: argparse.Namespace) -> int:
@@ -291,21 +316,26 @@ def _schema(_options: argparse.Namespace) -> int:
 
 def _docs(options: argparse.Namespace) -> int:
     from exporter.config import packs
-    from exporter.core.authoring.docs_pages import signature_pages
+    from exporter.core.authoring.docs_pages import pages_of, signature_pages
 
-    loaded = packs.load_texts(flags.pack_folders(options))
+    paths = packs.existing(options.packs)
+    loaded = packs.load_texts([*flags.pack_folders(options), *paths])
+    given = {name for name, _ in packs.of_site(paths)}
+    only = pages_of([file for file in loaded.own if file.document.file in given], loaded.catalogue) if paths else None
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    written = signature_pages(loaded.catalogue)
+    written = signature_pages(loaded.catalogue, only)
     for name, text in written.items():
         (out / name).write_text(text, encoding="utf-8")
-    for stray in sorted({path.name for path in out.glob("*.md")} - written.keys()):
+    strays = set() if paths else {path.name for path in out.glob("*.md")} - written.keys()
+    for stray in sorted(strays):
         print(f"{out / stray}: of no signature; remove it", file=sys.stderr)
-    print(f"{counted(len(written), 'page')} in {out}", file=sys.stderr)
+    print(f"{counted(len(written) - 1, 'signature page')} and an index in {out}", file=sys.stderr)
     return 0
 
 
 def _held(loaded: LoadedPacks) -> str:
     files = loaded.own or loaded.builtin
-    signatures, causes = (sum(len(getattr(f.pack, kind)) for f in files) for kind in ("signatures", "root_causes"))
+    written = [file.document.data for file in files]  # rejected items count too
+    signatures, causes = (sum(len(data.get(kind) or ()) for data in written) for kind in ("signatures", "root_causes"))
     return f"{counted(signatures, 'signature')}, {counted(causes, 'root cause')}"

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--signatures", type=int, metavar="N", help="default: 12")
     parser.add_argument("--causes", type=int, default=0, metavar="N", help="plant so many causes at random")
     parser.add_argument("--rate-ratio", type=float, default=8.0, metavar="R", help="of the planted causes; default: 8")
-    parser.add_argument("--twins", type=int, metavar="N", help="facts that copy another but for 2 %%")
+    parser.add_argument("--twins", type=int, metavar="N", help="facts that copy another but for 2%%")
     parser.add_argument("--lemon", type=float, metavar="R", help="how much worse one node in a hundred is")
     parser.add_argument(
         "--multi-node", type=float, metavar="SHARE", help="of the crashes that take a whole job's nodes"

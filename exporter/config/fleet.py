@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from exporter.config.pull import PullConfig
 from exporter.config.types import AbsolutePath, Seconds, Section
-from exporter.core.text.problems import InvalidInput, LocatedError
-from exporter.core.text.validation import validation_problems
-from exporter.core.text.yaml_text import parse
+from exporter.core.text.problems import LocatedError
+from exporter.core.text.validation import read_as
 
 DEFAULT_FILE = Path("/etc/gpufault/fleet.yaml")
 DAY = 86400.0
@@ -103,8 +102,4 @@ class FleetConfig(Section):
 
 def load(text: str, file: str) -> FleetConfig:
     """Read a configuration. Raises InvalidInput with every problem."""
-    document = parse(text, file)
-    try:
-        return FleetConfig.model_validate({} if document.data is None else document.data)
-    except ValidationError as error:
-        raise InvalidInput(validation_problems(document, error, FleetConfig)) from None
+    return read_as(FleetConfig, text, file)

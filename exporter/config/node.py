@@ -8,15 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from exporter.config.accounts import SERVICE_ACCOUNTS
 from exporter.config.outputs import OutputsConfig
 from exporter.config.types import WRITTEN_SIZE, AbsolutePath, Bytes, Glob, Seconds, Section, size
 from exporter.core.decoding.jobs import by_pattern
-from exporter.core.text.problems import InvalidInput, LocatedError
-from exporter.core.text.validation import validation_problems
-from exporter.core.text.yaml_text import parse
+from exporter.core.text.problems import LocatedError
+from exporter.core.text.validation import read_as
 
 DEFAULT_FILE = Path("/etc/gpufault/config.yaml")
 
@@ -176,8 +175,4 @@ class Config(Section):
 
 def load(text: str, file: str) -> Config:
     """Read a configuration. Raises InvalidInput with every problem."""
-    document = parse(text, file)
-    try:
-        return Config.model_validate({} if document.data is None else document.data)
-    except ValidationError as error:
-        raise InvalidInput(validation_problems(document, error, Config)) from None
+    return read_as(Config, text, file)

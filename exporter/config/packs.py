@@ -7,7 +7,9 @@ from pathlib import Path
 
 from exporter.core.catalogue import loader
 from exporter.core.catalogue.loader import Catalogue, Compiled, LoadedPacks
+from exporter.core.text.nearest import nearest
 from exporter.core.text.problems import InvalidInput, Loc, Problem
+from exporter.core.values import replace
 
 COMPILED = "_signatures.json"  # made when the wheel is built; a checkout reads its YAML
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -21,12 +23,14 @@ def load(dirs: Sequence[Path] = (), *, whole: bool = False) -> Catalogue:
     whole: read the built-in packs from YAML, with their examples, for tests.
     """
     compiled = None if whole else _compiled()
-    loaded = loader.load(of_site(dirs), compiled or builtin())
+    loaded = loader.examine(of_site(dirs), compiled or builtin())
+    problems = list(loaded.problems)
     if loaded.own:
         from exporter.core.authoring.lint import errors
 
-        if broken := errors(loaded):
-            raise InvalidInput(broken)
+        problems += errors(loaded)
+    if problems:
+        raise InvalidInput(problems)
     return loaded.catalogue
 
 
@@ -34,12 +38,23 @@ def unknown(catalogue: Catalogue, disable: Sequence[str]) -> Iterator[tuple[Loc,
     """The globs of `signatures.disable` that match no signature, with their places."""
     for number, glob in enumerate(disable):
         if not catalogue.matching([glob]):
-            yield ("signatures", "disable", number), f"no signature is {glob!r}; see `gpufault signatures list`"
+            near = nearest(glob, catalogue.signatures)
+            advice = f"did you mean {near}?" if near else "see `gpufault signatures list`"
+            yield ("signatures", "disable", number), f"no signature is {glob!r}; {advice}"
 
 
 def load_texts(places: Sequence[Path] = ()) -> LoadedPacks:
     """All packs with their source texts, without checking their examples: for the tools of pack authors."""
     return loader.load(of_site(places), builtin())
+
+
+def examine(names: Iterable[str]) -> LoadedPacks:
+    """As `load_texts`, for files and folders that a user names; returns the problems beside what is valid."""
+    places, problems = _places(names)
+    texts, unreadable = _texts(places)
+    missing = (*problems, *unreadable)
+    loaded = loader.examine(texts, builtin(), frozenset("*") if missing else frozenset())
+    return replace(loaded, problems=(*missing, *loaded.problems))
 
 
 def builtin() -> list[tuple[str, str]]:
@@ -51,15 +66,29 @@ def builtin() -> list[tuple[str, str]]:
 
 def existing(names: Iterable[str]) -> list[Path]:
     """The files and folders that a user names. Raises InvalidInput with all missing ones."""
-    paths = [Path(name) for name in names]
-    missing = [Problem(str(p), 1, 1, "", "no such file or folder; correct the path") for p in paths if not p.exists()]
+    paths, missing = _places(names)
     if missing:
         raise InvalidInput(missing)
     return paths
 
 
+def _places(names: Iterable[str]) -> tuple[list[Path], list[Problem]]:
+    """The files and folders that a user names, and a problem for each missing one."""
+    paths = [Path(name) for name in names]
+    missing = [Problem(str(p), 1, 1, "", "no such file or folder; correct the path") for p in paths if not p.exists()]
+    return paths, missing
+
+
 def of_site(places: Iterable[Path]) -> list[tuple[str, str]]:
     """(path, text) of each pack in folders or files. Raises InvalidInput for those that cannot be read."""
+    texts, problems = _texts(places)
+    if problems:
+        raise InvalidInput(problems)
+    return texts
+
+
+def _texts(places: Iterable[Path]) -> tuple[list[tuple[str, str]], list[Problem]]:
+    """(path, text) of each pack in folders or files, and a problem for each that cannot be read."""
     texts: list[tuple[str, str]] = []
     problems: list[Problem] = []
     for place in places:
@@ -68,11 +97,11 @@ def of_site(places: Iterable[Path]) -> list[tuple[str, str]]:
                 continue  # the checkout's own: among the built-in ones already
             try:
                 texts.append((str(path), path.read_text(encoding="utf-8")))
-            except (OSError, UnicodeDecodeError) as error:
-                problems.append(Problem(str(path), 1, 1, "", f"cannot be read: {error}; fix or remove it"))
-    if problems:
-        raise InvalidInput(problems)
-    return texts
+            except UnicodeDecodeError:
+                problems.append(Problem(str(path), 1, 1, "", "not UTF-8 text; save it as UTF-8, or remove it"))
+            except OSError as error:
+                problems.append(Problem(str(path), 1, 1, "", f"cannot be read: {error.strerror}; fix or remove it"))
+    return texts, problems
 
 
 def _files_in(folder: Path) -> Iterator[Path]:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from exporter.core.text.validation_messages import shown
+
 _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)(ms|s|m|h|d)\Z")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE = re.compile(r"([0-9]{1,15})(B|KiB|MiB|GiB)?\Z")
@@ -18,7 +20,7 @@ def duration(value: Any) -> float:
     """Parse a duration to seconds. Raises ValueError."""
     found = _DURATION.match(str(value))
     if not found:
-        raise ValueError(f"invalid duration {value!r}; use a number and a unit, such as 60s, 5m or 1h")
+        raise ValueError(f"invalid duration {shown(value)}; use a number and a unit, such as 60s, 5m or 1h")
     return float(found[1]) * _SECONDS[found[2]]
 
 
@@ -26,13 +28,13 @@ def size(value: Any) -> int:
     """Parse a size to bytes. Raises ValueError."""
     found = _SIZE.match(str(value))
     if not found:
-        raise ValueError(f"invalid size {value!r}; use a number and a unit, such as 1MiB")
+        raise ValueError(f"invalid size {shown(value)}; use a number and a unit, such as 1MiB")
     return int(found[1]) * _BYTES[found[2]]
 
 
 def _absolute(value: str) -> str:
     if not value.startswith("/"):
-        raise ValueError(f"{value!r} is relative; write the path from / on")
+        raise ValueError(f"{value!r} is relative; use an absolute path")
     return value
 
 

@@ -59,7 +59,7 @@ class Plan:
     named: tuple[str, ...] = ()  # their ids; else made-up ones
     planted: tuple[Planted, ...] = ()
     fixed: tuple[tuple[str, tuple[tuple[str, float], ...]], ...] = ()  # facts with given values and shares
-    twins: int = 0  # facts that copy another but for 2 %
+    twins: int = 0  # facts that copy another but for 2%
     lemon: float = 1.0  # how much worse one node in a hundred is
     multi_node: float = 0.0  # the share of crashes that take a whole job's nodes with them
     reimaged: float = 0.0  # the share of crashed nodes that get a new image within hours

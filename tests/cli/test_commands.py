@@ -373,7 +373,7 @@ def test_facts_file_with_a_nested_value_is_refused_with_its_place(
     facts = tmp_path / "facts.yaml"
     facts.write_text("os: debian 12\nrocm_version: [6.2]\n")
     assert main(["scan", "--facts", str(facts), str(crashed)]) == 1
-    assert capsys.readouterr().err == f"{facts}:2:1: rocm_version: must be a text; quote it\n"
+    assert capsys.readouterr().err == f"{facts}:2:1: rocm_version: must be text, not a list\n"
 
 
 def test_explain_tells_the_fact_that_would_decide_and_how_to_find_it_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -396,7 +396,7 @@ def test_a_fact_with_a_typing_error_is_refused_and_a_sites_own_is_not(
     facts.write_text("rack: r12\nroc_version: 6.2.1\nenv.MY_OWN: 1\n")
     for command in ("scan", "explain"):
         assert main([command, "--facts", str(facts), str(crashed)]) == 1
-        assert capsys.readouterr().err == f"{facts}:2:1: roc_version: unknown fact; rocm_version is one\n"
+        assert capsys.readouterr().err == f"{facts}:2:1: roc_version: unknown fact; did you mean rocm_version?\n"
     facts.write_text("rack: r12\nrocm_version: 6.2.1\nroc_version: mine\n")
     assert main(["explain", "--facts", str(facts), str(crashed)]) == 0
 
@@ -451,6 +451,10 @@ def test_a_signature_that_cannot_be_disabled_is_told_at_its_place(
     assert capsys.readouterr().err == (
         f"{config}:4:7: signatures.disable[1]: no signature is 'nv_xid_999*'; see `gpufault signatures list`\n"
     )
+    config.write_text("signatures:\n  disable: [torch_ooom]\n")
+    assert main(["run", "--config.check", "--config.file", str(config)]) == 1
+    assert capsys.readouterr().err.endswith("no signature is 'torch_ooom'; did you mean torch_oom?\n")
+    config.write_text("signatures:\n  disable:\n    - nv_xid_43*\n    - nv_xid_999*\n")
     main(["doctor", "--config.file", str(config)])
     assert "signatures.disable[1]: no signature is 'nv_xid_999*'" in capsys.readouterr().out
 
@@ -463,9 +467,12 @@ def test_a_pack_is_begun_with_a_line_and_told_what_knows_the_line_already(
     told = capsys.readouterr()
     assert told.err == ""
     pack.write_text(told.out)
+    assert main(["signatures", "check", str(pack)]) == 1
+    assert f"{pack}:5:5: signatures[0].title: is still the placeholder" in capsys.readouterr().out
+    pack.write_text(told.out.replace("TODO: what happened", "what happened").replace("TODO: what to do", "what to do"))
     assert main(["signatures", "check", str(pack)]) == 0
     assert main(["explain", "--signatures.dir", str(pack), "[ 1.000000] acme 0000:03:00.0: tile 12 hang"]) == 0
-    assert "line 1: What happened, in a few words" in capsys.readouterr().out
+    assert "line 1: what happened, in a few words" in capsys.readouterr().out
     assert main(["signatures", "new", OOM]) == 0
     assert "torch_oom matches this line already" in capsys.readouterr().err
 
@@ -507,6 +514,8 @@ def test_signatures_can_be_listed_shown_and_described(capsys: pytest.CaptureFixt
     assert "onednn_pvc_scoreboard_hazard" in capsys.readouterr().out
     assert main(["signatures", "show", "page_fault"]) == 2
     assert "did you mean" in capsys.readouterr().err
+    assert main(["signatures", "show", "torch_ooom"]) == 2
+    assert "did you mean torch_oom?" in capsys.readouterr().err
     assert main(["signatures", "schema"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "Pack"
 
@@ -519,7 +528,7 @@ def test_a_pack_of_ones_own_is_checked_and_used(
         "pack: mine\nsignatures:\n  - {id: my_step, title: A step, vendor: any, layer: host, severity: info, patterns: ['x']}\n"
     )
     assert main(["signatures", "check", str(pack)]) == 1
-    assert capsys.readouterr().err.startswith(f"{pack}:3:")
+    assert capsys.readouterr().out.startswith(f"{pack}:3:")
     pack.write_text(
         "pack: mine\nsignatures:\n  - id: my_step\n    title: A step\n    vendor: any\n    layer: host\n    severity: info\n"
         "    patterns: ['^step \\d+$']\n    examples: ['step 1']\n    near_misses: ['a step 1']\n"
@@ -577,6 +586,17 @@ def test_diff_tells_what_packs_add_change_and_leave_out(own_pack: Path, capsys: 
     assert main(["signatures", "diff", "builtin", "builtin"]) == 0
 
 
+def test_diff_of_a_pack_beside_the_built_in_ones_shows_what_the_pack_does(
+    own_pack: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["signatures", "diff", "builtin", str(own_pack)]) == 1
+    told = capsys.readouterr()
+    assert told.out == "added    signature my_step: A step\n"
+    assert told.err == f"{own_pack}, beside the built-in packs: adds 1, replaces 0, shadows 0, overlaps 0\n"
+    assert main(["signatures", "diff", str(own_pack), "builtin"]) == 2
+    assert capsys.readouterr().err == (f"gpufault signatures diff: name builtin first: diff builtin {own_pack}\n")
+
+
 def test_signatures_explain_tells_how_a_line_was_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["signatures", "explain", f"[  812.114093] {XID}"]) == 0
     told = capsys.readouterr().out
@@ -586,7 +606,52 @@ def test_signatures_explain_tells_how_a_line_was_read(capsys: pytest.CaptureFixt
 
 def test_check_of_a_path_that_is_not_there_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["signatures", "check", str(tmp_path / "none.yaml")]) == 1
-    assert capsys.readouterr().err == f"{tmp_path}/none.yaml:1:1: no such file or folder; correct the path\n"
+    told = capsys.readouterr()
+    assert told.out == f"{tmp_path}/none.yaml:1:1: no such file or folder; correct the path\n"
+    assert told.err == "no pack could be read: 1 error, 0 warnings\n"
+
+
+FAULTY_PACK = """\
+pack: many
+signatures:
+  - {id: one_fault, title: one, title: again, vendor: any, layer: host, severity: error, patterns: ['one fault']}
+  - {id: two_fault, title: two, vendor: amdd, layer: host, severity: error, patterns: ['two fault (?P<code>.+)']}
+  - {id: three_fault, title: 'TODO: three', vendor: any, layer: host, severity: error, patterns: ['three fault'],
+     examples: ['four fault'], near_misses: [three], follows: [two_fault, torch_ooom]}
+root_causes:
+  - {id: a_cause, title: a cause, signatures: [three_fault], when: {capture: code, equals: '3'},
+     verdict: workload, strength: A, remediation: Fix it.}
+  - {id: b_cause, title: b cause, signatures: [two_fault], when: {capture: code, equals: '3'},
+     verdict: workload, strength: A, remediation: Fix it.}
+"""
+
+
+def test_check_reports_the_errors_of_all_stages_of_all_files_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "many.yaml").write_text(FAULTY_PACK)
+    (tmp_path / "other.yaml").write_bytes(b"\xff")
+    assert main(["signatures", "check", str(tmp_path / "many.yaml")]) == 1
+    told = capsys.readouterr()
+    assert [line.split(": ")[:2] for line in told.out.splitlines()] == [
+        [f"{tmp_path}/many.yaml:3:33", "signatures[0].title"],
+        [f"{tmp_path}/many.yaml:4:33", "signatures[1].vendor"],
+        [f"{tmp_path}/many.yaml:5:23", "signatures[2].title"],
+        [f"{tmp_path}/many.yaml:6:17", "signatures[2].examples[0]"],
+        [f"{tmp_path}/many.yaml:6:75", "signatures[2].follows[1]"],
+        [f"{tmp_path}/many.yaml:8:69", "root_causes[0].when.capture"],
+    ]
+    assert told.err == "3 signatures, 2 root causes: 6 errors, 0 warnings\n"
+    assert main(["signatures", "check", str(tmp_path)]) == 1
+    of_folder = capsys.readouterr().out.splitlines()
+    assert f"{tmp_path}/other.yaml:1:1: not UTF-8 text; save it as UTF-8, or remove it" in of_folder
+    assert len(of_folder) == 5  # what torch_ooom and the captures are, the other file may say
+
+
+def test_the_daemon_gets_all_errors_of_a_pack_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "many.yaml").write_text(FAULTY_PACK)
+    assert main(["scan", "--signatures.dir", str(tmp_path), str(tmp_path)]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 6
 
 
 @pytest.mark.heavy
@@ -594,10 +659,13 @@ def test_test_runs_all_promises_and_shows_what_fails_with_its_place(
     own_pack: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["signatures", "test", str(own_pack)]) == 0
-    assert capsys.readouterr().out.endswith("with hyperscan and python: all hold\n")
+    assert capsys.readouterr().out == (
+        "1 example and 0 near misses with hyperscan and python: all hold\n"
+        "examples of the built-in packs beside them: all hold\n"
+    )
     own_pack.write_text(OWN_PACK.replace("step 1'", f"step 1', '{CRASH.strip()}'"))
     assert main(["signatures", "test", str(own_pack)]) == 1
-    *told, total = capsys.readouterr().out.splitlines()
+    *told, total, of_builtin = capsys.readouterr().out.splitlines()
     assert told == [
         f"{own_pack}:9:26: my_step",
         f"  line    {CRASH.strip()}",
@@ -608,7 +676,15 @@ def test_test_runs_all_promises_and_shows_what_fails_with_its_place(
         "  shows   rocr_memory_access_fault",
         "  engine  hyperscan, python",
     ]
-    assert total.endswith(": 1 do not hold")
+    assert total == "2 examples and 0 near misses with hyperscan and python: 1 does not hold"
+    assert of_builtin == "examples of the built-in packs beside them: all hold"
+
+
+@pytest.mark.heavy
+def test_examples_of_a_replaced_signature_are_not_tested(own_pack: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own_pack.write_text(OWN_PACK.replace("my_step", "intel_gpu_page_fault") + "    override: true\n")
+    assert main(["signatures", "test", str(own_pack)]) == 0
+    assert capsys.readouterr().out.endswith("beside them: all hold\n")
 
 
 def test_a_built_in_signature_is_replaced_only_where_the_pack_says_so_and_list_shows_it(
@@ -646,6 +722,24 @@ def test_docs_are_written_where_they_are_asked_for_and_strays_are_told(
     page = (tmp_path / "intel_gpu_page_fault.md").read_text()
     assert page.index("## What to do first") < page.index("## What explains it") < page.index("## What it looks like")
     assert '<a id="onednn_pvc_scoreboard_hazard"></a>' in page
+
+
+def test_docs_of_an_own_pack_are_its_pages_only_and_link_to_no_other(
+    own_pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_pack.write_text(
+        OWN_PACK + "    yields_to: [torch_oom]\n    follows: [torch_oom]\n"
+        "root_causes:\n  - {id: my_cause, title: my cause, signatures: [nv_xid_79_fallen_off_bus], verdict: workload,\n"
+        "     strength: A, remediation: Mend it.}\n"
+    )
+    out = tmp_path / "pages"
+    assert main(["signatures", "docs", str(own_pack), "--out", str(out)]) == 0
+    assert capsys.readouterr().err == f"2 signature pages and an index in {out}\n"
+    assert {path.name for path in out.iterdir()} == {"README.md", "my_step.md", "nv_xid_79_fallen_off_bus.md"}
+    assert "[my_step](my_step.md)" in (out / "README.md").read_text()
+    links = {link for path in out.iterdir() for link in re.findall(r"\]\(([^)#]+\.md)", path.read_text())}
+    assert {link for link in links if not (out / link).exists()} == set()
+    assert '<a id="my_cause"></a>' in (out / "nv_xid_79_fallen_off_bus.md").read_text()
 
 
 def test_the_schema_takes_every_built_in_pack_and_describes_its_keys(capsys: pytest.CaptureFixture[str]) -> None:

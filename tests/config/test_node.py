@@ -81,7 +81,6 @@ outputs: {otlp: http://collector}
     assert [line.split(" ")[:2] for line in told] == [
         ["c.yaml:1:1:", "nodes:"],
         ["c.yaml:2:1:", "state_dir:"],
-        ["c.yaml:4:5:", "sources[0].paths:"],
         ["c.yaml:5:5:", "sources[0].path:"],
         ["c.yaml:6:5:", "sources[1]:"],
         ["c.yaml:8:5:", "sources[2].units:"],
@@ -92,8 +91,8 @@ outputs: {otlp: http://collector}
         ["c.yaml:13:11:", "outputs.otlp:"],
     ]
     assert told[0].endswith("no such key here; did you mean node?")
-    assert told[2].endswith("missing; add it")
-    assert told[4].endswith("invalid value 'kmesg'; use one of 'files', 'kmsg', 'journald'")
+    assert told[2].endswith("no such key here; did you mean paths?")
+    assert told[3].endswith("kind must be files, kmsg or journald, not 'kmesg'; did you mean kmsg?")
 
 
 @pytest.mark.parametrize(
@@ -109,6 +108,17 @@ outputs: {otlp: http://collector}
         ("facts: {extra: [rack]}", "1:9: facts.extra: must map names to values; write NAME: VALUE, a line each"),
         ("journal: {redact: yes}", "1:11: journal.redact: must be true or false, not 'yes'"),
         ("limits: {open_files: many}", "1:10: limits.open_files: must be a whole number, not 'many'"),
+        ("sources: kmsg", '1:1: sources: must be a list; write ["kmsg"]'),
+        ("sources: []", "1:1: sources: is empty; add at least one entry"),
+        ("sources: [{kind: kmsg, paths: [/x]}]", "1:24: sources[0].paths: no such key here; only kind files has it"),
+        ("sources: [{kind: kmsg, pth: /x}]", "1:24: sources[0].pth: no such key here; did you mean path?"),
+        ("signatures: {engine: pyhton}", "must be auto, hyperscan or python, not 'pyhton'; did you mean python?"),
+        ("limits: {open_files: 7}", "1:10: limits.open_files: must be at least 8, not 7"),
+        ("limits: {open_files: [7]}", "1:10: limits.open_files: must be a whole number, not a list"),
+        ("limits: {line_bytes: 1GiB}", "1:10: limits.line_bytes: must be at most 16777216, not "),
+        ("facts: {extra: {rack: [a]}}", "1:17: facts.extra.rack: must be text, not a list"),
+        ("incidents: {settle: }", "1:13: incidents.settle: has no value; write one, or remove the key"),
+        ("incidents: {settle: [5s]}", "1:13: incidents.settle: invalid duration a list; use a number and a unit"),
         ("- node: x", "1:1: must map keys to values; write KEY: VALUE"),
         ("facts: 12", "1:1: facts: has keys of its own; write them below it"),
         ("\tnode: x", "1:1: not YAML: found character that cannot start any token; indent with spaces, not tabs"),
@@ -162,6 +172,16 @@ def test_what_is_no_size_for_a_line_is_refused(text: str) -> None:
 def test_a_job_pattern_that_cannot_name_a_job_is_refused(pattern: str, what: str) -> None:
     (problem,) = problems(f"sources:\n  - kind: files\n    paths: [/x]\n    job: {{pattern: '{pattern}'}}\n")
     assert problem.startswith(f"c.yaml:4:11: sources[0].job.pattern: {what}")
+
+
+def test_a_key_that_is_given_twice_does_not_hide_other_errors() -> None:
+    text = "node: a\nnode: b\nfacts: {extra: {rack: !!str 7, row: 7}}\nlimits: {open_files: 7}\n"
+    assert [each.split(": ")[:2] for each in problems(text)] == [
+        ["c.yaml:2:1", "node"],
+        ["c.yaml:3:23", "facts.extra.rack"],
+        ["c.yaml:3:32", "facts.extra.row"],
+        ["c.yaml:4:10", "limits.open_files"],
+    ]
 
 
 def test_two_sources_need_two_names() -> None:

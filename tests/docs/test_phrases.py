@@ -112,3 +112,22 @@ def test_a_phrase_is_found_across_lines(text: str, count: int) -> None:
 @pytest.mark.parametrize("globs", [TEXTS, SOURCES], ids=["texts", "sources"])
 def test_texts_use_the_usual_words(globs: list[str]) -> None:
     assert violations(files(globs)) == []
+
+
+SPACED_PERCENT = re.compile(r"(?:\d|^)[ \u00a0]%%?(?![%{}]|[ ]?[\d(]| [a-z_]+[.)\]])")
+OTHERS_EDIT = {ROOT / "README.md", ROOT / "CHANGELOG.md"}
+
+
+@pytest.mark.parametrize(("text", "spaced"), [("94 %", True), (" % more", True), ("94% of 3", False), ("7 % 3", False)])
+def test_a_percent_sign_after_a_space_is_found(text: str, spaced: bool) -> None:
+    assert (SPACED_PERCENT.search(text) is not None) is spaced
+
+
+def test_percentages_are_written_without_a_space() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{first + text.count(chr(10), 0, match.start())}"
+        for path in set(files([*TEXTS, *SOURCES, "exporter/**/*.html"])) - OTHERS_EDIT
+        for first, text in own_words(path)
+        for match in SPACED_PERCENT.finditer(text)
+    ]
+    assert found == []

@@ -20,7 +20,7 @@ AT_ONCE = Rollout(fact="driver_version", before="1", after="2", begin_days=7, ov
 
 
 def with_a_fault_from(day: float, fleet: Fleet, *, seed: int = 0) -> Correlation:
-    """From a day on, 3 % of all nodes crash each day, whatever their facts."""
+    """From a day on, 3% of all nodes crash each day, whatever their facts."""
     nodes, window = len(fleet.observed.nodes), fleet.window
     rate, since = np.full(nodes, 0.03 / 24), np.full(nodes, window.start + day * DAY)
     found = more(fleet.observed.incidents, rate, since, window, 0, np.random.default_rng(seed))

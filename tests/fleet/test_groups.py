@@ -23,7 +23,7 @@ INFRASTRUCTURE = tuple(f"fault_{s:02}" for s in range(6))
 
 def grouped(seed: int, times: float, hit: int, *, days: int = 7) -> Observed:
     """3,000 nodes and twelve signatures. The first `hit` signatures are so many times as frequent with one firmware,
-    which 15 % of the nodes have. The first six are infrastructure.
+    which 15% of the nodes have. The first six are infrastructure.
     """
     rng = np.random.default_rng([seed, 29])
     bad = rng.random(NODES) < 0.15

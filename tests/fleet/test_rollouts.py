@@ -31,7 +31,7 @@ def said(fleet_: Fleet) -> Correlation:
 
 
 def with_a_fault(fleet_: Fleet, day: float) -> Observed:
-    """From a day on, 3 % of all nodes crash each day, whatever their facts."""
+    """From a day on, 3% of all nodes crash each day, whatever their facts."""
     observed, window = fleet_.observed, fleet_.window
     rate, since = np.full(len(observed.nodes), 0.03 / 24), np.full(len(observed.nodes), window.start + day * DAY)
     found = more(observed.incidents, rate, since, window, 0, np.random.default_rng(1))

@@ -121,9 +121,7 @@ def test_a_ratio_is_written_as_people_write_it(value: float | None, told: str) -
     assert ratio(value) == told
 
 
-@pytest.mark.parametrize(
-    ("probability", "told"), [(0.904, "90 % sure"), (0.99, "99 % sure"), (0.9999, "over 99 % sure")]
-)
+@pytest.mark.parametrize(("probability", "told"), [(0.904, "90% sure"), (0.99, "99% sure"), (0.9999, "over 99% sure")])
 def test_nothing_is_more_than_sure(probability: float, told: str) -> None:
     assert sure(probability) == told
 

@@ -5,11 +5,12 @@ Each page starts with what to do, then the causes; patterns come last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import regex
 
 from exporter.core.catalogue.loader import Catalogue
+from exporter.core.catalogue.pack_files import PackFile
 from exporter.core.catalogue.pack_types import Condition, RootCause, Signature, Table, TableRow
 from exporter.core.diagnosis.causes import requirement_text
 from exporter.core.model import ACTION_WORDS
@@ -36,16 +37,24 @@ _ASSUMED = {"held": "to hold", "failed": "not to hold"}
 VENDORS = {"amd": "AMD", "intel": "Intel", "nvidia": "NVIDIA", "any": "Any vendor"}
 
 
-def signature_pages(catalogue: Catalogue) -> dict[str, str]:
-    """The text of each page, by file name."""
-    written = {f"{s.id}.md": _page(s, catalogue) for s in catalogue.signatures.values()}
-    return {INDEX: _index(catalogue), **written}
+def signature_pages(catalogue: Catalogue, only: Iterable[str] | None = None) -> dict[str, str]:
+    """The text of each page, by file name; only: of these signatures, others are named without a link."""
+    ids = frozenset(catalogue.signatures if only is None else only)
+    paged = [signature for signature in catalogue.signatures.values() if signature.id in ids]
+    return {INDEX: _index(paged), **{f"{s.id}.md": _page(s, catalogue, ids) for s in paged}}
 
 
-def _index(catalogue: Catalogue) -> str:
+def pages_of(files: Iterable[PackFile], catalogue: Catalogue) -> frozenset[str]:
+    """The signatures that packs define, and those that their root causes explain."""
+    packs = [file.pack for file in files]
+    explained = catalogue.matching(glob for pack in packs for cause in pack.root_causes for glob in cause.signatures)
+    return explained | {signature.id for pack in packs for signature in pack.signatures}
+
+
+def _index(signatures: Sequence[Signature]) -> str:
     parts = [NOTE, "# Signatures\n", "What gpufault recognises, by vendor and by the layer that prints it.\n"]
     for vendor, name in VENDORS.items():
-        of_vendor = [s for s in catalogue.signatures.values() if s.vendor == vendor]
+        of_vendor = [s for s in signatures if s.vendor == vendor]
         for layer in sorted({s.layer for s in of_vendor}):
             parts.append(f"## {name}: {layer}\n")
             rows = "".join(
@@ -57,7 +66,7 @@ def _index(catalogue: Catalogue) -> str:
     return "\n".join(parts)
 
 
-def _page(signature: Signature, catalogue: Catalogue) -> str:
+def _page(signature: Signature, catalogue: Catalogue, paged: Set[str]) -> str:
     causes = sorted(catalogue.causes_of(signature.id), key=lambda cause: (cause.strength, cause.id))
     logs = " and ".join(LOGS[source] for source in signature.sources)
     parts = [
@@ -68,13 +77,13 @@ def _page(signature: Signature, catalogue: Catalogue) -> str:
         ),
         f"It is {ROLES[signature.role]}.\n",
         *_section("What to do first", _first_steps(signature, causes)),
-        *_section("What the vendor's table says", _tables(signature, catalogue)),
+        *_section("What the vendor's table says", _tables(signature, catalogue, paged)),
         *_section("What explains it", (_cause(cause) for cause in causes)),
-        *_section("What it follows from", _links(signature.follows, catalogue)),
+        *_section("What it follows from", _links(signature.follows, catalogue, paged)),
         *_section("What it looks like", [_fenced(example.text) for example in signature.examples]),
         *_section("What it captures", _captures(signature)),
         *_section("What it is not", (_not_this(n.text, n.why) for n in signature.near_misses)),
-        *_section("How it is recognised", _recognised(signature, catalogue)),
+        *_section("How it is recognised", _recognised(signature, catalogue, paged)),
         *_section("References", ["\n".join(f"- {_link(r)}" for r in signature.references)]),
         f"{signature.status.capitalize()}, since {signature.since}. [All signatures]({INDEX})\n",
     ]
@@ -86,11 +95,14 @@ def vendor_tables(catalogue: Catalogue) -> str:
     return "\n".join(part for table in catalogue.tables for part in _table(table, table.rows))
 
 
-def _tables(signature: Signature, catalogue: Catalogue) -> Iterator[str]:
+def _tables(signature: Signature, catalogue: Catalogue, paged: Set[str]) -> Iterator[str]:
     """Links to the tables with rows for a signature; the captures of a line select the row."""
+    is_whole = paged >= catalogue.signatures.keys()  # then the page of the tables is beside the folder
     for table in catalogue.tables:
         if signature.id in catalogue.matching(table.signatures):
-            yield f"A row of [{_prose(table.title)}](../vendor-tables.md#{table.id}) gives the line its severity and action."
+            title = _prose(table.title)
+            named = f"[{title}](../vendor-tables.md#{table.id})" if is_whole else f"{title} (`{table.id}`)"
+            yield f"A row of {named} gives the line its severity and action."
 
 
 def _table(table: Table, rows: Iterable[TableRow]) -> Iterator[str]:
@@ -220,9 +232,14 @@ def _leaf(condition: Condition) -> str:
     return text + (f"; if unknown, assumed {_ASSUMED[condition.if_unknown]}" if condition.if_unknown else "")
 
 
-def _links(globs: Iterable[str], catalogue: Catalogue) -> list[str]:
+def _links(globs: Iterable[str], catalogue: Catalogue, paged: Set[str]) -> list[str]:
     ids = sorted(catalogue.matching(globs))
-    return ["\n".join(f"- [{catalogue.signatures[i].title}]({i}.md)" for i in ids)] if ids else []
+    return ["\n".join(f"- {_to_page(i, catalogue.signatures[i].title, paged)}" for i in ids)] if ids else []
+
+
+def _to_page(name: str, text: str, paged: Set[str]) -> str:
+    """A link to the page of a signature; its text and id if it has none."""
+    return f"[{text}]({name}.md)" if name in paged else f"`{name}`" if text == name else f"{text} (`{name}`)"
 
 
 def _captures(signature: Signature) -> Iterator[str]:
@@ -252,7 +269,7 @@ def _not_this(text: str, why: str) -> str:
     return (f"{_prose(why)}:\n\n" if why else "") + _fenced(text)
 
 
-def _recognised(signature: Signature, catalogue: Catalogue) -> Iterator[str]:
+def _recognised(signature: Signature, catalogue: Catalogue, paged: Set[str]) -> Iterator[str]:
     span = f" over up to {signature.lines} lines" if signature.lines > 1 else ""
     yield f"By {'any of these patterns, one a wording' if len(signature.patterns) > 1 else 'this pattern'}{span}:"
     yield from map(_fenced, signature.patterns)
@@ -260,7 +277,8 @@ def _recognised(signature: Signature, catalogue: Catalogue) -> Iterator[str]:
         yield "Not where the line shows"
         yield from map(_fenced, signature.unless)
     if signature.yields_to:
-        winners = ", ".join(f"[{i}]({i}.md)" for i in sorted(catalogue.matching(signature.yields_to) - {signature.id}))
+        others = sorted(catalogue.matching(signature.yields_to) - {signature.id})
+        winners = ", ".join(_to_page(i, i, paged) for i in others)
         yield f"Where one of these matches the same line, that one counts: {winners}."
 
 

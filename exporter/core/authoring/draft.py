@@ -31,11 +31,17 @@ _PATTERNS = {
     "number": r"\d+",
 }
 _GPU = r"[0-9a-f:]+\.[0-7]"
+_PLACEHOLDER = re.compile(r"TODO(?::\s.*)?", re.DOTALL)
 _SPECIAL = re.compile(r"([\\.^$*+?{}\[\]|()])")
 
 
+def is_placeholder(text: str) -> bool:
+    """Whether a text of a pack is one that its author has to replace."""
+    return _PLACEHOLDER.fullmatch(text) is not None
+
+
 def draft(text: str, source: SourceKind, taken: Collection[str]) -> str:
-    """A YAML pack with comments, with one signature for this text. `taken`: ids in use."""
+    """A YAML pack with comments and placeholders, with one signature for this text. `taken`: ids in use."""
     pattern, gpu = _pattern(text)
     captures = [f"        captures: {{gpu: {_quoted(gpu)}}}"] if gpu else []
     lines = [
@@ -43,7 +49,7 @@ def draft(text: str, source: SourceKind, taken: Collection[str]) -> str:
         "pack: my_site",
         "signatures:",
         f"  - id: {_id(text, taken)}  # permanent: dashboards and alerts use it",
-        "    title: What happened, in a few words",
+        "    title: 'TODO: what happened, in a few words'",
         "    vendor: any  # amd | intel | nvidia | any",
         f"    layer: {'kernel' if source == 'kernel' else 'library'}  # kernel | runtime | library | framework | fabric | host",
         "    severity: error  # info | warning | error | critical",
@@ -53,9 +59,9 @@ def draft(text: str, source: SourceKind, taken: Collection[str]) -> str:
         "    examples:  # one for each wording",
         f"      - text: {_quoted(text)}",
         *captures,
-        "    near_misses: []  # similar lines that are not crashes: {text: '…', why: it continues}",
-        "    # remediation: What to do first, in one or two sentences.",
-        "    # references: ['https://…']",
+        "    near_misses: []  # similar lines that are not crashes: {text: TODO, why: TODO}",
+        "    remediation: 'TODO: what to do first, in one or two sentences'",
+        "    # references: ['TODO: a link to the source code or a report']",
     ]
     return "\n".join(lines) + "\n"
 

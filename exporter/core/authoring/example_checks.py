@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from exporter.core.catalogue.loader import Catalogue, PackFile
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.catalogue.pack_files import PackFile
 from exporter.core.catalogue.pack_types import MAX_LINES, CrashShape, Echo, LogFact, Patterned, Signature
 from exporter.core.decoding import formats
 from exporter.core.decoding.prefixes import Clock

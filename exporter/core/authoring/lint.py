@@ -5,12 +5,15 @@ The loader rejects schema errors, unsearchable patterns, duplicate ids and unkno
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import regex
 
+from exporter.core.authoring.draft import is_placeholder
 from exporter.core.authoring.example_checks import failed_examples
-from exporter.core.catalogue.loader import Catalogue, LoadedPacks, PackFile
+from exporter.core.catalogue.loader import LoadedPacks
+from exporter.core.catalogue.pack_files import PackFile
 from exporter.core.catalogue.pack_types import LogFact, Patterned, leaf_conditions
 from exporter.core.facts import process
 from exporter.core.matching.rules import longest_text, slots
@@ -19,13 +22,18 @@ from exporter.core.patterns.regex_safety import ambiguous_loop
 from exporter.core.patterns.required_literals import needs
 from exporter.core.patterns.step_bound import cost, with_needs
 from exporter.core.patterns.syntax import FLAGS
+from exporter.core.text.nearest import nearest
 from exporter.core.text.problems import Loc, Problem
+from exporter.core.values import replace
 
 
 def errors(loaded: LoadedPacks) -> list[Problem]:
-    """Unknown captures, unmatched examples and matched near misses in a site's packs, else in the built-in ones."""
+    """Placeholders, unknown captures, unmatched examples and matched near misses in a site's packs, else in the built-in
+    ones.
+    """
     files = loaded.own or loaded.builtin
-    found = [problem for file in files for problem in _unknown_captures(file, loaded.catalogue)]
+    found = [problem for file in files for problem in _placeholders(file)]
+    found += [problem for file in files for problem in _unknown_captures(file, loaded)]
     return [*found, *(broken.problem for broken in failed_examples(files, loaded.catalogue, ["auto"]))]
 
 
@@ -35,10 +43,24 @@ def warnings(loaded: LoadedPacks, probed: Iterable[str]) -> list[Problem]:
     facts = set(probed) | {name for fact in loaded.catalogue.log_facts for name in fact.set}
     checks = (_unproven, _exponential, _without_conditions)
     found = [problem for file in files for check in checks for problem in check(file)]
-    found += [problem for file in files for problem in _unknown_facts(file, facts)]
+    if not loaded.problems:  # a rejected log fact may report them
+        found += [problem for file in files for problem in _unknown_facts(file, facts)]
     for file in loaded.own:  # a test checks the built-in ones with more texts
         found += _slow(file)
     return sorted(found, key=lambda problem: (problem.file, problem.line, problem.col))
+
+
+def _placeholders(file: PackFile) -> Iterator[Problem]:
+    """The texts of a draft that its author has not replaced."""
+    document = replace(file.document, moved={})
+    stack: list[tuple[Loc, Any]] = [((), document.data)]
+    while stack:
+        loc, value = stack.pop()
+        if isinstance(value, str) and is_placeholder(value):
+            yield document.problem(loc, f"is still the placeholder {value!r}; replace it")
+        elif isinstance(value, dict | list):
+            parts = value.items() if isinstance(value, dict) else enumerate(value)
+            stack += [((*loc, name), part) for name, part in reversed(list(parts))]
 
 
 def _unproven(file: PackFile) -> Iterator[Problem]:
@@ -117,22 +139,23 @@ def _patterns(file: PackFile) -> Iterator[tuple[Loc, str]]:
             yield from ((("root_causes", number, *loc, "where", name), p) for name, p in leaf.where.items())
 
 
-def _unknown_captures(file: PackFile, catalogue: Catalogue) -> Iterator[Problem]:
+def _unknown_captures(file: PackFile, loaded: LoadedPacks) -> Iterator[Problem]:
     for number, cause in enumerate(file.pack.root_causes):
-        own = _captures_of(cause.signatures, catalogue)
+        own = _captures_of(cause.signatures, loaded)
         for loc, leaf in leaf_conditions(cause):
             here: Loc = ("root_causes", number, *loc)
             for key in ("capture", "of"):
                 name = getattr(leaf, key)
-                if name and name not in own:
+                if name and own is not None and name not in own:
                     yield file.document.problem((*here, key), _no_capture(name, cause.signatures, own))
             for name in leaf.where:
-                theirs = _captures_of([leaf.match or ""], catalogue)
-                if name not in theirs:
+                theirs = _captures_of([leaf.match or ""], loaded)
+                if theirs is not None and name not in theirs:
                     yield file.document.problem((*here, "where", name), _no_capture(name, [leaf.match or ""], theirs))
     for number, table in enumerate(file.pack.tables):
-        known = _captures_of(table.signatures, catalogue) | {"signature", *process.FACTS}
-        for index, row in enumerate(table.rows):
+        captures = _captures_of(table.signatures, loaded)
+        known = (captures or set()) | {"signature", *process.FACTS}
+        for index, row in enumerate(table.rows if captures is not None else ()):
             for name in row.where:
                 if name not in known:
                     place: Loc = ("tables", number, "rows", index, "where", name)
@@ -152,11 +175,17 @@ def _unknown_captures(file: PackFile, catalogue: Catalogue) -> Iterator[Problem]
 
 
 def _no_capture(name: str, of: Iterable[str], known: Iterable[str]) -> str:
-    shown = ", ".join(sorted(known)) or "none"
-    return f"unknown capture {name!r} of {', '.join(of)}; use one of its captures ({shown})"
+    what, captures = f"unknown capture {name!r} of {', '.join(of)}", sorted(known)
+    if near := nearest(name, captures):
+        return f"{what}; did you mean {near}?"
+    return f"{what}; use one of its captures ({', '.join(captures) or 'none'})"
 
 
-def _captures_of(globs: Iterable[str], catalogue: Catalogue) -> set[str]:
+def _captures_of(globs: Sequence[str], loaded: LoadedPacks) -> set[str] | None:
+    """The captures of the signatures that match globs; None if one of the signatures may be rejected."""
+    if loaded.may_be_rejected(globs):
+        return None
+    catalogue = loaded.catalogue
     return _groups(p for s in catalogue.matching(globs) for p in catalogue.signatures[s].patterns)
 
 
@@ -170,8 +199,10 @@ def _unknown_facts(file: PackFile, known: Iterable[str]) -> Iterator[Problem]:
     for number, cause in enumerate(file.pack.root_causes):
         for loc, leaf in leaf_conditions(cause):
             if leaf.fact and leaf.fact not in known and not leaf.fact.startswith("env."):
+                near = nearest(leaf.fact, known)
+                advice = f"did you mean {near}? Otherwise" if near else "correct its name, or"
                 what = (
-                    f"no probe and no log fact reports {leaf.fact!r}; correct its name, or add it to facts.extra or "
-                    "facts.commands of the configuration"
+                    f"no probe and no log fact reports {leaf.fact!r}; {advice} add it to facts.extra or facts.commands of "
+                    "the configuration"
                 )
                 yield file.document.problem(("root_causes", number, *loc, "fact"), what)

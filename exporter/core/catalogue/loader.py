@@ -13,10 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any
 
+from exporter.core.catalogue.pack_files import (
+    PATTERNED,
+    NamedText,
+    PackFile,
+    ReadPacks,
+    clashes,
+    names_one_of,
+    read_packs,
+)
 from exporter.core.catalogue.pack_types import (
     CrashShape,
     Echo,
-    Identified,
     LogFact,
     Pack,
     Patterned,
@@ -34,6 +42,7 @@ from exporter.core.patterns.expression import Expression
 from exporter.core.patterns.prefilter import NO_DATABASES, Databases
 from exporter.core.patterns.required_literals import Gate, Needs, derive, needs
 from exporter.core.patterns.syntax import spelt_out
+from exporter.core.text.nearest import nearest
 from exporter.core.text.problems import Document, InvalidInput, Loc, Problem
 from exporter.core.values import dataclass, field, replace
 
@@ -169,26 +178,21 @@ class Catalogue:
 
 
 @dataclass(frozen=True, slots=True)
-class PackFile:
-    """A pack and its text. A compiled pack has only a name."""
-
-    document: Document
-    pack: Pack
-
-    def items(self) -> Iterator[tuple[Loc, Identified]]:
-        """Everything with an id, and its location in the text."""
-        for kind in KINDS:
-            for index, item in enumerate(getattr(self.pack, kind)):
-                yield (kind, index), item
-
-
-@dataclass(frozen=True, slots=True)
 class LoadedPacks:
-    """The catalogue and its files: a site's own, and built-in ones unless compiled."""
+    """The catalogue and its files: a site's own, and built-in ones unless compiled.
+
+    With `problems`, they have only what is valid; `rejected` has the ids of the other signatures, "*" if any may be one.
+    """
 
     catalogue: Catalogue
     own: tuple[PackFile, ...]
     builtin: tuple[PackFile, ...]
+    problems: tuple[Problem, ...] = ()
+    rejected: frozenset[str] = frozenset()
+
+    def may_be_rejected(self, globs: Iterable[str]) -> bool:
+        """Whether one of the globs may mean a rejected signature."""
+        return any(names_one_of(glob, self.rejected) for glob in globs)
 
 
 def load_packs(texts: Sequence[NamedText], builtin: Compiled | Sequence[NamedText] = ()) -> Catalogue:
@@ -201,43 +205,31 @@ def load(texts: Sequence[NamedText], builtin: Compiled | Sequence[NamedText] = (
 
     Raises InvalidInput with every problem of every file.
     """
-    problems: list[Problem] = []
+    loaded = examine(texts, builtin)
+    if loaded.problems:
+        raise InvalidInput(loaded.problems)
+    return loaded
+
+
+def examine(
+    texts: Sequence[NamedText], builtin: Compiled | Sequence[NamedText] = (), rejected: frozenset[str] = frozenset()
+) -> LoadedPacks:
+    """As `load`; returns the problems beside what is valid. rejected: what the files that could not be read may define."""
     known = builtin if isinstance(builtin, Compiled) else Compiled()
     if isinstance(builtin, Compiled):
-        beneath = [PackFile(Document(f"builtin pack {pack.pack}", None, {}), pack) for pack in builtin.packs]
+        documents = [Document(f"builtin pack {pack.pack}", None, {}) for pack in builtin.packs]
+        beneath = ReadPacks(tuple(map(PackFile, documents, builtin.packs)))
     else:
-        beneath = _read_packs(builtin, problems)
-    own = _read_packs(texts, problems)
-    problems.extend(_clashes(beneath, own))
-    catalogue = _join([file.pack for file in (*beneath, *own)], known)
-    if not problems:
-        read = own if isinstance(builtin, Compiled) else [*beneath, *own]
-        problems.extend(problem for file in read for problem in _dangling(file, catalogue))
-    if problems:
-        raise InvalidInput(problems)
-    return LoadedPacks(catalogue, tuple(own), () if isinstance(builtin, Compiled) else tuple(beneath))
-
-
-def _read_packs(texts: Sequence[NamedText], problems: list[Problem]) -> list[PackFile]:
-    """The valid packs among the texts; errors of the others are appended to `problems`."""
-    if not texts:
-        return []
-    from pydantic import ValidationError  # pydantic and YAML take 0.2 s; compiled packs need neither
-
-    from exporter.core.catalogue.pack_schema import Pack as PackModel
-    from exporter.core.text.validation import validation_problems
-    from exporter.core.text.yaml_text import parse
-
-    files: list[PackFile] = []
-    for file, text in texts:
-        try:
-            document = parse(text, file)
-            files.append(PackFile(document, PackModel.model_validate(document.data).to_plain()))
-        except InvalidInput as error:
-            problems.extend(error.problems)
-        except ValidationError as error:
-            problems.extend(validation_problems(document, error, PackModel))
-    return files
+        beneath = read_packs(builtin)
+    own = read_packs(texts)
+    rejected |= beneath.rejected | own.rejected
+    catalogue = _join([file.pack for file in (*beneath.files, *own.files)], known)
+    read = own.files if isinstance(builtin, Compiled) else [*beneath.files, *own.files]
+    problems = [*beneath.problems, *own.problems, *clashes(beneath.files, own.files)]
+    problems += [problem for file in read for problem in _dangling(file, catalogue, rejected)]
+    return LoadedPacks(
+        catalogue, own.files, () if isinstance(builtin, Compiled) else beneath.files, tuple(problems), rejected
+    )
 
 
 def compile_packs(texts: Sequence[NamedText], databases: Databases = NO_DATABASES) -> str:
@@ -251,7 +243,7 @@ def compile_packs(texts: Sequence[NamedText], databases: Databases = NO_DATABASE
     gates_of = {pattern: [bisect_left(all_gates, gate) for gate in sorted(of)] for pattern, of in gated.items()}
     packs = [to_data(_without_examples(file.pack)) for file in loaded.own]
     searched = {
-        p for f in loaded.own for kind in _PATTERNED for i in getattr(f.pack, kind) for p in (*i.patterns, *i.unless)
+        p for f in loaded.own for kind in PATTERNED for i in getattr(f.pack, kind) for p in (*i.patterns, *i.unless)
     }
     needs_of = {pattern: needs(pattern) for pattern in sorted(searched)}
     sets = sorted({tuple(literals) for needs in needs_of.values() for literals in (*needs.sets, *needs.first)})
@@ -316,13 +308,8 @@ def _without_examples(pack: Pack) -> Pack:
     def less(items: Iterable[Any]) -> tuple[Any, ...]:
         return tuple(replace(item, examples=(), near_misses=()) for item in items)
 
-    bare: dict[str, Any] = {kind: less(getattr(pack, kind)) for kind in _PATTERNED}
+    bare: dict[str, Any] = {kind: less(getattr(pack, kind)) for kind in PATTERNED}
     return replace(pack, **bare)
-
-
-NamedText = tuple[str, str]  # file name, text
-_PATTERNED = ("signatures", "log_facts", "echoes", "crash_shapes")
-KINDS = (*_PATTERNED, "root_causes", "tables")
 
 
 def _join(packs: Sequence[Pack], known: Compiled) -> Catalogue:
@@ -347,27 +334,7 @@ def _join(packs: Sequence[Pack], known: Compiled) -> Catalogue:
     )
 
 
-def _clashes(builtin: Iterable[PackFile], own: Iterable[PackFile]) -> Iterator[Problem]:
-    """Duplicate ids, and overrides of nothing."""
-    beneath: dict[tuple[str, str], Problem] = {}
-    for files in (builtin, own):
-        first: dict[tuple[str, str], Problem] = {}
-        for file in files:
-            for (kind, index), item in file.items():
-                here, key = file.document.problem((kind, index, "id"), item.id), (str(kind), item.id)
-                there = first.setdefault(key, here)
-                if there is not here:
-                    yield replace(here, what=f"{item.id} is already in {there.file}:{there.line}; rename or remove one")
-                elif item.override and key not in beneath:
-                    what = f"override: unknown built-in id {item.id}; correct the id, or remove `override`"
-                    yield replace(here, what=what)
-                elif key in beneath and not item.override:
-                    what = f"{item.id} is built in; choose another id, or add `override: true` to replace it"
-                    yield replace(here, what=what)
-        beneath = first
-
-
-def _dangling(file: PackFile, catalogue: Catalogue) -> Iterator[Problem]:
+def _dangling(file: PackFile, catalogue: Catalogue, rejected: frozenset[str]) -> Iterator[Problem]:
     """References to unknown signatures."""
     named: list[tuple[Loc, str]] = []
     for i, signature in enumerate(file.pack.signatures):
@@ -379,7 +346,7 @@ def _dangling(file: PackFile, catalogue: Catalogue) -> Iterator[Problem]:
     for i, table in enumerate(file.pack.tables):
         named += [(("tables", i, "signatures", n), glob) for n, glob in enumerate(table.signatures)]
     for loc, glob in named:
-        if not catalogue.matching([glob]):
-            yield file.document.problem(
-                loc, f"{glob!r} matches no signature of any pack; see `gpufault signatures list`"
-            )
+        if not catalogue.matching([glob]) and not names_one_of(glob, rejected):
+            near = nearest(glob, catalogue.signatures)
+            advice = f"did you mean {near}?" if near else "see `gpufault signatures list`"
+            yield file.document.problem(loc, f"{glob!r} matches no signature of any pack; {advice}")

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from exporter.core.patterns.regex_safety import characters
 from exporter.core.patterns.syntax import REPEATS, Unreadable, inside, parse, sre
 
-MIN_LENGTH = 4  # shorter ones hit ordinary text: in 512 MB of training logs "NaN" hit 0.4 % of lines, "HSA_" none
+MIN_LENGTH = 4  # shorter ones hit ordinary text: in 512 MB of training logs "NaN" hit 0.4% of lines, "HSA_" none
 MAX_LENGTH = 24  # longer ones hit no rarer, and colours or line wraps may cut them
 MAX_ALTERNATIVES = 64
 MAX_NEEDS = (

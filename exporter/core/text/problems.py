@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from exporter.core.text.printable import printable
-from exporter.core.values import dataclass
+from exporter.core.values import dataclass, field
 
 Loc = tuple[str | int, ...]
 MAX_CHARS = 4 * 1024 * 1024  # of a user's file: the largest known pack has 0.3 MB
@@ -48,19 +48,30 @@ class InvalidInput(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The data of one YAML document and the (line, column) of each key and item, from 1."""
+    """The data of one YAML document and the (line, column) of each key and item, from 1.
+
+    `refused`: locations whose data is not what was written. `moved`: where items of lists are in the text, if the user of a
+    document dropped others before them.
+    """
 
     file: str
     data: Any
     places: Mapping[Loc, tuple[int, int]]
+    refused: frozenset[Loc] = frozenset()
+    moved: Mapping[Loc, Loc] = field(default_factory=dict)
 
     def problem(self, loc: Loc, what: str) -> Problem:
         """A problem at `loc`, or at its nearest parent in the text."""
+        loc = (*self.moved.get(loc[:2], loc[:2]), *loc[2:])
         at = loc
         while at and at not in self.places:
             at = at[:-1]
         line, col = self.places.get(at, (1, 1))
         return Problem(self.file, line, col, key_path(loc), what)
+
+    def is_refused(self, loc: Loc) -> bool:
+        """Whether a location is at or below a refused one."""
+        return any(loc[: len(refused)] == refused for refused in self.refused)
 
 
 def key_path(loc: Loc) -> str:

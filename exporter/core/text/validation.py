@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from exporter.core.text.problems import Document, Loc, LocatedError, Problem
+from exporter.core.text.problems import Document, InvalidInput, Loc, LocatedError, Problem
+from exporter.core.text.validation_messages import message, or_list
+from exporter.core.text.yaml_text import read
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_as(model: type[Model], text: str, file: str) -> Model:
+    """A YAML text as a model; an empty one has the defaults. Raises InvalidInput with every problem."""
+    document, problems = read(text, file)
+    try:
+        value = model.model_validate({} if document.data is None else document.data)
+    except ValidationError as error:
+        problems += validation_problems(document, error, model)
+    if problems:
+        raise InvalidInput(sorted(problems, key=lambda p: (p.line, p.col)))
+    return value
 
 
 def validation_problems(document: Document, error: ValidationError, model: type[BaseModel]) -> list[Problem]:
@@ -17,14 +33,23 @@ def validation_problems(document: Document, error: ValidationError, model: type[
 
     If a word or a mapping is allowed and the user wrote a mapping, only errors inside the mapping are reported.
     """
-    found = [(_loc(e, document), e) for e in error.errors(include_url=False)]
+    return [problem for _, problem in located_problems(document, error, model)]
+
+
+def located_problems(document: Document, error: ValidationError, model: type[BaseModel]) -> list[tuple[Loc, Problem]]:
+    """As `validation_problems`, each with its location."""
+    every = [(_loc(e, document), e) for e in error.errors(include_url=False)]
+    found = [(loc, e) for loc, e in every if not document.is_refused(loc)]
     above = {loc[:depth] for loc, _ in found for depth in range(len(loc))}
+    unknown = {loc: _keys_at(model, loc, document.data) for loc, e in found if e["type"] == "extra_forbidden"}
+    missing = {loc for loc, e in found if e["type"] == "missing"}
+    meant = missing & {(*loc[:-1], near) for loc, keys in unknown.items() for near in _near(loc, keys.here)}
     problems = [
-        document.problem(loc, _unknown_key(model, loc) if e["type"] == "extra_forbidden" else _message(e))
+        (loc, document.problem(loc, _unknown_key(loc, unknown[loc], meant) if loc in unknown else message(e)))
         for loc, e in found
-        if e["type"] != "literal_error" or loc not in above
+        if (e["type"] != "literal_error" or loc not in above) and (e["type"] != "missing" or loc not in meant)
     ]
-    return sorted(problems, key=lambda p: (p.line, p.col))
+    return sorted(problems, key=lambda each: (each[1].line, each[1].col))
 
 
 def _loc(error: Any, document: Document) -> Loc:
@@ -38,13 +63,46 @@ def _loc(error: Any, document: Document) -> Loc:
     return loc
 
 
-def _unknown_key(model: type[BaseModel], loc: Loc) -> str:
-    """What to do about a key that does not exist at its place."""
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The keys that a mapping may have, and those of other kinds in its place, with their kinds."""
+
+    here: frozenset[str]
+    elsewhere: Mapping[str, tuple[str, ...]]
+
+
+def _keys_at(model: type[BaseModel], loc: Loc, data: Any) -> _Keys:
+    """The keys beside the last one of a location."""
     places = [model]
     for part in loc[:-1]:
+        data = data[part]
         if isinstance(part, str):
             places = [inner for place in places for inner in _models_in(_fields(place).get(part))]
-    near = get_close_matches(str(loc[-1]), {key for place in places for key in _fields(place)}, n=1)
+    given = {place: [kind for kind in _kinds_of(place) if kind == data.get("kind")] for place in places}
+    own = [place for place in places if given[place]] or places
+    others = [place for place in places if place not in own]
+    elsewhere = {
+        key: tuple(k for o in others if key in _fields(o) for k in _kinds_of(o)) for o in others for key in _fields(o)
+    }
+    return _Keys(frozenset(key for place in own for key in _fields(place)), elsewhere)
+
+
+def _kinds_of(model: type[BaseModel]) -> tuple[str, ...]:
+    """The values of `kind` that select a model of a union."""
+    kind = _fields(model).get("kind")
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def _near(loc: Loc, keys: Iterable[str]) -> list[str]:
+    return get_close_matches(str(loc[-1]), sorted(keys), n=1)
+
+
+def _unknown_key(loc: Loc, keys: _Keys, meant: Set[Loc]) -> str:
+    """What to do about a key that does not exist at its place. meant: missing keys that unknown ones probably are."""
+    near = _near(loc, keys.here)
+    kinds = keys.elsewhere.get(str(loc[-1]))
+    if kinds and not (near and (*loc[:-1], near[0]) in meant):
+        return f"no such key here; only kind {or_list(kinds)} has it"
     return (
         f"no such key here; did you mean {near[0]}?" if near else "no such key here; check its spelling, or remove it"
     )
@@ -61,30 +119,3 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for part in get_args(annotation):
         yield from _models_in(part)
-
-
-def _message(error: Any) -> str:
-    """What is wrong, then what to do."""
-    kind, value, message = error["type"], error.get("input"), str(error["msg"])
-    if kind == "missing":
-        return "missing; add it"
-    if kind == "union_tag_invalid":
-        return f"invalid value {error['ctx']['tag']!r}; use one of {error['ctx']['expected_tags']}"
-    if kind == "model_type":
-        return (
-            "has keys of its own; write them below it" if error["loc"] else "must map keys to values; write KEY: VALUE"
-        )
-    if kind == "value_error":
-        return message.removeprefix("Value error, ")
-    if kind == "list_type" and isinstance(value, str):
-        return f"must be a list; write [{json.dumps(value, ensure_ascii=False)}]"
-    if kind == "dict_type":
-        return "must map names to values; write NAME: VALUE, a line each"
-    if kind in {"bool_type", "int_type"} and isinstance(value, str):
-        return f"must be {'true or false' if kind == 'bool_type' else 'a whole number'}, not {value!r}"
-    if kind == "string_type" and isinstance(value, bool | int | float):
-        return f"must be text; write '{str(value).lower() if isinstance(value, bool) else value}' in quotes"
-    if kind == "string_type" and value is None:
-        return "has no value; write one, or remove the key"
-    shown = f" (got {value!r})" if isinstance(value, str | int | float | bool) and len(str(value)) < 80 else ""
-    return message[0].lower() + message[1:] + shown

@@ -36,6 +36,14 @@ _ADVICE = {  # libyaml's message: the most likely fix
 
 def parse(text: str, file: str) -> Document:
     """Parse one YAML document. Raises InvalidInput with all problems."""
+    document, problems = read(text, file)
+    if problems:
+        raise InvalidInput(problems)
+    return document
+
+
+def read(text: str, file: str) -> tuple[Document, list[Problem]]:
+    """One YAML document, and the problems of its parts, which are in `refused`. Raises InvalidInput if it is not YAML."""
     if len(text) > MAX_CHARS:
         raise InvalidInput([Problem(file, 1, 1, "", f"over {MAX_CHARS} characters; split it into several files")])
     try:
@@ -48,9 +56,7 @@ def parse(text: str, file: str) -> Document:
         raise InvalidInput([Problem(file, line, col, "", f"not YAML: {what}{_ADVICE.get(what, '')}")]) from None
     except (yaml.YAMLError, UnicodeEncodeError) as error:
         raise InvalidInput([Problem(file, 1, 1, "", f"not YAML: {' '.join(str(error).split())}")]) from None
-    if reader.problems:
-        raise InvalidInput(reader.problems)
-    return Document(file, data, reader.places)
+    return Document(file, data, reader.places, frozenset(reader.refused)), reader.problems
 
 
 class _Reader:
@@ -63,6 +69,7 @@ class _Reader:
         self.file = file
         self.places: dict[Loc, tuple[int, int]] = {}
         self.problems: list[Problem] = []
+        self.refused: set[Loc] = set()
         self._events = events
 
     def document(self) -> Any:
@@ -72,7 +79,9 @@ class _Reader:
         if next(starts, None):
             data = self._value(next(self._events), ())
         if another := next(starts, None):
-            self._refuse(another, (), "a second document; split it into several files")
+            line, col = _place(another)
+            what = "a second document; split it into several files"
+            self.problems.append(Problem(self.file, line, col, "", what))
         return data
 
     def _value(self, event: Any, loc: Loc) -> Any:
@@ -114,6 +123,7 @@ class _Reader:
 
     def _refuse(self, event: Any, loc: Loc, what: str) -> None:
         line, col = _place(event)
+        self.refused.add(loc)
         self.problems.append(Problem(self.file, line, col, key_path(loc), what))
 
 

@@ -14,7 +14,7 @@ ROW = 26.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A rate ratio and its 95 % interval; None is without bound (nobody else crashed)."""
+    """A rate ratio and its 95% interval; None is without bound (nobody else crashed)."""
 
     name: str
     value: float | None

@@ -73,9 +73,9 @@ def _cards(found: Overview) -> list[tuple[str, str, str, str]]:
     else:
         was = f"{before.jobs:,} in {earlier(found.window)}" if before else ""
         cards.append((f"{now.jobs:,}", "jobs hit", was, ""))
-    share = f"{now.without_cause / now.incidents * 100:.0f} %" if now.incidents else "0 %"
+    share = f"{now.without_cause / now.incidents * 100:.0f}%" if now.incidents else "0%"
     known = (
-        f"{before.without_cause / before.incidents * 100:.0f} % in {earlier(found.window)}"
+        f"{before.without_cause / before.incidents * 100:.0f}% in {earlier(found.window)}"
         if before and before.incidents
         else ""
     )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from exporter.core.text.counted import counted
 from exporter.fleet.report.steps import next_steps
 from exporter.fleet.report.wording import (
     alerts_of,
+    at_risk,
     change_of,
     dates,
     deaths_of,
@@ -19,6 +22,7 @@ from exporter.fleet.report.wording import (
     times,
     together,
 )
+from exporter.fleet.results.labels import ratio
 from exporter.fleet.review.sentence import earlier
 from exporter.fleet.review.values import CauseRow, Overview
 
@@ -32,15 +36,16 @@ def as_markdown(found: Overview, notes: tuple[str, ...] = ()) -> str:
     correlation = found.correlation or {}
     lines = [f"**GPU fleet review, {dates(found.window)}**", "", name(found.sentence, 800)]
     lines += [*_totals(found), *_not_seen(found, notes), f"Alerts: {name(alerts_of(found.alerts), 500)}."]
-    lines += _section("Why jobs crashed", [_cause(each) for each in found.causes if each.incidents], 4)
+    lines += _section("Why jobs crashed", [_cause(each) for each in found.causes if each.incidents], 3)
     lines += _section(
         "What makes crashes more or less frequent",
         [
             f"{name(each['signature'])} with {name(together(each), 200)}: {times(each)} times as frequent, {each['status']}"
             for each in correlation.get("findings", ())
         ],
-        3,
+        2,
     )
+    lines += _section("Nodes at risk", [_at_risk(each) for each in at_risk(correlation)], 2)
     lines += _section(
         "Rollouts",
         [
@@ -64,7 +69,7 @@ def as_markdown(found: Overview, notes: tuple[str, ...] = ()) -> str:
             f"{name(each['name'])}: {counted(each['incidents'], 'crash', 'crashes')}, {each['expected']:.1f} expected"
             for each in correlation.get("lemons", ())
         ],
-        3,
+        2,
     )
     lines += _section("Next", [name(step, 300) for step in next_steps(found)], 3)
     return "\n".join(lines[:LINES]) + "\n"
@@ -103,8 +108,8 @@ def _totals(found: Overview) -> list[str]:
         parts.append(f"{now.lost_gpu_hours:,.0f} GPU-hours lost (1 for each GPU and crash, assumed)")
     if found.change is not None:
         parts.append(f"rate {rate_of(found.change)} against {earlier(found.window)} ({interval_of(found.change)})")
-    parts.append(f"cause unknown for {100 * now.without_cause / now.incidents:.0f} %")
-    return [escaped("; ".join(parts) + "."), *ends]
+    parts.append(f"cause unknown for {100 * now.without_cause / now.incidents:.0f}%")
+    return [" ".join([escaped("; ".join(parts) + "."), *ends])]
 
 
 def _section(title: str, rows: list[str], most: int) -> list[str]:
@@ -119,6 +124,11 @@ def _cause(each: CauseRow) -> str:
     change = f", {change_of(each.change)}" if each.change else ""
     kind = ", cause unknown" if each.kind == "signature" else ""
     return f"{name(each.title)} ({each.verdict}{kind}): {each.incidents:,} on {counted(each.nodes, 'node')}{change}"
+
+
+def _at_risk(each: Mapping[str, Any]) -> str:
+    nodes = counted(each["count"], "node")
+    return f"{name(each['because'])}: {nodes}, {ratio(each['expected_7d'])} crashes expected in 7 days"
 
 
 def _novelty(found: Overview, at: int) -> str:

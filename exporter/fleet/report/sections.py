@@ -10,8 +10,8 @@ from typing import Any
 from exporter.core.text.counted import counted
 from exporter.fleet.charts.intervals import Interval, forest
 from exporter.fleet.charts.over_time import Mark, sparkline, stacked_bars
-from exporter.fleet.report.wording import alerts_of, change_of, conditions, fact, safe, stamp, times
-from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, ratio, sure
+from exporter.fleet.report.wording import alerts_of, at_risk, change_of, conditions, fact, safe, stamp, times
+from exporter.fleet.results.labels import NO_MODEL, UNITS, ratio, sure
 from exporter.fleet.review.timeline import duration
 from exporter.fleet.review.titles import title_of
 from exporter.fleet.review.values import AlertQuality, Overview, Title
@@ -66,7 +66,7 @@ def sections(found: Overview, titles: Mapping[str, Title]) -> list[Section]:
             "Nodes at risk",
             "Nodes that meet a finding or a catalogue's cause and have not crashed yet",
             ("Because of", "Crash", "Status", "#Nodes", "#Crashes expected in 7 days", "Some of them"),
-            [e for e in correlation.get("exposed", ()) if e["expected_7d"] >= LEAST],
+            at_risk(correlation),
             lambda e: (
                 Cell(text=safe(e["because"])), _titled(e["signature"], titles), Cell(text=e["status"]),
                 Cell(text=f"{e['count']:,}"), Cell(text=ratio(e["expected_7d"])),
@@ -99,7 +99,7 @@ def sections(found: Overview, titles: Mapping[str, Title]) -> list[Section]:
         _table(
             "New and returning signatures",
             "First seen in this window, or silent for at least two such windows before",
-            ("Signature", "Whose", "#Crashes", "#Nodes", "First", "Before"),
+            ("Signature", "Whose", "#Root incidents", "#Nodes", "First", "Before"),
             found.novelties,
             lambda n: (
                 Cell(text=safe(n.title), small=safe(n.signature, 80)), Cell(text=n.verdict, class_=n.verdict),
@@ -120,7 +120,7 @@ def sections(found: Overview, titles: Mapping[str, Title]) -> list[Section]:
         ),
         _table(
             "Reliability",
-            "Mean GPU-hours between crashes, with the exact 95 % interval",
+            "Mean GPU-hours between crashes, with the exact 95% interval",
             ("GPU", "#Crashes", "#GPU-hours", "#GPU-hours a crash", "#Interval", f"#A job on {LARGE_JOB:,} GPUs runs"),
             correlation.get("reliability", ()),
             lambda r: (
@@ -162,12 +162,12 @@ def _over_time(found: Overview) -> Section | None:
             "Root incidents over time", edges, found.over_time.by_verdict, unit=unit, marks=marks, width=w
         ) for w in (WIDE, NARROW)
     )  # fmt: skip
-    return Section(title="Crashes over time", charts=(wide, narrow))
+    return Section(title="Root incidents over time", charts=(wide, narrow))
 
 
 def _causes(found: Overview) -> Section | None:
     lost = any(each.lost_gpu_hours is not None for each in found.causes)
-    columns = ("Cause", "Whose", "#Incidents", *(("#Before", "Change") if found.before else ()), "#Nodes", "#Jobs")
+    columns = ("Cause", "Whose", "#Root incidents", *(("#Before", "Change") if found.before else ()), "#Nodes", "#Jobs")
     columns += (*(("#GPU-hours lost",) if lost else ()), "Trend")
 
     def row(each: Any) -> tuple[Cell, ...]:
@@ -195,7 +195,7 @@ def _causes(found: Overview) -> Section | None:
             Cell(svg=sparkline(f"Trend of {safe(each.title, 60)}", each.trend, verdict=each.verdict)),
         )
 
-    note = f"Root incidents; the trend shows up to {len(found.causes[0].trend)} such windows" if found.causes else ""
+    note = f"The trend shows up to {len(found.causes[0].trend)} such windows" if found.causes else ""
     return _table("Why jobs crashed", note, columns, found.causes, row)
 
 
@@ -213,7 +213,7 @@ def _findings(correlation: Mapping[str, Any], titles: Mapping[str, Title]) -> Se
     title = "How much more frequent crashes are with a configuration"
     table = _table(
         "What makes crashes more or less frequent",
-        "Rate ratio with its 95 % interval; nodes are compared with others of the same GPU model and partition",
+        "Rate ratio with its 95% interval; nodes are compared with others of the same GPU model and partition",
         ("With", "Crash", "#Times as frequent", "Status", "#Crashed nodes with it", "Against it"),
         list(enumerate(found, 1)),
         lambda pair: (

@@ -11,7 +11,7 @@ from exporter.core.text.counted import counted
 from exporter.core.text.printable import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.observations import Window
-from exporter.fleet.results.labels import clipped, ratio
+from exporter.fleet.results.labels import LEAST, clipped, ratio
 from exporter.fleet.review.sentence import changed
 from exporter.fleet.review.timeline import duration
 from exporter.fleet.review.values import AlertQuality, Deaths
@@ -28,7 +28,7 @@ def safe(text: str, most: int | None = None) -> str:
 
 def deaths_of(found: Deaths) -> str:
     """How many failed jobs the logs explain."""
-    share = f"{100 * found.explained / found.jobs:.0f} %"
+    share = f"{100 * found.explained / found.jobs:.0f}%"
     parts = [f"{share} of {counted(found.jobs, 'failed job')} have a line that a signature knows"]
     parts += [f"{found.unrecognised:,} unrecognised"] if found.unrecognised else []
     parts += [f"{found.no_line:,} without any line"] if found.no_line else []
@@ -56,9 +56,14 @@ def alerts_of(found: AlertQuality | None) -> str:
     return told + (f"; incomplete: {safe(found.missing, 200)}" if found.missing else "")
 
 
+def at_risk(correlation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The reasons that put nodes at risk, except those with hardly a crash expected."""
+    return [each for each in correlation.get("exposed", ()) if each["expected_7d"] >= LEAST]
+
+
 def most_at_risk(correlation: Mapping[str, Any]) -> tuple[int, str] | None:
     """How many nodes the most frequent reason puts at risk, and why. Nodes of several reasons are the same ones in part."""
-    reasons = correlation.get("exposed", ())
+    reasons = at_risk(correlation)
     if not reasons:
         return None
     most = max(reasons, key=lambda each: each["count"])
@@ -93,8 +98,8 @@ def change_of(change: Ratio | None) -> str:
 
 
 def rate_of(change: Ratio) -> str:
-    """`+10 %`: how much larger a rate is; `new` where it was zero."""
-    return "new" if math.isinf(change.value) else f"{(change.value - 1) * 100:+.0f} %".replace("-", "−")
+    """`+10%`: how much larger a rate is; `new` where it was zero."""
+    return "new" if math.isinf(change.value) else f"{(change.value - 1) * 100:+.0f}%".replace("-", "−")
 
 
 def together(each: Mapping[str, Any]) -> str:
@@ -106,11 +111,11 @@ def together(each: Mapping[str, Any]) -> str:
 
 
 def interval_of(change: Ratio | None) -> str:
-    """`95 % interval −9 to +33 %`."""
+    """`95% interval −9 to +33%`."""
     if change is None:
         return ""
     low, high = ((f"{(end - 1) * 100:+.0f}" if end != float("inf") else "∞") for end in (change.low, change.high))
-    return f"95 % interval {low} to {high} %".replace("-", "−")
+    return f"95% interval {low} to {high}%".replace("-", "−")
 
 
 def fact(each: Mapping[str, Any]) -> str:

@@ -28,8 +28,8 @@ def expected_count(expected: float) -> str:
 
 
 def sure(probability: float) -> str:
-    """A probability as text; at most "over 99 % sure"."""
-    return "over 99 % sure" if probability > 0.99 else f"{probability * 100:.0f} % sure"
+    """A probability as text; at most "over 99% sure"."""
+    return "over 99% sure" if probability > 0.99 else f"{probability * 100:.0f}% sure"
 
 
 def clipped(text: str) -> str:

@@ -313,7 +313,7 @@ def _reliability(found: Correlation) -> str:
     lines = []
     for r in found.reliability:
         between = (
-            f"one crash in {_hours(r.mtbf)} GPU-hours (95 % interval {_hours(r.mtbf_low)} to {_hours(r.mtbf_high)})"
+            f"one crash in {_hours(r.mtbf)} GPU-hours (95% interval {_hours(r.mtbf_low)} to {_hours(r.mtbf_high)})"
         )
         told = between if r.incidents else f"no crash in {_hours(r.hours)} GPU-hours"
         model = NO_MODEL if r.gpu_model == "unknown" else r.gpu_model
@@ -354,7 +354,7 @@ def _times(ratio: Ratio) -> str:
 
 
 def _interval(ratio: Ratio) -> str:
-    return f"(95 % interval {written(ratio.low)} to {written(ratio.high)})"
+    return f"(95% interval {written(ratio.low)} to {written(ratio.high)})"
 
 
 def _small(value: float) -> str:

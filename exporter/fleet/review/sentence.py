@@ -22,7 +22,7 @@ def sentence(
     window: Window, now: Totals, before: Totals | None, change: Ratio | None, nodes: int, causes: Sequence[CauseRow],
     novelties: Sequence[Novelty], correlation: Mapping[str, Any] | None, titles: Mapping[str, Title],
 ) -> str:  # fmt: skip
-    """How many crashes and whether that is more; what made it so; what is new; what was found."""
+    """How many root incidents and whether that is more; what made it so; what is new; what was found."""
     if not nodes and not now.incidents:
         return "Nothing was seen: no node reported in this window."
     seen = correlation is None or correlation["complete"]
@@ -49,7 +49,7 @@ def earlier(window: Window) -> str:
 
 
 def changed(change: Ratio) -> str:
-    """How a rate changed: `64 % more`, `2.1 times as many`, `30 % fewer`; for an unclear change `about as many`."""
+    """How a rate changed: `64% more`, `2.1 times as many`, `30% fewer`; for an unclear change `about as many`."""
     if change.low <= 1 <= change.high:
         return "no clear change"
     if math.isinf(change.value):
@@ -57,26 +57,26 @@ def changed(change: Ratio) -> str:
     if change.value >= 2:
         return f"{ratio(change.value)} times as many"
     percent = abs(change.value - 1) * 100
-    return f"{percent:.0f} % {'more' if change.value > 1 else 'fewer'}"
+    return f"{percent:.0f}% {'more' if change.value > 1 else 'fewer'}"
 
 
 def _count(window: Window, now: Totals, before: Totals | None, change: Ratio | None, nodes: int, seen: str) -> str:
     fleet = counted(nodes, "node")
     if not now.incidents:
         was = f"; {before.incidents:,} in {earlier(window)}" if before and before.incidents else ""
-        return f"No GPU crash on {fleet}{seen}{was}."
-    crashes = f"{now.incidents:,} GPU crash{'es' * (now.incidents != 1)}"
+        return f"No root incident on {fleet}{seen}{was}."
+    incidents = counted(now.incidents, "root incident")
     where = f"on {now.nodes_crashed:,} of {fleet}"
     lost = f"; jobs lost {now.lost_gpu_hours:,.0f} GPU-hours" if now.lost_gpu_hours else ""
     if change is None or before is None:
-        return f"{crashes} {where}{lost}."
+        return f"{incidents} {where}{lost}."
     how = changed(change)
     how = f"no clear change from {earlier(window)}" if how == "no clear change" else f"{how} than in {earlier(window)}"
     if "times as many than" in how:
         how = how.replace("many than in", "many as in")
     if how.startswith("none before"):
         how = f"none in {earlier(window)}"
-    return f"{crashes} {where}, {how}{lost}."
+    return f"{incidents} {where}, {how}{lost}."
 
 
 def _findings(correlation: Mapping[str, Any], titles: Mapping[str, Title]) -> str:

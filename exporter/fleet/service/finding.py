@@ -99,7 +99,7 @@ def _picture(frame: Frame, each: Mapping[str, Any]) -> tuple[Markup, Table | Non
         for one in each.get("workload", ())
         if one["rate_ratio_without_low"] is not None and one["share"]
     ]  # fmt: skip
-    return both(lambda width: forest("Rate ratio with 95 % interval", rows, width=width), 700.0), None
+    return both(lambda width: forest("Rate ratio with 95% interval", rows, width=width), 700.0), None
 
 
 def _examples(frame: Frame, ids: Sequence[str]) -> Cell:
@@ -141,7 +141,7 @@ def _how_sure(frame: Frame, each: Mapping[str, Any]) -> Table:
             ("Began", f"{low:.0f} to {high:.0f} h after the change"),
             ("Difference before the change", before),
             ("Crashed within two weeks before the change",
-             f"{rollout['crashed_before']:.0%}, {rollout['crashed_before_expected']:.0%} expected".replace("%", " %")),
+             f"{rollout['crashed_before']:.0%}, {rollout['crashed_before_expected']:.0%} expected"),
         ]  # fmt: skip
     if again := each.get("confirmation"):
         rows.append(("In the later window", f"{again['observed']:,} crashes, {again['expected']:.1f} expected"))
@@ -170,7 +170,7 @@ def _workload(frame: Frame, each: Mapping[str, Any]) -> Table:
     rows = [
         (
             WHO.get(one["kind"], one["kind"]), ", ".join(one["names"]) or None,
-            number(one["share"], f"{one['share'] * 100:.0f} %"),
+            number(one["share"], f"{one['share'] * 100:.0f}%"),
             number(one["rate_ratio_without"],
                    f"{ratio(one['rate_ratio_without'])} times ({ratio(one['rate_ratio_without_low'])} to "
                    f"{ratio(one['rate_ratio_without_high'])})" if one["rate_ratio_without_low"] is not None else "–"),

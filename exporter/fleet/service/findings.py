@@ -102,7 +102,7 @@ def forest_of(
         )
         for at, each in enumerate(findings, 1)
     ]  # fmt: skip
-    return both(lambda width: forest("Rate ratio with 95 % interval", rows, width=width), wide)
+    return both(lambda width: forest("Rate ratio with 95% interval", rows, width=width), wide)
 
 
 def rollouts_table(frame: Frame, result: Mapping[str, Any], width: str = "full") -> Table:
@@ -169,7 +169,7 @@ def _tables(frame: Frame, result: Mapping[str, Any]) -> list[Table]:
         "Crash",
         "With",
         "As frequent",
-        "95 % interval",
+        "95% interval",
         "Status",
         "Crashed nodes with it",
         "Expected",
@@ -203,7 +203,7 @@ def _tables(frame: Frame, result: Mapping[str, Any]) -> list[Table]:
         empty="Every crash has enough data.",
     )  # fmt: skip
     reliability = frame.table(
-        "reliability", "Reliability", ("GPU", "Crashes", "GPU-hours", "GPU-hours a crash", "95 % interval"),
+        "reliability", "Reliability", ("GPU", "Crashes", "GPU-hours", "GPU-hours a crash", "95% interval"),
         (
             (NO_MODEL if each["gpu_model"] == "unknown" else each["gpu_model"], number(each["incidents"]),
              number(each["gpu_hours"]),
@@ -264,10 +264,10 @@ def fact(one: Mapping[str, str]) -> str:
 
 
 def times(each: Mapping[str, Any]) -> str:
-    """`12 times as frequent (95 % interval 4.7 to 34)`."""
+    """`12 times as frequent (95% interval 4.7 to 34)`."""
     low, high = ratio(each["rate_ratio_low"]), ratio(each["rate_ratio_high"])
     how = "seen only so" if each["rate_ratio"] is None else f"{ratio(each['rate_ratio'])} times as frequent"
-    return f"{how} (95 % interval {low} to {high})"
+    return f"{how} (95% interval {low} to {high})"
 
 
 def age(seconds: float) -> str:

@@ -93,13 +93,13 @@ def segment(name: str) -> str:
 
 
 def change(value: float, before: float | None) -> str:
-    """A change as people write it: `none before`, `±0`, `+340 %`; a dash where there is nothing to compare with."""
+    """A change as people write it: `none before`, `±0`, `+340%`; a dash where there is nothing to compare with."""
     if before is None:
         return "–"
     if not before:
         return "none before" if value else "±0"
     share = round((value - before) / before * 100)
-    return f"{share:+,} %" if share else "±0"
+    return f"{share:+,}%" if share else "±0"
 
 
 class Titles:

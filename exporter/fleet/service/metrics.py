@@ -31,9 +31,9 @@ METRICS: dict[str, Metric] = {
     "gpufault_fleet_finding_rate_ratio": Metric(
         "gauge", _FINDING, "How many times as frequent the signature is with the fact as without it."
     ),
-    "gpufault_fleet_finding_rate_ratio_low": Metric("gauge", _FINDING, "Lower end of its 95 % interval."),
+    "gpufault_fleet_finding_rate_ratio_low": Metric("gauge", _FINDING, "Lower end of its 95% interval."),
     "gpufault_fleet_finding_rate_ratio_high": Metric(
-        "gauge", _FINDING, "Upper end of its 95 % interval; +Inf where nobody crashed without the fact."
+        "gauge", _FINDING, "Upper end of its 95% interval; +Inf where nobody crashed without the fact."
     ),
     "gpufault_fleet_finding_q_value": Metric("gauge", _FINDING, "The false-discovery rate at which it would just pass."),
     "gpufault_fleet_signatures_without_enough_data": Metric(

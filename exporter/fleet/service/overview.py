@@ -146,7 +146,7 @@ def _tiles(now: Overview, found: Mapping[str, Any], changes: Mapping[Key, tuple[
     return [
         Tile(figure=count(totals.incidents), what="root incidents", change=told, path="/incidents", tone=tone),
         second,
-        Tile(figure="–" if share is None else f"{share:.0%}".replace("%", " %"), what="without a known cause",
+        Tile(figure="–" if share is None else f"{share:.0%}", what="without a known cause",
              change=f"{count(len([c for c in now.causes if c.incidents]))} causes and signatures", tone="dim", path="/causes"),
         Tile(figure=count(at_risk) if found else "–", what="nodes at risk, not affected yet",
              change=because if found else "not known yet", tone="dim", path="/findings"),

@@ -16,9 +16,7 @@ from exporter.fleet.statistics.hierarchy import at_the_level_that_explains
 from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.screen import Counts
 
-LEAST_TESTS = (
-    100  # tests that a family counts as, at least: with few, each of three families would err in 5 % of fleets
-)
+LEAST_TESTS = 100  # tests that a family counts as, at least: with few, each of three families would err in 5% of fleets
 FEW_CRASHES = 2  # distinct nodes of a signature, from which on a rare value that they share is a lead
 FDR = 0.05  # of the findings may be false (Benjamini and Hochberg 1995; the facts are positively dependent)
 

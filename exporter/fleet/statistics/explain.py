@@ -25,7 +25,7 @@ AGAIN = 1e-3  # what a further explanation, or a pair's member, must reach besid
 APART = 0.05  # below it two values are distinct: the one stands out within the other
 MIN_WITH = 3  # distinct nodes that crashed with it
 MIN_EFFECT = 1.5  # a smaller rate ratio is within what a few per cent of misjudged exposure can do
-NO_BETTER = 1.92  # of log-likelihood: within a 95 % interval of the best
+NO_BETTER = 1.92  # of log-likelihood: within a 95% interval of the best
 COMPARED = 50  # values that are held against a chosen one, strongest first
 
 

@@ -191,7 +191,7 @@ class NodesAtRisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reliability:
-    """Crashes per exposure of one GPU model, and the mean hours between them with their 95 % interval."""
+    """Crashes per exposure of one GPU model, and the mean hours between them with their 95% interval."""
 
     gpu_model: str
     hours: float

@@ -11,7 +11,7 @@ from exporter.fleet.statistics.risk_sets import Spans, at_risk
 HOUR = 3600.0
 FROM, TO = -5 * DAY, 7 * DAY  # after the change
 COARSE, FINE = 12 * HOUR, HOUR
-DROP = 1.92  # of the log-likelihood: a 95 % interval
+DROP = 1.92  # of the log-likelihood: a 95% interval
 LOG_RATIOS = np.linspace(0.1, 7.0, 40)  # up to a ratio of 1,100
 
 

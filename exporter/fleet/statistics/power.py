@@ -14,7 +14,7 @@ DECIDING_DAYS, MOST_DAYS = 7, 90  # of an experiment: as planned, and the longes
 def needed(share: float, ratio: float, cut: float) -> int:
     """Crashes of a signature until a value with this share of the exposure and this rate ratio is found in 4 of 5 cases.
 
-    cut: the p-value to be reached. 10 % and a ratio of 5 at 1e-5 take 58.
+    cut: the p-value to be reached. 10% and a ratio of 5 at 1e-5 take 58.
     """
     with_ = ratio * share / (ratio * share + 1 - share)
     sizes = np.unique(np.round(np.geomspace(5, MAX_CRASHES, 400)).astype(int))

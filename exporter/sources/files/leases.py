@@ -26,7 +26,7 @@ HOLD_SECONDS = 15.0  # without a renewal; then a node counts nothing before it h
 DEAD_SECONDS = 30.0  # without a renewal, by the file system's clock; then others claim its logs
 CONFIRM_SECONDS = 3.0  # between two looks at a node that seems dead
 WAIT_SECONDS = 20.0  # so long is a log left to a node that runs its job
-LOOKS = 4  # nodes looked at in ten seconds: with 1,000 nodes, one that died is overlooked by all in 2 % of the rounds
+LOOKS = 4  # nodes looked at in ten seconds: with 1,000 nodes, one that died is overlooked by all in 2% of the rounds
 MAX_PATHS = 200_000  # known claims, 200 bytes each
 MAX_NODE_BYTES = 16 << 20
 

@@ -17,7 +17,7 @@ from exporter.sources.files.identity import HEAD_BYTES, NOWHERE, TAIL_BYTES, Fin
 from exporter.sources.files.log_values import Activity, End, FileStat, Handed, LastRead, Offer, Position, share
 
 QUIET_SECONDS = 1.0  # writers flush a line within milliseconds; a count may lag by a second
-ACTIVE_SECONDS = 10.0  # 20,000 logs take 10 % of a core meanwhile; then inotify or the round over all tells
+ACTIVE_SECONDS = 10.0  # 20,000 logs take 10% of a core meanwhile; then inotify or the round over all tells
 ZEROS_BYTES = 1 << 20  # checked in one step unless they are a hole
 RELOOK_SECONDS = 5.0  # stores into a mapped file change neither its time nor its size, and inotify tells nothing
 KEPT_BYTES = (

@@ -35,7 +35,7 @@ from exporter.sources.files.recursion_limit import allow_the_deepest_folders
 MAX_ROOTS = 32  # each watched root is a thread
 MAX_FOLDERS = 1024  # below one root; the kernel's limit is 8192 a user on small nodes
 MAX_PATHS = 4096  # hints kept until the next poll; beyond, the polls find what is left
-STORM_EVENTS = 500  # a second: 2 % of a core. Interleaved writers send one for every write
+STORM_EVENTS = 500  # a second: 2% of a core. Interleaved writers send one for every write
 STORM_SECONDS = 10.0
 REST_SECONDS = 300.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from exporter.core.authoring.draft import draft
 from exporter.core.authoring.example_checks import failed_examples
 from exporter.core.authoring.lint import errors, warnings
 from exporter.core.catalogue.loader import LoadedPacks, load
@@ -83,6 +84,27 @@ def test_an_unmatched_example_is_reported_with_the_reason(pattern: str, example:
     assert told.startswith("own.yaml:9:31: signatures[0].examples[1]: example shows no own_fault: " + why)
 
 
+def test_a_draft_is_rejected_until_its_placeholders_are_replaced() -> None:
+    text = draft("acme: card 0000:c1:00.0 hangs", "job", ())
+    assert told_errors(text) == [
+        "own.yaml:5:5: signatures[0].title: is still the placeholder 'TODO: what happened, in a few words'; replace it",
+        (
+            "own.yaml:15:5: signatures[0].remediation: is still the placeholder 'TODO: what to do first, in one or two "
+            "sentences'; replace it"
+        ),
+    ]
+    filled = text.replace("TODO: what happened, in a few words", "a card hangs").replace("'TODO: what", "'What")
+    assert told_errors(filled) == []
+    (told,) = told_errors(filled.replace("near_misses: []", "near_misses: [{text: acme hangs, why: TODO}]"))
+    assert told.startswith("own.yaml:14:38: signatures[0].near_misses[0].why: is still the placeholder 'TODO'")
+    (told,) = told_errors(filled.replace("# references", "references"))
+    assert "signatures[0].references[0]: is still the placeholder 'TODO: a link" in told
+
+
+def test_a_text_that_only_mentions_todo_is_accepted() -> None:
+    assert told_errors(OWN.replace("a fault of our own", "TODOs of our own are left")) == []
+
+
 def test_an_unless_that_excludes_an_example_is_reported() -> None:
     (told,) = told_errors(OWN + "    unless: ['7$']\n".replace("7", "[7]"))
     assert "its own `unless` /[7]$/ excludes it; narrow that" in told
@@ -147,14 +169,14 @@ def test_an_example_without_its_log_fact_is_reported() -> None:
     ("when", "place", "what"),
     [
         (
-            "{capture: cod, exists: true}",
+            "{capture: coode, exists: true}",
             "15:12: root_causes[0].when.capture",
-            "unknown capture 'cod' of own_fault; use one of its captures (code)",
+            "unknown capture 'coode' of own_fault; did you mean code?",
         ),
         (
             "{all: [{not: {capture: address, exists: true}}]}",
             "15:25: root_causes[0].when.all[0].not.capture",
-            "unknown capture 'address' of",
+            "unknown capture 'address' of own_fault; use one of its captures (code)",
         ),
         (
             "{match: gpu_fault, where: {code: '7'}}",
@@ -173,15 +195,23 @@ def test_a_condition_on_a_capture_that_is_given_is_none() -> None:
 
 
 def test_a_template_that_names_no_capture_is_an_error() -> None:
-    fact = "log_facts:\n  - {id: own_fact, title: ours, patterns: ['rack (?P<rack>r[0-9]+)'], set: {rack: '{rck|lower}'}}\n"
+    fact = "log_facts:\n  - {id: own_fact, title: ours, patterns: ['rack (?P<rack>r[0-9]+)'], set: {rack: '{raack|lower}'}}\n"
     (told,) = told_errors(OWN + fact)
-    assert "log_facts[0].set.rack: unknown capture 'rck' of own_fact; use one of its captures (rack)" in told
+    assert "log_facts[0].set.rack: unknown capture 'raack' of own_fact; did you mean rack?" in told
 
 
 def test_a_condition_on_a_fact_that_nothing_tells_is_a_warning_since_a_site_may_tell_it() -> None:
     (told,) = told_warnings(cause("{any: [{fact: os, exists: true}, {fact: rack, equals: r12}]}"))
     assert told.startswith("own.yaml:15:45: root_causes[0].when.any[1].fact: no probe and no log fact reports 'rack'; ")
     assert told_warnings(cause("{any: [{fact: env.HOME, exists: true}, {fact: torch_version, version: '>=2'}]}")) == []
+
+
+def test_a_misspelt_fact_is_reported_with_the_one_that_is_meant() -> None:
+    (told,) = told_warnings(cause("{fact: torch_verison, version: '>=2'}"))
+    assert told.startswith(
+        "own.yaml:15:12: root_causes[0].when.fact: no probe and no log fact reports 'torch_verison'; "
+    )
+    assert "did you mean torch_version? Otherwise add it to facts.extra" in told
 
 
 def test_a_signature_without_examples_or_near_misses_gets_a_warning_for_each() -> None:

@@ -102,6 +102,18 @@ def test_a_duplicate_id_is_reported_with_its_first_location() -> None:
     ]
 
 
+def test_a_reference_to_a_rejected_signature_is_not_an_error_of_its_own() -> None:
+    more = "    yields_to: [xe_fault, nv_fault]\n"
+    rejected = pack("intel", "xe_fault", "    lines: 13\n")
+    told = problems(rejected, pack("amd", "gpu_fault", more))
+    assert [line.split(": ")[:2] for line in told] == [
+        ["intel.yaml:9:5", "signatures[0].lines"],
+        ["amd.yaml:9:27", "signatures[0].yields_to[1]"],
+    ]
+    assert len(problems(("intel.yaml", "pack: ["), pack("amd", "gpu_fault", more))) == 1
+    assert len(problems(("intel.yaml", "pack: intel\nsignaturs: []\n"), pack("amd", "gpu_fault", more))) == 1
+
+
 def test_a_cause_may_bear_the_name_of_a_signature() -> None:
     cause = """
 root_causes:
@@ -124,12 +136,12 @@ root_causes:
     remediation: Mend it.
 """
     assert problems(pack("amd", "gpu_fault", more), pack("intel", "xe_fault")) == [
-        f"amd.yaml:{place}: {glob!r} matches no signature of any pack; see `gpufault signatures list`"
-        for place, glob in [
-            ("10:17: signatures[0].yields_to[0]", "gpu_fult"),
-            ("11:23: signatures[0].follows[1]", "nv_*"),
-            ("15:29: root_causes[0].signatures[1]", "cuda_*"),
-            ("16:44: root_causes[0].when.all[1].not.match", "rocm_*"),
+        f"amd.yaml:{place}: {glob!r} matches no signature of any pack; {advice}"
+        for place, glob, advice in [
+            ("10:17: signatures[0].yields_to[0]", "gpu_fult", "did you mean gpu_fault?"),
+            ("11:23: signatures[0].follows[1]", "nv_*", "see `gpufault signatures list`"),
+            ("15:29: root_causes[0].signatures[1]", "cuda_*", "see `gpufault signatures list`"),
+            ("16:44: root_causes[0].when.all[1].not.match", "rocm_*", "see `gpufault signatures list`"),
         ]
     ]
 
@@ -266,3 +278,29 @@ def test_what_replaces_nothing_is_refused_and_so_is_a_second_replacement() -> No
     assert [line.split(": ", 1)[0] for line in told] == ["yours.yaml:3:5", "theirs.yaml:3:5"]
     assert "gpu_fault is already in mine.yaml:3; rename or remove one" in told[0]
     assert "override: unknown built-in id new; correct the id, or remove `override`" in told[1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "told"),
+    [
+        (
+            "layer: libary",
+            "layer: host",
+            "kernel, runtime, library, framework, fabric or host, not 'libary'; did you mean library?",
+        ),
+        ("sevrity: error", "severity: error", "7:5: signatures[0].sevrity: no such key here; did you mean severity?"),
+        (
+            "id: Gpu-Fault",
+            "id: gpu_fault",
+            "3:5: signatures[0].id: invalid name 'Gpu-Fault'; use 3 to 80 characters of a-z, 0-9 or _, beginning with a-z",
+        ),
+        ("title: ab", "title: a crash", "4:5: signatures[0].title: is too short; use at least 3 characters, not 2"),
+        ("title: [a]", "title: a crash", "4:5: signatures[0].title: must be text, not a list"),
+        ("patterns: {a: b}", "patterns: ['GPU fault at (?P<address>0x[0-9a-f]+)']", "must be a list, not a mapping"),
+    ],
+)
+def test_a_wrong_key_or_value_is_reported_once_in_plain_words(wrong: str, right: str, told: str) -> None:
+    file, text = pack("amd", "gpu_fault")
+    assert right in text
+    (problem,) = problems((file, text.replace(right, wrong)))
+    assert told in problem

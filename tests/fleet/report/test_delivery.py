@@ -49,7 +49,7 @@ def test_a_webhook_gets_blocks_and_nothing_is_printed(
     (request,) = chat.requests
     body = request.json
     assert request.headers["content-type"] == "application/json"
-    assert body["text"].startswith("10 GPU crashes on 2 of 3 nodes")
+    assert body["text"].startswith("10 root incidents on 2 of 3 nodes")
     header, *sections, link = body["blocks"]
     assert header["text"] == {"type": "plain_text", "text": "GPU fleet review, 21 to 28 June 2026"}
     assert link["text"]["text"] == "<https://fleet.example/?window=7d|Open the fleet page>"
@@ -70,7 +70,7 @@ def test_an_email_has_the_review_as_text_and_as_a_file(fleet: Path, tmp_path: Pa
     (message,) = server.messages
     assert server.recipients == ["a@example.org", "b@example.org"]
     assert message["To"] == "a@example.org, b@example.org"
-    assert message["Subject"].startswith("GPU fleet: 10 GPU crashes on 2 of 3 nodes")
+    assert message["Subject"].startswith("GPU fleet: 10 root incidents on 2 of 3 nodes")
     assert message["Date"]
     assert message["Message-ID"]
     text, page = message.iter_parts()

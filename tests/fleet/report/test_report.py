@@ -123,6 +123,10 @@ def test_every_format_says_the_same(fleet: Path, capsys: pytest.CaptureFixture[s
     page, chat = written(capsys, fleet), written(capsys, fleet, "--format", "md")
     rows = list(csv.DictReader(io.StringIO(written(capsys, fleet, "--format", "csv"))))
     assert [int(row["incidents"]) for row in rows] == [cause["incidents"] for cause in report["causes"]]
+    (at_risk,) = report["correlation"]["exposed"]
+    assert "Nodes at risk" in page
+    assert f"**Nodes at risk**\n- {at_risk['because']}: {at_risk['count']} nodes, " in chat
+    assert f"**\n\n{report['totals']['incidents']:,} root incidents on " in chat
     lead = report["causes"][0]
     assert f"{lead['incidents']:,} on {lead['nodes']} nodes" in chat
     assert report["verdict"].split(",")[0] in " ".join(Page(page).texts)
@@ -171,9 +175,16 @@ def test_a_hostile_signature_is_in_the_csv_as_text(hostile: Path, capsys: pytest
 
 
 def test_nodes_that_several_reasons_put_at_risk_count_once() -> None:
-    reasons = [{"because": "a=1", "count": 3}, {"because": "b=2", "count": 7}, {"because": "c=3", "count": 5}]
+    reasons = [
+        {"because": because, "count": count, "expected_7d": 1.0}
+        for because, count in (("a=1", 3), ("b=2", 7), ("c=3", 5))
+    ]
     assert most_at_risk({"exposed": reasons}) == (7, "b=2; 2 other reasons")
     assert most_at_risk({"exposed": reasons[:1]}) == (3, "a=1")
+    assert most_at_risk({"exposed": [{"because": "rare", "count": 99, "expected_7d": 0.01}, *reasons]}) == (
+        7,
+        "b=2; 2 other reasons",
+    )
     assert most_at_risk({}) is None
 
 
@@ -186,7 +197,7 @@ def test_a_quiet_week_is_short(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert len(written(capsys, folder, "--format", "md").splitlines()) <= 5
     page = written(capsys, folder)
     assert page.count("<section>") <= 1
-    assert "No GPU crash on 2 nodes." in page
+    assert "No root incident on 2 nodes." in page
     assert "Alerts: not known; add --prometheus URL to see which alerts fired." in page
     assert json.loads(written(capsys, folder, "--format", "json"))["alerts"] is None
 

@@ -61,7 +61,7 @@ def test_failed_jobs_are_counted_once_by_what_explains_them_on_any_node(tmp_path
     assert found.deaths == Deaths(explained=2, unrecognised=1, no_line=1)
     assert to_json(found)["failed_jobs"] == {"explained": 2, "unrecognised": 1, "no_line": 1}
     assert (
-        "50 % of 4 failed jobs have a line that a signature knows, 1 unrecognised, 1 without any line."
+        "50% of 4 failed jobs have a line that a signature knows, 1 unrecognised, 1 without any line."
         in as_markdown(found)
     )
     assert "no line that says why" in as_html(found, {})
@@ -106,7 +106,7 @@ def test_without_an_earlier_window_nothing_is_compared_and_nothing_is_new(tmp_pa
     beats = [each for each in watched("a") if each["kind"] != "heartbeat" or str(each["time"]) >= "2026-06-22"]
     found = review(tmp_path, [*beats, crash("a", 22)])
     assert (found.before, found.change, found.totals_before, found.novelties) == (None, None, None, ())
-    assert found.sentence == "1 GPU crash on 1 of 1 node; jobs lost 8 GPU-hours."
+    assert found.sentence == "1 root incident on 1 of 1 node; jobs lost 8 GPU-hours."
 
 
 def test_new_and_returning_signatures_are_named(tmp_path: Path) -> None:
@@ -152,11 +152,11 @@ def test_days_of_the_chart_add_up_to_the_totals(tmp_path: Path) -> None:
 
 def test_a_fleet_without_crashes_gets_one_sentence(tmp_path: Path) -> None:
     found = review(tmp_path, watched("ab"))
-    assert found.sentence == "No GPU crash on 2 nodes."
+    assert found.sentence == "No root incident on 2 nodes."
     assert (found.causes, found.change) == ((), None)
 
 
 def test_an_incomplete_fleet_is_not_called_fine(tmp_path: Path) -> None:
     db = history(journal(tmp_path, watched("ab")))
     correlation = {"complete": False, "findings": []}
-    assert overview(db, WEEK, correlation, TITLES).sentence == "No GPU crash on 2 nodes, as far as was seen."
+    assert overview(db, WEEK, correlation, TITLES).sentence == "No root incident on 2 nodes, as far as was seen."
