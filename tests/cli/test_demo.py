@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from exporter.cli.demo_fleet import told_of
+from exporter.cli.demo_fleet import message_of
 
 DEMO = (sys.executable, "-m", "exporter.cli.main", "demo", "--web.listen-address=127.0.0.1:0")
 
@@ -62,8 +62,8 @@ def test_the_demo_shows_a_node_and_a_fleet_and_ends_at_ctrl_c() -> None:
     ],
 )
 def test_what_the_fleet_service_logs_is_told_in_plain_words(line: str, told: str) -> None:
-    assert told in told_of(line)
+    assert told in message_of(line)
 
 
 def test_the_rest_of_the_log_is_not_shown() -> None:
-    assert told_of('{"level": "info", "event": "web configuration applied"}') == ""
+    assert message_of('{"level": "info", "event": "web configuration applied"}') == ""
