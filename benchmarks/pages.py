@@ -176,6 +176,7 @@ SCENARIOS: dict[str, Scenario] = {
     "one user's loop on 4 nodes": _harmless(scenarios.loop),
     "one job of 5 nodes": _harmless(lambda fleet, random_, at: scenarios.job(fleet, random_, at, 5)),
     "one job of 64 nodes": _harmless(lambda fleet, random_, at: scenarios.job(fleet, random_, at, 64)),
+    "one JobSet of 8 pods": _harmless(scenarios.job_set),
     "scancel of an array on 8 nodes": _harmless(scenarios.cancelled_array),
     BURSTY: bursty_week,
 }
