@@ -129,6 +129,14 @@ def cancelled_array(fleet: Fleet, random_: random.Random, at: int, nodes: int = 
         )  # fmt: skip
 
 
+def busy_rack(fleet: Fleet, random_: random.Random, at: int) -> Iterator[Crash]:
+    """The rack where users test their jobs: three independent crashes in each hour, and once nine."""
+    for when in range(0, fleet.samples, HOUR // 3):
+        count = 3 if at <= when < at + HOUR else 1
+        for node, cause in zip(random_.sample(range(fleet.rack), count), random_.sample(CAUSES, count), strict=True):
+            yield Crash(at=when, node=node, cause=cause, job=str(random_.randrange(10**6, 10**7)))
+
+
 def bursty_week(fleet: Fleet, random_: random.Random) -> Iterator[Crash]:
     """A fleet in which nothing is wrong: independent crashes, jobs of 1 to 512 nodes, users' loops, cancelled arrays."""
     yield from usual(fleet, random_, max(1.0, fleet.nodes / 500))
