@@ -111,6 +111,14 @@ def loop(fleet: Fleet, random_: random.Random, at: int, nodes: int = 4, jobs: in
         )  # fmt: skip
 
 
+def job_set(fleet: Fleet, random_: random.Random, at: int, nodes: int = 8) -> Iterator[Crash]:
+    """A JobSet of Kubernetes whose pods all crash: one Job for each node, and no user is known."""
+    name = f"team/train{random_.randrange(10**6)}"
+    for number, node in enumerate(random_.sample(range(fleet.nodes), nodes)):
+        pod = "".join(random_.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
+        yield Crash(at=at, node=node, cause=CAUSES[0], job=f"{name}-workers-{number}-0-{pod}")
+
+
 def cancelled_array(fleet: Fleet, random_: random.Random, at: int, nodes: int = 8) -> Iterator[Crash]:
     """`scancel` of an array: the scheduler's doing."""
     array = random_.randrange(10**6, 10**7)
@@ -119,6 +127,14 @@ def cancelled_array(fleet: Fleet, random_: random.Random, at: int, nodes: int = 
             at=at, node=node, cause="unknown", signature="slurm_cancelled", severity="info", job=f"{array}_{task}",
             user="u1",
         )  # fmt: skip
+
+
+def busy_rack(fleet: Fleet, random_: random.Random, at: int) -> Iterator[Crash]:
+    """The rack where users test their jobs: three independent crashes in each hour, and once nine."""
+    for when in range(0, fleet.samples, HOUR // 3):
+        count = 3 if at <= when < at + HOUR else 1
+        for node, cause in zip(random_.sample(range(fleet.rack), count), random_.sample(CAUSES, count), strict=True):
+            yield Crash(at=when, node=node, cause=cause, job=str(random_.randrange(10**6, 10**7)))
 
 
 def bursty_week(fleet: Fleet, random_: random.Random) -> Iterator[Crash]:

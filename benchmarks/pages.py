@@ -157,6 +157,11 @@ def _harmless(crashes: Callable[[scenarios.Fleet, random.Random, int], Iterator[
     return scenario
 
 
+def busy_rack(nodes: int, random_: random.Random) -> Run:
+    fleet = scenarios.fleet_of(nodes, QUIET + 4 * scenarios.HOUR)
+    return Run(fleet=scenarios.with_crashes(fleet, scenarios.busy_rack(fleet, random_, QUIET)))
+
+
 def bursty_week(nodes: int, random_: random.Random) -> Run:
     fleet = scenarios.fleet_of(nodes, 7 * scenarios.DAY)
     return Run(fleet=scenarios.with_crashes(fleet, scenarios.bursty_week(fleet, random_)))
@@ -176,6 +181,8 @@ SCENARIOS: dict[str, Scenario] = {
     "one user's loop on 4 nodes": _harmless(scenarios.loop),
     "one job of 5 nodes": _harmless(lambda fleet, random_, at: scenarios.job(fleet, random_, at, 5)),
     "one job of 64 nodes": _harmless(lambda fleet, random_, at: scenarios.job(fleet, random_, at, 64)),
+    "one JobSet of 8 pods": _harmless(scenarios.job_set),
+    "9 in a rack that has 3 an hour": busy_rack,
     "scancel of an array on 8 nodes": _harmless(scenarios.cancelled_array),
     BURSTY: bursty_week,
 }
