@@ -78,6 +78,26 @@ FOUND = {
             Step("copytruncate", {"name": "b", "again": 5, "plan": ["commit", "commit", "commit", 17, 110]}),
         ],
     ),
+    "a copy takes the place of a log of which an earlier one has left the path": Program(
+        {"logs": (("a.log", "b.log"), ("**/*.log",)), "open_files": 8, "reuses_inodes": True, "inotify": "late"},
+        [
+            Step("copytruncate", {"name": "b", "again": 60, "plan": [120, "nothing", 3, "nothing", 75]}),
+            Step("replace", {"name": "b", "keeps_time": False, "plan": [103, 51, 96, "commit", "nothing"]}),
+            Step("stop", {}),
+            Step("truncate", {"name": "a"}),
+        ],
+    ),
+    "inotify tells of a copy that takes the place of a log": Program(
+        {"logs": (("a.log", "b.log"), ("?.log",)), "open_files": 8, "reuses_inodes": False, "inotify": "lossy"},
+        [
+            Step("copytruncate", {"name": "b", "again": 60, "plan": [127, "commit", "commit", 34, "nothing"]}),
+            Step(
+                "replace",
+                {"name": "b", "keeps_time": False, "plan": ["nothing", "nothing", "commit", "crash", "nothing"]},
+            ),
+            Step("crash", {}),
+        ],
+    ),
 }
 ON_REAL_FILES = 100
 IN_MEMORY = 300

@@ -88,6 +88,7 @@ STEPS: Mapping[str, Mapping[str, Domain]] = {
     "link": {"name": NAME},
     "rename": {"name": NAME, "create": YES_OR_NO, "plan": PLAN},
     "copytruncate": {"name": NAME, "again": OneOf((0, 1, 5, 20, 60)), "plan": PLAN},
+    "replace": {"name": NAME, "keeps_time": YES_OR_NO, "plan": PLAN},
     "truncate": {"name": NAME},
     "delete": {"name": NAME},
     "compress": {"name": NAME, "number": Between(1, KEPT), "seen": YES_OR_NO},

@@ -21,6 +21,7 @@ from tests.support.folder_of_logs import Files, Writer
 from tests.support.tailing import Node
 
 KEPT = 4  # rotated files
+KNOWN_BYTES = 1024  # by so many, a copy of a log is known
 NAMES = ("a", "b")  # of two logs; the files are called as the program says
 NUMBERED = re.compile(rb"CRASH seq=(\d{6})(?!\d)")
 LINE = b"%06d CRASH seq=%06d\n"
@@ -172,6 +173,20 @@ class Run:
             steps += [lambda: files.overwrite(copy, data), lambda: files.truncate(name)]
             if again:
                 steps.append(lambda: self._append(name, again, 0))
+            self._run(steps, plan)
+
+    def replace(self, name: str, *, keeps_time: bool, plan: Sequence[Meanwhile]) -> None:
+        """A copy takes the place of a log, as rsync and editors make it. One that is too short to be known is another log."""
+        files, copy = self.files, f".{name}.new"
+        if files.exists(name) and len(files.read(name)) > KNOWN_BYTES and files.links(name) == 1:
+            self._close(name)
+            self._complete(name)
+            self._read()
+            data = files.read(name)
+            steps: list[Callable[[], object]] = [lambda: files.overwrite(copy, data)]
+            if keeps_time:
+                steps.append(lambda: files.give_time_of(copy, name))
+            steps.append(lambda: files.rename(copy, name))
             self._run(steps, plan)
 
     def truncate(self, name: str) -> None:

@@ -193,30 +193,22 @@ class FilesSource:
             if self._register.table.knows(log):
                 self._round.append(log)
                 others.append(log)
-        for path in hinted:
-            named = self._register.by_path.get(path)
-            if named is not None:
-                others.append(named)
-            elif self._globs.match(path) and self._shared.counts(path):
-                with self._access.survived(path):
-                    self._finder.found(path, time)
+        others += [named for path in hinted if (named := self._register.by_path.get(path)) is not None]
+        vacant: list[str] = []
         for log in dict.fromkeys([*self._active, *others]):
             if not self._register.table.knows(log):
                 self._active.pop(log, None)
                 continue
-            try:
+            with self._access.survived(log.position.path):
                 self._follower.visit(log, time)
-                self._look_for_next(log, time)
-            except OSError as error:
-                self._access.failed(log.position.path, error)
+            if log.base not in self._register.by_path and (log.left is not None or is_there(log.base)):
+                vacant.append(log.base)  # a walk may find what is there now too late
             if log.active(time):
                 self._active[log] = None
-
-    def _look_for_next(self, log: Log, time: float) -> None:
-        """See whether another log has the path that a log has left: a walk may come too late."""
-        base = log.base
-        if base not in self._register.by_path and (log.left is not None or is_there(base)) and self._globs.match(base):
-            self._finder.found(base, time)
+        for path in dict.fromkeys([*hinted, *vacant]):  # after all logs: one of them may go on in what is there now
+            if path not in self._register.by_path and self._globs.match(path) and self._shared.counts(path):
+                with self._access.survived(path):
+                    self._finder.found(path, time)
 
     def _discover(self, folders: Iterable[str], time: float) -> None:
         """Look for new logs."""
