@@ -104,7 +104,7 @@ def test_a_duplicate_id_is_reported_with_its_first_location() -> None:
 
 def test_a_reference_to_a_rejected_signature_is_not_an_error_of_its_own() -> None:
     more = "    yields_to: [xe_fault, nv_fault]\n"
-    rejected = pack("intel", "xe_fault", "    lines: 13\n")
+    rejected = pack("intel", "xe_fault", "    lines: 17\n")
     told = problems(rejected, pack("amd", "gpu_fault", more))
     assert [line.split(": ")[:2] for line in told] == [
         ["intel.yaml:9:5", "signatures[0].lines"],

@@ -217,7 +217,7 @@ def test_the_address_of_a_target_is_that_of_a_server() -> None:
     [
         ("pull: {}", "names no node; add files, dns or prometheus"),
         ("pull: {files: [targets.json]}", "relative"),
-        ("pull: {files: [/t.json], concurrency: 0}", "greater than or equal to 1"),
+        ("pull: {files: [/t.json], concurrency: 0}", "must be at least 1, not 0"),
         ("pull: {prometheus: {url: 'ftp://x'}}", "https://"),
         ("pull: {files: [/t.json], tls: {cert_file: /c}}", "needs key_file"),
         ("pull: {files: [/t.json]}\njournal: /j", "journal and pull both say what to read; keep one of them"),
