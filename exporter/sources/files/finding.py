@@ -164,6 +164,8 @@ class Finder:
         if self._register.table.followed_count >= MAX_FILES:
             self._access.refusals.note(os.path.dirname(path), "too_many_files")
             return
+        for known in self._register.table.logs_of(path):  # one of them may go on in this file
+            self._make_sure(known, now)
         for original in rotation.originals(path):
             self._look_at(original, now)
         beside = self._beside_copy(path)
