@@ -99,6 +99,26 @@ def job(fleet: Fleet, random_: random.Random, at: int, size: int) -> Iterator[Cr
         yield Crash(at=at, node=node, cause=cause, **whose)
 
 
+def partly_named(fleet: Fleet, random_: random.Random, at: int, size: int = 16) -> Iterator[Crash]:
+    """A job that a third of its nodes cannot name."""
+    for crash in job(fleet, random_, at, size):
+        yield crash if random_.random() < 2 / 3 else replace(crash, job="", user="")
+
+
+def unexplained(fleet: Fleet, random_: random.Random, at: int, size: int) -> Iterator[Crash]:
+    """A job of which each node tells only that another rank was lost."""
+    for crash in job(fleet, random_, at, size):
+        yield replace(crash, cause="unknown", signature="nccl_watchdog_timeout")
+
+
+def fabric_outage(fleet: Fleet, random_: random.Random, at: int, jobs: int = 10) -> Iterator[Crash]:
+    """Within a quarter of an hour, jobs of ten users lose their connections; no log tells why."""
+    for number, user in enumerate(random_.sample(range(USERS), jobs)):
+        when = at + number * HOUR // 4 // jobs
+        for crash in unexplained(fleet, random_, when, 2 ** random_.randrange(1, 5)):
+            yield replace(crash, user=f"u{user}")
+
+
 def loop(fleet: Fleet, random_: random.Random, at: int, nodes: int = 4, jobs: int = 20) -> Iterator[Crash]:
     """A user who starts a job again whenever it has crashed, for some two hours."""
     user, cause = f"u{random_.randrange(USERS)}", random_.choice(CAUSES)
@@ -141,7 +161,8 @@ def bursty_week(fleet: Fleet, random_: random.Random) -> Iterator[Crash]:
     """A fleet in which nothing is wrong: independent crashes, jobs of 1 to 512 nodes, users' loops, cancelled arrays."""
     yield from usual(fleet, random_, max(1.0, fleet.nodes / 500))
     for _ in range(3 * fleet.samples // DAY):
-        yield from job(fleet, random_, random_.randrange(fleet.samples), int(2 ** random_.uniform(0, 9)))
+        kind = random_.choice((job, unexplained))
+        yield from kind(fleet, random_, random_.randrange(fleet.samples), int(2 ** random_.uniform(0, 9)))
     for _ in range(max(1, fleet.samples // (2 * DAY))):
         yield from loop(fleet, random_, random_.randrange(fleet.samples - 2 * HOUR))
         yield from cancelled_array(fleet, random_, random_.randrange(fleet.samples))
@@ -227,7 +248,8 @@ def _node_series(
             named[crash.job, crash.user, crash.signature, crash.cause].append(crash.at)
     for (job_, user, signature, cause), times in named.items():
         labels = f',exported_job="{job_}",user="{user}",signature="{signature}",root_cause="{cause}"'
-        yield line("gpufault_job_incidents", labels, [(min(times), min(max(times) + HOUR, fleet.samples), 1)])
+        end = max(times) + HOUR - 1  # by the daemon's clock, which began before the scrape that showed the crash
+        yield line("gpufault_job_incidents", labels, [(min(times), min(end, fleet.samples), 1)])
 
 
 def _values(points: Sequence[tuple[int, int, float]], unseen: range) -> str:

@@ -104,6 +104,13 @@ def six_causes(nodes: int, random_: random.Random) -> Run:
     return _spiked(fleet, scenarios.spike(random_, QUIET, random_.sample(range(nodes), 12), scenarios.CAUSES[:6]))
 
 
+def fabric_outage(nodes: int, random_: random.Random) -> Run:
+    fleet = _around(nodes, random_)
+    added = list(scenarios.fabric_outage(fleet, random_, QUIET))
+    first = {crash.job: crash.at for crash in reversed(added)}
+    return Run(fleet=scenarios.with_crashes(fleet, added), due=sorted(first.values())[4])
+
+
 def driver(nodes: int, random_: random.Random) -> Run:
     fleet = replace(_around(nodes, random_), new_driver=range(nodes // 4))
     return _spiked(fleet, scenarios.spike(random_, QUIET, random_.sample(range(nodes // 4), 6)))
@@ -175,12 +182,17 @@ SCENARIOS: dict[str, Scenario] = {
     "6 with a new driver": driver,
     "8 nodes, a new cause": one_cause,
     "12 nodes over 6 causes": six_causes,
+    "10 jobs without connections, unexplained": fabric_outage,
     "back after 90 min with a lost GPU": back_with_fault,
     "third lost GPU within a day": third_lost_gpu,
     **{name: _slow(a_day) for name, a_day in SLOW.items()},
     "one user's loop on 4 nodes": _harmless(scenarios.loop),
     "one job of 5 nodes": _harmless(lambda fleet, random_, at: scenarios.job(fleet, random_, at, 5)),
     "one job of 64 nodes": _harmless(lambda fleet, random_, at: scenarios.job(fleet, random_, at, 64)),
+    "one job of 16 nodes, partly not named": _harmless(scenarios.partly_named),
+    "one job of 64 nodes, unexplained": _harmless(
+        lambda fleet, random_, at: scenarios.unexplained(fleet, random_, at, 64)
+    ),
     "one JobSet of 8 pods": _harmless(scenarios.job_set),
     "9 in a rack that has 3 an hour": busy_rack,
     "scancel of an array on 8 nodes": _harmless(scenarios.cancelled_array),
