@@ -41,7 +41,7 @@ class LogJobs:
         self._counted, logs = time, list(logs)
         since = (now - LATELY_SECONDS) * 1e9
         running = [log for log in logs if max(log.stat.touched, log.position.modified) >= since]
-        self._node_jobs.wrote(_last_writes(logs))
+        self._node_jobs.wrote(_new_writes(logs))
         jobs = {self._name_of(log, job): job for log in running for job in [self.job_of(log)]}
         self._node_jobs.count(self._source, jobs)
 
@@ -51,11 +51,16 @@ class LogJobs:
         return log_group(job, log.position.path) + of_user
 
 
-def _last_writes(logs: Iterable[Log]) -> Iterator[LastWrite]:
-    """The last write to each log of a known job. A log's ctime tells: its user cannot set it."""
+def _new_writes(logs: Iterable[Log]) -> Iterator[LastWrite]:
+    """The last write to each log of a known job, of those written to or read since they were last asked for.
+
+    A log's ctime tells: its user cannot set it.
+    """
     for log in logs:
-        if log.job is not None and log.stat.touched:
-            position = log.position
+        position = log.position
+        write = (log.stat.touched, position.offset)
+        if log.job is not None and log.stat.touched and write != log.activity.counted_write:
+            log.activity.counted_write = write
             yield LastWrite(
                 time=log.stat.touched / 1e9,
                 job=log.job,

@@ -100,9 +100,10 @@ class Offer:
 
 @dataclass(slots=True)
 class Activity:
-    """When a log is to be read."""
+    """When a log is to be read, and what of it was counted."""
 
     changed: bool = True  # since it was last read
     grew: float = 0.0
     waiting: float | None = None  # since when there are bytes to consume
     rest_until: float = 0.0  # it could not be opened or read
+    counted_write: tuple[int, int] = (0, 0)  # its ctime and its offset when its job's last write was counted
