@@ -249,7 +249,7 @@ def _test(options: argparse.Namespace) -> int:
     from exporter.config import packs
     from exporter.core.authoring.example_checks import BOTH, check_examples, failed_examples
 
-    loaded = packs.load_texts(packs.existing(options.packs))
+    loaded = packs.load_texts(packs.with_packs(options.packs))
     files = [*loaded.own, *loaded.builtin]
     own = {file.document.file for file in loaded.own}
     replaced = {(type(item), item.id) for file in loaded.own for _, item in file.items()}
@@ -291,7 +291,7 @@ def _diff(options: argparse.Namespace) -> int:
         print(f"gpufault signatures diff: name {BUILTIN} first: diff {BUILTIN} {options.old}", file=sys.stderr)
         return 2
     old, new = (
-        packs.load_texts(packs.existing([name] if name != BUILTIN else [])) for name in (options.old, options.new)
+        packs.load_texts(packs.with_packs([name] if name != BUILTIN else [])) for name in (options.old, options.new)
     )
     beside = options.old == BUILTIN
     changes = against_builtin(new) if beside else against_others(old.own, new.own)
@@ -318,7 +318,7 @@ def _docs(options: argparse.Namespace) -> int:
     from exporter.config import packs
     from exporter.core.authoring.docs_pages import pages_of, signature_pages
 
-    paths = packs.existing(options.packs)
+    paths = packs.with_packs(options.packs)
     loaded = packs.load_texts([*flags.pack_folders(options), *paths])
     given = {name for name, _ in packs.of_site(paths)}
     only = pages_of([file for file in loaded.own if file.document.file in given], loaded.catalogue) if paths else None

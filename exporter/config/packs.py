@@ -50,9 +50,9 @@ def load_texts(places: Sequence[Path] = ()) -> LoadedPacks:
 
 def examine(names: Iterable[str]) -> LoadedPacks:
     """As `load_texts`, for files and folders that a user names; returns the problems beside what is valid."""
-    places, problems = _places(names)
+    places = [Path(name) for name in names]
     texts, unreadable = _texts(places)
-    missing = (*problems, *unreadable)
+    missing = (*_missing(places), *_empty(places), *unreadable)
     loaded = loader.examine(texts, builtin(), frozenset("*") if missing else frozenset())
     return replace(loaded, problems=(*missing, *loaded.problems))
 
@@ -66,17 +66,27 @@ def builtin() -> list[tuple[str, str]]:
 
 def existing(names: Iterable[str]) -> list[Path]:
     """The files and folders that a user names. Raises InvalidInput with all missing ones."""
-    paths, missing = _places(names)
-    if missing:
+    paths = [Path(name) for name in names]
+    if missing := _missing(paths):
         raise InvalidInput(missing)
     return paths
 
 
-def _places(names: Iterable[str]) -> tuple[list[Path], list[Problem]]:
-    """The files and folders that a user names, and a problem for each missing one."""
+def with_packs(names: Iterable[str]) -> list[Path]:
+    """As `existing`, where a folder without packs is a mistake too."""
     paths = [Path(name) for name in names]
-    missing = [Problem(str(p), 1, 1, "", "no such file or folder; correct the path") for p in paths if not p.exists()]
-    return paths, missing
+    if wrong := [*_missing(paths), *_empty(paths)]:
+        raise InvalidInput(wrong)
+    return paths
+
+
+def _missing(paths: Iterable[Path]) -> list[Problem]:
+    return [Problem(str(p), 1, 1, "", "no such file or folder; correct the path") for p in paths if not p.exists()]
+
+
+def _empty(paths: Iterable[Path]) -> list[Problem]:
+    what = "the folder has no packs; name one with .yaml files"
+    return [Problem(str(p), 1, 1, "", what) for p in paths if p.is_dir() and not any(_files_in(p))]
 
 
 def of_site(places: Iterable[Path]) -> list[tuple[str, str]]:

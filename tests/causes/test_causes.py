@@ -229,6 +229,44 @@ def test_an_error_of_lammps_explains_the_abort_of_mpi(message: str, cause: str, 
     assert diagnosed(case, catalogue).root_cause == cause
 
 
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ("Error reading item NCORE from file INCAR.", "simulation_input_rejected"),
+        ("Error EDDDAV: Call to ZHEGV failed. Returncode = 7 2 8", "unknown"),
+    ],
+)
+def test_the_message_in_a_box_of_vasp_decides(message: str, cause: str, catalogue: Catalogue) -> None:
+    text = (
+        "|     EEEEEEE  R     R  R     R  OOOOOOO  R     R     ###     ###     ###     |\n"
+        f"|{' ' * 77}|\n|     {message:<72}|\n|{' ' * 77}|\n"
+        "|       ---->  I REFUSE TO CONTINUE WITH THIS SICK JOB ... BYE!!! <----       |\n"
+    )
+    case = replace(CASES["simulation_input_rejected"], incident="simulation_stopped", job=text)
+    assert diagnosed(case, catalogue).root_cause == cause
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ("RuntimeError: FlashAttention only supports Ampere GPUs or newer.", "program_options_rejected"),
+        ("ValueError: Bfloat16 is only supported on some of these GPUs", "unknown"),
+    ],
+)
+def test_an_option_that_the_gpu_model_lacks_is_a_fault_of_the_job(
+    message: str, cause: str, catalogue: Catalogue
+) -> None:
+    case = CASES["program_options_rejected"]
+    text = case.job.replace("AssertionError: heads=12 not supported", message)
+    assert diagnosed(replace(case, job=text), catalogue).root_cause == cause
+
+
+def test_the_compiler_error_of_cupy_explains_that_of_nvrtc(catalogue: Catalogue) -> None:
+    case = CASES["cupy_kernel_rejected"]
+    text = "cupy_backends.cuda.libs.nvrtc.NVRTCError: NVRTC_ERROR_COMPILATION (6)\n" + case.job
+    assert diagnosed(replace(case, job=text), catalogue).role == "root"
+
+
 def test_the_data_loader_reports_a_fork_after_the_use_of_the_gpu(catalogue: Catalogue) -> None:
     text = (
         "Traceback (most recent call last):\n"

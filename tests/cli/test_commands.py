@@ -611,6 +611,16 @@ def test_check_of_a_path_that_is_not_there_says_so(tmp_path: Path, capsys: pytes
     assert told.err == "no pack could be read: 1 error, 0 warnings\n"
 
 
+@pytest.mark.parametrize("verb", [["check"], ["test"], ["docs"], ["diff", "builtin"]])
+def test_a_folder_without_packs_is_an_error(
+    verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes.txt").write_text("no pack")
+    assert main(["signatures", *verb, str(tmp_path)]) == 1
+    told = capsys.readouterr()
+    assert f"{tmp_path}:1:1: the folder has no packs; name one with .yaml files\n" in told.out + told.err
+
+
 FAULTY_PACK = """\
 pack: many
 signatures:

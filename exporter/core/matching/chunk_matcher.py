@@ -5,7 +5,6 @@ Knows no files, no clocks and no incidents.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -19,6 +18,7 @@ from exporter.core.decoding.timestamps import NO_STAMP, Nearest, Timestamps
 from exporter.core.matching.flood import NO_RUNS, Flood, Run, RunKey
 from exporter.core.matching.flood_fast_path import FloodFastPath
 from exporter.core.matching.log_state import LogState
+from exporter.core.matching.quotations import MAX_INDENTATION, SEEN_BYTES, is_introduced, needed_before
 from exporter.core.matching.rules import MAX_BEHIND, MAX_TEXT, Found, facts_of, gpu_of
 from exporter.core.matching.verdict_cache import Evaluator, Evaluators
 from exporter.core.model import (
@@ -47,8 +47,6 @@ LINE_SECONDS = 1.0  # of work on one line: the rest of a line that costs more is
 # What a line may have shown besides signatures, whose ids have no brackets: that it was joined to an earlier one, that
 # it quotes an error, that it looks like a crash.
 _JOINED, ECHO, UNMATCHED, CUT = "(joined)", "(echo)", "(unmatched)", "(cut)"
-_SPEAKER = re.compile(rb"<\|(?!end|eo[st]|im_end)[a-z_]{2,20}\|>[a-z]{0,12}\s*$")  # in the templates of language models
-_SPEAKER_BYTES = 64
 
 
 class _LinesToCome(Exception):
@@ -72,12 +70,12 @@ class LinesBefore(NamedTuple):
     """What a chunk has to know of the lines before it."""
 
     stamp: Nearest
-    is_speaker: bool  # the last one names who speaks in a chat
+    end: bytes  # of them, to see whether they introduce a quotation
     runs: Mapping[RunKey, Run] = NO_RUNS  # of matches that more may follow
     read_at: float = 0.0
 
 
-NO_LINES = LinesBefore(NO_STAMP, is_speaker=False)
+NO_LINES = LinesBefore(NO_STAMP, b"")
 
 
 class ChunkMatcher:
@@ -111,7 +109,7 @@ class ChunkMatcher:
         is_joined = self.shown and (self._offset_of(candidate.start), _JOINED) in self.shown
         if is_joined:
             return True
-        if self.chunk.source == "job" and self._is_chat(candidate.start):
+        if self.chunk.source == "job" and self._is_quotation(candidate.start):
             self._count(self._offset_of(candidate.start), ECHO, once=False)
             return True
         folded = self.flood.folded
@@ -121,18 +119,20 @@ class ChunkMatcher:
             return True
         return self._matches(candidate, may_wait=may_wait)
 
-    def _is_chat(self, start: int) -> bool:
-        """Whether a line is one of a chat that the job printed: the line before it names who speaks (`<|user|>`)."""
-        if not start:
-            return self._before.is_speaker
-        data = self.chunk.data
-        before = data[max(data.rfind(b"\n", 0, start - 1) + 1, start - _SPEAKER_BYTES) : start]
-        return b"|>" in before and _SPEAKER.search(before) is not None
+    def _is_quotation(self, start: int) -> bool:
+        """Whether the lines before one introduce it as a quotation."""
+        line = self.chunk.data[start : start + MAX_INDENTATION]
+        return is_introduced(self._end_before(start, needed_before(line)), line)
+
+    def _end_before(self, at: int, size: int) -> bytes:
+        """The last bytes of the lines before chunk[at]."""
+        before = self.chunk.data[max(0, at - size) : at]
+        return before if at >= size else (self._before.end + before)[-size:]
 
     def lines_before(self, consumed: int) -> LinesBefore:
         """What the next chunk has to know of the lines before it."""
-        stamp, is_speaker = self.stamps.nearest_before(consumed), self._is_chat(consumed)
-        return LinesBefore(stamp, is_speaker, self.runs, self.chunk.read_at)
+        stamp, end = self.stamps.nearest_before(consumed), self._end_before(consumed, SEEN_BYTES)
+        return LinesBefore(stamp, end, self.runs, self.chunk.read_at)
 
     def read_to(self, consumed: int, *, is_all: bool) -> None:
         """The log was read so far; `is_all`: nothing more of it will come."""
