@@ -6,7 +6,7 @@ An I/O error proves nothing about a file: it is counted, and the operation is re
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -37,16 +37,18 @@ class OtherBytes(Exception):
 class Access:
     """What a source may read, and what of it is open."""
 
-    def __init__(self, open_logs: OpenLogs, refusals: SkippedFiles) -> None:
+    def __init__(self, folders: Sequence[str], open_logs: OpenLogs, refusals: SkippedFiles) -> None:
+        """`folders`: below which files may lie."""
         self.roots = Roots(())
         self.open_logs = open_logs
         self.refusals = refusals
+        self._folders = folders
         self._now = 0.0
         self._failing: dict[str, tuple[float, float]] = {}  # by path, when it first and last gave no answer
 
-    def begin(self, roots: Roots, now: float) -> None:
+    def begin(self, now: float) -> None:
         """A poll begins."""
-        self.roots, self._now = roots, now
+        self.roots, self._now = Roots.of(self._folders), now
 
     # -- what gives no answer
 

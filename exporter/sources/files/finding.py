@@ -46,7 +46,6 @@ class Finder:
         *,
         line_bytes: int,
     ) -> None:
-        self.skipping = False  # whether files that are found now were there before us
         self.begin_of: Callable[[str], int | None] = lambda _path: None  # where another node was that read it before us
         self.others: list[Finder] = []  # those of other sources, whose logs may move to this one's folders
         self._register = register
@@ -181,7 +180,7 @@ class Finder:
             if (begin := self.begin_of(path)) is not None:
                 self._start(path, file, begin if begin <= file.status().st_size else 0, now)
                 return
-            if self.skipping:
+            if self._register.first:  # it was there before us
                 self._start(path, file, None, now)
                 return
             if self._resolver.is_copy_with_its_time(file):
