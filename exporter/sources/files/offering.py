@@ -149,11 +149,8 @@ class Offering:
                 for path in log.names:
                     self._follower.vacate(path, log)
             self._stats().bytes_read += log.take_in(block, start, count, time)
-            try:
+            with self._access.reading(log, time):
                 skipped = log.skip_nuls(block, start)
-            except OSError as error:
-                self._access.cannot(log, error, time)
-                raise
             if not skipped:
                 break
             self._register.save(log)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from exporter.sources.files.clock import Clock
 from exporter.sources.files.register import Register
 from exporter.sources.files.tail import Log
 
@@ -20,13 +19,17 @@ class Rounds:
         self.active: dict[Log, None] = {}  # looked at in every poll; the longest not served first
         self._register = register
         self._round: deque[Log] = deque()
-        self._clock = Clock()
-        self._passed = 0.0  # since the last poll
+        self._time = self._passed = 0.0  # in all, and since the last poll
+        self._now: float | None = None
 
     def begin(self, now: float) -> float:
-        """A poll begins. The source's own time."""
-        time, self._passed = self._clock.tick(now)
-        return time
+        """A poll begins. The source's own time: seconds since the first poll. A wall clock that is set back stops it for a
+        moment.
+        """
+        self._passed = max(0.0, now - self._now) if self._now is not None else 0.0
+        self._now = now
+        self._time += self._passed
+        return self._time
 
     def take_in(self, time: float, now: float) -> None:
         """Look at the logs that are new in the register, and at those that something was done to."""

@@ -61,9 +61,9 @@ class FilesSource:
         resolver = Resolver(self._register.table, self._globs, self._access)
         self._follower = Follower(self._register, self._globs, self._access, resolver, lambda: self.stats)
         self._finder = Finder(
-            self._register, self._globs, self._follower, resolver, self._access, line_bytes=settings.line_bytes
-        )
-        self._finder.begin_of = self._shared.begin_of
+            self._register, self._globs, self._follower, resolver, self._access,
+            begin_of=self._shared.begin_of, line_bytes=settings.line_bytes,
+        )  # fmt: skip
         self._watch = Watch(wake) if settings.watch else None
         self._walks = Walks(self._globs, self._access)
         self._rounds = Rounds(self._register)
