@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Literal, NamedTuple
 
 from exporter.core.model import Chunk, LogFormat
 from exporter.sources.base import SourceStats
@@ -27,6 +28,14 @@ POLL_BYTES = 4 << 20  # between two looks at what has changed; the daemon polls 
 RUNNING_SECONDS = 60.0  # a job that has written for so long is taken to be running; what else was written is back-fill
 BACKFILL_SECONDS = 1.0  # so long at most does back-fill wait for a chunk's turn
 HOLES = 4  # a poll skips in one log
+
+
+class Turn(NamedTuple):
+    """A log that has something to offer, and how it may end."""
+
+    what: Literal["running", "backfill"]
+    log: Log
+    end: End
 
 
 class Offering:
@@ -60,21 +69,7 @@ class Offering:
         self._jobs.count(self._register.table.followed(), time, now)
         if not self._shared.may_read:
             return
-        running: list[tuple[Log, End]] = []
-        backfill: list[tuple[Log, End]] = []
-        for log in list(self._rounds.active):
-            end = log.due(time, self._settings.grace_seconds)
-            if end == "final" and self._access.is_written_to(log):
-                log.activity.grew = time  # its next line may come in an hour
-            elif end is not None:
-                (running if now - log.stat.modified / 1e9 < RUNNING_SECONDS else backfill).append((log, end))
-            elif not log.active(time):
-                del self._rounds.active[log]
-        turns = deque([*(("running", *turn) for turn in running), *(("backfill", *turn) for turn in backfill)])
-        if backfill and time - self._backfilled >= BACKFILL_SECONDS:
-            turns.remove(first := ("backfill", *backfill[0]))
-            turns.appendleft(first)
-        budget = POLL_BYTES
+        turns, budget = self._turns(time, now), POLL_BYTES
         try:
             while turns and budget > 0:
                 what, log, end = turns.popleft()
@@ -87,6 +82,23 @@ class Offering:
         finally:
             for what in {what for what, _, _ in turns}:
                 self._stats().defer(what)
+
+    def _turns(self, time: float, now: float) -> deque[Turn]:
+        """The logs that have something to offer, in order."""
+        running: list[Turn] = []
+        backfill: list[Turn] = []
+        for log in list(self._rounds.active):
+            end = log.due(time, self._settings.grace_seconds)
+            if end == "final" and self._access.is_written_to(log):
+                log.activity.grew = time  # its next line may come in an hour
+            elif end is not None and now - log.stat.modified / 1e9 < RUNNING_SECONDS:
+                running.append(Turn("running", log, end))
+            elif end is not None:
+                backfill.append(Turn("backfill", log, end))
+            elif not log.active(time):
+                del self._rounds.active[log]
+        first = backfill[:1] if time - self._backfilled >= BACKFILL_SECONDS else []
+        return deque([*first, *running, *backfill[len(first) :]])
 
     def advance(self, log: str, consumed: int, lines: int) -> None:
         """The first `consumed` bytes of what was last offered of a log, with so many lines, are done with."""
