@@ -1,7 +1,8 @@
 """Job logs in files: polled, with inotify as a hint; every line read once, through rotation, truncation and restarts.
 
 Sits between the parts: `discovery` says which paths are logs, `finding` whose file a path leads to, `resolver` where a
-log's bytes are, `tail` what of them is next. Here is only when each of them is asked, and how much is done in a poll.
+log's bytes are, `tail` what of them is next, `offering` what of that the pipeline gets in a poll. Here is only when each
+of them is asked.
 A chunk's line numbers are those of the file, unless more than 64 MiB were skipped at the very first start: then
 they count from 1 there.
 """
