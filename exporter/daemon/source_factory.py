@@ -12,7 +12,8 @@ from exporter.daemon.handover import Stored, handed_over, space_of
 from exporter.daemon.transaction import Row
 from exporter.sources.base import Source
 from exporter.sources.files.leases import Leases
-from exporter.sources.files.source import FilesSettings, FilesSource
+from exporter.sources.files.settings import FilesSettings
+from exporter.sources.files.source import FilesSource
 from exporter.sources.kernel.source import KmsgSource
 from exporter.sources.node_jobs import NodeJobs, runs_slurm_job
 from exporter.sources.systemd.source import JournaldSource

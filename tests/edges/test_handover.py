@@ -8,7 +8,8 @@ import pytest
 
 from exporter.daemon.handover import changed, handed_over
 from exporter.sources.files.discovery import Globs
-from exporter.sources.files.source import FilesSettings, FilesSource
+from exporter.sources.files.settings import FilesSettings
+from exporter.sources.files.source import FilesSource
 from tests.support.tailing import Node, lines, write
 
 

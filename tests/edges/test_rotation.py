@@ -212,6 +212,19 @@ def test_the_writer_goes_on_behind_the_hole_that_truncation_left_12(followed: No
     assert followed.matches[-1].line == 2
 
 
+def test_a_writer_keeps_its_offset_through_two_truncations_and_ends_no_line_between(followed: Node, log: Path) -> None:
+    """All that was consumed after the first one are NULs, and there are more of them after the second."""
+    with log.open("r+b", buffering=0) as writer:
+        writer.seek(0, os.SEEK_END)
+        copytruncate(log, log.with_name("job.log.1"))
+        writer.write(lines(3)[:-1])
+        followed.poll(0.1).poll(0.1).poll(0.1).commit()
+        log.with_name("job.log.1").rename(log.with_name("job.log.2"))
+        copytruncate(log, log.with_name("job.log.1"))
+        writer.write(b"\n" + lines(4))
+    assert followed.settle().seen == [1, 2, 3, 4]
+
+
 def test_nothing_of_a_copy_counts_again_13(followed: Node, log: Path) -> None:
     write(log, lines(3))
     for age in range(3):

@@ -6,7 +6,7 @@ An I/O error proves nothing about a file: it is counted, and the operation is re
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -37,16 +37,18 @@ class OtherBytes(Exception):
 class Access:
     """What a source may read, and what of it is open."""
 
-    def __init__(self, open_logs: OpenLogs, refusals: SkippedFiles) -> None:
+    def __init__(self, folders: Sequence[str], open_logs: OpenLogs, refusals: SkippedFiles) -> None:
+        """`folders`: below which files may lie."""
         self.roots = Roots(())
         self.open_logs = open_logs
         self.refusals = refusals
+        self._folders = folders
         self._now = 0.0
         self._failing: dict[str, tuple[float, float]] = {}  # by path, when it first and last gave no answer
 
-    def begin(self, roots: Roots, now: float) -> None:
+    def begin(self, now: float) -> None:
         """A poll begins."""
-        self.roots, self._now = roots, now
+        self.roots, self._now = Roots.of(self._folders), now
 
     # -- what gives no answer
 
@@ -126,7 +128,7 @@ class Access:
 
     def holds(self, file: OpenFile, mark: Fingerprint) -> bool:
         """Whether a file begins with what `mark` tells."""
-        return self.tells(file.path, lambda: file.begins_with(mark), False)
+        return self.tells(file.path, lambda: mark.found_in(file.read), False)
 
     def is_file_of(self, file: OpenFile, position: Position) -> bool:
         """Whether a file with a log's inode number is the log's file. Where the generation tells that it is, only the bytes
@@ -143,7 +145,7 @@ class Access:
 
     def reopen(self, log: Log, now: float) -> bool:
         """Open a log's file at its path again. False: not now. Raises OtherBytes, and OSError."""
-        try:
+        with self.reading(log, now):
             file = self.open(log.position.path)
             if file is None:
                 log.activity.rest_until = now + RETRY_SECONDS
@@ -157,10 +159,7 @@ class Access:
                 return False
             self.open_logs.hold(log, file, now)
             log.remember()
-        except OSError as error:
-            self.cannot(log, error, now)
-            raise
-        return True
+            return True
 
     def read(self, log: Log, count: int, now: float, is_copied: Callable[[Log], bool]) -> tuple[bytes, int] | None:
         """Bytes of a log up to `count` behind its offset, and where they start: at or before what its mark tells of.
@@ -174,13 +173,10 @@ class Access:
         assert log.reader is not None
         position, mark = log.position, log.position.mark
         start = min(position.offset, mark.window)
-        try:
+        with self.reading(log, now):
             block = log.reader.read(max(position.offset + count, mark.length) - start, start)
             same = mark.holds(block[mark.window - start : mark.length - start])
             gone_back = not same and not is_copied(log) and (log.go_back() or log.fall_back())
-        except OSError as error:
-            self.cannot(log, error, now)
-            raise
         self.open_logs.use(log, now)
         self.refusals.forget(position.path)
         if gone_back:
@@ -192,11 +188,8 @@ class Access:
     def see(self, log: Log, now: float) -> None:
         """See how long a log's open file is now. Raises OSError."""
         if isinstance(log.reader, OpenFile):
-            try:
+            with self.reading(log, now):
                 log.see(log.reader.status(), now)
-            except OSError as error:
-                self.cannot(log, error, now)
-                raise
 
     def is_written_to(self, log: Log) -> bool:
         """Whether somebody still writes to a log whose file was deleted."""
@@ -209,14 +202,17 @@ class Access:
         except OSError:
             return False
 
-    def cannot(self, log: Log, error: OSError, now: float) -> None:
-        """A log's file does not let itself be read: a server that has forgotten it (ESTALE), a bad disk. Who meets that
-        raises the error.
-        """
-        log.activity.rest_until, log.activity.changed = now + RETRY_SECONDS, True
-        found_again = log.left is None and not log.stat.unlinked
-        if found_again or error.errno == errno.ESTALE or self._stays_away(log.position.path):
-            log.drop_reader()
+    @contextmanager
+    def reading(self, log: Log, now: float) -> Iterator[None]:
+        """Let a log rest whose file does not let itself be read: a server that has forgotten it (ESTALE), a bad disk."""
+        try:
+            yield
+        except OSError as error:
+            log.activity.rest_until, log.activity.changed = now + RETRY_SECONDS, True
+            found_again = log.left is None and not log.stat.unlinked
+            if found_again or error.errno == errno.ESTALE or self._stays_away(log.position.path):
+                log.drop_reader()
+            raise
 
 
 def _same_generation(position: Position, file: OpenFile) -> bool:

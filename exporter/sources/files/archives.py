@@ -11,7 +11,7 @@ from exporter.sources.files.discovery import Globs
 from exporter.sources.files.filesystem import OpenFile, closed_on_error
 from exporter.sources.files.follow import Follower
 from exporter.sources.files.gzip_reader import GzipReader
-from exporter.sources.files.identity import Inode, inode_of
+from exporter.sources.files.identity import Version, inode_of, version_of
 from exporter.sources.files.log_values import Position
 from exporter.sources.files.register import Register
 from exporter.sources.files.states import Unreached
@@ -28,7 +28,7 @@ class Archives:
         self._globs = globs
         self._follower = follower
         self._access = access
-        self._taken: dict[tuple[Inode, int], None] = {}  # and their times
+        self._taken: dict[Version, None] = {}
 
     def take(self, base: str, path: str, now: float, log: Log | None) -> None:
         """Read a compressed file at `path`, which was the log or one of the logs of `base`, unless it has been read; `log` is,
@@ -49,12 +49,11 @@ class Archives:
         if taken:
             unpacked.close()
             return
-        inode, modified = inode_of(unpacked.status), unpacked.status.st_mtime_ns
-        self._taken[inode, modified] = None
+        self._taken[version_of(unpacked.status)] = None
         if len(self._taken) > MAX_TAKEN:
             del self._taken[next(iter(self._taken))]
         if origin is None:
-            late = self._register.new(base, Position(path=path, modified=modified), now)
+            late = self._register.new(base, Position(path=path, modified=unpacked.status.st_mtime_ns), now)
         else:
             late = self._register.revive(origin, now)
             self._register.place(late, late.lose_file)
@@ -63,8 +62,7 @@ class Archives:
 
     def _is_taken(self, base: str, unpacked: GzipReader, log: Log | None, now: float) -> bool:
         """Whether what was compressed is what a log of a path has in another form, or was read to its end."""
-        inode = inode_of(unpacked.status)
-        if (inode, unpacked.status.st_mtime_ns) in self._taken:
+        if version_of(unpacked.status) in self._taken:
             return True
         kin = self._register.table.kin_of(base) if self._globs.match(unpacked.path.removesuffix(".gz")) else ()
         for other in dict.fromkeys([*self._register.table.logs_of(base), *kin, *([log] if log is not None else [])]):
@@ -75,7 +73,7 @@ class Archives:
             if isinstance(reader, OpenFile):
                 taken = comparison.is_packed_copy(unpacked, reader)
             elif isinstance(reader, GzipReader):
-                taken = inode_of(reader.status) == inode
+                taken = inode_of(reader.status) == inode_of(unpacked.status)
             elif taken := not other.over and comparison.may_hold(unpacked, mark):  # it is looked for, and found here
                 self._follower.look_again(base, other, other.position.modified)
             if taken:

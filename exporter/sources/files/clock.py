@@ -1,4 +1,4 @@
-"""A source's own time, which never goes back, and what the times that file systems give tell of each other."""
+"""The clocks of this machine, and what the times that file systems give tell of each other."""
 
 from __future__ import annotations
 
@@ -25,21 +25,6 @@ def may_stay(stamp: int) -> bool:
     """Whether a file of which `stamp` is the ctime may be changed again just now and keep it."""
     tick = TICK_NS if stamp % 10**9 else WHOLE_SECONDS_NS
     return abs(now_ns() - stamp) <= tick + TICK_NS
-
-
-class Clock:
-    """Seconds since the first tick. A wall clock that is set back stops it for a moment."""
-
-    def __init__(self) -> None:
-        self._time = 0.0
-        self._last: float | None = None
-
-    def tick(self, now: float) -> tuple[float, float]:
-        """The time, and how much of it has passed since the last call."""
-        passed = max(0.0, now - self._last) if self._last is not None else 0.0
-        self._last = now
-        self._time += passed
-        return self._time, passed
 
 
 class SetBack:

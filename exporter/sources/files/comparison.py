@@ -24,7 +24,7 @@ def same_bytes(copy: Reader, original: Reader, start: int, stop: int) -> bool:
 
 def same_beginning(copy: OpenFile, original: OpenFile, length: int) -> bool:
     """Whether two files begin with the same `length` bytes, as far as both digests of the copy's tell: a first look."""
-    return original.begins_with(Fingerprint.taken(copy.read, length))
+    return Fingerprint.taken(copy.read, length).found_in(original.read)
 
 
 def holds_all_of(copy: OpenFile, original: OpenFile, length: int) -> bool:

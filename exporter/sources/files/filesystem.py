@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from exporter.sources.files.identity import Fingerprint
-
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 KINDS = {
     modes.S_IFIFO: "fifo",
@@ -92,10 +90,6 @@ class OpenFile:
             if error.errno == errno.ENXIO:
                 return None
             return start  # a file system that knows no holes
-
-    def begins_with(self, mark: Fingerprint) -> bool:
-        """Whether the file holds what `mark` tells."""
-        return mark.found_in(self.read)
 
     def is_written_to(self) -> bool:
         """Whether somebody has the file open for writing, as far as can be told: a lease is granted where nobody has.

@@ -44,16 +44,16 @@ class Finder:
         resolver: Resolver,
         access: Access,
         *,
+        begin_of: Callable[[str], int | None],
         line_bytes: int,
     ) -> None:
-        self.skipping = False  # whether files that are found now were there before us
-        self.begin_of: Callable[[str], int | None] = lambda _path: None  # where another node was that read it before us
         self.others: list[Finder] = []  # those of other sources, whose logs may move to this one's folders
         self._register = register
         self._globs = globs
         self._follower = follower
         self._resolver = resolver
         self._access = access
+        self._begin_of = begin_of  # where another node was that read a log before us
         self._line_bytes = line_bytes
         self._archives = Archives(register, globs, follower, access)
         self._copies = Copies(register, follower, resolver, access, self._beside_copy)
@@ -178,10 +178,10 @@ class Finder:
         with closed_on_error(file):
             if self._is_known(path, file, now):
                 return
-            if (begin := self.begin_of(path)) is not None:
+            if (begin := self._begin_of(path)) is not None:
                 self._start(path, file, begin if begin <= file.status().st_size else 0, now)
                 return
-            if self.skipping:
+            if self._register.first:  # it was there before us
                 self._start(path, file, None, now)
                 return
             if self._resolver.is_copy_with_its_time(file):

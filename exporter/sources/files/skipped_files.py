@@ -40,9 +40,9 @@ class Counted(UserDict[str, str]):
     """Reasons by path, of what was counted; `changed` is told of each path whose row has to be stored."""
 
     def __init__(self, stored: Mapping[str, str], changed: Callable[[str], object]) -> None:
-        self._changed: Callable[[str], object] = str
-        super().__init__(stored)
+        super().__init__()
         self._changed = changed
+        self.data.update(stored)
 
     def __setitem__(self, path: str, reason: str) -> None:
         super().__setitem__(path, reason)

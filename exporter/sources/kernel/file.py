@@ -186,8 +186,8 @@ class Followed:
                 place,
                 at=place.at + size,
                 line=place.line + record.count(b"\n") if place.line else 0,
-                head=place.head if place.at else rotated.digits(record[: rotated.KNOWN_BYTES]),
-                last=rotated.digits(record[-rotated.KNOWN_BYTES :]),
+                head=place.head if place.at else record[: rotated.KNOWN_BYTES].hex(),
+                last=record[-rotated.KNOWN_BYTES :].hex(),
             )
         return record
 

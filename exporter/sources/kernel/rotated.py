@@ -21,14 +21,10 @@ def name_of(status: os.stat_result) -> str:
     return f"{status.st_dev}:{status.st_ino}"
 
 
-def digits(data: bytes) -> str:
-    return data.hex()
-
-
 def before(descriptor: int, at: int) -> str:
     """The fingerprint of the place after these bytes."""
     size = min(at, KNOWN_BYTES)
-    return digits(os.pread(descriptor, size, at - size))
+    return os.pread(descriptor, size, at - size).hex()
 
 
 def holds(descriptor: int, place: Place, more: int = 0) -> bool:
@@ -39,7 +35,7 @@ def holds(descriptor: int, place: Place, more: int = 0) -> bool:
     if not place.last:  # nothing was read yet, or by a version that did not remember it
         return name_of(status) == place.file
     known = len(place.last) // 2
-    return digits(os.pread(descriptor, known, place.at - known)) == place.last
+    return os.pread(descriptor, known, place.at - known).hex() == place.last
 
 
 def has_fallen_back(descriptor: int, place: Place) -> bool:
@@ -100,7 +96,7 @@ def _is_copy(sibling: str, place: Place) -> bool:
 
 
 def _begins_alike(descriptor: int, place: Place) -> bool:
-    return bool(place.head) and digits(os.pread(descriptor, len(place.head) // 2, 0)) == place.head
+    return bool(place.head) and os.pread(descriptor, len(place.head) // 2, 0).hex() == place.head
 
 
 def _asked(path: str, question: Callable[[int], bool], *, gone: bool) -> bool:

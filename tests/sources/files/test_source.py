@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from exporter.sources.files.checkpoints import origin_of, split_origin
-from exporter.sources.files.source import UNTOLD_LOOKS
+from exporter.sources.files.rounds import UNTOLD_LOOKS
 from tests.support.tailing import Node, lines, write
 
 
