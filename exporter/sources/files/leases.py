@@ -113,12 +113,13 @@ class Leases:
         lapsed = now - self._renewed > HOLD_SECONDS
         self._nodes.begin()
         self._nodes.renew()
-        self._renewed = now
-        if not lapsed:
-            return set()
-        mine, self._mine = {*paths, *self._mine}, set()
-        self._claims.known.clear()
-        return {path for path in sorted(mine) if os.path.lexists(path) and not self._claim_again(path)}
+        lost: set[str] = set()
+        if lapsed:
+            mine, self._mine = {*paths, *self._mine}, set()
+            self._claims.known.clear()
+            lost = {path for path in sorted(mine) if os.path.lexists(path) and not self._claim_again(path)}
+        self._renewed = now  # not before: a claim may fail, and until all have been tried again, nothing may be counted
+        return lost
 
     def _claim_again(self, path: str) -> bool:
         """Claim one of our logs again after a missed renewal, unless another node has claimed it in the meantime."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import pytest
 
 from exporter.core.decoding.jobs import job_of
 from exporter.sources.files.clock import may_stay
+from exporter.sources.files.lease_files import ClaimFiles
 from exporter.sources.files.leases import DEAD_SECONDS, HOLD_SECONDS, RENEW_SECONDS, WAIT_SECONDS, Leases
 from exporter.sources.files.settings import FilesSettings
 from exporter.sources.files.source import FilesSource
@@ -171,6 +173,29 @@ def test_a_node_that_was_suspended_counts_nothing_that_another_has_claimed(fleet
     rounds(others, 70)
     rounds(fleet, 30)
     assert total(fleet) == Counter(one=1, two=1)
+    assert owner.counted == Counter(one=1)
+
+
+def test_a_node_whose_claims_fail_after_a_suspension_counts_nothing_meanwhile(
+    fleet: list[Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds(fleet, 10)
+    say(fleet[0], "a.log", "one")
+    rounds(fleet, 40)
+    [owner] = [node for node in fleet if node.counted]
+    others = [node for node in fleet if node is not owner]
+    say(fleet[0], "a.log", "two")
+    rounds(others, 70)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ClaimFiles, "current", fail)
+        rounds([owner], 5)
+    say(fleet[0], "a.log", "three")
+    rounds(fleet, 30)
+    assert total(fleet) == Counter(one=1, two=1, three=1)
     assert owner.counted == Counter(one=1)
 
 
