@@ -6,8 +6,8 @@
 Each scenario is written as time series (benchmarks/page_scenarios.py) and given to promtool, which evaluates
 deploy/prometheus/rules.yml each five minutes, five times as seldom as shipped: a page comes up to four minutes earlier in
 practice. The runs of a scenario are clusters of one evaluation. Only rules that pages depend on are evaluated
-(benchmarks/page_rules.py). A bursty week takes a minute of CPU for 24 nodes and two for 200, the largest fleet that promtool takes for
-a week; the others take seconds.
+(benchmarks/page_rules.py). A bursty week takes a minute of CPU for 24 nodes and two for 200, the largest fleet of which
+promtool takes a week; the others take seconds.
 """
 
 from __future__ import annotations
