@@ -9,7 +9,7 @@ import pytest
 PROGRAM = """
 import resource
 from exporter.process import malloc_tuning
-from exporter.sources.files.source import CHUNK_BYTES
+from exporter.sources.files.offering import CHUNK_BYTES
 
 malloc_tuning.limit_retained_memory()
 malloc_tuning.release_memory()
