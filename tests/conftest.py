@@ -44,11 +44,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite-golden", action="store_true", help="write what comes now as what is expected")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes minutes first: several processes then end at about the same time."""
-    items.sort(key=lambda item: item.get_closest_marker("minutes") is None)
-
-
 @pytest.fixture(autouse=True)
 def _nothing_runs_on() -> Iterator[None]:
     """Fail a test that leaves a thread or a child process behind. Fixtures of a wider scope keep theirs."""

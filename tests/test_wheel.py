@@ -60,7 +60,6 @@ def test_the_version_is_said_once() -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.minutes
 def test_the_wheel_and_the_locked_packages_are_all_that_is_needed(tmp_path: Path) -> None:
     output(sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path / "dist", ROOT, cwd=tmp_path)
     (sdist,) = tmp_path.glob("dist/*.tar.gz")

@@ -27,7 +27,6 @@ from tests.support import handles
 
 MISSING = [name for name in ("buildah", "debootstrap", "runc", "apt-get") if not shutil.which(name)]
 pytestmark = [
-    pytest.mark.minutes,
     pytest.mark.deploy,
     pytest.mark.heavy,
     pytest.mark.skipif(os.geteuid() != 0, reason="building a root and running it takes root"),

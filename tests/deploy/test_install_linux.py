@@ -14,7 +14,6 @@ from tests.deploy.live import MISSING, Live
 from tests.deploy.page import PROMISED_SECONDS, Page, scraped
 
 pytestmark = [
-    pytest.mark.minutes,
     pytest.mark.heavy,
     pytest.mark.deploy,
     pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}"),

@@ -16,7 +16,6 @@ from tests.deploy.page import PROMISED_SECONDS, Page, scraped
 MISSING = [*bare.MISSING, *live.MISSING]
 
 pytestmark = [
-    pytest.mark.minutes,
     pytest.mark.heavy,
     pytest.mark.deploy,
     pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}"),

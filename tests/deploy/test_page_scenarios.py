@@ -16,7 +16,6 @@ NODES, SEED = 24, 1
 MINUTES_TO_FIFTH = 30  # from the first crash of an event to the fifth
 
 pytestmark = [
-    pytest.mark.minutes,
     pytest.mark.heavy,
     pytest.mark.deploy,
     pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool (apt install prometheus)"),

@@ -39,7 +39,6 @@ FATAL_SIGNATURE = "nv_xid_79_fallen_off_bus"
 CRASH = (ROOT / "exporter/demo/logs/slurm-48260.out").read_text(encoding="utf-8")
 
 pytestmark = [
-    pytest.mark.minutes,
     pytest.mark.heavy,
     pytest.mark.deploy,
     pytest.mark.skipif(

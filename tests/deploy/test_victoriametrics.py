@@ -29,7 +29,6 @@ RULES = [
 SHIPPED = sum(len(group["rules"]) for group in yaml.safe_load((DEPLOY / "prometheus/rules.yml").read_text())["groups"])
 
 pytestmark = [
-    pytest.mark.minutes,
     pytest.mark.heavy,
     pytest.mark.deploy,
     pytest.mark.skipif(

@@ -48,7 +48,6 @@ class Writer(threading.Thread):
 
 
 @pytest.mark.heavy
-@pytest.mark.minutes
 @pytest.mark.parametrize("rotation", ["rename", "copytruncate"])
 def test_no_line_is_lost_or_counted_twice_through_a_hundred_kills(
     make_node: Callable[..., Node], rotation: str
