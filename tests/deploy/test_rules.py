@@ -87,7 +87,7 @@ def test_metrics_in_the_rules_exist() -> None:
     assert asked - exported - recorded - of_alternatives == set()
 
 
-def test_unexplained_consequences_and_crashes_without_a_name_are_of_a_kind_of_their_own() -> None:
+def test_unexplained_consequences_and_unrecognised_crashes_have_their_own_kind() -> None:
     (listed,) = re.findall(r'"what", "unknown \(\?:([^)]+)\)"', RULES.read_text(encoding="utf-8"))
     signatures = packs.load().signatures.values()
     consequences = [s.id for s in signatures if s.role == "cascade" and "job" in s.sources]

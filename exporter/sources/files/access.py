@@ -204,7 +204,7 @@ class Access:
 
     @contextmanager
     def reading(self, log: Log, now: float) -> Iterator[None]:
-        """Let a log rest whose file does not let itself be read: a server that has forgotten it (ESTALE), a bad disk."""
+        """Pause a log whose file cannot be read: a server that has forgotten it (ESTALE), a bad disk."""
         try:
             yield
         except OSError as error:

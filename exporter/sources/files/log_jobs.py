@@ -52,7 +52,7 @@ class LogJobs:
 
 
 def _new_writes(logs: Iterable[Log]) -> Iterator[LastWrite]:
-    """The last write to each log of a known job, of those written to or read since they were last asked for.
+    """The last write to each log of a known job that was written to or read since the previous call.
 
     A log's ctime tells: its user cannot set it.
     """

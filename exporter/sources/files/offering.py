@@ -1,4 +1,4 @@
-"""What the pipeline is offered of the logs of a source: in which order, a chunk at a time; and what it has done with."""
+"""Offers the logs of a source to the pipeline, a chunk at a time, and takes in how much of each was consumed."""
 
 from __future__ import annotations
 

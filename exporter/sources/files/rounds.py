@@ -9,7 +9,7 @@ from exporter.sources.files.register import Register
 from exporter.sources.files.tail import Log
 
 IDLE_ROUND_SECONDS = 10.0  # in which every log is looked at once
-UNTOLD_LOOKS = 500  # a poll, where no inotify tells of quiet logs: 2.5 ms, and on most nodes all there are
+UNWATCHED_LOOKS = 500  # a poll, where inotify does not report changes: 2.5 ms, and on most nodes all logs
 
 
 class Rounds:
@@ -41,11 +41,11 @@ class Rounds:
         self._register.born.clear()
         self._register.stirred.clear()
 
-    def share(self, *, all_told: bool) -> list[Log]:
-        """Those of all logs that are due for a look. `all_told`: whether of all that happens something tells."""
+    def share(self, *, watched: bool) -> list[Log]:
+        """The logs that are due for a look. `watched`: inotify reports the changes of all of them."""
         looks = math.ceil(len(self._round) * min(1.0, self._passed / IDLE_ROUND_SECONDS))
-        if not all_told:
-            looks = max(looks, min(len(self._round), UNTOLD_LOOKS))
+        if not watched:
+            looks = max(looks, min(len(self._round), UNWATCHED_LOOKS))
         due = [log for log in (self._round.popleft() for _ in range(looks)) if self._register.table.knows(log)]
         self._round.extend(due)
         return due

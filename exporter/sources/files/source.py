@@ -135,7 +135,7 @@ class FilesSource:
 
     def _visit(self, hinted: Iterable[str], time: float) -> None:
         """Look at the logs that move, at those that something was hinted of, and at a share of all others."""
-        others = self._rounds.share(all_told=self.watch_mode == "inotify")
+        others = self._rounds.share(watched=self.watch_mode == "inotify")
         others += [named for path in hinted if (named := self._register.by_path.get(path)) is not None]
         vacant: list[str] = []
         for log in dict.fromkeys([*self._rounds.active, *others]):

@@ -163,14 +163,19 @@ def test_a_node_that_is_back_soon_goes_on_with_its_logs(fleet: list[Node]) -> No
     assert total(fleet) == owner.counted
 
 
-def test_a_node_that_was_suspended_counts_nothing_that_another_has_claimed(fleet: list[Node]) -> None:
+def suspended_owner(fleet: list[Node]) -> Node:
+    """The node that counted a log's first line, and was suspended for 70 s while the second one was written."""
     rounds(fleet, 10)
     say(fleet[0], "a.log", "one")
     rounds(fleet, 40)
     [owner] = [node for node in fleet if node.counted]
-    others = [node for node in fleet if node is not owner]
     say(fleet[0], "a.log", "two")
-    rounds(others, 70)
+    rounds([node for node in fleet if node is not owner], 70)
+    return owner
+
+
+def test_a_node_that_was_suspended_counts_nothing_that_another_has_claimed(fleet: list[Node]) -> None:
+    owner = suspended_owner(fleet)
     rounds(fleet, 30)
     assert total(fleet) == Counter(one=1, two=1)
     assert owner.counted == Counter(one=1)
@@ -179,13 +184,7 @@ def test_a_node_that_was_suspended_counts_nothing_that_another_has_claimed(fleet
 def test_a_node_whose_claims_fail_after_a_suspension_counts_nothing_meanwhile(
     fleet: list[Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rounds(fleet, 10)
-    say(fleet[0], "a.log", "one")
-    rounds(fleet, 40)
-    [owner] = [node for node in fleet if node.counted]
-    others = [node for node in fleet if node is not owner]
-    say(fleet[0], "a.log", "two")
-    rounds(others, 70)
+    owner = suspended_owner(fleet)
 
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
