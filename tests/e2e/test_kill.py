@@ -1,4 +1,4 @@
-"""A hundred times kill -9 under load, while logs are rotated in both ways: what was written is what was counted."""
+"""kill -9 under load, again and again, while logs are rotated in both ways: what was written is what was counted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from .conftest import Node, eventually
 
 LINES = 'gpufault_lines_matched_total{signature="e2e_crash",source="job"}'
-KILLS = 50  # in each way of rotation; the hostile scenarios have as many as one has time for
+KILLS = 20  # in each way of rotation; the hostile scenarios have as many as one has time for
 
 
 class Writer(threading.Thread):
@@ -49,7 +49,7 @@ class Writer(threading.Thread):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("rotation", ["rename", "copytruncate"])
-def test_no_line_is_lost_or_counted_twice_through_a_hundred_kills(
+def test_no_line_is_lost_or_counted_twice_through_kills(
     make_node: Callable[..., Node], rotation: str
 ) -> None:
     node = make_node()
