@@ -153,7 +153,7 @@ def eventually(look: Callable[[], T | None], seconds: float = 30.0) -> T:
     while time.monotonic() < deadline:
         if seen := look():
             return seen
-        time.sleep(0.02)
+        time.sleep(0.05)
     raise AssertionError(f"not seen within {seconds} s")
 
 

@@ -98,7 +98,7 @@ class Torture:
             if now > counted:
                 counted, deadline = now, time.monotonic() + PATIENCE_SECONDS
             assert time.monotonic() < deadline, f"{now} of {wanted} lines counted, and no more for a while"
-            time.sleep(0.02)
+            time.sleep(0.1)  # each look is a scrape, which costs the daemon and this process
         return self
 
     def exact(self, last: str = "last.log") -> None:

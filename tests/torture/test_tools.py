@@ -229,7 +229,7 @@ def test_the_kubelet_rotates_a_containers_log(begin: Begin, packed: str) -> None
 def test_slurm_runs_a_job_again(followed: Followed, mode: str, *, down: bool) -> None:
     """With --open-mode=append it goes on, with truncate it begins anew; the head is the same each time."""
     torture, log = followed
-    for _ in range(3):
+    for _ in range(2):
         torture.all_counted()
         if down:
             torture.node.kill()
@@ -304,7 +304,7 @@ def test_rsync_brings_a_log_that_grows(begin: Begin, how: str, *, down: bool) ->
     origin = torture.node.folder / "origin"
     origin.mkdir()
     (origin / "job.log").write_bytes(BANNER)
-    for _ in range(5):
+    for _ in range(3):
         torture.write(origin / "job.log", 60)
         if down:
             torture.node.kill()
@@ -357,7 +357,7 @@ def test_a_log_is_saved_or_restored_as_it_is(followed: Followed, edit: str, *, d
     torture, log = followed
     if shutil.which(edit.split()[0]) is None:
         pytest.skip("is not installed")
-    for _ in range(3):
+    for _ in range(2):
         torture.write(log, 50)
         torture.all_counted()
         if down:
