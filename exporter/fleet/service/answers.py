@@ -87,7 +87,9 @@ def router(view: FleetView, telemetry_path: str) -> Router:
         except BadRequest as error:
             return _plain_text(str(error), 400)
         except NotFound as error:
-            return _plain_text(str(error), 404)
+            if "table" in request.query_params:
+                return _plain_text(str(error), 404)
+            return Frame(request, view, telemetry_path, path).missing(str(error))
 
     def listed(name: str) -> Route:
         def answer(request: Request) -> Response:

@@ -104,6 +104,12 @@ class Frame:
         )  # fmt: skip
         return HTMLResponse(body.encode(errors="backslashreplace"), headers={"Content-Security-Policy": POLICY})
 
+    def missing(self, what: str) -> Response:
+        """The page of something that is not on record, with the menu and the search."""
+        found = self.page("missing.html", what)
+        found.status_code = 404
+        return found
+
     def here(self, changes: Mapping[str, str | None] | None = None, /, **more: str | None) -> str:
         """This page with some parameters changed."""
         return address(self.request, None, **{**(changes or {}), **more})

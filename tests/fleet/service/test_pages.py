@@ -233,8 +233,6 @@ def test_the_pages_show_what_the_api_answers(tmp_path: Path) -> None:
     assert '<span class="figure">3</span> root incidents' in view.get("/")[1]
     assert json.loads(view.get("/api/v1/incidents?role=root")[1])["total"] == 3
     assert "n2 1 → 2" in view.get("/nodes/n2")[1]
-    status, text, _ = view.get("/nodes/nobody")
-    assert (status, text) == (404, "No record of a node 'nobody'\n")
 
 
 def test_without_journals_a_page_says_what_is_missing_and_how_to_connect_it(tmp_path: Path) -> None:
@@ -322,9 +320,22 @@ def test_reboots_node_checks_and_starts_of_failed_jobs_are_on_the_timeline(tmp_p
         ("node_check", "fault cleared by a reboot, GPU <b>", "xid"),
     ]
     assert check["what"] == "the node booted"
+    assert re.search(r">\s*node check\s*</td>", page)
     assert "Node check" in page
     assert "Reboots" in page
     assert "GPU &lt;b&gt;; reset the GPU; cleared by a reboot after 70 minutes" in page
+
+
+def test_a_missing_name_has_a_page_that_leads_on_and_a_missing_table_does_not(tmp_path: Path) -> None:
+    store = filled(tmp_path, ("n1",))
+    view = View(store, FleetStatus())
+    status, page, headers = view.get("/nodes/n9?window=1d")
+    table = view.get("/nodes/n9?window=1d&table=facts")
+    store.close()
+    assert (status, headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "No record of a node &#39;n9&#39;" in page
+    assert "/nodes?window=1d" in Page(page).links
+    assert (table[0], table[2]["content-type"]) == (404, "text/plain; charset=utf-8")
 
 
 def test_a_findings_page_shows_the_rates_of_all_crashes_and_the_trend_of_the_fact() -> None:
