@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from exporter.cli.scan_summary import summary_table
 from exporter.cli.text_layout import INDENT, clipped, field, one_line, paint, width
+from exporter.core.diagnosis.evidence_text import evidence_text
 from exporter.core.model import STAMPED, UNRECOGNISED
 from exporter.core.text.counted import counted
 from exporter.core.text.printable import printable
@@ -172,20 +173,8 @@ def _because(evidence: Mapping[str, str]) -> str:
 
 
 def reason(what: str, value: str, why: str, where: str = "") -> str:
-    """One piece of evidence: `home_fs_type is nfs4 (node) – the home is on NFS`."""
-    kind, _, name = what.partition(" ")
-    quoted = clipped(value, 140)
-    if kind == "line":
-        text = f"{where or name.removeprefix('of ')}: “{quoted}”"
-    elif kind == "reported":
-        text = f"reported {value}" + (f" ({where})" if where else "")
-    elif kind == "words":
-        text = f"{where or 'the line'}: “{quoted}”"
-    elif kind == "capture":
-        text = f"{where or 'the line'}: {name} “{quoted}”"
-    else:
-        text = (f"{name} is {quoted}" if value else name) + (f" ({where})" if where else "")
-    return text + (f" – {why}" if why else "")
+    """One piece of evidence, cut to fit."""
+    return evidence_text(what, clipped(value, 140), why, where)
 
 
 def _total(roots: Sequence[Mapping[str, Any]], summary: Summary) -> str:

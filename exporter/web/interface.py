@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.clear_request import ClearRequest
+from exporter.core.diagnosis.evidence_text import evidence_text
 from exporter.core.diagnosis.node_faults import Fault
 from exporter.core.diagnosis.records import location_of
 from exporter.core.model import Moment
@@ -42,7 +43,7 @@ class RecentIncident:
     gpu: str
     log: str
     line: str = ""
-    because: str = ""  # the evidence, in words
+    because: tuple[str, ...] = ()  # each piece of evidence in words
 
     @classmethod
     def of(cls, diagnosis: Diagnosis, record: Mapping[str, Any]) -> Self:
@@ -57,21 +58,17 @@ class RecentIncident:
             gpu=record["gpu"] or "",
             log=location_of(record),
             line=record["text"],
-            because="; ".join(_told(each) for each in record["evidence"]),
+            because=tuple(evidence_text(each["what"], each["value"], each["why"]) for each in record["evidence"]),
         )
-
-
-def _told(evidence: Mapping[str, Any]) -> str:
-    value = f" {evidence['value']}" if evidence["value"] else ""
-    return f"{evidence['what']}{value} ({evidence['why']})" if evidence["why"] else f"{evidence['what']}{value}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """The contents of the landing page.
 
-    `incidents` are the latest, newest first; `causes` the root incidents so far by root cause, the most frequent first.
-    `at_risk` are the root causes whose conditions the facts meet, crash or not.
+    `incidents` are those recorded last; a line that was read late makes an old one of them. `causes` are the root incidents
+    so far by root cause, the most frequent first. `at_risk` are the root causes whose conditions the facts meet, crash or
+    not.
     """
 
     version: str

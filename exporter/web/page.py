@@ -72,6 +72,8 @@ CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'sha256-{}'; script-src
 
 
 MAX_LINE_CHARS = 200  # of a line in the table; the journal has up to 2,048
+MAX_REASONS = 4  # pieces of evidence of an incident in the table
+VERDICTS = ("infrastructure", "workload", "unclear")
 MAX_IMPAIRED = 20  # shown here and by /-/ready: a job may have a thousand logs; /metrics has the ids of all
 
 
@@ -106,7 +108,10 @@ def landing_page(
         ],
         sources=[_source_row(each) for each in overview.sources],
         heads=("Time (UTC)", "Crash", "Because of", "Where", *(("Line",) if with_lines else ()), "What to do"),
-        incidents=[_incident_row(each, title, with_lines=with_lines) for each in overview.incidents],
+        incidents=[
+            _incident_row(each, title, with_lines=with_lines)
+            for each in sorted(overview.incidents, key=lambda each: -each.time)
+        ],
         at_risk=[(_named(cause, title),) for cause in overview.at_risk],
         with_lines=with_lines,
     )
@@ -203,10 +208,10 @@ def _incident_row(incident: RecentIncident, title: Callable[[str], str], *, with
     from markupsafe import Markup
 
     cause: object = "cause unknown" if incident.root_cause == UNKNOWN else _named(incident.root_cause, title)
-    if incident.verdict in {"infrastructure", "workload"}:
+    if incident.verdict in VERDICTS:
         cause = Markup('{} <span class="tag {}">{}</span>').format(cause, incident.verdict, incident.verdict)
-    if incident.because and with_lines:
-        cause = Markup('{}<br><span class="note">{}</span>').format(cause, printable(redact(clipped(incident.because))))
+    for each in _first_reasons(incident.because) if with_lines else ():
+        cause = Markup('{}<br><span class="note">{}</span>').format(cause, printable(redact(clipped(each))))
     job = [f"job {clipped(incident.job)}"] if incident.job and with_lines else []
     where = [*job, f"GPU {incident.gpu}" if incident.gpu else "", clipped(incident.log) if with_lines else ""]
     line = (clipped(incident.line),) if with_lines else ()
@@ -218,6 +223,12 @@ def _incident_row(incident: RecentIncident, title: Callable[[str], str], *, with
         *line,
         with_code(incident.remediation),
     )
+
+
+def _first_reasons(because: Sequence[str]) -> list[str]:
+    """The first pieces of evidence, and how many more there are. The journal has all."""
+    more = len(because) - MAX_REASONS
+    return [*because[:MAX_REASONS], *([f"and {more} more"] if more > 0 else [])]
 
 
 def clipped(line: str) -> str:

@@ -26,7 +26,7 @@ def incident(text: str) -> RecentIncident:
     return RecentIncident(
         time=1_700_000_000.0, signature="nv_xid_79_fallen_off_bus", root_cause="gpu_lost_from_pcie", verdict="infrastructure",
         remediation=f"Drain the node. `{text}`", job=text, gpu="0000:c1:00.0", log=f"/jobs/{text}.log:12", line=text,
-        because=text,
+        because=(text,) * 6,
     )  # fmt: skip
 
 

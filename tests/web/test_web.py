@@ -329,6 +329,16 @@ def test_the_landing_page_shows_the_node_its_sources_and_last_incidents(server: 
     assert public == ["2023-11-14 22:13:20", *page.cells[7:9], "GPU 0000:c1:00.0", "Drain the node."]
 
 
+def test_the_landing_page_has_the_newest_incident_first_and_its_evidence_in_whole_sentences() -> None:
+    old, new = recent("old"), replace(recent("new"), time=9.0, verdict="unclear")
+    reasons = tuple(f"fact_{i} is {i} – " + "x" * 60 for i in range(6))
+    overview = Overview(version="1", node="n", sources=(), incidents=(old, replace(new, because=reasons)))
+    cells = Page(landing_page(overview, [], "/metrics")).cells
+    rows = [cells[at : at + 6] for at in range(0, 12, 6)]
+    assert [row[0] for row in rows] == ["1970-01-01 00:00:09", "1970-01-01 00:00:00"]
+    assert rows[0][2] == "new unclear" + "".join(reasons[:4]) + "and 2 more"
+
+
 def test_every_link_of_the_landing_page_leads_somewhere(server: RunningServer) -> None:
     links = Page(ask(server, "/").text).links
     assert "/metrics" in links
@@ -375,7 +385,7 @@ def test_what_a_job_wrote_stays_text_on_the_landing_page(text: str) -> None:
     advice = re.sub(r"`([^`]*)`", r"\1", shown)  # what stands in backticks is shown as code
     where = f"job {shown}, GPU {shown}, {shown}" if text else ""
     of_fault = ["2023-11-14 22:13:20", f"{shown}: {shown}", shown, "reboot the node", "3", advice]
-    of_incident = ["1970-01-01 00:00:00", shown, shown, where, shown, advice]
+    of_incident = ["1970-01-01 00:00:00", shown, f"{shown} unclear", where, shown, advice]
     assert page.cells == [*of_fault, *of_incident, shown, "1", shown, f"down: {shown}", "0", "none"]
     assert page.tags <= HARMLESS.tags | {"code"}
     assert set(written.replace("\n", "")) <= set(map(chr, range(32, 127))) | set(shown)
