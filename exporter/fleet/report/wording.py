@@ -62,13 +62,14 @@ def at_risk(correlation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def most_at_risk(correlation: Mapping[str, Any]) -> tuple[int, str] | None:
-    """How many nodes the most frequent reason puts at risk, and why. Nodes of several reasons are the same ones in part."""
+    """How many nodes are at risk, each once, and the reason of most of them. Of very many, at least how many."""
     reasons = at_risk(correlation)
     if not reasons:
         return None
     most = max(reasons, key=lambda each: each["count"])
-    others = f"; {counted(len(reasons) - 1, 'other reason')}" if len(reasons) > 1 else ""
-    return most["count"], safe(most["because"], 60) + others
+    named = {node for each in reasons for node in each["nodes"]}
+    others = f" and {counted(len(reasons) - 1, 'other reason')}" if len(reasons) > 1 else ""
+    return max(most["count"], len(named)), safe(most["because"], 60) + others
 
 
 def dates(window: Window) -> str:

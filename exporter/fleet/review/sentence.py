@@ -31,13 +31,18 @@ def sentence(
     if change and change.low > 1 and causes:
         lead = max(causes, key=lambda c: c.incidents - (c.before or 0))
         if lead.incidents - (lead.before or 0) > MOST * rise > 0:
-            parts.append(f"{clipped(lead.title)} accounts for most of the rise.")
+            parts.append(f"{quoted(lead.title)} accounts for most of the rise.")
     new = [n for n in novelties if n.quiet_seconds is None]
     if new:
-        parts.append(f"New: {clipped(new[0].title)}." if len(new) == 1 else f"{len(new)} signatures are new.")
+        parts.append(f"New: {quoted(new[0].title)}." if len(new) == 1 else f"{len(new)} signatures are new.")
     if correlation is not None and now.incidents:
         parts.append(_findings(correlation, titles))
     return printable(" ".join(" ".join(filter(None, parts)).split()))
+
+
+def quoted(title: str) -> str:
+    """A title within a sentence. Many titles are sentences themselves: `A PyTorch collective timed out`."""
+    return f"“{clipped(title)}”"
 
 
 def earlier(window: Window) -> str:
@@ -86,7 +91,7 @@ def _findings(correlation: Mapping[str, Any], titles: Mapping[str, Title]) -> st
         return ""
     lead = more[0]
     fact = clipped(f"{lead['facts'][0]['fact']} {lead['facts'][0]['value']}")
-    what = clipped(title_of(titles, lead["signature"]).title)
+    what = quoted(title_of(titles, lead["signature"]).title)
     since = "since the rollout of" if lead["kind"] == "rollout" else "with"
     times = f"{ratio(lead['rate_ratio'])} times as frequent" if lead["rate_ratio"] is not None else "seen only"
     rest = f", and {counted(len(found) - 1, 'more finding')}" if len(found) > 1 else ""

@@ -176,15 +176,14 @@ def test_a_hostile_signature_is_in_the_csv_as_text(hostile: Path, capsys: pytest
 
 def test_nodes_that_several_reasons_put_at_risk_count_once() -> None:
     reasons = [
-        {"because": because, "count": count, "expected_7d": 1.0}
-        for because, count in (("a=1", 3), ("b=2", 7), ("c=3", 5))
+        {"because": because, "count": len(nodes), "expected_7d": 1.0, "nodes": list(nodes)}
+        for because, nodes in (("a=1", "abc"), ("b=2", "cdefghi"), ("c=3", "ghxyz"))
     ]
-    assert most_at_risk({"exposed": reasons}) == (7, "b=2; 2 other reasons")
+    assert most_at_risk({"exposed": reasons}) == (12, "b=2 and 2 other reasons")
     assert most_at_risk({"exposed": reasons[:1]}) == (3, "a=1")
-    assert most_at_risk({"exposed": [{"because": "rare", "count": 99, "expected_7d": 0.01}, *reasons]}) == (
-        7,
-        "b=2; 2 other reasons",
-    )
+    rare = {"because": "rare", "count": 99, "expected_7d": 0.01, "nodes": ["rare"]}
+    assert most_at_risk({"exposed": [rare, *reasons]}) == (12, "b=2 and 2 other reasons")
+    assert most_at_risk({"exposed": [reasons[0] | {"count": 5000}]}) == (5000, "a=1")
     assert most_at_risk({}) is None
 
 

@@ -119,7 +119,7 @@ def test_new_and_returning_signatures_are_named(tmp_path: Path) -> None:
     ]
     found = review(tmp_path, [*watched("a"), *records])
     assert {n.signature: n.quiet_seconds for n in found.novelties} == {"fresh": None, "back": 21 * DAY}
-    assert "New: fresh." in found.sentence
+    assert "New: “fresh”." in found.sentence
 
 
 def test_a_node_that_stopped_reporting_is_silent(tmp_path: Path) -> None:
