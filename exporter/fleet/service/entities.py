@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 from starlette.responses import Response
 
+from exporter.core.authoring.docs_pages import STRENGTHS
 from exporter.core.authoring.explanation import explanation_of
 from exporter.core.text.counted import counted
 from exporter.core.text.printable import printable
@@ -144,7 +145,7 @@ def job_page(frame: Frame, name: str) -> Response:
         ((link(frame.to, "nodes", r["node"]), number(r["n"]), number(r["roots"]), when(r["first"])) for r in per_node),
     )  # fmt: skip
     roots = sum(each.role == "root" for each in happened)
-    told = [
+    owner = [
         f"{key} {clip(who[at])}"
         for key, at in (("user", "u"), ("account", "a"), ("name", "n"), ("image", "i"))
         if who[at]
@@ -152,7 +153,7 @@ def job_page(frame: Frame, name: str) -> Response:
     return frame.page(
         "entity.html", f"Job {clip(name)}: {clip(frame.view.titles.title(cause))}", trail=("/jobs", "Jobs"),
         sub=f"{counted(total, 'incident')} on {counted(nodes.total, 'node')}"
-            + "".join(f" · {each}" for each in told),
+            + "".join(f" · {each}" for each in owner),
         why=Why(verdict=root.verdict or "unclear", cause=cause, remediation=about["remediation"],
                 note=("The root cause is not known; this is the first root incident's signature. " if unknown else
                       "The root cause of the first root incident. ")
@@ -198,10 +199,17 @@ def incident_page(frame: Frame, name: str) -> Response:
                    for e in _listed(record, "same_time") if isinstance(e, dict)],
         remediation=str(record.get("remediation") or titles.about(row["root_cause"])["remediation"] or ""),
         others=_other_causes(frame, row["signature"], row["root_cause"]), properties=properties,
+        how_sure=_how_sure(frame, row["root_cause"]),
         family=family if len(family) > 1 else [], listing=LISTS["incidents"],
-        facts=frame.table("facts", "Facts as of then", ("Fact", "Value"), facts, empty="No facts were recorded before it."),
+        facts=frame.table("facts", "Facts at that time", ("Fact", "Value"), facts, empty="No facts were recorded before it."),
         node_then=frame.link(f"/nodes/{segment(row['node'])}", at=f"{row['time']:.0f}"),
     )  # fmt: skip
+
+
+def _how_sure(frame: Frame, root_cause: str | None) -> str:
+    """How well a root cause is established; empty for one that the catalogue does not have."""
+    found = frame.view.titles.catalogue.root_causes.get(root_cause or "")
+    return f"Evidence {found.strength}: {STRENGTHS[found.strength]}." if found else ""
 
 
 def _other_causes(frame: Frame, signature: str, chosen: str | None) -> Table:
@@ -209,14 +217,14 @@ def _other_causes(frame: Frame, signature: str, chosen: str | None) -> Table:
     titles = frame.view.titles
     rows = []
     for name in titles.about(signature)["related"]:
-        told = explanation_of(titles.catalogue, name)
-        if name != chosen and told is not None:
+        considered = explanation_of(titles.catalogue, name)
+        if name != chosen and considered is not None:
             verdict = tag(titles.about(name)["verdict"])
             rows.append(
                 (
                     link(frame.to, "causes", name, titles.title(name), with_id=True),
                     verdict,
-                    with_code(told.sentences[0]),
+                    with_code(considered.sentences[0]),
                 )
             )
     return frame.table(

@@ -338,6 +338,30 @@ def test_a_missing_name_has_a_page_that_leads_on_and_a_missing_table_does_not(tm
     assert (table[0], table[2]["content-type"]) == (404, "text/plain; charset=utf-8")
 
 
+def test_a_cause_and_its_incident_say_how_well_the_cause_is_established(tmp_path: Path) -> None:
+    known = {
+        "kind": "incident", "time": "2026-05-28T00:00:00Z", "node": "n1", "id": "a", "root_cause": "gpu_lost_from_pcie",
+        "signature": "nv_xid_79_fallen_off_bus", "verdict": "infrastructure",
+    }  # fmt: skip
+    unknown = known | {"id": "b", "root_cause": "unknown"}
+    (tmp_path / "j").mkdir()
+    (tmp_path / "j" / "a.jsonl").write_text("".join(json.dumps(each) + "\n" for each in (known, unknown)))
+    store = Store(tmp_path / "history.duckdb")
+    store.read_once(tmp_path / "j")
+    view = View(store, FleetStatus())
+    cause, first, second = (
+        view.get(path)[1] for path in ("/causes/gpu_lost_from_pcie", "/incidents/a", "/incidents/b")
+    )
+    store.close()
+    assert (
+        "Evidence B: a maintainer&#39;s diagnosis."
+        in cause.partition("Root incidents over time")[2].partition("Nodes")[0]
+    )
+    assert "Evidence B: a maintainer&#39;s diagnosis." in first
+    assert "Evidence" not in second
+    assert "<code>gpufault explain</code> shows which facts" in second
+
+
 def test_a_findings_page_shows_the_rates_of_all_crashes_and_the_trend_of_the_fact() -> None:
     rates = {
         "incidents_with": 1240, "incidents_without": 30, "per_1000_hours_with": 41.2, "per_1000_hours_without": 0.25,
