@@ -192,7 +192,7 @@ def _at_risk(frame: Frame, each: Mapping[str, Any], result: Mapping[str, Any]) -
     )
     nodes = found["nodes"] if found else ()
     note = (
-        f"{count(found['count'])} nodes meet it and have not crashed so; "
+        f"{count(found['count'])} nodes have it and have not had this crash; "
         f"{ratio(found['expected_7d'])} crashes are expected in 7 days"
         if found
         else ""

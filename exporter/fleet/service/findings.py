@@ -60,7 +60,7 @@ def findings_page(frame: Frame) -> Response:
     if result is None:
         return frame.page("findings.html", "No result yet", result=None, sub="The first correlation is being computed.",
                           forest="", findings=[], tables=[])  # fmt: skip
-    told = (
+    completeness = (
         "Every source was read."
         if result["complete"]
         else "Incomplete: an empty result does not mean that all is well."
@@ -72,7 +72,7 @@ def findings_page(frame: Frame) -> Response:
         "findings.html", counted(len(findings), "finding") if findings else "No findings", result=result,
         sub=f"{start:%d %b %Y %H:%M} to {end:%d %b %Y %H:%M} UTC: {result['nodes']:,} nodes, "
             f"{window['exposure_hours']:,.0f} {UNITS[window['exposure']]}; {result['incidents']:,} incidents, "
-            f"{result['origins']:,} of them first in their job; {result['tests']:,} tests. {told} "
+            f"{result['origins']:,} of them first in their job; {result['tests']:,} tests. {completeness} "
             f"The result is {age(time.time() - fleet_status.result_time)} old.",
         forest=forest_of(frame, findings[:CHARTED], numbered=True), findings=finding_items(frame, findings[:CHARTED]),
         tables=_tables(frame, result),
@@ -115,7 +115,7 @@ def rollouts_table(frame: Frame, result: Mapping[str, Any], width: str = "full")
     for each in result.get("rollouts", ()):
         lead = each["facts"][0]
         own = effects.get((lead["fact"], lead["value"]), [])
-        told = several(
+        effect = several(
             Cell(
                 shown=Markup('<a class="{}" href="{}">{}: {} times as frequent</a>').format(
                     "worse" if one.get("direction") != "fewer" else "better", frame.link(f"/findings/{finding_id(one)}"),
@@ -127,7 +127,7 @@ def rollouts_table(frame: Frame, result: Mapping[str, Any], width: str = "full")
         rows.append((
             f"{clipped(lead['fact'])} {clipped(each['before'])} → {clipped(lead['value'])}"
             + (f" (with {', '.join(clipped(one['fact']) for one in each['facts'][1:NAMED])})" if each["facts"][1:] else ""),
-            when(datetime.fromisoformat(each["first"]).timestamp()), number(each["nodes"]), told,
+            when(datetime.fromisoformat(each["first"]).timestamp()), number(each["nodes"]), effect,
         ))  # fmt: skip
     return frame.table(
         "rollouts", "What changed", ("Rollout", "From (UTC)", "Nodes", "Crashes after it"), rows,
@@ -157,11 +157,11 @@ def beginnings_table(frame: Frame, result: Mapping[str, Any]) -> Table:
 def _suspect(change: Mapping[str, Any]) -> Cell:
     """`driver_version 570.133.20 → 580.95.05 on 9 of 10 nodes (20 of 990 others)`."""
     lead = change["facts"][0]
-    told = (
+    text = (
         f"{clipped(lead['fact'])} {clipped(change['before'])} → {clipped(lead['value'])} on {change['affected_changed']:,} of "
         f"{change['affected']:,} nodes ({change['others_changed']:,} of {change['others']:,} others)"
     )
-    return Cell(shown=escape(told), value=told)
+    return Cell(shown=escape(text), value=text)
 
 
 def _tables(frame: Frame, result: Mapping[str, Any]) -> list[Table]:

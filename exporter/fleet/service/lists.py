@@ -142,7 +142,7 @@ LISTS: Mapping[str, Listing] = {
     ),
     "targets": Listing(
         title="Pulled nodes",
-        note="How pulling each node's journal goes; all times, whatever the window",
+        note="How pulling each node's journal goes; always all records, not only those of the window",
         sql="""SELECT node, address, state, what, pulled, failing_since, behind, bytes, records, refused, lost_segments
             FROM targets WHERE $start <= $end""",
         columns=_columns(

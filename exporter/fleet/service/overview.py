@@ -29,6 +29,7 @@ from exporter.fleet.service.tables import Cell, link, number, picture, tag, tone
 from exporter.fleet.service.unknowns import unknowns_table
 
 SHOWN = 8  # causes, findings, nodes on the overview
+LOST = "GPU-hours lost, assuming 1 for each GPU of a crashed job"
 SILENT_SHOWN = 5  # the page on data quality has all of them
 TREND_POINTS = 14
 BAR, SPARK = 64.0, 70.0  # pixels
@@ -106,18 +107,18 @@ def _window_of(frame: Frame, result: Any) -> str:
     if result is None or _of_window(frame, result) is not None:
         return ""
     start, end = (datetime.fromisoformat(result["window"][edge]) for edge in ("start", "end"))
-    return f" These findings are of {start:%d %b} to {end:%d %b %Y}, whatever the window of this page."
+    return f" These findings are of {start:%d %b} to {end:%d %b %Y}; the window of this page does not change them."
 
 
 def _seen(frame: Frame, now: Overview) -> Markup:
     silent = Markup('<a class="worse" href="{}">{} not seen for a day</a>').format(
         frame.link("/quality"), counted(len(now.silent), "node was", "nodes were")
     )  # fmt: skip
-    told = "" if now.before else " The records do not reach back over a window before to compare with."
+    note = "" if now.before else " The records do not reach back over a window before to compare with."
     return Markup("{} of {} nodes had root incidents. {}.{}").format(
         count(now.totals.nodes_crashed), count(now.nodes),
         silent if now.silent else "Every node was seen within the last day" if now.nodes else "No node was seen",
-        told,
+        note,
     )  # fmt: skip
 
 
@@ -127,12 +128,10 @@ def _tiles(now: Overview, found: Mapping[str, Any], changes: Mapping[Key, tuple[
     at_risk, because = most_at_risk(found) or (0, "no finding with nodes that have not crashed")
     recent = sums(changes)
     lost = totals.lost_gpu_hours
-    told = _change(*recent, unit)
+    changed_by = _change(*recent, unit)
     tone = tone_of(*recent)
     second = (
-        _tile(
-            "GPU-hours lost, at an hour a GPU", lost, before.lost_gpu_hours if before else None, "/causes", unit, tone
-        )
+        _tile(LOST, lost, before.lost_gpu_hours if before else None, "/causes", unit, tone)
         if lost is not None
         else _tile(
             "nodes with root incidents",
@@ -144,7 +143,7 @@ def _tiles(now: Overview, found: Mapping[str, Any], changes: Mapping[Key, tuple[
         )
     )
     return [
-        Tile(figure=count(totals.incidents), what="root incidents", change=told, path="/incidents", tone=tone),
+        Tile(figure=count(totals.incidents), what="root incidents", change=changed_by, path="/incidents", tone=tone),
         second,
         Tile(figure="–" if share is None else f"{share:.0%}", what="without a known cause",
              change=f"{count(len([c for c in now.causes if c.incidents]))} causes and signatures", tone="dim", path="/causes"),
@@ -154,8 +153,8 @@ def _tiles(now: Overview, found: Mapping[str, Any], changes: Mapping[Key, tuple[
 
 
 def _tile(what: str, value: float, before: float | None, path: str, unit: str, tone: str) -> Tile:
-    told = "no window before to compare with" if before is None else _change(value, before, unit)
-    return Tile(figure=count(value), what=what, change=told, tone="dim" if before is None else tone, path=path)
+    changed_by = "no window before to compare with" if before is None else _change(value, before, unit)
+    return Tile(figure=count(value), what=what, change=changed_by, tone="dim" if before is None else tone, path=path)
 
 
 def _change(value: float, before: float, unit: str) -> str:
@@ -244,7 +243,7 @@ def _completeness(frame: Frame, now: Overview, found: Mapping[str, Any]) -> Any:
         rows.append((counted(others, "more node"), ""))
     rows += [(str(gap["what"]), count(gap["count"])) for gap in found.get("gaps", ())]
     more = Markup('<a href="{}">data quality</a>').format(frame.link("/quality"))
-    return frame.table("seen", "Completeness", ("What", ""), rows, width="half", more=more,
+    return frame.table("seen", "Completeness", ("What", "How many, or since when"), rows, width="half", more=more,
                        note="What these numbers do not include")  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from exporter.fleet.service.frame import Frame
 from exporter.fleet.service.tables import Table, link, number, when
 
 SILENT = f"""SELECT node, max(least(last, $end)) AS seen FROM watched_days WHERE {IN_WINDOW}
-GROUP BY node HAVING seen < $day ORDER BY seen"""
+GROUP BY node HAVING seen < $day ORDER BY seen, node"""
 AHEAD = """SELECT node, count(*) AS n, max(time) AS latest FROM (
 SELECT node, time FROM incident_rows UNION ALL SELECT node, time FROM heartbeat_rows)
 WHERE time > (SELECT horizon FROM about) GROUP BY node ORDER BY n DESC LIMIT 500"""
@@ -83,13 +83,13 @@ def _versions(frame: Frame, rows: Any) -> Table:
     )[0]  # fmt: skip
     counted_rows = (
         ("Nodes with heartbeats", found["beats"]), ("Nodes that measure GPU-busy hours", found["busy"]),
-        ("Nodes with facts", found["facts"]), ("Incidents", found["incidents"]),
+        ("Nodes with facts", found["facts"]), ("Incidents, with consequences", found["incidents"]),
         ("Incidents in job logs without a known job", found["no_job"]),
     )  # fmt: skip
     return _table(
         frame,
         "basis",
-        "What the numbers rest on",
+        "What the numbers are based on",
         ("What", "Count"),
         ((what, number(n)) for what, n in counted_rows),
         "",

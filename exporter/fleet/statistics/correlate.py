@@ -230,7 +230,7 @@ def _against(prepared: Prepared, each: Explanation, units: screen.Units, nodes_w
     with_ = each.column[units.state]
     rest = len(nodes_with) - int(with_.sum())
     out = [MISSING] if prepared.design.values[each.value].text == UNKNOWN else []
-    out += [f"{rest} of {len(nodes_with)} nodes with it have not crashed so"] if rest else []
+    out += [f"{rest} of {len(nodes_with)} nodes with it have not had this crash"] if rest else []
     if outside := int((~with_).sum()):
         out.append(f"{counted(outside, 'node')} crashed without it")
     hit = units.incidents.take(with_ if each.direction == "more" else ~with_)

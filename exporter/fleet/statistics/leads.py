@@ -81,7 +81,7 @@ def _not_enough(prepared: Prepared, signature: int, lead: _Lead | None, cut: flo
         return None  # enough crashes to find such an effect, and none was found
     least = max(needed, screen.MIN_CRASHES, crashes + 1)
     what = (
-        f"would need {least:,} crashed nodes to find a rate ratio of {ratio:.2g} for {_percent(share)} of the exposure"
+        f"needs {least:,} crashed nodes to show a crash {ratio:.2g} times as frequent on {_percent(share)} of the fleet"
     )
     if least > nodes:
         what += f"; this fleet has {nodes:,} nodes, so only a larger effect can be found"
