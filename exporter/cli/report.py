@@ -152,7 +152,7 @@ def _rendered(
         return as_json(review)
     if form == "csv":
         return as_csv(review, table)
-    return as_markdown(review, notes) if form == "md" else as_html(review, titles, notes)
+    return as_markdown(review, titles, notes) if form == "md" else as_html(review, titles, notes)
 
 
 def _write(text: str, output: str | None) -> None:

@@ -45,7 +45,7 @@ def clocks_off(db: duckdb.DuckDBPyConnection) -> list[Gap]:
 
 
 def _shift(first: Floats, last: Floats) -> Floats:
-    """By how many seconds each node's records are shifted; 0 where nothing is wrong, or nothing can be told."""
+    """By how many seconds each node's records are shifted; 0 where nothing is wrong, or this is not known."""
     if len(first) < MIN_NODES:
         return np.zeros(len(first))
     begin, end = first - np.median(first), last - np.median(last)

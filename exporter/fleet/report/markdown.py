@@ -14,6 +14,7 @@ from exporter.fleet.report.wording import (
     change_of,
     dates,
     deaths_of,
+    effect_of,
     fact,
     interval_of,
     rate_of,
@@ -24,14 +25,15 @@ from exporter.fleet.report.wording import (
 )
 from exporter.fleet.results.labels import ratio
 from exporter.fleet.review.sentence import earlier
-from exporter.fleet.review.values import CauseRow, Overview
+from exporter.fleet.review.titles import title_of
+from exporter.fleet.review.values import CauseRow, Overview, Title
 
 LINES = 40
 NAME = 100  # characters of a name
 _SPECIAL = re.compile(r"([\\`*\[\]|~#!]|(?<![^\W_])_|_(?![^\W_]))")
 
 
-def as_markdown(found: Overview, notes: tuple[str, ...] = ()) -> str:
+def as_markdown(found: Overview, titles: Mapping[str, Title], notes: tuple[str, ...] = ()) -> str:
     """The verdict first, then what a reviewer decides on; ends with a newline. notes: what the source cannot show."""
     correlation = found.correlation or {}
     lines = [f"**GPU fleet review, {dates(found.window)}**", "", name(found.sentence, 800)]
@@ -40,8 +42,9 @@ def as_markdown(found: Overview, notes: tuple[str, ...] = ()) -> str:
     lines += _section(
         "What makes crashes more or less frequent",
         [
-            f"{name(each['signature'])} with {name(together(each), 200)}: {times(each)} times as frequent, {each['status']}"
-            for each in correlation.get("findings", ())
+            f"{at}. {name(title_of(titles, each['signature']).title)} with {name(together(each), 200)}: {times(each)} "
+            f"times as frequent, {each['status']}"
+            for at, each in enumerate(correlation.get("findings", ()), 1)
         ],
         2,
     )
@@ -49,7 +52,8 @@ def as_markdown(found: Overview, notes: tuple[str, ...] = ()) -> str:
     lines += _section(
         "Rollouts",
         [
-            f"{name(fact(each['facts'][0]))}, before {name(each['before'])}: {counted(each['nodes'], 'node')}"
+            f"{name(fact(each['facts'][0]))}, before {name(each['before'])}: {counted(each['nodes'], 'node')}; "
+            f"effect on crashes: {effect_of(each, correlation)}"
             for each in correlation.get("rollouts", ())
         ],
         2,

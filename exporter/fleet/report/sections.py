@@ -10,7 +10,7 @@ from typing import Any
 from exporter.core.text.counted import counted
 from exporter.fleet.charts.intervals import Interval, forest
 from exporter.fleet.charts.over_time import Mark, sparkline, stacked_bars
-from exporter.fleet.report.wording import alerts_of, at_risk, change_of, conditions, fact, safe, stamp, times
+from exporter.fleet.report.wording import alerts_of, at_risk, change_of, conditions, effect_of, fact, safe, stamp, times
 from exporter.fleet.results.labels import NO_MODEL, UNITS, ratio, sure
 from exporter.fleet.review.timeline import duration
 from exporter.fleet.review.titles import title_of
@@ -75,7 +75,7 @@ def sections(found: Overview, titles: Mapping[str, Title]) -> list[Section]:
         ),
         _table(
             "Unusually bad nodes",
-            "Far worse than nodes like them, whatever their configuration",
+            "Far worse than nodes of the same configuration: drain and test them",
             ("Node or GPU", "#Crashes", "#Expected", "Jobs, days", "How sure", "Crashes of"),
             correlation.get("lemons", ()),
             lambda e: (
@@ -87,13 +87,13 @@ def sections(found: Overview, titles: Mapping[str, Title]) -> list[Section]:
         ),
         _table(
             "Rollouts",
-            "Values that nodes took on in this window; what they did to crashes is among the findings",
-            ("Change", "#Nodes", "#Never changed", "From", "To", "Judged"),
+            "Values that nodes took on in this window, and the findings about them",
+            ("Change", "#Nodes", "#Never changed", "From", "To", "Effect on crashes"),
             correlation.get("rollouts", ()),
             lambda e: (
                 Cell(text=fact(e["facts"][0]), small=safe(f"before: {e['before']}", 80)), Cell(text=f"{e['nodes']:,}"),
                 Cell(text=f"{e['controls']:,}"), Cell(text=stamp(_time(e["first"]))), Cell(text=stamp(_time(e["last"]))),
-                Cell(text=VERDICTS[e["verdict"]]),
+                Cell(text=effect_of(e, correlation), small=VERDICTS[e["verdict"]]),
             ),
         ),
         _table(
@@ -240,12 +240,12 @@ def _with(number: int, each: Mapping[str, Any]) -> Cell:
 
 
 def _alerts(found: AlertQuality | None) -> Section | None:
-    told = alerts_of(found)
+    summary = alerts_of(found)
     before = found is not None and any(row.from_before for row in found.rows)
     return _table(
         "Alerts",
-        f"{told[0].upper()}{told[1:]}. Justified: a crash of the alert's cause, signature, node or place is on record, in "
-        "the span that its rule looks at. Alerts about daemons and trends are not judged",
+        f"{summary[0].upper()}{summary[1:]}. Justified: a crash of the alert's cause, signature, node or place is on record "
+        "in the span that its rule looks at. Alerts about daemons and trends are not judged",
         ("Alert", "Kind", "#Fired", "#Justified", "#Not justified", "#Lasted", "#After the first crash",
          *(("#From before",) if before else ())),
         () if found is None else found.rows,

@@ -46,14 +46,14 @@ def alerts_of(found: AlertQuality | None) -> str:
         for count, what in ((found.pages_justified, "justified"), (found.pages_not_justified, "not justified"))
         if count
     ]
-    told = counted(found.pages, "page") + (f" ({', '.join(judged)})" if judged else "")
-    told += f", {counted(found.tickets, 'ticket')}"
+    text = counted(found.pages, "page") + (f" ({', '.join(judged)})" if judged else "")
+    text += f", {counted(found.tickets, 'ticket')}"
     if found.seconds_to_page is not None:
-        told += f"; {duration(found.seconds_to_page)} from the first crash to the page (median)"
+        text += f"; {duration(found.seconds_to_page)} from the first crash to the page (median)"
     worst = max(found.rows, key=lambda row: row.not_justified, default=None)
     if worst is not None and worst.not_justified:
-        told += f"; most often without a crash: {safe(worst.name, 60)} ({worst.not_justified:,} of {worst.fired:,})"
-    return told + (f"; incomplete: {safe(found.missing, 200)}" if found.missing else "")
+        text += f"; most often without a crash: {safe(worst.name, 60)} ({worst.not_justified:,} of {worst.fired:,})"
+    return text + (f"; incomplete: {safe(found.missing, 200)}" if found.missing else "")
 
 
 def at_risk(correlation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -70,6 +70,19 @@ def most_at_risk(correlation: Mapping[str, Any]) -> tuple[int, str] | None:
     named = {node for each in reasons for node in each["nodes"]}
     others = f" and {counted(len(reasons) - 1, 'other reason')}" if len(reasons) > 1 else ""
     return max(most["count"], len(named)), safe(most["because"], 60) + others
+
+
+def effect_of(rollout: Mapping[str, Any], correlation: Mapping[str, Any]) -> str:
+    """The findings about a rollout: `see finding 2`; for one that was not compared, `unknown`."""
+    lead = rollout["facts"][0]
+    found = [
+        str(at)
+        for at, each in enumerate(correlation.get("findings", ()), 1)
+        if each["kind"] == "rollout" and each["facts"][0] == lead
+    ]
+    if found:
+        return f"see finding {', '.join(found)}"
+    return "no effect found" if rollout["verdict"] == "tested" else "unknown"
 
 
 def dates(window: Window) -> str:

@@ -52,10 +52,15 @@ def text(found: Correlation, *, color: bool = False) -> str:
         parts.append(_forest(found.findings))
     parts += [
         _section("Places (not configuration: look at power, cooling, cabling)", map(_location, found.locations)),
-        _section("Rollouts: changed nodes against nodes not changed yet", map(_rollout, found.rollouts)),
+        _section(
+            "Rollouts: changed nodes against nodes not changed yet",
+            (_rollout(each, found.findings) for each in found.rollouts),
+        ),
         _section("What changed before it began: on the nodes that crashed since", map(_beginning, found.beginnings)),
         _section("Nodes at risk: they meet a finding or a cause and have not crashed yet", _exposed_rows(found.exposed)),
-        _section("Unusually bad nodes: far worse than similar ones, whatever their facts", map(_lemon, found.lemons)),
+        _section(
+            "Unusually bad nodes: far worse than nodes of the same configuration", map(_outlier_node, found.outlier_nodes)
+        ),
         _section("Not enough data", map(_not_enough, sorted(found.not_enough_data, key=lambda n: -n.crashes))),
         _reliability(found),
     ]  # fmt: skip
@@ -66,8 +71,8 @@ class _Paint:
     def __init__(self, color: bool) -> None:
         self._color = color
 
-    def __call__(self, code: str, told: str) -> str:
-        return f"\x1b[{code}m{told}\x1b[0m" if self._color else told
+    def __call__(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self._color else text
 
 
 def _head(found: Correlation, paint: _Paint) -> str:
@@ -89,9 +94,9 @@ def _head(found: Correlation, paint: _Paint) -> str:
 def _nothing(found: Correlation) -> str:
     if not found.incidents and found.complete:
         return "There was no crash.\n"
-    told = "No finding: no fact is shown to make a crash more or less frequent."
-    told += "" if found.complete else " But see above what was not seen."
-    return "\n".join([told, *_wrap(_detectable(found.detectable))]) + "\n"
+    answer = "No finding: no fact is shown to make a crash more or less frequent."
+    answer += "" if found.complete else " But see above what was not seen."
+    return "\n".join([answer, *_wrap(_detectable(found.detectable))]) + "\n"
 
 
 def _detectable(d: Detectable) -> str:
@@ -233,13 +238,13 @@ def _location(f: Finding) -> str:
     return f"{f.signature} is {_times(f.ratio)} at {clipped(str(f.facts[0]))} {_interval(f.ratio)}; {f.status}"
 
 
-def _rollout(r: Rollout) -> str:
+def _rollout(r: Rollout, findings: tuple[Finding, ...]) -> str:
     what = ", ".join(clipped(str(fact)) for fact in r.facts[: 1 + ALTERNATIVES])
     when = _span(Window(start=r.first, end=r.last))
-    return f"{what} (before: {clipped(r.before)}) on {counted(r.nodes, 'node')}, {when}: {_verdict(r)}"
+    return f"{what} (before: {clipped(r.before)}) on {counted(r.nodes, 'node')}, {when}: {_verdict(r, findings)}"
 
 
-def _verdict(r: Rollout) -> str:
+def _verdict(r: Rollout, findings: tuple[Finding, ...]) -> str:
     if r.verdict == "follows_crashes":
         return (
             f"not judged, the changes follow crashes. {r.crashed_before:.0%} of the nodes had crashed within two weeks "
@@ -247,7 +252,11 @@ def _verdict(r: Rollout) -> str:
         )
     if r.verdict == "no_controls":
         return "not judged, no control group: too few nodes stayed unchanged to compare with"
-    return f"compared with nodes not changed yet; {counted(r.controls, 'node')} never changed"
+    own = [
+        str(at) for at, each in enumerate(findings, 1) if each.rollout and each.rollout.rollout.facts[:1] == r.facts[:1]
+    ]
+    effect = f"see finding {', '.join(own)}" if own else "no effect found"
+    return f"{effect}; compared with nodes not changed yet, {counted(r.controls, 'node')} never changed"
 
 
 def _beginning(b: Beginning) -> str:
@@ -290,12 +299,12 @@ def _exposed(rows: list[NodesAtRisk]) -> str:
     return f"{counted(first.count, 'node')} with {why}: {', '.join(first.nodes[:5])}{', …' if first.count > 5 else ''}"
 
 
-def _lemon(lemon: OutlierNode) -> str:
-    where = f"GPU {lemon.name} (now in {lemon.node})" if lemon.kind == "gpu" else lemon.name
+def _outlier_node(bad: OutlierNode) -> str:
+    where = f"GPU {bad.name} (now in {bad.node})" if bad.kind == "gpu" else bad.name
     return (
-        f"{where}: {counted(lemon.incidents, 'crash', 'crashes')} of {counted(lemon.jobs, 'job')} on "
-        f"{counted(lemon.days, 'day')} where {written(lemon.expected)} are usual; {sure(lemon.probability)}; "
-        f"{', '.join(lemon.signatures[:3])}"
+        f"{where}: {counted(bad.incidents, 'crash', 'crashes')} of {counted(bad.jobs, 'job')} on "
+        f"{counted(bad.days, 'day')} where {written(bad.expected)} are usual; {sure(bad.probability)}; "
+        f"{', '.join(bad.signatures[:3])}"
     )
 
 
@@ -315,9 +324,9 @@ def _reliability(found: Correlation) -> str:
         between = (
             f"one crash in {_hours(r.mtbf)} GPU-hours (95% interval {_hours(r.mtbf_low)} to {_hours(r.mtbf_high)})"
         )
-        told = between if r.incidents else f"no crash in {_hours(r.hours)} GPU-hours"
+        rate = between if r.incidents else f"no crash in {_hours(r.hours)} GPU-hours"
         model = NO_MODEL if r.gpu_model == "unknown" else r.gpu_model
-        lines += _wrap(f"- {model}: {told}", "  ", "    ")
+        lines += _wrap(f"- {model}: {rate}", "  ", "    ")
     if found.lost_gpu_hours:
         lost = f"- {found.lost_gpu_hours:,.0f} GPU-hours lost, at {LOST_HOURS:g} h for each GPU of a crashed job"
         lines += _wrap(lost, "  ", "    ")
@@ -325,22 +334,22 @@ def _reliability(found: Correlation) -> str:
 
 
 def _section(title: str, rows: Iterator[str]) -> str:
-    told = list(rows)
-    if not told:
+    items = list(rows)
+    if not items:
         return ""
-    lines = [line for row in told[:SHOWN] for line in _wrap(f"- {row}", "  ", "    ")]
-    if len(told) > SHOWN:
-        lines.append(f"  - and {len(told) - SHOWN} more (--format json has all)")
+    lines = [line for row in items[:SHOWN] for line in _wrap(f"- {row}", "  ", "    ")]
+    if len(items) > SHOWN:
+        lines.append(f"  - and {len(items) - SHOWN} more (--format json has all)")
     return "\n".join([title, *lines]) + "\n"
 
 
-def _row(name: str, told: str) -> list[str]:
-    return _wrap(f"   {name:<10}{told}", "", " " * 13)
+def _row(name: str, value: str) -> list[str]:
+    return _wrap(f"   {name:<10}{value}", "", " " * 13)
 
 
-def _wrap(told: str, first: str = "", rest: str = "") -> list[str]:
+def _wrap(text: str, first: str = "", rest: str = "") -> list[str]:
     return textwrap.wrap(
-        told, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False,
+        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False,
         drop_whitespace=True,
     )  # fmt: skip
 

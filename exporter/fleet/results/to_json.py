@@ -42,7 +42,7 @@ def to_json(found: Correlation) -> dict[str, Any]:
         "locations": [_finding(each) for each in found.locations],
         "not_enough_data": [_not_enough(each) for each in found.not_enough_data],
         "detectable": _detectable(found.detectable),
-        "lemons": [_lemon(each) for each in found.lemons],
+        "lemons": [_outlier_node(each) for each in found.outlier_nodes],
         "exposed": [_exposed(each) for each in found.exposed],
         "rollouts": [_rollout(each) for each in found.rollouts],
         "beginnings": [_beginning(each) for each in found.beginnings],
@@ -165,7 +165,7 @@ def _detectable(each: Detectable) -> dict[str, Any]:
     }
 
 
-def _lemon(each: OutlierNode) -> dict[str, Any]:
+def _outlier_node(each: OutlierNode) -> dict[str, Any]:
     return {
         "kind": each.kind,
         "name": each.name,

@@ -21,7 +21,7 @@ LONGEST_LABEL = 128  # characters; no id, version or host name is longer
 STATUSES = ("candidate", "confirmed")
 KINDS = ("gpu", "node")
 _FINDING = ("signature", "fact", "value", "status")
-_LEMON = ("kind", "name", "node")
+_BAD_NODE = ("kind", "name", "node")
 _EXPOSED = ("because", "signature", "status")
 
 METRICS: dict[str, Metric] = {
@@ -41,12 +41,12 @@ METRICS: dict[str, Metric] = {
     ),
     "gpufault_fleet_lemons": Metric("gauge", ("kind",), "Nodes, and GPUs, that crash far more often than their like."),
     "gpufault_fleet_lemon_incidents": Metric(
-        "gauge", _LEMON, "Crashes of a lemon in the window; `name` is the node or the GPU's serial."
+        "gauge", _BAD_NODE, "Crashes of an unusually bad node or GPU in the window; `name` is the node or the GPU's serial."
     ),
-    "gpufault_fleet_lemon_probability": Metric("gauge", _LEMON, "That its rate is more than five times the usual one."),
+    "gpufault_fleet_lemon_probability": Metric("gauge", _BAD_NODE, "Probability that it crashes over five times as often as usual."),
     "gpufault_fleet_exposed_nodes": Metric(
         "gauge", _EXPOSED,
-        "Nodes under a finding, or under a cause of the catalogue (status `catalogue`), that have not crashed so far.",
+        "Nodes under a finding, or under a cause of the catalogue (status `catalogue`), that have not had this crash.",
     ),
     "gpufault_fleet_exposed_expected_incidents": Metric(
         "gauge", _EXPOSED, "Crashes to be expected of these nodes within seven days."
@@ -55,7 +55,7 @@ METRICS: dict[str, Metric] = {
     "gpufault_fleet_incidents": Metric("gauge", (), "Root incidents in the window."),
     "gpufault_fleet_exposure_hours": Metric("gauge", ("unit",), "Exposure in the window, and what it is counted in."),
     "gpufault_fleet_lost_gpu_hours": Metric(
-        "gauge", (), "GPU-hours that crashed jobs have lost in the window, at an hour a GPU."
+        "gauge", (), "GPU-hours that crashed jobs lost in the window, assuming 1 for each GPU of a job."
     ),
     "gpufault_fleet_window_start_timestamp_seconds": Metric("gauge", (), "Where the window begins."),
     "gpufault_fleet_window_end_timestamp_seconds": Metric(
@@ -143,7 +143,7 @@ def _of_result(values: Values, found: Mapping[str, Any], most: int) -> None:
     def rows(name: str, what: Iterable[tuple[Labels, float]]) -> None:
         values[f"gpufault_fleet_{name}"] = bounded(what, most)
 
-    findings, lemons, exposed = found["findings"], found["lemons"], found["exposed"]
+    findings, bad_nodes, exposed = found["findings"], found["lemons"], found["exposed"]
     values["gpufault_fleet_findings"] = {
         (status,): float(sum(f["status"] == status for f in findings)) for status in STATUSES
     }
@@ -153,9 +153,11 @@ def _of_result(values: Values, found: Mapping[str, Any], most: int) -> None:
     ):  # fmt: skip
         rows(name, ((finding_labels(f), _number(f[key])) for f in findings))
     put("signatures_without_enough_data", len(found["not_enough_data"]))
-    values["gpufault_fleet_lemons"] = {(kind,): float(sum(each["kind"] == kind for each in lemons)) for kind in KINDS}
+    values["gpufault_fleet_lemons"] = {
+        (kind,): float(sum(each["kind"] == kind for each in bad_nodes)) for kind in KINDS
+    }
     for name, key in (("lemon_incidents", "incidents"), ("lemon_probability", "probability")):
-        rows(name, (((each["kind"], each["name"], each["node"]), _number(each[key])) for each in lemons))
+        rows(name, (((each["kind"], each["name"], each["node"]), _number(each[key])) for each in bad_nodes))
     for name, key in (("exposed_nodes", "count"), ("exposed_expected_incidents", "expected_7d")):
         rows(name, (((each["because"], each["signature"], each["status"]), _number(each[key])) for each in exposed))
     put("nodes", found["nodes"])

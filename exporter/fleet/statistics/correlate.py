@@ -85,7 +85,7 @@ def correlate(
         locations=tuple(f for f in findings if f.family == "location"),
         not_enough_data=not_enough_data(prepared, discovery),
         detectable=_detectable(prepared, discovery.cut),
-        lemons=outlier_nodes(prepared),
+        outlier_nodes=outlier_nodes(prepared),
         exposed=nodes_at_risk(prepared, configuration, causes or {}),
         reliability=reliability(prepared),
         rollouts=seen,

@@ -22,7 +22,7 @@ from exporter.fleet.statistics.exposure import States
 Family = Literal["configuration", "stratum", "location"]
 
 MIN_NODES = 3  # with a value, and without it: fewer are an anecdote
-MAX_SHARE = 0.95  # of the exposure: what nearly all have cannot be told from "all"
+MAX_SHARE = 0.95  # of the exposure: what nearly all have cannot be separated from "all"
 MAX_DISTINCT = 0.02  # values per node; more is an identifier (the limit of Meta's FDA, arXiv:1911.01225)
 SMALL_FLEET = 20  # distinct values are always looked at
 PREFIXES = 2  # of a version: major and minor
@@ -30,7 +30,7 @@ ALIKE = 0.9  # of the exposure of two values is common: few nodes could tell the
 
 # Crash rates differ between GPU models (Meta: 6.5 against 2.3 per 1,000 node-days) and between kinds of work, and so
 # does nearly every other fact: comparisons are made within both. And within nodes that have, and have not, crashed
-# before: crashed nodes are re-imaged first, and lemons crash again under whatever image they are given.
+# before: crashed nodes are re-imaged first, and unusually bad nodes crash again under any image.
 # What goes with one of these facts cannot vary within it. It is compared at the finest level at which it varies.
 ALL_ALIKE, SAME_MODEL, SAME_VENDOR = LEVELS = range(3)
 STRATUM_FACTS = ("gpu_model", "gpu_count", "partition", "slurm_partition", "queue", "workload")

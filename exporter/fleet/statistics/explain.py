@@ -249,7 +249,7 @@ def _only(label: Ints, states: Bools) -> Ints:
 
 
 def _p(found: Cells, direction: Direction) -> float:
-    """The one-sided p-value of one column; 1 where nothing can be told."""
+    """The one-sided p-value of one column; 1 where that is not known."""
     counts = found.counts()
     if counts.crashes[0] == 0:
         return 1.0

@@ -296,7 +296,7 @@ class Correlation:
     locations: tuple[Finding, ...]
     not_enough_data: tuple[NotEnough, ...]
     detectable: Detectable
-    lemons: tuple[OutlierNode, ...]
+    outlier_nodes: tuple[OutlierNode, ...]
     exposed: tuple[NodesAtRisk, ...]
     reliability: tuple[Reliability, ...]
     rollouts: tuple[Rollout, ...]

@@ -15,7 +15,7 @@ import pytest
 from exporter.cli import report as command
 from exporter.cli.main import main
 from exporter.fleet.report import document
-from exporter.fleet.report.wording import most_at_risk
+from exporter.fleet.report.wording import effect_of, most_at_risk
 from tests.fleet.review.fleets import crash, journal, watched
 
 HOSTILE = (
@@ -257,3 +257,12 @@ def test_code_in_a_remediation_has_no_backticks_in_html(tmp_path: Path, capsys: 
     page = " ".join(Page(written(capsys, folder)).texts)
     assert "'gpufault unknowns'" in page
     assert "`" not in page
+
+
+def test_a_rollout_names_the_findings_about_it() -> None:
+    new = {"facts": [{"fact": "driver_version", "value": "2"}], "verdict": "tested"}
+    other = {"facts": [{"fact": "os", "value": "b"}], "verdict": "tested"}
+    repair = {"facts": [{"fact": "kernel", "value": "6"}], "verdict": "follows_crashes"}
+    findings = [{"kind": "fact", "facts": other["facts"]}, {"kind": "rollout", "facts": new["facts"]}]
+    effects = [effect_of(each, {"findings": findings}) for each in (new, other, repair)]
+    assert effects == ["see finding 2", "no effect found", "unknown"]

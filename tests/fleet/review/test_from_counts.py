@@ -40,4 +40,4 @@ def test_an_empty_prometheus_gives_a_report_that_says_so() -> None:
     found = review(fleet([]))
     assert found.sentence == "Nothing was seen: no node reported in this window."
     assert NOTE.split(":")[0] in as_html(found, TITLES, (NOTE,))
-    assert "need the journals" in as_markdown(found, (NOTE,))
+    assert "need the journals" in as_markdown(found, {}, (NOTE,))

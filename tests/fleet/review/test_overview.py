@@ -62,7 +62,7 @@ def test_failed_jobs_are_counted_once_by_what_explains_them_on_any_node(tmp_path
     assert to_json(found)["failed_jobs"] == {"explained": 2, "unrecognised": 1, "no_line": 1}
     assert (
         "50% of 4 failed jobs have a line that a signature knows, 1 unrecognised, 1 without any line."
-        in as_markdown(found)
+        in as_markdown(found, {})
     )
     assert "no line that says why" in as_html(found, {})
 
@@ -71,7 +71,7 @@ def test_without_hooks_no_failed_jobs_are_known(tmp_path: Path) -> None:
     found = review(tmp_path, watched("ab"))
     assert found.deaths is None
     assert to_json(found)["failed_jobs"] is None
-    assert "failed job" not in as_markdown(found)
+    assert "failed job" not in as_markdown(found, {})
 
 
 def test_consequences_are_not_counted(tmp_path: Path) -> None:

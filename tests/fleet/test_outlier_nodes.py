@@ -29,7 +29,9 @@ def with_gpu(incidents: Incidents, gpu: str) -> Incidents:
 
 
 def test_a_node_that_crashes_every_day_under_job_after_job_is_a_lemon() -> None:
-    found = correlate(fleet(FLEET, [*usual(), *(("n007", d + 0.1, "x", f"j{d}") for d in range(6))]), WEEK).lemons
+    found = correlate(
+        fleet(FLEET, [*usual(), *(("n007", d + 0.1, "x", f"j{d}") for d in range(6))]), WEEK
+    ).outlier_nodes
 
     assert [(each.kind, each.name, each.incidents, each.jobs, each.days) for each in found] == [
         ("node", "n007", 6, 6, 6)
@@ -39,13 +41,13 @@ def test_a_node_that_crashes_every_day_under_job_after_job_is_a_lemon() -> None:
 def test_one_job_in_a_loop_makes_no_lemon() -> None:
     rows = [("n007", d + 0.1, f"x{d}", "same") for d in range(6)]
 
-    assert correlate(fleet(FLEET, [*usual(), *rows]), WEEK).lemons == ()
+    assert correlate(fleet(FLEET, [*usual(), *rows]), WEEK).outlier_nodes == ()
 
 
 def test_many_jobs_of_one_day_make_no_lemon() -> None:
     rows = [("n007", 2 + d / 10, "x", f"j{d}") for d in range(6)]
 
-    assert correlate(fleet(FLEET, [*usual(), *rows]), WEEK).lemons == ()
+    assert correlate(fleet(FLEET, [*usual(), *rows]), WEEK).outlier_nodes == ()
 
 
 def test_a_lemon_gpu_is_followed_to_its_next_node() -> None:
@@ -55,7 +57,7 @@ def test_a_lemon_gpu_is_followed_to_its_next_node() -> None:
     rows = [("n007", 0.5, "x", "a"), ("n007", 1.5, "x", "b"), ("n150", 4.5, "x", "c"), ("n150", 5.5, "x", "d")]
     observed = fleet(facts, [*usual(25), *rows])
     observed = replace(observed, incidents=with_gpu(observed.incidents, "0000:c1:00.0"))
-    gpus = [each for each in correlate(observed, WEEK).lemons if each.kind == "gpu"]
+    gpus = [each for each in correlate(observed, WEEK).outlier_nodes if each.kind == "gpu"]
 
     assert [(each.name, each.node, each.incidents) for each in gpus] == [
         ("Sn007", "n150", 5)
