@@ -3,7 +3,7 @@
 Null fleets of six kinds, over two weeks: how often anything is found in the first, and confirmed in the second. Planted
 fleets: how many causes are found, what share of the findings is false, how often the interval holds the true ratio. Beside
 it what a dashboard does: the highest lift of a fact's value among all crash reports, with the facts of today. Prints
-Markdown; --write puts it into docs/correlator.md. Two cores and ten minutes for 200 fleets.
+Markdown; --write puts it into docs/internals/correlation.md. Two cores and ten minutes for 200 fleets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from exporter.fleet.observations import Observed, Window
 from exporter.fleet.statistics.correlate import correlate, remember
 from exporter.fleet.statistics.findings import Finding
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "correlator.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "internals" / "correlation.md"
 MARK = "<!-- What follows is printed by `python benchmarks/correlator.py --write`. -->\n"
 WEEK = 7.0
 NULLS: Mapping[str, Plan] = {
@@ -59,7 +59,7 @@ class Score:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--fleets", type=int, default=200, help="null fleets; planted ones are a tenth for each row")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/correlator.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/internals/correlation.md")
     options = parser.parse_args()
     lines = [*nulls(options.fleets), "", *planted(max(options.fleets // 10, 2)), "", *founding()]
     text = "\n".join(lines) + "\n"

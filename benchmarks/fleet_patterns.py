@@ -1,7 +1,7 @@
 """What the correlator says of fleets with one pattern each: `python -m benchmarks.fleet_patterns [--fleets 30]`.
 
 Small fleets, crashes of one workload, repairs, rollouts, bursts, saturation and more, each on so many seeds.
-Prints Markdown for docs/correlator.md.
+Prints Markdown for docs/internals/correlation.md.
 """
 
 from __future__ import annotations

@@ -43,7 +43,9 @@ METRICS: dict[str, Metric] = {
     "gpufault_fleet_lemon_incidents": Metric(
         "gauge", _BAD_NODE, "Crashes of an unusually bad node or GPU in the window; `name` is the node or the GPU's serial."
     ),
-    "gpufault_fleet_lemon_probability": Metric("gauge", _BAD_NODE, "Probability that it crashes over five times as often as usual."),
+    "gpufault_fleet_lemon_probability": Metric(
+        "gauge", _BAD_NODE, "Probability that its crash rate is more than five times the usual one."
+    ),
     "gpufault_fleet_exposed_nodes": Metric(
         "gauge", _EXPOSED,
         "Nodes under a finding, or under a cause of the catalogue (status `catalogue`), that have not had this crash.",
