@@ -132,6 +132,7 @@ def explain(
         if roots and not any(root.id in wanted for root in roots):
             places = ", ".join(str(root.incident.first.line) for root in roots[:SHOWN_PLACES])
             parts.append(f"Line {at} is in no incident. Incidents begin at line {places}.")
+            parts += _alone(lines[at - 1 : at], at, kind, catalogue, facts)
         roots = [root for root in roots if root.id in wanted]
     for root in roots:
         cascades = [diagnosis for diagnosis in diagnoses if diagnosis.caused_by == root.id]
@@ -151,6 +152,19 @@ def explain(
     return "\n\n".join(parts)
 
 
+def _alone(
+    line: Sequence[str], at: int, log: SourceKind, catalogue: Catalogue, facts: Mapping[str, str] | None
+) -> list[str]:
+    """What a line would be by itself, if it would be a fault: a kernel's line in a job's log is not one."""
+    text = "".join(line)
+    if not text.strip():
+        return []
+    found = explain(text, "auto", catalogue, facts)
+    if not found.startswith(("line ", NOT_AS_IT_LOOKS["kernel"], NOT_AS_IT_LOOKS["job"])):
+        return []
+    return [NOT_OF_THIS_LOG[log].format(at=at), found]
+
+
 HINT = """Write what you find into a file, a line each (rocm_version: '6.2.3'), and give
 it with --facts FILE. On the node itself, --facts host finds most of it."""
 
@@ -159,6 +173,14 @@ NOT_AS_IT_LOOKS = {
     "a job's, which is not believed for it: any user can write there).",
     "job": "This counts only in a job's log, as which it is read here (--source kernel for the\n"
     "kernel's, which does not print it).",
+}
+
+NOT_OF_THIS_LOG = {
+    "job": "The log is read as a job's, in which no line of the kernel counts: any user can\n"
+    "write there. If it is the kernel's log, use --source kernel. By itself, line {at}\n"
+    "reads as follows, as line 1:",
+    "kernel": "The log is read as the kernel's, in which no line of a job counts. If it is a\n"
+    "job's log, use --source job. By itself, line {at} reads as follows, as line 1:",
 }
 
 

@@ -437,6 +437,21 @@ def test_explain_takes_a_log_and_the_number_of_a_line(crashed: Path, capsys: pyt
     assert capsys.readouterr().out == "Line 1 is in no incident. Incidents begin at line 2.\n"
 
 
+def test_explain_says_why_a_kernels_line_in_a_jobs_log_does_not_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "slurm-1.out"
+    log.write_text(
+        "step 1\nnode1 kernel: NVRM: Xid (PCI:0000:41:00): 79, pid=1, GPU has fallen off the bus.\n"
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.\n"
+    )
+    assert main(["explain", f"{log}:2"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Line 2 is in no incident. Incidents begin at line 3.\n\nThe log is read as a job's")
+    assert "By itself, line 2\nreads as follows" in out
+    assert "(Xid 79)" in out
+
+
 def test_explain_of_a_quote_names_the_echo(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", f"+ echo '{CRASH.strip()}'"]) == 0
     assert "the line only quotes it" in capsys.readouterr().out
