@@ -163,11 +163,16 @@ def _new(options: argparse.Namespace) -> int:
     if not line or b"\n" in line:
         print("gpufault signatures new: give one line of a log", file=sys.stderr)
         return 2
-    likely: SourceKind = "kernel" if looks_like_kernel(line) else "job"
-    source = likely if options.source == "auto" else options.source
-    catalogue = packs.load(flags.pack_folders(options))
-    record = decode(line, "plain", source, Clock(0.0))
-    shown = {match.signature for match in run_text(Pipeline(catalogue), record.text, source).matches}
+    likely: tuple[SourceKind, ...] = ("kernel", "job") if looks_like_kernel(line) else ("job", "kernel")
+    sources = likely if options.source == "auto" else (options.source,)
+    pipeline = Pipeline(catalogue := packs.load(flags.pack_folders(options)))
+    for source in sources:  # a copied kernel line may lack its timestamp
+        record = decode(line, "plain", source, Clock(0.0))
+        if shown := {match.signature for match in run_text(pipeline, record.text, source).matches}:
+            break
+    else:
+        source = sources[0]
+        record = decode(line, "plain", source, Clock(0.0))
     for name in sorted(shown):
         print(f"{name} matches this line already: `gpufault signatures show {name}`", file=sys.stderr)
     print(draft(record.text, source, catalogue.signatures), end="")

@@ -490,6 +490,10 @@ def test_a_pack_is_begun_with_a_line_and_told_what_knows_the_line_already(
     assert "line 1: what happened, in a few words" in capsys.readouterr().out
     assert main(["signatures", "new", OOM]) == 0
     assert "torch_oom matches this line already" in capsys.readouterr().err
+    assert main(["signatures", "new", "NVRM: Xid (PCI:0000:41:00): 79, pid=1, GPU has fallen off the bus."]) == 0
+    told = capsys.readouterr()
+    assert "nv_xid_79_fallen_off_bus matches this line already" in told.err
+    assert "sources: [kernel]" in told.out
 
 
 def test_what_stands_in_the_place_of_a_cause_is_explained_too(capsys: pytest.CaptureFixture[str]) -> None:
