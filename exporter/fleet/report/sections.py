@@ -196,7 +196,8 @@ def _causes(found: Overview) -> Section | None:
         )
 
     note = f"The trend shows up to {len(found.causes[0].trend)} such windows" if found.causes else ""
-    return _table("Why jobs crashed", note, columns, found.causes, row)
+    seen = [each for each in found.causes if each.incidents or (each.change is not None and each.change.high < 1)]
+    return _table("Why jobs crashed", note, columns, seen, row)
 
 
 def _findings(correlation: Mapping[str, Any], titles: Mapping[str, Title]) -> Section | None:

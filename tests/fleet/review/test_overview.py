@@ -9,6 +9,7 @@ from exporter.core.diagnosis.records import rfc3339
 from exporter.fleet.report.document import to_json
 from exporter.fleet.report.html import as_html
 from exporter.fleet.report.markdown import as_markdown
+from exporter.fleet.report.sections import sections
 from exporter.fleet.review.overview import overview
 from exporter.fleet.review.values import Deaths, Overview
 from tests.fleet.review.fleets import DAY, START, TITLES, WEEK, crash, history, journal, watched
@@ -37,6 +38,15 @@ def test_a_cause_is_counted_with_its_nodes_jobs_and_hours(tmp_path: Path) -> Non
     assert (found.totals.incidents, found.totals.origins, found.totals.nodes_crashed) == (3, 2, 2)
     assert found.totals.lost_gpu_hours == 24.0
     assert found.nodes == 3
+
+
+def test_the_page_shows_a_cause_that_is_gone_only_where_chance_does_not_explain_it(tmp_path: Path) -> None:
+    often = [crash(node, 15 + at / 10, "often_before") for node in "abc" for at in range(9)]
+    records = [crash("a", 22, "now"), crash("a", 15, "once_before"), *often]
+    found = review(tmp_path, [*watched("abc"), *records])
+    [rows] = [each.rows for each in sections(found, {}) if each.title == "Why jobs crashed"]
+    assert [cause.id for cause in found.causes] == ["now", "often_before", "once_before"]
+    assert [row[0].text for row in rows] == ["now", "often_before"]
 
 
 def ended(job: str, outcome: str, node: str = "a", day: float = 22.0) -> dict[str, Any]:
