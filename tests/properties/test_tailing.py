@@ -98,6 +98,18 @@ FOUND = {
             Step("crash", {}),
         ],
     ),
+    "a copy of a log that waits is found before the log begins": Program(
+        {
+            "logs": (("job.log", "job.log.err"), ("*.log*",)),
+            "open_files": 8,
+            "reuses_inodes": False,
+            "inotify": "lossy",
+        },
+        [
+            Step("copytruncate", {"name": "b", "again": 5, "plan": [27, "commit", "nothing", "crash", 130]}),
+            Step("copytruncate", {"name": "b", "again": 0, "plan": ["nothing", "commit", "crash", 130, 129]}),
+        ],
+    ),
 }
 ON_REAL_FILES = 100
 IN_MEMORY = 300

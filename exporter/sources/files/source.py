@@ -93,9 +93,9 @@ class FilesSource:
         self._shared.begin()
         self._stir(time, now)
         hints = self._watch.take(time) if self._watch is not None else Hints()
+        self._finder.settle_copies(time)  # one that waits may be the log of which a copy is found now
         self._visit(hints.paths, time)
         self._discover(hints.folders, time)
-        self._finder.settle_copies(time)
         self._stir(time, now)
         try:
             yield from self._offering.offer(time, now)
