@@ -125,6 +125,21 @@ def test_copies_that_grow_for_ever_hold_up_no_other_log_and_are_read_in_the_end(
     assert node.stats.dropped == {"perhaps_read_twice": len(pairs)}
 
 
+def test_empty_logs_beside_empty_logs_are_begun_when_they_are_written_to(tmp_path: Path) -> None:
+    """More of them than can wait: nobody knows yet whether they will be copies, and nothing is counted."""
+    logs = [tmp_path / f"m{n}.log.err" for n in range(copies.MAX_WAITING + 6)]
+    for log in logs:
+        log.with_suffix("").touch()
+    node = Node(tmp_path / "*.log*").rescan()
+    for log in logs:
+        log.touch()
+    node.rescan()
+    for number, log in enumerate(logs):
+        write(log, lines(number))
+    assert node.settle().seen == list(range(len(logs)))
+    assert node.stats.dropped == {}
+
+
 def test_a_copy_that_takes_longer_than_others_wait_is_no_log_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

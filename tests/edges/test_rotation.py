@@ -427,6 +427,19 @@ def test_a_large_rest_in_a_compressed_file_takes_several_polls(followed: Node, l
     assert followed.settle().poll(times=20).seen == [1, 2, *numbers]
 
 
+@pytest.mark.parametrize("damage", ["cut off", "written over"])
+def test_a_damaged_archive_is_read_up_to_the_damage(followed: Node, log: Path, damage: str) -> None:
+    write(log, lines(3) + b"".join(os.urandom(20).hex().encode() + b"\n" for _ in range(80_000)) + lines(4))
+    followed.crash()
+    log.rename(f"{log}.1")
+    pack(Path(f"{log}.1"))
+    write(log, lines(5))
+    archive = log.with_name("job.log.1.gz")
+    data = archive.read_bytes()
+    archive.write_bytes(data[: len(data) // 2] + (b"\0" * 4096 if damage == "written over" else b""))
+    assert followed.settle().seen == [1, 2, 3, 5]
+
+
 def test_compressed_before_it_was_seen_28(log: Path) -> None:
     write(log, lines(1, 2))
     followed = Node(log).rescan()
@@ -725,6 +738,21 @@ def test_replaced_by_a_copy_again_and_again_while_the_node_was_down(tmp_path: Pa
         write(log, lines(number))
     assert node.restart().settle().seen == [1, 2, 3, 4]
     assert node.stats.dropped == {}
+
+
+def test_renamed_and_copied_back_while_the_node_was_down_and_its_writer_goes_on(tmp_path: Path) -> None:
+    """What has the name of the log is a copy; the log goes on in the renamed file, which has no name of the globs."""
+    log, renamed = tmp_path / "job.log", tmp_path / "kept"
+    write(log, BANNER + lines(1))
+    node = Node(tmp_path / "*.log").settle().commit()
+    node.close()
+    with log.open("ab", buffering=0) as writer:
+        log.rename(renamed)
+        shutil.copy(renamed, log)
+        writer.write(lines(2))
+        node.crash().rescan()
+        writer.write(lines(3))
+    assert set(node.settle().seen) == {1, 2, 3}
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -239,6 +239,19 @@ def test_an_archive_that_is_being_written(node: Node, log: Path, *, seen: bool, 
     assert node.commit().crash().settle().seen == [1, 2, 3]
 
 
+def test_an_archive_of_a_long_log_that_is_being_written_beside_it(node: Node, log: Path) -> None:
+    """What is there of it can be unpacked, but it does not tell how long it will be."""
+    write(log, lines(1) + b"".join(os.urandom(20).hex().encode() + b"\n" for _ in range(80_000)))
+    node.rescan().commit()
+    log.rename(f"{log}.1")
+    write(log, lines(2))
+    data = gzip.compress(Path(f"{log}.1").read_bytes(), compresslevel=1)
+    write(Path(f"{log}.3.gz"), data[: len(data) * 3 // 4])
+    node.rescan().poll(2.0)
+    write(Path(f"{log}.3.gz"), data[len(data) * 3 // 4 :])
+    assert node.settle().seen == [1, 2]
+
+
 @pytest.mark.parametrize("how", ["renamed", "copied"])
 def test_a_folder_was_renamed_and_its_log_rotated_while_the_node_was_down(tmp_path: Path, how: str) -> None:
     run = tmp_path / "run"

@@ -68,3 +68,11 @@ def test_the_longest_done_are_forgotten_first_but_no_log_that_is_followed() -> N
     assert table.next_origin("/a") == "/a"
     assert table.next_origin("/c") == "/c#1"
     assert table.log_at(FILE) is log
+
+
+def test_an_early_log_of_a_path_is_forgotten_and_the_numbers_go_on() -> None:
+    table = Checkpoints()
+    for number in range(3):
+        table.put(table.next_origin("/a"), position("/a", (1, number + 1)))
+    assert [origin for origin, _ in table.forget_oldest_done(1)] == ["/a", "/a#1"]
+    assert table.next_origin("/a") == "/a#3"

@@ -36,3 +36,9 @@ def test_a_log_is_read_in_parts_after_it_was_deleted(tmp_path: Path, count: int)
     log.unlink()
     node.poll(2.0, times=count + 60)
     assert node.seen == list(range(count))
+
+
+def test_a_crash_of_three_lines_whose_second_one_never_ends_holds_up_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    write(log, b"BLOCK opens\n" + b"x" * (3 << 20) + b"\n" + lines(1))
+    assert Node(log).rescan().poll(times=20).seen == [1]
