@@ -43,20 +43,11 @@ class Suspect:
 class Copies:
     """The files that wait."""
 
-    def __init__(
-        self,
-        register: Register,
-        follower: Follower,
-        resolver: Resolver,
-        access: Access,
-        beside: Callable[[str], Sequence[Log]],
-    ) -> None:
-        """`beside`: the logs that a file with some path may be a copy of, now."""
+    def __init__(self, register: Register, follower: Follower, resolver: Resolver, access: Access) -> None:
         self._register = register
         self._follower = follower
         self._resolver = resolver
         self._access = access
-        self._beside = beside
         self._waiting: dict[Inode, Suspect] = {}
         self._unspent = 0  # bytes that may still be compared in this poll
 
@@ -110,22 +101,13 @@ class Copies:
         if not self._register.table.knows(log) or log.position.file != suspect.log_file:
             return self._read_to(suspect, size)
         if not is_copy:
-            return None if self._is_copy_of_another(suspect, size, now) else 0
+            return 0
         if size != suspect.size:
             suspect.size, suspect.since = size, now
         if now - suspect.since < COPY_SECONDS or suspect.compared < size:
             return None
         may_be_chance = size < HEAD_BYTES and not log.stat.unlinked
         return 0 if may_be_chance else size  # and costs little
-
-    def _is_copy_of_another(self, suspect: Suspect, size: int, now: float) -> bool:
-        """Whether a file that is not a copy of the log that it waits for may be one of a log that has come to be beside it."""
-        for log in self._beside(suspect.path) if size else ():
-            if log is not suspect.log and self._is_copy(suspect.file, log, size, now):
-                suspect.log, suspect.log_file = log, log.position.file
-                suspect.size, suspect.since, suspect.compared = size, now, 0
-                return True
-        return False
 
     def _is_same(self, suspect: Suspect, size: int, now: float) -> bool:
         """Whether what can be compared of a file in this poll is what the log has in the same place."""

@@ -56,7 +56,7 @@ class Finder:
         self._begin_of = begin_of  # where another node was that read a log before us
         self._line_bytes = line_bytes
         self._archives = Archives(register, globs, follower, access)
-        self._copies = Copies(register, follower, resolver, access, self._beside_copy)
+        self._copies = Copies(register, follower, resolver, access)
         self._binaries: dict[str, tuple[Inode, int]] = {}
 
     def found(self, path: str, now: float) -> None:
@@ -102,8 +102,6 @@ class Finder:
 
         def start(suspect: Suspect, offset: int) -> None:
             file, log = suspect.file, suspect.log
-            if self._access.file_at(file.path) != inode_of(file.status()):
-                file = replace(file, path=file.location())
             if self._register.table.knows(log) and self._resolver.log_in(file, [log]) is not None:
                 self._follower.take_file(log, file, now)
             else:

@@ -89,8 +89,6 @@ class Search:
 
         Raises OSError when a file cannot be read. It is left out then: whoever finds nothing searches again.
         """
-        if not self._waiting:
-            return None
         candidate, mark = self._waiting.pop(0), self._mark
         with closed_on_error(candidate):
             if not candidate.approach(mark.window):

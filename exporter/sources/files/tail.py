@@ -53,8 +53,7 @@ class Log:
 
     def name(self, path: str) -> None:
         """A path of the globs leads to it."""
-        if path not in self.names:
-            self.names = (*self.names, path)
+        self.names = (*self.names, path)
         self.observe(states.Reached())
         called = self.position.called
         if path != self.position.path and path not in called and len(called) < MAX_CALLED:
