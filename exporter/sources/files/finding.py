@@ -88,13 +88,6 @@ class Finder:
     def vacated(self, path: str, vacated: Vacated, now: float) -> None:
         """A path that led to a log may have led to others since, and may to one now."""
         log, modified, since = vacated
-        try:
-            self._make_sure(log, now)
-            if self._globs.match(path):
-                self.found(path, now)
-        except OSError:
-            self._follower.look_again(path, log, modified)
-            raise
         self._take_unseen(path, modified, now, log, since if modified is None else math.inf)
 
     def settle_copies(self, now: float) -> None:
@@ -318,7 +311,7 @@ class Finder:
         folders = self._resolver.folders
         since = self._register.time_after(self._register.since if modified is None else modified)
         try:
-            self._look_at(path, now)
+            self._look_at(path, now, log)
             folder, name = os.path.split(path)
             siblings = folders.at(folder, listed).siblings(name)
             for sibling, status in reversed(folders.newest_first(siblings)):
@@ -364,12 +357,12 @@ class Finder:
         """The logs that rotation may have made `path` of."""
         return [log for original in rotation.originals(path) for log in self._beside(original)]
 
-    def _look_at(self, path: str, now: float) -> None:
+    def _look_at(self, path: str, now: float, *others: Log | None) -> None:
         """See which log a path leads to now, and what became of all that it led to: before a file beside it is judged."""
-        named = self._register.by_path.get(path)
-        for log in dict.fromkeys([*self._register.table.logs_of(path), *([named] if named else [])]):
+        logs = [*others, *self._register.table.logs_of(path), self._register.by_path.get(path)]
+        for log in dict.fromkeys(log for log in logs if log is not None):
             self._make_sure(log, now)
-        if path not in self._register.by_path and filesystem.is_there(path) and self._globs.match(path):
+        if path in self._register.by_path or (filesystem.is_there(path) and self._globs.match(path)):
             self.found(path, now)
 
     def _make_sure(self, log: Log, now: float) -> None:
