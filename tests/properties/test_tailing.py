@@ -110,6 +110,38 @@ FOUND = {
             Step("copytruncate", {"name": "b", "again": 0, "plan": ["nothing", "commit", "crash", 130, 129]}),
         ],
     ),
+    "a log has found its bytes in a copy while that was compared with another log": Program(
+        {
+            "logs": (("job.log", "job.log.err"), ("*.log*",)),
+            "open_files": 8,
+            "reuses_inodes": False,
+            "inotify": "lossy",
+        },
+        [
+            Step("delete", {"name": "a"}),
+            Step("copytruncate", {"name": "b", "again": 60, "plan": [46, 107, "crash", 68, "nothing"]}),
+        ],
+    ),
+    "a look for rotated files fails, and the daemon is stopped before the next one": Program(
+        {
+            "logs": (("rank-0.log", "rank-1.log"), ("rank-*.log",)),
+            "open_files": 8,
+            "reuses_inodes": True,
+            "inotify": "late",
+        },
+        [
+            Step("write", {"name": "a", "count": 2, "cut": 0}),
+            Step("rename", {"name": "b", "create": False, "plan": ["crash", 64, "nothing", "nothing", "crash"]}),
+            Step("poll", {"seconds": 11.0, "times": 1}),
+            Step("commit", {}),
+            Step("copytruncate", {"name": "a", "again": 1, "plan": [25, 24, 133, 55, 93]}),
+            Step("copytruncate", {"name": "a", "again": 0, "plan": ["nothing", "crash", "nothing", 119, "commit"]}),
+            Step("crash", {}),
+            Step("fail", {"call": 90, "error": "EIO"}),
+            Step("stop", {}),
+            Step("delete", {"name": "a"}),
+        ],
+    ),
 }
 ON_REAL_FILES = 100
 IN_MEMORY = 300

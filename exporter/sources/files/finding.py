@@ -326,10 +326,9 @@ class Finder:
             alone = modified is None and not siblings
             rested = alone or folders.at(folder).siblings(name) == siblings
         except OSError:
-            if log is not None:
-                self._follower.look_again(path, log, modified)
+            self._follower.look_again(path, log, modified)
             raise
-        if log is not None and not rested:
+        if not rested:
             self._follower.look_again(path, log, modified)  # they were moved on while they were looked at
 
     def _found_early(self, path: str, status: os.stat_result, now: float) -> None:

@@ -20,7 +20,7 @@ from exporter.sources.files.clock import monotonic
 from exporter.sources.files.discovery import Globs
 from exporter.sources.files.filesystem import OpenFile, closed_on_error
 from exporter.sources.files.identity import NOWHERE, inode_of
-from exporter.sources.files.register import Register
+from exporter.sources.files.register import VACATED, Register
 from exporter.sources.files.resolver import Resolver
 from exporter.sources.files.states import Found, Gone, Look, MaybePacked, Nowhere, Searched, Searching, Unreached
 from exporter.sources.files.tail import Log
@@ -35,7 +35,7 @@ class Vacated(NamedTuple):
     others may have been moved on from there.
     """
 
-    log: Log
+    log: Log | None  # none after a restart
     modified: int | None
     since: float  # of the monotonic clock
 
@@ -46,7 +46,10 @@ class Follower:
     def __init__(
         self, register: Register, globs: Globs, access: Access, resolver: Resolver, stats: Callable[[], SourceStats]
     ) -> None:
-        self.vacated: dict[str, Vacated] = {}  # by path, see `look_again`
+        self.vacated = {  # by path, see `look_again`; those that an earlier process has not looked at, to begin with
+            path: Vacated(None, int(modified) if modified.isdecimal() else None, monotonic())
+            for path, modified in register.texts[VACATED].items()
+        }
         self._register = register
         self._globs = globs
         self._access = access
@@ -134,9 +137,10 @@ class Follower:
         """A path led to a log as it is known; other files may have had the path since, or have it now."""
         self.look_again(path, log, log.position.modified)
 
-    def look_again(self, path: str, log: Log, modified: int | None) -> None:
+    def look_again(self, path: str, log: Log | None, modified: int | None) -> None:
         """A path leads to a log, or has; others may have had it since its last one was `modified`, or ever, if None."""
-        path = path if self._globs.match(path) else log.base
+        if log is not None and not self._globs.match(path):
+            path = log.base
         since = monotonic()
         first = self.vacated.get(path, Vacated(log, modified, since))
         self.vacated[path] = first._replace(since=since)
@@ -153,6 +157,10 @@ class Follower:
                 taken.add(path)
                 yield path, what
         self.vacated = again
+
+    def store_vacated(self) -> None:
+        """Let a later process look at what was not looked at: in a folder that never rests, or after an error."""
+        self._register.texts[VACATED].become({path: str(what.modified or "") for path, what in self.vacated.items()})
 
     # -- leaving a path
 

@@ -13,15 +13,15 @@ from exporter.core.text.stored_values import from_json, to_json
 from exporter.sources.files.checkpoints import Checkpoints, split_origin
 from exporter.sources.files.clock import SetBack
 from exporter.sources.files.log_values import Position
-from exporter.sources.files.skipped_files import Counted
+from exporter.sources.files.skipped_files import StoredTexts
 from exporter.sources.files.stored_paths import restored, storable
 from exporter.sources.files.tail import Log
 
 MAX_DONE = 8192  # a node that sees 100,000 job logs a day remembers two hours of them, in 5 MB
 
-
+REFUSED = "refused:"  # paths, and why they are not read
+VACATED = "vacated:"  # paths that are to be looked at, and since when others may have had them
 _DONE = "done:"
-_REFUSED = "refused:"
 _FIRST = "first"
 _SINCE = "since"
 
@@ -42,11 +42,7 @@ class Register:
         self.first = self._prefix + _FIRST in stored
         since = stored.get(self._prefix + _SINCE, "")
         self.since = int(since) if since.isdecimal() else 0
-        refused = self._prefix + _REFUSED
-        self.refused = Counted(
-            {restored(key.removeprefix(refused)): why for key, why in stored.items() if key.startswith(refused)},
-            lambda path: self._change(refused + storable(path)),
-        )
+        self.texts = {kind: self._by_path(kind, stored) for kind in (REFUSED, VACATED)}
         positions = [
             (key, position) for key, text in stored.items() if (position := self._parsed(key, text)) is not None
         ]
@@ -162,16 +158,22 @@ class Register:
             return "{}" if self.first else None
         if rest == _SINCE:
             return str(self.since)
-        if rest.startswith(_REFUSED):
-            return self.refused.get(restored(rest.removeprefix(_REFUSED)))
+        for kind, texts in self.texts.items():
+            if rest.startswith(kind):
+                return texts.get(restored(rest.removeprefix(kind)))
         row = self.table.get(rest.removeprefix(_DONE))
         if rest.startswith(_DONE):
             return _to_json(row) if isinstance(row, Position) else None
         return _to_json(row.position) if isinstance(row, Log) else None
 
+    def _by_path(self, kind: str, stored: Mapping[str, str]) -> StoredTexts:
+        prefix = self._prefix + kind
+        texts = {restored(key.removeprefix(prefix)): text for key, text in stored.items() if key.startswith(prefix)}
+        return StoredTexts(texts, lambda path: self._change(prefix + storable(path)))
+
     def _parsed(self, key: str, text: str) -> Position | None:
         rest = key.removeprefix(self._prefix)
-        if rest == key or rest in (_FIRST, _SINCE) or rest.startswith(_REFUSED):
+        if rest == key or rest in (_FIRST, _SINCE) or rest.startswith((REFUSED, VACATED)):
             return None
         try:
             return _with_paths(from_json(Position, text), restored)

@@ -36,8 +36,8 @@ _WHY = {
 }
 
 
-class Counted(UserDict[str, str]):
-    """Reasons by path, of what was counted; `changed` is told of each path whose row has to be stored."""
+class StoredTexts(UserDict[str, str]):
+    """Texts by path; `changed` is told of each path whose row has to be stored."""
 
     def __init__(self, stored: Mapping[str, str], changed: Callable[[str], object]) -> None:
         super().__init__()
@@ -52,6 +52,12 @@ class Counted(UserDict[str, str]):
         super().__delitem__(path)
         self._changed(path)
 
+    def become(self, texts: Mapping[str, str]) -> None:
+        """Change as little as it takes to hold these."""
+        for path in [path for path in self.data if path not in texts]:
+            del self[path]
+        self.update({path: text for path, text in texts.items() if self.get(path) != text})
+
 
 class SkippedFiles:
     """Counts into the statistics of the moment, which the daemon may exchange.
@@ -59,7 +65,7 @@ class SkippedFiles:
     What was counted is stored with the counters, so a restart counts nothing again; each process says it again.
     """
 
-    def __init__(self, stats: Callable[[], SourceStats], say: Callable[[str], None], counted: Counted) -> None:
+    def __init__(self, stats: Callable[[], SourceStats], say: Callable[[str], None], counted: StoredTexts) -> None:
         self._stats = stats
         self._say = say
         self._counted = counted

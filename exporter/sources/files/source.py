@@ -22,7 +22,7 @@ from exporter.sources.files.leases import Leases
 from exporter.sources.files.log_jobs import LogJobs
 from exporter.sources.files.offering import Offering
 from exporter.sources.files.open_logs import OpenLogs
-from exporter.sources.files.register import Register
+from exporter.sources.files.register import REFUSED, Register
 from exporter.sources.files.resolver import Resolver
 from exporter.sources.files.rounds import Rounds
 from exporter.sources.files.settings import FilesSettings
@@ -56,7 +56,7 @@ class FilesSource:
         self._globs = settings.globs()
         self._register = Register(name, stored, job_of)
         self._shared = SharedLogs(self._register, leases)
-        refusals = SkippedFiles(lambda: self.stats, log, self._register.refused)
+        refusals = SkippedFiles(lambda: self.stats, log, self._register.texts[REFUSED])
         roots = (*self._globs.roots, *settings.allow_roots)
         self._access = Access(roots, OpenLogs(settings.open_files), refusals)
         resolver = Resolver(self._register.table, self._globs, self._access)
@@ -108,6 +108,7 @@ class FilesSource:
         self._offering.advance(log, consumed, lines)
 
     def unsaved(self) -> Mapping[str, str | None]:
+        self._follower.store_vacated()
         return self._register.unsaved()
 
     def saved(self) -> None:
