@@ -5,6 +5,7 @@ Touches no file.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -14,7 +15,6 @@ from exporter.sources.files.checkpoints import Checkpoints, split_origin
 from exporter.sources.files.clock import SetBack
 from exporter.sources.files.log_values import Position
 from exporter.sources.files.skipped_files import StoredTexts
-from exporter.sources.files.stored_paths import restored, storable
 from exporter.sources.files.tail import Log
 
 MAX_DONE = 8192  # a node that sees 100,000 job logs a day remembers two hours of them, in 5 MB
@@ -24,6 +24,9 @@ VACATED = "vacated:"  # paths that are to be looked at, and since when others ma
 _DONE = "done:"
 _FIRST = "first"
 _SINCE = "since"
+_BYTES = (
+    "bytes:"  # before a path that is not UTF-8, as a log may be moved to any name; no other begins so: all are absolute
+)
 
 
 class Register:
@@ -210,3 +213,17 @@ def _to_json(position: Position) -> str:
 def _with_paths(position: Position, change: Callable[[str], str]) -> Position:
     called = tuple(change(path) for path in position.called)
     return replace(position, path=change(position.path), place=change(position.place), called=called)
+
+
+def storable(path: str) -> str:
+    """A path as the state keeps it, which is in UTF-8."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return _BYTES + os.fsencode(path).decode("latin-1")
+    return path
+
+
+def restored(text: str) -> str:
+    """What `storable` was given; something else for what it never gave."""
+    return os.fsdecode(text.removeprefix(_BYTES).encode("latin-1", "replace")) if text.startswith(_BYTES) else text
