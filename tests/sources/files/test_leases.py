@@ -198,6 +198,24 @@ def test_a_node_whose_claims_fail_after_a_suspension_counts_nothing_meanwhile(
     assert owner.counted == Counter(one=1)
 
 
+@pytest.mark.parametrize("call", ["link", "pwrite"], ids=["a claim", "its offsets"])
+def test_a_node_that_cannot_write_for_a_moment_goes_on(
+    fleet: list[Node], monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def fail(*_arguments: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    say(fleet[0], "a.log", "a1")
+    rounds(fleet, 60)
+    say(fleet[0], "a.log", "a2")
+    say(fleet[0], "b.log", "b1")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, fail)
+        rounds(fleet, WAIT_SECONDS + 10)
+    rounds(fleet, 60)
+    assert total(fleet) == Counter({"a1": 1, "a2": 1, "b1": 1})
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_whoever_is_killed_and_started_each_line_is_counted_once(fleet: list[Node], seed: int) -> None:
     choice = random.Random(seed)
