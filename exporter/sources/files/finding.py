@@ -71,14 +71,11 @@ class Finder:
         if owner is not None:
             if owner.position.file == file:
                 return
-            if owner.position.path != path:
-                self._make_sure(owner, now)
-                if register.by_path.get(path) is owner:
-                    register.unname(path)  # was a second name of the owner's file
-            else:
-                self._follower.visit(owner, now)
-                if register.by_path.get(path) is owner:
+            self._make_sure(owner, now)
+            if register.by_path.get(path) is owner:
+                if owner.position.path == path:
                     return
+                register.unname(path)  # was a second name of the owner's file
         known = register.table.log_at(file)
         if known is None or not self._follower.claim(known, path, now):
             self._adopt(path, now)
@@ -157,9 +154,10 @@ class Finder:
             return
         for known in self._register.table.logs_of(path):  # one of them may go on in this file
             self._make_sure(known, now)
-        for original in rotation.originals(path):
+        originals = list(rotation.originals(path))
+        for original in originals:
             self._look_at(original, now)
-        beside = self._beside_copy(path)
+        beside = [log for original in originals for log in self._beside(original)]
         if path in self._register.by_path:
             return  # it is what the log beside it goes on in
         file = self._access.open(path)
@@ -351,10 +349,6 @@ class Finder:
         named = self._register.by_path.get(path)
         leaving = [log for log in self._register.table.logs_of(path) if log.is_leaving and log is not named]
         return [named, *leaving] if named is not None else leaving
-
-    def _beside_copy(self, path: str) -> list[Log]:
-        """The logs that rotation may have made `path` of."""
-        return [log for original in rotation.originals(path) for log in self._beside(original)]
 
     def _look_at(self, path: str, now: float, *others: Log | None) -> None:
         """See which log a path leads to now, and what became of all that it led to: before a file beside it is judged."""
