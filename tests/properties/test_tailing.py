@@ -149,7 +149,7 @@ MANY_IN_MEMORY = 2000
 
 
 def counts_exactly(programs: int, run: Callable[[Program], None]) -> None:
-    """The same programs each time: of 40,000 others, 3 are miscounted (decision 75)."""
+    """The same programs each time: one in tens of thousands of others is miscounted (decision 79)."""
     for seed in range(programs):
         what = program(random.Random(seed))
         if miscounted(what, run):
