@@ -34,19 +34,32 @@ def built_package(folder: Path) -> Path:
     return built
 
 
-class Bare:
-    """A Debian of its essential packages, apt and what is named, in a folder that everybody may enter."""
+def debian(folder: Path) -> Bare:
+    """Made by debootstrap, of this machine's release and from where apt has it."""
+    sites = said(
+        "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", f"Codename: {_codename()}"
+    )
+    said("debootstrap", "--variant=minbase", _codename(), folder, sites.split()[0])
+    shutil.copy("/etc/resolv.conf", folder / "etc/resolv.conf")
+    return Bare(folder)
 
-    def __init__(self, folder: Path, *more: str) -> None:
+
+class Bare:
+    """A Debian of its essential packages and apt, in a folder that everybody may enter: the daemon's user has to get in."""
+
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        sites = said(
-            "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", f"Codename: {_codename()}"
-        )
-        named = [f"--include={','.join(more)}"] if more else []
-        said("debootstrap", "--variant=minbase", *named, _codename(), folder, sites.split()[0])
-        for above in (folder, *folder.parents[:2]):  # the daemon's user has to get in
+        for above in (folder, *folder.parents[:2]):
             above.chmod(0o755)
-        shutil.copy("/etc/resolv.conf", folder / "etc/resolv.conf")
+
+    def copied(self, folder: Path, *more: str) -> Bare:
+        """Another one, with what is named installed."""
+        said("cp", "--archive", f"{self.folder}/.", folder)
+        copy = Bare(folder)
+        if more:
+            copy.said("apt-get", "update", "--quiet")
+            copy.said("apt-get", "install", "--quiet", "--yes", "--no-install-recommends", *more)
+        return copy
 
     def inside(self, *command: str, user: str = "root") -> list[str]:
         """The command that runs another one in there, with a /proc that goes with it."""

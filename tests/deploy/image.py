@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.deploy.bare import pip_conf
+from tests.deploy.bare import Bare, pip_conf
 from tests.deploy.kubernetes import ROOT, Object
 
 COMMITTED = 1_700_000_000  # stands for the time of a commit
 BASE = "localhost/gpufault-base"
-PACKAGES = "ca-certificates,python3,python3-venv"
+PACKAGES = ("ca-certificates", "python3", "python3-venv")
 
 
 @dataclass(frozen=True)
@@ -40,16 +39,10 @@ class Builder:
         assert done.returncode == 0, f"buildah {command[0]}: {done.stdout[-4000:]}{done.stderr[-4000:]}"
         return done.stdout.strip()
 
-    def base(self) -> None:
+    def base(self, debian: Bare) -> None:
         """A Debian of this machine's release with nothing but Python."""
         container = self.buildah("from", "scratch")
-        root = Path(self.buildah("mount", container))
-        release, mirror = _debian()
-        done = subprocess.run(
-            ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", release, str(root), mirror],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+        root = debian.copied(Path(self.buildah("mount", container)), *PACKAGES).folder
         for folder in ("var/cache/apt/archives", "var/lib/apt/lists", "var/log"):
             shutil.rmtree(root / folder)
             (root / folder).mkdir()
@@ -68,12 +61,3 @@ class Builder:
     def remove(self) -> None:
         self.buildah("rm", "--all")
         self.buildah("rmi", "--all", "--force")
-
-
-def _debian() -> tuple[str, str]:
-    """The release of this machine, and where apt has it from."""
-    released = re.search(r"^VERSION_CODENAME=(\w+)", Path("/etc/os-release").read_text(), re.MULTILINE)
-    assert released
-    asked = ("--format", "$(SITE)", "Created-By: Packages", "Component: main", f"Release: {released[1]}")
-    listed = subprocess.run(["apt-get", "indextargets", *asked], capture_output=True, text=True, check=True)
-    return released[1], listed.stdout.split()[0]

@@ -45,13 +45,13 @@ class Live:
         return done.stdout
 
 
-def prepared(folder: Path, *more: str) -> Path:
+def prepared(bare: Bare, folder: Path, *more: str) -> Path:
     """A root that can be started, and reach what this machine reaches; with what is named installed."""
-    bare = Bare(folder, *PACKAGES, *more)
+    bare.copied(folder, *PACKAGES, *more)
     shutil.copy(CERTIFICATES, folder / CERTIFICATES.relative_to("/"))
     (folder / "etc/pip.conf").write_text(pip_conf())
     (folder / "etc/resolv.conf").write_text(f"nameserver {RESOLVER}\n")
-    return bare.folder
+    return folder
 
 
 @contextmanager

@@ -19,6 +19,7 @@ import yaml
 
 from exporter import __version__
 from tests.deploy import containers
+from tests.deploy.bare import Bare
 from tests.deploy.containers import Container, running
 from tests.deploy.image import COMMITTED, Builder, Image
 from tests.deploy.kubernetes import ROOT, Object, needs_helm, only, template
@@ -48,9 +49,9 @@ NOBODY: Object = {
 
 
 @pytest.fixture(scope="module")
-def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
+def builder(tmp_path_factory: pytest.TempPathFactory, debian: Bare) -> Iterator[Builder]:
     builder = Builder(tmp_path_factory.mktemp("buildah"))
-    builder.base()
+    builder.base(debian)
     yield builder
     builder.remove()
 

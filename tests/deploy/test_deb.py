@@ -27,8 +27,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Bare:
-    return Bare(tmp_path_factory.mktemp("bare"))
+def bare(tmp_path_factory: pytest.TempPathFactory, debian: Bare) -> Bare:
+    return debian.copied(tmp_path_factory.mktemp("bare"))
 
 
 @contextmanager
