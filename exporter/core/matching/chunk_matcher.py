@@ -34,7 +34,7 @@ from exporter.core.model import (
     TimeSource,
 )
 from exporter.core.patterns.prefilter import Engine
-from exporter.core.text.template import template_of
+from exporter.core.text.template import error_of, template_of
 from exporter.core.values import replace
 
 MAX_FACTS = 128  # facts kept a log: three times what the chattiest (collect_env and a Slurm prolog together) tells
@@ -283,7 +283,7 @@ class ChunkMatcher:
         if not found.rule.crash or UNRECOGNISED not in self.tools.catalogue.signatures:
             return
         named = next((start for name, _, start, _ in found.groups if name == "type"), found.start)
-        message = text[named if found.rule.crash == "python" else found.start :]
+        message = text[found.start :] if found.rule.crash != "python" else error_of(text[named:])
         captures = {"kind": found.rule.crash, "template": template_of(message), **found.captures(text)}
         time, time_source = self.stamps.time_of(candidate.start, candidate.stop, record.time, record.mono)
         match = self._match_of(UNRECOGNISED, candidate, offset, record, captures, record.rank, time, time_source)

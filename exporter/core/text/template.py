@@ -23,3 +23,9 @@ def template_of(message: str) -> str:
     for pattern, mask in _MASKS:
         text = pattern.sub(mask, text)
     return text.strip()[:MAX_TEMPLATE]
+
+
+def error_of(text: str) -> str:
+    """The error that a text begins with: its first line, and the rest where that line only introduces a message."""
+    line = text.partition("\n")[0]
+    return text if line.rstrip().endswith(":") else line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.core.text.template import MAX_TEMPLATE, template_of
+from exporter.core.text.template import MAX_TEMPLATE, error_of, template_of
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,15 @@ def test_what_varies_is_masked(message: str, template: str) -> None:
 
 def test_a_template_is_bounded() -> None:
     assert len(template_of("word " * 10_000)) <= MAX_TEMPLATE
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("pkg.ShapeError: 3 is not 4\n[INFO] killing subprocess 17", "pkg.ShapeError: 3 is not 4"),
+        ("RuntimeError: \n    the mesh is empty", "RuntimeError: \n    the mesh is empty"),
+        ("KeyError: 'x'", "KeyError: 'x'"),
+    ],
+)
+def test_an_error_is_its_line_unless_the_message_begins_below(text: str, error: str) -> None:
+    assert error_of(text) == error
