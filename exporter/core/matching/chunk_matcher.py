@@ -283,7 +283,7 @@ class ChunkMatcher:
         if not found.rule.crash or UNRECOGNISED not in self.tools.catalogue.signatures:
             return
         named = next((start for name, _, start, _ in found.groups if name == "type"), found.start)
-        message = text[found.start :] if found.rule.crash != "python" else error_of(text[named:])
+        message = error_of(text[named if found.rule.crash == "python" else found.start :])
         captures = {"kind": found.rule.crash, "template": template_of(message), **found.captures(text)}
         time, time_source = self.stamps.time_of(candidate.start, candidate.stop, record.time, record.mono)
         match = self._match_of(UNRECOGNISED, candidate, offset, record, captures, record.rank, time, time_source)
