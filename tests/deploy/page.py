@@ -8,7 +8,6 @@ from urllib.parse import quote
 from tests.deploy.bare import ROOT
 from tests.deploy.live import Live
 
-PROMISED_SECONDS = 300.0  # from nothing to the first scraped metric in five minutes
 PROMETHEUS = "global: {scrape_interval: 5s}\n"  # what stands before the job of a page already
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import time
 
 import pytest
 
 from tests.deploy.bare import ROOT
 from tests.deploy.live import MISSING, Live
-from tests.deploy.page import PROMISED_SECONDS, Page, scraped
+from tests.deploy.page import Page, scraped
 
 pytestmark = [
     pytest.mark.heavy,
@@ -24,7 +23,6 @@ def test_the_steps_of_the_linux_page_work(machine: Live) -> None:
     leave = shutil.ignore_patterns(".*", "dist", "build", "__pycache__")
     shutil.copytree(ROOT, machine.root / "root/gpufault", ignore=leave, symlinks=True)
     page = Page("install-linux.md", machine, "/root/gpufault")
-    began = time.monotonic()
     (needed,) = re.findall(r"\(Debian's `([\w\s-]+)`", page.text)
     machine.shell(f"apt-get install --yes --no-install-recommends {' '.join(needed.split())}")
     page.follow("1. Install", without="apt-get")
@@ -37,7 +35,6 @@ def test_the_steps_of_the_linux_page_work(machine: Live) -> None:
     assert seen.startswith("seen: /var/log/jobs/")
     page.follow("4. Scrape it")
     assert "gpu-07:9873" in scraped(machine, "gpufault_build_info")
-    assert time.monotonic() - began < PROMISED_SECONDS
 
     *_, at_first = page.follow("The fleet service", without="apt-get").splitlines()
     assert at_first in ("there is no result yet; wait", "gpufault is ready.")

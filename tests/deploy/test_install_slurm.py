@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.deploy import bare, live
 from tests.deploy.live import Live
-from tests.deploy.page import PROMISED_SECONDS, Page, scraped
+from tests.deploy.page import Page, scraped
 
 MISSING = [*bare.MISSING, *live.MISSING]
 
@@ -26,7 +25,6 @@ def test_the_steps_of_the_slurm_page_work(machine: Live, package: Path) -> None:
     (machine.root / "var/log/jobs/root").mkdir(parents=True)  # the cluster's, where it sits
     shutil.copy(package, machine.root / "root")
     page = Page("install-slurm.md", machine, "/root")
-    began = time.monotonic()
     page.follow("1. The package", without="make deb")
     said = page.follow("2. Where the job logs are")
     assert "is valid: 2 sources" in said
@@ -36,7 +34,6 @@ def test_the_steps_of_the_slurm_page_work(machine: Live, package: Path) -> None:
     assert seen.startswith("seen: /var/log/jobs/root/slurm-0.out to ")
     assert healthy.startswith("gpufault: healthy since ")
     assert "gpu-07:9873" in scraped(machine, "gpufault_build_info")
-    assert time.monotonic() - began < PROMISED_SECONDS
     for _, block in page.blocks("4. Hooks")[:1]:
         for hook in re.findall(r"=(/\S+)", block):
             machine.shell(f"SLURM_JOB_ID=7 {hook}")

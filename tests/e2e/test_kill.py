@@ -49,9 +49,7 @@ class Writer(threading.Thread):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("rotation", ["rename", "copytruncate"])
-def test_no_line_is_lost_or_counted_twice_through_kills(
-    make_node: Callable[..., Node], rotation: str
-) -> None:
+def test_no_line_is_lost_or_counted_twice_through_kills(make_node: Callable[..., Node], rotation: str) -> None:
     node = make_node()
     writer = Writer(node.logs, rotation)
     node.start()
