@@ -24,9 +24,8 @@ VACATED = "vacated:"  # paths that are to be looked at, and since when others ma
 _DONE = "done:"
 _FIRST = "first"
 _SINCE = "since"
-_BYTES = (
-    "bytes:"  # before a path that is not UTF-8, as a log may be moved to any name; no other begins so: all are absolute
-)
+# Before a path that is not UTF-8: a log may be moved to any name. No other path begins so, as all are absolute.
+_BYTES = "bytes:"
 
 
 class Register:
