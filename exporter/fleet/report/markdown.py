@@ -53,7 +53,7 @@ def as_markdown(found: Overview, titles: Mapping[str, Title], notes: tuple[str, 
         "Rollouts",
         [
             f"{name(fact(each['facts'][0]))}, before {name(each['before'])}: {counted(each['nodes'], 'node')}; "
-            f"effect on crashes: {effect_of(each, correlation)}"
+            f"effect on crashes: {effect_of(each)}"
             for each in correlation.get("rollouts", ())
         ],
         2,

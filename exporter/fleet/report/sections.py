@@ -93,7 +93,7 @@ def sections(found: Overview, titles: Mapping[str, Title]) -> list[Section]:
             lambda e: (
                 Cell(text=fact(e["facts"][0]), small=safe(f"before: {e['before']}", 80)), Cell(text=f"{e['nodes']:,}"),
                 Cell(text=f"{e['controls']:,}"), Cell(text=stamp(_time(e["first"]))), Cell(text=stamp(_time(e["last"]))),
-                Cell(text=effect_of(e, correlation), small=VERDICTS[e["verdict"]]),
+                Cell(text=effect_of(e), small=VERDICTS[e["verdict"]]),
             ),
         ),
         _table(

@@ -72,16 +72,10 @@ def most_at_risk(correlation: Mapping[str, Any]) -> tuple[int, str] | None:
     return max(most["count"], len(named)), safe(most["because"], 60) + others
 
 
-def effect_of(rollout: Mapping[str, Any], correlation: Mapping[str, Any]) -> str:
+def effect_of(rollout: Mapping[str, Any]) -> str:
     """The findings about a rollout: `see finding 2`; for one that was not compared, `unknown`."""
-    lead = rollout["facts"][0]
-    found = [
-        str(at)
-        for at, each in enumerate(correlation.get("findings", ()), 1)
-        if each["kind"] == "rollout" and each["facts"][0] == lead
-    ]
-    if found:
-        return f"see finding {', '.join(found)}"
+    if rollout["findings"]:
+        return f"see finding {', '.join(map(str, rollout['findings']))}"
     return "no effect found" if rollout["verdict"] == "tested" else "unknown"
 
 

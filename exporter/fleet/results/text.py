@@ -54,7 +54,7 @@ def text(found: Correlation, *, color: bool = False) -> str:
         _section("Places (not configuration: look at power, cooling, cabling)", map(_location, found.locations)),
         _section(
             "Rollouts: changed nodes against nodes not changed yet",
-            (_rollout(each, found.findings) for each in found.rollouts),
+            (_rollout(each, found.about(each)) for each in found.rollouts),
         ),
         _section("What changed before it began: on the nodes that crashed since", map(_beginning, found.beginnings)),
         _section("Nodes at risk: they meet a finding or a cause and have not crashed yet", _exposed_rows(found.exposed)),
@@ -238,13 +238,13 @@ def _location(f: Finding) -> str:
     return f"{f.signature} is {_times(f.ratio)} at {clipped(str(f.facts[0]))} {_interval(f.ratio)}; {f.status}"
 
 
-def _rollout(r: Rollout, findings: tuple[Finding, ...]) -> str:
+def _rollout(r: Rollout, findings: tuple[int, ...]) -> str:
     what = ", ".join(clipped(str(fact)) for fact in r.facts[: 1 + ALTERNATIVES])
     when = _span(Window(start=r.first, end=r.last))
     return f"{what} (before: {clipped(r.before)}) on {counted(r.nodes, 'node')}, {when}: {_verdict(r, findings)}"
 
 
-def _verdict(r: Rollout, findings: tuple[Finding, ...]) -> str:
+def _verdict(r: Rollout, findings: tuple[int, ...]) -> str:
     if r.verdict == "follows_crashes":
         return (
             f"not judged, the changes follow crashes. {r.crashed_before:.0%} of the nodes had crashed within two weeks "
@@ -252,10 +252,7 @@ def _verdict(r: Rollout, findings: tuple[Finding, ...]) -> str:
         )
     if r.verdict == "no_controls":
         return "not judged, no control group: too few nodes stayed unchanged to compare with"
-    own = [
-        str(at) for at, each in enumerate(findings, 1) if each.rollout and each.rollout.rollout.facts[:1] == r.facts[:1]
-    ]
-    effect = f"see finding {', '.join(own)}" if own else "no effect found"
+    effect = f"see finding {', '.join(map(str, findings))}" if findings else "no effect found"
     return f"{effect}; compared with nodes not changed yet, {counted(r.controls, 'node')} never changed"
 
 

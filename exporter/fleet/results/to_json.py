@@ -44,7 +44,7 @@ def to_json(found: Correlation) -> dict[str, Any]:
         "detectable": _detectable(found.detectable),
         "lemons": [_outlier_node(each) for each in found.outlier_nodes],
         "exposed": [_exposed(each) for each in found.exposed],
-        "rollouts": [_rollout(each) for each in found.rollouts],
+        "rollouts": [{**_rollout(each), "findings": list(found.about(each))} for each in found.rollouts],
         "beginnings": [_beginning(each) for each in found.beginnings],
         "changes": [_change(each, each.rollout) for each in found.findings if each.rollout],
         "reliability": [_reliability(each) for each in found.reliability],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
+
+from exporter.fleet.statistics.findings import Direction, Status
 
 Schema = dict[str, Any]
 
@@ -28,10 +30,10 @@ _SPAN = _object(start=_TIME, end=_TIME)
 _FACT = _object(fact=_TEXT, value=_TEXT)
 _RATIO = {"rate_ratio": _NUMBER, "rate_ratio_low": _NUMBER, "rate_ratio_high": _NUMBER}
 _FINDING = _object(
-    kind={"enum": ["fact", "rollout"]}, signature=_TEXT, level=_TEXT, direction={"enum": ["more", "less"]},
+    kind={"enum": ["fact", "rollout"]}, signature=_TEXT, level=_TEXT, direction={"enum": list(get_args(Direction))},
     facts=_list(_FACT), together_with={"anyOf": [_FACT, {"type": "null"}]}, observed=_INTEGER, expected=_NUMBER,
     crashes=_INTEGER, nodes_with=_INTEGER, nodes_without=_INTEGER, **_RATIO, p_value=_NUMBER, q_value=_NUMBER,
-    status={"enum": ["candidate", "confirmed"]}, next_step={"type": ["string", "null"]},
+    status={"enum": list(get_args(Status))}, next_step={"type": ["string", "null"]},
     first_seen={"anyOf": [_SPAN, {"type": "null"}]}, counter_evidence=_list(_TEXT), examples=_list(_TEXT),
     tie_breakers=_list(_TEXT),
 )  # fmt: skip
@@ -48,7 +50,11 @@ _FIELDS: Mapping[str, Schema] = {
         kind={"enum": ["node", "gpu"]}, name=_TEXT, node=_TEXT, incidents=_INTEGER, expected=_NUMBER, probability=_NUMBER,
     )),
     "exposed": _list(_object(because=_TEXT, signature=_TEXT, count=_INTEGER, expected_7d=_NUMBER, nodes=_list(_TEXT))),
-    "rollouts": _list(_object(facts=_list(_FACT), before={"type": ["string", "null"]}, nodes=_INTEGER, first=_TIME)),
+    "rollouts": _list(_object(
+        facts=_list(_FACT), before={"type": ["string", "null"]}, nodes=_INTEGER, first=_TIME,
+        verdict={"enum": ["tested", "follows_crashes", "no_controls"]},
+        findings=_list({"type": "integer", "description": "of this place in findings; the first is 1"}),
+    )),
 }  # fmt: skip
 _FAILURE = _object(time=_TIME, reason=_TEXT, what=_TEXT)
 _AGE = {

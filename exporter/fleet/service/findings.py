@@ -107,14 +107,10 @@ def forest_of(
 
 def rollouts_table(frame: Frame, result: Mapping[str, Any], width: str = "full") -> Table:
     """Rollouts in the window, with what they did to crashes."""
-    effects: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for each in result.get("findings", ()):
-        if each.get("kind") == "rollout":
-            effects.setdefault((each["facts"][0]["fact"], each["facts"][0]["value"]), []).append(each)
     rows = []
     for each in result.get("rollouts", ()):
         lead = each["facts"][0]
-        own = effects.get((lead["fact"], lead["value"]), [])
+        own = [result["findings"][at - 1] for at in each["findings"]]
         effect = several(
             Cell(
                 shown=Markup('<a class="{}" href="{}">{}: {} times as frequent</a>').format(

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from exporter.fleet.observations import Bools, Floats, Ints
 from exporter.fleet.statistics import screen
 from exporter.fleet.statistics.design import ALIKE, ALL_ALIKE, LEVELS, Design, overlap, refine
+from exporter.fleet.statistics.findings import Direction
 from exporter.fleet.statistics.naming import rank
 from exporter.fleet.statistics.screen import Cells, Counts, Units
-
-Direction = Literal["more", "fewer"]
 
 MAX_EXPLANATIONS = 5  # of one signature
 AGAIN = 1e-3  # what a further explanation, or a pair's member, must reach beside the ones before it

@@ -10,6 +10,7 @@ from exporter.fleet.statistics.continuous import is_threshold
 from exporter.fleet.statistics.ratio import Ratio
 
 Status = Literal["candidate", "confirmed"]
+Direction = Literal["more", "fewer"]
 
 # What one crashed job loses: half of the hour between two checkpoints, and half an hour until it runs again.
 LOST_HOURS = 1.0
@@ -103,7 +104,7 @@ class Finding:
     """
 
     signature: str
-    direction: Literal["more", "fewer"]
+    direction: Direction
     family: Literal["configuration", "location"]
     facts: tuple[FactValue, ...]
     together_with: FactValue | None
@@ -302,3 +303,11 @@ class Correlation:
     rollouts: tuple[Rollout, ...]
     beginnings: tuple[Beginning, ...]
     lost_gpu_hours: float | None
+
+    def about(self, rollout: Rollout) -> tuple[int, ...]:
+        """The places of the findings about a rollout; the first finding is 1."""
+        return tuple(
+            at
+            for at, each in enumerate(self.findings, 1)
+            if each.rollout and each.rollout.rollout.facts == rollout.facts
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from exporter.core.text.counted import counted
 from exporter.fleet.statistics import power
 from exporter.fleet.statistics.confirm import too_few_sources
 from exporter.fleet.statistics.design import ALL_ALIKE
-from exporter.fleet.statistics.findings import Finding, RolloutEffect
+from exporter.fleet.statistics.findings import Direction, Finding, RolloutEffect
 from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.workload import workload_shares
 
@@ -26,7 +25,7 @@ def rollout_findings(prepared: Prepared, effects: Sequence[RolloutEffect]) -> li
 
 
 def _finding(prepared: Prepared, effect: RolloutEffect) -> Finding:
-    direction: Literal["more", "fewer"] = "more" if effect.ratio.value > 1 else "fewer"
+    direction: Direction = "more" if effect.ratio.value > 1 else "fewer"
     units = prepared.units[effect.signature]
     label = np.where(effect.use, prepared.label(ALL_ALIKE, effect.signature), -1)
     compared = effect.use[units.state]

@@ -260,9 +260,7 @@ def test_code_in_a_remediation_has_no_backticks_in_html(tmp_path: Path, capsys: 
 
 
 def test_a_rollout_names_the_findings_about_it() -> None:
-    new = {"facts": [{"fact": "driver_version", "value": "2"}], "verdict": "tested"}
-    other = {"facts": [{"fact": "os", "value": "b"}], "verdict": "tested"}
-    repair = {"facts": [{"fact": "kernel", "value": "6"}], "verdict": "follows_crashes"}
-    findings = [{"kind": "fact", "facts": other["facts"]}, {"kind": "rollout", "facts": new["facts"]}]
-    effects = [effect_of(each, {"findings": findings}) for each in (new, other, repair)]
-    assert effects == ["see finding 2", "no effect found", "unknown"]
+    new = {"verdict": "tested", "findings": [2, 3]}
+    other = {"verdict": "tested", "findings": []}
+    repair = {"verdict": "follows_crashes", "findings": []}
+    assert [effect_of(each) for each in (new, other, repair)] == ["see finding 2, 3", "no effect found", "unknown"]
