@@ -355,6 +355,9 @@ def test_the_page_of_a_cause_or_signature_explains_it(server: RunningServer, nod
         assert told in answer.text
         assert "What to do" in answer.text
         links = [link for link in Page(answer.text).links if link != "/"]
+        outside = [link for link in links if not link.startswith("/")]
+        assert outside == ["https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"]
+        links = [link for link in links if link.startswith("/")]
         assert links
         assert [ask(server, link).status for link in links] == [200] * len(links)
     assert ask(server, "/signatures/%3Cb%3E").status == 404
