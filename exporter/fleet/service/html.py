@@ -99,7 +99,7 @@ def change(value: float, before: float | None) -> str:
     if not before:
         return "none before" if value else "±0"
     share = round((value - before) / before * 100)
-    return f"{share:+,}%" if share else "±0"
+    return f"{share:+,}%".replace("-", "−") if share else "±0"
 
 
 class Titles:
