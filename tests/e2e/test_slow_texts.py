@@ -154,6 +154,6 @@ def test_dear_lines_of_one_job_delay_neither_the_kernels_log_nor_another_jobs(
     for signature, source in (("nv_xid_79_fallen_off_bus", "kernel"), ("torch_oom", "job")):
         series = f'gpufault_lines_matched_total{{signature="{signature}",source="{source}"}}'
         eventually(lambda series=series: node.value(series))
-    assert time.monotonic() - began < 15.0  # a second here; it was a minute
+    assert time.monotonic() - began < 30.0  # a second here; it was a minute
     assert node.get("/-/healthy")
     assert node.stop() == 0

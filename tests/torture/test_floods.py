@@ -136,7 +136,7 @@ def test_told_to_stop_amid_a_flood(make_node: Callable[..., Node], tmp_path: Pat
     shown = sum(torture.counted())
     started = time.monotonic()
     assert torture.node.stop() == 0
-    assert time.monotonic() - started < 10.0
+    assert time.monotonic() - started < 30.0  # a second on an idle machine
     assert shown < sum(torture.written), "it was stopped in the middle"
     torture.start()
     assert sum(torture.counted()) >= shown
