@@ -54,7 +54,7 @@ def _answers(address: str) -> bool:
 
 
 def scrape(address: str, path: str = "/metrics") -> str:
-    with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=30) as answer:
         return answer.read().decode()
 
 

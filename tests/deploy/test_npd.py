@@ -112,7 +112,7 @@ def test_npd_sets_the_condition(node: Node, tmp_path: Path) -> None:
 
     def gauge(value: int) -> bool | None:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
                 text = answer.read().decode()
         except OSError:
             return None

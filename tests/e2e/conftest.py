@@ -99,10 +99,10 @@ class Node:
     def _end(self, number: int) -> int:
         assert self.process is not None
         self.process.send_signal(number)
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=60)
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://{self.address}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.address}{path}", timeout=30) as answer:
             return answer.read().decode()
 
     def value(self, series: str) -> float | None:
@@ -147,7 +147,7 @@ def gpufault() -> str:
     return found
 
 
-def eventually(look: Callable[[], T | None], seconds: float = 30.0) -> T:
+def eventually(look: Callable[[], T | None], seconds: float = 60.0) -> T:
     """Look again and again until there is something to see: nothing, 0 and an empty list are not."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -112,7 +112,7 @@ def test_a_fault_of_a_real_daemon_is_a_condition_until_it_is_cleared(
         metrics = f"http://{found[0]}/metrics"
 
         def shown() -> bool:  # as of the end of a cycle
-            with urllib.request.urlopen(metrics, timeout=10) as answer:
+            with urllib.request.urlopen(metrics, timeout=30) as answer:
                 text = answer.read().decode()
             condition_written = re.search(r'requests_total\{request="condition",result="ok"\} [3-9]', text)
             return 'gpufault_node_conditions_nodes{state="no_fault"} 1.0' in text and condition_written is not None

@@ -126,7 +126,7 @@ def collector(tmp_path: Path) -> Iterator[tuple[Path, Callable[[], str]]]:
         process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log)
 
     def shown() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
             return answer.read().decode()
 
     def listens() -> bool | None:
