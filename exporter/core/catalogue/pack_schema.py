@@ -215,6 +215,11 @@ class CrashShape(Gated):
         default=False,
         description="a launcher reports that a process failed; what looked like a crash before it was one",
     )
+    reports_success: bool = Field(
+        default=False,
+        description="the program says that it ended well; what looked like a crash before it was handled, unless a launcher "
+        "reports otherwise",
+    )
     in_traceback: bool = Field(default=False, description="counts only as the last line of a Python traceback")
 
 

@@ -120,13 +120,14 @@ class CrashShape(Patterned):
 
     Without a `kind` it is only counted. `ends_process`: it says so by itself.
     `in_traceback`: it counts only as the last line of a Python traceback.
-    `reports_end`: what looked like a crash before it was one.
+    `reports_end`: what looked like a crash before it was one. `reports_success`: it was handled.
     """
 
     kind: CrashKind | None = None
     ends_process: bool = False
     in_traceback: bool = False
     reports_end: bool = False
+    reports_success: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

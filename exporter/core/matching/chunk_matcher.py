@@ -274,6 +274,9 @@ class ChunkMatcher:
         if found.rule.reports_end:
             self._note_report(offset)
             return
+        if found.rule.reports_success:
+            self.end = self.end.succeeded()
+            return
         began = self.end.opened(offset) if found.rule.crash == "python" else offset
         if began is None and not found.rule.in_traceback:
             began = offset

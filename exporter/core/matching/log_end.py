@@ -1,8 +1,9 @@
 """Whether a log ended in a crash that no signature names.
 
 A line that looks like a crash is only suspected: programs print errors that they handle. It was a crash if a launcher
-reports the end of the job soon behind it, or if the log ends there. Where the log goes on, it was handled, and the same
-kind of error is not suspected again in this log. Positions are offsets in bytes. Knows no files and no clocks.
+reports the end of the job soon behind it, or if the log ends there without a word of success. Where the log goes on, it
+was handled, and the same kind of error is not suspected again in this log. Positions are offsets in bytes. Knows no files
+and no clocks.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ class LogEnd(NamedTuple):
     """What the last lines of a log say about its end.
 
     `suspect` is the first line of a crash that nothing explains yet, and `last` where its last report ends. `named` is
-    where a signature last named a crash. `traceback` is where a traceback begins whose last line has not come.
+    where a signature last named a crash. `success`: a line behind the suspect says that the program ended well. `traceback`
+    is where a traceback begins whose last line has not come.
     """
 
     suspect: Match | None = None
     last: int = 0
+    success: bool = False
     named: int | None = None
     traceback: int | None = None
     handled: frozenset[str] = frozenset()
@@ -49,12 +52,12 @@ class LogEnd(NamedTuple):
         now = self._replace(traceback=None)
         if now.suspect is not None:
             if began - now.last <= REACH_BYTES:
-                return now._replace(last=end)
+                return now._replace(last=end, success=False)
             now = now._went_on()
         is_explained = now.named is not None and began - now.named <= REACH_BYTES
         if is_explained or kind_of(match) in now.handled or len(now.handled) >= MAX_HANDLED:
             return now
-        return now._replace(suspect=match, last=end)
+        return now._replace(suspect=match, last=end, success=False)
 
     def named_at(self, offset: int) -> LogEnd:
         """A signature names a crash. It explains what is suspected nearby."""
@@ -70,6 +73,10 @@ class LogEnd(NamedTuple):
             return self, None
         return self._replace(suspect=None, named=offset), self.suspect
 
+    def succeeded(self) -> LogEnd:
+        """The program says that it ended well. A launcher may know better."""
+        return self._replace(success=self.suspect is not None)
+
     def read_to(self, offset: int, read_at: float) -> LogEnd:
         """The log was read so far."""
         if self.suspect is None:
@@ -83,7 +90,8 @@ class LogEnd(NamedTuple):
         if self.suspect is None:
             return self, None
         done = self._replace(suspect=None, named=self.last)
-        return (done, self.suspect) if self.end - self.last <= TAIL_BYTES else (self._went_on(), None)
+        is_crash = self.end - self.last <= TAIL_BYTES and not self.success
+        return (done, self.suspect) if is_crash else (self._went_on(), None)
 
     def _went_on(self) -> LogEnd:
         assert self.suspect is not None
@@ -103,6 +111,7 @@ def dump_log_end(end: LogEnd) -> dict[str, Any]:
     plain: dict[str, Any] = {
         "suspect": dump_match(end.suspect) if end.suspect else None,
         "last": end.last,
+        "success": end.success,
         "named": end.named,
         "traceback": end.traceback,
         "handled": sorted(end.handled),
@@ -118,6 +127,7 @@ def load_log_end(stored: Mapping[str, Any], context: LogContext) -> LogEnd:
     return LogEnd(
         suspect=load_match(suspect, context) if suspect else None,
         last=stored.get("last", 0),
+        success=stored.get("success", False),
         named=stored.get("named"),
         traceback=stored.get("traceback"),
         handled=frozenset(stored.get("handled", ())),

@@ -105,6 +105,7 @@ class Rule:
     ends_process: bool = False
     in_traceback: bool = False
     reports_end: bool = False
+    reports_success: bool = False
     forgeable: bool = False  # also where a user wrote the line into the kernel log
     yields_to: frozenset[str] = frozenset()
     set: Mapping[str, str] = field(default_factory=dict)
@@ -204,6 +205,7 @@ def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
         ends_process=isinstance(item, CrashShape) and item.ends_process,
         in_traceback=isinstance(item, CrashShape) and item.in_traceback,
         reports_end=isinstance(item, CrashShape) and item.reports_end,
+        reports_success=isinstance(item, CrashShape) and item.reports_success,
         forgeable=isinstance(item, Signature) and item.trust == "anyone",
         yields_to=catalogue.matching(yields_to) - {item.id} if yields_to else frozenset(),
         set=item.set if isinstance(item, LogFact) else {},

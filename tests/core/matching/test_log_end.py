@@ -22,6 +22,7 @@ crash_shapes:
   - {id: died, kind: signal, ends_process: true, patterns: ['^(?:AError: )?(?P<type>Fatal Python error): ']}
   - {id: fatal, kind: runtime, patterns: ['^(?P<type>FATAL ERROR): ']}
   - {id: ended, reports_end: true, patterns: ['^Got exit code [1-9]']}
+  - {id: well, reports_success: true, patterns: ['^all done$']}
   - {id: complaint, patterns: ['^a complaint: ']}
   - {id: driver, kind: driver, sources: [kernel], patterns: ['\*ERROR\* ']}
 """)
@@ -78,6 +79,8 @@ def test_the_root_is_the_first_exception_of_several(pipeline: Pipeline) -> None:
         b"a complaint: it is late\n",  # only counted
         b"Got exit code 1\n",
         (traceback() + MUCH) * 3 + traceback(),  # what the log went on after before
+        traceback() + A_LITTLE + b"all done\n",
+        b"all done\n",
     ],
 )
 def test_anything_else_is_none(pipeline: Pipeline, text: bytes) -> None:
@@ -87,6 +90,18 @@ def test_anything_else_is_none(pipeline: Pipeline, text: bytes) -> None:
 @pytest.mark.parametrize("report", [b"srun: error: n1: task 3: Exited with exit code 1\n", b"Got exit code 1\n"])
 def test_a_launchers_report_makes_a_crash_of_what_was_suspected_before_it(pipeline: Pipeline, report: bytes) -> None:
     assert [m.text for m in of(pipeline, traceback() + A_LITTLE + report + MUCH)] == ["ShapeError: 3 is not 4"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"all done\n" + traceback(),
+        traceback() + b"all done\nsrun: error: n1: task 3: Exited with exit code 1\n",  # another of its processes is
+        traceback() + b"all done\n" + traceback(),
+    ],
+)
+def test_a_success_before_a_crash_or_of_another_process_hides_no_crash(pipeline: Pipeline, text: bytes) -> None:
+    assert [m.text for m in of(pipeline, text)] == ["ShapeError: 3 is not 4"]
 
 
 def test_a_line_that_says_that_its_process_ended_needs_no_end_of_the_log(pipeline: Pipeline) -> None:
@@ -142,6 +157,15 @@ def test_a_restart_changes_nothing(pipeline: Pipeline) -> None:
     again.restore({name: text for name, text in pipeline.unsaved().items() if text})
     assert again.end_of("log") == pipeline.end_of("log")
     assert again.silent(NOW + SILENT_SECONDS) == [before]
+
+
+def test_a_success_is_known_after_a_restart(pipeline: Pipeline) -> None:
+    log = Tail(pipeline)
+    log.offer(traceback() + b"all done\n", read_at=NOW)
+    again = Pipeline(CATALOGUE, engine="python", window=60.0)
+    again.restore({name: text for name, text in pipeline.unsaved().items() if text})
+    assert again.end_of("log").success
+    assert again.silent(NOW + SILENT_SECONDS) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
