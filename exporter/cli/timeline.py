@@ -117,6 +117,6 @@ def _what(each: Happening, titles: Mapping[str, Title]) -> str:
         return f"no heartbeat for {(each.end - each.time) / 3600:.1f} h"
     if each.id is None and each.kind != "node_check":
         return each.what
-    named = [titles[id_].title for id_ in (each.root_cause or "", each.what) if id_ in titles]
+    named = [titles[id_].title for id_ in (each.shown, each.what) if id_ in titles]
     what = (named[0] if named else each.what) + (f", GPU {each.gpu}" if each.gpu else "")
     return f"fails: {what}; {each.note}" if each.kind == "node_check" else what

@@ -44,6 +44,7 @@ class RecentIncident:
     log: str
     line: str = ""
     because: tuple[str, ...] = ()  # each piece of evidence in words
+    late: bool = False  # it happened long before it was read, so it is not among the counted ones
 
     @classmethod
     def of(cls, diagnosis: Diagnosis, record: Mapping[str, Any]) -> Self:
@@ -59,6 +60,7 @@ class RecentIncident:
             log=location_of(record),
             line=record["text"],
             because=tuple(evidence_text(each["what"], each["value"], each["why"]) for each in record["evidence"]),
+            late=record["late"],
         )
 
 

@@ -215,9 +215,12 @@ def _incident_row(incident: RecentIncident, title: Callable[[str], str], *, with
     job = [f"job {clipped(incident.job)}"] if incident.job and with_lines else []
     where = [*job, f"GPU {incident.gpu}" if incident.gpu else "", clipped(incident.log) if with_lines else ""]
     line = (clipped(incident.line),) if with_lines else ()
+    crash = _named(incident.signature, title)
+    if incident.late:
+        crash = Markup('{}<br><span class="note">read late, not counted</span>').format(crash)
     return (
         utc(incident.time),
-        _named(incident.signature, title),
+        crash,
         cause,
         ", ".join(filter(None, where)),
         *line,

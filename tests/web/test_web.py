@@ -327,6 +327,9 @@ def test_the_landing_page_shows_the_node_its_sources_and_last_incidents(server: 
     assert '<meta http-equiv="refresh"' in answer.text
     public = Page(ask(server, "/", headers={"Host": "gpu-07"}).text).cells[6:11]
     assert public == ["2023-11-14 22:13:20", *page.cells[7:9], "GPU 0000:c1:00.0", "Drain the node."]
+    assert "read late" not in answer.text
+    node.incidents = (replace(node.incidents[0], late=True),)
+    assert '<span class="note">read late, not counted</span>' in ask(server, "/").text
 
 
 def test_the_landing_page_has_the_newest_incident_first_and_its_evidence_in_whole_sentences() -> None:

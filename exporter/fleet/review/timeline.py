@@ -52,13 +52,18 @@ class Happening:
     caused_by: str | None = None
     note: str = ""
 
+    @property
+    def shown(self) -> str:
+        """The id by which people know it: the root cause, if known; of a consequence always the signature."""
+        return self.what if self.role == "cascade" or self.root_cause in (None, "", "unknown") else self.root_cause
+
 
 def of_node(db: duckdb.DuckDBPyConnection, node: str, window: Window) -> tuple[Happening, ...]:
     """Everything on one node, by time."""
     found = [*_incidents(db, "node", node, window), *_failed_jobs(db, node, window)]
     found += [*_node_checks(db, node, window), *_boots(db, node, window)]
     found += [*_changes(db, node, window), *_silences(db, node, window)]
-    return tuple(sorted(found, key=lambda each: (each.time, each.kind, each.id or "")))
+    return tuple(sorted(found, key=lambda each: (each.time, each.role == "cascade", each.kind, each.id or "")))
 
 
 def of_job(db: duckdb.DuckDBPyConnection, job: str, window: Window) -> tuple[Happening, ...]:

@@ -81,7 +81,7 @@ def _heading(frame: Frame, name: str, roots: list[Happening]) -> str:
     if not roots:
         return f"{clip(name)}: no root incident in this window"
     last = max(roots, key=lambda each: each.time)
-    what = clip(frame.view.titles.title(last.root_cause if last.root_cause not in (None, "", "unknown") else last.what))
+    what = clip(frame.view.titles.title(last.shown))
     if len(roots) == 1:
         return f"{clip(name)}: one root incident. {what}"
     return f"{clip(name)}: {count(len(roots))} root incidents, the latest: {what}"
@@ -106,8 +106,7 @@ def timeline_of(
 
     def event(each: Happening) -> Event:
         if each.kind in ("job", "kernel", "node_check"):
-            cause = each.root_cause if each.root_cause not in (None, "", "unknown") else each.what
-            what = f"{frame.view.titles.title(cause)}{f', GPU {each.gpu}' if each.gpu else ''}"
+            what = f"{frame.view.titles.title(each.shown)}{f', GPU {each.gpu}' if each.gpu else ''}"
             what += f"; {each.note}" if each.note else ""
         else:
             what = redact(each.what)

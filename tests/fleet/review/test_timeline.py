@@ -182,6 +182,18 @@ def test_the_command_prints_a_line_for_each_and_no_control_characters(
     assert lines[1].endswith("consequence")
 
 
+def test_a_consequence_is_named_for_itself_and_comes_after_its_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    consequence = crash("a", 22, "slurm_oom", root_cause="gpu_lost_from_pcie", role="cascade", source="job")
+    root = crash("a", 22, "nv_xid_79_fallen_off_bus", root_cause="gpu_lost_from_pcie", source="kernel")
+    folder = journal(tmp_path, [*watched("a"), consequence, root])
+    assert main(["timeline", "a", "--journal", str(folder)]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert "A GPU lost its PCIe link or its power" in first
+    assert "Slurm saw the OOM killer in the job" in second
+
+
 def test_an_unknown_name_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["timeline", "z", "--journal", str(journal(tmp_path, watched("a")))]) == 1
     assert "no node or job 'z'" in capsys.readouterr().err
