@@ -265,7 +265,7 @@ def _clock(_config: Config) -> Iterator[Finding]:
         return
     yield Finding("ok", "clock", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     if ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(TIMEX_BYTES)) == TIME_ERROR:
-        message = "is not synchronised, as the kernel knows it: crashes of several nodes may be put in a wrong order"
+        message = "is not synchronised, says the kernel: crashes of several nodes may appear in the wrong order"
         yield Finding("note", "clock", f"{message}; run chrony or systemd-timesyncd")
 
 

@@ -169,10 +169,10 @@ HINT = """Write what you find into a file, a line each (rocm_version: '6.2.3'), 
 it with --facts FILE. On the node itself, --facts host finds most of it."""
 
 NOT_AS_IT_LOOKS = {
-    "kernel": "This counts only in the kernel's log, as which it is read here (--source job for\n"
-    "a job's, which is not believed for it: any user can write there).",
-    "job": "This counts only in a job's log, as which it is read here (--source kernel for the\n"
-    "kernel's, which does not print it).",
+    "kernel": "Read as a kernel log. In a job's log this does not count, since any user can write\n"
+    "there; --source job reads it so.",
+    "job": "Read as a job's log. In the kernel's log this does not count, since the kernel does\n"
+    "not print it; --source kernel reads it so.",
 }
 
 NOT_OF_THIS_LOG = {

@@ -63,7 +63,7 @@ def _cause(diagnosis: Diagnosis, chosen: Assessment | None) -> str:
     if any(a.sufficient for a in diagnosis.considered):
         return "unknown: facts are missing; the causes below are neither confirmed nor ruled out"
     if diagnosis.considered:
-        return "unknown: the causes that are known for this do not fit"
+        return "unknown: no known cause fits"
     return "unknown: no cause is known for this; the advice is the signature's"
 
 
@@ -95,7 +95,7 @@ def _open_questions(diagnosis: Diagnosis, chosen: Assessment | None) -> Iterator
     if more > 0:
         yield from text_layout.field("", f"and {more} less likely; --details tells them")
     if chosen and not assumed and not candidates and len(diagnosis.considered) > 1:
-        yield from text_layout.field("unless", "no fact that is missing here would change this")
+        yield from text_layout.field("facts", "no missing fact would change this")
 
 
 def _because(leaf: Leaf) -> str:

@@ -23,7 +23,7 @@ TABLE_FROM = 4  # incidents; fewer need no table
 _COLORS = {"critical": "1;31", "error": "31", "warning": "33", "info": "36"}
 GRADES = {
     "A": "confirmed and fixed upstream",
-    "B": "documented or diagnosed by its makers",
+    "B": "documented or diagnosed by the vendor or project",
     "C": "reported by several",
     "D": "reported once",
     "E": "inferred",
@@ -123,7 +123,7 @@ def cause_text(cause: RootCause, verdict: str) -> str:
 
 VERDICTS = {
     "infrastructure": "a fault of the infrastructure",
-    "workload": "a fault of the job",
+    "workload": "not a fault of the infrastructure",  # nor always of the job: somebody may have cancelled it
     "unclear": "whose fault is unclear",
 }
 
@@ -153,7 +153,7 @@ def _extent(record: Mapping[str, Any]) -> list[str]:
 
 def _without_cause(record: Mapping[str, Any], facts: str) -> list[str]:
     if not _is_undecided(record):
-        return field("cause", "unknown: no cause that is known fits")
+        return field("cause", "unknown: no known cause fits")
     path = record["path"]
     if path == "-" or path != printable(path):
         return field("cause", "unknown: facts are missing; gpufault explain says which")

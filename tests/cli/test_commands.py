@@ -509,7 +509,7 @@ def test_explain_takes_a_line_that_was_copied_without_its_stamp_for_the_kernels(
 ) -> None:
     assert main(["explain", XID]) == 0
     told = capsys.readouterr().out
-    assert told.startswith("This counts only in the kernel's log")
+    assert told.startswith("Read as a kernel log. In a job's log this does not count")
     assert "gpu_lost_from_pcie" in told
     assert main(["explain", f"[  812.114093] {XID}"]) == 0
     assert capsys.readouterr().out.startswith("line 1: GPU has fallen off the bus")
