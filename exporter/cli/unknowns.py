@@ -7,14 +7,12 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from exporter.cli import daemon_client
 from exporter.cli import options as flags
 from exporter.cli.time_arguments import seconds
-from exporter.core.model import UNRECOGNISED
+from exporter.cli.unknown_records import unknown_records
 from exporter.core.text.counted import counted
 from exporter.core.text.printable import printable
 
@@ -22,9 +20,9 @@ if TYPE_CHECKING:
     from exporter.core.diagnosis.unknown_clusters import Cluster, UnknownClusters
 
 DESCRIPTION = (
-    "Reads node journals, the output of `gpufault scan --format json`, or logs, and lists the crashes in them that no "
-    "signature names: like ones once, those on most nodes first, with an example and the command that begins a signature. "
-    "Exit code 1 if any is found, 0 if none is found, 3 if nothing could be read."
+    "Reads node journals, the output of `gpufault scan --format json`, logs, or a fleet service, and lists the crashes in "
+    "them that no signature names: like ones once, those on most nodes first, with an example and the command that begins a "
+    "signature. Exit code 1 if any is found, 0 if none is found, 3 if nothing could be read."
 )
 MAX_SHOWN = 50  # clusters in text; JSON has all
 
@@ -33,12 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths",
         nargs="+",
-        metavar="PATH",
-        help="a folder of journals, a file of records (*.jsonl), a log, or - for stdin",
+        metavar="PATH|URL",
+        help="a folder of journals, a file of records (.jsonl, also .gz and .zst), a log, the URL of a fleet service, or - for "
+        "stdin",
     )
     parser.add_argument("--window", metavar="7d", help="only crashes of the last seven days, or another duration")
     parser.add_argument("--format", default="text", choices=("text", "json"), help="default: text")
     flags.add_catalogue(parser)
+    daemon_client.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,69 +48,21 @@ def run(options: argparse.Namespace) -> int:
     unread: list[str] = []
     oldest = time.time() - window if window else 0.0
     clusters = UnknownClusters()
-    for at, record in _records(options, unread):
-        if at >= oldest:
+    seen: set[object] = set()  # a record is written again when later lines change it
+    for at, record in unknown_records(options, oldest, unread):
+        id_ = record.get("id")
+        if at >= oldest and (id_ is None or id_ not in seen):
+            seen.add(id_)
             clusters.add(record, at)
     for what in unread:
         print(printable(f"gpufault unknowns: {what}"), file=sys.stderr)
+    if unread and not clusters.clusters():
+        return 3
     if options.format == "json":
         print(json.dumps(_as_json(clusters), ensure_ascii=False))
     else:
         print("\n".join(map(printable, _as_text(clusters))))
-    if unread and not clusters.clusters():
-        return 3
     return 1 if clusters.clusters() else 0
-
-
-def _records(options: argparse.Namespace, unread: list[str]) -> Iterator[tuple[float, Mapping[str, Any]]]:
-    """The records of unrecognised crashes, with their times."""
-    logs = []
-    for given in options.paths:
-        path = Path(given)
-        files = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path] if path.suffix == ".jsonl" else []
-        if not files:
-            logs.append(given)
-        for file in files:
-            yield from _in_file(file, unread)
-    if logs:
-        yield from _in_logs(logs, options, unread)
-
-
-def _in_file(file: Path, unread: list[str]) -> Iterator[tuple[float, Mapping[str, Any]]]:
-    bad = 0
-    try:
-        with file.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                if UNRECOGNISED not in line:
-                    continue
-                try:
-                    record = json.loads(line)
-                    if record["signature"] == UNRECOGNISED and record.get("role") != "context":
-                        yield datetime.fromisoformat(record["time"]).timestamp(), record
-                except (ValueError, KeyError, TypeError, RecursionError):
-                    bad += 1
-    except OSError as error:
-        unread.append(f"{file}: {error.strerror or error}")
-    if bad:
-        unread.append(f"{file}: {bad} lines are not records; they are left out")
-
-
-def _in_logs(
-    paths: list[str], options: argparse.Namespace, unread: list[str]
-) -> Iterator[tuple[float, Mapping[str, Any]]]:
-    from exporter.config import packs
-    from exporter.core.diagnosis.records import incident_record
-    from exporter.scan.plan import Unread, Wanted, expand
-    from exporter.scan.run import scan
-
-    catalogue, node = packs.load(flags.pack_folders(options)), flags.node_name()
-    found = (each if isinstance(each, Unread) else Wanted(each, "auto") for each in expand(paths))
-    summary = scan(
-        found, catalogue, node=node, facts={}, report_unread=lambda one: unread.append(f"{one.path}: {one.why}")
-    )
-    for diagnosis in summary.diagnoses or ():
-        if diagnosis.incident.signature == UNRECOGNISED:
-            yield diagnosis.incident.first.happened, incident_record(diagnosis, catalogue, node)
 
 
 def _as_json(clusters: UnknownClusters) -> dict[str, Any]:
@@ -147,7 +99,7 @@ def _as_text(clusters: UnknownClusters) -> list[str]:
         lines += [
             f"{number}. {each.template}",
             f"   {where}; first {_utc(each.first)}, last {_utc(each.last)}{new}",
-            f"   example: {each.path}:{each.line}",
+            f"   example: {each.path}{f':{each.line}' if each.line else ''}",
             f"   begin a signature: {_begin(each)}",
         ]
     if len(every) > MAX_SHOWN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shlex
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from exporter.cli.main import main
+from tests.e2e.conftest import eventually
+from tests.fleet.test_service import Fleet
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "/home/ann/train.py", line 4, in <module>\n'
 
@@ -59,3 +62,58 @@ def test_without_an_unknown_crash_it_says_so(tmp_path: Path, capsys: pytest.Capt
 def test_nothing_to_read_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["unknowns", str(tmp_path / "none.log")]) == 3
     assert "none.log" in capsys.readouterr().err
+
+
+def test_a_crash_that_was_recorded_again_is_one_and_packed_journals_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["scan", "--format", "json", "--facts", "none", str(crash(tmp_path, "slurm-7.out", "no elements"))])
+    record = capsys.readouterr().out.encode()
+    folder = tmp_path / "journals"
+    folder.mkdir()
+    (folder / "journal-000001.jsonl.gz").write_bytes(gzip.compress(record))
+    (folder / "journal-000002.jsonl").write_bytes(record)
+    assert main(["unknowns", "--format", "json", str(folder)]) == 1
+    assert [each["count"] for each in json.loads(capsys.readouterr().out)["clusters"]] == [1]
+    (folder / "journal-000002.jsonl").unlink()
+    (folder / "journal-000003.jsonl.gz").write_bytes(gzip.compress(b"x" * 100_000)[:-9])
+    assert main(["unknowns", str(folder)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out.startswith("1. mesh.MeshError: no elements\n")
+    assert "journal-000003.jsonl.gz: is damaged" in captured.err
+
+
+def test_nothing_is_said_of_what_was_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "records.parquet").write_bytes(b"PAR1")
+    for given, why in (
+        (str(tmp_path), "records.parquet: no Parquet is read here"),
+        ("http://127.0.0.1:1", "http://127.0.0.1:1: no list of a fleet service (["),
+    ):
+        assert main(["unknowns", given]) == 3
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert why in captured.err
+
+
+@pytest.mark.heavy
+def test_a_fleet_service_is_asked_for_all_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["scan", "--format", "json", "--facts", "none", str(crash(tmp_path, "slurm-7.out", "element 7 is empty"))])
+    record = json.loads(capsys.readouterr().out)
+    folder = tmp_path / "journals"
+    folder.mkdir()
+    others = (
+        {**record, "id": f"id-{n}", "node": f"n{n % 3}", "text": f"mesh.MeshError: element {n} is empty"}
+        for n in range(1200)
+    )
+    (folder / "journal-000001.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in others))
+    fleet = Fleet(tmp_path, f"--journal={folder}", f"--store.file={tmp_path}/store.duckdb", "--refresh.interval=1d")
+    try:
+        eventually(lambda: fleet.ask("/api/v1/incidents")[0] == 200 and fleet.json("incidents")["total"] == 1200)
+        assert main(["unknowns", "--format", "json", f"http://{fleet.address}/"]) == 1
+        (cluster,) = json.loads(capsys.readouterr().out)["clusters"]
+        assert (cluster["template"], cluster["count"]) == ("mesh.MeshError: element <n> is empty", 1200)
+        assert (cluster["nodes"], cluster["jobs"]) == (["n0", "n1", "n2"], ["7"])
+        assert cluster["example"]["path"].startswith(f"http://{fleet.address}/incidents/id-")
+    finally:
+        fleet.process.terminate()
+        fleet.process.wait(60)
