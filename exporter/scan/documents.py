@@ -23,13 +23,14 @@ _BEGINNINGS: Final = (  # what no job begins with
         "a manual page",
         re.compile(rb"(?:\S.*\n)?NAME\n\s+\S.*(?:-|\xe2\x80\x94) .*\n(?:.*\n)*?(?:SYNOPSIS|DESCRIPTION|ERRORS)\n"),
     ),
+    ("a manual page's source", re.compile(rb"(?:['.]\\\"[^\n]*\n)*\.(?:TH|Dd) \S")),
     ("a doctest's report", re.compile(rb"Trying:\n {4}\S.*\n(?:.*\n){0,20}?Expecting")),
     # where a program comes by a pipe, the prompts stand alone
     ("a session of Python", re.compile(rb"(?:Python \d\.\d+[^\n]*\n(?:[^\n]*\n)?)?>>> (?:import|from) \w")),
     ("a session of IPython", re.compile(rb"(?:Python \d\.\d+[^\n]*\n(?:[^\n]*\n){0,3}?)?In \[1\]: (?:import|from) \w")),
     ("reStructuredText", re.compile(rb"\.\. (?:[a-z]+:)?[a-z-]+::|\.\. _[\w -]+:\n")),
 )
-_MARKDOWN = re.compile(rb"#{1,3} [A-Z]|---\ntitle:")
+_MARKDOWN = re.compile(rb"#{1,3} [A-Za-z]|---\ntitle:")
 _OF_MARKDOWN: Final = (
     re.compile(rb"^#{2,4} [A-Z`]", re.MULTILINE),
     re.compile(rb"^```\w*\n(?:.*\n)*?```$", re.MULTILINE),

@@ -15,9 +15,11 @@ ERROR = "RuntimeError: HIP error: invalid argument"
 DOCUMENTS = {
     "Markdown with a fence": f"# FAQ\n\n## Crashes\n\nWhen a run ends with\n\n```\n{ERROR}\n```\n\nlook at its sizes.\n",
     "Markdown with code in prose": f"## Trouble\n\n### Arguments\n\n    {ERROR}\n\nLower `--batch-size` then.\n",
+    "Markdown with a small title": f"# fail\n\n## Usage\n\nSee [the site](docs/a.md):\n\n```\n{ERROR}\n```\n",
     "reStructuredText": f"Wrong arguments\n---------------\n\nA program ends with::\n\n    {ERROR}\n\n",
     "a directive": f".. code-block:: python\n\n    >>> fail()\n    Traceback (most recent call last):\n    {ERROR}\n",
     "a manual page": f"NAME\n       hipfail - fail\n\nDESCRIPTION\n       It prints\n       {ERROR}\n",
+    "a manual page's source": f'.\\" A comment\n.TH FAIL 1\n.SH NAME\nfail \\- fail\n.PP\nIt prints\n{ERROR}\n',
     "git log": f"commit 4ad5d2c0f1\nAuthor: A B <a@example.org>\n\n    check sizes\n\n        {ERROR}\n",
     "a patch": f"diff --git a/fail.py b/fail.py\nindex 12..34 100644\n {ERROR}\n",
     "a doctest's report": f"Trying:\n    fail()\nExpecting:\n    Traceback (most recent call last):\n    {ERROR}\nok\n",
@@ -28,6 +30,7 @@ DOCUMENTS = {
 LOGS = {
     "a traceback": f'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n{ERROR}\n',
     "comments that a program prints": f"# Loading input files...\n# Creating System\n{ERROR}\n",
+    "a comment and a heading": f"# settings of this run\n## model\nlr 0.1\n{ERROR}\n",
     "a banner": f"Job 48213 on n1\n================================\n{ERROR}\n",
     "a banner as wide as its title": f"Start of job\n============\n{ERROR}\n",
     "a heading, and a stamp below it": f"# Train\n2026-06-01 10:00:00 ## Epoch 1\n2026-06-01 10:00:01 {ERROR}\n",
