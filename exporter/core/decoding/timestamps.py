@@ -31,16 +31,16 @@ class Timestamps:
 
     def note(self, start: int, time: float | None, mono: float | None) -> None:
         """Store the times of a decoded line."""
-        self._known[start] = _as_stamp(time, mono)
+        self._known[start] = self._as_stamp(time, mono)
 
     def note_and_get(self, start: int, stop: int, time: float | None, mono: float | None) -> float:
         """Store the times of a line and return its time."""
-        stamp = self._known[start] = _as_stamp(time, mono)
+        stamp = self._known[start] = self._as_stamp(time, mono)
         return stamp[0] if stamp else self.time_of(start, stop, None, None)[0]
 
     def time_of(self, start: int, stop: int, time: float | None, mono: float | None) -> Stamp:
         """The time of the line chunk[start:stop], given the times of its record."""
-        if stamp := _as_stamp(time, mono):
+        if stamp := self._as_stamp(time, mono):
             return stamp
         stamp, distance = self._nearest[start] = self._nearest_to(start, stop)
         if stamp is None:
@@ -76,12 +76,13 @@ class Timestamps:
         chunk = self._chunk
         if chunk.source == "kernel":
             record = formats.decode(head, chunk.format, chunk.source, self._clock)
-            return _as_stamp(record.time, record.mono)
-        return _as_stamp(self._by_head.time_of(head, self._clock, self.times), None)
+            return self._as_stamp(record.time, record.mono)
+        return self._as_stamp(self._by_head.time_of(head, self._clock, self.times), None)
 
-
-def _as_stamp(time: float | None, mono: float | None) -> Stamp | None:
-    """The wall time, else the kernel's clock, so that at least distances are right."""
-    if time is not None:
-        return time, "log"
-    return None if mono is None else (mono, "observed")
+    def _as_stamp(self, time: float | None, mono: float | None) -> Stamp | None:
+        """The wall time, else the kernel's clock, so that at least distances are right: its start is taken from the log's
+        last change.
+        """
+        if time is not None:
+            return time, "log"
+        return None if mono is None else (mono, self._latest[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,3 +32,14 @@ def test_the_next_chunk_is_told_the_nearest_timestamp_of_all_lines(
     data = b"".join(line + b"\n" for line in lines)
     stamps = Timestamps(chunk(data + more), Clock(NOW), told, Heads("plain"))
     assert stamps.nearest_before(len(data)) == nearest([*before, *silence, *lines])
+
+
+@pytest.mark.parametrize(("written_at", "source"), [(NOW - 86_400, "file"), (None, "observed")])
+def test_a_line_with_the_kernels_clock_alone_is_of_the_logs_last_change(written_at: float | None, source: str) -> None:
+    stamps = Timestamps(
+        chunk(b"[   12.500000] NVRM: Xid\n", source="kernel", written_at=written_at),
+        Clock(NOW),
+        NO_STAMP,
+        Heads("plain"),
+    )
+    assert stamps.time_of(0, 24, None, 12.5) == (12.5, source)
