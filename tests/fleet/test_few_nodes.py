@@ -44,6 +44,14 @@ def test_the_result_says_what_the_fleet_can_show() -> None:
     assert "The most frequent signature crashed on 6 nodes, which can show" in text(result)
 
 
+def test_the_result_says_so_if_no_ratio_can_be_shown() -> None:
+    facts = [(f"n{i:02}", 0.0, {"color": str(i % 3)}) for i in range(24)]
+    result = correlate(fleet(facts, [("n01", 1, "crash", "1")]), WEEK)
+    assert "The most frequent signature crashed on 1 node, too few to show any rate ratio." in " ".join(
+        text(result).split()
+    )
+
+
 def test_more_crashes_show_smaller_effects() -> None:
     ratios = [smallest_ratio(0.25, crashes, 1000, 1e-3) for crashes in (3, 10, 40, 160)]
 

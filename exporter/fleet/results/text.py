@@ -102,16 +102,17 @@ def _nothing(found: Correlation) -> str:
 def _detectable(d: Detectable) -> str:
     if not d.ratios:
         return ""
-    each = ", ".join(
+    most = f"The most frequent signature crashed on {counted(d.crashes, 'node')}"
+    shown = ", ".join(
         f"{written(ratio)} where {share:.0%} of the nodes have the value"
-        if ratio < math.inf
-        else f"no ratio where {share:.0%} have it"
         for share, ratio in d.ratios
+        if ratio < math.inf
     )
-    return (
-        f"The most frequent signature crashed on {counted(d.crashes, 'node')}, which can show (in 4 of 5 cases) a rate ratio "
-        f"of {each}."
-    )
+    hidden = " or ".join(f"{share:.0%}" for share, ratio in d.ratios if ratio == math.inf)
+    if not shown:
+        return f"{most}, too few to show any rate ratio."
+    none = f"; none where {hidden} have it" if hidden else ""
+    return f"{most}, which can show (in 4 of 5 cases) a rate ratio of {shown}{none}."
 
 
 def _finding(number: int, f: Finding, paint: _Paint) -> str:

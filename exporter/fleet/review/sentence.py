@@ -71,7 +71,9 @@ def _count(window: Window, now: Totals, before: Totals | None, change: Ratio | N
         was = f"; {before.incidents:,} in {earlier(window)}" if before and before.incidents else ""
         return f"No root incident on {fleet}{seen}{was}."
     incidents = counted(now.incidents, "root incident")
-    where = f"on {now.nodes_crashed:,} of {fleet}"
+    where = (
+        f"on {counted(now.nodes_crashed, 'node') if now.nodes_crashed > nodes else f'{now.nodes_crashed:,} of {fleet}'}"
+    )
     lost = f"; jobs lost {now.lost_gpu_hours:,.0f} GPU-hours" if now.lost_gpu_hours else ""
     if change is None or before is None:
         return f"{incidents} {where}{lost}."
