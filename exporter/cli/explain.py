@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,6 +62,8 @@ def run(options: argparse.Namespace) -> int:
         if len(data) > LOG_BYTES:
             return _refuse(f"{path} is larger than {LOG_BYTES >> 20} MiB; give the part around the incident on stdin")
         text = data.decode("utf-8", "backslashreplace")
+    elif _PATH.fullmatch(options.line):
+        return _refuse(f"{options.line}: no such file")
     else:
         text = options.line
     if not text.strip():
@@ -79,6 +82,9 @@ def run(options: argparse.Namespace) -> int:
     )
     print(redact(report))  # it is what gets pasted into issues and chats
     return 0
+
+
+_PATH = re.compile(r"\S*(?:/\S*|\.(?:log|out|err|txt|gz|bz2|xz|zst|jsonl))(?::\d+)?")  # what no line consists of
 
 
 def _place(text: str) -> tuple[str, int | None]:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from exporter.core.text.printable import printable
+
 if TYPE_CHECKING:
     from exporter.core.facts.gpus import Gpu
 
@@ -43,6 +45,9 @@ def _card_summary(gpu: Gpu) -> Iterator[str]:
 def run(options: argparse.Namespace) -> int:
     from exporter.probes import gather
 
+    if not os.path.isdir(options.path_rootfs):
+        print(f"gpufault facts: --path.rootfs: {printable(options.path_rootfs)} is not a folder", file=sys.stderr)
+        return 3
     gathered = gather(Path(options.path_rootfs), home=Path(options.home) if options.home else None, environ=os.environ)
     if options.format == "json":
         print(json.dumps(dict(sorted(gathered.facts.items())), indent=2))

@@ -437,6 +437,17 @@ def test_explain_takes_a_log_and_the_number_of_a_line(crashed: Path, capsys: pyt
     assert capsys.readouterr().out == "Line 1 is in no incident. Incidents begin at line 2.\n"
 
 
+@pytest.mark.parametrize("missing", ["nosuch.log", "nosuch.log:7", "jobs/slurm-1.out", "/scratch/nosuch"])
+def test_explain_of_a_file_that_is_not_there_is_an_error(missing: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", missing]) == 2
+    assert capsys.readouterr().err == f"gpufault explain: {missing}: no such file\n"
+
+
+def test_facts_of_a_root_that_is_not_there_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["facts", "--path.rootfs", "/no/such/root"]) == 3
+    assert capsys.readouterr().err == "gpufault facts: --path.rootfs: /no/such/root is not a folder\n"
+
+
 def test_explain_says_why_a_kernels_line_in_a_jobs_log_does_not_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
