@@ -34,8 +34,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def diagnosed(case: Case | Variant, catalogue: Catalogue) -> Diagnosis:
-    """The diagnosis of the case's incident, as `scan` and `explain` come to it."""
+def roots_of(case: Case | Variant, catalogue: Catalogue) -> list[Diagnosis]:
+    """The root incidents of the case's logs, as `scan` and `explain` find them."""
     tasks = []
     for name, text, source in (("slurm-48213.out", case.job, "job"), ("kernel.log", case.kernel, "kernel")):
         if text:
@@ -43,8 +43,14 @@ def diagnosed(case: Case | Variant, catalogue: Catalogue) -> Diagnosis:
             tasks.append(Task(name, source, "plain"))
     # An engine for a few lines: Python's is ready in 4 ms, Hyperscan in 65; test_builtin holds that they agree.
     found = scan(tasks, catalogue, node="node", facts=case.facts, engine="python").diagnoses
-    roots = [d for d in found if d.role == "root" and d.incident.signature == case.incident]
-    assert len(roots) == 1, [(d.role, d.incident.signature, d.root_cause) for d in found]
+    return [d for d in found if d.role == "root"]
+
+
+def diagnosed(case: Case | Variant, catalogue: Catalogue) -> Diagnosis:
+    """The diagnosis of the case's incident."""
+    found = roots_of(case, catalogue)
+    roots = [d for d in found if d.incident.signature == case.incident]
+    assert len(roots) == 1, [(d.incident.signature, d.root_cause) for d in found]
     return roots[0]
 
 
@@ -122,6 +128,32 @@ def test_the_second_line_of_a_validation_error_names_the_rejected_option(catalog
     )
     case = replace(CASES["program_options_rejected"], job=text)
     assert diagnosed(case, catalogue).root_cause == "program_options_rejected"
+
+
+@pytest.mark.parametrize(
+    ("end", "signature"),
+    [
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=48213.0. Some of the step tasks ...\n", "slurm_oom"),
+        (CASES["gpu_memory_exhausted_by_job"].job, "torch_oom"),
+        (CASES["program_assertion_on_gpu"].job, "cuda_device_assert"),
+    ],
+)
+@pytest.mark.parametrize("lost", ["fabric_retries_exceeded", "nic_ends_do_not_reach_each_other"])
+def test_the_end_of_a_peer_is_the_root_of_a_lost_connection_in_either_order(
+    lost: str, end: str, signature: str, catalogue: Catalogue
+) -> None:
+    """Lines of several ranks without times come in any order."""
+    case = CASES[lost]
+    for text in (end + case.job, case.job + end):
+        assert [d.incident.signature for d in roots_of(replace(case, job=text), catalogue)] == [signature]
+
+
+def test_a_segmentation_fault_after_a_lost_connection_is_its_consequence(catalogue: Catalogue) -> None:
+    lost = CASES["fabric_retries_exceeded"]
+    crash = "[n017:04411] Signal: Segmentation fault (11)\n"
+    assert [d.incident.signature for d in roots_of(replace(lost, job=lost.job + crash), catalogue)] == [lost.incident]
+    first = roots_of(replace(lost, job=crash + lost.job), catalogue)
+    assert [d.incident.signature for d in first] == ["process_segfault"]
 
 
 def test_the_fabric_managers_own_line_explains_cudas_error_802(catalogue: Catalogue) -> None:
