@@ -156,6 +156,22 @@ def test_a_segmentation_fault_after_a_lost_connection_is_its_consequence(catalog
     assert [d.incident.signature for d in first] == ["process_segfault"]
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("api.py:874] failed (exitcode: -6) local_rank: 3 (pid: 5151) of binary: /usr/bin/python3", "exitcode: -6"),
+        (
+            "[launch.py:325:sigkill_handler] ['python3', 'train.py'] exits with return code = -11",
+            "exits with return code = -11",
+        ),
+    ],
+)
+def test_the_exit_code_that_names_a_signal_is_quoted_whole(line: str, words: str, catalogue: Catalogue) -> None:
+    [root] = roots_of(replace(CASES["named_process_died"], job=f"{line}\n"), catalogue)
+    assert root.root_cause == "named_process_died"
+    assert [(e.what, e.value) for e in root.evidence] == [("words", words)]
+
+
 def test_the_fabric_managers_own_line_explains_cudas_error_802(catalogue: Catalogue) -> None:
     not_ready = CASES["gpu_system_not_ready"]
     both = replace(not_ready, job=not_ready.job + CASES["fabricmanager_driver_mismatch"].job)
