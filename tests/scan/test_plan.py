@@ -31,6 +31,8 @@ def test_each_sign_has_one_of_the_parts_that_are_searched_before_it(line: bytes)
 
 
 KERNEL, JOB = b"[  123.456789] NVRM: loaded\n", b"2026-11-21 01:02:03 INFO step 1\n"
+DMESG_ISO = b"2026-11-24T02:48:41,113052+00:00 "
+APP_ISO = b"2026-11-24T02:48:41.113052+00:00 "  # Python's isoformat()
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,17 @@ KERNEL, JOB = b"[  123.456789] NVRM: loaded\n", b"2026-11-21 01:02:03 INFO step 
         ("node.log", b"[1763633410.123456] [n1:4411 :0]   sock.c:12   UCX  ERROR lost\n", "job"),  # the time since 1970
         ("node.log", b"NVRM: loaded\n" + JOB, "job"),
         ("node.log", b"NVRM: loaded\n", "kernel"),
+        ("node.log", DMESG_ISO + b"amdgpu 0000:c1:00.0: amdgpu: ring\n" + DMESG_ISO + b"NVRM: loaded\n", "kernel"),
+        ("node.log", DMESG_ISO + b"Linux version 6.8.0\n" + DMESG_ISO + b"usb 1-1: new device\n", "kernel"),
+        ("node.log", DMESG_ISO.replace(b"+00:00", b"-0700") + b"NVRM: loaded\n", "kernel"),
+        ("node.log", APP_ISO + b"amdgpu 0000:c1:00.0: amdgpu: ring\n" + APP_ISO + b"NVRM: loaded\n", "kernel"),
+        ("dmesg.txt", JOB * 30 + DMESG_ISO + b"NVRM: loaded\n", "kernel"),
+        ("node.log", (APP_ISO + b"step 1\n") * 2 + APP_ISO + b"NVRM: loaded\n", "job"),
+        ("node.log", (APP_ISO + b"step 1\n") * 2 + DMESG_ISO + b"NVRM: loaded\n", "job"),
+        ("node.log", APP_ISO + b"node17 said NVRM: loaded\n", "job"),
+        ("dmesg.txt", (APP_ISO + b"step 1\n") * 30, "job"),
+        ("node.log", b"2026-11-24T02:48:41,113 NVRM: loaded\n", "job"),  # log4j's
+        ("node.log", b"2026-11-24T02:48:41,113+00:00 step 1\n", "job"),
     ],
 )
 def test_more_than_half_of_the_lines_or_a_name_and_one_line_make_a_kernel_log(
