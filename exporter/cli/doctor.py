@@ -164,6 +164,7 @@ def _sources(config: Config) -> Iterator[Finding]:
     from exporter.sources.files.walks import RESCAN_SECONDS
 
     messages: list[str] = []
+    reasons: set[str] = set()
     for source in source_factory.build(config, {}, node=None, first_start=True, say=messages.append, wake=lambda: None):
         try:
             next(iter(source.poll(time.time())), None)
@@ -174,13 +175,15 @@ def _sources(config: Config) -> Iterator[Finding]:
                     files += f", watch mode {source.watch_mode}: a new one is found within {RESCAN_SECONDS:g} s"
                 yield Finding("ok", f"source {source.name}", f"can be read{files}")
             else:
+                reasons.add(stats.down_reason)
                 yield Finding("bad", f"source {source.name}", stats.down_reason or "not up yet")
             for reason, count in sorted(stats.dropped.items()):
                 yield Finding("note", f"source {source.name}", f"{count} skipped: {reason}")
         finally:
             source.close()
     for message in messages:
-        yield Finding("note", "sources", message)
+        if message not in reasons:
+            yield Finding("note", "sources", message)
 
 
 def _watching(config: Config) -> Iterator[Finding]:

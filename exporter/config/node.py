@@ -70,7 +70,10 @@ class KmsgConfig(Section):
 
     kind: Literal["kmsg"]
     mode: Literal["auto", "kmsg", "syslog", "journal", "file"] = "auto"
-    path: Glob | None = Field(default=None, description="a file or FIFO in /dev/kmsg form")
+    path: Glob | None = Field(
+        default=None,
+        description="a file or FIFO in /dev/kmsg form (`6,12,3456,-;text`); the text of dmesg or syslog is refused",
+    )
 
 
 class JournaldConfig(Section):

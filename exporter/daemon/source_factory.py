@@ -58,7 +58,7 @@ def build(
             )
         elif item.kind == "kmsg":
             name = "kmsg" if item.path is None else f"kmsg:{item.path}"
-            sources.append(KmsgSource(item.mode, item.path, stored.get(space_of(name), {})))
+            sources.append(KmsgSource(item.mode, item.path, stored.get(space_of(name), {}), log=say))
         else:
             sources.append(JournaldSource(item.units, stored.get(space_of("journald"), {}), node_jobs=node_jobs))
     files = [source for source in sources if isinstance(source, FilesSource)]

@@ -811,6 +811,17 @@ def test_doctor_tells_what_works_and_what_does_not(tmp_path: Path, capsys: pytes
     assert f"bad   source kmsg:{missing}" in out
 
 
+def test_doctor_refuses_a_kernel_log_in_text_form_and_says_so_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, log = tmp_path / "config.yaml", tmp_path / "kern.log"
+    log.write_text("Nov 26 16:04:39 gpu-7 kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n")
+    config.write_text(f"state_dir: {tmp_path}/state\nsources: [{{kind: kmsg, mode: file, path: {log}}}]\n")
+    assert main(["doctor", "--config.file", str(config)]) == 1
+    told = [line for line in capsys.readouterr().out.splitlines() if "not records in the form of /dev/kmsg" in line]
+    assert [line.split()[0] for line in told] == ["bad"]
+
+
 def test_doctor_holds_the_promises_against_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state, web, config = tmp_path / "state", tmp_path / "web.yaml", tmp_path / "config.yaml"
     config.write_text(f"state_dir: {state}\nsources:\n  - {{kind: files, paths: ['{tmp_path}/*.log']}}\n")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from exporter.core.decoding.formats import begins_as_kernel_message, looks_like_kernel
 from exporter.core.decoding.kernel_records import parse_header
 from exporter.core.model import Chunk
 from exporter.core.text.stored_values import from_json, to_json
@@ -34,7 +35,7 @@ Mode = Literal["auto", "kmsg", "syslog", "journal", "file"]
 LINES_A_POLL = 4096
 BACKLOG_BYTES = 1 << 20  # the pipeline's block; while the pipeline is stalled, the rest is left to the kernel's ring
 RETRY_SECONDS = 30.0  # what is refused stays refused until somebody changes the node
-FOREIGN_LINES = 10  # in a row: a file in another form
+FOREIGN_LINES = 10  # in a row: a file in another form; one that is a kernel's line in text form is enough
 HEADER_BYTES = 256
 RETRY_FILE_SECONDS = 1.0  # a missing file may appear at any moment
 _AUTO: tuple[Mode, ...] = ("kmsg", "syslog", "journal")
@@ -77,6 +78,7 @@ class KmsgSource:
         boot_id: str | None = None,
         boot_time: Callable[[], float] | None = None,
         open_journal: OpenJournal = SystemdJournal,
+        log: Callable[[str], None] = lambda _: None,
     ) -> None:
         if mode == "file" and path is None:
             raise ValueError("mode: file needs a path")
@@ -89,6 +91,7 @@ class KmsgSource:
         self._boot_id = boot_id or this_boot()
         self._boot_time = boot_time or boot_time_now
         self._open_journal = open_journal
+        self._log_warning = log
         self._told = self._saved = dict(stored)
         self._consumed = _newest(stored.values())
         self._read_to = self._consumed.place
@@ -192,15 +195,21 @@ class KmsgSource:
         """Mark the source as down if the file is not in /dev/kmsg form: none of its lines would count."""
         if self.active_mode != "file":
             return
-        self._foreign = 0 if parse_header(data[:HEADER_BYTES]) else self._foreign + 1
-        if self._foreign == FOREIGN_LINES:
+        if parse_header(data[:HEADER_BYTES]):
+            self._foreign = 0
+            if not self.stats.up:
+                self.stats.up, self.stats.down_reason = True, ""
+            return
+        is_text = looks_like_kernel(data) or begins_as_kernel_message(data)
+        self._foreign = FOREIGN_LINES if is_text else self._foreign + 1
+        if self._foreign >= FOREIGN_LINES and self.stats.up:
             self.stats.up = False
             self.stats.down_reason = (
                 f"{self._path}: its lines are not records in the form of /dev/kmsg, so none of them counts (is it the text "
-                "of dmesg or syslog?); leave `path` out to read the kernel's log itself"
+                "of dmesg or syslog?); no mode reads that: leave `mode` and `path` out to read the kernel's log itself, or "
+                "set `mode: journal` without `path` to read it from the journal"
             )
-        elif self._foreign == 0 and not self.stats.up:
-            self.stats.up, self.stats.down_reason = True, ""
+            self._log_warning(self.stats.down_reason)
 
     def _held(self) -> bytes:
         """Unconsumed records that cannot be read again."""

@@ -440,15 +440,49 @@ def test_a_file_in_another_form_is_not_ready(tmp_path: Path) -> None:
     log = tmp_path / "kern.log"
     line = b"Nov 23 10:00:00 n17 kernel: [ 8123.4] NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.\n"
     append(log, line * 70)
-    source = KmsgSource("auto", str(log), {})
+    warnings: list[str] = []
+    source = KmsgSource("auto", str(log), {}, log=warnings.append)
     source.poll(NOW)
     source.poll(NOW + 10)
     assert not source.stats.up
     assert source.stats.down_reason.startswith(f"{log}: its lines are not records in the form of /dev/kmsg")
+    assert warnings == [source.stats.down_reason]
     append(log, RECORDS[1] * 2)
     source.poll(NOW + 20)
     source.poll(NOW + 30)
     assert (source.stats.up, source.stats.down_reason) == (True, "")
+    source.close()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"Nov 26 16:04:39 gpu-7 kernel: NVRM: Xid (PCI:0000:3b:00): 79\n",
+        b"2026-11-26T16:04:39.123456+00:00 gpu-7 kernel: NVRM: Xid (PCI:0000:3b:00): 79\n",
+        b"2026-11-26T16:04:39,123456+00:00 NVRM: Xid (PCI:0000:3b:00): 79\n",
+        b"[Thu Nov 26 16:04:39 2026] NVRM: Xid (PCI:0000:3b:00): 79\n",
+        b"[ 8123.412345] NVRM: Xid (PCI:0000:3b:00): 79\n",
+        b"NVRM: Xid (PCI:0000:3b:00): 79\n",
+    ],
+)
+def test_one_kernel_line_in_text_form_is_enough_to_refuse_a_file(tmp_path: Path, line: bytes) -> None:
+    log = tmp_path / "kern.log"
+    append(log, RECORDS[1] + line)
+    source = KmsgSource("file", str(log), {})
+    source.poll(NOW)
+    source.poll(NOW + 10)
+    assert not source.stats.up
+    assert "`mode: journal` without `path`" in source.stats.down_reason
+    source.close()
+
+
+def test_a_record_that_is_cut_off_does_not_refuse_a_file(tmp_path: Path) -> None:
+    log = tmp_path / "kernel.log"
+    append(log, RECORDS[1] + b"3,1042,5678\n")
+    source = KmsgSource("file", str(log), {})
+    source.poll(NOW)
+    source.poll(NOW + 10)
+    assert source.stats.up
     source.close()
 
 
