@@ -59,6 +59,14 @@ class Followed:
     def rest(self) -> bytes:
         return bytes(self._tail) if self._is_fifo else b""
 
+    @property
+    def last_line(self) -> bytes:
+        """The last line of the file, also if it is still being written; empty for a FIFO."""
+        if self._is_fifo:
+            return b""
+        start = max(0, os.fstat(self._fd).st_size - READ_BYTES)
+        return os.pread(self._fd, READ_BYTES, start).rstrip(b"\n").rpartition(b"\n")[2]
+
     def read(self, now: float) -> Iterator[Line]:
         replaced = self._is_replaced()  # asked before reading: what was written to the old file until now is read
         if not self._is_fifo and not rotated.holds(self._fd, self._place, len(self._tail)):

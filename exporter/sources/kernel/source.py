@@ -156,6 +156,8 @@ class KmsgSource:
                 refusals.append(f"{mode}: {error.strerror or error} ({_ADVICE[mode]})")
                 continue
             self.active_mode, self.stats.up, self.stats.down_reason = mode, True, ""
+            if isinstance(self._open, Followed) and (last := self._open.last_line):
+                self._check_form(last)  # after a restart, no line may follow for days
             return
         self._rested, self.stats.down_reason = now, "; ".join(refusals)
 
@@ -193,7 +195,7 @@ class KmsgSource:
 
     def _check_form(self, data: bytes) -> None:
         """Mark the source as down if the file is not in /dev/kmsg form: none of its lines would count."""
-        if self.active_mode != "file":
+        if not isinstance(self._open, Followed):
             return
         if parse_header(data[:HEADER_BYTES]):
             self._foreign = 0

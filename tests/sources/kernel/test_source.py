@@ -476,6 +476,23 @@ def test_one_kernel_line_in_text_form_is_enough_to_refuse_a_file(tmp_path: Path,
     source.close()
 
 
+@pytest.mark.parametrize("mode", ["auto", "file", "kmsg"])
+def test_a_file_in_text_form_is_refused_after_a_restart_too(tmp_path: Path, mode: Mode) -> None:
+    log = tmp_path / "kern.log"
+    append(log, b"Nov 26 16:04:39 gpu-7 kernel: NVRM: Xid (PCI:0000:3b:00): 79\n")
+    first = KmsgSource(mode, str(log), {})
+    read_all(first, NOW + 10)
+    stored = {key: value for key, value in first.unsaved().items() if value is not None}
+    first.close()
+    second = KmsgSource(mode, str(log), stored)
+    assert read_all(second, NOW + 20) == []
+    assert not second.stats.up
+    append(log, RECORDS[1])
+    assert read_all(second, NOW + 30) == [RECORDS[1]]
+    assert second.stats.up
+    second.close()
+
+
 def test_a_record_that_is_cut_off_does_not_refuse_a_file(tmp_path: Path) -> None:
     log = tmp_path / "kernel.log"
     append(log, RECORDS[1] + b"3,1042,5678\n")
