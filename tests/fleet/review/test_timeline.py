@@ -183,8 +183,9 @@ def test_the_command_prints_a_line_for_each_and_no_control_characters(
 
 
 def test_a_consequence_is_named_for_itself_and_comes_after_its_cause(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     consequence = crash("a", 22, "slurm_oom", root_cause="gpu_lost_from_pcie", role="cascade", source="job")
     root = crash("a", 22, "nv_xid_79_fallen_off_bus", root_cause="gpu_lost_from_pcie", source="kernel")
     folder = journal(tmp_path, [*watched("a"), consequence, root])
