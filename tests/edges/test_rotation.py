@@ -10,12 +10,15 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from exporter.sources.files import filesystem
+from exporter.sources.files.follow import Vacated
 from exporter.sources.files.tail import Log
 from tests.support.tailing import Node, copytruncate, lines, write
 
@@ -944,3 +947,41 @@ def test_a_log_that_comes_back_while_archives_are_searched_for_it_goes_on(tmp_pa
     away.rename(log)
     write(log, lines(2))
     assert node.rescan().poll(10.0, times=30).seen == [1, 2]
+
+
+def test_a_file_that_listings_lacked_while_a_log_was_rotated_again_and_again_is_read(
+    followed: Node, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder's listing may lack a file that is renamed meanwhile. Here the log is renamed before and in each look, too."""
+    numbers, listings, begun = count(3), count(), log.stat().st_mtime
+    entries, take_vacated = filesystem.entries, followed.source._follower.take_vacated
+
+    def rotate() -> None:
+        old = sorted(log.parent.glob("job.log.*"), key=lambda path: -int(path.suffix[1:]))
+        for path in [*old, log]:
+            path.rename(f"{log}.{int(path.suffix[1:]) + 1 if path != log else 1}")
+        number = next(numbers)
+        write(log, lines(number))
+        os.utime(log, (begun + number / 20, begun + number / 20))  # as if a tick had passed
+
+    def torn(path: str) -> list[os.DirEntry[str]]:
+        found = list(entries(path))
+        if next(listings) < 15:
+            rotate()
+            names = {path.name for path in log.parent.iterdir() if path.stat().st_ino == lacking}
+            found = [entry for entry in found if entry.inode() != lacking and entry.name not in names]
+        return found
+
+    def taken() -> Iterator[tuple[str, Vacated]]:
+        for each in take_vacated():
+            rotate()
+            yield each
+
+    rotate()
+    lacking = log.stat().st_ino
+    rotate()
+    monkeypatch.setattr(filesystem, "entries", torn)
+    monkeypatch.setattr(followed.source._follower, "take_vacated", taken)
+    followed.poll(1.0, times=3)
+    monkeypatch.undo()
+    assert followed.settle().seen == [*range(1, next(numbers))]

@@ -138,12 +138,17 @@ class Follower:
         self.look_again(path, log, log.position.modified)
 
     def look_again(self, path: str, log: Log | None, modified: int | None) -> None:
-        """A path leads to a log, or has; others may have had it since its last one was `modified`, or ever, if None."""
+        """A path leads to a log, or has; others may have had it since its last one was `modified`, or ever, if None.
+        Of two such times the earlier one counts.
+        """
         if log is not None and not self._globs.match(path):
             path = log.base
         since = monotonic()
-        first = self.vacated.get(path, Vacated(log, modified, since))
-        self.vacated[path] = first._replace(since=since)
+        known = self.vacated.get(path)
+        if known is None or (modified is not None and known.modified is not None and modified < known.modified):
+            self.vacated[path] = Vacated(log, modified, since)
+        else:
+            self.vacated[path] = known._replace(since=since)
 
     def take_vacated(self) -> Iterator[tuple[str, Vacated]]:
         """What was vacated. What is vacated meanwhile comes with it, but no path twice: a folder may never rest."""
