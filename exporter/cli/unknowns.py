@@ -48,10 +48,10 @@ def run(options: argparse.Namespace) -> int:
     unread: list[str] = []
     oldest = time.time() - window if window else 0.0
     clusters = UnknownClusters()
-    seen: set[object] = set()  # a record is written again when later lines change it
+    seen: set[str] = set()  # a record is written again when later lines change it
     for at, record in unknown_records(options, oldest, unread):
-        id_ = record.get("id")
-        if at >= oldest and (id_ is None or id_ not in seen):
+        id_ = str(record.get("id", ""))
+        if at >= oldest and (not id_ or id_ not in seen):
             seen.add(id_)
             clusters.add(record, at)
     for what in unread:

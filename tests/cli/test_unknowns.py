@@ -75,6 +75,10 @@ def test_a_crash_that_was_recorded_again_is_one_and_packed_journals_are_read(
     (folder / "journal-000002.jsonl").write_bytes(record)
     assert main(["unknowns", "--format", "json", str(folder)]) == 1
     assert [each["count"] for each in json.loads(capsys.readouterr().out)["clusters"]] == [1]
+    (folder / "journal-000004.jsonl").write_text(json.dumps({**json.loads(record), "id": ["no", "id"]}))
+    assert main(["unknowns", "--format", "json", str(folder)]) == 1
+    assert [each["count"] for each in json.loads(capsys.readouterr().out)["clusters"]] == [2]
+    (folder / "journal-000004.jsonl").unlink()
     (folder / "journal-000002.jsonl").unlink()
     (folder / "journal-000003.jsonl.gz").write_bytes(gzip.compress(b"x" * 100_000)[:-9])
     assert main(["unknowns", str(folder)]) == 1
