@@ -21,6 +21,11 @@ def _pci(dice: random.Random) -> str:
     return f"0000:{dice.choice((0x03, 0x3B, 0x5E, 0x87, 0xC1, 0xDA)):02x}:00"
 
 
+def _pid(dice: random.Random) -> int:
+    """A kernel's flood is that of a few processes: each has its own incident."""
+    return dice.choice((811, 4711, 52_021, 1_048_577))
+
+
 def _stamp(number: int) -> str:
     return f"2026-11-21 01:{number // 60_000 % 60:02}:{number // 1000 % 60:02}"
 
@@ -105,7 +110,7 @@ def _of_kernel(text: Crash) -> Crash:
 
 def _xid_31(_line: int, dice: random.Random) -> str:
     return (
-        f"NVRM: Xid (PCI:{_pci(dice)}): 31, pid={_number(dice, 7)}, name=python, Ch {dice.getrandbits(16):08x}, intr"
+        f"NVRM: Xid (PCI:{_pci(dice)}): 31, pid={_pid(dice)}, name=python, Ch {dice.getrandbits(16):08x}, intr"
         f" {dice.getrandbits(32):08x}. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_{_number(dice, 2)} faulted @"
         f" 0x{dice.getrandbits(dice.choice((4, 12, 15))):x}_{dice.getrandbits(32):08x}. Fault is of type FAULT_PDE"
         " ACCESS_TYPE_VIRT_READ"
@@ -114,14 +119,14 @@ def _xid_31(_line: int, dice: random.Random) -> str:
 
 def _xid_13(_line: int, dice: random.Random) -> str:
     return (
-        f"NVRM: Xid (PCI:{_pci(dice)}): 13, pid={_number(dice, 7)}, name=python, Graphics Exception:"
+        f"NVRM: Xid (PCI:{_pci(dice)}): 13, pid={_pid(dice)}, name=python, Graphics Exception:"
         f" ESR 0x{dice.getrandbits(24):x}=0x{dice.getrandbits(16):x} 0x504648=0x{dice.getrandbits(8):x}"
     )
 
 
 def _segfault(_line: int, dice: random.Random) -> str:
     return (
-        f"python[{_number(dice, 7)}]: segfault at {dice.getrandbits(40):x} ip {dice.getrandbits(47):016x}"
+        f"python[{_pid(dice)}]: segfault at {dice.getrandbits(40):x} ip {dice.getrandbits(47):016x}"
         f" sp {dice.getrandbits(47):016x} error {dice.randint(4, 7)} in"
         f" libcuda.so.535.54.03[{dice.getrandbits(47):x}+{dice.getrandbits(25):x}]"
     )
@@ -137,12 +142,12 @@ def _xe_reset(_line: int, dice: random.Random) -> str:
 def _i915_hang(_line: int, dice: random.Random) -> str:
     return (
         f"i915 {_pci(dice)}.0: [drm] GPU HANG: ecode 12:{_number(dice, 2)}:{dice.getrandbits(32):08x}, in python"
-        f" [{_number(dice, 7)}]"
+        f" [{_pid(dice)}]"
     )
 
 
 def _amdgpu_fault(_line: int, dice: random.Random) -> str:
-    pid = _number(dice, 7)
+    pid = _pid(dice)
     return (
         f"amdgpu {_pci(dice)}.0: amdgpu: [gfxhub] page fault (src_id:0 ring:{_number(dice, 3)} vmid:{dice.randrange(16)}"
         f" pasid:{_number(dice, 5)}, for process python pid {pid} thread python pid {_number(dice, 7)}) address"
@@ -153,7 +158,7 @@ def _amdgpu_fault(_line: int, dice: random.Random) -> str:
 def _amdgpu_fault_lines(number: int, dice: random.Random) -> str:
     """With the line that the driver writes behind it, at the same time."""
     head = f"{kernel_stamp(number, dice)} amdgpu {_pci(dice)}.0: amdgpu:"
-    pid = _number(dice, 7)
+    pid = _pid(dice)
     return (
         f"{head} [gfxhub] page fault (src_id:0 ring:{_number(dice, 3)} vmid:{dice.randrange(16)} pasid:{_number(dice, 5)},"
         f" for process python pid {pid} thread python pid {_number(dice, 7)})\n"

@@ -15,7 +15,7 @@ CORE = [path for path in MODULES if path.is_relative_to(ROOT / "exporter/core")]
 
 # What would let core wait, look at the world or speak to it. calendar, re, json and the like are welcome.
 IMPURE = {"os", "pathlib", "time", "socket", "threading", "logging", "subprocess", "sqlite3"}
-LONGEST_FILE_LINES = 400
+LONGEST_FILE_LINES = 450
 LONGEST_FUNCTION_LINES = 40
 MOST_FIELDS = 12
 

@@ -46,7 +46,6 @@ CrashKind = Literal["python", "c++", "signal", "runtime", "driver"]
 UNRECOGNISED = "unrecognised_crash"  # the signature of crashes that no other names
 PYTHON_TRACEBACK = "python_traceback"
 JOBS_ON_SM = "xid_13_jobs_on_sm"  # the only fact counted from kernel lines: see `repeated_xids`
-ON_SM = "on (GPC "  # in the text of an Xid 13 that names the SM, by which jobs are compared
 
 
 class Truth(StrEnum):
@@ -221,6 +220,10 @@ class Match:
     claims: tuple[Job, ...] = ()  # the jobs that the node names for it: see `diagnosis.attribution`
     boot_seconds: float | None = None  # timestamp of a kernel record; its boot is `origin`
     seq: int | None = None  # the kernel's number of the record
+    raised_by: str | None = (
+        None  # `pid 5600`, or a block of lines whose process is not known yet: see `matching.raising`
+    )
+    closes: str | None = None  # the block that its process raised too
 
     @property
     def latest(self) -> float:
@@ -251,7 +254,8 @@ class Match:
 class Incident:
     """All matches of one signature in one episode: one fault, however many ranks print it.
 
-    `scope` is a job, a log without a known job, or one boot of a kernel, where `gpu` tells faults apart.
+    `scope` is a job, a log without a known job, or one boot of a kernel, where `gpu` and `raised_by` tell faults apart:
+    the process of a fault that a user's program can provoke. `closes`: blocks of lines that its process raised too.
     `matches` holds the earliest few, sorted; `lines` counts all. `last_time` ends the episode.
     `first_read` and `last_read` are times of reading: it settles by the former and closes by the latter.
     """
@@ -266,14 +270,16 @@ class Incident:
     last_read: float
     ranks: frozenset[str] = frozenset()
     grave: bool = False  # as its matches
+    raised_by: str | None = None
+    closes: frozenset[str] = frozenset()
 
     @property
     def first(self) -> Match:
         return self.matches[0]
 
     @property
-    def key(self) -> tuple[str, str, str | None, bool]:
-        return (self.scope, self.signature, self.gpu, self.grave)
+    def key(self) -> tuple[str, str, str | None, bool, str | None]:
+        return (self.scope, self.signature, self.gpu, self.grave, self.raised_by)
 
     @property
     def order(self) -> tuple[float, str, int, str]:

@@ -85,6 +85,7 @@ def assemble(
     first_start: bool,
     warn: Callable[[str], None],
     wake: Callable[[], None],
+    clock: Callable[[], float],
 ) -> Assembly:
     """Build all parts with their stored state. A source continues where the previous one of its name stopped."""
     moved = source_factory.moved(config, stored)
@@ -112,7 +113,7 @@ def assemble(
         pipeline=pipeline,
         incidents=incidents,
         node_jobs=node_jobs,
-        silent_jobs=SilentJobs(time.time()),
-        attribution=Attribution(config.facts.rootfs / "proc", JobFolder(config.jobs.dir), devices),
+        silent_jobs=SilentJobs(clock()),
+        attribution=Attribution(config.facts.rootfs / "proc", JobFolder(config.jobs.dir), devices, clock=clock),
         moved=moved,
     )

@@ -282,6 +282,7 @@ class Daemon:
             first_start=first_start,
             warn=self._warn,
             wake=self._sleep.news.wake,
+            clock=self._clock,
         )
         self.catalogue = catalogue
         self._transaction.moved = [*parts.moved]

@@ -34,7 +34,7 @@ class Stopped:
 
     def write(self, path: Path) -> None:
         """Raises OSError."""
-        from exporter.core.diagnosis.incidents import Entry  # most scans are never stopped
+        from exporter.core.diagnosis.open_incidents import Entry  # most scans are never stopped
         from exporter.core.diagnosis.stored_incidents import dump_entry
 
         read = self.read

@@ -20,7 +20,6 @@ import exporter
 from exporter.config.accounts import SERVICE_ACCOUNTS, uids_of
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding import jobs
-from exporter.core.matching.log_state import LogState, dump_log_state
 from exporter.core.matching.pipeline import Pipeline, Processed
 from exporter.core.model import NO_CONTEXT, Chunk, Incident, Job, LogContext
 from exporter.core.values import dataclass
@@ -30,7 +29,7 @@ from exporter.scan.spans import WHOLE, Span, can_be_cut, next_cut
 from exporter.scan.stop import Stop
 
 if TYPE_CHECKING:
-    from exporter.core.diagnosis.incidents import OpenIncidents
+    from exporter.core.diagnosis.open_incidents import OpenIncidents
 
 WINDOW_SECONDS = 60.0
 
@@ -339,13 +338,13 @@ class _Reading:
         return done
 
     def _begin(self) -> None:
-        """Process the lines before a span: only their times matter, and whether they end a crash."""
-        state = LogState(self._context, end=self._pipeline.end_of(self._task.path))
-        self._pipeline.restore({self._task.path: dump_log_state(state)})
+        """Process the lines before a span: what matters are their times, whether they end a crash, and who raised them."""
+        self._pipeline.begin_part(self._task.path, self._context)
 
     def _add(self, done: Processed) -> None:
         if done.matches:
-            from exporter.core.diagnosis.incidents import OpenIncidents, condense  # most logs show nothing
+            from exporter.core.diagnosis.incidents import condense  # most logs show nothing
+            from exporter.core.diagnosis.open_incidents import OpenIncidents  # most logs show nothing
 
             self._found = self._found or OpenIncidents(WINDOW_SECONDS)
             for incident in condense(done.matches, WINDOW_SECONDS):

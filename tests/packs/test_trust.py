@@ -14,7 +14,7 @@ from exporter.core.diagnosis.incident_tracker import IncidentTracker
 from exporter.core.diagnosis.links import split_by_link
 from exporter.core.diagnosis.node_faults import fault_of
 from exporter.core.matching.pipeline import Pipeline
-from exporter.core.model import Job, Match, Moment, SourceKind
+from exporter.core.model import OPERATOR_ACTIONS, Job, Match, Moment, SourceKind
 from tests.support.matches import NOW, WINDOW, chunk, entries, match
 
 GPU, OTHER_DEVICE = "0000:3b:00.0", "0000:81:00.0"
@@ -45,16 +45,25 @@ def decision(diagnoses: list[Diagnosis], signature: str) -> tuple[str, str, str,
     return found.role, found.root_cause, found.verdict, found.caused_by
 
 
-def test_a_job_line_never_explains_a_kernel_line() -> None:
+def test_a_job_line_explains_a_kernel_line_only_where_that_tells_no_reason_and_blames_no_card() -> None:
     jobs = entries(*(of(job, "job", 1.0) for job in signatures("job")))
     assert len(jobs) == len(signatures("job"))
     for kernel in signatures("kernel"):
         (entry,) = entries(of(kernel, "kernel", 0))
         for job in jobs:
-            assert split_by_link(entry, [job], CATALOGUE, shares_node=False).linked == [], (
-                kernel.id,
-                job.incident.signature,
-            )
+            is_linked = bool(split_by_link(entry, [job], CATALOGUE, shares_node=False).linked)
+            tells_none = kernel.role == "cascade" or CATALOGUE.follows(kernel.id, job.incident.signature)
+            assert is_linked == (kernel.reach == "job" and tells_none), (kernel.id, job.incident.signature)
+
+
+def test_no_line_of_the_kernel_that_a_program_can_provoke_asks_for_an_operator() -> None:
+    by_program = [s for s in signatures("kernel") if s.reach == "job"]
+    assert len(by_program) > 30
+    for kernel in by_program:
+        for example in kernel.examples:
+            captures = example.captures
+            beside = match(kernel.id, 0, source="kernel", captures=captures, gpu=GPU, raised_by="pid 4242")
+            assert [d.action for d in diagnosed(beside) if d.action in OPERATOR_ACTIONS] == [], kernel.id
 
 
 @pytest.mark.parametrize("kernel", [s for s in signatures("kernel") if s.severity == "critical"], ids=lambda s: s.id)
@@ -75,10 +84,10 @@ def test_a_job_line_never_drains_a_node_even_if_another_device_fails() -> None:
     assert [d.incident.signature for d in drained if d.incident.first.source != "kernel"] == []
 
 
-def test_kernel_only_signatures_do_not_follow_job_only_signatures() -> None:
+def test_what_is_about_a_card_or_the_node_follows_no_signature_of_jobs() -> None:
     """Such a rule could never apply."""
     for kernel in signatures("kernel"):
-        if kernel.sources == ("kernel",):
+        if kernel.sources == ("kernel",) and kernel.reach == "node":
             for glob in kernel.follows:
                 followed = [CATALOGUE.signatures[name] for name in CATALOGUE.matching([glob])]
                 assert any("kernel" in s.sources for s in followed), f"{kernel.id} follows {glob}"

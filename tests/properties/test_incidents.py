@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
-from exporter.core.diagnosis.incidents import group, within_window
+from exporter.core.diagnosis.incidents import within_window
+from exporter.core.diagnosis.open_incidents import group
 from exporter.core.model import LogContext, Match
 from tests.support.matches import NOW, WINDOW, catalogue_of, match
 

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from exporter.core.catalogue.loader import Catalogue, load_packs
-from exporter.core.diagnosis.incidents import Entry, condense
+from exporter.core.diagnosis.incidents import condense
+from exporter.core.diagnosis.open_incidents import Entry
 from exporter.core.matching.pipeline import Pipeline, Processed
 from exporter.core.model import Chunk, Job, Match, SourceKind
 from exporter.core.text.yaml_text import parse

@@ -37,7 +37,7 @@ from exporter.core.catalogue.pack_types import (
     leaf_conditions,
     to_data,
 )
-from exporter.core.model import ACTIONS, Incident, Severity
+from exporter.core.model import ACTIONS, OPERATOR_ACTIONS, Incident, Severity
 from exporter.core.patterns.expression import Expression
 from exporter.core.patterns.prefilter import NO_DATABASES, Databases
 from exporter.core.patterns.required_literals import Gate, Needs, derive, needs
@@ -80,13 +80,19 @@ class Catalogue:
         return self._causes.get(signature, [])
 
     def table_row(self, incident: Incident) -> TableRow | None:
-        """The row of the vendors' tables for an incident; of several, the one with the strongest action."""
+        """The row of the vendors' tables for an incident; of several, the one with the strongest action.
+
+        What a user's program can provoke condemns no card, whatever the table asks for: the driver says so in another line.
+        """
         rows = self._rows.get(incident.signature)
         if not rows:
             return None
-        lines = ({**m.process, **m.captures, "signature": incident.signature} for m in incident.matches)
+        lines = ({**m.captures, "signature": incident.signature} for m in incident.matches)
         found = filter(None, (_first_row(rows, line) for line in lines))
-        return max(found, key=lambda row: ACTIONS.index(row.action), default=None)
+        row = max(found, key=lambda row: ACTIONS.index(row.action), default=None)
+        if row and row.action in OPERATOR_ACTIONS and self.signatures[incident.signature].reach == "job":
+            return replace(row, severity="error", scope="job", action="restart_job")
+        return row
 
     @cached_property
     def mixed_severity(self) -> frozenset[str]:
@@ -95,6 +101,8 @@ class Catalogue:
 
     def has_mixed_lines(self, signature: str) -> bool:
         """Whether a line of a signature may be critical by a vendor's table, and another not."""
+        if self.signatures[signature].reach == "job":
+            return False
         if signature not in self._mixed:
             self._mixed[signature] = signature in self.mixed_severity and len(set(self._severities(signature))) > 1
         return self._mixed[signature]
@@ -122,7 +130,7 @@ class Catalogue:
 
     def is_critical_line(self, signature: str, captures: Mapping[str, str]) -> bool:
         """Whether a line is a critical one of a signature with mixed severity."""
-        if signature not in self.mixed_severity:
+        if signature not in self.mixed_severity or self.signatures[signature].reach == "job":
             return False
         row = _first_row(self._rows[signature], {**captures, "signature": signature})
         return row is not None and row.severity == "critical"

@@ -171,6 +171,11 @@ class Signature(Gated):
         description="root: a fault of its own; confirmation: a second view of a fault, a fault of its own only if alone; "
         "cascade: a consequence of another fault, here or on a peer; context: explains others, never an incident",
     )
+    reach: Literal["job", "node"] = Field(
+        default="node",
+        description="of a line of the kernel. job: a user's program can provoke it, so each process has its own incident, and "
+        "it never makes the node unfit; node: it is about a card or the node",
+    )
     trust: Literal["kernel", "anyone"] = Field(
         default="kernel",
         description="kernel: only messages of the kernel count; anyone: also text that users wrote to the kernel log",

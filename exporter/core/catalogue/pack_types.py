@@ -92,6 +92,7 @@ class Signature(Patterned):
     severity: Severity
     verdict: Verdict = "unclear"
     role: Role = "root"
+    reach: Literal["job", "node"] = "node"
     trust: Literal["kernel", "anyone"] = "kernel"
     yields_to: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()

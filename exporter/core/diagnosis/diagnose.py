@@ -13,7 +13,9 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_types import TableRow
 from exporter.core.diagnosis.assessment import Assessment, Diagnosis, Evidence
 from exporter.core.diagnosis.causes import assess, best_cause, distinct_evidence, known_context
-from exporter.core.diagnosis.incidents import Entry
+from exporter.core.diagnosis.incidents import shares_job
+from exporter.core.diagnosis.links import comes_first, is_of_process
+from exporter.core.diagnosis.open_incidents import Entry
 from exporter.core.matching.log_end import REACH_BYTES
 from exporter.core.model import (
     ACTIONS,
@@ -46,19 +48,41 @@ def root_of(entry: Entry, near: Sequence[Entry], catalogue: Catalogue) -> Entry 
     """
     crashes = (e for e in near if catalogue.signatures[e.incident.signature].role != "context")
     known = [e for e in crashes if not _is_apart(entry.incident, e.incident)]
-    for other in known if catalogue.follows_any(entry.incident.signature) else ():
+    for other in sorted(known, key=lambda e: _is_mild(e, catalogue)):
         if _is_consequence(entry, other, catalogue):
             return other
     role = catalogue.signatures[entry.incident.signature].role
     if entry.incident.first.source == "kernel" and role == "root":
         return None  # kernel faults are independent unless their signatures say otherwise
-    same = [entry, *(e for e in known if e.incident.scope == entry.incident.scope)]
+    # A line that tells a reason of its own is a consequence of the kernel's only where its signature says so.
+    tells_none = role != "root"
+    same = [
+        entry,
+        *(
+            e
+            for e in known
+            if e.incident.scope == entry.incident.scope or (tells_none and _is_of_its_process(entry, e, catalogue))
+        ),
+    ]
     for other in sorted(same, key=lambda e: (-_WEIGHTS[catalogue.signatures[e.incident.signature].role], e.order)):
         if other is entry:
             return None
+        if not comes_first(other.incident, entry.incident):
+            continue
         if not any(_is_consequence(other, third, catalogue) for third in same):
             return other
     return None
+
+
+def _is_of_its_process(entry: Entry, other: Entry, catalogue: Catalogue) -> bool:
+    """Whether two linked incidents are the kernel's and the log's view of one process."""
+    return any(is_of_process(each.incident, catalogue) for each in (entry, other))
+
+
+def _is_mild(entry: Entry, catalogue: Catalogue) -> bool:
+    """Whether it is a line of the kernel that explains others only if nothing graver does, as a corrected error."""
+    mild = catalogue.signatures[entry.incident.signature].severity in ("info", "warning")
+    return mild and entry.incident.first.source == "kernel"
 
 
 _WEIGHTS = {"root": 3, "confirmation": 2, "cascade": 1, "context": 0}
@@ -85,10 +109,15 @@ def _is_consequence(entry: Entry, other: Entry, catalogue: Catalogue) -> bool:
     if entry.number == other.number:  # a glob such as `cuda_*` may name the signature itself
         return False
     a, b = entry.incident.signature, other.incident.signature
-    if not catalogue.follows(a, b):
+    if a == b and is_of_process(entry.incident, catalogue) and shares_job(entry.incident, other.incident):
+        return other.order < entry.order  # of two ranks of a job
+    second_view = catalogue.signatures[a].role == "confirmation"
+    if not catalogue.follows(a, b) or not comes_first(other.incident, entry.incident, second_view=second_view):
         return False
-    both_may_follow = entry.incident.first.source == other.incident.first.source  # kernel never follows job
-    return not (both_may_follow and catalogue.follows(b, a) and entry.order < other.order)
+    same_source = entry.incident.first.source == other.incident.first.source
+    if not same_source and catalogue.signatures[b].role == "cascade":
+        return catalogue.signatures[a].role == "cascade"  # as Xid 43, which tells no reason: the log does
+    return not (same_source and catalogue.follows(b, a) and entry.order < other.order)
 
 
 def _is_apart(incident: Incident, other: Incident) -> bool:
@@ -140,23 +169,23 @@ def diagnose(
         remediation=best.cause.remediation if best else signature.remediation,
         references=tuple(best.cause.references if best else signature.references),
         severity=severity,
-        action=reported.action if reported else _action(incident, assessments, row, severity),
+        action=reported.action if reported else _action(incident, assessments, row, severity, signature.reach),
         considered=tuple(assessments),
         same_time=tuple(e.incident for e in same_time if catalogue.signatures[e.incident.signature].role != "context"),
     )
 
 
 def _action(
-    incident: Incident, assessments: Iterable[Assessment], row: TableRow | None, severity: Severity
+    incident: Incident, assessments: Iterable[Assessment], row: TableRow | None, severity: Severity, reach: str
 ) -> Action | None:
     """The action of the vendor's table; else, for a critical incident, the strongest action of its causes.
 
-    Job lines alone never call an operator.
+    Job lines alone never call an operator, nor does what a user's program can provoke.
     """
     if row:
         is_trusted = incident.first.source == "kernel" or row.action not in OPERATOR_ACTIONS
         return row.action if is_trusted else None
-    if severity != "critical":
+    if severity != "critical" or (incident.first.source == "kernel" and reach == "job"):
         return None
     allowed = [
         a.cause.action

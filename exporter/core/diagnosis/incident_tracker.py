@@ -15,8 +15,9 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_types import Signature
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.diagnose import diagnose, incident_id, ultimate_root
-from exporter.core.diagnosis.incidents import Entry, OpenIncidents, Reported, condense, device_of
-from exporter.core.diagnosis.links import Nearby, split_by_link
+from exporter.core.diagnosis.incidents import condense, device_of, jobs_of
+from exporter.core.diagnosis.links import Nearby, is_of_process, names_process, split_by_link
+from exporter.core.diagnosis.open_incidents import Entry, LinkedOf, OpenIncidents, Reported
 from exporter.core.diagnosis.stored_incidents import EntryTexts, load_entry
 from exporter.core.diagnosis.times_by_place import timed_by_place
 from exporter.core.model import ACTIONS, UNKNOWN, UNRECOGNISED, Action, Incident, Match, Role, Severity
@@ -67,11 +68,13 @@ class IncidentTracker:
 
     def settle(self, now: float, facts_at: FactsAt, *, everything: bool = False) -> list[Diagnosis]:
         """The diagnoses that are due; each incident is reported once. `everything`: no more matches will come."""
-        return self._report(self._open.due(now, float("-inf") if everything else self._settle), facts_at)
+        return self._report(
+            self._open.due(now, float("-inf") if everything else self._settle, self._linked_of()), facts_at
+        )
 
     def settle_before_removal(self, remaining: Container[str], facts_at: FactsAt) -> list[Diagnosis]:
         """The diagnoses to make before all signatures but the `remaining` ones are removed."""
-        return self._report(self._open.due_before_removal(remaining), facts_at)
+        return self._report(self._open.due_before_removal(remaining, self._linked_of()), facts_at)
 
     def _report(self, due: list[Entry], facts_at: FactsAt) -> list[Diagnosis]:
         diagnosed = self._diagnose_each(due, facts_at)
@@ -132,7 +135,40 @@ class IncidentTracker:
 
     def _diagnose(self, entry: Entry, root: Entry, near_of: NearOf, facts_at: FactsAt) -> Diagnosis:
         facts, near = facts_at(entry.incident.first.happened), near_of(entry)
-        return diagnose(entry, near.linked, root, facts, self._catalogue, self._node, same_time=near.same_time)
+        linked = near.linked
+        if entry.incident.first.source == "kernel":  # a job may print anything: its lines explain none of the kernel's
+            linked = [other for other in linked if other.incident.first.source == "kernel"]
+            entry = self._with_job_of_log(entry, near)
+        return diagnose(entry, linked, root, facts, self._catalogue, self._node, same_time=near.same_time)
+
+    def _with_job_of_log(self, entry: Entry, near: Nearby) -> Entry:
+        """A kernel incident whose job the node does not know, with that of the only log that names its process's pid."""
+        incident = entry.incident
+        if not is_of_process(incident, self._catalogue) or jobs_of(incident) or any(m.claims for m in incident.matches):
+            return entry
+        logs = [e.incident for e in near.linked if e.incident.first.source == "job"]
+        named = {i.scope: i.first.job for i in logs if i.first.job and names_process(i, incident)}
+        if len(named) != 1:
+            return entry
+        (job,) = named.values()
+        assert job is not None
+        first = replace(incident.first, claims=(replace(job, method="pid", confidence="low"),))
+        return replace(entry, incident=replace(incident, matches=(first, *incident.matches[1:])))
+
+    def _linked_of(self) -> LinkedOf:
+        """A function for the incidents that settle with another: those that explain it, and those that it explains."""
+        near_of = self._cached_near()
+
+        def linked(entry: Entry) -> list[Entry]:
+            found = near_of(entry).linked
+            if entry.incident.first.source == "job":
+                return found
+            jobs = (other for other in self._open.nearby(entry) if other.incident.first.source == "job")
+            numbers = {other.number for other in found}
+            explained = (other for other in jobs if any(e.number == entry.number for e in near_of(other).linked))
+            return [*found, *(other for other in explained if other.number not in numbers)]
+
+        return linked
 
     def _cached_near(self) -> NearOf:
         """A function for the incidents near another, with a cache for one round."""
@@ -221,6 +257,8 @@ class IncidentTracker:
 
 def _with_root_cause(cascade: Diagnosis, root: Entry, diagnosed: Diagnosis | None) -> Diagnosis:
     """A consequence with its root's cause; it keeps its action only if it asks for more than the root."""
+    if cascade.incident.first.source == "kernel" and root.incident.first.source == "job":
+        return cascade  # a job's text decides nothing about a line of the kernel
     if diagnosed is None:  # the root was reported in an earlier round
         report = root.reported
         cause, done = (report.root_cause, report.action) if report else (UNKNOWN, None)

@@ -6,25 +6,19 @@ associative and commutative: any order of arrival gives the same incidents, onli
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from exporter.core.decoding.jobs import log_group
+from exporter.core.diagnosis.attribution import job_of_named_group
 from exporter.core.facts.pci import normalise_pci
-from exporter.core.model import MAX_KEPT_MATCHES, Action, Incident, Match, Verdict
+from exporter.core.model import MAX_KEPT_MATCHES, Incident, Match
 
-Key = tuple[str, str, str | None, bool]  # scope, signature, GPU, whether the vendor's table calls it critical
-IndexKey = tuple[str, str]  # scope or source (a scope contains a space); GPU address, NO_GPU, or ANY_GPU for all
-IndexCell = tuple[IndexKey, int, int]  # key, length of the cell as a level, number of the cell
+# scope, signature, GPU, whether the vendor's table calls it critical, who raised it
+Key = tuple[str, str, str | None, bool, str | None]
 
-ANY_GPU, NO_GPU = "any", "none"
 MAX_RANKS = 4096  # ranks named in a record; the number of lines stays exact
-MAX_OPEN = 4096  # unsettled or growing incidents: 8 MiB; 10,000 a minute are 2,500 in 15 s
-_ROUNDING = 0.001  # seconds; protects against rounding at the edge of a cell
-_OTHER_SOURCE: dict[str, str] = {"job": "kernel", "kernel": "job"}
+MAX_CLOSES = 16  # blocks that a process's lines close; one in a hundred crashes has a second
 
 
 def scope_of(match: Match) -> str:
@@ -39,7 +33,7 @@ def condense(matches: Iterable[Match], window: float) -> list[Incident]:
     by_key: dict[Key, list[Match]] = {}
     for match in matches:
         gpu = match.gpu if match.source == "kernel" else None
-        by_key.setdefault((scope_of(match), match.signature, gpu, match.grave), []).append(match)
+        by_key.setdefault((scope_of(match), match.signature, gpu, match.grave, match.raised_by), []).append(match)
     incidents = []
     for key, found in by_key.items():
         found.sort(key=_place)
@@ -66,6 +60,8 @@ def _of(key: Key, matches: Sequence[Match], last_time: float) -> Incident:
         last_read=max(m.read_at for m in matches),
         ranks=_bounded(frozenset(m.rank for m in matches if m.rank).union(*(m.ranks for m in matches))),
         grave=key[3],
+        raised_by=key[4],
+        closes=_bounded_closes(m.closes for m in matches if m.closes),
     )
 
 
@@ -84,6 +80,7 @@ def merge(a: Incident, b: Incident) -> Incident:
         first_read=min(a.first_read, b.first_read),
         last_read=max(a.last_read, b.last_read),
         ranks=_bounded(a.ranks | b.ranks),
+        closes=_bounded_closes(a.closes | b.closes),
     )
 
 
@@ -97,6 +94,10 @@ def _earliest(a: tuple[Match, ...], b: tuple[Match, ...]) -> tuple[Match, ...]:
 def _place(match: Match) -> tuple[tuple[float, str, int, str], str]:
     """A sort key, different for any two matches."""
     return match.order, match.origin
+
+
+def _bounded_closes(blocks: Iterable[str]) -> frozenset[str]:
+    return frozenset(sorted(set(blocks))[:MAX_CLOSES])
 
 
 def _bounded(ranks: frozenset[str]) -> frozenset[str]:
@@ -120,8 +121,42 @@ def may_explain(a: Incident, b: Incident, window: float, *, live: bool = True) -
             return False
         if not live and not (a.first.is_stamped and b.first.is_stamped):
             return False
+    return not are_on_two_gpus(a, b) or shares_job(a, b)
+
+
+def are_on_two_gpus(a: Incident, b: Incident) -> bool:
     gpu_a, gpu_b = gpu_of(a), gpu_of(b)
-    return gpu_a is None or gpu_b is None or gpu_a == gpu_b
+    return gpu_a is not None and gpu_b is not None and gpu_a != gpu_b
+
+
+def shares_job(a: Incident, b: Incident) -> bool:
+    """Whether processes of one job raised two kernel incidents, as the ranks of a job on several GPUs do."""
+    if a.raised_by is None or b.raised_by is None or a.scope != b.scope:
+        return False
+    return not jobs_of(a).isdisjoint(jobs_of(b))
+
+
+def jobs_of(incident: Incident) -> frozenset[str]:
+    """The jobs whose process or card a kernel incident names, by what no job can write."""
+    if incident.first.source != "kernel":
+        return frozenset()
+    groups = (job_of_named_group(match) for match in incident.matches if "cgroup" in match.captures)
+    named = (match.named_job for match in incident.matches)
+    return frozenset(name for name in named if name).union(group.name for group in groups if group)
+
+
+def lent_process(incident: Incident, raiser: Incident) -> Incident:
+    """A block of lines as those of the process that raised them, with what is known of that process."""
+    known = next((m for m in raiser.matches if m.closes == incident.raised_by), raiser.first)
+    is_known = bool(known.claims or known.named_job)
+
+    def of_process(match: Match) -> Match:
+        teller = known if is_known else match
+        return replace(
+            match, raised_by=raiser.raised_by, claims=teller.claims, named_job=teller.named_job, process=teller.process
+        )
+
+    return replace(incident, matches=tuple(map(of_process, incident.matches)), raised_by=raiser.raised_by)
 
 
 def gpu_of(incident: Incident) -> str | None:
@@ -133,261 +168,3 @@ def device_of(incident: Incident) -> str | None:
     """The PCI address of an incident: of a GPU or another device."""
     devices = (normalise_pci(m.captures["device"]) for m in incident.matches if "device" in m.captures)
     return gpu_of(incident) or next((device for device in devices if device), None)
-
-
-def group(matches: Iterable[Match], window: float) -> list[Incident]:
-    """The incidents of a finished set of matches, in canonical order."""
-    incidents = OpenIncidents(window)
-    for incident in condense(matches, window):
-        incidents.join(incident)
-    return [entry.incident for entry in sorted(incidents, key=lambda e: e.order)]
-
-
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """What was counted and journalled of an incident. Later evidence changes only `lines`."""
-
-    id: str
-    root_id: str
-    role: Literal["root", "cascade", "context"]
-    root_cause: str
-    lines: int
-    verdict: Verdict = "unclear"  # this and the next field were added in later versions
-    action: Action | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """An open incident; `reported` is set once it has settled and was counted."""
-
-    number: int
-    incident: Incident
-    reported: Reported | None = None
-
-    @property
-    def order(self) -> tuple[tuple[float, str, int, str], str]:
-        """A sort key that does not depend on the order of arrival."""
-        return (self.incident.order, self.incident.first.origin)
-
-
-class IndexedEntry(NamedTuple):
-    """An entry with its sort key and the values that decide whether it is nearby."""
-
-    order: tuple[tuple[float, str, int, str], str]
-    number: int
-    entry: Entry
-    first: float
-    last: float
-    stamped: bool
-
-
-class OpenIncidents:
-    """The incidents that more matches may still join.
-
-    They are indexed by scope, source, GPU and time, so 10,000 incidents cost no more each than ten. An incident is in
-    one or two cells; the length of a cell is the smallest power of two windows that exceeds the incident. Users write
-    the times in logs: an incident may last for a century.
-    """
-
-    def __init__(self, window: float, entries: Iterable[Entry] = (), *, live: bool = True) -> None:
-        self.window = window
-        self._live = live
-        self._entries: dict[int, Entry] = {}
-        self._waiting: dict[int, None] = {}  # numbers of unreported entries
-        self._cells: dict[IndexCell, set[int]] = {}
-        self._levels: set[int] = set()  # lengths of cells ever used, as powers of two windows
-        self._changed: set[int] = set()
-        self._rows: dict[tuple[IndexKey, tuple[range, ...]], list[IndexedEntry]] = {}
-        self._number = 0
-        self._first_waiting = self._first_settled = math.inf  # lower bounds of the times of reading
-        for entry in entries:
-            self._number = max(self._number, entry.number)
-            self._put(entry)
-        self._changed.clear()
-
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries.values())
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    @property
-    def waiting(self) -> list[Entry]:
-        """The unreported entries."""
-        return [self._entries[number] for number in self._waiting]
-
-    def join(self, incident: Incident) -> None:
-        """Add new matches to their open incident, or open one. They may connect two open incidents."""
-        reported, number = None, 0
-        for other in self._around(incident, (incident.scope, _gpu_in_key(incident))):
-            if other.incident.key == incident.key and within_window(other.incident, incident, self.window):
-                incident = merge(other.incident, incident)
-                reported = _earlier_report(reported, other.reported)
-                if number:
-                    self.remove(other)
-                number = number or other.number
-        if not number:
-            self._number += 1
-            number = self._number
-        self._put(Entry(number, incident, reported))
-
-    def nearby(self, entry: Entry) -> list[Entry]:
-        """The other open incidents that may explain this one or be explained by it, sorted."""
-        a = entry.incident
-        gpu, first, last, window = gpu_of(a), a.first.time, a.last_time, self.window
-        runs: list[list[IndexedEntry]] = []
-        for base in (a.scope, _OTHER_SOURCE[a.first.source]):
-            any_time = base == a.scope or self._live  # the rule of `may_explain`
-            if not any_time and not a.first.is_stamped:
-                continue
-            for names in (gpu, NO_GPU) if gpu else (ANY_GPU,):
-                run = [
-                    row
-                    for row in self._rows_around(a, (base, names))
-                    if first - row.last <= window and row.first - last <= window and (any_time or row.stamped)
-                ]
-                if run:
-                    runs.append(run)
-        rows = runs[0] if len(runs) == 1 else sorted(itertools.chain.from_iterable(runs))
-        return [row.entry for row in rows if row.number != entry.number]
-
-    def due(self, now: float, settle: float) -> list[Entry]:
-        """The incidents to settle: those read `settle` seconds ago, with all nearby; in a storm also the oldest.
-
-        Ages are absolute: a clock set back must not silence incidents.
-        """
-        too_many = max(0, len(self._waiting) - MAX_OPEN)
-        if not self._waiting or not (too_many or abs(now - self._first_waiting) >= settle):
-            return []
-        waiting = sorted(self.waiting, key=_is_of_kernel)  # in a storm, kernel incidents go last
-        self._first_waiting = min(e.incident.first_read for e in waiting)
-        ripe = [e for e in waiting[too_many:] if abs(now - e.incident.first_read) >= settle]
-        return self._with_near(waiting[:too_many] + [e for e in ripe if not self._awaits_the_kernel(e, now, settle)])
-
-    def _awaits_the_kernel(self, entry: Entry, now: float, settle: float) -> bool:
-        """Whether a job incident waits, once more for `settle`, for an unripe kernel incident nearby."""
-        if _is_of_kernel(entry) or abs(now - entry.incident.first_read) >= 2 * settle:
-            return False
-        kernel = (e for e in self.nearby(entry) if e.reported is None and _is_of_kernel(e))
-        return any(abs(now - e.incident.first_read) < settle for e in kernel)
-
-    def due_before_removal(self, remaining: Container[str]) -> list[Entry]:
-        """The incidents to settle before all signatures but the `remaining` ones are removed, with all nearby."""
-        return self._with_near([e for e in self.waiting if e.incident.signature not in remaining])
-
-    def _with_near(self, found: list[Entry]) -> list[Entry]:
-        """These incidents and all that are nearby, directly or not. A job never settles a kernel incident early."""
-        due = {e.number: e for e in found}
-        for entry in found:  # grows during the loop
-            for other in self.nearby(entry):
-                is_new = other.reported is None and other.number not in due
-                if is_new and (_is_of_kernel(entry) or not _is_of_kernel(other)):
-                    due[other.number] = other
-                    found.append(other)
-        return sorted(found, key=lambda e: e.order)
-
-    def mark_reported(self, entry: Entry, reported: Reported) -> None:
-        self._put(replace(entry, reported=reported))
-
-    def expired(self, now: float) -> list[Entry]:
-        """The settled incidents that no match can join any more; in a storm also the oldest."""
-        if len(self) <= MAX_OPEN and abs(now - self._first_settled) <= self.window:
-            return []
-        settled = sorted((e for e in self if e.reported), key=lambda e: e.incident.last_read)
-        self._first_settled = settled[0].incident.last_read if settled else math.inf
-        gone = [e for e in settled if abs(now - e.incident.last_read) > self.window]
-        kept = [e for e in settled if abs(now - e.incident.last_read) <= self.window]
-        kept.sort(key=_is_of_kernel)
-        return gone + kept[: max(0, len(self) - len(gone) - MAX_OPEN)]
-
-    def remove(self, entry: Entry) -> None:
-        self._leave_cells(entry)
-        del self._entries[entry.number]
-        self._waiting.pop(entry.number, None)
-        self._changed.add(entry.number)
-
-    def unsaved(self) -> dict[int, Entry | None]:
-        """The entries changed since `saved`, by number; None if removed."""
-        return {number: self._entries.get(number) for number in self._changed}
-
-    def saved(self) -> None:
-        self._changed.clear()
-
-    def _put(self, entry: Entry) -> None:
-        if entry.number in self._entries:
-            self._leave_cells(self._entries[entry.number])
-        self._rows.clear()
-        for cell in self._cells_of(entry.incident):
-            self._cells.setdefault(cell, set()).add(entry.number)
-            self._levels.add(cell[1])
-        self._entries[entry.number] = entry
-        self._changed.add(entry.number)
-        if entry.reported is None:
-            self._waiting[entry.number] = None
-            self._first_waiting = min(self._first_waiting, entry.incident.first_read)
-        else:
-            self._waiting.pop(entry.number, None)
-            self._first_settled = min(self._first_settled, entry.incident.last_read)
-
-    def _leave_cells(self, entry: Entry) -> None:
-        self._rows.clear()
-        for cell in self._cells_of(entry.incident):
-            self._cells[cell].discard(entry.number)
-            if not self._cells[cell]:
-                del self._cells[cell]
-
-    def _cells_of(self, incident: Incident) -> list[IndexCell]:
-        first, last = incident.first.time, incident.last_time
-        level = max(0, math.frexp((last - first) / self.window)[1])
-        return [(key, level, number) for key in _keys(incident) for number in self._numbers(level, first, last)]
-
-    def _span(self, incident: Incident) -> tuple[float, float]:
-        """The times at which another incident may be within the window."""
-        margin = self.window + _ROUNDING
-        return incident.first.time - margin, incident.last_time + margin
-
-    def _around(self, incident: Incident, key: IndexKey) -> list[Entry]:
-        """The entries under a key that may be within the window of an incident, each once."""
-        found: set[int] = set()
-        for level in self._levels:
-            numbers = self._numbers(level, *self._span(incident))
-            if len(numbers) > len(self):
-                return [entry for entry in self if key in _keys(entry.incident)]
-            found.update(*(self._cells.get((key, level, number), ()) for number in numbers))
-        return [self._entries[number] for number in sorted(found)]
-
-    def _rows_around(self, incident: Incident, key: IndexKey) -> list[IndexedEntry]:
-        """The same, sorted and cached until something changes: in a storm thousands ask for the same ones."""
-        span = self._span(incident)
-        cached = (key, tuple(self._numbers(level, *span) for level in self._levels))
-        if cached not in self._rows:
-            self._rows[cached] = sorted(_row(entry) for entry in self._around(incident, key))
-        return self._rows[cached]
-
-    def _numbers(self, level: int, first: float, last: float) -> range:
-        """The numbers of the cells at one level that overlap a span of time."""
-        length = math.ldexp(self.window, level)
-        return range(math.floor(first / length), math.floor(last / length) + 1)
-
-
-def _row(entry: Entry) -> IndexedEntry:
-    i = entry.incident
-    return IndexedEntry(entry.order, entry.number, entry, i.first.time, i.last_time, i.first.is_stamped)
-
-
-def _is_of_kernel(entry: Entry) -> bool:
-    return entry.incident.first.source == "kernel"
-
-
-def _keys(incident: Incident) -> list[IndexKey]:
-    return list(itertools.product((incident.scope, incident.first.source), (gpu_of(incident) or NO_GPU, ANY_GPU)))
-
-
-def _gpu_in_key(incident: Incident) -> str:
-    """The GPU index for all incidents with its key. A job's key has no GPU, but its matches may name one."""
-    return ANY_GPU if incident.first.source == "job" else incident.gpu or NO_GPU
-
-
-def _earlier_report(a: Reported | None, b: Reported | None) -> Reported | None:
-    """Of two reported incidents that turn out to be one, the report with the smaller id."""
-    return min((report for report in (a, b) if report), key=lambda report: report.id, default=None)

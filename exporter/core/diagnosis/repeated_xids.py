@@ -52,7 +52,7 @@ class RepeatedXids:
             elsewhere = any(place == other for jobs in others for _, other in jobs.values())  # then it is the program
             if len(failed) >= JOBS and len(users) >= USERS and not elsewhere:
                 counted = {**out[index].process, JOBS_ON_SM: str(len(failed))}
-                out[index] = replace(out[index], process=counted, grave=True)
+                out[index] = replace(out[index], process=counted)
         return out
 
     def _note(self, gpu: str, place: str, job: str, now: float) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from exporter.core.diagnosis.incidents import Entry, Reported
+from exporter.core.diagnosis.open_incidents import Entry, Reported
 from exporter.core.matching.log_state import dump_context, load_context
 from exporter.core.matching.stored_matches import dump_match, load_match
 from exporter.core.model import MAX_KEPT_MATCHES, Incident, LogContext, Match
 
 MAX_KEPT_TEXTS = 256  # incidents with ten matches each: 2 MiB at 8 kB each
-_COUNTS = tuple(f.name for f in fields(Incident) if f.name not in ("matches", "ranks"))
+_COUNTS = tuple(f.name for f in fields(Incident) if f.name not in ("matches", "ranks", "closes"))
 
 
 class _MatchTexts(NamedTuple):
@@ -62,7 +62,7 @@ def _dump_matches(matches: Sequence[Match]) -> _MatchTexts:
 
 def _dump_with(entry: Entry, texts: _MatchTexts) -> str:
     counts = {name: getattr(entry.incident, name) for name in _COUNTS}
-    incident = _to_json({**counts, "ranks": sorted(entry.incident.ranks)})
+    incident = _to_json({**counts, "ranks": sorted(entry.incident.ranks), "closes": sorted(entry.incident.closes)})
     told = _to_json(_plain(entry.reported))
     return f'{{"incident":{incident[:-1]},"matches":{texts.matches}}},"told":{told},"contexts":{texts.contexts}}}'
 
@@ -79,9 +79,8 @@ def load_entry(number: int, text: str) -> Entry:
         incident = stored["incident"]
         matches = tuple(load_match(m, contexts[m["context"]]) for m in incident["matches"])
         reported = Reported(**stored["told"]) if stored["told"] else None
-        return Entry(
-            number, Incident(**{**incident, "matches": matches, "ranks": frozenset(incident["ranks"])}), reported
-        )
+        sets = {name: frozenset(incident.get(name, ())) for name in ("ranks", "closes")}
+        return Entry(number, Incident(**{**incident, **sets, "matches": matches}), reported)
     except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise ValueError(f"invalid stored incident: {error!r}") from None
 

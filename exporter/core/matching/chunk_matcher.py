@@ -19,10 +19,10 @@ from exporter.core.matching.flood import NO_RUNS, Flood, Run, RunKey
 from exporter.core.matching.flood_fast_path import FloodFastPath
 from exporter.core.matching.log_state import LogState
 from exporter.core.matching.quotations import MAX_INDENTATION, SEEN_BYTES, is_introduced, needed_before
+from exporter.core.matching.raising import NOT_KNOWN, Raising
 from exporter.core.matching.rules import MAX_BEHIND, MAX_TEXT, Found, facts_of, gpu_of
 from exporter.core.matching.verdict_cache import Evaluator, Evaluators
 from exporter.core.model import (
-    ON_SM,
     PYTHON_TRACEBACK,
     UNRECOGNISED,
     Chunk,
@@ -87,6 +87,7 @@ class ChunkMatcher:
         self.clock = clock
         self.context = state.context
         self.end = state.end
+        self.raising = Raising(state.reports)
         self.matches: list[Match] = []
         # Behind a pause in reading their incidents may be closed.
         runs = before.runs if 0 <= chunk.read_at - before.read_at <= (tools.window or 0.0) else NO_RUNS
@@ -99,7 +100,7 @@ class ChunkMatcher:
             self.part_offset = state.open_line.offset
             self.shown = set(state.open_line.shown)
         self.stamps = Timestamps(chunk, clock, before.stamp, tools.stamps_of(chunk.format))
-        self.fast_path = FloodFastPath(chunk, clock, tools.evaluators, self.stamps, self.flood)
+        self.fast_path = FloodFastPath(chunk, clock, tools.evaluators, self.stamps, self.flood, self.raising)
         self._before = before
         self._newlines = self._counted_to = 0
         self._last_newline = chunk.data.rfind(b"\n")
@@ -236,10 +237,15 @@ class ChunkMatcher:
         is_context = found.rule.is_context
         time, time_source = self.stamps.time_of(candidate.start, candidate.stop, record.time, record.mono)
         rank = record.rank or found.capture("rank", text) or None
-        told_apart = gpu_of(found, text, record.device) if chunk.source == "kernel" else None
+        gpu, raised = None, NOT_KNOWN
         if chunk.source == "job":
             self._note_end(signature, offset)
-        if once and not is_context and ON_SM not in text and self.flood.takes([(signature, told_apart, rank)], time):
+        else:
+            gpu = gpu_of(found, text, record.device)
+            if found.rule.of_process:
+                raised = self.raising.of_line(found.rule, gpu, found.captures(text), time, offset)
+        fault = (gpu, raised.by)
+        if once and not is_context and not raised.closes and self.flood.takes([(signature, fault, rank)], time):
             return
         captures = found.captures(text)
         marks = self.context.marks
@@ -248,8 +254,9 @@ class ChunkMatcher:
             mark = ContextLine(path=chunk.path, line=line, text=record.text[:MAX_MARK_CHARS], captures=captures)
             self.context = replace(self.context, marks={**marks, signature: mark})
         match = self._match_of(signature, candidate, offset, record, captures, rank, time, time_source)
-        match = replace(match, gpu=told_apart or gpu_of(found, text, record.device))
-        self.flood.add(match, told_apart)
+        gpu = gpu or gpu_of(found, text, record.device)
+        match = replace(match, gpu=gpu, raised_by=raised.by, closes=raised.closes)
+        self.flood.add(match, fault)
 
     def _note_end(self, signature: str, offset: int) -> None:
         """What a signature of a job's log says about the end of the log."""

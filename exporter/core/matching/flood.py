@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from exporter.core.model import MAX_KEPT_MATCHES, Match
 from exporter.core.values import dataclass, field, replace
 
-FloodKey = tuple[str, str | None, str | None]  # what distinguishes matches: signature, GPU, rank
-RunKey = tuple[str, str | None]  # signature, GPU
+Fault = tuple[str | None, str | None]  # what tells two kernel incidents of one signature apart: GPU, who raised it
+FloodKey = tuple[str, Fault, str | None]  # what distinguishes matches: signature, fault, rank
+RunKey = tuple[str, Fault]  # signature, fault
 
 
 @dataclass(slots=True)
@@ -57,8 +58,8 @@ class Flood:
     def takes(self, shown: Sequence[FloodKey], time: float) -> bool:
         """Whether what one more line shows, behind all others in the chunk, is only counted; if not, it is added whole."""
         folded = []
-        for signature, gpu, rank in shown:
-            run = self._runs.get((signature, gpu))
+        for signature, fault, rank in shown:
+            run = self._runs.get((signature, fault))
             if (
                 run is None
                 or run.whole
@@ -77,9 +78,9 @@ class Flood:
                 run.ranks.add(rank)
         return True
 
-    def add(self, match: Match, gpu: str | None) -> None:
+    def add(self, match: Match, fault: Fault) -> None:
         """Take a whole match."""
-        key, time = (match.signature, gpu), match.time
+        key, time = (match.signature, fault), match.time
         run = self._runs.get(key)
         if run is None or time > run.last + self._window:
             if run:

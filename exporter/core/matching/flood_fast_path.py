@@ -12,6 +12,7 @@ from exporter.core.decoding.timestamps import Timestamps
 from exporter.core.facts.pci import normalise_pci
 from exporter.core.matching.flood import Flood, FloodKey
 from exporter.core.matching.match_result import MatchResult, NeedsMoreLines
+from exporter.core.matching.raising import NOT_KNOWN, Raising
 from exporter.core.matching.rules import MAX_BEHIND
 from exporter.core.matching.verdict_cache import MAX_REMEMBERED_TEXT, Evaluator, Evaluators
 from exporter.core.model import Chunk
@@ -21,7 +22,15 @@ from exporter.core.patterns.masks import Masked, masked
 class FloodFastPath:
     """The fast path of one chunk: `takes` is its only entry."""
 
-    def __init__(self, chunk: Chunk, clock: Clock, evaluators: Evaluators, stamps: Timestamps, flood: Flood) -> None:
+    def __init__(
+        self,
+        chunk: Chunk,
+        clock: Clock,
+        evaluators: Evaluators,
+        stamps: Timestamps,
+        flood: Flood,
+        raising: Raising,
+    ) -> None:
         self._chunk = chunk
         self._data = chunk.data
         self._of_kernel = chunk.source == "kernel"
@@ -29,6 +38,7 @@ class FloodFastPath:
         self._evaluators = evaluators
         self._stamps = stamps
         self._flood = flood
+        self._raising = raising
         self._last_newline = chunk.data.rfind(b"\n")
 
     def takes(self, candidate: Candidate) -> bool:
@@ -60,11 +70,18 @@ class FloodFastPath:
             return True
         mono = float(raw[slice(*fields.mono)]) if fields.mono else None
         by_prefix = raw[slice(*fields.rank)].decode() if fields.rank else None
+        time = self._stamps.note_and_get(start, stop, fields.time, mono)
         more: list[FloodKey] = []
-        for signature, rank, gpu in shown.counted:
+        for signature, rank, gpu, pid, rule in shown.counted:
             device = normalise_pci(gpu.of(text, runs)) if gpu and self._of_kernel else None
-            more.append((signature, device, by_prefix or (rank.of(text, runs) if rank else None)))
-        return self._flood.takes(more, self._stamps.note_and_get(start, stop, fields.time, mono))
+            raised = NOT_KNOWN
+            if rule.of_process and self._of_kernel:
+                again = self._raising.of_flood(rule, device, pid.of(text, runs) if pid else None, time, text)
+                if again is None:
+                    return False
+                raised = again
+            more.append((signature, (device, raised.by), by_prefix or (rank.of(text, runs) if rank else None)))
+        return self._flood.takes(more, time)
 
     def _with_those_behind(
         self, evaluator: Evaluator, text: bytes, seen: Masked, known_result: NeedsMoreLines, stop: int

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from exporter.core.matching.log_end import RUNNING, LogEnd, dump_log_end, load_log_end
+from exporter.core.matching.raising import Report
 from exporter.core.model import NO_CONTEXT, ContextLine, LogContext
-from exporter.core.values import dataclass
+from exporter.core.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class LogState:
     context: LogContext = NO_CONTEXT
     open_line: OpenLine | None = None
     end: LogEnd = RUNNING
+    reports: Mapping[str, Report] = field(default_factory=dict)  # of a kernel log, by GPU
 
 
 def dump_log_state(state: LogState) -> str:
@@ -34,6 +36,8 @@ def dump_log_state(state: LogState) -> str:
         out["open"] = [state.open_line.offset, sorted(state.open_line.shown)]
     if state.end != RUNNING:
         out["end"] = dump_log_end(state.end)
+    if state.reports:
+        out["reports"] = state.reports
     return json.dumps(out, separators=(",", ":"))
 
 
@@ -44,7 +48,8 @@ def load_log_state(text: str) -> LogState:
         offset, shown = stored["open"]
         open_line = OpenLine(offset, frozenset((at, signature) for at, signature in shown))
     context = load_context(stored)
-    return LogState(context, open_line, load_log_end(stored.get("end", {}), context))
+    reports = {str(gpu): Report(*report) for gpu, report in stored.get("reports", {}).items()}
+    return LogState(context, open_line, load_log_end(stored.get("end", {}), context), reports)
 
 
 def dump_context(context: LogContext) -> dict[str, Any]:

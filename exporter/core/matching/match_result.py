@@ -6,8 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from exporter.core.matching.rules import MAX_CAPTURE, Found
-from exporter.core.model import ON_SM
+from exporter.core.matching.rules import MAX_CAPTURE, Found, Rule
 from exporter.core.patterns.masks import run_ends, run_spans
 
 
@@ -87,6 +86,8 @@ class CountedSignature(NamedTuple):
     signature: str
     rank: Span | None
     gpu: Span | None
+    pid: Span | None
+    rule: Rule
 
 
 class KnownResult(NamedTuple):
@@ -127,9 +128,9 @@ def known_result(shown: MatchResult | NeedsMoreLines, text: bytes, runs: list[by
     """What is remembered of it."""
     ends = run_ends(text)
     if isinstance(shown, MatchResult):
-        shown = _counting(shown, text, ends, runs)
+        shown = _counting(shown, ends, runs)
     elif shown.without:
-        shown = shown._replace(without=_counting(shown.without, text, ends, runs))
+        shown = shown._replace(without=_counting(shown.without, ends, runs))
     return KnownResult(shown, ends, runs)
 
 
@@ -139,14 +140,13 @@ def cuts_a_run(shown: MatchResult, text: bytes) -> set[int]:
     return {n for n, (start, stop) in enumerate(run_spans(text)) if any(start < place < stop for place in places)}
 
 
-def _counting(shown: MatchResult, text: bytes, ends: list[int], runs: list[bytes]) -> MatchResult:
+def _counting(shown: MatchResult, ends: list[int], runs: list[bytes]) -> MatchResult:
     def position(place: int) -> Position:
         before = bisect_right(ends, place)
         return Position(place - sum(map(len, runs[:before])), before)
 
     ones = [_one(found, position) for found in shown.found]
-    is_counted = all(ones) and ON_SM.encode() not in text
-    return shown._replace(block=None, counted=tuple(one for one in ones if one) if is_counted else ())
+    return shown._replace(block=None, counted=tuple(one for one in ones if one) if all(ones) else ())
 
 
 def _one(found: Found, position: Callable[[int], Position]) -> CountedSignature | None:
@@ -156,6 +156,6 @@ def _one(found: Found, position: Callable[[int], Position]) -> CountedSignature 
         name: None if constant else Span(position(start), position(stop))
         for name, constant, start, stop in reversed(found.groups)
     }
-    if not all(spans.get(name, True) for name in ("rank", "gpu")):
+    if not all(spans.get(name, True) for name in ("rank", "gpu", "pid")):
         return None  # it says so by its name alone
-    return CountedSignature(found.rule.id, spans.get("rank"), spans.get("gpu"))
+    return CountedSignature(found.rule.id, spans.get("rank"), spans.get("gpu"), spans.get("pid"), found.rule)

@@ -162,6 +162,11 @@ class Pipeline:
         """What the last lines of a log say about its end."""
         return self._logs.get(log, LogState()).end
 
+    def begin_part(self, log: str, context: LogContext) -> None:
+        """A part of a log begins here, behind `context`: of the lines before it only their end and their process matter."""
+        state = self._logs.get(log, LogState())
+        self.restore({log: dump_log_state(replace(state, context=context, open_line=None))})
+
     def restore(self, stored: Mapping[str, str]) -> None:
         """Take up the state of logs where an earlier process left it (what `unsaved` gave)."""
         for log, text in stored.items():
@@ -194,7 +199,10 @@ class Pipeline:
         open_from = chunk.offset + part if part else work.part_offset
         shown = frozenset(s for s in work.shown if s[0] >= open_from)
         is_open = (chunk.end != "final" or consumed < len(data)) and (open_from < done_to or bool(shown))
-        self._put(chunk.log, LogState(work.context, OpenLine(open_from, shown) if is_open else None, work.end))
+        self._put(
+            chunk.log,
+            LogState(work.context, OpenLine(open_from, shown) if is_open else None, work.end, work.raising.reports),
+        )
         if chunk.end != "final" or consumed < len(data):
             self._before[chunk.log] = work.lines_before(consumed)
 

@@ -100,6 +100,8 @@ class Rule:
     patterns: tuple[Expression, ...]
     unless: tuple[Expression, ...]
     of_gpu_driver: bool = False
+    of_process: bool = False  # a kernel line that a user's program can provoke
+    named_last: bool = False  # its driver names the process in the last line of a report, not in the first
     is_context: bool = False
     crash: str = ""  # the kind of a crash shape; the next are of such too
     ends_process: bool = False
@@ -200,6 +202,8 @@ def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
         patterns=catalogue.expressions(item.patterns),
         unless=catalogue.expressions(item.unless),
         of_gpu_driver=isinstance(item, Signature) and item.vendor != "any" and item.layer == "kernel",
+        of_process=isinstance(item, Signature) and item.reach == "job",
+        named_last=isinstance(item, Signature) and item.vendor == "nvidia",
         is_context=isinstance(item, Signature) and item.role == "context",
         crash=(item.kind or "") if isinstance(item, CrashShape) else "",
         ends_process=isinstance(item, CrashShape) and item.ends_process,

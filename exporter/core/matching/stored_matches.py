@@ -7,7 +7,18 @@ from typing import Any
 
 from exporter.core.model import Job, LogContext, Match
 
-_ADDED_LATER = ("written_at", "shares_node", "named_job", "boot_seconds", "seq", "grave", "uid", "claims")
+_ADDED_LATER = (
+    "written_at",
+    "shares_node",
+    "named_job",
+    "boot_seconds",
+    "seq",
+    "grave",
+    "uid",
+    "claims",
+    "raised_by",
+    "closes",
+)
 _ADDED_TO_JOBS = ("method", "raw_id", "step", "account", "name", "pod_uid", "container", "restart")
 _OF_A_FLOOD = {"lines", "until", "ranks"}  # counted by the incident
 

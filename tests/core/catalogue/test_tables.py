@@ -82,7 +82,8 @@ def test_a_flood_that_may_be_ignored_hides_no_fatal_line(catalogue: Catalogue) -
     nonfatal, fatal = "RLW_RXPIPE Nonfatal 0x000000c2 0x00000008", "RLW_RXPIPE Fatal 0x000000c2 0x00000040"
     found = kernel_said(catalogue, *[nvlink(nonfatal, link % 18) for link in range(300)], nvlink(fatal))
     assert [(d.incident.signature, d.action) for d in found if d.role == "root"] == [
-        ("nv_xid_144_150_nvlink5", "reset_gpu")
+        ("nv_xid_144_150_nvlink5_nonfatal", "ignore"),
+        ("nv_xid_144_150_nvlink5", "reset_gpu"),
     ]
     corrected, uncorrected = (
         f"mce: [Hardware Error]: CPU 1: Machine Check: 0 Bank 7: {s}" for s in ("8c" + "0" * 14, "ac" + "0" * 14)
@@ -124,10 +125,12 @@ def test_a_consequence_does_not_ask_again_for_what_its_root_asks(catalogue: Cata
     }
 
 
-def test_a_reset_of_the_whole_gpu_that_goes_well_takes_the_request_back(catalogue: Catalogue) -> None:
-    failed = "amdgpu 0000:c1:00.0: amdgpu: Ring gfx_0.0.0 reset failed"
-    found = kernel_said(catalogue, failed, "amdgpu 0000:c1:00.0: amdgpu: GPU reset(3) succeeded!")
-    assert [(d.root_cause, d.action) for d in found if d.role == "root"] == [("unknown", None)]
+def test_a_ring_that_cannot_be_reset_asks_for_nothing_until_the_whole_gpu_cannot(catalogue: Catalogue) -> None:
+    ring, gpu = "amdgpu 0000:c1:00.0: amdgpu: Ring gfx_0.0.0 reset failed", "amdgpu 0000:c1:00.0: amdgpu: GPU reset"
+    found = kernel_said(catalogue, ring, f"{gpu}(3) succeeded!")
+    assert [(d.root_cause, d.action) for d in found if d.role == "root"] == [("gpu_job_never_ended", None)]
+    found = kernel_said(catalogue, ring, f"{gpu} end with ret = -110")
+    assert "reboot" in {d.action for d in found}
 
 
 def test_a_job_that_prints_a_fatal_line_asks_for_nothing(catalogue: Catalogue) -> None:

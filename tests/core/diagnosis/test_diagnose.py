@@ -22,7 +22,7 @@ from exporter.core.diagnosis.causes import (
 )
 from exporter.core.diagnosis.diagnose import diagnose, incident_id, root_of, ultimate_root
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
-from exporter.core.diagnosis.incidents import Entry
+from exporter.core.diagnosis.open_incidents import Entry
 from exporter.core.model import ContextLine, Job, LogContext, Match, Truth
 from tests.support.matches import NOW, WINDOW, catalogue_of, entries, match
 

@@ -70,7 +70,7 @@ def test_a_jobs_line_never_hurries_the_kernels() -> None:
     """Lines that keep coming from a job would else choose when the kernel's incidents are told of, and so of what."""
     book = casebook()
     book.add([match("gpu_fault", 0)])
-    book.add([match("xid_79", 14.5, source="kernel")])
+    book.add([match("xid_79", 1, source="kernel", read_at=NOW + 14.5)])
     assert book.settle(NOW + 15, facts_at) == []
     assert told(book.settle(NOW + 29.5, facts_at)) == [
         ("gpu_fault", "cascade", "bad_cable"),
@@ -81,7 +81,7 @@ def test_a_jobs_line_never_hurries_the_kernels() -> None:
 def test_a_job_waits_for_the_kernel_no_longer_than_twice_the_time() -> None:
     book = casebook()
     book.add([match("gpu_fault", 0)])
-    book.add([match("xid_79", 20, source="kernel")])
+    book.add([match("xid_79", 1, source="kernel", read_at=NOW + 20)])
     assert book.settle(NOW + 29, facts_at) == []
     assert told(book.settle(NOW + 30, facts_at)) == [("gpu_fault", "cascade", "bad_cable")]
     assert told(book.settle(NOW + 35, facts_at)) == [("xid_79", "root", "bad_cable")]

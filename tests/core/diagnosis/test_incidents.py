@@ -8,18 +8,8 @@ import random
 import pytest
 
 from exporter.core.diagnosis import incidents
-from exporter.core.diagnosis.incidents import (
-    MAX_KEPT_MATCHES,
-    MAX_OPEN,
-    MAX_RANKS,
-    Entry,
-    OpenIncidents,
-    Reported,
-    condense,
-    gpu_of,
-    group,
-    merge,
-)
+from exporter.core.diagnosis.incidents import MAX_KEPT_MATCHES, MAX_RANKS, condense, gpu_of, merge
+from exporter.core.diagnosis.open_incidents import MAX_OPEN, Entry, OpenIncidents, Reported, group
 from exporter.core.model import Incident, Match
 from tests.support.matches import NOW, WINDOW, match
 
@@ -159,37 +149,37 @@ def test_neighbours_are_given_in_the_order_of_their_first_lines() -> None:
 
 def test_an_incident_is_due_when_its_first_line_was_read_long_enough_ago() -> None:
     found = opened(match("gpu_fault", 0), match("ring_gone", 0, job="8", read_at=NOW + 5))
-    assert signatures(found.due(NOW + 14.9, 15.0)) == []
-    assert signatures(found.due(NOW + 15, 15.0)) == ["gpu_fault"]
-    assert signatures(found.due(NOW + 20, 15.0)) == ["gpu_fault", "ring_gone"]
-    found.mark_reported(found.due(NOW + 15, 15.0)[0], told())
-    assert signatures(found.due(NOW + 20, 15.0)) == ["ring_gone"]
-    assert signatures(found.due(NOW, float("-inf"))) == ["ring_gone"]
+    assert signatures(found.due(NOW + 14.9, 15.0, found.nearby)) == []
+    assert signatures(found.due(NOW + 15, 15.0, found.nearby)) == ["gpu_fault"]
+    assert signatures(found.due(NOW + 20, 15.0, found.nearby)) == ["gpu_fault", "ring_gone"]
+    found.mark_reported(found.due(NOW + 15, 15.0, found.nearby)[0], told())
+    assert signatures(found.due(NOW + 20, 15.0, found.nearby)) == ["ring_gone"]
+    assert signatures(found.due(NOW, float("-inf"), found.nearby)) == ["ring_gone"]
 
 
 def test_neighbours_of_neighbours_are_due_together() -> None:
     chain = [match(f"link_{n}", 50 * n, read_at=NOW + n) for n in range(4)]
     found = opened(*chain, match("too_far", 400, read_at=NOW + 4))
-    assert signatures(found.due(NOW + 15, 15.0)) == ["link_0", "link_1", "link_2", "link_3"]
+    assert signatures(found.due(NOW + 15, 15.0, found.nearby)) == ["link_0", "link_1", "link_2", "link_3"]
 
 
 def test_reported_incidents_do_not_settle_others() -> None:
     found = opened(match("gpu_fault", 0))
-    found.mark_reported(found.due(NOW + 15, 15.0)[0], told())
+    found.mark_reported(found.due(NOW + 15, 15.0, found.nearby)[0], told())
     found.join(one(match("ring_gone", 16)))
-    assert found.due(NOW + 20, 15.0) == []
+    assert found.due(NOW + 20, 15.0, found.nearby) == []
 
 
 def test_a_clock_set_back_does_not_silence_incidents() -> None:
     found = opened(match("gpu_fault", 0))
-    assert signatures(found.due(NOW - 3600, 15.0)) == ["gpu_fault"]
-    found.mark_reported(found.due(NOW - 3600, 15.0)[0], told())
+    assert signatures(found.due(NOW - 3600, 15.0, found.nearby)) == ["gpu_fault"]
+    found.mark_reported(found.due(NOW - 3600, 15.0, found.nearby)[0], told())
     assert signatures(found.expired(NOW - 3600)) == ["gpu_fault"]
 
 
 def test_a_settled_incident_grows_and_stays_reported() -> None:
     found = opened(match("gpu_fault", 0))
-    found.mark_reported(found.due(NOW + 15, 15.0)[0], told())
+    found.mark_reported(found.due(NOW + 15, 15.0, found.nearby)[0], told())
     found.join(one(match("gpu_fault", 40)))
     (entry,) = found
     assert (entry.reported, entry.incident.lines) == (told(), 2)
@@ -198,7 +188,7 @@ def test_a_settled_incident_grows_and_stays_reported() -> None:
 @pytest.mark.parametrize("first", [0, 1])
 def test_of_two_that_turn_out_to_be_one_the_smaller_id_lives_on(first: int) -> None:
     found = opened(match("gpu_fault", 0), match("gpu_fault", 100))
-    for number, entry in enumerate(found.due(NOW + 200, 15.0)):
+    for number, entry in enumerate(found.due(NOW + 200, 15.0, found.nearby)):
         found.mark_reported(entry, told(number ^ first))
     found.join(one(match("gpu_fault", 50)))
     (entry,) = found
@@ -217,9 +207,9 @@ def test_an_incident_is_let_go_when_nothing_can_join_it_any_more() -> None:
 
 def test_in_a_storm_the_oldest_incidents_settle_and_close_early() -> None:
     found = opened(*(match("gpu_fault", 0, job=str(n), read_at=NOW + n / 1e6) for n in range(MAX_OPEN + 3)))
-    early = found.due(NOW + 1, 15.0)
+    early = found.due(NOW + 1, 15.0, found.nearby)
     assert [e.incident.first.job.id for e in early if e.incident.first.job] == ["0", "1", "2"]
-    for entry in found.due(NOW + 20, 15.0):
+    for entry in found.due(NOW + 20, 15.0, found.nearby):
         found.mark_reported(entry, told())
     gone = found.expired(NOW + 20)
     assert sorted(e.incident.first.job.id for e in gone if e.incident.first.job) == ["0", "1", "2"]
@@ -312,7 +302,7 @@ def test_thousands_of_incidents_are_joined_and_closed_in_linear_time(apart: bool
     for n in range(count):
         seconds = n * 61.0 if apart else 0.0  # one log that goes back for days, or all jobs of a node at once
         found.join(one(match("gpu_fault", seconds, job="1" if apart else str(n), read_at=NOW)))
-    due = found.due(NOW + 15, 15.0)
+    due = found.due(NOW + 15, 15.0, found.nearby)
     assert len(due) == count
     for entry in due:
         found.mark_reported(entry, told())

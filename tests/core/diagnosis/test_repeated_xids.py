@@ -100,14 +100,11 @@ def test_an_sm_that_fails_on_another_gpu_too_is_the_programs_choice() -> None:
     assert set(told(repeats, [xid_13(pid, pid) for pid in (1, 2, 3, 4)])) == {None}
 
 
-def test_in_a_flood_each_line_that_names_an_sm_is_kept() -> None:
-    """By them the jobs of an SM are counted."""
-    line = "[   12.%06d] NVRM: Xid (PCI:0000:3b:00): 13, pid=%d, name=python, Graphics %s\n"
-    with_sm = [line % (n, n, f"SM Warp Exception on (GPC {n % 7}, TPC 1, SM 0): Out Of Range") for n in range(40)]
-    without = [line % (40 + n, n, "Exception: ESR 0x514730=0xc81000e") for n in range(40)]
+def test_in_a_flood_the_first_lines_of_each_process_are_kept() -> None:
+    """By them the jobs of an SM are counted: a process that fails on several shows it in them."""
+    line = "[   12.%06d] NVRM: Xid (PCI:0000:3b:00): 13, pid=%d, name=python, Graphics SM Warp Exception on %s\n"
+    lines = [line % (n, pid, f"(GPC {n % 7}, TPC 1, SM 0): Out Of Range") for pid in (1, 2) for n in range(400)]
     pipeline = Pipeline(packs.load(), window=60.0)
-    kept = [
-        match.text for match in pipeline.process(chunk("".join(with_sm + without).encode(), source="kernel")).matches
-    ]
-    assert len([text for text in kept if "GPC" in text]) == 40
-    assert len(kept) == 40  # the others are only counted
+    kept = pipeline.process(chunk("".join(lines).encode(), source="kernel")).matches
+    assert [sum(m.raised_by == f"pid {pid}" for m in kept) for pid in (1, 2)] == [10, 10]
+    assert sum(m.lines for m in kept) == 800
