@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from exporter.config.plain import journal_folder
 from exporter.core.catalogue.loader import Catalogue
+from exporter.core.decoding.job_files import NodeJob
+from exporter.core.diagnosis.attribution import attribute
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
 from exporter.core.facts.gpus import Gpu
 from exporter.core.matching.pipeline import Pipeline
-from exporter.core.model import Match, SourceKind
+from exporter.core.model import Incident, Match, SourceKind
 from exporter.daemon import handover, source_factory
 from exporter.daemon.handover import Stored
 from exporter.daemon.transaction import Keeper, Row
 from exporter.node.attribution import Attribution, EnvironmentOf
 from exporter.node.gpu_processes import GpuProcesses
+from exporter.node.handled_errors import HandledErrors
+from exporter.node.job_deaths import SIGNAL_REPORT, explains
 from exporter.node.job_folder import JobFolder
 from exporter.node.pod_devices import PodDevices
 from exporter.node.silent_jobs import SilentJobs
@@ -57,10 +61,22 @@ class Assembly:
         return record["job"]["id"] if record["job"] and self.config.limits.job_series else None
 
     def silent(self, now: float, processes: GpuProcesses) -> list[Match]:
-        """What logs show by their silence: crashes that they ended in, and jobs that use a GPU and print nothing."""
+        """What logs show by their end or their silence: crashes, and jobs that use a GPU and print nothing."""
         after = self.config.incidents.silent_after
         silent = self.silent_jobs.look(now, after, processes.jobs, self.node_jobs.last_writes)
-        return [*self.pipeline.silent(now), *silent]
+        over = {name for job in self.attribution.over(now) for name in job.names}
+        return [*self.pipeline.ended(over), *self.pipeline.silent(now), *silent]
+
+    def signatures_of(self, job: NodeJob) -> list[str]:
+        """The signatures of a job's open crashes that say why it failed, settled or not, or which signal ended it."""
+
+        def is_of_job(incident: Incident) -> bool:
+            named = attribute(incident).job
+            return named is not None and not job.names.isdisjoint({named.id, named.raw_id})
+
+        found = self.incidents.signatures_of(is_of_job)
+        severities = {name: self.catalogue.signatures[name].severity for name in found}
+        return [name for name in found if name == SIGNAL_REPORT or explains(name, severities[name])]
 
     def keepers(self) -> dict[str, Keeper]:
         """The parts with rows in the state file, by the name of their key space."""
@@ -106,6 +122,8 @@ def assemble(
         config, stored, node=node, first_start=first_start, say=warn, wake=wake, node_jobs=node_jobs
     )
     devices = PodDevices(config.jobs.pod_resources)
+    attribution = Attribution(config.facts.rootfs / "proc", JobFolder(config.jobs.dir), devices, clock=clock)
+    incidents.is_handled = HandledErrors(catalogue, attribution.job_of, pipeline.went_on, incidents.incidents)
     return Assembly(
         config=config,
         catalogue=catalogue,
@@ -114,6 +132,6 @@ def assemble(
         incidents=incidents,
         node_jobs=node_jobs,
         silent_jobs=SilentJobs(clock()),
-        attribution=Attribution(config.facts.rootfs / "proc", JobFolder(config.jobs.dir), devices, clock=clock),
+        attribution=attribution,
         moved=moved,
     )

@@ -140,10 +140,11 @@ class Daemon:
         self.last_round = self._clock()
         now = self.last_round
         ended = self._parts.attribution.look(now)
-        self.deaths.step(ended, self.counters, self.outbox, self.node, now, self._parts.config.incidents.settle)
+        self.deaths.ended(ended, now)
         busy = self._rounds.read(self.sources)
         self.watching = True
         self._add_crashes_of_silent_logs(now)
+        self.deaths.step(self._parts.signatures_of, self.counters, self.outbox, self.node, now)
         settled = self._parts.incidents.settle(now, self.facts.at)
         for diagnosis in settled:
             self._report(diagnosis, now)

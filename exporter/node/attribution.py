@@ -16,10 +16,11 @@ from typing import Literal
 from exporter.core.decoding.cgroups import CgroupJob, bare_uid
 from exporter.core.decoding.job_files import NodeJob
 from exporter.core.diagnosis.attribution import has_slurm_id, job_of_header, job_of_named_group
+from exporter.core.diagnosis.incidents import jobs_of
 from exporter.core.diagnosis.named_cards import card_named_in, names_ordinal
 from exporter.core.facts import cards
 from exporter.core.facts.gpus import Gpu
-from exporter.core.model import Job, Match
+from exporter.core.model import Incident, Job, Match
 from exporter.node.job_folder import AT_A_LINE_SECONDS, JobFolder
 from exporter.node.pod_devices import PodDevices
 from exporter.node.process_jobs import ProcessJobs, Seen
@@ -85,6 +86,20 @@ class Attribution:
             for match in matches
         ]
 
+    def over(self, now: float) -> list[NodeJob]:
+        """The jobs that have ended, and whose logs have been read to their ends."""
+        return self._folder.over(now)
+
+    def job_of(self, incident: Incident) -> NodeJob | None:
+        """The job of an incident as the hooks know it, by what the job's user cannot write."""
+        if incident.first.source == "kernel":
+            names = jobs_of(incident)
+            raw_id = next(iter(names)).removeprefix("slurm ") if len(names) == 1 else ""
+            return self._folder.jobs.get(raw_id)
+        known = self._known(incident.first.job)
+        uid = incident.first.uid
+        return known if known and (None in (uid, known.uid) or uid in (known.uid, 0)) else None
+
     # -- lines of the kernel
 
     def _of_kernel(self, match: Match, gpus: Sequence[Gpu], only: OnlyJob) -> Match:
@@ -98,7 +113,10 @@ class Attribution:
         named = next((name for name in names if name), match.named_job)
         if not claims and gpu == match.gpu:
             return match
-        return replace(match, gpu=gpu, claims=tuple(claims), named_job=named)
+        by = match.raised_by
+        if by and claims[:1] and claims[0].method in ("cgroup", "pid") and (job := _process_name(claims[0])):
+            by = f"{by} of {job}"  # a pid is used again
+        return replace(match, gpu=gpu, claims=tuple(claims), named_job=named, raised_by=by)
 
     def _process(self, match: Match) -> Seen | None:
         """The process that a line names."""
@@ -112,6 +130,8 @@ class Attribution:
     def _of_process(self, match: Match, process: Seen | None) -> list[Job]:
         """By the control group in the line, else by that of the process that it names."""
         if "cgroup" in match.captures and (found := job_of_named_group(match)):
+            if (pid := match.captures.get("pid", "")).isdecimal():
+                self._processes.put(int(pid), found, match.happened, self._clock())
             return [self._job(found, "cgroup")]
         return [self._job(process.job, "pid")] if process and process.job else []
 

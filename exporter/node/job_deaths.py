@@ -1,4 +1,4 @@
-"""Counts failed jobs by what explains their end: a signature, only an unrecognised crash, or no line at all.
+"""Counts failed jobs by what explains their end: a signature, an unrecognised crash, only a signal, or no line at all.
 
 The scheduler's hooks report the ends. The state file keeps them across restarts.
 """
@@ -6,7 +6,7 @@ The scheduler's hooks report the ends. The state file keeps them across restarts
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,9 +16,12 @@ from exporter.core.model import UNRECOGNISED
 from exporter.metrics.counters import Counters
 from exporter.store.outbox import Outbox
 
-Outcome = Literal["explained", "unrecognised", "no_line"]
-OUTCOMES: tuple[Outcome, ...] = ("explained", "unrecognised", "no_line")  # the best first
-WAIT = 4.0  # times incidents.settle after a job's end: an incident settles after one or two of them
+Outcome = Literal["explained", "unrecognised", "signal", "no_line"]
+OUTCOMES: tuple[Outcome, ...] = ("explained", "unrecognised", "signal", "no_line")  # the best first
+WAIT_SECONDS = (
+    6.0  # after a job's end was seen: its logs are read to their ends after three, a shared file system is slower
+)
+SIGNAL_CODES = range(129, 160)  # exit codes of a shell whose last command a signal killed
 MAX_JOBS = 1024  # with incidents, the latest; a node runs some hundred a day
 MAX_SIGNATURES = 8
 ENDED_BY_SCHEDULER = (
@@ -28,7 +31,9 @@ ENDED_BY_SCHEDULER = (
     "slurm_cancelled",
     "batch_limit_exceeded",
 )
+SIGNAL_REPORT = "shell_signal_exit"  # a shell reports which signal, and no reason
 _BEGUN = "begun"
+SignaturesOf = Callable[[NodeJob], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +58,11 @@ class Death:
             "outcome": self.outcome,
             "signatures": list(self.signatures),
         }
+
+
+def explains(signature: str, severity: str) -> bool:
+    """Whether an incident says why a job failed: a launcher's report that a rank has exited does not."""
+    return severity != "info" or signature in ENDED_BY_SCHEDULER
 
 
 class JobDeaths:
@@ -80,7 +90,7 @@ class JobDeaths:
         A launcher's report that a rank has exited explains nothing.
         """
         job = record["job"]
-        if record["severity"] == "info" and record["signature"] not in ENDED_BY_SCHEDULER:
+        if not explains(record["signature"], record["severity"]):
             return
         for name in {job["id"], job.get("raw_id")} - {None} if job else ():
             signatures = self._signatures.pop(name, [])  # the latest last
@@ -93,12 +103,9 @@ class JobDeaths:
             del self._signatures[oldest]
             self._unsaved[f"job {oldest}"] = None
 
-    def step(
-        self, ended: Iterable[NodeJob], counters: Counters, outbox: Outbox, node: str, now: float, settle: float
-    ) -> None:
-        """Add ended jobs, then count and record the deaths that are due. settle: `incidents.settle` in seconds."""
-        self.ended(ended, now)
-        for death in self.due(now, WAIT * settle):
+    def step(self, signatures_of: SignaturesOf, counters: Counters, outbox: Outbox, node: str, now: float) -> None:
+        """Count and record the deaths that are due. signatures_of: those of a job's crashes that may not have settled yet."""
+        for death in self.due(now, signatures_of):
             counters.add("gpufault_job_deaths_total", death.outcome)
             outbox.add(death.record(node))
 
@@ -117,13 +124,13 @@ class JobDeaths:
             self._has_begun = True
             self._unsaved[_BEGUN] = "1"
 
-    def due(self, now: float, wait: float) -> list[Death]:
-        """The deaths that ended at least `wait` seconds ago, so their lines have been read; each is returned once."""
-        due = {key: job for key, (job, since) in self._pending.items() if not 0 <= now - since < wait}
+    def due(self, now: float, signatures_of: SignaturesOf) -> list[Death]:
+        """The deaths seen so long ago that their lines have been read; each is returned once."""
+        due = {key: job for key, (job, since) in self._pending.items() if not 0 <= now - since < WAIT_SECONDS}
         for key in due:
             del self._pending[key]
             self._count(key, now)
-        return [self._death(job) for job in due.values()]
+        return [self._death(job, signatures_of(job)) for job in due.values()]
 
     def unsaved(self) -> Mapping[str, str | None]:
         return self._unsaved
@@ -131,10 +138,12 @@ class JobDeaths:
     def saved(self) -> None:
         self._unsaved = {}
 
-    def _death(self, job: NodeJob) -> Death:
-        seen = dict.fromkeys(self._signatures.get(job.id, []) + self._signatures.get(job.raw_id, []))
+    def _death(self, job: NodeJob, unsettled: Sequence[str]) -> Death:
+        settled = self._signatures.get(job.id, []) + self._signatures.get(job.raw_id, [])
+        seen = dict.fromkeys([*settled, *(name for name in unsettled if name != SIGNAL_REPORT)])
         named = [signature for signature in seen if signature != UNRECOGNISED]
-        outcome: Outcome = "explained" if named else "unrecognised" if seen else "no_line"
+        by_signal = bool(job.signal) or job.exit_code in SIGNAL_CODES or SIGNAL_REPORT in unsettled
+        outcome: Outcome = "explained" if named else "unrecognised" if seen else "signal" if by_signal else "no_line"
         return Death(job=job, outcome=outcome, signatures=tuple(named or seen)[:MAX_SIGNATURES])
 
     def _count(self, key: str, now: float) -> None:

@@ -23,6 +23,8 @@ from exporter.core.decoding.job_files import (
 
 EVERY_SECONDS = 2.0
 SLACK_SECONDS = 5.0  # a driver tells a fault when the job that caused it has been killed
+LAST_LINES_SECONDS = 3.0  # after a job's end, by the epilog's whole seconds: then its logs are read to their ends
+ENDED_SECONDS = 600.0  # for so long a log of an ended job may still be read: a shared file system is slow
 AT_A_LINE_SECONDS = 0.2  # before a line is attributed: its job may have started just now
 MAX_FILES = 4096  # a node starts some hundred jobs an hour; the hook removes those that ended an hour ago
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -86,6 +88,11 @@ class JobFolder:
     def find(self, name: str) -> NodeJob | None:
         """The job of one of its ids: Slurm's number, or 100_3."""
         return self.jobs.get(name) or self._by_id.get(name)
+
+    def over(self, now: float) -> list[NodeJob]:
+        """The jobs that ended some seconds ago, so that the last lines of their logs have been read."""
+        ended = ((job, now - job.ended) for job in self.jobs.values() if job.ended is not None)
+        return [job for job, age in ended if LAST_LINES_SECONDS <= age <= ENDED_SECONDS]
 
     def running(self, at: float) -> list[NodeJob]:
         """The jobs that ran at a time."""

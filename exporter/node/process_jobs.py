@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from exporter.core.decoding.cgroups import CgroupJob, job_of_process
 
-EVERY_SECONDS = 5.0
+EVERY_SECONDS = 1.0  # 40 µs for a new process and 1 ms for a thousand old ones; a program can crash within a second
+MOVED_SECONDS = 10.0  # after its start a process has been moved into its job's group
 KEPT_SECONDS = 600.0  # after the end of a process; the kernel log is read within seconds
 MAX_READ = 4096  # new processes of one look, 40 µs each; the rest has its turn at the next
 MAX_KEPT = 32_768  # 400 bytes each
@@ -40,13 +41,14 @@ class ProcessJobs:
         self._seen: dict[int, Seen] = {}
         self._looked: float | None = None
         self._usable: bool | None = None
+        self._last_pid: list[str] = []
 
     def look(self, now: float) -> None:
         """Read the control groups of new processes if it is due."""
         if self._looked is not None and 0 <= now - self._looked < EVERY_SECONDS:
             return
         self._looked = now
-        if not self.usable():
+        if not self.usable() or not self._has_new():
             return
         try:
             pids = [int(name) for name in os.listdir(self._proc) if name.isdecimal()]
@@ -56,7 +58,7 @@ class ProcessJobs:
         for pid in sorted(pids, reverse=True):  # the youngest first: the others were there before
             known = self._seen.get(pid)
             # slurmstepd moves a process into its job's group some milliseconds after its start.
-            if known and (known.job or now - known.first_read > 2 * EVERY_SECONDS):
+            if known and (known.job or now - known.first_read > MOVED_SECONDS):
                 self._seen[pid] = known._replace(last_seen=now)
             elif new < MAX_READ:
                 new += 1
@@ -64,6 +66,21 @@ class ProcessJobs:
         if self._seen.keys() - set(pids):
             kept = {pid: seen for pid, seen in self._seen.items() if now - seen.last_seen <= KEPT_SECONDS}
             self._seen = dict(sorted(kept.items(), key=lambda item: item[1].last_seen)[-MAX_KEPT:])
+
+    def _has_new(self) -> bool:
+        """Whether a process was started since the last look: by the last pid, the fifth field of loadavg."""
+        with contextlib.suppress(OSError):
+            last = _text(self._proc / "loadavg").split()[-1:]
+            is_new, self._last_pid = last != self._last_pid or not last, last
+            return is_new
+        return True
+
+    def put(self, pid: int, job: CgroupJob, happened: float, now: float) -> None:
+        """Take in the job of a process that the kernel's line names itself; the next line may name only the pid."""
+        known = self._seen.get(pid)
+        if known is None or known.job is None:
+            started = happened - (now - self._boot_clock())
+            self._seen[pid] = Seen(known.started if known else started, job, False, now, now)
 
     def named(self, pid: int, happened: float, now: float) -> Seen | None:
         """The process that had a pid at a wall time: a living one as it is now, else as it was last seen; None if unknown."""

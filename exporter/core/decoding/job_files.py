@@ -44,6 +44,17 @@ class NodeJob:
     is_first_node: bool = True  # the one on which the job's script ran
 
     @property
+    def ended_well(self) -> bool | None:
+        """Whether it ended with exit code 0 and by no signal; None while it runs, or if the hook was not told."""
+        if self.ended is None or self.exit_code is None:
+            return None
+        return not (self.exit_code or self.signal)
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset((self.id, self.raw_id))
+
+    @property
     def process_name(self) -> str:
         """The name of the job among processes, as `jobs.process_job` gives it."""
         return f"slurm {self.raw_id}"

@@ -49,6 +49,7 @@ class IncidentTracker:
         self._open = OpenIncidents(window, entries, live=live)
         self._texts = EntryTexts()
         self.shares_node = False  # whether several jobs are known to run here, whatever the matches say
+        self.is_handled: Callable[[Incident], bool] = lambda _: False  # errors that their program survived
 
     def add(self, matches: Iterable[Match]) -> None:
         """Add matches to their incidents."""
@@ -196,6 +197,11 @@ class IncidentTracker:
             self._open.remove(entry)
         return grown
 
+    def signatures_of(self, is_of_job: Callable[[Incident], bool]) -> list[str]:
+        """The signatures of a job's open crashes, settled or not, the earliest first."""
+        crashes = (e for e in sorted(self._open, key=lambda e: e.order) if self._role(e.incident) != "context")
+        return list(dict.fromkeys(e.incident.signature for e in crashes if is_of_job(e.incident)))
+
     def still_growing(self) -> Iterator[tuple[str, float]]:
         """The reported kernel incidents that may still grow: id, and the time of the last line."""
         for entry in self._open:
@@ -236,7 +242,8 @@ class IncidentTracker:
         return noted
 
     def _role(self, incident: Incident) -> Role:
-        return self._signature(incident).role
+        role = self._signature(incident).role
+        return "context" if role != "context" and self.is_handled(incident) else role
 
     def _signature(self, incident: Incident) -> Signature:
         return self._catalogue.signatures[incident.signature]

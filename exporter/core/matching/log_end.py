@@ -25,8 +25,8 @@ class LogEnd(NamedTuple):
     """What the last lines of a log say about its end.
 
     `suspect` is the first line of a crash that nothing explains yet, and `last` where its last report ends. `named` is
-    where a signature last named a crash. `success`: a line behind the suspect says that the program ended well. `traceback`
-    is where a traceback begins whose last line has not come.
+    where a signature last named a crash. `success`: a line behind them says that the program ended well. `traceback` is
+    where a traceback begins whose last line has not come. `end` is how far the log was read since.
     """
 
     suspect: Match | None = None
@@ -37,6 +37,13 @@ class LogEnd(NamedTuple):
     handled: frozenset[str] = frozenset()
     end: int = 0
     read_at: float = 0.0
+
+    @property
+    def went_on(self) -> bool:
+        """Whether the program handled the last error that a signature named: it said so, or printed much behind it."""
+        if self.named is None or self.suspect is not None:
+            return False
+        return self.success or self.end - self.named > REACH_BYTES
 
     def heading(self, offset: int) -> LogEnd:
         """A traceback begins."""
@@ -62,25 +69,25 @@ class LogEnd(NamedTuple):
     def named_at(self, offset: int) -> LogEnd:
         """A signature names a crash. It explains what is suspected nearby."""
         if self.suspect is None:
-            return self._replace(named=offset)
+            return self._replace(named=offset, success=False)
         if offset - self.last <= REACH_BYTES:
-            return self._replace(named=offset, suspect=None)
-        return self._went_on()._replace(named=offset)
+            return self._replace(named=offset, suspect=None, success=False)
+        return self._went_on()._replace(named=offset, success=False)
 
     def reported_at(self, offset: int) -> tuple[LogEnd, Match | None]:
         """A launcher or a peer reports that a process has ended; the crash, if one was suspected."""
         if self.suspect is None or offset - self.last > REACH_BYTES:
-            return self, None
+            return self if self.named is None else self._replace(named=offset, success=False), None
         return self._replace(suspect=None, named=offset), self.suspect
 
     def succeeded(self) -> LogEnd:
         """The program says that it ended well. A launcher may know better."""
-        return self._replace(success=self.suspect is not None)
+        return self._replace(success=self.suspect is not None or self.named is not None)
 
     def read_to(self, offset: int, read_at: float) -> LogEnd:
         """The log was read so far."""
         if self.suspect is None:
-            return self
+            return self if self.named is None else self._replace(end=offset)
         if offset - self.last > REACH_BYTES:
             return self._went_on()
         return self._replace(end=offset, read_at=read_at)

@@ -7,7 +7,7 @@ Knows no files, no clocks and no incidents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Literal
 
 from exporter.core.catalogue.loader import Catalogue
@@ -81,6 +81,7 @@ class Pipeline:
         self._logs: dict[str, LogState] = {}
         self._before: dict[str, LinesBefore] = {}  # not stored: a restart costs some lines their time
         self._suspects: set[str] = set()  # logs whose last lines look like a crash
+        self._crashed: dict[str, str] = {}  # logs in which a signature named a crash, by origin; not stored
         self._changed: set[str] = set()
 
     def process(self, chunk: Chunk, until: int | None = None) -> Processed:
@@ -150,8 +151,20 @@ class Pipeline:
 
     def silent(self, now: float) -> list[Match]:
         """The crashes that logs ended in which have been silent for long; each is told once."""
+        return self._ended([log for log in self._suspects if abs(now - self._logs[log].end.read_at) >= SILENT_SECONDS])
+
+    def ended(self, jobs: Container[str]) -> list[Match]:
+        """The crashes that the logs of jobs ended in, of which the scheduler says that they are over."""
+        suspects = ((log, self._logs[log].end.suspect) for log in sorted(self._suspects))
+        return self._ended([log for log, suspect in suspects if suspect and suspect.job and suspect.job.id in jobs])
+
+    def went_on(self, origin: str) -> bool:
+        """Whether the program of a log went on after the last crash that a signature named in it."""
+        return self.end_of(self._crashed.get(origin, "")).went_on
+
+    def _ended(self, logs: Iterable[str]) -> list[Match]:
         crashes = []
-        for log in [log for log in self._suspects if abs(now - self._logs[log].end.read_at) >= SILENT_SECONDS]:
+        for log in logs:
             end, crash = self._logs[log].end.ended()
             self._put(log, replace(self._logs[log], end=end))
             if crash:
@@ -190,6 +203,7 @@ class Pipeline:
         self._before.pop(log, None)
         self._suspects.discard(log)
         self.matcher.quarantine.forget(log)
+        self._crashed = {origin: crashed for origin, crashed in self._crashed.items() if crashed != log}
         if self._logs.pop(log, None) is not None:
             self._changed.add(log)
 
@@ -205,6 +219,8 @@ class Pipeline:
         )
         if chunk.end != "final" or consumed < len(data):
             self._before[chunk.log] = work.lines_before(consumed)
+        if work.end.named is not None:
+            self._crashed[chunk.origin] = chunk.log
 
     def _put(self, log: str, state: LogState) -> None:
         if state != self._logs.get(log, LogState()):

@@ -1,0 +1,59 @@
+"""Which errors a program survived: by the exit code of its job, else by what its log prints behind them.
+
+A job that ended with exit code 0 handled its errors, unless a signal or the OOM killer ended one of its processes: a shell
+script may end well after that. Without an exit code, an error was the program's end only if it prints nothing ordinary
+behind it. Knows no files and no clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.decoding.job_files import NodeJob
+from exporter.core.diagnosis.links import is_of_process
+from exporter.core.model import UNRECOGNISED, Incident
+
+# A process died, whatever became of its job.
+DEATHS_OF_PROCESSES = frozenset({
+    "shell_signal_exit", "process_segfault", "segfault_user", "gpf_user", "oom_kill_host", "oom_kill_cgroup", "slurm_oom",
+    "heap_corruption", "host_assert",
+})  # fmt: skip
+
+
+class HandledErrors:
+    """Decides for the open incidents of a node. Call it with an incident."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        job_of: Callable[[Incident], NodeJob | None],
+        went_on: Callable[[str], bool],
+        incidents: Callable[[], Iterable[Incident]],
+    ) -> None:
+        """job_of: the job of an incident, as the scheduler's hooks know it. went_on: whether a log's program printed more."""
+        self._catalogue = catalogue
+        self._job_of = job_of
+        self._went_on = went_on
+        self._incidents = incidents
+
+    def __call__(self, incident: Incident) -> bool:
+        of_job = incident.first.source == "job"
+        if incident.signature in DEATHS_OF_PROCESSES or not (of_job or is_of_process(incident, self._catalogue)):
+            return False
+        job = self._job_of(incident)
+        if job is not None and job.ended_well is not None:
+            return job.ended_well and not self._has(job, self._is_death)
+        if not of_job or self._catalogue.signatures[incident.signature].role != "root" or any(incident.ranks):
+            return False  # a launcher's report, or one of several ranks that write to one log
+        return self._went_on(incident.first.origin) and not (job and self._has(job, self._is_of_kernel))
+
+    def _has(self, job: NodeJob, what: Callable[[Incident], bool]) -> bool:
+        return any(what(incident) and self._job_of(incident) == job for incident in self._incidents())
+
+    def _is_death(self, incident: Incident) -> bool:
+        ends_process = incident.signature == UNRECOGNISED and incident.captures().get("kind") in ("c++", "signal")
+        return ends_process or incident.signature in DEATHS_OF_PROCESSES
+
+    def _is_of_kernel(self, incident: Incident) -> bool:
+        return is_of_process(incident, self._catalogue)
