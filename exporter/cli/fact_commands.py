@@ -23,6 +23,7 @@ ON_THE_NODE = {
     "linux_firmware": "dpkg-query -W linux-firmware || rpm -q linux-firmware",
     "neo_version": "dpkg-query -W intel-opencl-icd || rpm -q intel-opencl",
     "numa_balancing": "sysctl -n kernel.numa_balancing",
+    "nvidia_mix": "cat /proc/driver/nvidia/version; ls -l /usr/lib*/libcuda.so.* /usr/lib/*/libcuda.so.*",
     "pcie_degraded": "grep . /sys/bus/pci/devices/*/{current,max}_link_width",
     "rocm_mix": "gpufault facts | grep rocm",
     "rocm_version": "cat /opt/rocm/.info/version",

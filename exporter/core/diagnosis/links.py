@@ -6,6 +6,7 @@ itself broken; and a job's crash is explained by the kernel only if the kernel m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from exporter.core.model import Incident
 # A job's line may have a stamp in whole seconds, and printk's clock drifts against the wall clock.
 CLOCKS_DIFFER_SECONDS = 2.0
 REPORT_SECONDS = 5.0  # of one report of the kernel's, as of an OOM kill with its list of processes on a slow console
+
+_WAITED = re.compile(r"\bTimeout after (\d{1,3})s of waiting\b")  # Xid 119
 
 
 class Nearby(NamedTuple):
@@ -51,13 +54,20 @@ def comes_first(cause: Incident, consequence: Incident, *, second_view: bool = F
     print side by side. second_view: the consequence is one of another line of the same report, which may begin with it.
     """
     if cause.first.source == consequence.first.source == "kernel":
-        return cause.first.time <= consequence.first.time + (REPORT_SECONDS if second_view else 0.0)
+        began = cause.first.time - _waited(cause)
+        return began <= consequence.first.time + (REPORT_SECONDS if second_view else 0.0)
     if cause.scope == consequence.scope:
         return True
     # A line without a stamp of its own is younger than the stamp before it, and older than its reading.
     earliest = cause.first.time if cause.first.is_stamped else 0.0
     latest = consequence.first.time if consequence.first.time_source == "log" else consequence.first.latest
     return earliest <= latest + CLOCKS_DIFFER_SECONDS
+
+
+def _waited(incident: Incident) -> float:
+    """For how many seconds the driver had waited before it reported a fault: so long before it began."""
+    found = _WAITED.search(incident.first.captures.get("message", ""))
+    return float(found[1]) if found else 0.0
 
 
 def is_of_process(incident: Incident, catalogue: Catalogue) -> bool:
@@ -90,8 +100,10 @@ def _concerns_kernel(incident: Incident, other: Incident, catalogue: Catalogue, 
         return False  # of two processes, or of one that nothing names
     if not any(of_process):
         return True
-    card = device_of(other if of_process[0] else incident)
-    return card is None or card == gpu_of(incident if of_process[0] else other)
+    process, node = (incident, other) if of_process[0] else (other, incident)
+    card, own = device_of(node), gpu_of(process)
+    # A GPU's driver does not name the GPU in each line; a CPU's fault concerns none.
+    return card is None or card == own or (own is None and catalogue.signatures[process.signature].vendor != "any")
 
 
 def is_linked(job: Incident, kernel: Incident, catalogue: Catalogue, *, shares_node: bool) -> bool:
