@@ -19,13 +19,16 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help test torture deploy-test go-tools soak demo lint format types docs screenshots wheel deb lock bench clean
+.PHONY: help lab test torture deploy-test go-tools soak demo lint format types docs screenshots wheel deb lock bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 # Twice as many workers as processors: many tests wait for a daemon.
 WORKERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+
+lab: ## record crashes on this machine's GPU, for tests/lab/recordings; needs root and CUDA
+	python3 tests/lab/record.py build/recording
 
 test: $(INSTALLED)/.ready ## all tests except heavy ones, on the installed wheel; ARGS='-k kmsg' passes options to pytest
 	PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m 'not heavy' --numprocesses $(WORKERS) --dist worksteal $(ARGS)

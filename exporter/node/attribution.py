@@ -20,6 +20,7 @@ from exporter.core.diagnosis.incidents import jobs_of
 from exporter.core.diagnosis.named_cards import card_named_in, names_ordinal
 from exporter.core.facts import cards
 from exporter.core.facts.gpus import Gpu
+from exporter.core.matching.raising import BLOCK
 from exporter.core.model import Incident, Job, Match
 from exporter.node.job_folder import AT_A_LINE_SECONDS, JobFolder
 from exporter.node.pod_devices import PodDevices
@@ -114,8 +115,8 @@ class Attribution:
         if not claims and gpu == match.gpu:
             return match
         by = match.raised_by
-        if by and claims[:1] and claims[0].method in ("cgroup", "pid") and (job := _process_name(claims[0])):
-            by = f"{by} of {job}"  # a pid is used again
+        if by and not by.startswith(BLOCK) and claims and claims[0].method in ("cgroup", "pid"):
+            by = f"{by} of {_process_name(claims[0])}"  # a pid is used again
         return replace(match, gpu=gpu, claims=tuple(claims), named_job=named, raised_by=by)
 
     def _process(self, match: Match) -> Seen | None:

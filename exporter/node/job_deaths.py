@@ -18,9 +18,7 @@ from exporter.store.outbox import Outbox
 
 Outcome = Literal["explained", "unrecognised", "signal", "no_line"]
 OUTCOMES: tuple[Outcome, ...] = ("explained", "unrecognised", "signal", "no_line")  # the best first
-WAIT_SECONDS = (
-    6.0  # after a job's end was seen: its logs are read to their ends after three, a shared file system is slower
-)
+WAIT_SECONDS = 8.0  # after its end was seen: its logs are read to their ends after three, on a shared file system later
 SIGNAL_CODES = range(129, 160)  # exit codes of a shell whose last command a signal killed
 MAX_JOBS = 1024  # with incidents, the latest; a node runs some hundred a day
 MAX_SIGNATURES = 8

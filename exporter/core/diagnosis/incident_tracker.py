@@ -139,15 +139,15 @@ class IncidentTracker:
         linked = near.linked
         if entry.incident.first.source == "kernel":  # a job may print anything: its lines explain none of the kernel's
             linked = [other for other in linked if other.incident.first.source == "kernel"]
-            entry = self._with_job_of_log(entry, near)
+            entry = self._with_job_of_log(entry)
         return diagnose(entry, linked, root, facts, self._catalogue, self._node, same_time=near.same_time)
 
-    def _with_job_of_log(self, entry: Entry, near: Nearby) -> Entry:
+    def _with_job_of_log(self, entry: Entry) -> Entry:
         """A kernel incident whose job the node does not know, with that of the only log that names its process's pid."""
         incident = entry.incident
         if not is_of_process(incident, self._catalogue) or jobs_of(incident) or any(m.claims for m in incident.matches):
             return entry
-        logs = [e.incident for e in near.linked if e.incident.first.source == "job"]
+        logs = [e.incident for e in self._open.nearby(entry) if e.incident.first.source == "job"]
         named = {i.scope: i.first.job for i in logs if i.first.job and names_process(i, incident)}
         if len(named) != 1:
             return entry

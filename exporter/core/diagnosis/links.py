@@ -14,7 +14,7 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding.jobs import process_job
 from exporter.core.diagnosis.incidents import device_of, gpu_of, jobs_of
 from exporter.core.diagnosis.open_incidents import Entry
-from exporter.core.matching.raising import BLOCK
+from exporter.core.matching.raising import pid_in
 from exporter.core.model import Incident
 
 # A job's line may have a stamp in whole seconds, and printk's clock drifts against the wall clock.
@@ -93,6 +93,8 @@ def _concerns_kernel(incident: Incident, other: Incident, catalogue: Catalogue, 
         return is_linked(other, incident, catalogue, shares_node=shares_node)
     if incident.raised_by and incident.raised_by == other.raised_by:
         return True
+    if (pid := pid_in(incident.raised_by)) and pid == pid_in(other.raised_by):
+        return True
     if not jobs_of(incident).isdisjoint(jobs_of(other)):
         return True
     of_process = [is_of_process(each, catalogue) for each in (incident, other)]
@@ -131,14 +133,8 @@ def is_linked(job: Incident, kernel: Incident, catalogue: Catalogue, *, shares_n
 
 def names_process(job: Incident, kernel: Incident) -> bool:
     """Whether a job's log reports the end of the very process that the kernel names, by its pid."""
-    pid = pid_of(kernel)
+    pid = pid_in(kernel.raised_by)
     if pid is None or not any(match.captures.get("pid") == pid for match in job.matches):
         return False
     users = {match.captures["uid"] for match in kernel.matches if "uid" in match.captures}
     return not users or job.first.uid is None or str(job.first.uid) in users
-
-
-def pid_of(kernel: Incident) -> str | None:
-    """The pid of the process that raised a kernel incident."""
-    by = (kernel.raised_by or "").split()
-    return by[1] if by and not (kernel.raised_by or "").startswith(BLOCK) else None

@@ -1,9 +1,10 @@
 """Which process raised a kernel line: the identity of faults that a user's program can provoke.
 
-A driver names the process in one line of a report only. AMD's and Intel's name it first. NVIDIA's names it last: 580 prints
-the first lines of an Xid 13 without a pid, and some milliseconds later the Xid 43 or 13 of the same GPU with one. So
-adjacent lines without a pid are a block, and the next line of the GPU with a pid closes it: its process raised the block.
-Knows no patterns and no incidents.
+A driver names the process for sure in one line of a report only. AMD's and Intel's name it first. NVIDIA's names it last:
+580 prints the first lines of an Xid 13 without a pid, or with that of another process which uses the GPU at the time, and
+some milliseconds later the Xid 13 or 43 of the channel with the right one. So adjacent lines of one GPU without a channel
+are a block, and the line with a channel that goes on with the report closes it: its process raised the block. Knows no
+patterns and no incidents.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 CLOSED_WITHIN = 5.0  # seconds after its last line; 4 ms on an H100, but 700 lines a second may come for several seconds
+MIXED_WITHIN = 0.1  # seconds, where the line that closes a block names another pid than the block
 GOES_ON_WITHIN = 60.0  # seconds: a log that never names a process has one block for each episode
 REPORT_SECONDS = 1.0  # between two lines of a report; microseconds, or some milliseconds on a serial console
 MAX_GPUS = 64  # of a node, whose reports are open
@@ -22,16 +24,18 @@ _CHANNEL = re.compile(r"\b(?:[Cc]hannel(?: ID)?|Ch) (?:0x)?([0-9a-fA-F]{8})\b")
 
 
 class Kind(Protocol):
-    """A signature: its id, and whether its driver names the process last."""
+    """A signature: its id, whether its driver names the process last, and whether its lines end a report."""
 
     @property
     def id(self) -> str: ...
     @property
     def named_last(self) -> bool: ...
+    @property
+    def ends_report(self) -> bool: ...
 
 
 class Report(NamedTuple):
-    """The latest lines of one GPU. by: their process, or the name of a block. last: the time of the latest line."""
+    """The latest lines of one GPU. by: their process, or the block. last: the time of the latest line."""
 
     by: str
     last: float
@@ -47,13 +51,22 @@ class Report(NamedTuple):
 
 
 class Raised(NamedTuple):
-    """Who raised a line: `pid 5600`, or a block; None if nothing tells. closes: the block that turns out to be the same."""
+    """Who raised a line: `pid 5600`, or a block, `block 7` or `block 7 pid 5600`; None if nothing tells.
+
+    closes: the block that turns out to be of the same process.
+    """
 
     by: str | None = None
     closes: str | None = None
 
 
 NOT_KNOWN = Raised()
+
+
+def pid_in(by: str | None) -> str | None:
+    """The pid of who raised a line, as far as it is known."""
+    words = (by or "").split()
+    return words[words.index("pid") + 1] if "pid" in words else None
 
 
 class Raising:
@@ -64,26 +77,41 @@ class Raising:
 
     def of_line(self, kind: Kind, gpu: str | None, captures: Mapping[str, str], time: float, offset: int) -> Raised:
         """Who raised a line that a user's program can provoke. offset: names a block that begins with it."""
-        pid = captures.get("pid", "")
+        pid = captures["pid"].lstrip("0") if captures.get("pid", "").isdecimal() else None
         found = _CHANNEL.search(captures.get("message", ""))
         channel = found[1].lower() if found else None
         before = self.reports.get(gpu or "")
         age = abs(time - before.last) if before else 0.0
-        if pid.isdecimal():
-            by = f"pid {int(pid)}"
-            self._put(gpu, Report(by, time, kind.id, channel))
-            closes = before and before.is_block and before.may_be_of(channel) and age <= CLOSED_WITHIN
-            return Raised(by, before.by if before and closes else None)
+        if pid and not _begins_block(kind, is_of_channel=channel is not None):
+            return self._of_process(kind, gpu, pid, channel, time, before)
         if gpu is None:  # a line in the middle of a report
             return next((Raised(r.by) for r in self.reports.values() if _is_amid(r, kind, time)), NOT_KNOWN)
-        if before and before.is_block and before.may_be_of(channel) and age <= GOES_ON_WITHIN:
+        if (
+            before
+            and before.is_block
+            and pid_in(before.by) == pid
+            and before.may_be_of(channel)
+            and age <= GOES_ON_WITHIN
+        ):
             self._put(gpu, before._replace(last=time, channel=before.channel or channel))
             return Raised(before.by)
-        if before and _goes_on(before, kind, age):
+        if before and pid is None and _goes_on(before, kind, age):
             self._put(gpu, before._replace(last=time))
             return Raised(before.by)
-        self._put(gpu, Report(f"{BLOCK}{offset}", time, kind.id, channel))
-        return Raised(f"{BLOCK}{offset}")
+        block = f"{BLOCK}{offset} pid {pid}" if pid else f"{BLOCK}{offset}"
+        self._put(gpu, Report(block, time, kind.id, channel))
+        return Raised(block)
+
+    def _of_process(
+        self, kind: Kind, gpu: str | None, pid: str, channel: str | None, time: float, before: Report | None
+    ) -> Raised:
+        """A line that names its process for sure. It may close a block."""
+        by, block = f"pid {pid}", before if before and before.is_block else None
+        if block and not ((kind.ends_report or kind.id == block.signature) and block.may_be_of(channel)):
+            return Raised(by)  # of another process, which failed at the same time
+        self._put(gpu, Report(by, time, kind.id, channel))
+        within = CLOSED_WITHIN if block and pid_in(block.by) in (None, pid) else MIXED_WITHIN
+        return Raised(by, block.by if block and abs(time - block.last) <= within else None)
 
     def of_flood(self, kind: Kind, gpu: str | None, pid: str | None, time: float, text: bytes) -> Raised | None:
         """The same for one more line of a flood, whose text was not searched; None if it must be."""
@@ -92,17 +120,19 @@ class Raising:
             return None if any(_is_amid(report, kind, time) for report in self.reports.values()) else NOT_KNOWN
         if before is None:
             return None
-        if pid is not None:
-            if before.is_block or not pid.isdecimal():
+        age, is_of_channel = abs(time - before.last), b"Ch " in text or b"hannel" in text
+        if before.is_block:
+            if is_of_channel or before.channel or pid_in(before.by) != pid or age > GOES_ON_WITHIN:
                 return None
-            by = before.by if before.by[4:] == pid else f"pid {int(pid)}"
+            self._put(gpu, before._replace(last=time))
+            return Raised(before.by)
+        if pid is not None:
+            if _begins_block(kind, is_of_channel=is_of_channel) or not pid.isdecimal():
+                return None
+            by = before.by if before.by[4:] == pid else f"pid {pid.lstrip('0')}"
             self._put(gpu, before._replace(by=by, last=time, signature=kind.id))
             return Raised(by)
-        age = abs(time - before.last)
-        if before.is_block:
-            if before.channel or age > GOES_ON_WITHIN or b"Ch " in text or b"hannel" in text:
-                return None
-        elif not _goes_on(before, kind, age):
+        if not _goes_on(before, kind, age):
             return None
         self._put(gpu, before._replace(last=time))
         return Raised(before.by)
@@ -111,6 +141,11 @@ class Raising:
         self.reports[gpu or ""] = report
         while len(self.reports) > MAX_GPUS:
             del self.reports[next(iter(self.reports))]
+
+
+def _begins_block(kind: Kind, *, is_of_channel: bool) -> bool:
+    """Whether the pid in a line is not sure yet: the driver's first lines of a report name no channel."""
+    return kind.named_last and not is_of_channel and not kind.ends_report
 
 
 def _is_amid(report: Report, kind: Kind, time: float) -> bool:

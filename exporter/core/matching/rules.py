@@ -102,6 +102,7 @@ class Rule:
     of_gpu_driver: bool = False
     of_process: bool = False  # a kernel line that a user's program can provoke
     named_last: bool = False  # its driver names the process in the last line of a report, not in the first
+    ends_report: bool = False  # a line about what became of the process, as Xid 43
     is_context: bool = False
     crash: str = ""  # the kind of a crash shape; the next are of such too
     ends_process: bool = False
@@ -204,6 +205,7 @@ def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
         of_gpu_driver=isinstance(item, Signature) and item.vendor != "any" and item.layer == "kernel",
         of_process=isinstance(item, Signature) and item.reach == "job",
         named_last=isinstance(item, Signature) and item.vendor == "nvidia",
+        ends_report=isinstance(item, Signature) and item.role == "cascade",
         is_context=isinstance(item, Signature) and item.role == "context",
         crash=(item.kind or "") if isinstance(item, CrashShape) else "",
         ends_process=isinstance(item, CrashShape) and item.ends_process,

@@ -127,4 +127,30 @@ def test_a_flood_of_one_process_is_folded_and_the_next_process_is_not_lost_in_it
     after = [xid(2, ADDRESS_13), xid(2.004, "43, pid=2990, name=nbody, channel 0x0000000a")]
     found = matches(catalogue, *flood, *after)
     assert len(found) < 20
-    assert raised(group(found, WINDOW)) == [("13", "pid 2885", 900), ("13", "pid 2990", 1), ("43", "pid 2990", 1)]
+    assert raised(group(found, WINDOW)) == [
+        ("13", "block 0 pid 2885", 900),
+        ("13", "pid 2990", 1),
+        ("43", "pid 2990", 1),
+    ]
+
+
+def test_the_line_of_the_channel_names_the_process_where_the_first_lines_name_another(catalogue: Catalogue) -> None:
+    """As seen on an H100 with four programs at a time: the exception is that of 10084."""
+    warp = "13, pid=10083, name=faults, Graphics SM Warp Exception on (GPC 0, TPC 4, SM 0): Misaligned Address"
+    lines = [
+        xid(0, warp),
+        xid(0.004, "13, pid=10084, name=faults, Graphics Exception: channel 0x0000000b, Class 0000cbc0"),
+        xid(0.4, "31, pid=10083, name=faults, channel 0x0000000e, intr 00000000. MMU Fault: ENGINE GRAPHICS"),
+    ]
+    assert raised(group(matches(catalogue, *lines), WINDOW)) == [("13", "pid 10084", 2), ("31", "pid 10083", 1)]
+
+
+def test_another_fault_of_another_process_closes_no_block(catalogue: Catalogue) -> None:
+    lines = [
+        xid(0, ADDRESS_13),
+        xid(0.3, "31, pid=10082, name=faults, channel 0x0000000a, intr 00000000. MMU Fault: ENGINE GRAPHICS"),
+        xid(0.4, "43, pid=10084, name=faults, channel 0x0000000b"),
+    ]
+    assert raised(group(matches(catalogue, *lines), WINDOW)) == [
+        ("13", "pid 10084", 1), ("31", "pid 10082", 1), ("43", "pid 10084", 1),
+    ]  # fmt: skip
