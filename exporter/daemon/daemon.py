@@ -78,6 +78,7 @@ class Daemon:
         self._snapshot = MetricsSnapshot(())
         self.watching = False  # whether every source has been looked at
         self.impaired: list[str] = []  # what a job's log is to blame for
+        self.hints: list[str] = []
         self._log = log
         self._clock = clock
         self._warn = RateLimitedLog(log.warning, clock)
@@ -378,6 +379,7 @@ class Daemon:
         self._gauges.journal_segments_dropped = self.journal.dropped_segments
         self._gauges.quarantined = self._parts.pipeline.matcher.quarantine.at(self._clock())
         self.impaired = [str(one) for one in self._gauges.quarantined]
+        self.hints = self.repeats.hints()
         self._snapshot = snapshot_of(
             self.counters,
             self._parts.catalogue,

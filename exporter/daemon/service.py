@@ -101,6 +101,7 @@ class Service:
             ),
             incidents=tuple(daemon.recent),
             faults=daemon.faults.open,
+            hints=tuple(daemon.hints),
             causes=incidents_by_cause(snapshot),
             at_risk=at_risk(snapshot),
             facts=stated_facts(snapshot),

@@ -89,7 +89,7 @@ METRICS: dict[str, Metric] = {
     "gpufault_job_deaths_total": Metric(
         "counter", ("outcome",),
         "Jobs that failed on this node, by the scheduler's epilog: `explained` by a signature, `unrecognised`: the log shows "
-        "a crash without a signature, `no_line`: no line says why.", True,
+        "a crash without a signature, `signal`: only a signal is reported, `no_line`: no line says why.", True,
     ),
     "gpufault_pod_resources_up": Metric(
         "gauge", (), "1 if the kubelet answered which pods have which GPUs. Only with jobs.pod_resources."

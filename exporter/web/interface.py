@@ -70,7 +70,7 @@ class Overview:
 
     `incidents` are those recorded last; a line that was read late makes an old one of them. `causes` are the root incidents
     so far by root cause, the most frequent first. `at_risk` are the root causes whose conditions the facts meet, crash or
-    not.
+    not. `hints` are what may be worth a look, and neither a fault nor evidence of one.
     """
 
     version: str
@@ -81,6 +81,7 @@ class Overview:
     causes: tuple[tuple[str, int], ...] = ()
     at_risk: tuple[str, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
+    hints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

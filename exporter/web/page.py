@@ -100,6 +100,7 @@ def landing_page(
         heading=_heading(overview),
         not_ready=not_ready,
         impaired=first_few(impaired),
+        hints=first_few(overview.hints),
         telemetry_path=telemetry_path,
         faults=[_fault_row(each, title) for each in overview.faults],
         causes=[

@@ -211,16 +211,15 @@ def test_a_node_is_unfit_where_the_vendor_asks_for_an_operator_and_not_else(node
 
 
 @pytest.mark.heavy
-def test_one_sm_that_fails_in_three_jobs_is_suspect_over_a_kill(make_node: Callable[..., Node], kernel: Kernel) -> None:
+def test_one_sm_that_fails_in_many_jobs_is_a_hint_and_leaves_the_node_fit(
+    make_node: Callable[..., Node], kernel: Kernel
+) -> None:
+    """A kernel with few blocks runs on the same SM each time: two users could take any node out of service."""
     node = make_node([{"kind": "kmsg", "path": str(kernel.path)}])
     node.start()
-    for pid in (101, 102):
+    for pid in (101, 102, 103, 104):
         kernel.say(LINES["xid_13"].format(gpu="16", pid=pid))
-    eventually(lambda: node.records() or None)
-    node.kill()
-    node.start()
-    url = f"--url=http://{node.address}"
-    assert node_check(url)[0] == 0
-    kernel.say(LINES["xid_13"].format(gpu="16", pid=103))
-    said = eventually(lambda: found[1] if (found := node_check(url))[0] == 1 else None)
-    assert said.startswith("[node_problem] gpufault: suspect_streaming_multiprocessor nv_xid_13_graphics_exception ")
+    eventually(lambda: len(node.records()) == 4 or None)
+    assert node_check(f"--url=http://{node.address}")[0] == 0
+    assert {record["root_cause"] for record in node.records()} == {"application_illegal_access"}
+    assert "4 jobs failed on GPC 2, TPC 3, SM 1 only" in node.get("/")

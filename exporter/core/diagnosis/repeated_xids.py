@@ -1,8 +1,9 @@
-"""Repeated Xid 13 on one streaming multiprocessor (SM) of a GPU in several jobs: suspected hardware.
+"""Repeated Xid 13 on one streaming multiprocessor (SM) of a GPU in several jobs: a hint at the hardware, no more.
 
-A faulty program fails on many SMs, on the same SM of many GPUs, or only in its own job. A broken SM fails in every job,
-on its own GPU only (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html). Only kernel lines count.
-Knows no files or clocks; stored as one row per GPU.
+A broken SM fails in every job, on its own GPU only (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html).
+But a kernel with few blocks runs on the same SM each time: three ordinary bugs of three users look alike. Evidence would be
+a program that uses all SMs and fails on one, as DCGM's diagnostics do, or that the driver asks for an action. Only kernel
+lines count. Knows no files or clocks; stored as one row per GPU.
 """
 
 from __future__ import annotations
@@ -46,14 +47,29 @@ class RepeatedXids:
             self._note(gpu, place, job, matches[index].read_at)
         out = list(matches)
         for index, (gpu, place, _) in places.items():
-            failed = [job for job, (_, other) in self._gpus.get(gpu, {}).items() if place == other]
-            users = {job.rpartition(_OF_USER)[2] for job in failed}  # a job without a known user counts as one
-            others = (jobs for other, jobs in self._gpus.items() if other != gpu)
-            elsewhere = any(place == other for jobs in others for _, other in jobs.values())  # then it is the program
-            if len(failed) >= JOBS and len(users) >= USERS and not elsewhere:
-                counted = {**out[index].process, JOBS_ON_SM: str(len(failed))}
+            if count := self._jobs_on(gpu, place):
+                counted = {**out[index].process, JOBS_ON_SM: str(count)}
                 out[index] = replace(out[index], process=counted)
         return out
+
+    def hints(self) -> list[str]:
+        """What an operator may look into when the node is idle, in a sentence for each SM."""
+        places = {(gpu, place) for gpu, jobs in self._gpus.items() for _, place in jobs.values() if place}
+        counts = ((gpu, place, self._jobs_on(gpu, place)) for gpu, place in sorted(places))
+        return [
+            f"GPU {gpu}: {count} jobs failed on {_named(place)} only. No evidence of a fault: a kernel with few blocks runs on "
+            "the same SM each time. `dcgmi diag -r 3` on the idle GPU tells."
+            for gpu, place, count in counts
+            if count
+        ]
+
+    def _jobs_on(self, gpu: str, place: str) -> int:
+        """How many jobs failed on an SM, if it is of note; else 0."""
+        failed = [job for job, (_, other) in self._gpus.get(gpu, {}).items() if place == other]
+        users = {job.rpartition(_OF_USER)[2] for job in failed}  # a job without a known user counts as one
+        others = (jobs for other, jobs in self._gpus.items() if other != gpu)
+        elsewhere = any(place == other for jobs in others for _, other in jobs.values())  # then it is the program
+        return len(failed) if len(failed) >= JOBS and len(users) >= USERS and not elsewhere else 0
 
     def _note(self, gpu: str, place: str, job: str, now: float) -> None:
         jobs = {name: seen for name, seen in self._gpus.get(gpu, {}).items() if abs(now - seen[0]) <= SECONDS}
@@ -72,6 +88,11 @@ class RepeatedXids:
 
     def saved(self) -> None:
         self._changed.clear()
+
+
+def _named(place: str) -> str:
+    gpc, tpc, sm = place.split()
+    return f"GPC {gpc}, TPC {tpc}, SM {sm}"
 
 
 def _location(match: Match, job_of: JobOf) -> tuple[str, str, str] | None:
