@@ -27,6 +27,7 @@ LOOKS = 2  # of each process; torch opens the GPU in the middle of its imports
 MAX_KEPT = 1024  # processes remembered, 2 KiB each: four days of a node that starts one job of eight ranks an hour
 MAX_PER_JOB = 16  # processes read of one job: its ranks; workers that were forked from them have the same stack
 MAX_LOST = 4  # threads that may hang at once; behind that, no more looks until one of them returns
+MAX_TRIED = 256  # processes, until one of another user can be inspected
 MAX_FDS = 512  # open files looked through of one process: a GPU is opened early
 LOOK_SECONDS = 0.5  # of one look; what is left over waits for the next
 HANGS_SECONDS = 10.0  # in one process; then it is left alone
@@ -212,9 +213,22 @@ class GpuProcesses:
 
 
 def may_look(proc: Path = Path("/proc")) -> bool:
-    """Whether this process may inspect those of other users; needs CAP_SYS_PTRACE (ptrace(2), PTRACE_MODE_READ)."""
+    """Whether this process may inspect those of other users; needs CAP_SYS_PTRACE (ptrace(2), PTRACE_MODE_READ).
+
+    The first process may refuse where the others do not, as in some virtual machines.
+    """
     with contextlib.suppress(OSError):
         return bool(os.readlink(proc / "1/root"))
+    with contextlib.suppress(OSError):
+        pids = sorted((int(name) for name in os.listdir(proc) if name.isdecimal()), reverse=True)
+        return any(_may_look_into(proc / str(pid)) for pid in pids[:MAX_TRIED])
+    return False
+
+
+def _may_look_into(folder: Path) -> bool:
+    """Whether a process of another user may be inspected."""
+    with contextlib.suppress(OSError):
+        return os.stat(folder).st_uid != os.geteuid() and bool(os.readlink(folder / "root"))
     return False
 
 

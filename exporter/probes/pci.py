@@ -5,7 +5,7 @@ from dataclasses import replace
 from exporter.core.facts.gpus import Gpu, gpu_of_uevent
 from exporter.core.facts.linux import iommu_mode
 from exporter.core.facts.pci import largest_bar, link_is_degraded, normalise_pci, pcie_speed, pcie_width
-from exporter.core.facts.values import identity, number, size
+from exporter.core.facts.values import number, size
 from exporter.probes.base import Fact, Host, Probe, ProbeResult, known_facts
 
 _FOLDER = "/sys/bus/pci/devices"
@@ -26,7 +26,6 @@ def _with_facts(host: Host, gpu: Gpu, has_driver: bool) -> Gpu:
     widest, fastest = pcie_width(host.read(f"{device}/max_link_width")), host.read(f"{device}/max_link_speed")
     return replace(
         gpu,
-        serial=identity(host.read(f"{device}/serial_number")),  # of the PCI device, in newer kernels
         drm_card=_minor(host, device, "card"),
         drm_render=_minor(host, device, "renderD"),
         pcie_speed=pcie_speed(host.read(f"{device}/current_link_speed")),

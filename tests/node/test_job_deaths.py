@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from exporter.core.decoding.job_files import NodeJob
-from exporter.node.job_deaths import MAX_JOBS, WAIT, JobDeaths
+from exporter.node.job_deaths import MAX_JOBS, WAIT_SECONDS, JobDeaths
 
 NOW = 1_700_000_000.0
-LATER = NOW + WAIT * 15.0
+LATER = NOW + WAIT_SECONDS
 
 
 def incident(job: str, signature: str = "xid_31", severity: str = "error", **more: str) -> dict[str, Any]:
@@ -29,8 +30,12 @@ def rows(deaths: JobDeaths) -> dict[str, str]:
     return {key: text for key, text in deaths.unsaved().items() if text is not None}
 
 
-def outcomes(deaths: JobDeaths) -> list[tuple[str, str]]:
-    return [(death.job.id, death.outcome) for death in deaths.due(LATER, WAIT * 15.0)]
+def nothing(_: NodeJob) -> list[str]:
+    return []
+
+
+def outcomes(deaths: JobDeaths, unsettled: Callable[[NodeJob], list[str]] = nothing) -> list[tuple[str, str]]:
+    return [(death.job.id, death.outcome) for death in deaths.due(LATER, unsettled)]
 
 
 def test_a_death_is_explained_by_a_signature_by_an_unrecognised_crash_only_or_by_nothing() -> None:
@@ -41,8 +46,8 @@ def test_a_death_is_explained_by_a_signature_by_an_unrecognised_crash_only_or_by
     deaths.note(incident("3", "srun_task_exit", "info"))
     deaths.note({"job": None, "signature": "xid_79", "severity": "critical"})
     deaths.ended([end("1"), end("2"), end("3"), end("4", code=0), end("5", code=None), end("6", 0, signal=9)], NOW)
-    assert deaths.due(NOW, WAIT * 15.0) == []  # their last lines are still being read
-    assert outcomes(deaths) == [("1", "explained"), ("2", "unrecognised"), ("3", "no_line"), ("6", "no_line")]
+    assert deaths.due(NOW, nothing) == []  # their last lines are still being read
+    assert outcomes(deaths) == [("1", "explained"), ("2", "unrecognised"), ("3", "no_line"), ("6", "signal")]
     assert outcomes(deaths) == []
 
 
@@ -108,10 +113,19 @@ def test_a_record_names_the_job_its_end_and_what_explains_it() -> None:
     deaths = begun()
     deaths.note(incident("7"))
     deaths.ended([end(user="ada", started=NOW - 3600)], NOW)
-    [death] = deaths.due(LATER, WAIT * 15.0)
+    [death] = deaths.due(LATER, nothing)
     assert death.record("gpu-7") == {
         "kind": "job_end", "time": "2023-11-14T22:13:20.000Z", "node": "gpu-7",
         "job": {"id": "7", "user": "ada", "kind": "slurm"}, "exit_code": 1, "signal": 0, "outcome": "explained",
         "started": "2023-11-14T21:13:20.000Z",
         "signatures": ["xid_31"],
     }  # fmt: skip
+
+
+def test_what_has_not_settled_yet_explains_a_death_too() -> None:
+    deaths = begun()
+    deaths.ended([end("1"), end("2"), end("3"), end("4", code=137)], NOW)
+    unsettled = {"1": ["torch_oom"], "2": ["unrecognised_crash"], "3": ["shell_signal_exit"]}
+    assert outcomes(deaths, lambda job: unsettled.get(job.id, [])) == [
+        ("1", "explained"), ("2", "unrecognised"), ("3", "signal"), ("4", "signal"),
+    ]  # fmt: skip

@@ -6,6 +6,7 @@ Stored as rows. Knows no files, clocks or HTTP.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 
@@ -23,6 +24,9 @@ MAX_OPENINGS = 20  # the latest, of one fault
 MAX_PROVISIONAL = 16  # in a storm a sample suffices: the question is whether the node is fit for jobs
 KEPT_SECONDS = 14 * 86400.0  # a fault that returns within this time is known to have been there before
 _RECOVERY = "recovery "  # begins the names of rows that hold recoveries
+
+# The serial of the PCI device, which earlier versions took for the board's.
+_DEVICE_SERIAL = re.compile(r"[0-9a-f]{2}(?:-[0-9a-f]{2}){7}")
 
 
 class FaultHistory:
@@ -135,7 +139,8 @@ class FaultHistory:
         self._serials |= {gpu.pci: identity for gpu in gpus if (identity := gpu.serial or gpu.unique_id)}
         for fault in list(self):
             serial = self._serials.get(fault.gpu or "")
-            if fault.cleared is None and fault.serial and serial and serial != fault.serial:
+            is_board = fault.serial and not _DEVICE_SERIAL.fullmatch(fault.serial)
+            if fault.cleared is None and is_board and serial and serial != fault.serial:
                 self.recover(
                     Recovery(
                         kind="card_swap", time=now.time, boot=now.boot, boot_seconds=now.boot_seconds, gpu=fault.gpu,
