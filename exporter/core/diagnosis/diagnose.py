@@ -14,7 +14,7 @@ from exporter.core.catalogue.pack_types import TableRow
 from exporter.core.diagnosis.assessment import Assessment, Diagnosis, Evidence
 from exporter.core.diagnosis.causes import assess, best_cause, distinct_evidence, known_context
 from exporter.core.diagnosis.incidents import shares_job
-from exporter.core.diagnosis.links import comes_first, is_of_process
+from exporter.core.diagnosis.links import comes_first, is_of_process, shares_process
 from exporter.core.diagnosis.open_incidents import Entry
 from exporter.core.matching.log_end import REACH_BYTES
 from exporter.core.model import (
@@ -109,7 +109,11 @@ def _is_consequence(entry: Entry, other: Entry, catalogue: Catalogue) -> bool:
     if entry.number == other.number:  # a glob such as `cuda_*` may name the signature itself
         return False
     a, b = entry.incident.signature, other.incident.signature
-    if a == b and is_of_process(entry.incident, catalogue) and shares_job(entry.incident, other.incident):
+    if (
+        a == b
+        and is_of_process(entry.incident, catalogue)
+        and (shares_job(entry.incident, other.incident) or shares_process(entry.incident, other.incident))
+    ):
         return other.order < entry.order  # of two ranks of a job
     second_view = catalogue.signatures[a].role == "confirmation"
     if not catalogue.follows(a, b) or not comes_first(other.incident, entry.incident, second_view=second_view):

@@ -50,7 +50,7 @@ def split_by_link(entry: Entry, nearby: Sequence[Entry], catalogue: Catalogue, *
 def comes_first(cause: Incident, consequence: Incident, *, second_view: bool = False) -> bool:
     """Whether an incident may be the cause of another by their times: nothing follows what has not happened yet.
 
-    The kernel writes its lines in order. Lines of one job are no evidence of an order: streams are buffered, and ranks
+    The kernel writes its lines in order. Lines of one job do not tell an order: streams are buffered, and ranks
     print side by side. second_view: the consequence is one of another line of the same report, which may begin with it.
     """
     if cause.first.source == consequence.first.source == "kernel":
@@ -85,15 +85,20 @@ def may_follow_jobs(kernel: Incident, signature: str, catalogue: Catalogue) -> b
     return is_of_process(kernel, catalogue) and (tells_none or catalogue.follows(kernel.signature, signature))
 
 
+def shares_process(a: Incident, b: Incident) -> bool:
+    """Whether one process raised two kernel incidents of one boot."""
+    if not a.raised_by or not b.raised_by or a.scope != b.scope:
+        return False
+    return a.raised_by == b.raised_by or pid_in(a.raised_by) == pid_in(b.raised_by) is not None
+
+
 def _concerns_kernel(incident: Incident, other: Incident, catalogue: Catalogue, shares_node: bool) -> bool:
     """Whether a kernel incident and another may explain each other."""
     if other.first.source == "job":
         if not may_follow_jobs(incident, other.signature, catalogue):
             return False
         return is_linked(other, incident, catalogue, shares_node=shares_node)
-    if incident.raised_by and incident.raised_by == other.raised_by:
-        return True
-    if (pid := pid_in(incident.raised_by)) and pid == pid_in(other.raised_by):
+    if shares_process(incident, other):
         return True
     if not jobs_of(incident).isdisjoint(jobs_of(other)):
         return True

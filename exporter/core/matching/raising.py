@@ -17,8 +17,9 @@ CLOSED_WITHIN = 5.0  # seconds after its last line; 4 ms on an H100, but 700 lin
 MIXED_WITHIN = 0.1  # seconds, where the line that closes a block names another pid than the block
 GOES_ON_WITHIN = 60.0  # seconds: a log that never names a process has one block for each episode
 REPORT_SECONDS = 1.0  # between two lines of a report; microseconds, or some milliseconds on a serial console
-MAX_GPUS = 64  # of a node, whose reports are open
+MAX_REPORTS = 256  # kept: of 16 GPUs with some processes each
 BLOCK = "block "
+_NAMED = "named"
 # `channel 0x0000000a` (580), `Ch 00000010` (until 570), `Channel ID 00000012` (Xid 32)
 _CHANNEL = re.compile(r"\b(?:[Cc]hannel(?: ID)?|Ch) (?:0x)?([0-9a-fA-F]{8})\b")
 
@@ -70,7 +71,7 @@ def pid_in(by: str | None) -> str | None:
 
 
 class Raising:
-    """The latest reports of one kernel log, by GPU."""
+    """The latest reports of one kernel log: by GPU and the pid in a block's lines, or `named` for a process named for sure."""
 
     def __init__(self, reports: Mapping[str, Report]) -> None:
         self.reports = dict(reports)
@@ -80,66 +81,68 @@ class Raising:
         pid = captures["pid"].lstrip("0") if captures.get("pid", "").isdecimal() else None
         found = _CHANNEL.search(captures.get("message", ""))
         channel = found[1].lower() if found else None
-        before = self.reports.get(gpu or "")
-        age = abs(time - before.last) if before else 0.0
         if pid and not _begins_block(kind, is_of_channel=channel is not None):
-            return self._of_process(kind, gpu, pid, channel, time, before)
+            closes = self._closed_by(kind, gpu, pid, channel, time) if gpu else None
+            self._put(f"{gpu} {_NAMED}", Report(f"pid {pid}", time, kind.id, channel))
+            return Raised(f"pid {pid}", closes)
         if gpu is None:  # a line in the middle of a report
             return next((Raised(r.by) for r in self.reports.values() if _is_amid(r, kind, time)), NOT_KNOWN)
-        if (
-            before
-            and before.is_block
-            and pid_in(before.by) == pid
-            and before.may_be_of(channel)
-            and age <= GOES_ON_WITHIN
-        ):
-            self._put(gpu, before._replace(last=time, channel=before.channel or channel))
-            return Raised(before.by)
-        if before and pid is None and _goes_on(before, kind, age):
-            self._put(gpu, before._replace(last=time))
-            return Raised(before.by)
-        block = f"{BLOCK}{offset} pid {pid}" if pid else f"{BLOCK}{offset}"
-        self._put(gpu, Report(block, time, kind.id, channel))
-        return Raised(block)
+        place = f"{gpu} {pid or ''}"
+        block, named = self.reports.get(place), self.reports.get(f"{gpu} {_NAMED}")
+        if block and block.may_be_of(channel) and abs(time - block.last) <= GOES_ON_WITHIN:
+            self._put(place, block._replace(last=time, channel=block.channel or channel))
+            return Raised(block.by)
+        if named and pid is None and _is_amid(named, kind, time):
+            self._put(f"{gpu} {_NAMED}", named._replace(last=time))
+            return Raised(named.by)
+        by = f"{BLOCK}{offset} pid {pid}" if pid else f"{BLOCK}{offset}"
+        self._put(place, Report(by, time, kind.id, channel))
+        return Raised(by)
 
-    def _of_process(
-        self, kind: Kind, gpu: str | None, pid: str, channel: str | None, time: float, before: Report | None
-    ) -> Raised:
-        """A line that names its process for sure. It may close a block."""
-        by, block = f"pid {pid}", before if before and before.is_block else None
-        if block and not ((kind.ends_report or kind.id == block.signature) and block.may_be_of(channel)):
-            return Raised(by)  # of another process, which failed at the same time
-        self._put(gpu, Report(by, time, kind.id, channel))
-        within = CLOSED_WITHIN if block and pid_in(block.by) in (None, pid) else MIXED_WITHIN
-        return Raised(by, block.by if block and abs(time - block.last) <= within else None)
+    def _closed_by(self, kind: Kind, gpu: str, pid: str, channel: str | None, time: float) -> str | None:
+        """The block that a line with a process closes: the one with its pid, else the latest one of the GPU."""
+        blocks = [
+            (place, block) for place, block in self.reports.items() if block.is_block and place.startswith(f"{gpu} ")
+        ]
+        blocks.sort(key=lambda item: (pid_in(item[1].by) != pid, -item[1].last))
+        for place, block in blocks:
+            if not (kind.ends_report or kind.id == block.signature) or not block.may_be_of(channel):
+                continue  # of another process, which failed at the same time
+            age, is_its_own = abs(time - block.last), pid_in(block.by) in (None, pid)
+            if is_its_own or age <= MIXED_WITHIN:
+                del self.reports[place]
+                if age <= CLOSED_WITHIN:
+                    return block.by
+        return None
 
     def of_flood(self, kind: Kind, gpu: str | None, pid: str | None, time: float, text: bytes) -> Raised | None:
         """The same for one more line of a flood, whose text was not searched; None if it must be."""
-        before = self.reports.get(gpu or "")
         if gpu is None and pid is None:
             return None if any(_is_amid(report, kind, time) for report in self.reports.values()) else NOT_KNOWN
-        if before is None:
+        is_of_channel, named = b"Ch " in text or b"hannel" in text, f"{gpu} {_NAMED}"
+        if pid is not None and not pid.isdecimal():
             return None
-        age, is_of_channel = abs(time - before.last), b"Ch " in text or b"hannel" in text
-        if before.is_block:
-            if is_of_channel or before.channel or pid_in(before.by) != pid or age > GOES_ON_WITHIN:
-                return None
-            self._put(gpu, before._replace(last=time))
-            return Raised(before.by)
-        if pid is not None:
-            if _begins_block(kind, is_of_channel=is_of_channel) or not pid.isdecimal():
-                return None
-            by = before.by if before.by[4:] == pid else f"pid {pid.lstrip('0')}"
-            self._put(gpu, before._replace(by=by, last=time, signature=kind.id))
+        if pid is not None and not _begins_block(kind, is_of_channel=is_of_channel):
+            if any(report.is_block for report in self.reports.values()):
+                return None  # which it may close
+            by = f"pid {pid.lstrip('0')}"
+            self._put(named, Report(by, time, kind.id))
             return Raised(by)
-        if not _goes_on(before, kind, age):
-            return None
-        self._put(gpu, before._replace(last=time))
-        return Raised(before.by)
+        place = f"{gpu} {pid.lstrip('0') if pid else ''}"
+        block, before = self.reports.get(place), self.reports.get(named)
+        if block:
+            if is_of_channel or block.channel or abs(time - block.last) > GOES_ON_WITHIN:
+                return None
+            self._put(place, block._replace(last=time))
+            return Raised(block.by)
+        if pid is None and before and _is_amid(before, kind, time):
+            self._put(named, before._replace(last=time))
+            return Raised(before.by)
+        return None
 
-    def _put(self, gpu: str | None, report: Report) -> None:
-        self.reports[gpu or ""] = report
-        while len(self.reports) > MAX_GPUS:
+    def _put(self, place: str, report: Report) -> None:
+        self.reports[place] = report
+        while len(self.reports) > MAX_REPORTS:
             del self.reports[next(iter(self.reports))]
 
 
@@ -149,9 +152,6 @@ def _begins_block(kind: Kind, *, is_of_channel: bool) -> bool:
 
 
 def _is_amid(report: Report, kind: Kind, time: float) -> bool:
-    return not kind.named_last and report.signature == kind.id and abs(time - report.last) <= REPORT_SECONDS
-
-
-def _goes_on(before: Report, kind: Kind, age: float) -> bool:
-    """Whether a line without a pid belongs to the report that named its process before."""
-    return not kind.named_last and not before.is_block and before.signature == kind.id and age <= REPORT_SECONDS
+    """Whether a line without a pid belongs to a report that named its process before."""
+    is_recent = report.signature == kind.id and abs(time - report.last) <= REPORT_SECONDS
+    return is_recent and not kind.named_last and not report.is_block

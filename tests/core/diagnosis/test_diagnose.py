@@ -9,7 +9,7 @@ import pytest
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_schema import Condition
-from exporter.core.diagnosis import incidents
+from exporter.core.diagnosis import incidents, open_incidents
 from exporter.core.diagnosis.assessment import Assessment, Diagnosis
 from exporter.core.diagnosis.causes import (
     KnownContext,
@@ -154,7 +154,7 @@ signatures:
 
 def test_a_reported_role_does_not_change() -> None:
     early, late = entries(match("second_view", 0), match("gpu_fault", 1))
-    told = Entry(early.number, early.incident, incidents.Reported("id", "id", "root", "unknown", 1))
+    told = Entry(early.number, early.incident, open_incidents.Reported("id", "id", "root", "unknown", 1))
     assert ultimate_root(late, lambda _: [told], ROLES) is late
     assert ultimate_root(early, lambda _: [late], ROLES) is late
     assert root_of(late, [told], ROLES) is None
@@ -443,7 +443,9 @@ def test_a_consequence_names_its_root() -> None:
 
 def test_a_reported_diagnosis_is_not_withdrawn_and_keeps_its_evidence() -> None:
     (entry,) = entries(match("gpu_fault"))
-    settled = Entry(entry.number, entry.incident, incidents.Reported("first-id", "first-id", "root", "one_fact", 1))
+    settled = Entry(
+        entry.number, entry.incident, open_incidents.Reported("first-id", "first-id", "root", "one_fact", 1)
+    )
     told = diagnose(settled, [], settled, {"a": "1", "b": "2"}, CAUSES, "node")
     assert (told.id, told.root_cause, told.role, told.caused_by) == ("first-id", "one_fact", "root", None)
     assert [e.what for e in told.evidence] == ["fact a"]

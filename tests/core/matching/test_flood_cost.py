@@ -34,7 +34,7 @@ CALLS = {
     "PyTorch, out of memory": 133,
     "NVIDIA, Xid 13": 70,
     "NVIDIA, Xid 31": 165,
-    "amdgpu, page fault": 103,
+    "amdgpu, page fault": 130,
     "amdgpu, page fault with its second line": 200,
     "i915, hang": 150,  # between 97 and 189, by what is still learnt
     "xe, engine reset": 107,
