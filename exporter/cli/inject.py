@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import glob
 import os
 import re
 import secrets
@@ -26,6 +27,7 @@ DESCRIPTION = (
 )
 POLL_SECONDS = 0.05
 NAME = "gpufault-inject-test"
+_WILD = re.compile(r"\[[^]]*\]|[*?]+")  # in a glob
 _DESCRIPTOR = re.compile(r"/proc/(?:self|[0-9]+)/fd/[0-9]+")  # links of the kernel's own; a pod's output is one
 MAX_ANSWER = 16 << 20  # bytes; 1,830 series are 0.3 MB
 
@@ -87,6 +89,8 @@ def _target(options: argparse.Namespace, config: Config) -> Iterator[tuple[str, 
             yield str(own), descriptor
         finally:
             own.unlink(missing_ok=True)
+            if own.parent.name == NAME:
+                own.parent.rmdir()
 
 
 def _own_file(config: Config) -> Path:
@@ -94,10 +98,15 @@ def _own_file(config: Config) -> Path:
 
     for source in config.sources:
         if isinstance(source, FilesConfig):
-            named = re.sub(r"\[[^]]*\]|[*?]+", f"{NAME}-{secrets.token_hex(4)}", source.paths[0].replace("**/", ""))
-            path = Path(named)
-            if path.parent.is_dir():
-                return path
+            folder, name = os.path.split(source.paths[0].replace("**/", ""))
+            named = _WILD.sub(f"{NAME}-{secrets.token_hex(4)}", name)
+            folders = [found for found in sorted(glob.glob(folder)) if os.path.isdir(found)]
+            if folders:
+                return Path(folders[0], named)
+            own = Path(_WILD.sub(NAME, folder))  # no job has logged yet
+            if own.parent.is_dir():
+                own.mkdir()
+                return own / named
     raise OSError("no `files` source in the configuration has a folder to write to; give --file or --kmsg")
 
 

@@ -54,9 +54,11 @@ def _in_file(file: Path, unread: list[str]) -> Found:
                     continue
                 try:
                     record = json.loads(line.decode(errors="replace"))
+                    if record.get("kind", "incident") != "incident":
+                        continue  # as the end of a job, which names the signatures of its crashes
                     if record["signature"] == UNRECOGNISED and record.get("role") != "context":
                         yield datetime.fromisoformat(record["time"]).timestamp(), record
-                except (ValueError, KeyError, TypeError, RecursionError):
+                except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                     bad += 1
     except OSError as error:
         unread.append(f"{file}: {error.strerror or error}")

@@ -46,7 +46,8 @@ def test_records_of_a_scan_or_a_journal_are_read(tmp_path: Path, capsys: pytest.
     records = capsys.readouterr().out
     folder = tmp_path / "journals" / "n1"
     folder.mkdir(parents=True)
-    (folder / "journal-000001.jsonl").write_text(f'{records}{{"signature": "unrecognised_crash"}}\n')
+    end = {"kind": "job_end", "time": "2026-11-20T10:00:00Z", "node": "n1", "signatures": ["unrecognised_crash"]}
+    (folder / "journal-000001.jsonl").write_text(f'{records}{json.dumps(end)}\n{{"signature": "unrecognised_crash"}}\n')
     assert main(["unknowns", "--format", "json", str(tmp_path / "journals")]) == 1
     captured = capsys.readouterr()
     assert [each["template"] for each in json.loads(captured.out)["clusters"]] == ["mesh.MeshError: no elements"]

@@ -74,3 +74,19 @@ def test_a_test_line_is_seen_through_tls_and_with_a_password(make_node: Callable
     code, said = injected(guarded.trust, *guarded.login)
     assert code == 0, said
     assert said.startswith("seen: ")
+
+
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_a_test_line_needs_no_log_that_a_job_has_written(
+    make_node: Callable[..., Node], tmp_path: Path, has_folder: bool
+) -> None:
+    logs = tmp_path / "logs"
+    (logs / "ada").mkdir(parents=True) if has_folder else logs.mkdir()
+    node = make_node([{"kind": "files", "paths": [f"{logs}/*/slurm-*.out"]}])
+    node.start()
+    done = subprocess.run(
+        [gpufault(), "inject", f"--config.file={node.config}", f"--url=http://{node.address}/metrics"],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in logs.iterdir()] == (["ada"] if has_folder else [])
