@@ -41,7 +41,7 @@ def records_of(node: Node, count: int) -> list[dict[str, object]]:
 
 
 def deaths(node: Node) -> dict[str, float]:
-    outcomes = ("explained", "unrecognised", "no_line")
+    outcomes = ("explained", "unrecognised", "signal", "no_line")
     found = {name: node.value(f'gpufault_job_deaths_total{{outcome="{name}"}}') for name in outcomes}
     return {name: value for name, value in found.items() if value}
 
@@ -100,9 +100,9 @@ def test_jobs_of_a_real_slurm_have_the_right_ids(
     ends = eventually(lambda: found if len(found := node.records("job_end")) == 2 else None)
     assert {(end["job"]["id"], end["outcome"], end["exit_code"], end["signal"]) for end in ends} == {
         (f"{array}_3", "explained", 1, 0),
-        (killed, "no_line", 0, 9),
+        (killed, "signal", 0, 9),
     }
-    assert eventually(lambda: deaths(node) == {"explained": 1.0, "no_line": 1.0} or None)
+    assert eventually(lambda: deaths(node) == {"explained": 1.0, "signal": 1.0} or None)
     node.kill()  # each end is counted once
     node.start()
-    assert deaths(node) == {"explained": 1.0, "no_line": 1.0}
+    assert deaths(node) == {"explained": 1.0, "signal": 1.0}
