@@ -48,7 +48,8 @@ CREATE OR REPLACE TEMP TABLE staged AS SELECT *, CASE
     WHEN kind = 'facts' AND coalesce(json_type(facts), '') != 'OBJECT' THEN 'no usable facts'
     WHEN kind = 'facts' AND length(facts) > {MAX_RECORD_CHARS} THEN 'facts are too long'
     WHEN kind = 'heartbeat' AND NOT coalesce(hours BETWEEN 0 AND {MAX_BEAT_HOURS}, false) THEN 'no usable hours'
-    WHEN kind = 'job_end' AND (coalesce(job, '') = '' OR coalesce(outcome, '') NOT IN ('explained', 'unrecognised', 'no_line'))
+    WHEN kind = 'job_end' AND (coalesce(job, '') = ''
+            OR coalesce(outcome, '') NOT IN ('explained', 'unrecognised', 'signal', 'no_line'))
         THEN 'no usable end'
     WHEN kind = 'fault' AND (coalesce(signature, '') = '' OR coalesce(fault_state, '') NOT IN ('open', 'cleared'))
         THEN 'no usable state'

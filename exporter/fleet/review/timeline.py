@@ -18,6 +18,7 @@ LEAST_SILENCE = 900.0
 OUTCOMES = {  # of a failed job
     "explained": "failed, explained by a signature",
     "unrecognised": "failed, only an unrecognised crash in its logs",
+    "signal": "failed, its logs only show that a signal ended it",
     "no_line": "failed, no crash line in its logs",
 }
 CLEARED_BY = {  # what cleared a node fault

@@ -162,6 +162,7 @@ LISTS: Mapping[str, Listing] = {
                 NULL AS facts, NULL AS before FROM incidents WHERE {_IN}
             UNION ALL SELECT time, node, job, 'job_end', NULL, NULL, NULL, CASE outcome
                 WHEN 'explained' THEN '{OUTCOMES["explained"]}' WHEN 'unrecognised' THEN '{OUTCOMES["unrecognised"]}'
+                WHEN 'signal' THEN '{OUTCOMES["signal"]}'
                 ELSE '{OUTCOMES["no_line"]}' END, NULL, NULL FROM job_ends WHERE {_IN}
             UNION ALL SELECT started, node, job, 'job_start', NULL, NULL, NULL, 'started; it failed later', NULL, NULL
                 FROM job_ends WHERE started >= $start AND started < $end
