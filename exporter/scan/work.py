@@ -344,7 +344,7 @@ class _Reading:
     def _add(self, done: Processed) -> None:
         if done.matches:
             from exporter.core.diagnosis.incidents import condense  # most logs show nothing
-            from exporter.core.diagnosis.open_incidents import OpenIncidents  # most logs show nothing
+            from exporter.core.diagnosis.open_incidents import OpenIncidents
 
             self._found = self._found or OpenIncidents(WINDOW_SECONDS)
             for incident in condense(done.matches, WINDOW_SECONDS):

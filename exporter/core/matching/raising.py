@@ -78,7 +78,7 @@ class Raising:
 
     def of_line(self, kind: Kind, gpu: str | None, captures: Mapping[str, str], time: float, offset: int) -> Raised:
         """Who raised a line that a user's program can provoke. offset: names a block that begins with it."""
-        pid = captures["pid"].lstrip("0") if captures.get("pid", "").isdecimal() else None
+        pid = _number(captures.get("pid"))
         found = _CHANNEL.search(captures.get("message", ""))
         channel = found[1].lower() if found else None
         if pid and not _begins_block(kind, is_of_channel=channel is not None):
@@ -120,15 +120,15 @@ class Raising:
         if gpu is None and pid is None:
             return None if any(_is_amid(report, kind, time) for report in self.reports.values()) else NOT_KNOWN
         is_of_channel, named = b"Ch " in text or b"hannel" in text, f"{gpu} {_NAMED}"
-        if pid is not None and not pid.isdecimal():
+        if pid is not None and (pid := _number(pid)) is None:
             return None
         if pid is not None and not _begins_block(kind, is_of_channel=is_of_channel):
             if any(report.is_block for report in self.reports.values()):
                 return None  # which it may close
-            by = f"pid {pid.lstrip('0')}"
+            by = f"pid {pid}"
             self._put(named, Report(by, time, kind.id))
             return Raised(by)
-        place = f"{gpu} {pid.lstrip('0') if pid else ''}"
+        place = f"{gpu} {pid or ''}"
         block, before = self.reports.get(place), self.reports.get(named)
         if block:
             if is_of_channel or block.channel or abs(time - block.last) > GOES_ON_WITHIN:
@@ -144,6 +144,11 @@ class Raising:
         self.reports[place] = report
         while len(self.reports) > MAX_REPORTS:
             del self.reports[next(iter(self.reports))]
+
+
+def _number(pid: str | None) -> str | None:
+    """A pid without leading zeros; None for text such as `'<unknown>'`, and for 0, which is no process of a user."""
+    return (pid.lstrip("0") or None) if pid and pid.isdecimal() else None
 
 
 def _begins_block(kind: Kind, *, is_of_channel: bool) -> bool:

@@ -134,6 +134,17 @@ def test_a_flood_of_one_process_is_folded_and_the_next_process_is_not_lost_in_it
     ]
 
 
+@pytest.mark.parametrize("pid", ["0", "0007", "'<unknown>'", "5711"])
+@pytest.mark.parametrize(
+    "text", ["43, pid={}, name=nbody, channel 0x0000000a", "13, pid={}, name=nbody, Graphics Exception: ESR"]
+)
+def test_a_flood_names_the_same_processes_as_its_lines_one_by_one(catalogue: Catalogue, text: str, pid: str) -> None:
+    lines = [xid(n / 100, text.format(pid)) for n in range(8)] + [xid(0.1 + n / 100, ESR_13) for n in range(2)]
+    at_once, one_by_one = (raised(group(matches(catalogue, *lines, restarts=r), WINDOW)) for r in (False, True))
+    assert at_once == one_by_one
+    assert all(by and not by.endswith(("pid", "pid ", "pid 0")) for _, by, _ in at_once)
+
+
 def test_the_line_of_the_channel_names_the_process_where_the_first_lines_name_another(catalogue: Catalogue) -> None:
     """As seen on an H100 with four programs at a time: the exception is that of 10084."""
     warp = "13, pid=10083, name=faults, Graphics SM Warp Exception on (GPC 0, TPC 4, SM 0): Misaligned Address"
