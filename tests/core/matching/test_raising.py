@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
 from exporter.config import packs
@@ -9,6 +11,7 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.incidents import condense
 from exporter.core.diagnosis.open_incidents import OpenIncidents, group
 from exporter.core.matching.pipeline import Pipeline
+from exporter.core.matching.raising import Raising, pid_in
 from exporter.core.model import Incident, Match
 from tests.support.matches import NOW, WINDOW, chunk
 
@@ -134,15 +137,26 @@ def test_a_flood_of_one_process_is_folded_and_the_next_process_is_not_lost_in_it
     ]
 
 
-@pytest.mark.parametrize("pid", ["0", "0007", "'<unknown>'", "5711"])
+class Kind(NamedTuple):
+    id: str
+    named_last: bool
+    ends_report: bool
+
+
 @pytest.mark.parametrize(
-    "text", ["43, pid={}, name=nbody, channel 0x0000000a", "13, pid={}, name=nbody, Graphics Exception: ESR"]
+    "kind", [Kind("xid_43", True, True), Kind("xid_13", True, False), Kind("page_fault", False, False)]
 )
-def test_a_flood_names_the_same_processes_as_its_lines_one_by_one(catalogue: Catalogue, text: str, pid: str) -> None:
-    lines = [xid(n / 100, text.format(pid)) for n in range(8)] + [xid(0.1 + n / 100, ESR_13) for n in range(2)]
-    at_once, one_by_one = (raised(group(matches(catalogue, *lines, restarts=r), WINDOW)) for r in (False, True))
-    assert at_once == one_by_one
-    assert all(by and not by.endswith(("pid", "pid ", "pid 0")) for _, by, _ in at_once)
+@pytest.mark.parametrize(("pid", "by"), [("0", None), ("0007", "pid 7"), ("<unknown>", None), ("5711", "pid 5711")])
+def test_a_flood_reads_a_pid_as_a_single_line_does(kind: Kind, pid: str, by: str | None) -> None:
+    line = Raising({})
+    first = line.of_line(kind, "gpu 6", {"pid": pid}, 100.0, 0)
+    assert pid_in(first.by) == pid_in(by)
+    for raising in (line, Raising({})):
+        assert raising.of_flood(kind, "gpu 6", pid, 100.1, b"") in (
+            None,
+            first,
+        )  # None: it is searched like the first one
+        assert {pid_in(report.by) for report in raising.reports.values()} <= {pid_in(by)}
 
 
 def test_the_line_of_the_channel_names_the_process_where_the_first_lines_name_another(catalogue: Catalogue) -> None:
