@@ -50,6 +50,10 @@ class Report(NamedTuple):
     def may_be_of(self, channel: str | None) -> bool:
         return None in (channel, self.channel) or channel == self.channel
 
+    def at(self, time: float, channel: str | None = None) -> Report:
+        """The report with one more line. Not by `_replace`, whose calls a flood would feel."""
+        return Report(self.by, time, self.signature, self.channel or channel)
+
 
 class Raised(NamedTuple):
     """Who raised a line: `pid 5600`, or a block, `block 7` or `block 7 pid 5600`; None if nothing tells.
@@ -90,10 +94,10 @@ class Raising:
         place = f"{gpu} {pid or ''}"
         block, named = self.reports.get(place), self.reports.get(f"{gpu} {_NAMED}")
         if block and block.may_be_of(channel) and abs(time - block.last) <= GOES_ON_WITHIN:
-            self._put(place, block._replace(last=time, channel=block.channel or channel))
+            self._put(place, block.at(time, channel))
             return Raised(block.by)
         if named and pid is None and _is_amid(named, kind, time):
-            self._put(f"{gpu} {_NAMED}", named._replace(last=time))
+            self._put(f"{gpu} {_NAMED}", named.at(time))
             return Raised(named.by)
         by = f"{BLOCK}{offset} pid {pid}" if pid else f"{BLOCK}{offset}"
         self._put(place, Report(by, time, kind.id, channel))
@@ -133,10 +137,10 @@ class Raising:
         if block:
             if is_of_channel or block.channel or abs(time - block.last) > GOES_ON_WITHIN:
                 return None
-            self._put(place, block._replace(last=time))
+            self._put(place, block.at(time))
             return Raised(block.by)
         if pid is None and before and _is_amid(before, kind, time):
-            self._put(named, before._replace(last=time))
+            self._put(named, before.at(time))
             return Raised(before.by)
         return None
 
@@ -147,7 +151,7 @@ class Raising:
 
 
 def _number(pid: str | None) -> str | None:
-    """A pid without leading zeros; None for text such as `'<unknown>'`, and for 0, which is no process of a user."""
+    """A pid without leading zeros; None for text such as `'<unknown>'`, and for 0, which is not a process of a user."""
     return (pid.lstrip("0") or None) if pid and pid.isdecimal() else None
 
 

@@ -32,7 +32,7 @@ CALLS = {
     "Intel, page fault": 96,
     "PyTorch, NCCL's watchdog": 116,
     "PyTorch, out of memory": 133,
-    "NVIDIA, Xid 13": 70,
+    "NVIDIA, Xid 13": 98,
     "NVIDIA, Xid 31": 165,
     "amdgpu, page fault": 130,
     "amdgpu, page fault with its second line": 200,
