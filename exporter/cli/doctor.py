@@ -207,8 +207,11 @@ def _watching(config: Config) -> Iterator[Finding]:
 
 
 def _facts(config: Config) -> Iterator[Finding]:
+    from exporter.node.driver_probe import DriverProbe
     from exporter.node.gpu_processes import may_look
     from exporter.probes import gather
+    from exporter.probes.ask_driver import ASKED
+    from exporter.sources.boot import moment
 
     started = time.perf_counter()
     gathered = gather(config.facts.rootfs, home=config.facts.home, environ=os.environ)
@@ -223,6 +226,24 @@ def _facts(config: Config) -> Iterator[Finding]:
         yield Finding("note", "GPU processes", message)
     for probe, why in sorted(gathered.failed.items()):
         yield Finding("note", f"probe {probe}", why)
+    vendors = {gpu.vendor or "" for gpu in gathered.gpus} & ASKED.keys()
+    if vendors and config.facts.ask_driver:
+        answer = DriverProbe().ask(vendors, moment(time.time()))
+        for vendor in sorted(vendors.intersection(answer.absent)):
+            yield Finding(
+                "note",
+                f"driver {vendor}",
+                f"is not asked: its library is not installed; pip install 'gpufault[{vendor}]'",
+            )
+        for probe, why in sorted(answer.failed.items()):
+            yield Finding("note", probe, f"does not answer: {why}")
+        for gpu in answer.gpus:
+            asks = answer.actions.get(gpu.pci)
+            yield Finding(
+                "ok",
+                "driver",
+                f"{gpu.pci}: asks for {'nothing' if asks == 'ignore' else asks or 'it does not say what'}",
+            )
 
 
 def _jobs(config: Config) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,22 +44,31 @@ def _card_summary(gpu: Gpu) -> Iterator[str]:
 
 
 def run(options: argparse.Namespace) -> int:
+    from exporter.core.facts.driver_answer import with_driver_gpus
+    from exporter.core.facts.gpus import facts_of
+    from exporter.node.driver_probe import DriverProbe
     from exporter.probes import gather
+    from exporter.sources.boot import moment
 
     if not os.path.isdir(options.path_rootfs):
         print(f"gpufault facts: --path.rootfs: {printable(options.path_rootfs)} is not a folder", file=sys.stderr)
         return 3
     gathered = gather(Path(options.path_rootfs), home=Path(options.home) if options.home else None, environ=os.environ)
+    gpus, facts, failed = gathered.gpus, dict(gathered.facts), dict(gathered.failed)
+    if gpus and Path(options.path_rootfs) == Path("/"):  # the library speaks of this machine alone
+        answer = DriverProbe().ask({gpu.vendor or "" for gpu in gpus}, moment(time.time()))
+        gpus, failed = with_driver_gpus(gpus, answer.gpus), failed | dict(answer.failed)
+        facts = facts_of(answer.gpus) | facts
     if options.format == "json":
-        print(json.dumps(dict(sorted(gathered.facts.items())), indent=2))
+        print(json.dumps(dict(sorted(facts.items())), indent=2))
     else:
-        width = max((len(name) for name in gathered.facts), default=0)
-        for name, value in sorted(gathered.facts.items()):
+        width = max((len(name) for name in facts), default=0)
+        for name, value in sorted(facts.items()):
             print(f"{name:<{width}}  {value}")
-        if gathered.gpus:
+        if gpus:
             print()
-        for gpu in gathered.gpus:
+        for gpu in gpus:
             print(f"{gpu.pci}  {', '.join(_card_summary(gpu))}")
-    for probe, why in sorted(gathered.failed.items()):
+    for probe, why in sorted(failed.items()):
         print(f"probe {probe} failed: {why}", file=sys.stderr)
     return 0

@@ -113,6 +113,10 @@ class FactsConfig(Section):
         default=30.0,
         description="how often to look for processes that use a GPU, to know a job's own libraries; null: never",
     )
+    ask_driver: bool = Field(
+        default=True,
+        description="ask the GPUs' drivers through their libraries, if installed: once, and while a node fault is open",
+    )
     extra: dict[str, str] = Field(default={})
     commands: dict[str, Annotated[list[str], Field(min_length=1)]] = Field(
         default={}, description="fact name to the command (a list) whose output it is"

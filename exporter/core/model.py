@@ -19,7 +19,9 @@ Role = Literal["root", "confirmation", "cascade", "context"]
 Verdict = Literal["infrastructure", "workload", "unclear"]
 Reach = Literal["job", "gpu", "node", "fabric"]
 Action = Literal["ignore", "restart_job", "run_diagnostics", "reset_gpu", "reboot", "replace"]  # mildest first
-RecoveryKind = Literal["gpu_reset", "driver_reload", "reboot", "card_swap", "operator"]  # what clears a node fault
+RecoveryKind = Literal[
+    "gpu_reset", "driver_reload", "reboot", "card_swap", "operator", "driver"
+]  # what clears a node fault
 SourceKind = Literal["job", "kernel"]
 JobMethod = Literal[
     "path", "cgroup", "pid", "gpu", "owner", "header", "time"

@@ -28,6 +28,7 @@ from exporter.metrics.counters import Counters
 from exporter.metrics.exposition import MetricsSnapshot
 from exporter.metrics.job_incidents import JobIncidents
 from exporter.metrics.series import possible_series
+from exporter.node.driver_probe import DriverProbe
 from exporter.node.facts import NodeFacts
 from exporter.node.gpu_processes import GpuProcesses
 from exporter.node.heartbeat import Heartbeat
@@ -101,6 +102,7 @@ class Daemon:
         self.repeats = RepeatedXids(loaded.spaces.get("repeats", {}))
         self.facts = facts or NodeFacts(config.facts, loaded.spaces.get("facts", {}))
         self.facts.refresh(clock(), wait=True)
+        self.driver = DriverProbe()
         self.processes = GpuProcesses()
         self.heartbeat = Heartbeat(config.facts, self._started)
         self._exposures = Exposures()
@@ -159,7 +161,12 @@ class Daemon:
     def background(self) -> None:
         """Do the work that is not needed in every round: facts, GPU processes, heartbeat, journal."""
         now = self._clock()
-        if self.facts.refresh(now):
+        changed = self.facts.refresh(now)
+        vendors = self.facts.vendors if self._parts.config.facts.ask_driver else ()
+        if answer := self.driver.look(now, vendors, is_fault_open=bool(self.faults.open)):
+            changed |= self.facts.driver_says(answer, now)
+            self.faults.driver_says(answer, self._parts.catalogue)
+        if changed:
             self.outbox.add(self.facts.record(self.node, moment(now)))
             self._start_at_zero()
         if self.facts.vendors:
@@ -387,7 +394,12 @@ class Daemon:
             self.sources,
             self._gauges,
             facts=self.facts,
-            failed_probes={**self.facts.failed, **self.processes.failed, **self._parts.attribution.failed},
+            failed_probes={
+                **self.facts.failed,
+                **self.driver.failed,
+                **self.processes.failed,
+                **self._parts.attribution.failed,
+            },
             open_incidents=self._parts.incidents.open_by_signature(),
             exposures=self._exposures.of(self.facts.facts, self._parts.catalogue),
             outputs=self.outputs.states(self._clock()),

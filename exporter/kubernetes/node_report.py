@@ -101,7 +101,7 @@ def _fault(one: Mapping[str, Any]) -> ReportedFault:
     cause = one["root_cause"]
     openings = one.get("openings") or [one["time"]]
     cleared = one.get("cleared")
-    identity = [one["root_cause"], one["signature"], one["gpu"], one["job"], one.get("serial"), openings[-1]]
+    identity = [one["root_cause"], one["signature"], one["gpu"], one["job"], one.get("card"), openings[-1]]
     return ReportedFault(
         key=hashlib.blake2b(json.dumps(identity).encode(), digest_size=8).hexdigest(),
         gpu=_text(one["gpu"]),

@@ -11,11 +11,12 @@ import json
 import math
 import subprocess
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from exporter.core.diagnosis.records import card_facts, facts_record
-from exporter.core.facts.gpus import Gpu
+from exporter.core.diagnosis.records import facts_record
+from exporter.core.facts.driver_answer import DRIVER_FACTS, DriverAnswer, with_driver_gpus
+from exporter.core.facts.gpus import Gpu, facts_of
 from exporter.core.facts.values import distinct_values
 from exporter.core.model import Moment, Vendor
 from exporter.probes import PROBES, Gathered, gather
@@ -45,6 +46,8 @@ class NodeFacts:
         )
         self._unsaved: dict[str, str | None] = {}
         self._pending: Gathered | None = None
+        self._gathered = Gathered(facts={}, failed={}, gpus=())
+        self._driver_gpus: tuple[Gpu, ...] = ()
         self._worker: threading.Thread | None = None
         self._asked: float | None = None
         self.failed: Mapping[str, str] = {}
@@ -90,6 +93,11 @@ class NodeFacts:
         gathered, self._pending = self._pending, None
         return gathered is not None and self._take(gathered, now)
 
+    def driver_says(self, answer: DriverAnswer, now: float) -> bool:
+        """Take in what the drivers say of the GPUs. True if facts or cards changed."""
+        self._driver_gpus = answer.gpus or self._driver_gpus
+        return bool(answer.gpus) and self._take(self._gathered, now)
+
     def unsaved(self) -> Mapping[str, str | None]:
         return self._unsaved
 
@@ -110,15 +118,15 @@ class NodeFacts:
         self._pending = Gathered(facts={k: v for k, v in facts.items() if v}, failed=failed, gpus=gathered.gpus)
 
     def _take(self, gathered: Gathered, now: float) -> bool:
-        self.failed = gathered.failed
-        moved = not gathered.failed and card_facts(gathered.gpus) != card_facts(self.gpus)
-        self.gpus = gathered.gpus
-        self.vendors = frozenset(v for g in gathered.gpus if (v := _vendor(g.vendor)))
-        self._addresses |= {g.pci for g in gathered.gpus}  # one that has fallen off the bus was there
-        facts = dict(gathered.facts)
+        self.failed, self._gathered = gathered.failed, gathered
+        gpus = with_driver_gpus(gathered.gpus, self._driver_gpus)
+        moved = not gathered.failed and _cards(gpus) != _cards(self.gpus)
+        self.gpus = gpus
+        self.vendors = frozenset(v for g in gpus if (v := _vendor(g.vendor)))
+        self._addresses |= {gpu.pci for gpu in gpus}  # one that has fallen off the bus was there
+        facts = self._driver_facts() | dict(gathered.facts)
         if self.failed:
             facts = {**{name: value for name, value in self.facts.items() if not self._was_asked(name)}, **facts}
-        facts |= self._gpus_lost(facts.get("gpu_count"), now)
         facts |= self._gpus_lost(facts.get("gpu_count"), now)
         if facts == self.facts and self._history:
             return moved
@@ -130,6 +138,11 @@ class NodeFacts:
         self._unsaved |= {repr(since): json.dumps(then) for since, then in kept}
         self._history = kept
         return True
+
+    def _driver_facts(self) -> dict[str, str]:
+        """What the drivers say of the node; until they answer, what they said before the daemon was started."""
+        known = facts_of(self._driver_gpus) if self._driver_gpus else self.facts if "nvidia" in self.vendors else {}
+        return {name: known[name] for name in DRIVER_FACTS if name in known}
 
     def _gpus_lost(self, count: str | None, now: float) -> dict[str, str]:
         """How many GPUs fewer there are than at most in the last day, as a fact."""
@@ -144,6 +157,10 @@ class NodeFacts:
         """Whether every probe of a fact has answered. Facts that are derived from several others have no probe."""
         tellers = [name for name, probe in PROBES.items() if fact in probe.facts]
         return bool(tellers) and not any(name in self.failed for name in tellers)
+
+
+def _cards(gpus: Iterable[Gpu]) -> list[tuple[str, str | None, str | None]]:
+    return [(gpu.pci, gpu.identity, gpu.serial) for gpu in gpus]
 
 
 def _change(time: str, text: str) -> tuple[float, dict[str, str]] | None:

@@ -1,7 +1,6 @@
 """NVIDIA: facts from the driver's files in /proc, which are readable while nvidia-smi hangs.
 
-ECC mode, remapped rows and NVLink need NVML, which waits for the GPU. To collect them, add nvidia-smi to
-`facts.commands`, which has a timeout.
+ECC mode, remapped rows and NVLink need NVML, which waits for the GPU: see `ask_driver`.
 """
 
 from exporter.core.facts import nvidia as parse

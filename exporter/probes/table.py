@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from exporter.core.facts.conclude import DERIVED
+from exporter.core.facts.driver_answer import DRIVER_FACTS
 from exporter.probes import amd, drivers, fabric, intel, linux, nvidia, packages, pci, services, storage, toolkits
 from exporter.probes.base import Fact, Probe
 
@@ -30,5 +31,6 @@ PROBES: Mapping[str, Probe] = {
 
 FACTS: Mapping[str, Fact] = {
     **{name: fact for probe in PROBES.values() for name, fact in probe.facts.items()},
+    **{name: Fact(meaning, "the driver's library") for name, meaning in DRIVER_FACTS.items() if name != "gpu_ecc"},
     **{name: Fact(meaning, "other facts") for name, meaning in DERIVED.items()},
 }

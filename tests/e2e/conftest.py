@@ -128,9 +128,9 @@ class Kernel:
         self.path.touch()
         self._records = 0
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, seconds_ago: float = 0.0) -> None:
         self._records += 1
-        clock = int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1e6)
+        clock = int((time.clock_gettime(time.CLOCK_BOOTTIME) - seconds_ago) * 1e6)
         with self.path.open("a") as log:
             log.write(f"3,{self._records},{clock},-;{text}\n")
 

@@ -125,3 +125,56 @@ def test_a_daemon_that_does_not_run_is_told(node: Node) -> None:
     assert not (node.folder / "state" / "control.sock").exists()
     code, said = clear(node, "the first", "--reason", "replaced")
     assert (code, "not a PCI address" in said) == (1, True)
+
+
+NVML = """
+from types import SimpleNamespace as Value
+
+NVMLError, NVML_SUCCESS, NVML_NVLINK_MAX_LINKS, NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = OSError, 0, 0, 230
+nvmlInit = lambda: None
+nvmlDeviceGetCount = lambda: 1
+nvmlDeviceGetHandleByIndex = int
+nvmlDeviceGetPciInfo = lambda handle: Value(busId="00000000:1B:00.0")
+nvmlDeviceGetSerial = lambda handle: "1652524099454"
+nvmlDeviceGetRemappedRows = lambda handle: (0, 0, 0, 0)
+nvmlDeviceGetEccMode = lambda handle: (1, 1)
+nvmlDeviceGetPersistenceMode = lambda handle: 1
+nvmlDeviceGetFieldValues = lambda handle, fields: [Value(nvmlReturn=0, value=Value(uiVal=ASKED_FOR))]
+"""
+
+
+@pytest.mark.parametrize(("action", "states_told"), [(0, ["cleared"]), (1, ["open"])], ids=["nothing", "a reset"])
+def test_the_driver_withdraws_or_confirms_a_fault(
+    make_node: Callable[..., Node],
+    kernel: Kernel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    action: int,
+    states_told: list[str],
+) -> None:
+    """The driver's library is asked in a process of its own, here one that answers as NVIDIA's does."""
+    (tmp_path / "libraries").mkdir()
+    (tmp_path / "libraries" / "pynvml.py").write_text(NVML.replace("ASKED_FOR", str(action)))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "libraries"))
+    kernel.say(FAULT.replace("c1:00", "1b:00"), seconds_ago=30)
+    root = Path(__file__).parents[1] / "fixtures" / "roots" / "nvidia"
+    node = make_node([{"kind": "kmsg", "path": str(kernel.path)}], facts={"rootfs": str(root)})
+    node.start()
+
+    def told() -> list[dict[str, object]]:
+        faults: list[dict[str, object]] = json.loads(node.get("/api/v1/faults"))["faults"]
+        return faults
+
+    def answered() -> list[dict[str, object]] | None:
+        facts = [record for record in node.records("facts") if record["gpus"][0]["serial"] == "1652524099454"]
+        return told() if facts and facts[-1]["facts"]["nvidia_persistence_mode"] == "true" else None
+
+    eventually(answered)
+    eventually(lambda: [fault["state"] for fault in told()] == states_told or None)
+    [fault] = told()
+    assert fault["gpu"] == "0000:1b:00.0"
+    if action:
+        eventually(lambda: told()[0]["driver_asks"] == "reset_gpu" or None)
+    else:
+        assert fault["cleared"]["kind"] == "driver"  # type: ignore[index]
+        assert node_check(node) == 0

@@ -25,7 +25,7 @@ NOW = 1_795_590_000.0  # 2026-11-25T07:00:00Z
 FAULT = Fault(
     time=NOW - 60, last_time=NOW - 30, count=2, signature="nv_xid_48_double_bit_ecc", root_cause="gpu_memory_uncorrectable_ecc",
     title="GPU memory has an uncorrectable error", gpu="0000:c1:00.0", job=None, remediation="Reset the GPU.",
-    incident="i1", action="reset_gpu", vendor="nvidia", serial="1650", openings=(NOW - 60,),
+    incident="i1", action="reset_gpu", vendor="nvidia", card="1650", openings=(NOW - 60,),
 )  # fmt: skip
 
 

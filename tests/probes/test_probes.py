@@ -19,12 +19,13 @@ from pathlib import Path
 
 import pytest
 
+from exporter.core.facts.driver_answer import DRIVER_FACTS
 from exporter.probes import FACTS, PROBES, Fact, Host, Probe, ProbeResult, gather
 from tests.support.matches import not_as_root
 
 ROOTS = Path(__file__).parents[1] / "fixtures" / "roots"
-# A home of ours; a firmware of Radeons; what only a daemon that saw the node the day before knows.
-NOT_IN_A_ROOT = {"home_cache_writable", "amdgpu_firmware_mes", "gpus_lost"}
+# A home of ours; a firmware of Radeons; what only a daemon that saw the node the day before knows; what a driver says.
+NOT_IN_A_ROOT = {"home_cache_writable", "amdgpu_firmware_mes", "gpus_lost"} | (DRIVER_FACTS.keys() - {"gpu_ecc"})
 MACHINES = sorted(path.parent.name for path in ROOTS.glob("*/expected.json"))
 PATIENT = 30.0  # for tests in which nothing hangs: no busy machine may make them fail
 

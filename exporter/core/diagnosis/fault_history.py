@@ -6,7 +6,6 @@ Stored as rows. Knows no files, clocks or HTTP.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 
@@ -15,8 +14,9 @@ from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.incident_tracker import FactsAt, IncidentTracker
 from exporter.core.diagnosis.node_faults import Fault, fault_of
 from exporter.core.diagnosis.recoveries import Recovery, reboot, recovery_of
+from exporter.core.facts.driver_answer import DriverAnswer
 from exporter.core.facts.gpus import Gpu
-from exporter.core.model import Match, Moment
+from exporter.core.model import OPERATOR_ACTIONS, Match, Moment
 
 MAX_FAULTS = 64  # a node of 8 GPUs with 8 faults each
 MAX_RECOVERIES = 64  # the last one of each kind and GPU
@@ -24,9 +24,8 @@ MAX_OPENINGS = 20  # the latest, of one fault
 MAX_PROVISIONAL = 16  # in a storm a sample suffices: the question is whether the node is fit for jobs
 KEPT_SECONDS = 14 * 86400.0  # a fault that returns within this time is known to have been there before
 _RECOVERY = "recovery "  # begins the names of rows that hold recoveries
-
-# The serial of the PCI device, which earlier versions took for the board's.
-_DEVICE_SERIAL = re.compile(r"[0-9a-f]{2}(?:-[0-9a-f]{2}){7}")
+DRIVER_SPEAKS_AFTER = 5.0  # seconds: what the driver asks for speaks of faults at least so old
+RESET_SIGNATURE, RESET_CAUSE = "nv_xid_154_recovery_action", "gpu_reset_required"  # the same in the kernel log
 
 
 class FaultHistory:
@@ -39,7 +38,7 @@ class FaultHistory:
         self._faults: dict[str, Fault] = {}
         self._recoveries: dict[str, Recovery] = {}
         self._unsaved: dict[str, str | None] = {}
-        self._serials: dict[str, str] = {}
+        self._cards: dict[str, Gpu] = {}
         self._changes: list[Fault] = []
         self.open: tuple[Fault, ...] = ()
         self.cleared: tuple[Fault, ...] = ()
@@ -82,7 +81,7 @@ class FaultHistory:
 
     def add_settled(self, diagnosis: Diagnosis, catalogue: Catalogue, now: Moment) -> None:
         """Add the fault behind a settled incident, if any."""
-        if fault := fault_of(diagnosis, catalogue, now, settled=True, serials=self._serials):
+        if fault := fault_of(diagnosis, catalogue, now, settled=True, cards=self._cards):
             self.add(fault, now)
 
     def note(self, matches: Iterable[Match], catalogue: Catalogue, now: Moment) -> None:
@@ -102,6 +101,35 @@ class FaultHistory:
             del self._recoveries[oldest]
             self._unsaved[oldest] = None
 
+    def driver_says(self, answer: DriverAnswer, catalogue: Catalogue) -> None:
+        """Take in what NVIDIA's driver asks for, by GPU: nothing clears what only a reset would, an action is a fault."""
+        asked_at = answer.asked_at
+        time, boot_seconds = asked_at.time - DRIVER_SPEAKS_AFTER, asked_at.boot_seconds - DRIVER_SPEAKS_AFTER
+        for gpu, action in answer.actions.items():
+            if action == "ignore":
+                self.recover(
+                    Recovery(
+                        kind="driver", time=time, boot=asked_at.boot, boot_seconds=boot_seconds, gpu=gpu,
+                        vendor="nvidia", reason="the driver asks for nothing",
+                    )
+                )  # fmt: skip
+            open_here = [fault for fault in self if fault.gpu == gpu and fault.cleared is None]
+            for fault in open_here:
+                if fault.driver_asks != action:
+                    self._store(replace(fault, driver_asks=action))
+            cause, signature = catalogue.root_causes.get(RESET_CAUSE), catalogue.signatures.get(RESET_SIGNATURE)
+            if action in OPERATOR_ACTIONS and not open_here and cause and signature:
+                card = self._cards.get(gpu)
+                self.add(
+                    Fault(
+                        time=asked_at.time, last_time=asked_at.time, count=1, signature=signature.id, root_cause=cause.id,
+                        title=cause.title, gpu=gpu, job=None, remediation=cause.remediation, incident="",
+                        boot=asked_at.boot, boot_seconds=asked_at.boot_seconds, action=action, vendor="nvidia",
+                        card=card.identity if card else None, serial=card.serial if card else None, driver_asks=action,
+                    ),
+                    asked_at,
+                )  # fmt: skip
+
     def refresh(
         self, tracker: IncidentTracker, facts_at: FactsAt, catalogue: Catalogue, gpus: Iterable[Gpu], now: Moment
     ) -> list[Fault]:
@@ -119,7 +147,7 @@ class FaultHistory:
             elif fault.cleared and now.time - max(fault.cleared.time, fault.last_time) > KEPT_SECONDS:
                 self._forget(fault)
         provisional = tracker.provisional(facts_at, severity="critical", at_most=MAX_PROVISIONAL)
-        likely = [fault_of(d, catalogue, now, settled=False, serials=self._serials) for d in provisional]
+        likely = [fault_of(d, catalogue, now, settled=False, cards=self._cards) for d in provisional]
         self.open = (
             *(fault for fault in self if fault.cleared is None),
             *(f for f in likely if f and not self._recovery_after(f, now)),
@@ -135,16 +163,15 @@ class FaultHistory:
         self._unsaved = {}
 
     def _note_cards(self, gpus: Iterable[Gpu], now: Moment) -> None:
-        """Take in which card is at which address: another serial than that of a fault's card is a recovery."""
-        self._serials |= {gpu.pci: identity for gpu in gpus if (identity := gpu.serial or gpu.unique_id)}
+        """Take in which card is at which address: another card than a fault's is a recovery."""
+        self._cards |= {gpu.pci: gpu for gpu in gpus if gpu.identity}
         for fault in list(self):
-            serial = self._serials.get(fault.gpu or "")
-            is_board = fault.serial and not _DEVICE_SERIAL.fullmatch(fault.serial)
-            if fault.cleared is None and is_board and serial and serial != fault.serial:
+            here = self._cards.get(fault.gpu or "")
+            if fault.cleared is None and fault.card and here and here.identity != fault.card:
                 self.recover(
                     Recovery(
                         kind="card_swap", time=now.time, boot=now.boot, boot_seconds=now.boot_seconds, gpu=fault.gpu,
-                        reason=f"serial {fault.serial} was replaced by {serial}",
+                        reason=f"card {fault.card} was replaced by {here.identity}",
                     )
                 )  # fmt: skip
 
@@ -186,7 +213,7 @@ class FaultHistory:
 
 
 def _is_same_fault(one: Fault, other: Fault) -> bool:
-    """Whether both are the same on one card; where no serial is known, at one address."""
+    """Whether both are the same on one card; where none is known, at one address."""
     if (one.root_cause, one.signature) != (other.root_cause, other.signature):
         return False
-    return one.serial == other.serial if other.serial else one.gpu == other.gpu
+    return one.card == other.card if other.card else one.gpu == other.gpu

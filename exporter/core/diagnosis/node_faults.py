@@ -18,6 +18,7 @@ from exporter.core.diagnosis.incidents import gpu_of
 from exporter.core.diagnosis.kernel_time import kernel_time
 from exporter.core.diagnosis.records import rfc3339, writable
 from exporter.core.diagnosis.recoveries import CLEARS, Recovery
+from exporter.core.facts.gpus import Gpu
 from exporter.core.model import OPERATOR_ACTIONS, Action, Moment, Vendor
 
 
@@ -26,9 +27,11 @@ class Fault:
     """One fault, first seen at `time` and last at `last_time`; `incident` is the id of its latest incident.
 
     `settled` is False while evidence may still change the diagnosis. `boot` and `boot_seconds` give the last sighting by
-    the kernel's clock, which nobody can set; `boot` is empty if only the wall time is known. `serial` is the GPU's serial
-    number, or its unique id. `openings` are the times at which it opened, anew after each recovery; `times` counts those of
-    the last 14 days on its card, wherever in the node it was. `cleared` is what cleared it, None while open.
+    the kernel's clock, which nobody can set; `boot` is empty if only the wall time is known. `card` tells the GPU from
+    another at its address: its unique id, else its serial number. `serial` is the board's, as the vendor's forms have it.
+    `driver_asks` is what the GPU's driver asks for, `ignore` for nothing; None if it was not heard. `openings` are the
+    times at which it opened, anew after each recovery; `times` counts those of the last 14 days on its card, wherever in
+    the node it was. `cleared` is what cleared it, None while open.
     """
 
     time: float
@@ -46,14 +49,16 @@ class Fault:
     boot_seconds: float = 0.0
     action: Action = "run_diagnostics"  # for faults that a version without actions stored
     vendor: Vendor = "any"
+    card: str | None = None
     serial: str | None = None
+    driver_asks: Action | None = None
     openings: tuple[float, ...] = ()
     times: int = 1
     cleared: Recovery | None = None
 
     @property
     def key(self) -> str:
-        card = [self.serial] if self.serial else []
+        card = [self.card] if self.card else []
         return json.dumps([self.root_cause, self.signature, self.gpu, self.job, *card])
 
     def is_of_this_boot(self, now: Moment) -> bool:
@@ -92,9 +97,9 @@ class Fault:
 
 
 def fault_of(
-    diagnosis: Diagnosis, catalogue: Catalogue, now: Moment, *, settled: bool, serials: Mapping[str, str] | None = None
+    diagnosis: Diagnosis, catalogue: Catalogue, now: Moment, *, settled: bool, cards: Mapping[str, Gpu] | None = None
 ) -> Fault | None:
-    """The fault behind an incident, or None: most incidents need no operator. `serials`: of the GPU at each address."""
+    """The fault behind an incident, or None: most incidents need no operator. `cards`: the GPU at each address."""
     incident = diagnosis.incident
     if diagnosis.action not in OPERATOR_ACTIONS or incident.first.source != "kernel":  # jobs cannot drain a node
         return None
@@ -104,6 +109,7 @@ def fault_of(
     happened, boot, boot_seconds = kernel_time(incident.first, now)
     last_time = max(happened, min(incident.last_time, now.time))
     gpu = gpu_of(incident)
+    card = (cards or {}).get(gpu or "")
     return Fault(
         time=happened,
         last_time=last_time,
@@ -120,7 +126,8 @@ def fault_of(
         boot_seconds=boot_seconds + (last_time - happened if boot else 0.0),
         action=diagnosis.action,
         vendor=signature.vendor,
-        serial=(serials or {}).get(gpu or ""),
+        card=card.identity if card else None,
+        serial=card.serial if card else None,
     )
 
 

@@ -147,8 +147,7 @@ def facts_record(facts: Mapping[str, str], gpus: Iterable[Gpu], node: str, now: 
 
 def card_facts(gpus: Iterable[Gpu]) -> dict[str, str]:
     """The card in each slot as facts `gpu_serial.PCI`; the correlator follows moved cards by them."""
-    known = ((gpu.pci, gpu.serial or gpu.unique_id) for gpu in gpus)
-    return {f"gpu_serial.{pci}": card for pci, card in known if card}
+    return {f"gpu_serial.{gpu.pci}": gpu.identity for gpu in gpus if gpu.identity}
 
 
 def heartbeat_record(node: str, now: float, seconds: float, busy_hours: float | None) -> dict[str, Any]:

@@ -18,6 +18,7 @@ CLEARS: Mapping[RecoveryKind, frozenset[Action]] = {
     "reboot": frozenset({"reset_gpu", "reboot", "run_diagnostics"}),  # a card to be replaced is the same one after it
     "card_swap": OPERATOR_ACTIONS,
     "operator": OPERATOR_ACTIONS,
+    "driver": frozenset({"reset_gpu", "reboot"}),  # it asks for neither; what diagnostics find is more than it knows
 }
 
 

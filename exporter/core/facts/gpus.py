@@ -24,6 +24,11 @@ class Gpu:
     pcie_speed: str | None = None  # current speed; it changes with the load, so it is not a fact
     facts: Mapping[str, str] = field(default_factory=dict)  # of this card
 
+    @property
+    def identity(self) -> str | None:
+        """What tells this card from others. The unique id is there without asking the driver's library, the serial may not."""
+        return self.unique_id or self.serial
+
 
 _VENDORS = {"1002": "amd", "10de": "nvidia", "8086": "intel"}
 # VGA, 3D and display controllers, by class and subclass. An MI300X is a "processing accelerator" (1200), as are Intel's

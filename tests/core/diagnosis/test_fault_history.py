@@ -7,10 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.core.diagnosis.fault_history import KEPT_SECONDS, MAX_FAULTS, MAX_RECOVERIES, FaultHistory
+from exporter.config import packs
+from exporter.core.diagnosis.fault_history import (
+    KEPT_SECONDS,
+    MAX_FAULTS,
+    MAX_RECOVERIES,
+    RESET_CAUSE,
+    RESET_SIGNATURE,
+    FaultHistory,
+)
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
 from exporter.core.diagnosis.node_faults import Fault, fault_json, fault_record
 from exporter.core.diagnosis.recoveries import CLEARS, Recovery
+from exporter.core.facts.driver_answer import DriverAnswer
 from exporter.core.facts.gpus import Gpu
 from exporter.core.model import ACTIONS, OPERATOR_ACTIONS, Action, Moment, RecoveryKind
 from tests.support.matches import NOW, catalogue_of, match
@@ -30,6 +39,7 @@ root_causes:
   - {id: power, signatures: [gpu_lost], verdict: infrastructure, action: reset_gpu, when: {reported_by: kernel}}
 """
 )
+BUILTIN = packs.load()
 
 
 def at(seconds: float, boot: str = "boot") -> Moment:
@@ -134,7 +144,7 @@ def test_a_recovery_clears_what_asks_for_as_much_or_less(kind: RecoveryKind, act
         now_open = node.open_at(60, "next boot")
     elif kind == "card_swap":
         node.history = FaultHistory({})
-        node.see(replace(fault(action=action), serial="A"))
+        node.see(replace(fault(action=action), card="A"))
         node.cards = [card("B")]
         now_open = node.open_at(60)
     else:
@@ -180,15 +190,15 @@ def test_a_fault_that_returns_says_how_often_it_came() -> None:
 
 def test_a_card_is_followed_to_another_address_by_its_serial() -> None:
     node = Node()
-    node.see(replace(fault(), serial="A"))
+    node.see(replace(fault(), card="A"))
     node.cards = [card("B"), card("A", OTHER)]
     assert node.open_at(60) == []
     assert node.history.cleared[0].cleared is not None
-    assert node.history.cleared[0].cleared.reason == "serial A was replaced by B"
-    node.see(replace(fault(120, gpu=OTHER), serial="A"))
+    assert node.history.cleared[0].cleared.reason == "card A was replaced by B"
+    node.see(replace(fault(120, gpu=OTHER), card="A"))
     assert [(f.gpu, f.times) for f in node.open_at(121)] == [(OTHER, 2)]
-    node.see(replace(fault(130), serial="B"))
-    assert [(f.gpu, f.times) for f in node.open_at(131) if f.serial == "B"] == [(GPU, 1)]
+    node.see(replace(fault(130), card="B"))
+    assert [(f.gpu, f.times) for f in node.open_at(131) if f.card == "B"] == [(GPU, 1)]
 
 
 def test_lines_that_join_a_cleared_fault_open_it_again() -> None:
@@ -216,13 +226,13 @@ def test_a_cleared_fault_is_forgotten_after_14_days() -> None:
 
 def test_all_of_it_outlives_the_process() -> None:
     node = Node()
-    node.see(replace(fault(), serial="A"))
+    node.see(replace(fault(), card="A"))
     node.say("reset_ok", 60, how="well")
     node.open_at(61)
     rows = {key: text for key, text in node.history.unsaved().items() if text is not None}
     again = Node(FaultHistory(rows))
     assert list(again.history) == list(node.history)
-    again.see(replace(fault(50), serial="A"))  # from before the reset
+    again.see(replace(fault(50), card="A"))  # from before the reset
     assert again.open_at(70) == []
     assert again.told == []
 
@@ -239,3 +249,68 @@ def test_of_too_many_the_cleared_ones_go_first() -> None:
     for number in range(2 * MAX_RECOVERIES):
         node.history.recover(Recovery(kind="gpu_reset", time=NOW, gpu=f"0001:{number:02x}:00.0"))
     assert sum(key.startswith("recovery") for key, text in node.history.unsaved().items() if text) == MAX_RECOVERIES
+
+
+def says(seconds: float, action: Action = "ignore", gpu: str = GPU, boot: str = "boot") -> DriverAnswer:
+    """The driver's answer, when asked so many seconds after NOW."""
+    return DriverAnswer(asked_at=at(seconds, boot), actions={gpu: action})
+
+
+@pytest.mark.parametrize("action", sorted(OPERATOR_ACTIONS))
+def test_a_driver_that_asks_for_nothing_withdraws_what_it_would_ask_for(action: Action) -> None:
+    node = Node()
+    node.see(fault(action=action))
+    node.history.driver_says(says(30), CATALOGUE)
+    left = node.open_at(31)
+    assert [f.driver_asks for f in left] == ([] if action in ("reset_gpu", "reboot") else ["ignore"])
+    assert node.told == [("open", ""), *([] if left else [("cleared", "driver")])]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [says(2), says(30, gpu=OTHER), says(30, "restart_job"), says(30, "reset_gpu"), DriverAnswer(asked_at=at(30))],
+    ids=["asked too early", "of another GPU", "of peers", "a reset", "nothing known"],
+)
+def test_no_other_answer_of_a_driver_withdraws_it(answer: DriverAnswer) -> None:
+    node = Node()
+    node.see(fault())
+    node.history.driver_says(answer, CATALOGUE)
+    assert len(node.open_at(31)) == 1
+
+
+def test_what_is_seen_after_the_driver_was_asked_opens_the_fault_again() -> None:
+    node = Node()
+    node.see(fault())
+    node.history.driver_says(says(30), CATALOGUE)
+    assert node.open_at(31) == []
+    node.see(fault(40))
+    assert len(node.open_at(41)) == 1
+
+
+def test_a_fault_of_another_vendor_is_not_the_drivers() -> None:
+    node = Node()
+    node.see(replace(fault(), vendor="any"))
+    node.history.driver_says(says(30), CATALOGUE)
+    assert len(node.open_at(31)) == 1
+
+
+def test_a_driver_that_asks_for_a_reset_is_a_fault_until_it_asks_for_nothing() -> None:
+    node = Node()
+    node.history.driver_says(says(0, "reset_gpu"), BUILTIN)
+    node.history.driver_says(says(30, "reset_gpu"), BUILTIN)  # told again, it is the same
+    [told] = node.open_at(31)
+    assert (told.signature, told.root_cause, told.gpu, told.action, told.driver_asks) == (
+        RESET_SIGNATURE, RESET_CAUSE, GPU, "reset_gpu", "reset_gpu",
+    )  # fmt: skip
+    assert told.remediation
+    node.history.driver_says(says(60), BUILTIN)
+    assert node.open_at(61) == []
+    assert node.told == [("open", ""), ("cleared", "driver")]
+
+
+def test_a_driver_confirms_a_fault_and_opens_no_second_one() -> None:
+    node = Node()
+    node.see(fault())
+    node.history.driver_says(says(30, "reset_gpu"), BUILTIN)
+    assert [(f.signature, f.driver_asks) for f in node.open_at(31)] == [("gpu_lost", "reset_gpu")]
+    assert [fault_json(f, at(31))["driver_asks"] for f in node.history.open] == ["reset_gpu"]

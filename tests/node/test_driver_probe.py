@@ -1,0 +1,92 @@
+"""When drivers are asked, and what happens if they do not answer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from exporter.core.facts.driver_answer import DriverAnswer
+from exporter.node.driver_probe import AGAIN_SECONDS, DriverProbe
+from tests.support.matches import NOW
+
+ANSWER = json.dumps({"gpus": [{"pci": "0000:06:00.0", "recovery_action": 0}], "failed": {}, "absent": []})
+
+
+def answering(text: str) -> Sequence[str]:
+    return sys.executable, "-c", f"import sys; assert sys.argv[1:] == ['nvidia']; print({text!r})"
+
+
+def answered(
+    probe: DriverProbe, now: float, *, is_fault_open: bool = False, vendor: str = "nvidia"
+) -> DriverAnswer | None:
+    """The answer to what is asked at a time, if anything is."""
+    begun = set(threading.enumerate())
+    assert probe.look(now, {vendor}, is_fault_open=is_fault_open) is None
+    for thread in set(threading.enumerate()) - begun:
+        thread.join()
+    return probe.look(now, {vendor}, is_fault_open=is_fault_open)
+
+
+def test_a_driver_is_asked_once_and_again_while_a_fault_is_open() -> None:
+    probe = DriverProbe(answering(ANSWER))
+    first = answered(probe, NOW)
+    assert first
+    assert first.actions == {"0000:06:00.0": "ignore"}
+    assert first.asked_at.time == NOW
+    assert answered(probe, NOW + 1e6) is None
+    assert answered(probe, NOW + 1e6, is_fault_open=True)
+    assert answered(probe, NOW + 1e6 + AGAIN_SECONDS - 1, is_fault_open=True) is None
+    assert answered(probe, NOW + 1e6 + AGAIN_SECONDS, is_fault_open=True)
+    assert answered(probe, NOW, is_fault_open=True)  # the clock was set back
+
+
+@pytest.mark.parametrize("vendor", ["intel", "other"])
+def test_a_vendor_without_such_a_library_is_not_asked(vendor: str) -> None:
+    assert answered(DriverProbe(answering(ANSWER)), NOW, vendor=vendor) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ((sys.executable, "-c", "import os; os.abort()"), "the process that asks ended with -6"),
+        ((sys.executable, "-c", "raise SystemExit(3)"), "the process that asks ended with 3"),
+        ((sys.executable, "-c", "print('no JSON')"), "the process that asks ended with 0"),
+        (("/nonexistent",), "[Errno 2] No such file or directory: '/nonexistent'"),
+    ],
+)
+def test_a_process_that_fails_is_a_failed_probe(command: Sequence[str], why: str) -> None:
+    probe = DriverProbe(command)
+    answer = answered(probe, NOW)
+    assert answer
+    assert (answer.gpus, answer.actions) == ((), {})
+    assert probe.failed == {"driver": why}
+
+
+def test_a_driver_that_hangs_is_left_alone_and_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging: list[subprocess.Popen[bytes]] = []
+
+    def kill(child: subprocess.Popen[bytes]) -> None:
+        hanging.append(child)  # it waits in the kernel
+
+    monkeypatch.setattr(subprocess.Popen, "kill", kill)
+    probe = DriverProbe((sys.executable, "-c", "import signal; signal.pause()"), deadline=0.2)
+    answered(probe, NOW)
+    assert probe.failed == {"driver": "no answer within 0.2 s"}
+    answered(probe, NOW + 1e3, is_fault_open=True)
+    assert probe.failed == {"driver": "still hangs since it was asked before"}
+    assert len(hanging) == 1
+    hanging[0].terminate()
+    hanging[0].wait()
+    assert hanging[0].stdout
+    hanging[0].stdout.close()
+
+
+def test_the_real_process_says_that_a_library_is_missing() -> None:
+    answer = answered(DriverProbe(), NOW)
+    assert answer
+    assert answer.absent == ("nvidia",) or answer.failed  # installed here, without a driver
