@@ -72,8 +72,8 @@ class DriverProbe:
             child.kill()
             return failed(f"no answer within {self._deadline:g} s")
         try:
-            return driver_answer(output.decode(), asked_at)
-        except ValueError:
+            return driver_answer(output.decode().splitlines()[-1], asked_at)  # a library may print before
+        except (ValueError, IndexError):
             return failed(f"the process that asks ended with {child.returncode}")
 
     def _ask(self, vendors: Collection[str], asked_at: Moment) -> None:

@@ -18,7 +18,7 @@ ANSWER = json.dumps({"gpus": [{"pci": "0000:06:00.0", "recovery_action": 0}], "f
 
 
 def answering(text: str) -> Sequence[str]:
-    return sys.executable, "-c", f"import sys; assert sys.argv[1:] == ['nvidia']; print({text!r})"
+    return sys.executable, "-c", f"import sys; assert sys.argv[1:] == ['nvidia']; print('a word'); print({text!r})"
 
 
 def answered(
@@ -56,6 +56,7 @@ def test_a_vendor_without_such_a_library_is_not_asked(vendor: str) -> None:
         ((sys.executable, "-c", "import os; os.abort()"), "the process that asks ended with -6"),
         ((sys.executable, "-c", "raise SystemExit(3)"), "the process that asks ended with 3"),
         ((sys.executable, "-c", "print('no JSON')"), "the process that asks ended with 0"),
+        ((sys.executable, "-c", ""), "the process that asks ended with 0"),
         (("/nonexistent",), "[Errno 2] No such file or directory: '/nonexistent'"),
     ],
 )
