@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from exporter.cli import options as flags
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from exporter.core.diagnosis.assessment import Diagnosis
     from exporter.core.matching.pipeline import Pipeline
     from exporter.core.model import LogFormat, SourceKind
+    from exporter.node.this_node import ThisNode
 
 SHOWN_PLACES = 20
 LOG_BYTES = 64 << 20  # of a log that is explained: its lines are held in memory
@@ -37,7 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--source", default="auto", choices=("job", "kernel", "auto"), help="default: auto")
     parser.add_argument(
-        "--facts", default="none", metavar="FILE|host|none", help="facts of the node that the line is from"
+        "--facts",
+        default="none",
+        metavar="FILE|host|none",
+        help="facts of the node that the line is from; host: this one, whose kernel log is read too",
     )
     parser.add_argument(
         "--details", action="store_true", help="also how each line was read and each candidate cause was judged"
@@ -70,14 +74,16 @@ def run(options: argparse.Namespace) -> int:
         return _refuse("nothing to explain; give a line, a log, or a log on stdin")
     is_line = options.line not in (None, "-") and not path
     catalogue = packs.load(flags.pack_folders(options))
+    here, facts = facts_named(options.facts, catalogue)
     report = explain(
         text,
         options.source,
         catalogue,
-        None if options.facts == "none" else facts_named(options.facts, catalogue),
+        None if options.facts == "none" else facts,
         stages=options.details or is_line,
         candidates=options.details,
         at=at,
+        log=Log(path, here) if path and here else None,
         color=sys.stdout.isatty() and "NO_COLOR" not in os.environ,
     )
     print(redact(report))  # it is what gets pasted into issues and chats
@@ -105,10 +111,11 @@ def explain(
     candidates: bool = False,
     color: bool = False,
     at: int | None = None,
+    log: Log | None = None,
 ) -> str:
     """Explain the incidents of a text, or the one `at` a line.
 
-    details: also every candidate cause, and how each line was read.
+    details: also every candidate cause, and how each line was read. log: the text's, if it is of this node.
     """
     from exporter.cli.explanation_text import every_candidate, explanation
     from exporter.cli.line_trace import read, stages_of
@@ -123,11 +130,11 @@ def explain(
     kinds = _likely_kinds(encoded) if source == "auto" else (source,)
     for kind in kinds:
         form = form_of(encoded, kind)
-        diagnoses = _diagnosed(text, kind, form, pipeline, catalogue, facts or {})
+        diagnoses, unread = _diagnosed(text, kind, form, pipeline, catalogue, facts or {}, log)
         if any(diagnosis.role == "root" for diagnosis in diagnoses):
             break
     else:
-        kind, diagnoses = kinds[0], []
+        kind, diagnoses, unread = kinds[0], [], ""
         form = form_of(encoded, kind)
     readings = list(read(lines, kind, form, pipeline))
     fact_lines = {} if form == "kmsg" else _lines_of_facts(readings)
@@ -142,13 +149,17 @@ def explain(
         roots = [root for root in roots if root.id in wanted]
     for root in roots:
         cascades = [diagnosis for diagnosis in diagnoses if diagnosis.caused_by == root.id]
-        shown = list(explanation(root, cascades, catalogue, fact_lines, color=color))
+        shown = list(explanation(root, cascades, catalogue, fact_lines, color=color, log=log.path if log else None))
         parts.append("\n".join([*shown, *(every_candidate(root) if candidates else ())]))
     if not parts:
         like = f"; words of one in {len(readings):,} of {counted(len(lines), 'line')}" if readings else ""
         parts.append(
             f"No line shows a fault{like}{'' if stages else ': --details says why none counts' if like else ''}."
         )
+    if unread:
+        parts.append(f"The kernel log of this node cannot be read: {printable(unread)}")
+    elif log and roots and kind == "job" and all(d.incident.first.path == log.path for d in diagnoses):
+        parts.append("The kernel log of this node was read too: nothing in it is known to be of this job.")
     if facts is None and any("  $ " in part for part in parts):
         parts.append(HINT)
     if stages:
@@ -169,6 +180,13 @@ def _alone(
     if not found.startswith(("line ", NOT_AS_IT_LOOKS["kernel"], NOT_AS_IT_LOOKS["job"])):
         return []
     return [NOT_OF_THIS_LOG[log].format(at=at), found]
+
+
+class Log(NamedTuple):
+    """A log of this node: what the kernel says of its job belongs to it."""
+
+    path: str
+    node: ThisNode
 
 
 HINT = """Write what you find into a file, a line each (rocm_version: '6.2.3'), and give
@@ -211,14 +229,29 @@ def _likely_kinds(lines: Sequence[bytes]) -> tuple[SourceKind, SourceKind]:
 
 
 def _diagnosed(
-    text: str, source: SourceKind, form: LogFormat, pipeline: Pipeline, catalogue: Catalogue, facts: Mapping[str, str]
-) -> list[Diagnosis]:
-    """The diagnoses that a scan of this text would report."""
+    text: str,
+    source: SourceKind,
+    form: LogFormat,
+    pipeline: Pipeline,
+    catalogue: Catalogue,
+    facts: Mapping[str, str],
+    log: Log | None,
+) -> tuple[list[Diagnosis], str]:
+    """The diagnoses that a scan of this text would report, and why the node's kernel log could not be read."""
     from exporter.core.authoring.example_checks import run_text
     from exporter.core.diagnosis.incident_tracker import IncidentTracker
-    from exporter.scan.work import WINDOW_SECONDS
+    from exporter.scan.plan import Wanted
+    from exporter.scan.work import WINDOW_SECONDS, Item, scan_one
 
-    processed = run_text(pipeline, text, source, form)
-    tracker = IncidentTracker(catalogue, "explain", window=WINDOW_SECONDS, settle=0.0, live=False)
-    tracker.add(processed.matches)
-    return tracker.settle(0.0, lambda _: facts, everything=True)
+    tracker = IncidentTracker(catalogue, "explain", window=WINDOW_SECONDS, settle=0.0, live=log is not None)
+    if log is None or source == "kernel":
+        tracker.add(run_text(pipeline, text, source, form).matches)
+        return tracker.settle(0.0, lambda _: facts, everything=True), ""
+    tracker.join(scan_one(Item(Wanted(log.path, source)), pipeline, time.time()).incidents)
+    tracker.give_times()
+    kernel = log.node.kernel_log(pipeline, WINDOW_SECONDS)
+    tracker.join(kernel.incidents)
+    tracker.shares_node = True
+    diagnoses = tracker.settle(0.0, lambda _: facts, everything=True)
+    own = {d.caused_by or d.id for d in diagnoses if d.incident.first.path == log.path}
+    return [d for d in diagnoses if (d.caused_by or d.id) in own], kernel.unread

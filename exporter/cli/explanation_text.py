@@ -11,6 +11,8 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.assessment import Assessment, Diagnosis, Leaf
 from exporter.core.diagnosis.causes import distinct_evidence
 from exporter.core.diagnosis.incidents import gpu_of
+from exporter.core.diagnosis.records import rfc3339
+from exporter.core.model import Incident
 
 SHOWN_CANDIDATES = 4  # the best of those that a missing fact leaves open; more would not help at 3 a.m.
 SHOWN_REFERENCES = 2
@@ -25,13 +27,18 @@ def explanation(
     fact_lines: Mapping[str, Sequence[int]],
     *,
     color: bool,
+    log: str | None = None,
 ) -> Iterator[str]:
-    """The lines that explain a root incident. `fact_lines`: the line numbers of the log that state each fact."""
+    """The lines that explain a root incident. fact_lines: the line numbers of the log that state each fact.
+
+    log: its path, if incidents of the kernel are among them.
+    """
     incident = diagnosis.incident
+    in_log = log is None or incident.first.path == log
     signature = catalogue.signatures[incident.signature]
     chosen = next((a for a in diagnosis.considered if a.cause.id == diagnosis.root_cause), None)
     yield from incident_text.heading(
-        f"line {incident.first.line}", signature.title, signature.severity, incident.first.text, color=color
+        _place(incident, log), signature.title, signature.severity, incident.first.text, color=color
     )
     extent = [f"{incident.lines} lines"] if incident.lines > 1 else []
     extent += [f"{len(incident.ranks)} ranks"] if len(incident.ranks) > 1 else []
@@ -41,9 +48,13 @@ def explanation(
     yield from _emphasised(text_layout.field("cause", _cause(diagnosis, chosen)), color=color)
     if chosen:
         for leaf in distinct_evidence((*chosen.held, *chosen.supports)):
-            yield from text_layout.field("because", _evidence_text(leaf, incident.first.line, fact_lines), breaks=True)
+            yield from text_layout.field(
+                "because", _evidence_text(leaf, incident.first.line, fact_lines, in_log=in_log), breaks=True
+            )
         for leaf in distinct_evidence(chosen.against):
-            yield from text_layout.field("although", _evidence_text(leaf, incident.first.line, fact_lines), breaks=True)
+            yield from text_layout.field(
+                "although", _evidence_text(leaf, incident.first.line, fact_lines, in_log=in_log), breaks=True
+            )
     for other in diagnosis.same_time[:SHOWN_SAME_TIME]:
         text = incident_text.same_time(other.signature, other.first.text)
         yield from text_layout.field("meanwhile", text, breaks=True)
@@ -51,10 +62,16 @@ def explanation(
     if diagnosis.remediation:
         yield from _emphasised(text_layout.field("do", diagnosis.remediation), color=color)
     if cascades:
-        text = ", ".join(f"{c.incident.signature} (line {c.incident.first.line})" for c in cascades)
+        text = ", ".join(f"{c.incident.signature} ({_place(c.incident, log)})" for c in cascades)
         yield from text_layout.field("then", f"{text} – as a consequence")
     for reference in diagnosis.references[:SHOWN_REFERENCES]:
         yield f"  {'read':<{text_layout.INDENT}}{reference}"
+
+
+def _place(incident: Incident, log: str | None) -> str:
+    if log is None or incident.first.path == log:
+        return f"line {incident.first.line}"
+    return f"kernel log, {rfc3339(incident.first.happened)}"
 
 
 def _cause(diagnosis: Diagnosis, chosen: Assessment | None) -> str:
@@ -67,8 +84,8 @@ def _cause(diagnosis: Diagnosis, chosen: Assessment | None) -> str:
     return "unknown: no cause is known for this; the advice is the signature's"
 
 
-def _evidence_text(leaf: Leaf, before: int, fact_lines: Mapping[str, Sequence[int]]) -> str:
-    line = leaf.line
+def _evidence_text(leaf: Leaf, before: int, fact_lines: Mapping[str, Sequence[int]], *, in_log: bool) -> str:
+    line = leaf.line if in_log else None
     if line is None and leaf.source == "log":
         stated = fact_lines.get(leaf.what.removeprefix("fact "), ())
         line = max((number for number in stated if number <= before), default=None)

@@ -23,6 +23,7 @@ from exporter.store.private_files import make_folder
 
 if TYPE_CHECKING:
     from exporter.core.catalogue.loader import Catalogue
+    from exporter.node.this_node import ThisNode
     from exporter.scan.engines.base import Engine
     from exporter.scan.resume import Stopped
     from exporter.scan.run import Summary
@@ -51,7 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--source", default="auto", choices=("job", "kernel", "auto"), help="what the logs are; default: auto"
     )
     parser.add_argument(
-        "--facts", default="none", metavar="FILE|host|none", help="facts of the node that the logs are from"
+        "--facts",
+        default="none",
+        metavar="FILE|host|none",
+        help="facts of the node that the logs are from; host: this one, whose kernel log is read too",
     )
     parser.add_argument(
         "--engine",
@@ -118,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
         print("gpufault scan: --engine dask needs --dask.address tcp://HOST:PORT of its scheduler", file=sys.stderr)
         return 2
     catalogue = packs.load(flags.pack_folders(options))
-    facts = facts_named(options.facts, catalogue)
+    here, facts = facts_named(options.facts, catalogue)
     node = flags.node_name()
     logs: Iterator[Wanted | Unread] = (
         found if isinstance(found, Unread) else Wanted(found, options.source) for found in expand(options.paths)
@@ -135,9 +139,12 @@ def run(options: argparse.Namespace) -> int:
             progress=progress,
             report_unread=progress.report_unread,
             resumed=resumed,
+            kernel_log=here.kernel_log if here else None,
         )
     if summary.unread and options.format != "text":
         print(f"gpufault scan: {unread_text(summary)}, see above", file=sys.stderr)
+    if summary.kernel_unread:
+        print(f"gpufault scan: the kernel log of this node cannot be read: {summary.kernel_unread}", file=sys.stderr)
     if summary.broken:
         print(f"gpufault scan: {summary.broken}", file=sys.stderr)
     if summary.broken and not summary.bytes:
@@ -229,15 +236,16 @@ def _option(text: str) -> tuple[str, str]:
     return name.lstrip("-"), value
 
 
-def facts_named(which: str, catalogue: Catalogue) -> Mapping[str, str]:
-    """The facts that --facts asks for."""
+def facts_named(which: str, catalogue: Catalogue) -> tuple[ThisNode | None, Mapping[str, str]]:
+    """This node, if it is asked for, and the facts that --facts asks for."""
     if which == "none":
-        return {}
+        return None, {}
     if which == "host":
-        from exporter.probes import gather
+        from exporter.node.this_node import ThisNode
 
-        return gather(environ=os.environ).facts
-    return read_facts(which, _known_facts(catalogue))
+        here = ThisNode()
+        return here, here.facts
+    return None, read_facts(which, _known_facts(catalogue))
 
 
 def _known_facts(catalogue: Catalogue) -> frozenset[str]:

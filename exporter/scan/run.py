@@ -26,6 +26,7 @@ from exporter.scan.work import WINDOW_SECONDS, EngineChoice, Item, Log, pipeline
 if TYPE_CHECKING:
     from exporter.core.diagnosis.assessment import Diagnosis
     from exporter.core.diagnosis.incident_tracker import IncidentTracker
+    from exporter.node.this_node import KernelLog
     from exporter.scan.by_workers import ByWorkers
 
 Progress = Callable[[str, int], None]
@@ -60,6 +61,7 @@ class Summary:
     notes: list[Diagnosis] = field(default_factory=list)  # of role `context`: no incidents
     stopped_at: str | None = None
     broken: str = ""
+    kernel_unread: str = ""  # why the kernel log of this node, which was asked for, could not be read
     left: Stopped | None = None
 
     @property
@@ -88,19 +90,21 @@ def scan(
     progress: Progress = lambda _path, _bytes: None,
     report_unread: Callable[[Unread], None] = lambda _unread: None,
     resumed: Stopped | None = None,
+    kernel_log: Callable[[Pipeline, float], KernelLog] | None = None,
 ) -> Summary:
     """Scan all logs, in this process or with an engine's workers; the engine is closed afterwards.
 
     Incidents are those that the daemon would report for the same bytes. progress: gets the bytes of each log as they are
     read, and 0 at its end. report_unread: gets each file that could not be read completely, immediately: there may be a
-    million. resumed: continue an earlier scan of the same logs; raises CannotResume.
+    million. resumed: continue an earlier scan of the same logs; raises CannotResume. kernel_log: this node's own, of which
+    the incidents of the logs' jobs are added.
     """
-    summary = Summary()
+    summary, is_here = Summary(), kernel_log is not None
     read = resumed.read if resumed else None
     tracker: IncidentTracker | None = None
     jobs = set[str]()  # whose logs were read; what matters is whether there are several
     if resumed:
-        tracker = _joined(tracker, resumed.incidents, catalogue, node)
+        tracker = _joined(tracker, resumed.incidents, catalogue, node, is_here)
         jobs |= resumed.jobs
         for name in COUNTS:
             setattr(summary, name, resumed.counts[name])
@@ -128,7 +132,7 @@ def scan(
                     _count(summary, one)
                     if one.scanned.unread:
                         report_unread(one.scanned.unread)
-                    tracker = _joined(tracker, one.scanned.incidents, catalogue, node)
+                    tracker = _joined(tracker, one.scanned.incidents, catalogue, node, is_here)
                     if one.scanned.job and len(jobs) < 2:
                         jobs.add(one.scanned.job)
                     read = one.read or read
@@ -144,6 +148,10 @@ def scan(
                 summary.left = left()
     if tracker is not None:
         tracker.give_times()
+        if kernel_log and all(incident.first.source == "job" for incident in tracker.incidents()):
+            log = kernel_log(pipeline_of(catalogue, engine, -time.timezone), WINDOW_SECONDS)
+            tracker.join(log.linked_to(tracker.incidents(), catalogue, WINDOW_SECONDS))
+            summary.kernel_unread = log.unread
         tracker.shares_node = len(jobs) > 1
         summary.diagnoses = Diagnoses(tracker, facts)
         summary.notes = sorted(tracker.context_warnings(), key=reading_order)
@@ -151,13 +159,16 @@ def scan(
 
 
 def _joined(
-    tracker: IncidentTracker | None, incidents: Sequence[Incident], catalogue: Catalogue, node: str
+    tracker: IncidentTracker | None, incidents: Sequence[Incident], catalogue: Catalogue, node: str, is_here: bool
 ) -> IncidentTracker | None:
-    """The tracker of all incidents so far; None without any, since it takes 10 ms to import."""
+    """The tracker of all incidents so far; None without any, since it takes 10 ms to import.
+
+    is_here: the logs lie on the node that wrote them, so the times of their last changes are those of its kernel.
+    """
     if incidents and tracker is None:
         from exporter.core.diagnosis.incident_tracker import IncidentTracker
 
-        tracker = IncidentTracker(catalogue, node, window=WINDOW_SECONDS, settle=0.0, live=False)
+        tracker = IncidentTracker(catalogue, node, window=WINDOW_SECONDS, settle=0.0, live=is_here)
     if tracker is not None:
         tracker.join(incidents)
     return tracker

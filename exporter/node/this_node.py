@@ -1,0 +1,89 @@
+"""What a scan or an explanation may ask the node that it runs on: its facts, and its kernel log."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from exporter.core.catalogue.loader import Catalogue
+from exporter.core.diagnosis.incidents import condense, may_explain
+from exporter.core.diagnosis.links import is_linked
+from exporter.core.matching.pipeline import Pipeline
+from exporter.core.model import Incident, Match
+from exporter.node.attribution import Attribution
+from exporter.node.job_folder import JobFolder
+from exporter.node.pod_devices import PodDevices
+from exporter.probes import gather
+from exporter.sources.kernel.source import KmsgSource
+
+ROOT = Path("/")
+JOBS = Path("/run/gpufault/jobs")  # where the scheduler's hooks write, unless configured otherwise
+
+
+class KernelLog(NamedTuple):
+    """incidents: with their jobs, as far as the node knows them. unread: why it could not be read; empty if it was."""
+
+    incidents: tuple[Incident, ...] = ()
+    unread: str = ""
+
+    def linked_to(self, of_logs: Iterable[Incident], catalogue: Catalogue, window: float) -> list[Incident]:
+        """Those that concern the jobs of these incidents: other jobs' faults are not a scan's business."""
+        jobs = [incident for incident in of_logs if incident.first.source == "job"]
+        return [
+            kernel
+            for kernel in self.incidents
+            if any(
+                may_explain(kernel, job, window) and is_linked(job, kernel, catalogue, shares_node=True) for job in jobs
+            )
+        ]
+
+
+class ThisNode:
+    def __init__(
+        self,
+        *,
+        rootfs: Path = ROOT,
+        jobs: Path = JOBS,
+        kernel: Callable[[], KmsgSource] = lambda: KmsgSource("auto", None, {}),
+    ) -> None:
+        gathered = gather(rootfs, environ=os.environ)
+        self.facts: Mapping[str, str] = gathered.facts
+        self._gpus = gathered.gpus
+        self._kernel = kernel
+        self._attribution = Attribution(rootfs / "proc", JobFolder(jobs), PodDevices(None))
+
+    def kernel_log(self, pipeline: Pipeline, window: float) -> KernelLog:
+        """What the kernel says, from its ring buffer or the journal. It is read with this pipeline."""
+        source = self._kernel()
+        try:
+            matches = self._matches(source, pipeline)
+        finally:
+            source.close()
+        unread = "" if source.stats.up or matches else source.stats.down_reason
+        self._attribution.look(time.time())
+        return KernelLog(
+            tuple(condense(self._attribution.attached(matches, self._gpus, _nothing, _nobody), window)), unread
+        )
+
+    def _matches(self, source: KmsgSource, pipeline: Pipeline) -> Sequence[Match]:
+        found: list[Match] = []
+        now = time.time()
+        while chunks := [chunk for chunk in source.poll(now) if chunk.data]:
+            for chunk in chunks:
+                done = pipeline.process(chunk)
+                source.advance(chunk.log, done.consumed, done.newlines)
+                found += done.matches
+                if not done.consumed:  # an unfinished line, offered as such once time has passed
+                    now += 60.0
+        return found
+
+
+def _nothing(_match: Match) -> Mapping[str, str]:
+    return {}
+
+
+def _nobody() -> None:
+    return None
