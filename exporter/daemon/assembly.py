@@ -22,7 +22,7 @@ from exporter.daemon.transaction import Keeper, Row
 from exporter.node.attribution import Attribution, EnvironmentOf
 from exporter.node.gpu_processes import GpuProcesses
 from exporter.node.handled_errors import HandledErrors
-from exporter.node.job_deaths import SIGNAL_REPORT, explains
+from exporter.node.job_deaths import Crashes, explains
 from exporter.node.job_folder import JobFolder
 from exporter.node.pod_devices import PodDevices
 from exporter.node.silent_jobs import SilentJobs
@@ -67,16 +67,26 @@ class Assembly:
         over = {name for job in self.attribution.over(now) for name in job.names}
         return [*self.pipeline.ended(over), *self.pipeline.silent(now), *silent]
 
-    def signatures_of(self, job: NodeJob) -> list[str]:
-        """The signatures of a job's open crashes that say why it failed, settled or not, or which signal ended it."""
+    def crashes_of(self, job: NodeJob) -> Crashes:
+        """What the job's open crashes say of its death, settled or not."""
 
         def is_of_job(incident: Incident) -> bool:
             named = attribute(incident).job
             return named is not None and not job.names.isdisjoint({named.id, named.raw_id})
 
-        found = self.incidents.signatures_of(is_of_job)
-        severities = {name: self.catalogue.signatures[name].severity for name in found}
-        return [name for name in found if name == SIGNAL_REPORT or explains(name, severities[name])]
+        crashes = [
+            (incident, self.catalogue.signatures[incident.signature])
+            for incident in self.incidents.crashes_of(is_of_job)
+        ]
+        return Crashes(
+            signatures=list(dict.fromkeys(signature.id for _, signature in crashes if explains(signature))),
+            by_signal=any(
+                signature.death
+                and signature.death.kind in ("signal", "stopped")
+                and signature.death.covers(incident.captures())
+                for incident, signature in crashes
+            ),
+        )
 
     def keepers(self) -> dict[str, Keeper]:
         """The parts with rows in the state file, by the name of their key space."""

@@ -147,7 +147,7 @@ class Daemon:
         busy = self._rounds.read(self.sources)
         self.watching = True
         self._add_crashes_of_silent_logs(now)
-        self.deaths.step(self._parts.signatures_of, self.counters, self.outbox, self.node, now)
+        self.deaths.step(self._parts.crashes_of, self.counters, self.outbox, self.node, now)
         settled = self._parts.incidents.settle(now, self.facts.at)
         for diagnosis in settled:
             self._report(diagnosis, now)
@@ -352,7 +352,7 @@ class Daemon:
         self.counters.count_incident(diagnosis, now, late=late, gpu=gpu, gpu_on_node=is_there, job=job)
         self.faults.add_settled(diagnosis, self._parts.catalogue, moment(now))
         self.jobs.add(record, now)
-        self.deaths.note(record)
+        self.deaths.note(record, self._parts.catalogue.signatures[diagnosis.incident.signature])
         self.outbox.add(record)
         self._log.info("incident", **{name: record[name] for name in LOGGED})
         if diagnosis.role != "cascade":

@@ -14,12 +14,6 @@ from exporter.core.decoding.job_files import NodeJob
 from exporter.core.diagnosis.links import is_of_process
 from exporter.core.model import UNRECOGNISED, Incident
 
-# A process died, whatever became of its job.
-DEATHS_OF_PROCESSES = frozenset({
-    "shell_signal_exit", "process_segfault", "segfault_user", "gpf_user", "oom_kill_host", "oom_kill_cgroup", "slurm_oom",
-    "heap_corruption", "host_assert",
-})  # fmt: skip
-
 
 class HandledErrors:
     """Decides for the open incidents of a node. Call it with an incident."""
@@ -39,7 +33,7 @@ class HandledErrors:
 
     def __call__(self, incident: Incident) -> bool:
         of_job = incident.first.source == "job"
-        if incident.signature in DEATHS_OF_PROCESSES or not (of_job or is_of_process(incident, self._catalogue)):
+        if self._is_death(incident) or not (of_job or is_of_process(incident, self._catalogue)):
             return False
         job = self._job_of(incident)
         if job is not None and job.ended_well is not None:
@@ -52,8 +46,11 @@ class HandledErrors:
         return any(what(incident) and self._job_of(incident) == job for incident in self._incidents())
 
     def _is_death(self, incident: Incident) -> bool:
-        ends_process = incident.signature == UNRECOGNISED and incident.captures().get("kind") in ("c++", "signal")
-        return ends_process or incident.signature in DEATHS_OF_PROCESSES
+        """Whether a process died, whatever became of its job."""
+        death, captures = self._catalogue.signatures[incident.signature].death, incident.captures()
+        if incident.signature == UNRECOGNISED:
+            return captures.get("kind") in ("c++", "signal")
+        return death is not None and death.kind in ("process", "signal") and death.covers(captures)
 
     def _is_of_kernel(self, incident: Incident) -> bool:
         return is_of_process(incident, self._catalogue)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from exporter.core.catalogue.pack_types import Signature
 from exporter.core.decoding.job_files import NodeJob
 from exporter.core.diagnosis.records import rfc3339, writable
 from exporter.core.model import UNRECOGNISED
@@ -22,16 +23,17 @@ WAIT_SECONDS = 8.0  # after its end was seen: its logs are read to their ends af
 SIGNAL_CODES = range(129, 160)  # exit codes of a shell whose last command a signal killed
 MAX_JOBS = 1024  # with incidents, the latest; a node runs some hundred a day
 MAX_SIGNATURES = 8
-ENDED_BY_SCHEDULER = (
-    "slurm_time_limit",
-    "slurm_preempted",
-    "slurm_requeued",
-    "slurm_cancelled",
-    "batch_limit_exceeded",
-)
-SIGNAL_REPORT = "shell_signal_exit"  # a shell reports which signal, and no reason
 _BEGUN = "begun"
-SignaturesOf = Callable[[NodeJob], Sequence[str]]
+
+
+class Crashes(NamedTuple):
+    """What a job's open incidents report: the signatures that say why it failed, and whether a signal ended it."""
+
+    signatures: Sequence[str] = ()
+    by_signal: bool = False
+
+
+CrashesOf = Callable[[NodeJob], Crashes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +60,9 @@ class Death:
         }
 
 
-def explains(signature: str, severity: str) -> bool:
-    """Whether an incident says why a job failed: a launcher's report that a rank has exited does not."""
-    return severity != "info" or signature in ENDED_BY_SCHEDULER
+def explains(signature: Signature) -> bool:
+    """Whether its incidents say why a job failed: a launcher's report that a rank has exited does not."""
+    return signature.severity != "info" or (signature.death is not None and signature.death.kind == "scheduler")
 
 
 class JobDeaths:
@@ -82,13 +84,10 @@ class JobDeaths:
             except (ValueError, TypeError):  # another version wrote it
                 self._unsaved[key] = None
 
-    def note(self, record: Mapping[str, Any]) -> None:
-        """Record the signature of a settled incident for each name of its job.
-
-        A launcher's report that a rank has exited explains nothing.
-        """
+    def note(self, record: Mapping[str, Any], signature: Signature) -> None:
+        """Record the signature of a settled incident for each name of its job, if it explains its death."""
         job = record["job"]
-        if not explains(record["signature"], record["severity"]):
+        if not explains(signature):
             return
         for name in {job["id"], job.get("raw_id")} - {None} if job else ():
             signatures = self._signatures.pop(name, [])  # the latest last
@@ -101,9 +100,9 @@ class JobDeaths:
             del self._signatures[oldest]
             self._unsaved[f"job {oldest}"] = None
 
-    def step(self, signatures_of: SignaturesOf, counters: Counters, outbox: Outbox, node: str, now: float) -> None:
-        """Count and record the deaths that are due. signatures_of: those of a job's crashes that may not have settled yet."""
-        for death in self.due(now, signatures_of):
+    def step(self, crashes_of: CrashesOf, counters: Counters, outbox: Outbox, node: str, now: float) -> None:
+        """Count and record the deaths that are due. crashes_of: those of a job that may not have settled yet."""
+        for death in self.due(now, crashes_of):
             counters.add("gpufault_job_deaths_total", death.outcome)
             outbox.add(death.record(node))
 
@@ -122,13 +121,13 @@ class JobDeaths:
             self._has_begun = True
             self._unsaved[_BEGUN] = "1"
 
-    def due(self, now: float, signatures_of: SignaturesOf) -> list[Death]:
+    def due(self, now: float, crashes_of: CrashesOf) -> list[Death]:
         """The deaths seen so long ago that their lines have been read; each is returned once."""
         due = {key: job for key, (job, since) in self._pending.items() if not 0 <= now - since < WAIT_SECONDS}
         for key in due:
             del self._pending[key]
             self._count(key, now)
-        return [self._death(job, signatures_of(job)) for job in due.values()]
+        return [self._death(job, crashes_of(job)) for job in due.values()]
 
     def unsaved(self) -> Mapping[str, str | None]:
         return self._unsaved
@@ -136,11 +135,11 @@ class JobDeaths:
     def saved(self) -> None:
         self._unsaved = {}
 
-    def _death(self, job: NodeJob, unsettled: Sequence[str]) -> Death:
+    def _death(self, job: NodeJob, unsettled: Crashes) -> Death:
         settled = self._signatures.get(job.id, []) + self._signatures.get(job.raw_id, [])
-        seen = dict.fromkeys([*settled, *(name for name in unsettled if name != SIGNAL_REPORT)])
+        seen = dict.fromkeys([*settled, *unsettled.signatures])
         named = [signature for signature in seen if signature != UNRECOGNISED]
-        by_signal = bool(job.signal) or job.exit_code in SIGNAL_CODES or SIGNAL_REPORT in unsettled
+        by_signal = bool(job.signal) or job.exit_code in SIGNAL_CODES or unsettled.by_signal
         outcome: Outcome = "explained" if named else "unrecognised" if seen else "signal" if by_signal else "no_line"
         return Death(job=job, outcome=outcome, signatures=tuple(named or seen)[:MAX_SIGNATURES])
 

@@ -116,7 +116,9 @@ class Node:
         """The journal."""
         found = []
         for path in sorted((self.folder / "state" / "journal").glob("*.jsonl")):
-            found += [json.loads(line) for line in path.read_text().splitlines()]
+            found += [
+                json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()
+            ]  # the last may be begun
         return [record for record in found if record["kind"] == kind]
 
 

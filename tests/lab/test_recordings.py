@@ -64,6 +64,7 @@ def test_no_card_is_condemned(played: tuple[RecordedMachine, Outcome]) -> None:
     _, outcome = played
     assert outcome.faults == []
     assert outcome.metrics.get("gpufault_node_fault", {}) == {}
+    assert not any(outcome.metrics["gpufault_exposure"].values())
 
 
 def test_each_death_is_decided_soon_after_it(played: tuple[RecordedMachine, Outcome]) -> None:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from exporter.core.catalogue.pack_types import Death, Signature
 from exporter.core.decoding.job_files import NodeJob
-from exporter.node.job_deaths import MAX_JOBS, WAIT_SECONDS, JobDeaths
+from exporter.core.model import Severity
+from exporter.node.job_deaths import MAX_JOBS, WAIT_SECONDS, Crashes, CrashesOf, JobDeaths
 
 NOW = 1_700_000_000.0
 LATER = NOW + WAIT_SECONDS
 
 
-def incident(job: str, signature: str = "xid_31", severity: str = "error", **more: str) -> dict[str, Any]:
-    return {"job": {"id": job, **more}, "signature": signature, "severity": severity}
+def signature(name: str = "xid_31", severity: Severity = "error", death: Death | None = None) -> Signature:
+    return Signature(
+        id=name, title=name, patterns=(name,), vendor="any", layer="kernel", severity=severity, death=death
+    )
+
+
+XID, UNNAMED = signature(), signature("unrecognised_crash")
+TASK_EXIT, TIME_LIMIT = signature("srun_task_exit", "info"), signature("time_limit", "info", Death(kind="scheduler"))
+
+
+def note(deaths: JobDeaths, job: str, of: Signature = XID, **more: str) -> None:
+    deaths.note({"job": {"id": job, **more}, "signature": of.id}, of)
 
 
 def end(job: str = "7", code: int | None = 1, **more: Any) -> NodeJob:
@@ -30,21 +41,21 @@ def rows(deaths: JobDeaths) -> dict[str, str]:
     return {key: text for key, text in deaths.unsaved().items() if text is not None}
 
 
-def nothing(_: NodeJob) -> list[str]:
-    return []
+def nothing(_: NodeJob) -> Crashes:
+    return Crashes()
 
 
-def outcomes(deaths: JobDeaths, unsettled: Callable[[NodeJob], list[str]] = nothing) -> list[tuple[str, str]]:
+def outcomes(deaths: JobDeaths, unsettled: CrashesOf = nothing) -> list[tuple[str, str]]:
     return [(death.job.id, death.outcome) for death in deaths.due(LATER, unsettled)]
 
 
 def test_a_death_is_explained_by_a_signature_by_an_unrecognised_crash_only_or_by_nothing() -> None:
     deaths = begun()
-    deaths.note(incident("1"))
-    deaths.note(incident("1", "unrecognised_crash"))
-    deaths.note(incident("2", "unrecognised_crash"))
-    deaths.note(incident("3", "srun_task_exit", "info"))
-    deaths.note({"job": None, "signature": "xid_79", "severity": "critical"})
+    note(deaths, "1")
+    note(deaths, "1", UNNAMED)
+    note(deaths, "2", UNNAMED)
+    note(deaths, "3", TASK_EXIT)
+    deaths.note({"job": None, "signature": "xid_31"}, XID)
     deaths.ended([end("1"), end("2"), end("3"), end("4", code=0), end("5", code=None), end("6", 0, signal=9)], NOW)
     assert deaths.due(NOW, nothing) == []  # their last lines are still being read
     assert outcomes(deaths) == [("1", "explained"), ("2", "unrecognised"), ("3", "no_line"), ("6", "signal")]
@@ -53,7 +64,7 @@ def test_a_death_is_explained_by_a_signature_by_an_unrecognised_crash_only_or_by
 
 def test_a_scheduler_that_ended_the_job_explains_its_death() -> None:
     deaths = begun()
-    deaths.note(incident("7", "slurm_time_limit", "info"))
+    note(deaths, "7", TIME_LIMIT)
     deaths.ended([end("7", 0, signal=15)], NOW)
     assert outcomes(deaths) == [("7", "explained")]
 
@@ -61,14 +72,14 @@ def test_a_scheduler_that_ended_the_job_explains_its_death() -> None:
 def test_an_incident_that_settles_after_the_end_counts() -> None:
     deaths = begun()
     deaths.ended([end("7")], NOW)
-    deaths.note(incident("7"))
+    note(deaths, "7")
     assert outcomes(deaths) == [("7", "explained")]
 
 
 def test_a_task_of_an_array_has_two_names() -> None:
     deaths = begun()
-    deaths.note(incident("103"))
-    deaths.note(incident("100_4", raw_id="104"))
+    note(deaths, "103")
+    note(deaths, "100_4", raw_id="104")
     deaths.ended([end("103", id="100_3"), end("104", id="104")], NOW)
     assert [outcome for _, outcome in outcomes(deaths)] == ["explained", "explained"]
 
@@ -81,7 +92,7 @@ def test_a_job_on_several_nodes_counts_on_its_first() -> None:
 
 def test_what_was_counted_is_not_counted_again_after_a_restart() -> None:
     deaths = begun()
-    deaths.note(incident("7"))
+    note(deaths, "7")
     deaths.ended([end()], NOW)
     waiting = JobDeaths(rows(deaths))
     waiting.ended([end()], NOW)  # the file is still there
@@ -103,7 +114,7 @@ def test_jobs_that_ended_before_the_very_first_start_do_not_count() -> None:
 def test_what_is_remembered_is_bounded_and_rows_of_another_version_go() -> None:
     deaths = begun()
     for number in range(MAX_JOBS + 3):
-        deaths.note(incident(str(number)))
+        note(deaths, str(number))
     assert len(rows(deaths)) == MAX_JOBS + 1
     other = JobDeaths({"begun": "1", "job 7": "{", "end 7 1.0": "x"})
     assert other.unsaved() == {"job 7": None, "end 7 1.0": None}
@@ -111,7 +122,7 @@ def test_what_is_remembered_is_bounded_and_rows_of_another_version_go() -> None:
 
 def test_a_record_names_the_job_its_end_and_what_explains_it() -> None:
     deaths = begun()
-    deaths.note(incident("7"))
+    note(deaths, "7")
     deaths.ended([end(user="ada", started=NOW - 3600)], NOW)
     [death] = deaths.due(LATER, nothing)
     assert death.record("gpu-7") == {
@@ -125,7 +136,7 @@ def test_a_record_names_the_job_its_end_and_what_explains_it() -> None:
 def test_what_has_not_settled_yet_explains_a_death_too() -> None:
     deaths = begun()
     deaths.ended([end("1"), end("2"), end("3"), end("4", code=137)], NOW)
-    unsettled = {"1": ["torch_oom"], "2": ["unrecognised_crash"], "3": ["shell_signal_exit"]}
-    assert outcomes(deaths, lambda job: unsettled.get(job.id, [])) == [
+    unsettled = {"1": Crashes(["torch_oom"]), "2": Crashes(["unrecognised_crash"]), "3": Crashes(by_signal=True)}
+    assert outcomes(deaths, lambda job: unsettled.get(job.id, Crashes())) == [
         ("1", "explained"), ("2", "unrecognised"), ("3", "signal"), ("4", "signal"),
     ]  # fmt: skip

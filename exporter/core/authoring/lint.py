@@ -162,10 +162,11 @@ def _unknown_captures(file: PackFile, loaded: LoadedPacks) -> Iterator[Problem]:
                     yield file.document.problem(place, _no_capture(name, table.signatures, known))
     for number, signature in enumerate(file.pack.signatures):
         groups = _groups(signature.patterns)
-        for name in signature.recovery.where if signature.recovery else ():
-            if name not in groups:
-                here = ("signatures", number, "recovery", "where", name)
-                yield file.document.problem(here, _no_capture(name, [signature.id], groups))
+        for part, lines in (("recovery", signature.recovery), ("death", signature.death)):
+            for name in lines.where if lines else ():
+                if name not in groups:
+                    here = ("signatures", number, part, "where", name)
+                    yield file.document.problem(here, _no_capture(name, [signature.id], groups))
     for number, fact in enumerate(file.pack.log_facts):
         groups = _groups(fact.patterns)
         for key, value in fact.set.items():

@@ -149,6 +149,19 @@ class RecoveryLine(PackModel):
     )
 
 
+class Death(PackModel):
+    """Lines that report the end of a process or of a job, whatever else became of it."""
+
+    kind: Literal["process", "signal", "stopped", "scheduler"] = Field(
+        description="process: a process died, so exit code 0 of its job does not make it a handled error; signal: the same, "
+        "but the line has only the signal, no reason; stopped: a signal asked the program to end; scheduler: the scheduler "
+        "ended the job, which explains its death"
+    )
+    where: dict[str, str] = Field(
+        default_factory=dict, description="capture to its values, as in a table's row; without, every line reports it"
+    )
+
+
 class Signature(Gated):
     """How one kind of crash shows itself in a log."""
 
@@ -183,6 +196,7 @@ class Signature(Gated):
     yields_to: list[IdGlob] = Field(default_factory=list, description="signatures that win if they match the same line")
     follows: list[IdGlob] = Field(default_factory=list, description="signatures that it is a consequence of, if nearby")
     recovery: RecoveryLine | None = Field(default=None, description="its lines clear node faults, see there")
+    death: Death | None = Field(default=None, description="its lines report the end of a process or a job, see there")
     remediation: str = Field(default="", description="what to do first if the cause is unknown")
     references: list[str] = Field(default_factory=list, description="sources of the format or the meaning")
     status: Literal["experimental", "stable", "deprecated"] = Field(

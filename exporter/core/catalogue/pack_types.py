@@ -83,6 +83,17 @@ class RecoveryLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """What the lines of a signature report of an end; with `where`, only those lines."""
+
+    kind: Literal["process", "signal", "stopped", "scheduler"]
+    where: Mapping[str, str] = field(default_factory=dict)
+
+    def covers(self, captures: Mapping[str, str]) -> bool:
+        return covers(self.where, captures)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Signature(Patterned):
     """One kind of crash and its lines in a log."""
 
@@ -97,6 +108,7 @@ class Signature(Patterned):
     yields_to: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()
     recovery: RecoveryLine | None = None
+    death: Death | None = None
     remediation: str = ""
     references: tuple[str, ...] = ()
     status: Literal["experimental", "stable", "deprecated"] = "stable"
@@ -278,6 +290,7 @@ _PARTS: Mapping[str, type[Any]] = {
     "examples": Example,
     "near_misses": NearMiss,
     "recovery": RecoveryLine,
+    "death": Death,
     **dict.fromkeys(("when", "supported_by", "against", "all", "any", "not"), Condition),
 }
 

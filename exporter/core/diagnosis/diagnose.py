@@ -64,7 +64,7 @@ def root_of(entry: Entry, near: Sequence[Entry], catalogue: Catalogue) -> Entry 
             if e.incident.scope == entry.incident.scope or (tells_none and _is_of_its_process(entry, e, catalogue))
         ),
     ]
-    for other in sorted(same, key=lambda e: (-_WEIGHTS[catalogue.signatures[e.incident.signature].role], e.order)):
+    for other in sorted(same, key=lambda e: _rank_as_root(e, catalogue)):
         if other is entry:
             return None
         if not comes_first(other.incident, entry.incident):
@@ -86,6 +86,12 @@ def _is_mild(entry: Entry, catalogue: Catalogue) -> bool:
 
 
 _WEIGHTS = {"root": 3, "confirmation": 2, "cascade": 1, "context": 0}
+
+
+def _rank_as_root(entry: Entry, catalogue: Catalogue) -> tuple[int, bool, tuple[tuple[float, str, int, str], str]]:
+    """Sorts what may be the root of others first: a launcher's report that a rank has exited comes last of its role."""
+    signature = catalogue.signatures[entry.incident.signature]
+    return -_WEIGHTS[signature.role], signature.severity == "info", entry.order
 
 
 def ultimate_root(entry: Entry, near_of: Callable[[Entry], Sequence[Entry]], catalogue: Catalogue) -> Entry:

@@ -197,10 +197,10 @@ class IncidentTracker:
             self._open.remove(entry)
         return grown
 
-    def signatures_of(self, is_of_job: Callable[[Incident], bool]) -> list[str]:
-        """The signatures of a job's open crashes, settled or not, the earliest first."""
-        crashes = (e for e in sorted(self._open, key=lambda e: e.order) if self._role(e.incident) != "context")
-        return list(dict.fromkeys(e.incident.signature for e in crashes if is_of_job(e.incident)))
+    def crashes_of(self, is_of_job: Callable[[Incident], bool]) -> list[Incident]:
+        """A job's open crashes, settled or not, the earliest first."""
+        crashes = (e.incident for e in sorted(self._open, key=lambda e: e.order) if self._role(e.incident) != "context")
+        return [incident for incident in crashes if is_of_job(incident)]
 
     def still_growing(self) -> Iterator[tuple[str, float]]:
         """The reported kernel incidents that may still grow: id, and the time of the last line."""

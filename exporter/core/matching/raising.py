@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 CLOSED_WITHIN = 5.0  # seconds after its last line; 4 ms on an H100, but 700 lines a second may come for several seconds
 MIXED_WITHIN = 0.1  # seconds, where the line that closes a block names another pid than the block
-GOES_ON_WITHIN = 60.0  # seconds: a log that never names a process has one block for each episode
+GOES_ON_WITHIN = 60.0  # seconds, between lines with one pid; those without may be of the next job on the GPU
 REPORT_SECONDS = 1.0  # between two lines of a report; microseconds, or some milliseconds on a serial console
 MAX_REPORTS = 256  # kept: of 16 GPUs with some processes each
 BLOCK = "block "
@@ -49,6 +49,9 @@ class Report(NamedTuple):
 
     def may_be_of(self, channel: str | None) -> bool:
         return None in (channel, self.channel) or channel == self.channel
+
+    def goes_on_at(self, time: float, pid: str | None) -> bool:
+        return abs(time - self.last) <= (GOES_ON_WITHIN if pid else CLOSED_WITHIN)
 
     def at(self, time: float, channel: str | None = None) -> Report:
         """The report with one more line. Not by `_replace`, whose calls a flood would feel."""
@@ -93,7 +96,7 @@ class Raising:
             return next((Raised(r.by) for r in self.reports.values() if _is_amid(r, kind, time)), NOT_KNOWN)
         place = f"{gpu} {pid or ''}"
         block, named = self.reports.get(place), self.reports.get(f"{gpu} {_NAMED}")
-        if block and block.may_be_of(channel) and abs(time - block.last) <= GOES_ON_WITHIN:
+        if block and block.may_be_of(channel) and block.goes_on_at(time, pid):
             self._put(place, block.at(time, channel))
             return Raised(block.by)
         if named and pid is None and _is_amid(named, kind, time):
@@ -135,7 +138,7 @@ class Raising:
         place = f"{gpu} {pid or ''}"
         block, before = self.reports.get(place), self.reports.get(named)
         if block:
-            if is_of_channel or block.channel or abs(time - block.last) > GOES_ON_WITHIN:
+            if is_of_channel or block.channel or not block.goes_on_at(time, pid):
                 return None
             self._put(place, block.at(time))
             return Raised(block.by)

@@ -92,7 +92,7 @@ def test_another_gpu_another_channel_and_a_late_line_close_no_block(catalogue: C
 
 
 def test_a_kernel_log_that_never_names_a_process_has_one_incident_for_each_episode(catalogue: Catalogue) -> None:
-    lines = [xid(seconds, ADDRESS_13) for seconds in (0, 20, 40, 120, 150)]
+    lines = [xid(seconds, ADDRESS_13) for seconds in (0, 2, 4, 25, 28)]
     assert [i.lines for i in group(matches(catalogue, *lines), WINDOW)] == [3, 2]
 
 
@@ -178,4 +178,24 @@ def test_another_fault_of_another_process_closes_no_block(catalogue: Catalogue) 
     ]
     assert raised(group(matches(catalogue, *lines), WINDOW)) == [
         ("13", "pid 10084", 1), ("31", "pid 10082", 1), ("43", "pid 10084", 1),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("lines_of_flood", [3, 600])
+def test_the_next_job_on_a_gpu_is_not_lost_in_a_report_that_nothing_closed(
+    catalogue: Catalogue, lines_of_flood: int
+) -> None:
+    """As seen on an H200: 619 lines without a pid, a context switch timeout, and another job's report 25 s later."""
+    flood = [
+        xid(n / 700, f"13, Graphics SM Warp Exception on (GPC {n % 7}, TPC 1, SM 0): Misaligned Address")
+        for n in range(lines_of_flood)
+    ]
+    after = [
+        xid(5, "109, pid=2954, name=smid, channel 0x0000000a, errorString CTX SWITCH TIMEOUT, Info 0x78007"),
+        xid(30, "13, Graphics SM Warp Exception on (GPC 1, TPC 4, SM 0): Misaligned Address"),
+        xid(30.001, "13, Graphics Exception: ESR 0x519730=0x501000f 0x519734=0x0 0x519728=0x1f81fb60 0x51972c=0x1174"),
+        xid(30.003, "13, pid=3120, name=heat, Graphics Exception: channel 0x0000000a, Class 0000cbc0, Offset 00000510"),
+    ]
+    assert raised(group(matches(catalogue, *flood, *after), WINDOW)) == [
+        ("13", "block 0", lines_of_flood), ("109", "pid 2954", 1), ("13", "pid 3120", 3),
     ]  # fmt: skip
