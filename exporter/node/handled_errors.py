@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding.job_files import NodeJob
+from exporter.core.diagnosis.handled import ends_process, may_be_survived
 from exporter.core.diagnosis.links import is_of_process
-from exporter.core.model import UNRECOGNISED, Incident
+from exporter.core.model import Incident
 
 
 class HandledErrors:
@@ -33,24 +34,20 @@ class HandledErrors:
 
     def __call__(self, incident: Incident) -> bool:
         of_job = incident.first.source == "job"
-        if self._is_death(incident) or not (of_job or is_of_process(incident, self._catalogue)):
+        if self._ends_process(incident) or not (of_job or is_of_process(incident, self._catalogue)):
             return False
         job = self._job_of(incident)
         if job is not None and job.ended_well is not None:
-            return job.ended_well and not self._has(job, self._is_death)
-        if not of_job or self._catalogue.signatures[incident.signature].role != "root" or any(incident.ranks):
-            return False  # a launcher's report, or one of several ranks that write to one log
+            return job.ended_well and not self._has(job, self._ends_process)
+        if not may_be_survived(incident, self._catalogue):
+            return False
         return self._went_on(incident.first.origin) and not (job and self._has(job, self._is_of_kernel))
 
     def _has(self, job: NodeJob, what: Callable[[Incident], bool]) -> bool:
         return any(what(incident) and self._job_of(incident) == job for incident in self._incidents())
 
-    def _is_death(self, incident: Incident) -> bool:
-        """Whether a process died, whatever became of its job."""
-        death, captures = self._catalogue.signatures[incident.signature].death, incident.captures()
-        if incident.signature == UNRECOGNISED:
-            return captures.get("kind") in ("c++", "signal")
-        return death is not None and death.kind in ("process", "signal") and death.covers(captures)
+    def _ends_process(self, incident: Incident) -> bool:
+        return ends_process(incident, self._catalogue)
 
     def _is_of_kernel(self, incident: Incident) -> bool:
         return is_of_process(incident, self._catalogue)
