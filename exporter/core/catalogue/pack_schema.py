@@ -154,8 +154,8 @@ class Death(PackModel):
 
     kind: Literal["process", "signal", "stopped", "scheduler"] = Field(
         description="process: a process died, so exit code 0 of its job does not make it a handled error; signal: the same, "
-        "but the line has only the signal, no reason; stopped: a signal asked the program to end; scheduler: the scheduler "
-        "ended the job, which explains its death"
+        "but the line has only the signal, no reason; stopped: a signal ended it, which exit code 0 makes harmless; scheduler: "
+        "the scheduler ended the job, which explains its death"
     )
     where: dict[str, str] = Field(
         default_factory=dict, description="capture to its values, as in a table's row; without, every line reports it"
