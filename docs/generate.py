@@ -197,8 +197,9 @@ environment that it was started with, the node.
 
 ## Of a node
 
-`gpufault facts` prints them. All but those of the driver are read from files, nothing is executed; a table a probe, which is the name that
-`gpufault_facts_probe_failed` has for it. GPU stands for the PCI address of a GPU, the only name that one has here.
+`gpufault facts` prints them. All but those of the driver are read from files, nothing is executed; a table a probe, which
+is the name that `gpufault_facts_probe_failed` has for it. GPU stands for the PCI address of a GPU, the only name that one
+has here.
 In the journal's records of facts, `gpu_serial.GPU` is the unique id of the card there, or its serial number, so that
 the correlator follows a card to another slot or node; `/metrics` has it as `gpufault_gpu_info`.
 {node}
@@ -215,10 +216,11 @@ facts:
 The board's serial number, ECC mode, persistence mode, NVLinks, remapped rows and the recovery action are known to the driver
 alone. `pip install 'gpufault[nvidia]'` (NVML) or `'gpufault[amd]'` (AMD SMI: the board's serial number) adds the vendor's
 library, and the daemon asks it: once at its start, and every 30 s while a node fault is open
-([what that changes](attribution.md#what-may-condemn-a-card)). It does so in a process of its own with a deadline, since the library
-waits for the GPU: a driver that hangs, or a library that is missing, changes nothing else. `doctor` and
-`gpufault_facts_probe_failed` tell of it. Without persistence mode asking initialises the GPU; `facts.ask_driver: false` switches it
-off. The systemd unit lets the daemon use no device but `/dev/kmsg`; to ask NVIDIA's driver, allow its devices in a drop-in:
+([what that changes](attribution.md#what-may-condemn-a-card)). It does so in a process of its own with a deadline, since the
+library waits for the GPU: a driver that hangs, or a library that is missing, changes nothing else. `doctor` and
+`gpufault_facts_probe_failed` tell of it. Without persistence mode asking initialises the GPU; `facts.ask_driver: false`
+switches it off. The systemd unit lets the daemon use no device but `/dev/kmsg`; to ask NVIDIA's driver, allow its devices
+in a drop-in:
 
 ```ini
 [Service]
