@@ -23,6 +23,7 @@ from exporter.core.matching.rules import Matcher
 from exporter.core.matching.verdict_cache import Evaluators
 from exporter.core.model import (
     Chunk,
+    Job,
     LogContext,
     LogFormat,
     Match,
@@ -33,6 +34,7 @@ from exporter.core.patterns.required_literals import Gate
 from exporter.core.values import dataclass, replace
 
 CHUNK_SECONDS = 0.25  # of work on a chunk: then the kernel's log, a commit and other logs have their turn
+MAX_CONTAINERS = 4096  # whose restarts are remembered; a node has some hundred
 _OVERLAP = 4096  # bytes that two windows of an oversize line share: no signature's line is longer where it matters
 _JOINERS = (Gate(b" stdout P"), Gate(b" stderr P"))  # a CRI line that goes on in the next one
 
@@ -81,6 +83,7 @@ class Pipeline:
         self._logs: dict[str, LogState] = {}
         self._before: dict[str, LinesBefore] = {}  # not stored: a restart costs some lines their time
         self._suspects: set[str] = set()  # logs whose last lines look like a crash
+        self._containers: dict[tuple[str | None, ...], int] = {}  # started again, and how often; not stored
         self._crashed: dict[str, str] = {}  # logs in which a signature named a crash, by origin; not stored
         self._changed: set[str] = set()
 
@@ -88,6 +91,8 @@ class Pipeline:
         """Match one chunk, or only its lines before `until`. What is not consumed must be offered again, with what follows."""
         state = self._logs.get(chunk.log, LogState())
         self.matcher.quarantine.begin(chunk.log, chunk.path, chunk.read_at)
+        if chunk.job and chunk.job.restart:
+            self._note_restart(chunk.job)
         data = chunk.data
         complete = data.rfind(b"\n") + 1
         full = len(data) >= self._line_bytes  # no source holds back more: to wait for more would be to wait for ever
@@ -154,9 +159,20 @@ class Pipeline:
         return self._ended([log for log in self._suspects if abs(now - self._logs[log].end.read_at) >= SILENT_SECONDS])
 
     def ended(self, jobs: Container[str]) -> list[Match]:
-        """The crashes that the logs of jobs ended in, of which the scheduler says that they are over."""
+        """The crashes that logs ended in: of jobs that the scheduler says are over, of containers that were started again."""
         suspects = ((log, self._logs[log].end.suspect) for log in sorted(self._suspects))
-        return self._ended([log for log, suspect in suspects if suspect and suspect.job and suspect.job.id in jobs])
+        jobs_of = ((log, suspect.job) for log, suspect in suspects if suspect and suspect.job)
+        return self._ended([log for log, job in jobs_of if job.id in jobs or self._was_restarted(job)])
+
+    def _note_restart(self, job: Job) -> None:
+        """The kubelet gives each run of a container a log of its own, with the number of its restarts as the name."""
+        container = _container(job)
+        self._containers[container] = max(self._containers.pop(container, 0), int(job.restart or 0))
+        while len(self._containers) > MAX_CONTAINERS:
+            del self._containers[next(iter(self._containers))]
+
+    def _was_restarted(self, job: Job) -> bool:
+        return job.restart is not None and int(job.restart) < self._containers.get(_container(job), 0)
 
     def went_on(self, origin: str) -> bool:
         """Whether the program of a log went on after the last crash that a signature named in it."""
@@ -230,3 +246,8 @@ class Pipeline:
 
     def _note_suspect(self, log: str) -> None:
         (self._suspects.add if self._logs[log].end.suspect else self._suspects.discard)(log)
+
+
+def _container(job: Job) -> tuple[str | None, ...]:
+    """What tells a container from others; the owner is the folder, so that no other folder speaks of it."""
+    return job.owner, job.pod_uid, job.container

@@ -6,10 +6,11 @@ import random
 
 import pytest
 
+from exporter.core.decoding.jobs import job_of
 from exporter.core.matching.log_end import MAX_HANDLED, REACH_BYTES, SILENT_SECONDS, TAIL_BYTES
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import Match
-from tests.support.matches import NOW, Tail, catalogue_of
+from tests.support.matches import NOW, Tail, catalogue_of, chunk
 
 CATALOGUE = catalogue_of(r"""
 signatures:
@@ -147,6 +148,31 @@ def test_a_silent_log_has_ended_and_its_crash_is_told_once(pipeline: Pipeline) -
     assert pipeline.silent(NOW + 2 * SILENT_SECONDS) == []
     log.offer(b"", "final", read_at=NOW + 3 * SILENT_SECONDS)
     assert crashes(log) == []
+
+
+def pod_log(restart: int, container: str = "train") -> str:
+    return f"/var/log/pods/ml_run-0_7f1c4c1e-1111-2222-3333-444455556666/{container}/{restart}.log"
+
+
+@pytest.mark.parametrize(
+    ("next_log", "is_over"),
+    [
+        (pod_log(1), True),
+        (pod_log(7), True),
+        (pod_log(0), False),
+        (pod_log(1, "sidecar"), False),
+        ("/x/slurm-7.out", False),
+    ],
+)
+def test_a_container_that_is_started_again_has_ended_its_log(pipeline: Pipeline, next_log: str, is_over: bool) -> None:
+    def read(path: str, text: bytes) -> None:
+        pipeline.process(chunk(text, log=path, origin=path, path=path, end="more", job=job_of(path)))
+
+    read(pod_log(0), traceback() + A_LITTLE)
+    assert pipeline.ended(()) == []
+    read(next_log, ORDINARY)
+    assert [m.text for m in pipeline.ended(())] == (["ShapeError: 3 is not 4"] if is_over else [])
+    assert pipeline.ended(()) == []
 
 
 def test_a_restart_changes_nothing(pipeline: Pipeline) -> None:
