@@ -161,6 +161,7 @@ def pod_log(restart: int, container: str = "train") -> str:
         (pod_log(7), True),
         (pod_log(0), False),
         (pod_log(1, "sidecar"), False),
+        ("/home/ann" + pod_log(1), False),
         ("/x/slurm-7.out", False),
     ],
 )
