@@ -239,11 +239,14 @@ def _facts(config: Config) -> Iterator[Finding]:
             yield Finding("note", probe, f"does not answer: {why}")
         for gpu in answer.gpus:
             asks = answer.actions.get(gpu.pci)
-            yield Finding(
-                "ok",
-                "driver",
-                f"{gpu.pci}: asks for {'nothing' if asks == 'ignore' else asks or 'it does not say what'}",
+            says = (
+                "asks for nothing"
+                if asks == "ignore"
+                else f"asks for {asks}"
+                if asks
+                else "does not say what it wants done"
             )
+            yield Finding("ok", "driver", f"{gpu.pci}: {says}")
 
 
 def _jobs(config: Config) -> Iterator[Finding]:

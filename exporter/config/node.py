@@ -115,7 +115,7 @@ class FactsConfig(Section):
     )
     ask_driver: bool = Field(
         default=True,
-        description="ask the GPUs' drivers through their libraries, if installed: once, and while a node fault is open",
+        description="ask the GPUs' drivers through their libraries, if installed: once, and while a fault is open",
     )
     extra: dict[str, str] = Field(default={})
     commands: dict[str, Annotated[list[str], Field(min_length=1)]] = Field(

@@ -163,7 +163,7 @@ class Daemon:
         now = self._clock()
         changed = self.facts.refresh(now)
         vendors = self.facts.vendors if self._parts.config.facts.ask_driver else ()
-        if answer := self.driver.look(now, vendors, is_fault_open=bool(self.faults.open)):
+        if answer := self.driver.look(now, vendors, self.faults.of_driver()):
             changed |= self.facts.driver_says(answer, now)
             self.faults.driver_says(answer, self._parts.catalogue)
         if changed:

@@ -18,7 +18,8 @@ from exporter.sources.boot import moment
 
 COMMAND = (sys.executable, "-P", "-m", "exporter.probes.ask_driver")
 DEADLINE_SECONDS = 20.0  # without persistence mode a driver initialises eight GPUs first
-AGAIN_SECONDS = 30.0  # while a fault is open
+AGAIN_SECONDS = 30.0  # while a fault is open that the driver may withdraw; doubled each time
+AT_MOST_SECONDS = 600.0  # between two times; also after a failure
 PROBE = "driver"  # its name among the probes
 
 
@@ -31,25 +32,38 @@ class DriverProbe:
         self._child: subprocess.Popen[bytes] | None = None
         self._pending: DriverAnswer | None = None
         self._asked: float | None = None
+        self._wait = AGAIN_SECONDS
+        self._about: frozenset[str] = frozenset()
         self.answer: DriverAnswer | None = None
 
     @property
     def failed(self) -> dict[str, str]:
         return dict(self.answer.failed) if self.answer else {}
 
-    def look(self, now: float, vendors: Collection[str], *, is_fault_open: bool) -> DriverAnswer | None:
-        """Ask if it is time to. Returns a new answer, once."""
+    def look(self, now: float, vendors: Collection[str], open_faults: frozenset[str]) -> DriverAnswer | None:
+        """Ask if it is time to. Returns a new answer, once. open_faults: what the driver may confirm or withdraw."""
         if self._worker and self._worker.is_alive():
             return None
-        is_due = self._asked is None or (is_fault_open and not 0 <= now - self._asked < AGAIN_SECONDS)
-        if is_due and not ASKED.keys().isdisjoint(vendors):
-            self._asked = now
-            self._worker = threading.Thread(target=self._ask, args=(vendors, moment(now)), name="driver", daemon=True)
-            self._worker.start()
+        if ASKED.keys().isdisjoint(vendors):
+            self.answer = self._pending = self._asked = None
             return None
         new, self._pending = self._pending, None
         self.answer = new or self.answer
+        if new is None and self._is_due(now, open_faults):
+            self._asked, self._about = now, open_faults
+            self._worker = threading.Thread(target=self._ask, args=(vendors, moment(now)), name="driver", daemon=True)
+            self._worker.start()
         return new
+
+    def _is_due(self, now: float, open_faults: frozenset[str]) -> bool:
+        if self._asked is None or open_faults != self._about:  # one has opened, or the last one is gone
+            self._wait = AGAIN_SECONDS
+            return True
+        wait = self._wait if open_faults else AT_MOST_SECONDS if self.failed else None
+        if wait is None or 0 <= now - self._asked < wait:
+            return False
+        self._wait = min(2 * self._wait, AT_MOST_SECONDS)
+        return True
 
     def ask(self, vendors: Collection[str], asked_at: Moment) -> DriverAnswer:
         """The drivers' answer, within the deadline. A process that hangs in the kernel cannot be killed: it is left alone."""
@@ -72,8 +86,8 @@ class DriverProbe:
             child.kill()
             return failed(f"no answer within {self._deadline:g} s")
         try:
-            return driver_answer(output.decode().splitlines()[-1], asked_at)  # a library may print before
-        except (ValueError, IndexError):
+            return driver_answer(output.decode(), asked_at)
+        except ValueError:
             return failed(f"the process that asks ended with {child.returncode}")
 
     def _ask(self, vendors: Collection[str], asked_at: Moment) -> None:

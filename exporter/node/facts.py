@@ -48,6 +48,7 @@ class NodeFacts:
         self._pending: Gathered | None = None
         self._gathered = Gathered(facts={}, failed={}, gpus=())
         self._driver_gpus: tuple[Gpu, ...] = ()
+        self._is_driver_silent = False
         self._worker: threading.Thread | None = None
         self._asked: float | None = None
         self.failed: Mapping[str, str] = {}
@@ -94,9 +95,10 @@ class NodeFacts:
         return gathered is not None and self._take(gathered, now)
 
     def driver_says(self, answer: DriverAnswer, now: float) -> bool:
-        """Take in what the drivers say of the GPUs. True if facts or cards changed."""
+        """Take in what the drivers say of the GPUs. True if facts or cards changed. One that fails keeps its last values."""
+        self._is_driver_silent = bool(answer.absent) and not answer.gpus
         self._driver_gpus = answer.gpus or self._driver_gpus
-        return bool(answer.gpus) and self._take(self._gathered, now)
+        return self._take(self._gathered, now)
 
     def unsaved(self) -> Mapping[str, str | None]:
         return self._unsaved
@@ -141,6 +143,8 @@ class NodeFacts:
 
     def _driver_facts(self) -> dict[str, str]:
         """What the drivers say of the node; until they answer, what they said before the daemon was started."""
+        if self._is_driver_silent or not self._settings.ask_driver:
+            return {}
         known = facts_of(self._driver_gpus) if self._driver_gpus else self.facts if "nvidia" in self.vendors else {}
         return {name: known[name] for name in DRIVER_FACTS if name in known}
 

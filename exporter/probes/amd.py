@@ -52,7 +52,7 @@ AMDGPU = Probe(
         "gpu_performance_level": Fact(
             "performance level; auto: set by the driver", f"{_DEVICE}/power_dpm_force_performance_level"
         ),
-        "gpu_ecc": Fact("whether the GPUs' memory has ECC", f"{_DEVICE}/ras/features"),
+        "gpu_ecc": Fact("whether the GPUs' memory has ECC", f"{_DEVICE}/ras/features, NVIDIA's driver"),
         "gpu_retired_pages": Fact("retired pages of GPU memory", f"{_DEVICE}/ras/gpu_vram_bad_pages"),
         "amdgpu_firmware": Fact("fingerprint of all GPU firmware", f"{_DEVICE}/fw_version/*"),
         **{

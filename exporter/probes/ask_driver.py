@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -72,7 +73,8 @@ def amd(smi: Any) -> Iterator[Card]:
 ASKED: dict[str, tuple[str, Callable[[Any], Iterator[Card]]]] = {"nvidia": ("pynvml", nvidia), "amd": ("amdsmi", amd)}
 
 
-def main(vendors: Sequence[str]) -> None:
+def answers(vendors: Sequence[str]) -> dict[str, Any]:
+    """The cards that answer, vendors that failed and why, and vendors whose library is not there."""
     told: dict[str, Any] = {"gpus": [], "failed": {}, "absent": []}
     for vendor in vendors:
         module, ask = ASKED[vendor]
@@ -85,8 +87,11 @@ def main(vendors: Sequence[str]) -> None:
             told["gpus"] += ask(library)
         except Exception as error:  # the library's own, or what it makes of a broken installation
             told["failed"][vendor] = str(error) or repr(error)
-    print(json.dumps(told))
+    return told
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    out = os.dup(1)
+    os.dup2(2, 1)  # a library may print what it likes
+    with open(out, "w") as answer:
+        json.dump(answers(sys.argv[1:]), answer)

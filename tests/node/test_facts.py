@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from exporter.config.node import FactsConfig
+from exporter.core.facts.driver_answer import DriverAnswer
 from exporter.core.facts.gpus import Gpu
+from exporter.core.model import Moment
 from exporter.node.facts import KEPT_CHANGES, MAX_VALUE, NodeFacts
 from exporter.probes import Gathered
 
@@ -194,3 +196,33 @@ def test_the_history_is_bounded_in_memory_and_in_the_state() -> None:
         store(facts, stored)
     assert len(stored) == KEPT_CHANGES
     assert facts.at(0.0) == {"rocm": "9"}  # the oldest that is still known
+
+
+NVIDIA = Gpu(pci="0000:c1:00.0", vendor="nvidia", unique_id="GPU-1")
+
+
+def says(*gpus: Gpu, absent: tuple[str, ...] = (), failed: Mapping[str, str] | None = None) -> DriverAnswer:
+    at = Moment(time=1.0, boot="b", boot_seconds=1.0)
+    return DriverAnswer(asked_at=at, gpus=gpus, absent=absent, failed=failed or {})
+
+
+def test_a_driver_adds_serial_numbers_and_facts_and_keeps_them_while_it_fails() -> None:
+    facts = node(gathered(gpus=(NVIDIA,), os="x"))
+    facts.refresh(0.0, wait=True)
+    told = Gpu(pci=NVIDIA.pci, serial="165", facts={"gpu_ecc": "true", "nvidia_nvlinks": "18 of 18"})
+    assert facts.driver_says(says(told), 1.0)
+    assert not facts.driver_says(says(told), 2.0)  # no news
+    assert not facts.driver_says(says(failed={"driver": "no answer within 20 s"}), 3.0)
+    facts.refresh(400.0, wait=True)
+    assert facts.facts == {"os": "x", "gpu_ecc": "true", "nvidia_nvlinks": "18 of 18"}
+    assert [gpu.serial for gpu in facts.gpus] == ["165"]
+
+
+def test_what_a_driver_said_goes_with_its_library_or_the_wish_to_ask() -> None:
+    stored = {"0.0": '{"os": "x", "gpu_ecc": "true"}'}
+    for settings in ({}, {"ask_driver": False}):
+        facts = node(gathered(gpus=(NVIDIA,), os="x"), stored=stored, **settings)
+        facts.refresh(1.0, wait=True)
+        assert ("gpu_ecc" in facts.facts) == (not settings)
+        facts.driver_says(says(absent=("nvidia",)), 2.0)
+        assert facts.facts == {"os": "x"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -79,16 +78,14 @@ class Smi:
         return "0000:05:00.0" if handle != "N/A" else "0000:15:00.0"
 
 
-def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **libraries: Any) -> dict[str, Any]:
+def told(monkeypatch: pytest.MonkeyPatch, **libraries: Any) -> dict[str, Any]:
     for name in ("pynvml", "amdsmi"):
         monkeypatch.setitem(sys.modules, name, libraries.get(name))
-    ask_driver.main(["nvidia", "amd"])
-    out: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return out
+    return ask_driver.answers(["nvidia", "amd"])
 
 
-def test_each_card_that_answers_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = told(monkeypatch, capsys, pynvml=Nvml(), amdsmi=Smi())
+def test_each_card_that_answers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = told(monkeypatch, pynvml=Nvml(), amdsmi=Smi())
     assert answer == {
         "gpus": [
             {
@@ -104,26 +101,20 @@ def test_each_card_that_answers_is_told(monkeypatch: pytest.MonkeyPatch, capsys:
     }  # fmt: skip
 
 
-def test_an_older_driver_says_nothing_of_an_action(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_older_driver_says_nothing_of_an_action(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = Nvml()
     nvml.has_recovery_action = False
-    assert told(monkeypatch, capsys, pynvml=nvml)["gpus"][0]["recovery_action"] is None
+    assert told(monkeypatch, pynvml=nvml)["gpus"][0]["recovery_action"] is None
 
 
-def test_a_library_that_is_not_there_is_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert told(monkeypatch, capsys) == {"gpus": [], "failed": {}, "absent": ["nvidia", "amd"]}
+def test_a_library_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert told(monkeypatch) == {"gpus": [], "failed": {}, "absent": ["nvidia", "amd"]}
 
 
-def test_a_library_that_fails_does_not_silence_the_other(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_library_that_fails_does_not_silence_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = SimpleNamespace(
         nvmlInit=lambda: (_ for _ in ()).throw(NvmlError("Driver Not Loaded")), NVMLError=NvmlError
     )
-    answer = told(monkeypatch, capsys, pynvml=broken, amdsmi=Smi())
+    answer = told(monkeypatch, pynvml=broken, amdsmi=Smi())
     assert answer["failed"] == {"nvidia": "Driver Not Loaded"}
     assert [card["pci"] for card in answer["gpus"]] == ["0000:05:00.0", "0000:15:00.0"]

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 
 from exporter.core.catalogue.loader import Catalogue
+from exporter.core.catalogue.pack_types import RootCause, Signature
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.incident_tracker import FactsAt, IncidentTracker
 from exporter.core.diagnosis.node_faults import Fault, fault_of
-from exporter.core.diagnosis.recoveries import Recovery, reboot, recovery_of
+from exporter.core.diagnosis.recoveries import CLEARS, Recovery, reboot, recovery_of
 from exporter.core.facts.driver_answer import DriverAnswer
 from exporter.core.facts.gpus import Gpu
-from exporter.core.model import OPERATOR_ACTIONS, Match, Moment
+from exporter.core.model import ACTIONS, OPERATOR_ACTIONS, Action, Match, Moment
 
 MAX_FAULTS = 64  # a node of 8 GPUs with 8 faults each
 MAX_RECOVERIES = 64  # the last one of each kind and GPU
@@ -50,7 +51,10 @@ class FaultHistory:
                     fields = json.loads(text)
                     cleared = Recovery(**fields["cleared"]) if fields.get("cleared") else None
                     openings = tuple(fields.get("openings") or ())
-                    self._faults[key] = Fault(**{**fields, "cleared": cleared, "openings": openings})
+                    fault = Fault(**{**fields, "cleared": cleared, "openings": openings})
+                    self._faults[fault.key] = fault
+                    if fault.key != key:  # of a version with other keys
+                        self._unsaved |= {key: None, fault.key: text}
             except (ValueError, TypeError, AttributeError):  # another version wrote it
                 self._unsaved[key] = None
 
@@ -101,8 +105,16 @@ class FaultHistory:
             del self._recoveries[oldest]
             self._unsaved[oldest] = None
 
+    def of_driver(self) -> frozenset[str]:
+        """The open faults that NVIDIA's driver may confirm or withdraw, by what opened them."""
+        mine = (fault for fault in self.open if fault.vendor == "nvidia" and fault.action in CLEARS["driver"])
+        return frozenset(f"{fault.key} {fault.incident}" for fault in mine)
+
     def driver_says(self, answer: DriverAnswer, catalogue: Catalogue) -> None:
-        """Take in what NVIDIA's driver asks for, by GPU: nothing clears what only a reset would, an action is a fault."""
+        """Take in what NVIDIA's driver asks for, by GPU.
+
+        Nothing: that clears what only a reset would. An action: that is a fault, unless an open one asks for as much.
+        """
         asked_at = answer.asked_at
         time, boot_seconds = asked_at.time - DRIVER_SPEAKS_AFTER, asked_at.boot_seconds - DRIVER_SPEAKS_AFTER
         for gpu, action in answer.actions.items():
@@ -113,22 +125,40 @@ class FaultHistory:
                         vendor="nvidia", reason="the driver asks for nothing",
                     )
                 )  # fmt: skip
-            open_here = [fault for fault in self if fault.gpu == gpu and fault.cleared is None]
-            for fault in open_here:
-                if fault.driver_asks != action:
+            for fault in list(self):
+                if fault.gpu == gpu and fault.cleared is None and fault.driver_asks != action:
                     self._store(replace(fault, driver_asks=action))
+            is_known = any(
+                fault.gpu == gpu and fault.cleared is None and ACTIONS.index(fault.action) >= ACTIONS.index(action)
+                for fault in (*self, *self.open)
+            )
             cause, signature = catalogue.root_causes.get(RESET_CAUSE), catalogue.signatures.get(RESET_SIGNATURE)
-            if action in OPERATOR_ACTIONS and not open_here and cause and signature:
-                card = self._cards.get(gpu)
-                self.add(
-                    Fault(
-                        time=asked_at.time, last_time=asked_at.time, count=1, signature=signature.id, root_cause=cause.id,
-                        title=cause.title, gpu=gpu, job=None, remediation=cause.remediation, incident="",
-                        boot=asked_at.boot, boot_seconds=asked_at.boot_seconds, action=action, vendor="nvidia",
-                        card=card.identity if card else None, serial=card.serial if card else None, driver_asks=action,
-                    ),
-                    asked_at,
-                )  # fmt: skip
+            if action in OPERATOR_ACTIONS and not is_known and cause and signature:
+                self.add(self._fault_of_driver(gpu, action, signature, cause, asked_at), asked_at)
+
+    def _fault_of_driver(
+        self, gpu: str, action: Action, signature: Signature, cause: RootCause, asked_at: Moment
+    ) -> Fault:
+        card, is_reset = self._cards.get(gpu), action == "reset_gpu"
+        return Fault(
+            time=asked_at.time,
+            last_time=asked_at.time,
+            count=1,
+            signature=signature.id,
+            root_cause=cause.id,
+            title=cause.title if is_reset else "The driver asks for a reboot of the node",
+            gpu=gpu,
+            job=None,
+            remediation=cause.remediation if is_reset else "Drain the node and reboot it.",
+            incident="",
+            boot=asked_at.boot,
+            boot_seconds=asked_at.boot_seconds,
+            action=action,
+            vendor="nvidia",
+            card=card.identity if card else None,
+            serial=card.serial if card else None,
+            driver_asks=action,
+        )
 
     def refresh(
         self, tracker: IncidentTracker, facts_at: FactsAt, catalogue: Catalogue, gpus: Iterable[Gpu], now: Moment

@@ -51,8 +51,8 @@ def with_driver_gpus(gpus: Iterable[Gpu], of_driver: Iterable[Gpu]) -> tuple[Gpu
 def driver_answer(text: str, asked_at: Moment) -> DriverAnswer:
     """From the child's JSON. Raises ValueError."""
     told = json.loads(text)
-    if not isinstance(told, dict):
-        raise ValueError("not an object")
+    if not isinstance(told, dict) or not all(isinstance(card, dict) for card in told.get("gpus", ())):
+        raise ValueError("not an answer")
     gpus: dict[str, Gpu] = {}
     actions: dict[str, Action] = {}
     for card in list(told.get("gpus", ()))[:MAX_GPUS]:

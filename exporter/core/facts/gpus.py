@@ -26,8 +26,12 @@ class Gpu:
 
     @property
     def identity(self) -> str | None:
-        """What tells this card from others. The unique id is there without asking the driver's library, the serial may not."""
-        return self.unique_id or self.serial
+        """What tells this card from others.
+
+        Never NVIDIA's serial number: only the driver's library knows it, while the unique id comes and goes with the state
+        of the driver. One card must not look like two.
+        """
+        return self.unique_id or (None if self.vendor == "nvidia" else self.serial)
 
 
 _VENDORS = {"1002": "amd", "10de": "nvidia", "8086": "intel"}

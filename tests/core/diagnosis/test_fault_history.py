@@ -57,7 +57,7 @@ def fault(seconds: float = 0.0, *, action: Action = "reset_gpu", gpu: str | None
 
 
 def card(serial: str, pci: str = GPU) -> Gpu:
-    return Gpu(pci=pci, vendor="nvidia", serial=serial)
+    return Gpu(pci=pci, vendor="amd", serial=serial)
 
 
 class Node:
@@ -314,3 +314,46 @@ def test_a_driver_confirms_a_fault_and_opens_no_second_one() -> None:
     node.history.driver_says(says(30, "reset_gpu"), BUILTIN)
     assert [(f.signature, f.driver_asks) for f in node.open_at(31)] == [("gpu_lost", "reset_gpu")]
     assert [fault_json(f, at(31))["driver_asks"] for f in node.history.open] == ["reset_gpu"]
+
+
+def test_a_driver_confirms_a_fault_whose_incident_has_not_settled() -> None:
+    node = Node()
+    node.tracker.add([match("gpu_lost", 0, source="kernel", gpu=GPU, boot_seconds=1000.0)])
+    assert [f.settled for f in node.open_at(1)] == [False]
+    node.history.driver_says(says(2, "reset_gpu"), BUILTIN)
+    assert [f.signature for f in node.open_at(3)] == ["gpu_lost"]
+
+
+@pytest.mark.parametrize(("is_open", "asks"), [("run_diagnostics", "reset_gpu"), ("reset_gpu", "reboot")])
+def test_a_driver_that_asks_for_more_is_a_fault_of_its_own(is_open: Action, asks: Action) -> None:
+    node = Node()
+    node.see(fault(action=is_open))
+    node.history.driver_says(says(30, asks), BUILTIN)
+    assert [(f.signature, f.action) for f in node.open_at(31)] == [("gpu_lost", is_open), (RESET_SIGNATURE, asks)]
+    assert ("reboot" in node.history.open[1].title) == (asks == "reboot")
+
+
+def test_a_card_whose_unique_id_comes_and_goes_is_the_same_card() -> None:
+    """A driver prints `GPU-????????` until a GPU is initialised; its library knows the serial number all the time."""
+    node = Node()
+    whole = Gpu(pci=GPU, vendor="nvidia", unique_id="GPU-1", serial="165")
+    node.cards = [whole]
+    node.open_at(0)
+    node.see(replace(fault(action="replace"), card=whole.identity))
+    for seconds, here in enumerate((whole, replace(whole, unique_id=None), replace(whole, serial=None), whole)):
+        node.cards = [here]
+        assert len(node.open_at(seconds)) == 1
+    node.cards = [replace(whole, unique_id="GPU-2")]
+    assert node.open_at(9) == []
+
+
+def test_a_fault_that_a_version_with_other_keys_stored_lives_on_once() -> None:
+    seen = Node()
+    seen.see(replace(fault(), card="A"))
+    [(key, row)] = seen.history.unsaved().items()
+    node = Node(FaultHistory({f"other {key}": str(row)}))
+    assert dict(node.history.unsaved()) == {f"other {key}": None, key: row}
+    node.history.recover(Recovery(kind="operator", time=NOW + 10))
+    assert node.open_at(11) == []
+    assert node.open_at(12) == []
+    assert node.told == [("cleared", "operator")]
