@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from exporter.core.catalogue.loader import Catalogue
     from exporter.core.diagnosis.assessment import Diagnosis
     from exporter.core.matching.pipeline import Pipeline
-    from exporter.core.model import LogFormat, SourceKind
+    from exporter.core.model import LogFormat, Match, SourceKind
     from exporter.node.this_node import ThisNode
 
 SHOWN_PLACES = 20
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--facts",
         default="none",
         metavar="FILE|host|none",
-        help="facts of the node that the line is from; host: this one, whose kernel log is read too",
+        help="facts of the node that the line is from; host: this one, whose kernel log is read with a FILE",
     )
     parser.add_argument(
         "--details", action="store_true", help="also how each line was read and each candidate cause was judged"
@@ -127,6 +127,7 @@ def explain(
     pipeline = Pipeline(catalogue, utc_offset=-time.timezone)
     lines = text.removesuffix("\n").split("\n")
     encoded = [line.encode("utf-8", "backslashreplace") for line in lines if line.strip()]
+    unread = ""
     kinds = _likely_kinds(encoded) if source == "auto" else (source,)
     for kind in kinds:
         form = form_of(encoded, kind)
@@ -134,16 +135,17 @@ def explain(
         if any(diagnosis.role == "root" for diagnosis in diagnoses):
             break
     else:
-        kind, diagnoses, unread = kinds[0], [], ""
+        kind, diagnoses = kinds[0], []
         form = form_of(encoded, kind)
     readings = list(read(lines, kind, form, pipeline))
     fact_lines = {} if form == "kmsg" else _lines_of_facts(readings)
     parts = [NOT_AS_IT_LOOKS[kind]] if kind != kinds[0] else []
     roots = [diagnosis for diagnosis in diagnoses if diagnosis.role == "root"]
     if at is not None:
-        wanted = {d.caused_by or d.id for d in diagnoses if any(match.line == at for match in d.incident.matches)}
+        wanted = {d.caused_by or d.id for d in diagnoses if any(_is_at(match, at, log) for match in d.incident.matches)}
         if roots and not any(root.id in wanted for root in roots):
-            places = ", ".join(str(root.incident.first.line) for root in roots[:SHOWN_PLACES])
+            here = [d for d in diagnoses if log is None or d.incident.first.path == log.path]
+            places = ", ".join(str(d.incident.first.line) for d in here[:SHOWN_PLACES])
             parts.append(f"Line {at} is in no incident. Incidents begin at line {places}.")
             parts += _alone(lines[at - 1 : at], at, kind, catalogue, facts)
         roots = [root for root in roots if root.id in wanted]
@@ -167,6 +169,10 @@ def explain(
         stage_lines = (printable(line) for reading in readings for line in stages_of(reading, kind, pipeline))
         parts.append("\n".join([*read_as, *stage_lines]))
     return "\n\n".join(parts)
+
+
+def _is_at(match: Match, line: int, log: Log | None) -> bool:
+    return match.line == line and (log is None or match.path == log.path)
 
 
 def _alone(

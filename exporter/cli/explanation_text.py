@@ -34,7 +34,8 @@ def explanation(
     log: its path, if incidents of the kernel are among them.
     """
     incident = diagnosis.incident
-    in_log = log is None or incident.first.path == log
+    own = [*incident.matches, *(match for cascade in cascades for match in cascade.incident.matches)]
+    before = min((match.line for match in own if log in (None, match.path)), default=incident.first.line)
     signature = catalogue.signatures[incident.signature]
     chosen = next((a for a in diagnosis.considered if a.cause.id == diagnosis.root_cause), None)
     yield from incident_text.heading(
@@ -49,11 +50,11 @@ def explanation(
     if chosen:
         for leaf in distinct_evidence((*chosen.held, *chosen.supports)):
             yield from text_layout.field(
-                "because", _evidence_text(leaf, incident.first.line, fact_lines, in_log=in_log), breaks=True
+                "because", _evidence_text(leaf, before, fact_lines, with_kernel=log is not None), breaks=True
             )
         for leaf in distinct_evidence(chosen.against):
             yield from text_layout.field(
-                "although", _evidence_text(leaf, incident.first.line, fact_lines, in_log=in_log), breaks=True
+                "although", _evidence_text(leaf, before, fact_lines, with_kernel=log is not None), breaks=True
             )
     for other in diagnosis.same_time[:SHOWN_SAME_TIME]:
         text = incident_text.same_time(other.signature, other.first.text)
@@ -84,8 +85,10 @@ def _cause(diagnosis: Diagnosis, chosen: Assessment | None) -> str:
     return "unknown: no cause is known for this; the advice is the signature's"
 
 
-def _evidence_text(leaf: Leaf, before: int, fact_lines: Mapping[str, Sequence[int]], *, in_log: bool) -> str:
-    line = leaf.line if in_log else None
+def _evidence_text(leaf: Leaf, before: int, fact_lines: Mapping[str, Sequence[int]], *, with_kernel: bool) -> str:
+    if with_kernel and leaf.source == "kernel":  # its lines have no numbers in this log
+        return incident_text.reason(leaf.what, leaf.value, leaf.reason)
+    line = leaf.line
     if line is None and leaf.source == "log":
         stated = fact_lines.get(leaf.what.removeprefix("fact "), ())
         line = max((number for number in stated if number <= before), default=None)

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--facts",
         default="none",
         metavar="FILE|host|none",
-        help="facts of the node that the logs are from; host: this one, whose kernel log is read too",
+        help="facts of the node that the logs are from; host: this one, whose kernel log explains crashes in the logs too",
     )
     parser.add_argument(
         "--engine",

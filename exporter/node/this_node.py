@@ -60,9 +60,9 @@ class ThisNode:
         source = self._kernel()
         try:
             matches = self._matches(source, pipeline)
+            unread = source.stats.down_reason
         finally:
             source.close()
-        unread = "" if source.stats.up or matches else source.stats.down_reason
         self._attribution.look(time.time())
         return KernelLog(
             tuple(condense(self._attribution.attached(matches, self._gpus, _nothing, _nobody), window)), unread
@@ -70,14 +70,20 @@ class ThisNode:
 
     def _matches(self, source: KmsgSource, pipeline: Pipeline) -> Sequence[Match]:
         found: list[Match] = []
-        now = time.time()
+        now, is_stuck = time.time(), False
         while chunks := [chunk for chunk in source.poll(now) if chunk.data]:
+            consumed = left = 0
             for chunk in chunks:
                 done = pipeline.process(chunk)
                 source.advance(chunk.log, done.consumed, done.newlines)
                 found += done.matches
-                if not done.consumed:  # an unfinished line, offered as such once time has passed
-                    now += 60.0
+                consumed += done.consumed
+                left += len(chunk.data) - done.consumed
+            if is_stuck and not consumed:
+                break  # an unfinished line
+            is_stuck = not consumed
+            if left:  # what waits for lines behind it is offered as the end once time has passed
+                now += 60.0
         return found
 
 

@@ -24,6 +24,10 @@ OOM = (
     "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/system.slice/slurmstepd.scope"
     "/job_4242,task_memcg=/system.slice/slurmstepd.scope/job_4242/step_batch/user/task_0,task=python3,pid=6728,uid=20001"
 )
+PAGE_FAULT = (
+    "amdgpu 0000:c1:00.0: amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:24 vmid:3 pasid:32770, for process python3"
+    " pid 811 thread python3 pid 811)"
+)
 KILLED = "/var/spool/slurmd/job04242/slurm_script: line 6:  6728 Killed                  python3 train.py\n"
 
 Kernel = Callable[..., Path]
@@ -99,6 +103,25 @@ def test_what_the_kernel_said_an_hour_before_does_not_count(
     kernel((3600, OOM))
     for command in ("explain", "scan"):
         assert "oom_kill" not in run(capsys, command, "--facts=host", str(log))
+
+
+def test_the_last_report_of_a_kernel_log_counts_although_lines_may_follow(kernel: Kernel) -> None:
+    kernel(
+        (6, "audit: operation 1"),
+        (5, PAGE_FAULT),
+    )
+    read = this_node.ThisNode().kernel_log(Pipeline(packs.load()), 60.0)
+    assert [incident.signature for incident in read.incidents] == ["amdgpu_vm_page_fault"]
+
+
+def test_lines_of_the_kernel_are_no_lines_of_the_file(
+    kernel: Kernel, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel((9, "audit: operation 1"), (5, OOM))
+    told = run(capsys, "explain", "--facts=host", f"{log}:2")
+    assert told.startswith("kernel log, 20")
+    assert "reported by the kernel –" in told
+    assert "Line 1 is in no incident. Incidents begin at line 2." in run(capsys, "explain", "--facts=host", f"{log}:1")
 
 
 def test_a_kernel_log_that_cannot_be_read_is_said(
