@@ -65,7 +65,7 @@ class Assembly:
         after = self.config.incidents.silent_after
         silent = self.silent_jobs.look(now, after, processes.jobs, self.node_jobs.last_writes)
         over = {name for job in self.attribution.over(now) for name in job.names}
-        return [*self.pipeline.ended(over), *self.pipeline.silent(now), *silent]
+        return [*self.pipeline.ended(over, now), *self.pipeline.silent(now), *silent]
 
     def crashes_of(self, job: NodeJob) -> Crashes:
         """What the job's open crashes say of its death, settled or not."""

@@ -161,6 +161,12 @@ class Death(PackModel):
         default_factory=dict, description="capture to its values, as in a table's row; without, every line reports it"
     )
 
+    @model_validator(mode="after")
+    def _is_of_a_process(self) -> Self:
+        if self.where and self.kind == "scheduler":
+            raise ValueError("where: a scheduler's lines have none; leave it out")
+        return self
+
 
 class Signature(Gated):
     """How one kind of crash shows itself in a log."""

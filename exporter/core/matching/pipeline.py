@@ -34,6 +34,7 @@ from exporter.core.patterns.required_literals import Gate
 from exporter.core.values import dataclass, replace
 
 CHUNK_SECONDS = 0.25  # of work on a chunk: then the kernel's log, a commit and other logs have their turn
+LAST_LINES_SECONDS = 3.0  # without a new line: a log whose container was started again is read to its end
 MAX_CONTAINERS = 4096  # whose restarts are remembered; a node has some hundred
 _OVERLAP = 4096  # bytes that two windows of an oversize line share: no signature's line is longer where it matters
 _JOINERS = (Gate(b" stdout P"), Gate(b" stderr P"))  # a CRI line that goes on in the next one
@@ -158,11 +159,11 @@ class Pipeline:
         """The crashes that logs ended in which have been silent for long; each is told once."""
         return self._ended([log for log in self._suspects if abs(now - self._logs[log].end.read_at) >= SILENT_SECONDS])
 
-    def ended(self, jobs: Container[str]) -> list[Match]:
+    def ended(self, jobs: Container[str], now: float) -> list[Match]:
         """The crashes that logs ended in: of jobs that the scheduler says are over, of containers that were started again."""
         suspects = ((log, self._logs[log].end.suspect) for log in sorted(self._suspects))
         jobs_of = ((log, suspect.job) for log, suspect in suspects if suspect and suspect.job)
-        return self._ended([log for log, job in jobs_of if job.id in jobs or self._was_restarted(job)])
+        return self._ended([log for log, job in jobs_of if job.id in jobs or self._is_of_run_before(log, job, now)])
 
     def _note_restart(self, job: Job) -> None:
         """The kubelet gives each run of a container a log of its own, with the number of its restarts as the name."""
@@ -171,8 +172,10 @@ class Pipeline:
         while len(self._containers) > MAX_CONTAINERS:
             del self._containers[next(iter(self._containers))]
 
-    def _was_restarted(self, job: Job) -> bool:
-        return job.restart is not None and int(job.restart) < self._containers.get(_container(job), 0)
+    def _is_of_run_before(self, log: str, job: Job, now: float) -> bool:
+        """Whether a log is of a run before the container's latest, and has been read to its end, as far as it seems."""
+        was_restarted = job.restart is not None and int(job.restart) < self._containers.get(_container(job), 0)
+        return was_restarted and abs(now - self._logs[log].end.read_at) >= LAST_LINES_SECONDS
 
     def went_on(self, origin: str) -> bool:
         """Whether the program of a log went on after the last crash that a signature named in it."""
