@@ -20,6 +20,7 @@ from exporter.core.authoring import docs_pages
 from exporter.core.catalogue import pack_schema
 from exporter.core.catalogue.pack_types import leaf_conditions
 from exporter.core.facts import process
+from exporter.core.facts.driver_answer import DRIVER_FACTS
 from exporter.fleet.service.metrics import METRICS as FLEET_METRICS
 from exporter.kubernetes.metrics import METRICS as CONDITION_METRICS
 from exporter.metrics.counters import METRICS, Metric
@@ -169,6 +170,7 @@ def facts() -> str:
         escaped = " | ".join(cell.replace("|", r"\|") for cell in cells)
         return f"| {escaped} |\n"
 
+    of_probes = {name for probe in PROBES.values() for name in probe.facts}
     node = "".join(
         f"\n### {name}\n\n| fact | meaning | example | read from | used by |\n| --- | --- | --- | --- | --- |\n"
         + "".join(
@@ -177,9 +179,8 @@ def facts() -> str:
         )
         for name, part in {
             **{name: probe.facts for name, probe in PROBES.items()},
-            "conclusions": {
-                name: fact for name, fact in FACTS.items() if all(name not in p.facts for p in PROBES.values())
-            },
+            "driver": {name: FACTS[name] for name in DRIVER_FACTS if name not in of_probes},
+            "conclusions": {name: FACTS[name] for name in FACTS if name not in of_probes and name not in DRIVER_FACTS},
         }.items()
     )
     job = "".join(row(f"`{fact}`", meaning, used(fact)) for fact, meaning in process.FACTS.items())
@@ -218,10 +219,9 @@ alone. `pip install 'gpufault[nvidia]'` (NVML) or `'gpufault[amd]'` (AMD SMI: th
 library, and the daemon asks it: once at its start, and while a node fault is open that a reset or a reboot would clear, after
 30 s and then ever less often ([what that changes](attribution.md#what-may-condemn-a-card)). It does so in a process of its
 own with a deadline, since the library waits for the GPU: a driver that hangs, or a library that is missing, changes nothing
-else. `doctor` and
-`gpufault_facts_probe_failed` tell of it. Without persistence mode asking initialises the GPU; `facts.ask_driver: false`
-switches it off. The systemd unit lets the daemon use no device but `/dev/kmsg`; to ask NVIDIA's driver, allow its devices
-in a drop-in:
+else. `doctor` and `gpufault_facts_probe_failed` tell of it. Without persistence mode asking initialises the GPU;
+`facts.ask_driver: false` switches it off. The systemd unit lets the daemon use no device but `/dev/kmsg`; to ask NVIDIA's
+driver, allow its devices in a drop-in:
 
 ```ini
 [Service]

@@ -207,6 +207,7 @@ def _watching(config: Config) -> Iterator[Finding]:
 
 
 def _facts(config: Config) -> Iterator[Finding]:
+    from exporter.core.model import ACTION_WORDS
     from exporter.node.driver_probe import DriverProbe
     from exporter.node.gpu_processes import may_look
     from exporter.probes import gather
@@ -238,14 +239,8 @@ def _facts(config: Config) -> Iterator[Finding]:
         for probe, why in sorted(answer.failed.items()):
             yield Finding("note", probe, f"does not answer: {why}")
         for gpu in answer.gpus:
-            asks = answer.actions.get(gpu.pci)
-            says = (
-                "asks for nothing"
-                if asks == "ignore"
-                else f"asks for {asks}"
-                if asks
-                else "does not say what it wants done"
-            )
+            action = answer.actions.get(gpu.pci)
+            says = f"asks for this: {ACTION_WORDS[action]}" if action else "does not say what it wants done"
             yield Finding("ok", "driver", f"{gpu.pci}: {says}")
 
 

@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
         stages=options.details or is_line,
         candidates=options.details,
         at=at,
-        log=Log(path, here) if path and here else None,
+        log=LocalLog(path, here) if path and here else None,
         color=sys.stdout.isatty() and "NO_COLOR" not in os.environ,
     )
     print(redact(report))  # it is what gets pasted into issues and chats
@@ -111,7 +111,7 @@ def explain(
     candidates: bool = False,
     color: bool = False,
     at: int | None = None,
-    log: Log | None = None,
+    log: LocalLog | None = None,
 ) -> str:
     """Explain the incidents of a text, or the one `at` a line.
 
@@ -131,7 +131,8 @@ def explain(
     kinds = _likely_kinds(encoded) if source == "auto" else (source,)
     for kind in kinds:
         form = form_of(encoded, kind)
-        diagnoses, unread = _diagnosed(text, kind, form, pipeline, catalogue, facts or {}, log)
+        diagnoses, why = _diagnosed(text, kind, form, pipeline, catalogue, facts or {}, log)
+        unread = unread or why
         if any(diagnosis.role == "root" for diagnosis in diagnoses):
             break
     else:
@@ -144,8 +145,8 @@ def explain(
     if at is not None:
         wanted = {d.caused_by or d.id for d in diagnoses if any(_is_at(match, at, log) for match in d.incident.matches)}
         if roots and not any(root.id in wanted for root in roots):
-            here = [d for d in diagnoses if log is None or d.incident.first.path == log.path]
-            places = ", ".join(str(d.incident.first.line) for d in here[:SHOWN_PLACES])
+            begin = [d.incident.first.line for d in diagnoses if log is None or d.incident.first.path == log.path]
+            places = ", ".join(map(str, begin[:SHOWN_PLACES]))
             parts.append(f"Line {at} is in no incident. Incidents begin at line {places}.")
             parts += _alone(lines[at - 1 : at], at, kind, catalogue, facts)
         roots = [root for root in roots if root.id in wanted]
@@ -171,7 +172,7 @@ def explain(
     return "\n\n".join(parts)
 
 
-def _is_at(match: Match, line: int, log: Log | None) -> bool:
+def _is_at(match: Match, line: int, log: LocalLog | None) -> bool:
     return match.line == line and (log is None or match.path == log.path)
 
 
@@ -188,7 +189,7 @@ def _alone(
     return [NOT_OF_THIS_LOG[log].format(at=at), found]
 
 
-class Log(NamedTuple):
+class LocalLog(NamedTuple):
     """A log of this node: what the kernel says of its job belongs to it."""
 
     path: str
@@ -241,7 +242,7 @@ def _diagnosed(
     pipeline: Pipeline,
     catalogue: Catalogue,
     facts: Mapping[str, str],
-    log: Log | None,
+    log: LocalLog | None,
 ) -> tuple[list[Diagnosis], str]:
     """The diagnoses that a scan of this text would report, and why the node's kernel log could not be read."""
     from exporter.core.authoring.example_checks import run_text

@@ -34,8 +34,8 @@ def explanation(
     log: its path, if incidents of the kernel are among them.
     """
     incident = diagnosis.incident
-    own = [*incident.matches, *(match for cascade in cascades for match in cascade.incident.matches)]
-    before = min((match.line for match in own if log in (None, match.path)), default=incident.first.line)
+    in_log = (one.incident.first.line for one in (diagnosis, *cascades) if log in (None, one.incident.first.path))
+    first_line = next(in_log, incident.first.line)
     signature = catalogue.signatures[incident.signature]
     chosen = next((a for a in diagnosis.considered if a.cause.id == diagnosis.root_cause), None)
     yield from incident_text.heading(
@@ -49,13 +49,9 @@ def explanation(
     yield from _emphasised(text_layout.field("cause", _cause(diagnosis, chosen)), color=color)
     if chosen:
         for leaf in distinct_evidence((*chosen.held, *chosen.supports)):
-            yield from text_layout.field(
-                "because", _evidence_text(leaf, before, fact_lines, with_kernel=log is not None), breaks=True
-            )
+            yield from text_layout.field("because", _evidence_text(leaf, first_line, fact_lines, log), breaks=True)
         for leaf in distinct_evidence(chosen.against):
-            yield from text_layout.field(
-                "although", _evidence_text(leaf, before, fact_lines, with_kernel=log is not None), breaks=True
-            )
+            yield from text_layout.field("although", _evidence_text(leaf, first_line, fact_lines, log), breaks=True)
     for other in diagnosis.same_time[:SHOWN_SAME_TIME]:
         text = incident_text.same_time(other.signature, other.first.text)
         yield from text_layout.field("meanwhile", text, breaks=True)
@@ -85,8 +81,8 @@ def _cause(diagnosis: Diagnosis, chosen: Assessment | None) -> str:
     return "unknown: no cause is known for this; the advice is the signature's"
 
 
-def _evidence_text(leaf: Leaf, before: int, fact_lines: Mapping[str, Sequence[int]], *, with_kernel: bool) -> str:
-    if with_kernel and leaf.source == "kernel":  # its lines have no numbers in this log
+def _evidence_text(leaf: Leaf, before: int, fact_lines: Mapping[str, Sequence[int]], log: str | None) -> str:
+    if log and leaf.source == "kernel":  # its lines have no numbers in this log
         return incident_text.reason(leaf.what, leaf.value, leaf.reason)
     line = leaf.line
     if line is None and leaf.source == "log":

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from exporter.config.accounts import SERVICE_ACCOUNTS
 from exporter.config.outputs import OutputsConfig
 from exporter.config.types import WRITTEN_SIZE, AbsolutePath, Bytes, Glob, Seconds, Section, size
+from exporter.core.decoding.job_files import JOBS_FOLDER
 from exporter.core.decoding.jobs import by_pattern
 from exporter.core.text.problems import LocatedError
 from exporter.core.text.validation import read_as
@@ -127,7 +128,7 @@ class JobsConfig(Section):
     """What tells which job runs on the node's GPUs: docs/attribution.md."""
 
     dir: AbsolutePath | None = Field(
-        default=Path("/run/gpufault/jobs"),
+        default=Path(JOBS_FOLDER),
         description="where the scheduler's hooks write the node's jobs; null: nowhere",
     )
     pod_resources: AbsolutePath | None = Field(

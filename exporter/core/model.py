@@ -19,9 +19,8 @@ Role = Literal["root", "confirmation", "cascade", "context"]
 Verdict = Literal["infrastructure", "workload", "unclear"]
 Reach = Literal["job", "gpu", "node", "fabric"]
 Action = Literal["ignore", "restart_job", "run_diagnostics", "reset_gpu", "reboot", "replace"]  # mildest first
-RecoveryKind = Literal[
-    "gpu_reset", "driver_reload", "reboot", "card_swap", "operator", "driver"
-]  # what clears a node fault
+# What clears a node fault.
+RecoveryKind = Literal["gpu_reset", "driver_reload", "reboot", "card_swap", "operator", "driver"]
 SourceKind = Literal["job", "kernel"]
 JobMethod = Literal[
     "path", "cgroup", "pid", "gpu", "owner", "header", "time"

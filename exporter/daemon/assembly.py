@@ -12,6 +12,7 @@ from exporter.config.plain import journal_folder
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding.job_files import NodeJob
 from exporter.core.diagnosis.attribution import attribute
+from exporter.core.diagnosis.deaths import explains_job_end, reports_signal
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
 from exporter.core.facts.gpus import Gpu
 from exporter.core.matching.pipeline import Pipeline
@@ -22,7 +23,7 @@ from exporter.daemon.transaction import Keeper, Row
 from exporter.node.attribution import Attribution, EnvironmentOf
 from exporter.node.gpu_processes import GpuProcesses
 from exporter.node.handled_errors import HandledErrors
-from exporter.node.job_deaths import Crashes, explains
+from exporter.node.job_deaths import Crashes
 from exporter.node.job_folder import JobFolder
 from exporter.node.pod_devices import PodDevices
 from exporter.node.silent_jobs import SilentJobs
@@ -74,18 +75,11 @@ class Assembly:
             named = attribute(incident).job
             return named is not None and not job.names.isdisjoint({named.id, named.raw_id})
 
-        crashes = [
-            (incident, self.catalogue.signatures[incident.signature])
-            for incident in self.incidents.crashes_of(is_of_job)
-        ]
+        crashes = self.incidents.crashes_of(is_of_job)
+        explaining = (incident.signature for incident in crashes if explains_job_end(incident, self.catalogue))
         return Crashes(
-            signatures=list(dict.fromkeys(signature.id for _, signature in crashes if explains(signature))),
-            by_signal=any(
-                signature.death
-                and signature.death.kind in ("signal", "stopped")
-                and signature.death.covers(incident.captures())
-                for incident, signature in crashes
-            ),
+            signatures=list(dict.fromkeys(explaining)),
+            by_signal=any(reports_signal(incident, self.catalogue) for incident in crashes),
         )
 
     def keepers(self) -> dict[str, Keeper]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis import records
 from exporter.core.diagnosis.assessment import Diagnosis
+from exporter.core.diagnosis.deaths import explains_job_end
 from exporter.core.diagnosis.fault_history import FaultHistory
 from exporter.core.diagnosis.node_faults import fault_record
 from exporter.core.diagnosis.repeated_xids import RepeatedXids
@@ -352,7 +353,8 @@ class Daemon:
         self.counters.count_incident(diagnosis, now, late=late, gpu=gpu, gpu_on_node=is_there, job=job)
         self.faults.add_settled(diagnosis, self._parts.catalogue, moment(now))
         self.jobs.add(record, now)
-        self.deaths.note(record, self._parts.catalogue.signatures[diagnosis.incident.signature])
+        if explains_job_end(diagnosis.incident, self._parts.catalogue):
+            self.deaths.note(record)
         self.outbox.add(record)
         self._log.info("incident", **{name: record[name] for name in LOGGED})
         if diagnosis.role != "cascade":

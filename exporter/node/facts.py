@@ -47,8 +47,7 @@ class NodeFacts:
         self._unsaved: dict[str, str | None] = {}
         self._pending: Gathered | None = None
         self._gathered = Gathered(facts={}, failed={}, gpus=())
-        self._driver_gpus: tuple[Gpu, ...] = ()
-        self._is_driver_silent = False
+        self._driver_gpus: tuple[Gpu, ...] | None = None  # None: no driver has answered yet
         self._worker: threading.Thread | None = None
         self._asked: float | None = None
         self.failed: Mapping[str, str] = {}
@@ -96,8 +95,8 @@ class NodeFacts:
 
     def driver_says(self, answer: DriverAnswer, now: float) -> bool:
         """Take in what the drivers say of the GPUs. True if facts or cards changed. One that fails keeps its last values."""
-        self._is_driver_silent = bool(answer.absent) and not answer.gpus
-        self._driver_gpus = answer.gpus or self._driver_gpus
+        if answer.gpus or not answer.failed:
+            self._driver_gpus = answer.gpus
         return self._take(self._gathered, now)
 
     def unsaved(self) -> Mapping[str, str | None]:
@@ -121,7 +120,7 @@ class NodeFacts:
 
     def _take(self, gathered: Gathered, now: float) -> bool:
         self.failed, self._gathered = gathered.failed, gathered
-        gpus = with_driver_gpus(gathered.gpus, self._driver_gpus)
+        gpus = with_driver_gpus(gathered.gpus, self._driver_gpus or ())
         moved = not gathered.failed and _cards(gpus) != _cards(self.gpus)
         self.gpus = gpus
         self.vendors = frozenset(v for g in gpus if (v := _vendor(g.vendor)))
@@ -143,9 +142,10 @@ class NodeFacts:
 
     def _driver_facts(self) -> dict[str, str]:
         """What the drivers say of the node; until they answer, what they said before the daemon was started."""
-        if self._is_driver_silent or not self._settings.ask_driver:
+        if not self._settings.ask_driver:
             return {}
-        known = facts_of(self._driver_gpus) if self._driver_gpus else self.facts if "nvidia" in self.vendors else {}
+        before = self.facts if "nvidia" in self.vendors else {}
+        known = before if self._driver_gpus is None else facts_of(self._driver_gpus)
         return {name: known[name] for name in DRIVER_FACTS if name in known}
 
     def _gpus_lost(self, count: str | None, now: float) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding.job_files import NodeJob
-from exporter.core.diagnosis.handled import ends_process, may_be_survived
+from exporter.core.diagnosis.deaths import ends_process, may_be_survived
 from exporter.core.diagnosis.links import is_of_process
 from exporter.core.model import Incident
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from exporter.core.catalogue.pack_types import Signature
 from exporter.core.decoding.job_files import NodeJob
 from exporter.core.diagnosis.records import rfc3339, writable
 from exporter.core.model import UNRECOGNISED
@@ -60,11 +59,6 @@ class Death:
         }
 
 
-def explains(signature: Signature) -> bool:
-    """Whether its incidents say why a job failed: a launcher's report that a rank has exited does not."""
-    return signature.severity != "info" or (signature.death is not None and signature.death.kind == "scheduler")
-
-
 class JobDeaths:
     """The signatures of each job's incidents, and the ends that were counted."""
 
@@ -84,11 +78,9 @@ class JobDeaths:
             except (ValueError, TypeError):  # another version wrote it
                 self._unsaved[key] = None
 
-    def note(self, record: Mapping[str, Any], signature: Signature) -> None:
-        """Record the signature of a settled incident for each name of its job, if it explains its death."""
+    def note(self, record: Mapping[str, Any]) -> None:
+        """Record the signature of a settled incident that explains its job's end, for each name of the job."""
         job = record["job"]
-        if not explains(signature):
-            return
         for name in {job["id"], job.get("raw_id")} - {None} if job else ():
             signatures = self._signatures.pop(name, [])  # the latest last
             if record["signature"] not in signatures and len(signatures) < MAX_SIGNATURES:

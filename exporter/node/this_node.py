@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from exporter.core.catalogue.loader import Catalogue
+from exporter.core.decoding.job_files import JOBS_FOLDER
 from exporter.core.diagnosis.incidents import condense, may_explain
 from exporter.core.diagnosis.links import is_linked
 from exporter.core.matching.pipeline import Pipeline
@@ -18,9 +19,6 @@ from exporter.node.job_folder import JobFolder
 from exporter.node.pod_devices import PodDevices
 from exporter.probes import gather
 from exporter.sources.kernel.source import KmsgSource
-
-ROOT = Path("/")
-JOBS = Path("/run/gpufault/jobs")  # where the scheduler's hooks write, unless configured otherwise
 
 
 class KernelLog(NamedTuple):
@@ -42,18 +40,19 @@ class KernelLog(NamedTuple):
 
 
 class ThisNode:
+    """facts: the node's. jobs: the folder of the scheduler's hooks. kernel: opens the kernel log."""
+
     def __init__(
         self,
         *,
-        rootfs: Path = ROOT,
-        jobs: Path = JOBS,
+        jobs: Path = Path(JOBS_FOLDER),
         kernel: Callable[[], KmsgSource] = lambda: KmsgSource("auto", None, {}),
     ) -> None:
-        gathered = gather(rootfs, environ=os.environ)
+        gathered = gather(environ=os.environ)
         self.facts: Mapping[str, str] = gathered.facts
         self._gpus = gathered.gpus
         self._kernel = kernel
-        self._attribution = Attribution(rootfs / "proc", JobFolder(jobs), PodDevices(None))
+        self._attribution = Attribution(Path("/proc"), JobFolder(jobs), PodDevices(None))
 
     def kernel_log(self, pipeline: Pipeline, window: float) -> KernelLog:
         """What the kernel says, from its ring buffer or the journal. It is read with this pipeline."""
@@ -64,9 +63,8 @@ class ThisNode:
         finally:
             source.close()
         self._attribution.look(time.time())
-        return KernelLog(
-            tuple(condense(self._attribution.attached(matches, self._gpus, _nothing, _nobody), window)), unread
-        )
+        attached = self._attribution.attached(matches, self._gpus, lambda _: {}, lambda: None)
+        return KernelLog(tuple(condense(attached, window)), unread)
 
     def _matches(self, source: KmsgSource, pipeline: Pipeline) -> Sequence[Match]:
         found: list[Match] = []
@@ -85,11 +83,3 @@ class ThisNode:
             if left:  # what waits for lines behind it is offered as the end once time has passed
                 now += 60.0
         return found
-
-
-def _nothing(_match: Match) -> Mapping[str, str]:
-    return {}
-
-
-def _nobody() -> None:
-    return None

@@ -1,6 +1,7 @@
 """Probes: they read the files of a machine for `exporter.core.facts`, one module per subject.
 
-They run no programs and never block. To add a probe, define a `Probe` and add a row to `table`.
+They run no programs and never block; `ask_driver`, which waits for the driver, is a process of its own. To add a probe,
+define a `Probe` and add a row to `table`.
 """
 
 from exporter.probes.base import Fact, Host, Probe, ProbeResult

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from exporter.core.catalogue.pack_types import Death, Signature
 from exporter.core.decoding.job_files import NodeJob
-from exporter.core.model import Severity
 from exporter.node.job_deaths import MAX_JOBS, WAIT_SECONDS, Crashes, CrashesOf, JobDeaths
 
 NOW = 1_700_000_000.0
 LATER = NOW + WAIT_SECONDS
 
 
-def signature(name: str = "xid_31", severity: Severity = "error", death: Death | None = None) -> Signature:
-    return Signature(
-        id=name, title=name, patterns=(name,), vendor="any", layer="kernel", severity=severity, death=death
-    )
-
-
-XID, UNNAMED = signature(), signature("unrecognised_crash")
-TASK_EXIT, TIME_LIMIT = signature("srun_task_exit", "info"), signature("time_limit", "info", Death(kind="scheduler"))
-
-
-def note(deaths: JobDeaths, job: str, of: Signature = XID, **more: str) -> None:
-    deaths.note({"job": {"id": job, **more}, "signature": of.id}, of)
+def note(deaths: JobDeaths, job: str, signature: str = "xid_31", **more: str) -> None:
+    deaths.note({"job": {"id": job, **more}, "signature": signature})
 
 
 def end(job: str = "7", code: int | None = 1, **more: Any) -> NodeJob:
@@ -52,21 +40,13 @@ def outcomes(deaths: JobDeaths, unsettled: CrashesOf = nothing) -> list[tuple[st
 def test_a_death_is_explained_by_a_signature_by_an_unrecognised_crash_only_or_by_nothing() -> None:
     deaths = begun()
     note(deaths, "1")
-    note(deaths, "1", UNNAMED)
-    note(deaths, "2", UNNAMED)
-    note(deaths, "3", TASK_EXIT)
-    deaths.note({"job": None, "signature": "xid_31"}, XID)
+    note(deaths, "1", "unrecognised_crash")
+    note(deaths, "2", "unrecognised_crash")
+    deaths.note({"job": None, "signature": "xid_31"})
     deaths.ended([end("1"), end("2"), end("3"), end("4", code=0), end("5", code=None), end("6", 0, signal=9)], NOW)
     assert deaths.due(NOW, nothing) == []  # their last lines are still being read
     assert outcomes(deaths) == [("1", "explained"), ("2", "unrecognised"), ("3", "no_line"), ("6", "signal")]
     assert outcomes(deaths) == []
-
-
-def test_a_scheduler_that_ended_the_job_explains_its_death() -> None:
-    deaths = begun()
-    note(deaths, "7", TIME_LIMIT)
-    deaths.ended([end("7", 0, signal=15)], NOW)
-    assert outcomes(deaths) == [("7", "explained")]
 
 
 def test_an_incident_that_settles_after_the_end_counts() -> None:

@@ -149,7 +149,7 @@ class RecoveryLine(PackModel):
     )
 
 
-class Death(PackModel):
+class DeathLine(PackModel):
     """Lines that report the end of a process or of a job, whatever else became of it."""
 
     kind: Literal["process", "signal", "stopped", "scheduler"] = Field(
@@ -160,12 +160,6 @@ class Death(PackModel):
     where: dict[str, str] = Field(
         default_factory=dict, description="capture to its values, as in a table's row; without, every line reports it"
     )
-
-    @model_validator(mode="after")
-    def _is_of_a_process(self) -> Self:
-        if self.where and self.kind == "scheduler":
-            raise ValueError("where: a scheduler's lines have none; leave it out")
-        return self
 
 
 class Signature(Gated):
@@ -202,7 +196,9 @@ class Signature(Gated):
     yields_to: list[IdGlob] = Field(default_factory=list, description="signatures that win if they match the same line")
     follows: list[IdGlob] = Field(default_factory=list, description="signatures that it is a consequence of, if nearby")
     recovery: RecoveryLine | None = Field(default=None, description="its lines clear node faults, see there")
-    death: Death | None = Field(default=None, description="its lines report the end of a process or a job, see there")
+    death: DeathLine | None = Field(
+        default=None, description="its lines report the end of a process or a job, see there"
+    )
     remediation: str = Field(default="", description="what to do first if the cause is unknown")
     references: list[str] = Field(default_factory=list, description="sources of the format or the meaning")
     status: Literal["experimental", "stable", "deprecated"] = Field(

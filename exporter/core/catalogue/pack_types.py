@@ -83,7 +83,7 @@ class RecoveryLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
+class DeathLine:
     """What the lines of a signature report of an end; with `where`, only those lines."""
 
     kind: Literal["process", "signal", "stopped", "scheduler"]
@@ -108,7 +108,7 @@ class Signature(Patterned):
     yields_to: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()
     recovery: RecoveryLine | None = None
-    death: Death | None = None
+    death: DeathLine | None = None
     remediation: str = ""
     references: tuple[str, ...] = ()
     status: Literal["experimental", "stable", "deprecated"] = "stable"
@@ -290,7 +290,7 @@ _PARTS: Mapping[str, type[Any]] = {
     "examples": Example,
     "near_misses": NearMiss,
     "recovery": RecoveryLine,
-    "death": Death,
+    "death": DeathLine,
     **dict.fromkeys(("when", "supported_by", "against", "all", "any", "not"), Condition),
 }
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from exporter.core.model import Job
 
+JOBS_FOLDER = "/run/gpufault/jobs"  # unless configured otherwise, here and for the hooks
 MAX_BYTES = 8192
 MAX_VALUE = 1024
 STARTED, ENDED = ".started", ".ended"  # the endings of the files' names, behind the job's number

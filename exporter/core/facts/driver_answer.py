@@ -50,12 +50,12 @@ def with_driver_gpus(gpus: Iterable[Gpu], of_driver: Iterable[Gpu]) -> tuple[Gpu
 
 def driver_answer(text: str, asked_at: Moment) -> DriverAnswer:
     """From the child's JSON. Raises ValueError."""
-    told = json.loads(text)
-    if not isinstance(told, dict) or not all(isinstance(card, dict) for card in told.get("gpus", ())):
+    answer = json.loads(text)
+    if not isinstance(answer, dict) or not all(isinstance(card, dict) for card in answer.get("gpus", ())):
         raise ValueError("not an answer")
     gpus: dict[str, Gpu] = {}
     actions: dict[str, Action] = {}
-    for card in list(told.get("gpus", ()))[:MAX_GPUS]:
+    for card in list(answer.get("gpus", ()))[:MAX_GPUS]:
         pci = normalise_pci(str(card.get("pci", "")))
         if pci is None:
             continue
@@ -63,14 +63,14 @@ def driver_answer(text: str, asked_at: Moment) -> DriverAnswer:
         if action := _RECOVERY_ACTIONS.get(card.get("recovery_action", -1)):
             actions[pci] = action
     failed = {
-        f"driver {vendor}": single_line(str(why)[:200]) or "failed" for vendor, why in told.get("failed", {}).items()
+        f"driver {vendor}": single_line(str(why)[:200]) or "failed" for vendor, why in answer.get("failed", {}).items()
     }
     return DriverAnswer(
         asked_at=asked_at,
         gpus=tuple(gpus.values()),
         actions=actions,
         failed=failed,
-        absent=tuple(map(str, told.get("absent", ()))),
+        absent=tuple(map(str, answer.get("absent", ()))),
     )
 
 

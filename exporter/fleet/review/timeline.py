@@ -27,7 +27,7 @@ CLEARED_BY = {  # what cleared a node fault
     "reboot": "a reboot",
     "card_swap": "another card",
     "operator": "an operator",
-    "driver": "the driver, which asks for nothing",
+    "driver": "the driver (it asks for nothing)",
 }
 
 

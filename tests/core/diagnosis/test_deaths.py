@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exporter.config import packs
-from exporter.core.diagnosis.handled import ends_process, may_be_survived
+from exporter.core.diagnosis.deaths import ends_process, explains_job_end, may_be_survived, reports_signal
 from exporter.core.diagnosis.incidents import condense
 from exporter.core.model import Incident
 from tests.support.matches import WINDOW, match
@@ -29,6 +29,9 @@ def test_exit_code_0_does_not_undo_the_death_of_a_process(signature: str) -> Non
     if death.where:
         assert not ends_process(incident(signature), CATALOGUE)
     assert not (ends_process(died, CATALOGUE) and may_be_survived(died, CATALOGUE))
+    assert reports_signal(died, CATALOGUE) == (death.kind in ("signal", "stopped"))
+    if CATALOGUE.severity_of(died) == "info":
+        assert explains_job_end(died, CATALOGUE) == (death.kind == "scheduler")
 
 
 def test_each_kind_of_death_is_reported_by_a_signature() -> None:
@@ -38,3 +41,8 @@ def test_each_kind_of_death_is_reported_by_a_signature() -> None:
 @pytest.mark.parametrize(("kind", "ends"), [("python", False), ("c++", True), ("signal", True), ("runtime", False)])
 def test_an_unrecognised_crash_is_a_death_by_its_kind(kind: str, ends: bool) -> None:
     assert ends_process(incident("unrecognised_crash", kind=kind), CATALOGUE) == ends
+
+
+@pytest.mark.parametrize(("signature", "explains"), [("torch_oom", True), ("srun_task_exit", False)])
+def test_a_launchers_report_that_a_rank_has_exited_explains_nothing(signature: str, explains: bool) -> None:
+    assert explains_job_end(incident(signature), CATALOGUE) == explains
