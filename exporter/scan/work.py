@@ -346,8 +346,9 @@ class _Reading:
             from exporter.core.diagnosis.incidents import condense  # most logs show nothing
             from exporter.core.diagnosis.open_incidents import OpenIncidents
 
-            self._found = self._found or OpenIncidents(WINDOW_SECONDS)
-            for incident in condense(done.matches, WINDOW_SECONDS):
+            repeats = self._pipeline.catalogue.repeats
+            self._found = self._found or OpenIncidents(WINDOW_SECONDS, repeats=repeats)
+            for incident in condense(done.matches, WINDOW_SECONDS, repeats):
                 self._found.join(incident)
         self._matched += sum(match.lines for match in done.matches)
         self._unmatched += done.unmatched

@@ -199,6 +199,13 @@ class Signature(Gated):
     death: DeathLine | None = Field(
         default=None, description="its lines report the end of a process or a job, see there"
     )
+    repeats_within: float = Field(
+        default=0.0,
+        ge=0,
+        le=3600,
+        description="seconds, for a state that goes on and is reported again and again: reports with less silence between "
+        "them are one incident. 0: the window of all incidents",
+    )
     remediation: str = Field(default="", description="what to do first if the cause is unknown")
     references: list[str] = Field(default_factory=list, description="sources of the format or the meaning")
     status: Literal["experimental", "stable", "deprecated"] = Field(

@@ -109,6 +109,7 @@ class Signature(Patterned):
     follows: tuple[str, ...] = ()
     recovery: RecoveryLine | None = None
     death: DeathLine | None = None
+    repeats_within: float = 0.0
     remediation: str = ""
     references: tuple[str, ...] = ()
     status: Literal["experimental", "stable", "deprecated"] = "stable"

@@ -46,14 +46,14 @@ class IncidentTracker:
         self._unreadable = list(dropped)
         # Unreported incidents whose signature is no longer in the catalogue.
         self.undiagnosable = [entry.incident for entry in dropped.values() if entry and not entry.reported]
-        self._open = OpenIncidents(window, entries, live=live)
+        self._open = OpenIncidents(window, entries, live=live, repeats=catalogue.repeats)
         self._texts = EntryTexts()
         self.shares_node = False  # whether several jobs are known to run here, whatever the matches say
         self.is_handled: Callable[[Incident], bool] = lambda _: False  # errors that their program survived
 
     def add(self, matches: Iterable[Match]) -> None:
         """Add matches to their incidents."""
-        self.join(condense(matches, self._open.window))
+        self.join(condense(matches, self._open.window, self._open.repeats))
 
     def join(self, incidents: Iterable[Incident]) -> None:
         """Add condensed matches to their incidents."""
