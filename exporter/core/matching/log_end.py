@@ -86,7 +86,7 @@ class LogEnd(NamedTuple):
         return self._went_on()._replace(named=offset, success=False)
 
     def reported_at(self, offset: int, *, with_words: bool) -> tuple[LogEnd, Match | None]:
-        """A launcher or a peer reports the end of a process; the crash, if one was suspected or, `with_words`, complained of."""
+        """A launcher or a peer reports the end of a process; the crash that was suspected or, `with_words`, complained of."""
         if self.words and self.suspect is None:
             said, end = self.words
             is_last = with_words and self.named is None and offset - end <= TAIL_BYTES
