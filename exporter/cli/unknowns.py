@@ -111,7 +111,7 @@ def _as_text(clusters: UnknownClusters) -> list[str]:
 
 def _begin(cluster: Cluster) -> str:
     source = " --source kernel" if cluster.source == "kernel" else ""
-    return f"gpufault signatures new{source} {shlex.quote(cluster.example)}"
+    return f"gpufault signatures new{source} {shlex.join(cluster.examples)}"
 
 
 def _utc(at: float) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 MAX_CLUSTERS = 10_000  # 20 MB; what comes behind is only counted
 MAX_NAMES = 1000  # nodes and jobs kept by name in each cluster
+MAX_EXAMPLES = 5  # different lines of a cluster, to begin a signature with
 NEW_SECONDS = 86_400.0  # a cluster first seen this long before the newest crash is new
 
 
@@ -25,6 +26,7 @@ class Cluster:
     first: float = 0.0
     last: float = 0.0
     example: str = ""
+    examples: list[str] = field(default_factory=list)
     path: str = ""
     line: int = 0
     source: str = "job"
@@ -54,6 +56,8 @@ class UnknownClusters:
             cluster.first, cluster.example = time, _text(record, "text")
             cluster.path, cluster.line = _text(record, "path"), _number(record.get("line"))
             cluster.source = _text(record, "source") or "job"
+        if (text := _text(record, "text")) not in cluster.examples and len(cluster.examples) < MAX_EXAMPLES:
+            cluster.examples.append(text)
         cluster.last = max(cluster.last, time)
         cluster.count += 1
         node, job = _text(record, "node"), record.get("job")

@@ -158,6 +158,7 @@ def unrecognised(db: duckdb.DuckDBPyConnection, window: Window) -> tuple[Unrecog
         UnrecognisedCrash(
             template=c.template, count=c.count, nodes=len(c.nodes), jobs=len(c.jobs), first=c.first, last=c.last,
             is_new=bool(known) and (c.kind, c.type, c.template) not in known, example=c.example, path=c.path, line=c.line,
+            examples=tuple(c.examples),
         )
         for c in inside.clusters()
     )  # fmt: skip

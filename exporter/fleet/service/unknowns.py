@@ -59,8 +59,9 @@ def _row(each: UnrecognisedCrash, *, full: bool) -> list[Any]:
     if full:
         place = f"{each.path}:{each.line}" if each.path else "log not recorded"
         example = _code(each.example) + Markup('<br><span class="id">{}</span>').format(_safe(place))
-        command = f"gpufault signatures new {shlex.quote(_safe(each.example))}"
-        pack = draft(_safe(each.example), "job", ())
+        examples = list(dict.fromkeys(map(_safe, each.examples)))
+        command = f"gpufault signatures new {shlex.join(examples)}"
+        pack = draft(examples, "job", ())
         begin = Markup(
             "<details><summary>draft</summary><p><code>{}</code> writes this:</p><pre>{}</pre></details>"
         ).format(command, multiline(pack))
