@@ -185,11 +185,11 @@ def test_the_fabric_managers_own_line_explains_cudas_error_802(catalogue: Catalo
 @pytest.mark.parametrize(
     ("text", "cause", "verdict"),
     [
-        ("OSError: [Errno 28] No space left on device: '/dev/shm/psm_7a10'\n", "shared_memory_too_small", "workload"),
+        ("OSError: [Errno 28] No space left on device: '/dev/shm/psm_7a10'\n", "shared_memory_too_small", "unclear"),
         (
             "RuntimeError: unable to write to file </torch_4411_1234_0>: No space left on device (28)\n",
             "shared_memory_too_small",
-            "workload",
+            "unclear",
         ),
         ("cp: error writing '/lustre/mara/model.bin': No space left on device\n", "file_system_full", "workload"),
         ("cp: error writing '/tmp/model.bin': No space left on device\n", "node_file_system_full", "unclear"),
