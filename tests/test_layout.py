@@ -35,8 +35,8 @@ ROOMS = (
     "daemon", "fleet", "kubernetes", "demo", "cli",
 )  # fmt: skip
 CORE_ROOMS = (
-    "core.values", "core.model", "core.text", "core.facts", "core.patterns", "core.decoding", "core.catalogue", "core.matching",
-    "core.diagnosis", "core.authoring",
+    "core.values", "core.shares", "core.model", "core.text", "core.facts", "core.patterns", "core.decoding", "core.catalogue",
+    "core.matching", "core.diagnosis", "core.authoring",
 )  # fmt: skip
 FLEET_ROOMS = ("fleet.observations", "fleet.statistics", "fleet.input", "fleet.history", "fleet.pull", "fleet.results",
     "fleet.charts", "fleet.review", "fleet.report", "fleet.service",

@@ -23,6 +23,7 @@ from exporter.core.diagnosis.incidents import (
     within_window,
 )
 from exporter.core.model import Action, Incident, Match, Verdict
+from exporter.core.shares import most_first
 
 IndexKey = tuple[str, str]  # scope or source (a scope contains a space); GPU address, NO_GPU, or ANY_GPU for all
 IndexCell = tuple[IndexKey, int, int]  # key, length of the cell as a level, number of the cell
@@ -192,7 +193,7 @@ class OpenIncidents:
         too_many = max(0, len(self._waiting) - MAX_OPEN)
         if not self._waiting or not (too_many or abs(now - self._first_waiting) >= settle):
             return []
-        waiting = sorted(self.waiting, key=_is_of_kernel)  # in a storm, kernel incidents go last
+        waiting = _in_order_of_leaving(self.waiting) if too_many else list(self.waiting)
         self._first_waiting = min(e.incident.first_read for e in waiting)
         ripe = [e for e in waiting[too_many:] if abs(now - e.incident.first_read) >= settle]
         ripe = [e for e in ripe if not _awaits_the_kernel(e, now, settle, linked)]
@@ -213,8 +214,8 @@ class OpenIncidents:
         self._first_settled = settled[0].incident.last_read if settled else math.inf
         gone = [e for e in settled if abs(now - e.incident.last_read) > self._silence_in(e.incident)]
         kept = [e for e in settled if abs(now - e.incident.last_read) <= self._silence_in(e.incident)]
-        kept.sort(key=_is_of_kernel)
-        return gone + kept[: max(0, len(self) - len(gone) - MAX_OPEN)]
+        too_many = max(0, len(self) - len(gone) - MAX_OPEN)
+        return gone + _in_order_of_leaving(kept)[:too_many] if too_many else gone
 
     def remove(self, entry: Entry) -> None:
         self._leave_cells(entry)
@@ -315,6 +316,14 @@ def _with_linked(found: list[Entry], linked: LinkedOf) -> list[Entry]:
 def _row(entry: Entry) -> IndexedEntry:
     i = entry.incident
     return IndexedEntry(entry.order, entry.number, entry, i.first.time, i.last_time, i.first.is_stamped)
+
+
+def _in_order_of_leaving(entries: Iterable[Entry]) -> list[Entry]:
+    """In a storm, incidents of the user who has most go first, and those of the kernel last."""
+    of_kernel: dict[bool, list[Entry]] = {False: [], True: []}
+    for entry in entries:
+        of_kernel[_is_of_kernel(entry)].append(entry)
+    return [*most_first(of_kernel[False], lambda entry: entry.incident.first.uid), *of_kernel[True]]
 
 
 def _is_of_kernel(entry: Entry) -> bool:
