@@ -36,6 +36,10 @@ class Settings:
     def tls(self) -> TlsConfig | None:
         return self.config.tls_server_config if self.config else None
 
+    def is_administrator(self, name: str) -> bool:
+        """Whether a user or a name in a client's certificate may reload and clear faults."""
+        return self.config is not None and name in self.config.administrators
+
     @property
     def headers(self) -> dict[str, str]:
         """The configured response headers, by name."""

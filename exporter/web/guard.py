@@ -6,10 +6,12 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from exporter.web.active_config import ActiveConfig
+from exporter.web.active_config import ActiveConfig, Settings
+from exporter.web.control_socket import trusted_peer
 from exporter.web.page import CONTENT_SECURITY_POLICY
-from exporter.web.readers import HAS_PASSWORD
-from exporter.web.users import Authenticator, Decision
+from exporter.web.readers import CLIENT, NOBODY, TRANSPORT, Client
+from exporter.web.tls import alternative_names
+from exporter.web.users import Authenticator, Decision, parse_credentials
 
 HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
@@ -55,16 +57,34 @@ class Guard:
             )
             await response(scope, receive, send_with_headers)
             return
-        if settings.users:
-            client = scope["client"][0] if scope["client"] else ""
-            decision = await self._authenticator.decide(settings.users, client, _authorization(scope))
-            if decision is Decision.ALLOWED:
-                scope[HAS_PASSWORD] = True
-            else:
-                status, text, extra_headers = _REFUSED[decision]
-                await PlainTextResponse(text, status, extra_headers)(scope, receive, send_with_headers)
-                return
+        client = await self._client(scope, settings)
+        if isinstance(client, Decision):
+            status, text, extra_headers = _REFUSED[client]
+            await PlainTextResponse(text, status, extra_headers)(scope, receive, send_with_headers)
+            return
+        scope[CLIENT] = client
         await self._app(scope, receive, send_with_headers)
+
+    async def _client(self, scope: Scope, settings: Settings) -> Client | Decision:
+        """Who sends a request; a decision against it if users are configured and it is none of them."""
+        transport = scope.get("state", {}).get(TRANSPORT)
+        if peer := trusted_peer(transport):
+            return peer
+        if settings.users:
+            address = scope["client"][0] if scope["client"] else ""
+            authorization = _authorization(scope)
+            decision = await self._authenticator.decide(settings.users, address, authorization)
+            credentials = parse_credentials(authorization)
+            if decision is not Decision.ALLOWED or credentials is None:
+                return decision
+            return Client(credentials[0], may_read=True, may_change=settings.is_administrator(credentials[0]))
+        certificate = transport.get_extra_info("peercert") if transport else None
+        if not certificate:
+            return NOBODY
+        # TLS has verified it: others end the handshake.
+        names = sorted(alternative_names(certificate))
+        administrator = any(map(settings.is_administrator, names))
+        return Client(f"certificate of {', '.join(names)[:200]}", may_read=True, may_change=administrator)
 
 
 def _authorization(scope: Scope) -> str | None:
