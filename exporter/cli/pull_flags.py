@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser, title: str = "journals pulled
     ):
         flags.add(group, f"--pull.{name}", metavar=metavar, help=help_text)
     flags.add(
-        group, "--pull.dns-names", choices=("reverse", "daemon"),
-        help="what names the node of an address: its reverse lookup, or the daemon there; default: reverse",
+        group, "--pull.dns-names", choices=("reverse", "daemon", "kubernetes"),
+        help="what names the node of an address: its reverse lookup, the daemon there, or Kubernetes; default: reverse",
     )  # fmt: skip
     flags.add(group, "--pull.scheme", choices=("http", "https"), help="of targets without __scheme__; default: http")
 

@@ -37,9 +37,9 @@ class PullConfig(Section):
     dns: list[str] = Field(
         default=[], description="HOST:PORT; each address of the host is a node, named as `dns_names` says"
     )
-    dns_names: Literal["reverse", "daemon"] = Field(
+    dns_names: Literal["reverse", "daemon", "kubernetes"] = Field(
         default="reverse",
-        description="what names the node of an address: its reverse lookup, or the daemon there (on Kubernetes)",
+        description="what names the node of an address: its reverse lookup, the daemon there, or Kubernetes' list of pods",
     )
     prometheus: PrometheusTargetsConfig | None = None
     node_label: str = Field(

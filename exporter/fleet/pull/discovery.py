@@ -7,16 +7,19 @@ import glob
 import json
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import yaml
 
 from exporter.config.pull import PrometheusTargetsConfig, PullConfig
+from exporter.fleet.pull.address_book import AddressBook, settle
 from exporter.fleet.pull.client import Access, PullFailed, node_name
+from exporter.fleet.pull.pods import Pods
 from exporter.fleet.pull.targets import Target, from_file, from_prometheus, host_and_port, one_each, target
 from exporter.net.client_tls import client_context
 from exporter.net.http import RequestFailed, get
@@ -35,13 +38,19 @@ class Discovered:
 
     targets: dict[str, Target] | None
     problems: tuple[str, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)  # why claims are refused, by the node that they claim
 
 
 class Discovery:
     """Finds targets, again and again. For one thread at a time."""
 
-    def __init__(self, config: PullConfig) -> None:
+    def __init__(self, config: PullConfig, book: AddressBook | None = None, pods: Pods | None = None) -> None:
+        """book: who speaks for whom, for daemons that tell their names; pods: what else tells them."""
         self._config = config
+        self._book = book or AddressBook()
+        self._pods = pods
+        self._listed: dict[str, set[str]] = {}  # addresses by name in `pull.dns`
+        self._refused: Mapping[str, str] = {}
         self._last: dict[str, list[Target]] = {}
         self._names: dict[str, dict[str, str]] = {}  # of the nodes, by host of `pull.dns` and address
         self._contexts = ContextCache(config.tls)
@@ -51,6 +60,7 @@ class Discovery:
         """All targets. Takes as long as files, names and Prometheus do."""
         found: list[Target] = []
         self._problems = problems = []
+        self._refused = {}
         sources = dict(self._sources())
         self._last = {key: value for key, value in self._last.items() if key in sources}
         for name, read in sources.items():
@@ -62,7 +72,8 @@ class Discovery:
         targets, doubled = one_each(found)
         if not sources:
             problems.append("no target file matches pull.files")
-        return Discovered(targets=targets, problems=(*problems, *doubled))
+        problems += self._refused.values()
+        return Discovered(targets=targets, problems=(*problems, *doubled), refused=self._refused)
 
     def _sources(self) -> Iterator[tuple[str, Callable[[], list[Target]]]]:
         for pattern in self._config.files:
@@ -88,23 +99,39 @@ class Discovery:
         host, port = host_and_port(name)
         addresses = {str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
         bases = {each: f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in addresses}
-        known = self._names.get(name, {})
         if self._config.dns_names == "daemon":
-            names = self._names_by_daemons(name, bases)
+            self._listed[name] = addresses
+            elsewhere = dict.fromkeys(set().union(*self._listed.values()) - addresses)  # of other names: they stay
+            settled = settle(self._book.spoken, elsewhere | self._names_by_daemons(name, bases), time.time())
+            self._book.spoken, self._refused = settled.spoken, {**self._refused, **settled.refused}
+            by_name = {node: at for node, at in settled.speakers.items() if at in addresses}
+        elif self._config.dns_names == "kubernetes":
+            by_name = self._nodes_of_pods(name, addresses)
         else:
-            names = {each: known.get(each) or _reverse_lookup(each) for each in addresses}
-        self._names[name] = names = {each: known[each] for each in addresses & known.keys()} | names
-        by_name: dict[str, str] = {}
-        # A name stays with the address that had it; IPv4 wins.
-        for address in sorted(names, key=lambda each: (known.get(each) != names[each], ":" in each, each)):
-            by_name.setdefault(names[address], address)
+            by_name = self._reversed(name, addresses)
         label, scheme = self._config.node_label, self._config.scheme
         return [
             target(bases[address], {label: node}, node_label=label, scheme=scheme)
             for node, address in sorted(by_name.items())
         ]
 
-    def _names_by_daemons(self, host: str, bases: Mapping[str, str]) -> dict[str, str]:
+    def _reversed(self, name: str, addresses: set[str]) -> dict[str, str]:
+        known = self._names.get(name, {})
+        self._names[name] = names = {each: known.get(each) or _reverse_lookup(each) for each in addresses}
+        by_name: dict[str, str] = {}
+        # A name stays with the address that had it; IPv4 wins.
+        for address in sorted(names, key=lambda each: (known.get(each) != names[each], ":" in each, each)):
+            by_name.setdefault(names[address], address)
+        return by_name
+
+    def _nodes_of_pods(self, name: str, addresses: set[str]) -> dict[str, str]:
+        self._pods = self._pods or Pods.of_this_cluster()
+        nodes = self._pods.nodes_by_address()
+        if unknown := sorted(addresses - nodes.keys()):
+            self._problems.append(f"{name}: no running pod in namespace {self._pods.namespace} has the address {unknown[0]}")
+        return {nodes[each]: each for each in sorted(addresses & nodes.keys(), reverse=True)}
+
+    def _names_by_daemons(self, host: str, bases: Mapping[str, str]) -> dict[str, str | None]:
         """What each daemon calls its node. Asked each time: on Kubernetes an address may move to another node."""
         config = self._config
         seconds = min(config.timeout, NAME_SECONDS)
@@ -119,7 +146,7 @@ class Discovery:
                 return address, None
 
         with ThreadPoolExecutor(min(config.concurrency, len(bases))) as pool:
-            return {address: name for address, name in pool.map(ask, sorted(bases)) if name is not None}
+            return dict(pool.map(ask, sorted(bases)))
 
     def _from_prometheus(self, config: PrometheusTargetsConfig) -> list[Target]:
         url = parse_url(f"{config.url.rstrip('/')}/api/v1/targets?state=active")
