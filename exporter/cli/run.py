@@ -93,7 +93,8 @@ def _run(options: argparse.Namespace, load: Callable[[], Loaded]) -> int:
         readers = Readers(everyone=options.web_readers == EVERYONE)
         app = router(service, options.web_telemetry_path, readers)
         server = serve(
-            addresses, app, web, state_dir=config.state_dir, log_error=log.warning, on_config_change=service.web_config_read
+            addresses, app, web, node=daemon.node, state_dir=config.state_dir, log_error=log.warning,
+            on_config_change=service.web_config_read,
         )  # fmt: skip
         log.info("listening", addresses=list(server.addresses), signatures=len(catalogue.signatures), node=daemon.node)
         service.run()

@@ -10,14 +10,15 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from exporter.config.pull import PullConfig
 from exporter.fleet.pull.clean import is_same_node
-from exporter.fleet.pull.discovery import Discovery, basic_auth
+from exporter.fleet.pull.credentials import node_headers
+from exporter.fleet.pull.discovery import Discovery
 from exporter.fleet.pull.pods import Pods
 from exporter.fleet.pull.targets import Target, problem_text
 from exporter.kubernetes.api_client import ApiFailed, ApiServer
@@ -141,7 +142,7 @@ class Reporter:
         try:
             if self._stopped.is_set():
                 return target, DaemonFailed("stopped", "the reporter is stopping")
-            report = parse_report(self._get(f"{target.base}/api/v1/faults", MAX_REPORT_BYTES))
+            report = parse_report(self._get(target, "/api/v1/faults", MAX_REPORT_BYTES))
             if not is_same_node(report.node, target.node):
                 raise DaemonFailed("other_node", f"it says that it is node {report.node}")
             return target, replace(report, node=target.node)
@@ -153,14 +154,16 @@ class Reporter:
             self._failures[failure.reason] += 1
         return target, failure
 
-    def _get(self, url: str, most: int) -> bytes:
+    def _get(self, target: Target, path: str, most: int) -> bytes:
         try:
-            headers = basic_auth(self._config.user, self._config.password_file)
+            headers = node_headers(self._config, target.audience)
             context = self._contexts.get()
         except (OSError, ValueError) as error:
             raise DaemonFailed("settings", f"a file of pull cannot be read: {error}") from None
         try:
-            response = get(parse_url(url), headers, context=context, seconds=self._config.timeout, max_body=most)
+            response = get(
+                parse_url(target.base + path), headers, context=context, seconds=self._config.timeout, max_body=most
+            )
         except RequestFailed as error:
             raise DaemonFailed(error.reason, str(error)) from None
         if response.status != 200:
@@ -272,13 +275,11 @@ class Reporter:
     def _crashed_pods(self, report: NodeReport, target: Target) -> dict[str, list[Pod]]:
         """The pods that crashed because of open faults. A daemon names them to authenticated clients only."""
         incidents = frozenset(fault.incident for fault in report.open)
-        if not incidents or not self._config.user:
+        if not incidents:
             return {}
         since = min(fault.opened for fault in report.open) - 60.0
         try:
-            return pods_of(
-                self._get(f"{target.base}/api/v1/incidents?since={since:.0f}", MAX_INCIDENT_BYTES), incidents
-            )
+            return pods_of(self._get(target, f"/api/v1/incidents?since={since:.0f}", MAX_INCIDENT_BYTES), incidents)
         except DaemonFailed:
             return {}
 

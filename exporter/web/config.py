@@ -149,6 +149,10 @@ class WebConfig(_Section):
         default={}, max_length=1000, repr=False, description="name to bcrypt hash (`htpasswd -nBC 10 USER`)"
     )
 
+    token_keys_file: File | None = Field(
+        default=None,
+        description="PEM: public keys or certificates, several while they are replaced, of fleet services whose tokens read",
+    )
     administrators: list[str] = Field(
         default=[],
         max_length=1000,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from asyncio import BaseTransport
+
 from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -34,8 +36,10 @@ _REFUSED = {
 class Guard:
     """Passes allowed requests to `app`, according to the active settings. For use in one event loop."""
 
-    def __init__(self, app: ASGIApp, active_config: ActiveConfig) -> None:
+    def __init__(self, app: ASGIApp, active_config: ActiveConfig, node: str = "") -> None:
+        """node: whose tokens are accepted."""
         self._app = app
+        self._node = node
         self._active_config = active_config
         self._authenticator = Authenticator()
 
@@ -65,14 +69,25 @@ class Guard:
         scope[CLIENT] = client
         await self._app(scope, receive, send_with_headers)
 
+    def _has_token(self, settings: Settings, transport: BaseTransport, authorization: str | None) -> bool:
+        """Whether a client shows a token for this node, or for the address that it has connected to."""
+        from exporter.net.tokens import is_valid
+
+        scheme, _, token = (authorization or "").partition(" ")
+        host = transport.get_extra_info("sockname")
+        address = host[0] if isinstance(host, tuple) else ""
+        return scheme.lower() == "bearer" and is_valid(token.strip(), settings.token_keys, self._node, address)
+
     async def _client(self, scope: Scope, settings: Settings) -> Client | Decision:
         """Who sends a request; a decision against it if users are configured and it is none of them."""
         transport = scope.get("state", {}).get(TRANSPORT)
         if peer := trusted_peer(transport):
             return peer
+        authorization = _authorization(scope)
+        if settings.token_keys and transport and self._has_token(settings, transport, authorization):
+            return Client("a token", may_read=True)
         if settings.users:
             address = scope["client"][0] if scope["client"] else ""
-            authorization = _authorization(scope)
             decision = await self._authenticator.decide(settings.users, address, authorization)
             credentials = parse_credentials(authorization)
             if decision is not Decision.ALLOWED or credentials is None:

@@ -62,12 +62,14 @@ def serve(
     app: ASGIApp,
     active_config: ActiveConfig | None = None,
     *,
+    node: str = "",
     state_dir: Path | None = None,
     log_error: Callable[[str], None] = _print_error,
     on_config_change: Callable[[], None] = lambda: None,
 ) -> RunningServer:
     """Start a web server for `app` in a thread. Port 0 means any free port.
 
+    node: whose tokens are accepted.
     state_dir: where to listen on the control socket too.
     log_error: called from another thread with each internal error of the server, as one line.
     on_config_change: called from another thread when the web configuration's files have changed and were read again.
@@ -87,7 +89,7 @@ def serve(
         except OSError as error:  # a file system without sockets
             log_error(f"no control socket; `gpufault clear` works over HTTP only: {error}")
     config = uvicorn.Config(
-        Guard(app, active_config),
+        Guard(app, active_config, node),
         http=Connection,
         loop="asyncio",
         lifespan="off",

@@ -101,7 +101,10 @@ class KubernetesApi:
 
     def _pods(self, namespace: str, name: str | None) -> Object:
         if name is None:
-            return {"items": [pod for (where, _), pod in sorted(self.pods.items()) if where == namespace], "metadata": {}}
+            return {
+                "items": [pod for (where, _), pod in sorted(self.pods.items()) if where == namespace],
+                "metadata": {},
+            }
         if (namespace, name) not in self.pods:
             raise Refused(404, "NotFound", f'pods "{name}" not found')
         return self.pods[namespace, name]

@@ -48,6 +48,7 @@ class Node:
     cleared: tuple[Fault, ...] = ()
     asked: list[ClearRequest] = field(default_factory=list)
     journal_folder: Path = Path("/nonexistent")
+    name: str = "gpu-07"
 
     def snapshot(self) -> MetricsSnapshot:
         return self.metrics
@@ -72,7 +73,7 @@ class Node:
 
     def node_faults(self) -> NodeFaults:
         return NodeFaults(
-            node="gpu-07", now=moment(time.time()), faults=self.faults, cleared=self.cleared, blind=tuple(self.reasons)
+            node=self.name, now=moment(time.time()), faults=self.faults, cleared=self.cleared, blind=tuple(self.reasons)
         )
 
     def clear_faults(self, request: ClearRequest) -> list[dict[str, Any]]:
@@ -82,7 +83,7 @@ class Node:
 
     def overview(self) -> Overview:
         return Overview(
-            version="1.2.3", node="gpu-07", sources=self.sources, incidents=self.incidents, faults=self.faults,
+            version="1.2.3", node=self.name, sources=self.sources, incidents=self.incidents, faults=self.faults,
             causes=self.causes, facts=self.facts,
         )  # fmt: skip
 

@@ -106,7 +106,9 @@ def put_targets(db: duckdb.DuckDBPyConnection, rows: Iterable[TargetRow]) -> Non
 
 def spoken(db: duckdb.DuckDBPyConnection) -> dict[str, tuple[str, float]]:
     """The address that speaks for each node, and when it was last listed; see `exporter.fleet.pull.address_book`."""
-    return {node: (at, listed) for node, at, listed in db.execute("SELECT node, address, listed FROM spoken").fetchall()}
+    return {
+        node: (at, listed) for node, at, listed in db.execute("SELECT node, address, listed FROM spoken").fetchall()
+    }
 
 
 def put_spoken(db: duckdb.DuckDBPyConnection, rows: Mapping[str, tuple[str, float]]) -> None:

@@ -47,7 +47,11 @@ def settle(spoken: Mapping[str, Spoken], claims: Mapping[str, str | None], now: 
         if looked - one.listed < FORGET_SECONDS
     }
     owner = {one.address: node for node, one in kept.items()}
-    speakers = {owner[address]: address for address, name in claims.items() if address in owner and name in (None, owner[address])}
+    speakers = {
+        owner[address]: address
+        for address, name in claims.items()
+        if address in owner and name in (None, owner[address])
+    }
     claimed: dict[str, list[str]] = {}
     for address, name in sorted(claims.items()):
         if name is not None and speakers.get(name) != address:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import glob
 import json
 import socket
@@ -10,21 +9,21 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 import yaml
 
 from exporter.config.pull import PrometheusTargetsConfig, PullConfig
 from exporter.fleet.pull.address_book import AddressBook, settle
 from exporter.fleet.pull.client import Access, PullFailed, node_name
+from exporter.fleet.pull.credentials import basic_auth, node_headers, secret
 from exporter.fleet.pull.pods import Pods
 from exporter.fleet.pull.targets import Target, from_file, from_prometheus, host_and_port, one_each, target
 from exporter.net.client_tls import client_context
 from exporter.net.http import RequestFailed, get
 from exporter.net.url import parse_url
-from exporter.outputs.files import ContextCache, read_secret
+from exporter.outputs.files import ContextCache
 from exporter.store.safe_open import read_start
 
 MAX_FILE_BYTES = 16 << 20
@@ -111,7 +110,10 @@ class Discovery:
             by_name = self._reversed(name, addresses)
         label, scheme = self._config.node_label, self._config.scheme
         return [
-            target(bases[address], {label: node}, node_label=label, scheme=scheme)
+            replace(
+                target(bases[address], {label: node}, node_label=label, scheme=scheme),
+                is_proven=self._config.dns_names != "daemon",
+            )
             for node, address in sorted(by_name.items())
         ]
 
@@ -128,18 +130,21 @@ class Discovery:
         self._pods = self._pods or Pods.of_this_cluster()
         nodes = self._pods.nodes_by_address()
         if unknown := sorted(addresses - nodes.keys()):
-            self._problems.append(f"{name}: no running pod in namespace {self._pods.namespace} has the address {unknown[0]}")
+            self._problems.append(
+                f"{name}: no running pod in namespace {self._pods.namespace} has the address {unknown[0]}"
+            )
         return {nodes[each]: each for each in sorted(addresses & nodes.keys(), reverse=True)}
 
     def _names_by_daemons(self, host: str, bases: Mapping[str, str]) -> dict[str, str | None]:
         """What each daemon calls its node. Asked each time: on Kubernetes an address may move to another node."""
         config = self._config
         seconds = min(config.timeout, NAME_SECONDS)
-        headers = basic_auth(config.user, config.password_file)
-        access = Access(seconds, headers, self._contexts.get(), config.server_name)
+        context = self._contexts.get()
+        node_headers(config, ())  # a file that cannot be read is one problem, not one of each address
 
         def ask(address: str) -> tuple[str, str | None]:
             try:
+                access = Access(seconds, node_headers(config, (address,)), context, config.server_name)
                 return address, node_name(f"{config.scheme}://{bases[address]}", access)
             except PullFailed as error:
                 self._problems.append(f"{host}: {address} does not say its node: {error}")
@@ -170,19 +175,6 @@ def _headers(config: PrometheusTargetsConfig) -> dict[str, str]:
     if config.bearer_token_file:
         return {"Authorization": f"Bearer {secret(config.bearer_token_file)}"}
     return basic_auth(config.user, config.password_file)
-
-
-def basic_auth(user: str | None, password_file: Path | None) -> dict[str, str]:
-    """The header of basic authentication, if there is a user. Raises OSError, ValueError."""
-    if user is None:
-        return {}
-    password = secret(password_file) if password_file else ""
-    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
-
-
-def secret(path: Path) -> str:
-    """The text of a file with a secret. Raises OSError, ValueError."""
-    return read_secret(path).strip()
 
 
 def _context(config: PrometheusTargetsConfig) -> ssl.SSLContext | None:

@@ -34,7 +34,8 @@ from exporter.fleet.history.pulled import (
 from exporter.fleet.pull.address_book import AddressBook, Spoken
 from exporter.fleet.pull.clean import OTHER_NODE
 from exporter.fleet.pull.client import Access, PullFailed
-from exporter.fleet.pull.discovery import Discovered, Discovery, basic_auth
+from exporter.fleet.pull.credentials import node_headers
+from exporter.fleet.pull.discovery import Discovered, Discovery
 from exporter.fleet.pull.plan import DROPPED, Cursor
 from exporter.fleet.pull.status import STATES, NodeStatus, PullCounts
 from exporter.fleet.pull.step import Step, step
@@ -134,14 +135,14 @@ class Puller:
         for node in due if access else ():
             assert access is not None
             self._asked.add(node.target.node)
-            self._run(_asking(node, access))
+            self._run(_asking(node, access, self._config))
 
     def _access(self) -> Access | None:
         """How to ask; None if a file of the configuration cannot be read."""
         config = self._config
         try:
-            headers = basic_auth(config.user, config.password_file)
-            return Access(config.timeout, headers, self._contexts.get(), config.server_name)
+            node_headers(config, ())
+            return Access(config.timeout, {}, self._contexts.get(), config.server_name)
         except (OSError, ValueError) as error:
             what = str(getattr(error, "strerror", None) or error)
             for node in (self._nodes or {}).values():
@@ -289,7 +290,9 @@ class Puller:
             put_refused_names(db, self._new_refused, now)
             self._new_refused = {}
         book = self._book.spoken
-        if {node: one.address for node, one in book.items()} != {node: one.address for node, one in self._stored_book.items()}:
+        if {node: one.address for node, one in book.items()} != {
+            node: one.address for node, one in self._stored_book.items()
+        }:
             put_spoken(db, book)
             self._stored_book = book
         if self._changed and (stop() or time.monotonic() - self._status_at > STATUS_SECONDS):
@@ -304,13 +307,14 @@ _REFUSED = {
 }
 
 
-def _asking(node: NodeStatus, access: Access) -> Job:
-    """Asks a node for its next range."""
+def _asking(node: NodeStatus, access: Access, config: PullConfig) -> Job:
+    """Asks a node for its next range, with what is for this node alone."""
     target, cursor, tag = node.target, node.cursor, node.tag
 
     def ask() -> _Answer:
         try:
-            return _Answer(target.node, step(target.base, target.node, cursor, tag, access))
+            own = replace(access, headers=node_headers(config, target.audience))
+            return _Answer(target.node, step(target.base, target.node, cursor, tag, own))
         except PullFailed as error:
             return _Answer(target.node, None, error)
         except Exception as error:  # our own bug, which must not end the thread

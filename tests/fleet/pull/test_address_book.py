@@ -26,7 +26,9 @@ def test_whoever_claims_a_proven_name_does_not_get_it(others: tuple[str, ...]) -
         assert "pull.dns_names: kubernetes" in settled.refused["n3"]
 
 
-@pytest.mark.parametrize("honest", [{"a3": "n3"}, {"a3": None}, {}, {"a4": "n3"}], ids=["up", "silent", "gone", "moved"])
+@pytest.mark.parametrize(
+    "honest", [{"a3": "n3"}, {"a3": None}, {}, {"a4": "n3"}], ids=["up", "silent", "gone", "moved"]
+)
 def test_an_address_that_has_spoken_for_a_node_does_not_take_another(honest: dict[str, str | None]) -> None:
     """Also while the other node is down, and also if it comes back at a new address."""
     settled = settle(TWO, {"a7": "n3", **honest}, NOW)

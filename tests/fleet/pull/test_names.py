@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,10 @@ import structlog
 
 from exporter.config.pull import PullConfig
 from exporter.fleet.history.store import Store
-from exporter.fleet.pull.puller import Puller
-from exporter.fleet.pull.pods import Pods
 from exporter.fleet.pull.discovery import Discovery
+from exporter.fleet.pull.pods import Pods
+from exporter.fleet.pull.puller import Puller
 from exporter.store.journal import Journal
-from exporter.web.interface import Overview
 from exporter.web.readers import Readers
 from exporter.web.routes import router
 from tests.support.kubernetes_api import KubernetesApi
@@ -49,23 +47,13 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-class Named(Node):
-    """A daemon that says it is on `name`."""
-
-    name = ""
-
-    def overview(self) -> Overview:
-        return replace(super().overview(), node=self.name)
-
-
-def daemon(nodes: Nodes, number: int, name: str, records: int) -> Named:
+def daemon(nodes: Nodes, number: int, name: str, records: int) -> Node:
     """The daemon at an address, with a journal of records that name `name`."""
     folder = nodes.folder / f"{number}-{name}"
     journal = Journal(folder, 1 << 20)
     nodes.closing.append(journal.close)
     journal.append([incident(name, 1000 * number + at) for at in range(records)])
-    node = Named(journal_folder=folder)
-    node.name = name
+    node = Node(journal_folder=folder, name=name)
     nodes.apps[address_of(number)] = router(node, "/metrics", Readers(everyone=True))
     return node
 
@@ -86,11 +74,15 @@ def service(nodes: Nodes, store: Path) -> tuple[Store, Callable[[], Puller]]:
 
 
 def ids(history: Store, node: str) -> list[str]:
-    return [row["id"] for row in history.rows("SELECT id FROM incident_rows WHERE node = $node ORDER BY id", {"node": node})]
+    return [
+        row["id"] for row in history.rows("SELECT id FROM incident_rows WHERE node = $node ORDER BY id", {"node": node})
+    ]
 
 
 @pytest.mark.parametrize("liar", [1, 7], ids=["sorts first", "sorts last"])
-def test_a_claim_to_anothers_name_does_not_win_after_a_restart(nodes: Nodes, listed: list[int], tmp_path: Path, liar: int) -> None:
+def test_a_claim_to_anothers_name_does_not_win_after_a_restart(
+    nodes: Nodes, listed: list[int], tmp_path: Path, liar: int
+) -> None:
     listed += [3, liar]
     daemon(nodes, 3, "n3", 2)
     daemon(nodes, liar, "n7", 1)
