@@ -2,7 +2,7 @@
 
 A daemon may lie about its name. So an address that has spoken for a node keeps it while it is listed, and cannot take the
 name of another. A daemon whose pod was replaced has a new address, which takes the name that its old address left. What
-cannot be told apart is refused.
+cannot be distinguished is refused.
 """
 
 from __future__ import annotations
