@@ -97,7 +97,6 @@ def test_every_path_asks_for_name_and_password_where_there_are_users(site: Site)
         assert ask(server, "/metrics", headers=as_user("ada", "wrong")).status == 401
         assert ask(server, "/metrics", headers=as_user("eve", "secret")).status == 401
         assert ask(server, "/metrics", headers=as_user("ada", "secret")).status == 200
-        assert ask(server, "/-/reload", "POST", headers=as_user("ada", "secret")).status == 200
 
 
 def test_two_authorization_headers_are_none(site: Site) -> None:

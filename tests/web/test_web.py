@@ -26,7 +26,7 @@ from exporter.web.interface import Overview, RecentIncident, SourceState
 from exporter.web.page import landing_page
 from exporter.web.routes import router
 from exporter.web.serving import RunningServer, serve
-from tests.web.serving import TIMEOUT, Node, ask, connect, received, serving
+from tests.web.serving import ADMINISTRATOR, TIMEOUT, Node, as_client, ask, connect, received, serving
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def node() -> Node:
 
 @pytest.fixture
 def server(node: Node) -> Iterator[RunningServer]:
-    with serving(node) as running:
+    with serving(node, client=ADMINISTRATOR) as running:
         yield running
 
 
@@ -492,7 +492,7 @@ def test_close_lets_an_answer_under_way_end_but_waits_no_longer_than_told(
         return []
 
     node.on_reload = wait_for_main_loop
-    server = serve(["127.0.0.1:0"], router(node, "/metrics"))
+    server = serve(["127.0.0.1:0"], as_client(ADMINISTRATOR, router(node, "/metrics")))
     with connect(server, b"POST /-/reload HTTP/1.1\r\nHost: x\r\n\r\n") as reloading:
         assert begun.wait(TIMEOUT)
         server.close(0.01)

@@ -16,7 +16,7 @@ from exporter.fleet.history.insert import insert
 from exporter.fleet.history.watched import roll_up
 
 MAX_GAPS_A_NODE = 50
-UNUSABLE = "unusable_records"  # the kind of a gap
+UNUSABLE, REFUSED_NAME = "unusable_records", "refused_name"  # kinds of gaps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +102,30 @@ def put_targets(db: duckdb.DuckDBPyConnection, rows: Iterable[TargetRow]) -> Non
         db.execute("DELETE FROM targets")
         if values:
             db.executemany(f"INSERT INTO targets BY NAME SELECT {', '.join(f'? AS {name}' for name in names)}", values)
+
+
+def spoken(db: duckdb.DuckDBPyConnection) -> dict[str, tuple[str, float]]:
+    """The address that speaks for each node, and when it was last listed; see `exporter.fleet.pull.address_book`."""
+    return {
+        node: (at, listed) for node, at, listed in db.execute("SELECT node, address, listed FROM spoken").fetchall()
+    }
+
+
+def put_spoken(db: duckdb.DuckDBPyConnection, rows: Mapping[str, tuple[str, float]]) -> None:
+    """Replace who speaks for whom."""
+    with transaction(db):
+        db.execute("DELETE FROM spoken")
+        if rows:
+            db.executemany("INSERT INTO spoken VALUES (?, ?, ?)", [[node, *one] for node, one in rows.items()])
+
+
+def put_refused_names(db: duckdb.DuckDBPyConnection, refused: Mapping[str, str], now: float) -> None:
+    """Keep why claims to be a node were refused, by node."""
+    with transaction(db):
+        for node, what in refused.items():
+            cursor = StoredCursor(segment=0, position=0, tail="", complete=False)
+            _put_gaps(db, PulledPart(node=node, lines=(), cursor=cursor, gaps=((REFUSED_NAME, 1, what),)), {}, now)
+        db.execute("UPDATE about SET revision = revision + 1, updated = ?", [now])
 
 
 def _store(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: float) -> dict[str, int]:

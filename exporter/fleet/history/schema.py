@@ -40,6 +40,7 @@ CREATE TABLE IF NOT EXISTS pull_cursors (
 CREATE TABLE IF NOT EXISTS targets (
     node VARCHAR, address VARCHAR, state VARCHAR, what VARCHAR, pulled DOUBLE, failing_since DOUBLE, behind BIGINT,
     bytes BIGINT, records BIGINT, refused BIGINT, lost_segments BIGINT);
+CREATE TABLE IF NOT EXISTS spoken (node VARCHAR, address VARCHAR, listed DOUBLE);
 CREATE OR REPLACE VIEW incidents AS
     SELECT * FROM incident_rows WHERE time <= (SELECT horizon FROM about);
 CREATE OR REPLACE VIEW facts AS

@@ -9,19 +9,33 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import duckdb
 
 from exporter.config.pull import PullConfig
 from exporter.fleet.history.ingest import Ingested
-from exporter.fleet.history.pulled import PulledPart, StoredCursor, cursors, put_targets, store_parts, target_rows
+from exporter.fleet.history.pulled import (
+    REFUSED_NAME,
+    PulledPart,
+    StoredCursor,
+    cursors,
+    put_refused_names,
+    put_spoken,
+    put_targets,
+    spoken,
+    store_parts,
+    target_rows,
+)
+from exporter.fleet.pull.address_book import AddressBook, Spoken
 from exporter.fleet.pull.clean import OTHER_NODE
 from exporter.fleet.pull.client import Access, PullFailed
-from exporter.fleet.pull.discovery import Discovered, Discovery, basic_auth
+from exporter.fleet.pull.credentials import node_headers
+from exporter.fleet.pull.discovery import Discovered, Discovery
 from exporter.fleet.pull.plan import DROPPED, Cursor
 from exporter.fleet.pull.status import STATES, NodeStatus, PullCounts
 from exporter.fleet.pull.step import Step, step
@@ -61,11 +75,15 @@ class Puller:
         self._finding = False
         self._status_at = float("-inf")
         self._changed = False
+        self._book = AddressBook()
+        self._stored_book: Mapping[str, Spoken] = {}
+        self._refused: Mapping[str, str] = {}  # claims to be a node, as of the last search
+        self._new_refused: dict[str, str] = {}  # those that are not stored yet
         self.use(config)
 
     def use(self, config: PullConfig) -> None:
         """Work with a configuration from the next cycle on. From any thread."""
-        self._pending = config, Discovery(config), ContextCache(config.tls)
+        self._pending = config, Discovery(config, self._book), ContextCache(config.tls)
         self._find_at = float("-inf")
 
     def close(self, timeout: float = 0.0) -> None:
@@ -117,14 +135,14 @@ class Puller:
         for node in due if access else ():
             assert access is not None
             self._asked.add(node.target.node)
-            self._run(_asking(node, access))
+            self._run(_asking(node, access, self._config))
 
     def _access(self) -> Access | None:
         """How to ask; None if a file of the configuration cannot be read."""
         config = self._config
         try:
-            headers = basic_auth(config.user, config.password_file)
-            return Access(config.timeout, headers, self._contexts.get(), config.server_name)
+            node_headers(config, ())
+            return Access(config.timeout, {}, self._contexts.get(), config.server_name)
         except (OSError, ValueError) as error:
             what = str(getattr(error, "strerror", None) or error)
             for node in (self._nodes or {}).values():
@@ -162,6 +180,10 @@ class Puller:
         if problem and problem != self.counts.discovery_problem:
             self._log.warning("targets cannot all be found", reason=problem)
         self.counts.discovery_problem, self.counts.discovery_ok = problem, not found.problems
+        fresh = {node: what for node, what in found.refused.items() if self._refused.get(node) != what}
+        self._refused = found.refused
+        self._new_refused |= fresh
+        self.counts.gaps[REFUSED_NAME] += len(fresh)
         if found.targets is None:
             return
         for name in self._nodes.keys() - found.targets.keys():
@@ -244,6 +266,11 @@ class Puller:
         """What an earlier process stored."""
         self._nodes = {}
         rows = target_rows(db)
+        # A store of an earlier version knows the addresses of its targets only.
+        hosts = {name: urlsplit(row.address).hostname or "" for name, row in rows.items()}
+        now = self._clock()
+        self._stored_book = {name: Spoken(*one) for name, one in spoken(db).items()}
+        self._book.spoken = {name: Spoken(host, now) for name, host in hosts.items() if host} | dict(self._stored_book)
         for name, c in cursors(db).items():
             cursor = Cursor(segment=c.segment, position=c.position, tail=c.tail, complete=c.complete)
             target = _unknown_target(name)
@@ -259,6 +286,15 @@ class Puller:
             if since is not None:
                 lag[node.row.state] = max(lag[node.row.state], now - since)
         self.counts.targets, self.counts.lag = targets, lag
+        if self._new_refused:
+            put_refused_names(db, self._new_refused, now)
+            self._new_refused = {}
+        book = self._book.spoken
+        if {node: one.address for node, one in book.items()} != {
+            node: one.address for node, one in self._stored_book.items()
+        }:
+            put_spoken(db, book)
+            self._stored_book = book
         if self._changed and (stop() or time.monotonic() - self._status_at > STATUS_SECONDS):
             put_targets(db, [node.row for node in self._nodes.values()])
             self._changed, self._status_at = False, time.monotonic()
@@ -271,13 +307,14 @@ _REFUSED = {
 }
 
 
-def _asking(node: NodeStatus, access: Access) -> Job:
-    """Asks a node for its next range."""
+def _asking(node: NodeStatus, access: Access, config: PullConfig) -> Job:
+    """Asks a node for its next range, with what is for this node alone."""
     target, cursor, tag = node.target, node.cursor, node.tag
 
     def ask() -> _Answer:
         try:
-            return _Answer(target.node, step(target.base, target.node, cursor, tag, access))
+            own = replace(access, headers=node_headers(config, target.audience))
+            return _Answer(target.node, step(target.base, target.node, cursor, tag, own))
         except PullFailed as error:
             return _Answer(target.node, None, error)
         except Exception as error:  # our own bug, which must not end the thread
