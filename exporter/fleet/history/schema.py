@@ -11,8 +11,9 @@ from __future__ import annotations
 import duckdb
 
 from exporter.fleet.history import watched
+from exporter.fleet.history.migrate import migrate
 
-VERSION = 3  # 2: watched_days; 3: starts of jobs, faults and boots
+VERSION = 4  # 2: watched_days; 3: starts of jobs, faults and boots; 4: checked records
 MEMORY = "2GB"  # of DuckDB; it spills to disk beyond
 
 # In `rows` tables each incident stands once by id, each heartbeat once by node and time; of facts only changes.
@@ -71,8 +72,7 @@ def create(db: duckdb.DuckDBPyConnection) -> None:
     elif row[0] > VERSION:
         raise NewerStore(f"the store has version {row[0]}, this program writes {VERSION}; upgrade gpufault")
     elif row[0] < VERSION:
-        if row[0] < 2:
-            watched.roll_up_all(db)
+        migrate(db, row[0])
         db.execute("UPDATE about SET version = ?", [VERSION])
 
 

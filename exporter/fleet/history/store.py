@@ -96,10 +96,10 @@ class Store:
                 found = source(cursor, self._stop.is_set)
         self.status = StoreStatus(last=found, time=time.time())
 
-    def export(self, folder: Path, span: float) -> None:
-        """Write the last `span` seconds of the history as files that `gpufault correlate` reads. Raises duckdb.Error."""
+    def export(self, folder: Path, span: float) -> Path:
+        """Write the last `span` seconds of the history as a file that `gpufault correlate` reads. Raises duckdb.Error."""
         with self._db.cursor() as cursor:
-            export(cursor, folder, since=self._newest() - span)
+            return export(cursor, folder, since=self._newest() - span)
 
     def prune(self, before: float) -> None:
         """Delete what is older."""

@@ -23,12 +23,13 @@ IN_WINDOW = f"day BETWEEN floor($start / {DAY}) AND floor($end / {DAY}) + 31 AND
 
 _NEW = f"""
 CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT node, floor(time / {DAY})::BIGINT AS day FROM staged
-    WHERE kind = 'heartbeat' AND state = 'good';
+    WHERE kind = 'heartbeat';
 INSERT INTO touched SELECT DISTINCT t.node, w.day FROM touched AS t
     ASOF JOIN watched_days AS w ON t.node = w.node AND w.day > t.day WHERE (t.node, w.day) NOT IN (FROM touched)"""
-_OF_DAY = """
-CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT node, ?::BIGINT AS day FROM heartbeat_rows
+_OF_SPAN = f"""
+CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT node, floor(time / {DAY})::BIGINT AS day FROM heartbeat_rows
     WHERE time >= ? AND time < ?"""
+PASS_ROWS = 2_000_000  # a window function over all heartbeats would need gigabytes
 _DELETE = "DELETE FROM watched_days AS w USING touched AS t WHERE w.node = t.node AND w.day = t.day"
 _INSERT = f"""
 INSERT INTO watched_days
@@ -54,12 +55,16 @@ def roll_up(db: duckdb.DuckDBPyConnection) -> None:
 
 
 def roll_up_all(db: duckdb.DuckDBPyConnection) -> None:
-    """Make all rows anew, day by day: a window function over all heartbeats would need gigabytes."""
+    """Make all rows anew, some days at a time. Takes as long as there are heartbeats, whatever their times are."""
     db.execute("DELETE FROM watched_days")
-    low, high = db.execute(f"SELECT floor(min(time) / {DAY}), floor(max(time) / {DAY}) FROM heartbeat_rows").fetchone() or (
-        None, None,
-    )  # fmt: skip
-    for day in range(int(low or 0), int(high or -1) + 1):
-        span = [day * DAY, (day + 1) * DAY]
-        db.execute(_OF_DAY, [day, *span])
-        db.execute(_INSERT, span)
+    days = db.execute(
+        f"SELECT floor(time / {DAY})::BIGINT, count(*) FROM heartbeat_rows GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    begin, rows = None, 0
+    for at, (day, count) in enumerate(days, 1):
+        begin, rows = day if begin is None else begin, rows + count
+        if rows >= PASS_ROWS or at == len(days):
+            span = [begin * DAY, (day + 1) * DAY]
+            db.execute(_OF_SPAN, span)
+            db.execute(_INSERT, span)
+            begin, rows = None, 0

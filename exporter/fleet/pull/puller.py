@@ -32,7 +32,7 @@ from exporter.fleet.history.pulled import (
     target_rows,
 )
 from exporter.fleet.pull.address_book import AddressBook, Spoken
-from exporter.fleet.pull.clean import OTHER_NODE
+from exporter.fleet.pull.clean import NOT_A_RECORD
 from exporter.fleet.pull.client import Access, PullFailed
 from exporter.fleet.pull.credentials import node_headers
 from exporter.fleet.pull.discovery import Discovered, Discovery
@@ -214,9 +214,8 @@ class Puller:
             self._read(node, found, 0)
             return
         gaps = [(gap.kind, gap.count, gap.what) for gap in found.gaps]
-        for reason, count in found.cleaned.refused.items():
-            example = f", such as {found.cleaned.other_node}" if reason == OTHER_NODE else ""
-            gaps.append((f"refused_{reason}", count, _REFUSED[reason] + example))
+        for (reason, why), count in found.cleaned.refused.items():
+            gaps.append((f"refused_{reason}", count, _REFUSED[reason].format(why=why)))
         c = found.cursor
         stored = StoredCursor(segment=c.segment, position=c.position, tail=c.tail, complete=c.complete)
         part = PulledPart(node=answer.node, lines=found.cleaned.lines, cursor=stored, gaps=tuple(gaps))
@@ -226,21 +225,21 @@ class Puller:
         """Store parts, and let their nodes go on. If that fails, each node goes on at its old cursor."""
         stored = dict(parts)
         parts.clear()
-        bad = store_parts(db, [part for part, _ in stored.values()], self._clock())
+        left_out = store_parts(db, [part for part, _ in stored.values()], self._clock())
         assert self._nodes is not None
         for name, (_, found) in stored.items():
             if name in self._nodes:
-                self._read(self._nodes[name], found, bad.get(name, 0))
+                self._read(self._nodes[name], found, left_out.get(name, 0))
         return sum(len(part.lines) for part, _ in stored.values())
 
     def _read(self, node: NodeStatus, found: Step, unusable: int) -> None:
-        refused = sum(found.cleaned.refused.values()) + unusable
+        refused = found.cleaned.refused.total() + unusable
         lost = sum(gap.count for gap in found.gaps if gap.kind == DROPPED)
         self.counts.bytes += found.size
         self.counts.records += len(found.cleaned.lines) - unusable
-        self.counts.refused.update(found.cleaned.refused)
-        if unusable:
-            self.counts.refused["not_a_record"] += unusable
+        for (reason, _), count in (*found.cleaned.refused.items(), ((NOT_A_RECORD, ""), unusable)):
+            if count:
+                self.counts.refused[reason] += count
         for gap in found.gaps:
             self.counts.gaps[gap.kind] += gap.count
             self._log.warning("gap in a pulled journal", node=node.target.node, what=gap.what)
@@ -301,9 +300,9 @@ class Puller:
 
 
 _REFUSED = {
-    "other_node": "records that name another node than the target; check the label of pull.node_label, or the node",
-    "not_a_record": "lines that are not records",
-    "too_long": "records that are too long",
+    "other_node": "records of another node than the target: {why}; check the label of pull.node_label, or the node",
+    "not_a_record": "lines that are not records: {why}",
+    "too_long": "records that are {why}",
 }
 
 

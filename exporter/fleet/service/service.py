@@ -183,11 +183,10 @@ class FleetService:
             self._take(Outcome(reason=SOURCE, message=message, seconds=0.0))
 
     def _exported(self, folder: Path) -> Path | None:
-        """What was pulled, as files in a folder: the window and, for comparison, the one before."""
-        if self._puller is None or self.store is None:
+        """What was read, as a file: the window and, for comparison, the one before."""
+        if self.store is None or not self.store.is_followed:
             return None
-        self.store.export(folder / "history", 2 * self._config.window + DAY)
-        return folder / "history"
+        return self.store.export(folder / "history", 2 * self._config.window + DAY)
 
     def _take(self, outcome: Outcome) -> None:
         """Put an outcome in force, and say when the next refresh is due."""
