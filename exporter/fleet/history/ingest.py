@@ -14,12 +14,13 @@ from typing import IO
 
 import duckdb
 
+from exporter.core.model import AHEAD_SECONDS
 from exporter.fleet.history.files import Cursor, is_growing, list_files, new_lines, resume, unpack
 from exporter.fleet.history.insert import MAX_LINE_BYTES, Inserted, insert
+from exporter.fleet.history.retention import RAN, keep_cursors
 from exporter.fleet.history.watched import roll_up
 
 BATCH_BYTES = 32 << 20  # of one transaction: some 200,000 heartbeats
-AHEAD_SECONDS = 3600.0  # a clock may be wrong by
 MAX_GAP_ROWS = 1000  # bad lines with their place; the others are counted a file
 NAMED = 20  # bad lines of one batch of a file
 TABLE = ".parquet"
@@ -60,11 +61,12 @@ def fill(
 ) -> Ingested:
     """Read a folder of journals once (or one file), oldest file first; ends early, between batches, where `stop()`.
 
-    now: the reader's clock. Raises NoSuchFolder, duckdb.Error.
+    now: the service's clock. Raises NoSuchFolder, duckdb.Error.
     """
     begin = time.monotonic()
     listing = list_files(folder)
     known = _cursors(db)
+    keep_cursors(db, [file.path for file in listing.files])
     read: set[str] = set()
     done: list[Inserted] = []
     _replace_gaps(
@@ -177,7 +179,7 @@ def _empty_lines(data: bytes) -> int:
 def _store(db: duckdb.DuckDBPyConnection, batch: _Batch, path: str, now: float) -> Inserted:
     """Rows, gaps and cursors of a batch, in one transaction."""
     with transaction(db):
-        found = insert(db, path) if batch.rows else Inserted(rows=0, good=0, bad=())
+        found = insert(db, path, now=now) if batch.rows else Inserted(rows=0, good=0, bad=())
         gaps = [*batch.gaps, *(("bad_lines", *batch.place(row), 1, why) for row, why in found.bad)]
         _put(db, batch.cursors, gaps, now, inserted=batch.rows > 0)
     return found
@@ -188,7 +190,7 @@ def _store_table(db: duckdb.DuckDBPyConnection, file: Cursor, now: float) -> Ins
     gaps: list[GapRow] = []
     try:
         with transaction(db):
-            found = insert(db, file.path, is_table=True)
+            found = insert(db, file.path, now=now, is_table=True)
             if found.bad:
                 gaps.append(("bad_lines", file.path, None, len(found.bad), found.bad[0][1]))
             _put(db, [file], gaps, now, inserted=True)
@@ -204,7 +206,7 @@ def _put(
 ) -> None:
     _put_cursors(db, cursors, now)
     _put_gaps(db, gaps, now)
-    set_horizon(db, now, inserted=inserted)
+    set_horizon(db, now)
     if inserted:
         roll_up(db)
     db.execute("UPDATE about SET revision = revision + 1, updated = ?", [now])
@@ -228,7 +230,7 @@ def _put_cursors(db: duckdb.DuckDBPyConnection, cursors: Sequence[Cursor], now: 
         return
     db.executemany("DELETE FROM cursors WHERE path = ?", [[cursor.path] for cursor in cursors])
     rows = [[c.path, c.device, c.inode, c.size, c.changed, c.position, c.lines, c.tail, now, 0, None] for c in cursors]
-    db.executemany("INSERT INTO cursors VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    db.executemany(f"INSERT INTO cursors VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {RAN})", rows)
 
 
 def _put_gaps(db: duckdb.DuckDBPyConnection, gaps: Sequence[GapRow], now: float) -> None:
@@ -248,7 +250,7 @@ def _put_gaps(db: duckdb.DuckDBPyConnection, gaps: Sequence[GapRow], now: float)
         rows.append([kind, path, line, count, what, now])
     rows += [["bad_lines", path, None, count, "further lines", now] for path, count in more.items()]
     if rows:
-        db.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?, ?, ?)", rows)
+        db.executemany(f"INSERT INTO gaps VALUES (?, ?, ?, ?, ?, ?, {RAN})", rows)
 
 
 def _replace_gaps(
@@ -256,39 +258,9 @@ def _replace_gaps(
 ) -> None:
     db.execute("DELETE FROM gaps WHERE kind = ?", [kind])
     if rows:
-        db.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?, ?, ?)", [[kind, *row, now] for row in rows])
+        db.executemany(f"INSERT INTO gaps VALUES (?, ?, ?, ?, ?, ?, {RAN})", [[kind, *row, now] for row in rows])
 
 
-def set_horizon(db: duckdb.DuckDBPyConnection, now: float, *, inserted: bool = False) -> None:
-    """Hide records from the future. Where most nodes are ahead of us, it is our own clock that is wrong.
-
-    inserted: look at the records that were just inserted too.
-    """
-    staged = " UNION ALL SELECT node, time FROM staged WHERE state = 'good'" if inserted else ""
-    usual = db.execute(
-        f"""SELECT median(newest) FROM (SELECT max(time) AS newest FROM (
-        SELECT node, last AS time FROM watched_days UNION ALL SELECT node, time FROM incident_rows
-        UNION ALL SELECT node, time FROM fact_rows{staged}) GROUP BY node)"""
-    ).fetchone()
-    limit = max(now, float(usual[0]) if usual and usual[0] is not None else now) + AHEAD_SECONDS
-    db.execute("UPDATE about SET horizon = ? WHERE horizon != ?", [limit, limit])
-
-
-def prune(db: duckdb.DuckDBPyConnection, *, before: float) -> None:
-    """Delete what is older; of facts what each node had then stays, and cursors of files that are gone go."""
-    with transaction(db):
-        db.execute("DELETE FROM incident_rows WHERE time < ?", [before])
-        db.execute("DELETE FROM heartbeat_rows WHERE time < ?", [before])
-        db.execute("DELETE FROM job_end_rows WHERE time < ?", [before])
-        db.execute("DELETE FROM fault_rows WHERE time < ?", [before])
-        db.execute("DELETE FROM boot_rows WHERE time < ?", [before])
-        db.execute("DELETE FROM watched_days WHERE last < ?", [before])
-        db.execute(
-            """DELETE FROM fact_rows AS f WHERE time < ? AND EXISTS (SELECT 1 FROM fact_rows AS later
-            WHERE later.node = f.node AND later.time > f.time AND later.time <= ?)""",
-            [before, before],
-        )
-        db.execute("DELETE FROM gaps WHERE time < ?", [before])
-        db.execute("DELETE FROM cursors WHERE seen < ?", [before])
-        db.execute("DELETE FROM pull_cursors WHERE seen < ?", [before])
-        db.execute("UPDATE about SET revision = revision + 1")
+def set_horizon(db: duckdb.DuckDBPyConnection, now: float) -> None:
+    """Hide records from the future, as the service's clock has it: what the nodes say has no part in it."""
+    db.execute("UPDATE about SET horizon = $1 WHERE horizon != $1", [now + AHEAD_SECONDS])

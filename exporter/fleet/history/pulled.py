@@ -12,7 +12,8 @@ from tempfile import NamedTemporaryFile
 import duckdb
 
 from exporter.fleet.history.ingest import set_horizon, transaction
-from exporter.fleet.history.insert import insert
+from exporter.fleet.history.insert import add_gap, insert
+from exporter.fleet.history.retention import RAN
 from exporter.fleet.history.watched import roll_up
 
 MAX_GAPS_A_NODE = 50
@@ -105,23 +106,23 @@ def put_targets(db: duckdb.DuckDBPyConnection, rows: Iterable[TargetRow]) -> Non
 
 
 def _store(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: float) -> dict[str, int]:
-    bad = _insert(db, parts)
+    bad = _insert(db, parts, now)
     for part in parts:
         # The cursor follows the rows in the same transaction: neither can be there without the other.
         db.execute("DELETE FROM pull_cursors WHERE node = ?", [part.node])
         c = part.cursor
         values = [part.node, c.segment, c.position, c.tail, c.complete, now]
-        db.execute("INSERT INTO pull_cursors VALUES (?, ?, ?, ?, ?, ?)", values)
+        db.execute(f"INSERT INTO pull_cursors VALUES (?, ?, ?, ?, ?, ?, {RAN})", values)
         _put_gaps(db, part, bad.get(part.node, {}), now)
     inserted = any(part.lines for part in parts)
-    set_horizon(db, now, inserted=inserted)
+    set_horizon(db, now)
     if inserted:
         roll_up(db)
     db.execute("UPDATE about SET revision = revision + 1, updated = ?", [now])
     return {node: sum(reasons.values()) for node, reasons in bad.items()}
 
 
-def _insert(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart]) -> dict[str, dict[str, int]]:
+def _insert(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: float) -> dict[str, dict[str, int]]:
     """Insert the records; returns how many were unusable, by node and reason."""
     if not any(part.lines for part in parts):
         return {}
@@ -130,7 +131,7 @@ def _insert(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart]) -> dict[
             for part in parts:
                 file.writelines(part.lines)
             file.close()
-            found = insert(db, file.name)
+            found = insert(db, file.name, now=now)
         finally:
             os.unlink(file.name)
     starts = [0, *accumulate(len(part.lines) for part in parts)]
@@ -146,11 +147,7 @@ def _put_gaps(db: duckdb.DuckDBPyConnection, part: PulledPart, bad: Mapping[str,
     """Add gaps. Those of the same kind and text are one with their sum; beyond a bound the oldest go."""
     unusable = [(UNUSABLE, count, f"records that cannot be used: {why}") for why, count in bad.items()]
     for kind, count, what in (*part.gaps, *unusable):
-        same = [kind, part.node, what]
-        row = db.execute("SELECT sum(count) FROM gaps WHERE kind = ? AND path = ? AND what = ?", same).fetchone()
-        before = int(row[0]) if row and row[0] is not None else 0
-        db.execute("DELETE FROM gaps WHERE kind = ? AND path = ? AND what = ?", same)
-        db.execute("INSERT INTO gaps VALUES (?, ?, NULL, ?, ?, ?)", [kind, part.node, before + count, what, now])
+        add_gap(db, kind, part.node, count, what, now)
     if part.gaps or unusable:
         db.execute(
             """DELETE FROM gaps WHERE path = ? AND rowid NOT IN (

@@ -19,7 +19,9 @@ from typing import Any
 import duckdb
 import numpy as np
 
+from exporter.core.model import AHEAD_SECONDS
 from exporter.core.text.printable import printable
+from exporter.fleet.input.budgets import KIND, OTHER, limit_values
 from exporter.fleet.input.clocks import clocks_off
 from exporter.fleet.input.fact_codes import rows_of_facts
 from exporter.fleet.observations import Beats, Floats, Gap, Incidents, Ints, Loaded, Observed, Window
@@ -30,7 +32,6 @@ TABLES = ("*.parquet",)
 MEMORY = "2GB"  # of DuckDB; it spills to disk beyond
 MAX_LINE_BYTES = 64 << 20
 NAMED_LINES = 20  # bad lines named; all are counted
-AHEAD_SECONDS = 3600.0  # a clock may be wrong by
 MAX_BEAT_HOURS = 31 * 24.0
 _FIELDS = (
     "kind", "time", "node", "id", "signature", "vendor", "role", "root_cause", "gpu", "job", "facts", "hours",
@@ -83,6 +84,7 @@ def load(
         db.execute(f"SET threads = {os.cpu_count() or 1}; SET memory_limit = '{MEMORY}'; SET TimeZone = 'UTC'")
         db.execute("SET enable_progress_bar = false; SET preserve_insertion_order = false")
         gaps = [*_no_files(others), *_read(db, lines, tables), *_drop_ahead(db, now if end is None else max(now, end))]
+        gaps += _within_budgets(db)
         gaps += clocks_off(db)
         newest = _one(db, "SELECT max(moment) FROM records")
         if newest is None:
@@ -268,9 +270,9 @@ def _time_reads(time: Any) -> bool:
 
 
 def _drop_ahead(db: duckdb.DuckDBPyConnection, now: float) -> list[Gap]:
-    """Leave out records from the future. Where most nodes are ahead of us, it is our own clock that is wrong."""
-    usual = _one(db, "SELECT median(newest) FROM (SELECT max(moment) AS newest FROM records GROUP BY node)")
-    limit = max(now, float(usual or now)) + AHEAD_SECONDS
+    """Leave out records from the future. Where every node's heartbeats are ahead of us, it is our own clock that is wrong."""
+    nodes = "SELECT max(moment) AS newest FROM records WHERE kind = 'heartbeat' GROUP BY node"
+    limit = max(now, float(_one(db, f"SELECT min(newest) FROM ({nodes})") or now)) + AHEAD_SECONDS
     rows = db.execute(
         "SELECT node, count(*) FROM records WHERE moment > ? GROUP BY node ORDER BY node", [limit]
     ).fetchall()
@@ -281,6 +283,17 @@ def _drop_ahead(db: duckdb.DuckDBPyConnection, now: float) -> list[Gap]:
     nodes = ", ".join(name for name, _ in rows[:5]) + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
     what = f"{count} records of {len(rows)} nodes are from the future and left out; look at the clocks of {nodes}"
     return [Gap(kind="clock_ahead", count=count, what=what)]
+
+
+def _within_budgets(db: duckdb.DuckDBPyConnection) -> list[Gap]:
+    """Values of which a node has too many become one."""
+    columns = ("signature", "vendor", "root_cause", "gpu", "job", *_WORKLOAD.values())
+    over = limit_values(db, "records", columns=columns)
+    if not over:
+        return []
+    nodes, count = sorted({node for node, _ in over}), sum(over.values())
+    what = f"{count} values beyond the share of one node are `{OTHER}`: {', '.join(map(printable, nodes[:5]))}"
+    return [Gap(kind=KIND, count=count, what=what + (f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""))]
 
 
 def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Sequence[Gap]) -> Observed:
