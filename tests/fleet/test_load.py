@@ -135,7 +135,7 @@ def test_lines_that_do_not_parse_are_counted_and_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
 def test_of_a_damaged_archive_what_stands_before_the_damage_is_read(tmp_path: Path, ending: str) -> None:
-    crashes = [{**CRASH, "id": f"{number:08x}" * 4, "signature": f"x{number}"} for number in range(2000)]
+    crashes = [{**CRASH, "id": f"{number:08x}" * 4, "text": f"x{number}"} for number in range(2000)]
     written(tmp_path / "2.jsonl", *crashes)
     packed = (gzip.compress if ending == ".gz" else zstd.compress)((tmp_path / "2.jsonl").read_bytes())
     (tmp_path / "2.jsonl").unlink()

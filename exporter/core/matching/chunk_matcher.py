@@ -24,6 +24,7 @@ from exporter.core.matching.rules import MAX_BEHIND, MAX_TEXT, Found, facts_of, 
 from exporter.core.matching.verdict_cache import Evaluator, Evaluators
 from exporter.core.model import (
     PYTHON_TRACEBACK,
+    STAMPED,
     UNRECOGNISED,
     Chunk,
     ContextLine,
@@ -340,6 +341,7 @@ class ChunkMatcher:
             job=chunk.job,
             shares_node=chunk.shares_node,
             uid=chunk.uid,
+            claimed_time=None if time_source in STAMPED else record.time,
             grave=chunk.source == "kernel" and self.tools.catalogue.is_critical_line(signature, captures),
             context=self.context,
         )

@@ -14,6 +14,7 @@ from typing import IO
 import duckdb
 
 from exporter.core.diagnosis.record_schema import RefusedRecord, as_line, parse
+from exporter.core.model import AHEAD_SECONDS
 from exporter.fleet.history.files import (
     MAX_LINE_BYTES,
     Cursor,
@@ -25,10 +26,10 @@ from exporter.fleet.history.files import (
     whole_lines,
 )
 from exporter.fleet.history.insert import insert
+from exporter.fleet.history.retention import RAN, keep_cursors
 from exporter.fleet.history.watched import roll_up
 
 BATCH_BYTES = 32 << 20  # of one transaction: some 200,000 heartbeats
-AHEAD_SECONDS = 3600.0  # a clock may be wrong by
 MAX_GAP_ROWS = 1000  # bad lines with their place; the others are counted a file
 NAMED = 20  # bad lines of one batch of a file
 
@@ -81,12 +82,13 @@ def fill(
 ) -> Ingested:  # fmt: skip
     """Read a folder of journals once (or one file), oldest file first; ends early, between batches, where `stop()`.
 
-    now: the reader's clock. is_whole: nobody writes to the journals, so a last line may lack its newline.
+    now: the service's, or the reader's, clock. is_whole: nobody writes to the journals, so a last line may lack its newline.
     Raises NoSuchFolder, duckdb.Error.
     """
     begin = time.monotonic()
     listing = list_files(folder)
     known = _cursors(db)
+    keep_cursors(db, [file.path for file in listing.files])
     read: set[str] = set()
     count = bad = 0
     _replace_gaps(
@@ -181,7 +183,7 @@ def _store(db: duckdb.DuckDBPyConnection, batch: _Batch, path: str, now: float) 
     """Rows, gaps and cursors of a batch, in one transaction."""
     with transaction(db):
         if batch.count:
-            insert(db, path)
+            insert(db, path, now=now)
         more = [("bad_lines", file, None, count - NAMED, "further lines") for file, count in batch.refused.items()]
         _put(db, batch.cursors, [*batch.gaps, *(gap for gap in more if gap[3] > 0)], now, inserted=batch.count > 0)
 
@@ -194,7 +196,7 @@ def _put(
     if whole:
         db.executemany("DELETE FROM gaps WHERE kind = 'damaged_files' AND path = ?", whole)
     _put_gaps(db, gaps, now)
-    set_horizon(db, now, inserted=inserted)
+    set_horizon(db, now)
     if inserted:
         roll_up(db)
     db.execute("UPDATE about SET revision = revision + 1, updated = ?", [now])
@@ -218,7 +220,7 @@ def _put_cursors(db: duckdb.DuckDBPyConnection, cursors: Sequence[Cursor], now: 
         return
     db.executemany("DELETE FROM cursors WHERE path = ?", [[cursor.path] for cursor in cursors])
     rows = [[c.path, c.device, c.inode, c.size, c.changed, c.position, c.lines, c.tail, now, 0, None] for c in cursors]
-    db.executemany("INSERT INTO cursors VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    db.executemany(f"INSERT INTO cursors VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {RAN})", rows)
 
 
 def _put_gaps(db: duckdb.DuckDBPyConnection, gaps: Sequence[GapRow], now: float) -> None:
@@ -240,7 +242,7 @@ def _put_gaps(db: duckdb.DuckDBPyConnection, gaps: Sequence[GapRow], now: float)
         db.execute(f"DELETE {same}", [path])
         rows.append(["bad_lines", path, None, count + int((row and row[0]) or 0), "further lines", now])
     if rows:
-        db.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?, ?, ?)", rows)
+        db.executemany(f"INSERT INTO gaps VALUES (?, ?, ?, ?, ?, ?, {RAN})", rows)
 
 
 def _replace_gaps(
@@ -248,39 +250,9 @@ def _replace_gaps(
 ) -> None:
     db.execute("DELETE FROM gaps WHERE kind = ?", [kind])
     if rows:
-        db.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?, ?, ?)", [[kind, *row, now] for row in rows])
+        db.executemany(f"INSERT INTO gaps VALUES (?, ?, ?, ?, ?, ?, {RAN})", [[kind, *row, now] for row in rows])
 
 
-def set_horizon(db: duckdb.DuckDBPyConnection, now: float, *, inserted: bool = False) -> None:
-    """Hide records from the future. Where most nodes are ahead of us, it is our own clock that is wrong.
-
-    inserted: look at the records that were just inserted too.
-    """
-    staged = " UNION ALL SELECT node, time FROM staged" if inserted else ""
-    usual = db.execute(
-        f"""SELECT median(newest) FROM (SELECT max(time) AS newest FROM (
-        SELECT node, last AS time FROM watched_days UNION ALL SELECT node, time FROM incident_rows
-        UNION ALL SELECT node, time FROM fact_rows{staged}) GROUP BY node)"""
-    ).fetchone()
-    limit = max(now, float(usual[0]) if usual and usual[0] is not None else now) + AHEAD_SECONDS
-    db.execute("UPDATE about SET horizon = ? WHERE horizon != ?", [limit, limit])
-
-
-def prune(db: duckdb.DuckDBPyConnection, *, before: float) -> None:
-    """Delete what is older; of facts what each node had then stays, and cursors of files that are gone go."""
-    with transaction(db):
-        db.execute("DELETE FROM incident_rows WHERE time < ?", [before])
-        db.execute("DELETE FROM heartbeat_rows WHERE time < ?", [before])
-        db.execute("DELETE FROM job_end_rows WHERE time < ?", [before])
-        db.execute("DELETE FROM fault_rows WHERE time < ?", [before])
-        db.execute("DELETE FROM boot_rows WHERE time < ?", [before])
-        db.execute("DELETE FROM watched_days WHERE last < ?", [before])
-        db.execute(
-            """DELETE FROM fact_rows AS f WHERE time < ? AND EXISTS (SELECT 1 FROM fact_rows AS later
-            WHERE later.node = f.node AND later.time > f.time AND later.time <= ?)""",
-            [before, before],
-        )
-        db.execute("DELETE FROM gaps WHERE time < ?", [before])
-        db.execute("DELETE FROM cursors WHERE seen < ?", [before])
-        db.execute("DELETE FROM pull_cursors WHERE seen < ?", [before])
-        db.execute("UPDATE about SET revision = revision + 1")
+def set_horizon(db: duckdb.DuckDBPyConnection, now: float) -> None:
+    """Hide records from the future, as the service's clock has it: what the nodes say has no part in it."""
+    db.execute("UPDATE about SET horizon = $1 WHERE horizon != $1", [now + AHEAD_SECONDS])

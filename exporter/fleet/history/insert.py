@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import duckdb
 
+from exporter.fleet.history.retention import RAN
+from exporter.fleet.input import budgets
+
 MAX_RECORD_CHARS = 1 << 20  # a longer one keeps its columns only
 
 _PATHS = (
@@ -53,48 +56,78 @@ INSERT INTO incident_rows BY NAME SELECT id, time, node, signature, coalesce(nul
     vendor, severity, CASE WHEN role IN ('cascade', 'context') THEN role ELSE 'root' END AS role,
     CASE WHEN verdict IN ('infrastructure', 'workload') THEN verdict ELSE 'unclear' END AS verdict,
     source, path, line, gpu, nullif(job, '') AS job, job_user, account, job_name, image, namespace, pod, caused_by, text,
-    CASE WHEN length(json) <= {MAX_RECORD_CHARS} THEN json ELSE '{{}}' END AS record FROM fresh ORDER BY time"""
+    CASE WHEN length(json) <= {MAX_RECORD_CHARS} THEN json ELSE '{{}}' END AS record, {RAN} AS received
+    FROM fresh ORDER BY time"""
 
 # Each segment of a journal begins with the facts that are known already: only changes are kept.
-_FACTS = """
-INSERT INTO fact_rows SELECT n.time, n.node, n.facts FROM (
+_FACTS = f"""
+INSERT INTO fact_rows BY NAME SELECT n.time, n.node, n.facts, {RAN} AS received FROM (
     SELECT time, node, facts, lag(facts) OVER (PARTITION BY node ORDER BY time, row) AS before
     FROM staged WHERE kind = 'facts') AS n
 ASOF LEFT JOIN fact_rows AS k ON k.node = n.node AND k.time <= n.time
 WHERE n.facts IS DISTINCT FROM n.before AND (k.time IS NULL OR n.before IS NOT NULL AND k.time < n.time OR k.facts != n.facts)
 AND NOT EXISTS (SELECT 1 FROM fact_rows AS same WHERE same.node = n.node AND same.time = n.time AND same.facts = n.facts)
 ORDER BY n.node, n.time"""
-_HEARTBEATS = """
-INSERT INTO heartbeat_rows SELECT time, node, max(hours), max(gpu_busy_hours) FROM staged AS s
+_HEARTBEATS = f"""
+INSERT INTO heartbeat_rows BY NAME SELECT time, node, max(hours) AS hours, max(gpu_busy_hours) AS gpu_busy_hours,
+    {RAN} AS received FROM staged AS s
 WHERE kind = 'heartbeat' AND NOT EXISTS (
     SELECT 1 FROM heartbeat_rows AS h WHERE h.node = s.node AND h.time = s.time
     AND h.time >= (SELECT min(time) FROM staged WHERE kind = 'heartbeat'))
 GROUP BY node, time ORDER BY time, node"""
 
-_JOB_ENDS = """
+_JOB_ENDS = f"""
 INSERT INTO job_end_rows BY NAME SELECT DISTINCT ON (time, node, job) time, node, job, outcome,
-    CASE WHEN started <= time THEN started END AS started FROM staged AS s
+    CASE WHEN started <= time THEN started END AS started, {RAN} AS received FROM staged AS s
 WHERE kind = 'job_end' AND NOT EXISTS (
     SELECT 1 FROM job_end_rows AS e WHERE e.node = s.node AND e.job = s.job AND e.time = s.time)
 ORDER BY time, row"""
-_FAULTS = """
+_FAULTS = f"""
 INSERT INTO fault_rows BY NAME SELECT time, node, signature, coalesce(nullif(root_cause, ''), 'unknown') AS root_cause, gpu,
-    nullif(job, '') AS job, action, fault_state AS state, cleared_by FROM staged AS s
+    nullif(job, '') AS job, action, fault_state AS state, cleared_by, {RAN} AS received FROM staged AS s
 WHERE kind = 'fault' AND NOT EXISTS (
     SELECT 1 FROM fault_rows AS f WHERE f.node = s.node AND f.time = s.time AND f.signature = s.signature
     AND f.gpu IS NOT DISTINCT FROM s.gpu AND f.job IS NOT DISTINCT FROM nullif(s.job, '') AND f.state = s.fault_state)
 ORDER BY time, row"""
 
 # Each segment of a journal begins with facts, and facts name the boot.
-_BOOTS = """
-INSERT INTO boot_rows BY NAME SELECT booted AS time, node, boot FROM staged AS s
+_BOOTS = f"""
+INSERT INTO boot_rows BY NAME SELECT booted AS time, node, boot, {RAN} AS received FROM staged AS s
 WHERE kind = 'facts' AND coalesce(boot, '') != '' AND booted <= time AND NOT EXISTS (
     SELECT 1 FROM boot_rows AS b WHERE b.node = s.node AND b.boot = s.boot)
 QUALIFY row_number() OVER (PARTITION BY node, boot ORDER BY row) = 1 ORDER BY booted"""
 
 
-def insert(db: duckdb.DuckDBPyConnection, path: str) -> None:
-    """Insert a file of records, as `record_schema` writes them. Call it within a transaction. Raises duckdb.Error."""
+def insert(db: duckdb.DuckDBPyConnection, path: str, *, now: float) -> None:
+    """Insert a file of records, as `record_schema` writes them, within each node's share. Call it within a transaction.
+
+    Raises duckdb.Error.
+    """
     db.execute(_STAGE, [path])
+    over = budgets.limit_values(db, "staged", stored="incident_rows")
     for statement in (_INCIDENTS, _FACTS, _HEARTBEATS, _JOB_ENDS, _FAULTS, _BOOTS):
         db.execute(statement)
+    for table in ("incident_rows", "fact_rows", "job_end_rows", "fault_rows", "boot_rows"):
+        over += budgets.limit_rows(db, table, of="staged")
+    tell(db, over, now)
+
+
+def tell(db: duckdb.DuckDBPyConnection, over: budgets.Over, now: float) -> None:
+    """Add what was beyond nodes' shares to the gaps."""
+    for (node, what), count in over.items():
+        column = what.removeprefix("values of ").replace(" ", "_")
+        became = (
+            f"the {budgets.VALUES[column]:,} of one node, now `{budgets.OTHER}`"
+            if column in budgets.VALUES
+            else "those kept of one node, deleted"
+        )
+        add_gap(db, budgets.KIND, node, count, f"{what} beyond {became}", now)
+
+
+def add_gap(db: duckdb.DuckDBPyConnection, kind: str, where: str, count: int, what: str, now: float) -> None:
+    """Add a gap. Those of the same kind, place and text are one with their sum."""
+    same = [kind, where, what]
+    row = db.execute("SELECT sum(count) FROM gaps WHERE kind = ? AND path = ? AND what = ?", same).fetchone()
+    before = int(row[0]) if row and row[0] is not None else 0
+    db.execute("DELETE FROM gaps WHERE kind = ? AND path = ? AND what = ?", same)
+    db.execute(f"INSERT INTO gaps VALUES (?, ?, NULL, ?, ?, ?, {RAN})", [kind, where, before + count, what, now])

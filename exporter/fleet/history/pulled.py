@@ -10,7 +10,8 @@ from tempfile import NamedTemporaryFile
 import duckdb
 
 from exporter.fleet.history.ingest import set_horizon, transaction
-from exporter.fleet.history.insert import insert
+from exporter.fleet.history.insert import add_gap, insert
+from exporter.fleet.history.retention import RAN
 from exporter.fleet.history.watched import roll_up
 
 MAX_GAPS_A_NODE = 50
@@ -123,34 +124,34 @@ def put_refused_names(db: duckdb.DuckDBPyConnection, refused: Mapping[str, str],
     with transaction(db):
         for node, what in refused.items():
             cursor = StoredCursor(segment=0, position=0, tail="", complete=False)
-            _put_gaps(db, PulledPart(node=node, lines=(), cursor=cursor, gaps=((REFUSED_NAME, 1, what),)), {}, now)
+            _put_gaps(db, PulledPart(node=node, lines=(), cursor=cursor, gaps=((REFUSED_NAME, 1, what),)), now)
         db.execute("UPDATE about SET revision = revision + 1, updated = ?", [now])
 
 
 def _store(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: float) -> None:
     inserted = any(part.lines for part in parts)
     if inserted:
-        _insert(db, parts)
+        _insert(db, parts, now)
     for part in parts:
         # The cursor follows the rows in the same transaction: neither can be there without the other.
         db.execute("DELETE FROM pull_cursors WHERE node = ?", [part.node])
         c = part.cursor
         values = [part.node, c.segment, c.position, c.tail, c.complete, now]
-        db.execute("INSERT INTO pull_cursors VALUES (?, ?, ?, ?, ?, ?)", values)
+        db.execute(f"INSERT INTO pull_cursors VALUES (?, ?, ?, ?, ?, ?, {RAN})", values)
         _put_gaps(db, part, now)
-    set_horizon(db, now, inserted=inserted)
+    set_horizon(db, now)
     if inserted:
         roll_up(db)
     db.execute("UPDATE about SET revision = revision + 1, updated = ?", [now])
 
 
-def _insert(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart]) -> None:
+def _insert(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: float) -> None:
     with NamedTemporaryFile(prefix="gpufault-", suffix=".jsonl", delete=False) as file:
         try:
             for part in parts:
                 file.writelines(part.lines)
             file.close()
-            insert(db, file.name)
+            insert(db, file.name, now=now)
         finally:
             os.unlink(file.name)
 
@@ -158,11 +159,7 @@ def _insert(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart]) -> None:
 def _put_gaps(db: duckdb.DuckDBPyConnection, part: PulledPart, now: float) -> None:
     """Add gaps. Those of the same kind and text are one with their sum; beyond a bound the oldest go."""
     for kind, count, what in part.gaps:
-        same = [kind, part.node, what]
-        row = db.execute("SELECT sum(count) FROM gaps WHERE kind = ? AND path = ? AND what = ?", same).fetchone()
-        before = int(row[0]) if row and row[0] is not None else 0
-        db.execute("DELETE FROM gaps WHERE kind = ? AND path = ? AND what = ?", same)
-        db.execute("INSERT INTO gaps VALUES (?, ?, NULL, ?, ?, ?)", [kind, part.node, before + count, what, now])
+        add_gap(db, kind, part.node, count, what, now)
     if part.gaps:
         db.execute(
             """DELETE FROM gaps WHERE path = ? AND rowid NOT IN (

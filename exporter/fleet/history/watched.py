@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import duckdb
 
+from exporter.fleet.history.retention import RAN
+
 DAY = 86400
 SILENT_SECONDS = 1800.0  # without a heartbeat, which the daemon writes every five minutes by default
 
@@ -32,10 +34,11 @@ CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT node, floor(time / {DAY}
 PASS_ROWS = 2_000_000  # a window function over all heartbeats would need gigabytes
 _DELETE = "DELETE FROM watched_days AS w USING touched AS t WHERE w.node = t.node AND w.day = t.day"
 _INSERT = f"""
-INSERT INTO watched_days
-SELECT node, day, sum(hours), sum(gpu_busy_hours), count(*), count(gpu_busy_hours), min(time - hours * 3600), max(time),
+INSERT INTO watched_days BY NAME
+SELECT node, day, sum(hours) AS hours, sum(gpu_busy_hours) AS gpu_busy_hours, count(*) AS beats,
+    count(gpu_busy_hours) AS busy_beats, min(time - hours * 3600) AS first, max(time) AS last,
     coalesce(list({{'since': before, 'until': time - hours * 3600}} ORDER BY time)
-        FILTER (time - hours * 3600 - before > {SILENT_SECONDS}), [])
+        FILTER (time - hours * 3600 - before > {SILENT_SECONDS}), []) AS silences, {RAN} AS received
 FROM (SELECT b.*, t.day, greatest(t.before, lag(b.time) OVER (PARTITION BY b.node ORDER BY b.time)) AS before
     FROM heartbeat_rows AS b JOIN (
         SELECT t.node, t.day, w.last AS before FROM touched AS t

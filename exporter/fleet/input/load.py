@@ -18,6 +18,7 @@ from exporter.fleet.history import schema
 from exporter.fleet.history.export import EXPORTED
 from exporter.fleet.history.files import NothingToRead
 from exporter.fleet.history.ingest import fill
+from exporter.fleet.input.budgets import KIND, OTHER
 from exporter.fleet.input.clocks import clocks_off
 from exporter.fleet.input.fact_codes import rows_of_facts
 from exporter.fleet.observations import Beats, Floats, Gap, Incidents, Ints, Loaded, Observed, Window
@@ -75,7 +76,7 @@ def observations(
     earlier = Window(start=begin - (stop - begin), end=begin)
     oldest = _one(db, "SELECT min(time - hours * 3600) FROM heartbeats")
     reaches = oldest is not None and float(oldest) <= earlier.start + 0.1 * (begin - earlier.start)
-    gaps = [*_damaged(db), *_bad_lines(db), *_ahead(db), *clocks_off(db)]
+    gaps = [*_damaged(db), *_bad_lines(db), *_ahead(db), *_over_budget(db), *clocks_off(db)]
     return Loaded(
         observed=_observed(db, earlier.start, window.end, gaps), window=window, before=earlier if reaches else None
     )
@@ -120,6 +121,19 @@ def _ahead(db: duckdb.DuckDBPyConnection) -> list[Gap]:
     nodes = ", ".join(name for name, _ in rows[:5]) + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
     what = f"{count} records of {len(rows)} nodes are from the future and left out; look at the clocks of {nodes}"
     return [Gap(kind="clock_ahead", count=count, what=what)]
+
+
+def _over_budget(db: duckdb.DuckDBPyConnection) -> list[Gap]:
+    """Values and rows beyond the share of one node."""
+    rows = db.execute(
+        "SELECT path, sum(count)::BIGINT FROM gaps WHERE kind = ? GROUP BY path ORDER BY path", [KIND]
+    ).fetchall()
+    if not rows:
+        return []
+    count = sum(n for _, n in rows)
+    more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
+    nodes = ", ".join(node for node, _ in rows[:5]) + more
+    return [Gap(kind=KIND, count=count, what=f"{count} values beyond the share of one node are `{OTHER}`: {nodes}")]
 
 
 def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Sequence[Gap]) -> Observed:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import duckdb
 
 from exporter.config.pull import PullConfig
+from exporter.fleet.history.clock import ServiceClock
 from exporter.fleet.history.ingest import Ingested
 from exporter.fleet.history.pulled import (
     REFUSED_NAME,
@@ -62,10 +63,14 @@ class _Answer:
 class Puller:
     """Call it with a connection to the history: it pulls what is due and returns. Call it again soon."""
 
-    def __init__(self, config: PullConfig, log: Any, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, config: PullConfig, log: Any, *, clock: Callable[[], float] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self.counts = PullCounts()
         self._log = log
-        self._clock = clock
+        self._clock = clock or ServiceClock()  # for what is stored and shown
+        self._monotonic = monotonic  # for what is due: nobody sets it
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._nodes: dict[str, NodeStatus] | None = None
@@ -125,7 +130,7 @@ class Puller:
     # -- asking
 
     def _submit(self, parts: dict[str, tuple[PulledPart, Step]]) -> None:
-        now = self._clock()
+        now = self._monotonic()
         if not self._finding and time.monotonic() >= self._find_at:
             self._finding = True
             self._run(_finding(self._discovery))
@@ -146,7 +151,7 @@ class Puller:
         except (OSError, ValueError) as error:
             what = str(getattr(error, "strerror", None) or error)
             for node in (self._nodes or {}).values():
-                if node.due <= self._clock():
+                if node.due <= self._monotonic():
                     self._failed(node, PullFailed("settings", f"a file of pull cannot be read: {what}"))
             return None
 
@@ -174,7 +179,7 @@ class Puller:
 
     def _found(self, found: Discovered) -> None:
         assert self._nodes is not None
-        now = self._clock()
+        now, at = self._clock(), self._monotonic()
         self._finding, self._find_at = False, time.monotonic() + self._config.interval
         problem = problem_text(found.problems)
         if problem and problem != self.counts.discovery_problem:
@@ -194,10 +199,10 @@ class Puller:
             if known is None:
                 earlier = self._gone.pop(name, None)
                 cursor, row = (earlier.cursor, earlier.row) if earlier else (None, None)
-                self._nodes[name] = NodeStatus.new(target, cursor, row, now)
+                self._nodes[name] = NodeStatus.new(target, cursor, row, now=now, at=at)
                 self._changed = True
             elif known.target != target:
-                known.target, known.tag, known.due = target, "", now
+                known.target, known.tag, known.due = target, "", at
                 known.row = replace(known.row, address=target.base)
 
     def _answered(self, answer: _Answer, parts: dict[str, tuple[PulledPart, Step]]) -> None:
@@ -249,14 +254,17 @@ class Puller:
             row, records=row.records + len(found.cleaned.lines) - unusable, refused=row.refused + refused,
             lost_segments=row.lost_segments + lost,
         )  # fmt: skip
-        node.read(found.size, found.behind, more=found.more, now=self._clock(), interval=self._config.interval)
+        node.read(
+            found.size, found.behind, more=found.more, now=self._clock(), at=self._monotonic(),
+            interval=self._config.interval,
+        )  # fmt: skip
         self._changed = True
 
     def _failed(self, node: NodeStatus, failure: PullFailed) -> None:
         if not node.failures:
             self._log.warning("a node cannot be pulled", node=node.target.node, reason=str(failure))
         self.counts.failures[failure.reason] += 1
-        node.failed(failure.reason, str(failure), self._clock())
+        node.failed(failure.reason, str(failure), now=self._clock(), at=self._monotonic())
         self._changed = True
 
     # -- state
@@ -273,17 +281,16 @@ class Puller:
         for name, c in cursors(db).items():
             cursor = Cursor(segment=c.segment, position=c.position, tail=c.tail, complete=c.complete)
             target = _unknown_target(name)
-            self._gone[name] = NodeStatus.new(target, cursor, rows.get(name), self._clock())
+            self._gone[name] = NodeStatus.new(target, cursor, rows.get(name), now=self._clock(), at=self._monotonic())
 
     def _put_status(self, db: duckdb.DuckDBPyConnection, stop: Callable[[], bool]) -> None:
         assert self._nodes is not None
-        now = self._clock()
+        now = self._monotonic()
         targets, lag = dict.fromkeys(STATES, 0), dict.fromkeys(STATES, 0.0)
         for node in self._nodes.values():
             targets[node.row.state] += 1
-            since = node.row.pulled if node.row.pulled is not None else node.row.failing_since
-            if since is not None:
-                lag[node.row.state] = max(lag[node.row.state], now - since)
+            if node.current_at is not None:
+                lag[node.row.state] = max(lag[node.row.state], now - node.current_at)
         self.counts.targets, self.counts.lag = targets, lag
         if self._new_refused:
             put_refused_names(db, self._new_refused, now)

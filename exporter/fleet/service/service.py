@@ -39,12 +39,19 @@ LOOK_SECONDS = 0.2  # between two checks of a running refresh
 ROUND_SECONDS = 30.0  # a loop that has not come round for so long hangs
 REST_SECONDS = 5.0  # between two rounds: systemd's watchdog wants a sign of life now and then
 FIRST_RETRY_SECONDS = 60.0  # after a failure; each further one doubles it, up to the interval
+RELOAD_SECONDS = 1.0  # between two reloads; requests in between wait and share one
+AGAIN_SECONDS = (
+    5.0  # from a refresh to one that a reload asks for, if the configuration is the same; or as long as it took
+)
 
 Loader = Callable[[], FleetConfig]
 
 
 class FleetService:
-    """Refreshes until SIGTERM or SIGINT. SIGHUP and POST /-/reload load the configuration again, and refresh."""
+    """Refreshes until SIGTERM or SIGINT. SIGHUP and POST /-/reload load the configuration again, and refresh.
+
+    A reload ends no refresh: however often it is asked for, results come.
+    """
 
     def __init__(
         self, config: FleetConfig, load: Loader, web: ActiveConfig, log: Any, titles: Titles, store: Store | None = None,
@@ -64,6 +71,8 @@ class FleetService:
         self._fleet_status = FleetStatus(reload_time=time.time())
         self._refresh: Refresh | None = None
         self._failures = 0  # since the last result
+        self._is_outdated = False  # the running refresh has an earlier configuration
+        self._reload_at = self._ended = float("-inf")
         self._due = self._last_round = time.monotonic()
         if web.is_file:
             self.web_config_read()
@@ -151,7 +160,8 @@ class FleetService:
         """One round; for how many seconds to rest after it."""
         self._last_round = time.monotonic()
         notify("WATCHDOG=1")
-        self._reloads.answer(self._reload_now)
+        if self._last_round >= self._reload_at:
+            self._reloads.answer(self._reload_now)
         if self._refresh is not None and (outcome := self._refresh.ended()) is not None:
             self._refresh = None
             self._take(outcome)
@@ -160,7 +170,8 @@ class FleetService:
             self._start(folder)
         if self._refresh is not None or waits:
             return LOOK_SECONDS
-        return min(max(self._due - time.monotonic(), 0.0), REST_SECONDS)
+        rest = min(max(self._due - time.monotonic(), 0.0), REST_SECONDS)
+        return min(rest, RELOAD_SECONDS) if self._last_round < self._reload_at else rest
 
     def _is_first_reading(self) -> bool:
         """Whether the folder of journals is read for the first time: a refresh beside it would read it again, slower."""
@@ -210,10 +221,13 @@ class FleetService:
                 "refreshed", seconds=round(outcome.seconds, 1), nodes=found["nodes"], incidents=found["incidents"],
                 findings=len(found["findings"]), complete=found["complete"],
             )  # fmt: skip
-        self._due = time.monotonic() + wait
+        self._ended = time.monotonic()
+        self._due = self._ended + (0.0 if self._is_outdated else wait)
+        self._is_outdated = False
 
     def _reload_now(self) -> list[str]:
-        """Validate, then swap; on any problem the old configuration stays active. A running refresh starts again."""
+        """Validate, then swap; on any problem the old configuration stays active. A running refresh goes on to its end."""
+        self._reload_at = time.monotonic() + RELOAD_SECONDS
         try:
             config = self._load()
         except InvalidInput as error:
@@ -222,14 +236,16 @@ class FleetService:
             problems = [str(error)]
         else:
             problems = []
-            self._config = config
-            if self._puller is not None and config.pull is not None:
+            is_new, before, self._config = config != self._config, self._config, config
+            if self._puller is not None and config.pull is not None and config.pull != before.pull:
                 self._puller.use(config.pull)
             if self._refresh is not None:
-                self._refresh.end()
-                self._refresh = None
-            self._due, self._failures = time.monotonic(), 0
-            self._put(running=False, reload_time=time.time())
+                self._is_outdated |= is_new
+            else:
+                again = self._ended + max(AGAIN_SECONDS, self._fleet_status.duration)
+                self._due = min(self._due, time.monotonic() if is_new else again)
+            self._failures = 0
+            self._put(reload_time=time.time())
             self._log.info("configuration applied")
         for problem in problems:
             self._log.error("configuration rejected", problem=problem)

@@ -54,7 +54,9 @@ class Fleet:
         self._config |= config
         if hasattr(self, "puller"):
             self.close()
-        self.puller = Puller(self.nodes.config(**self._config), structlog.get_logger(), clock=self.clock)
+        self.puller = Puller(
+            self.nodes.config(**self._config), structlog.get_logger(), clock=self.clock, monotonic=self.clock
+        )
 
     def pull(self, after: float = 3600.0) -> None:
         """Pull all nodes to their ends. `after`: seconds that have passed."""
