@@ -181,6 +181,7 @@ class IncidentRecord(_Part):
     time_source: Name | None = None
     last_time: Time | None = None
     recorded_time: Time | None = None
+    claimed_time: Name | None = None  # a claim of a line, whatever it is
     late: bool | None = None
     text: Text | None = None
     captures: Annotated[dict[Name, Text | None], BeforeValidator(_items)] = Field(default_factory=dict)
