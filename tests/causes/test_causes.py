@@ -93,7 +93,10 @@ def test_a_case_says_what_would_decide_against_its_cause(case: Case, catalogue: 
 
 
 def test_no_condition_asks_for_a_line_that_would_make_the_incident_a_consequence(catalogue: Catalogue) -> None:
-    """A consequence has the cause of its root: what its own causes ask of that root's line is never asked."""
+    """A consequence has the cause of its root: what its own causes ask of that root's line is never asked.
+
+    Of two that may follow each other, only the later is a consequence.
+    """
     contexts = {s.id for s in catalogue.signatures.values() if s.role == "context"}
     vain = [
         (cause.id, leaf.match)
@@ -101,7 +104,8 @@ def test_no_condition_asks_for_a_line_that_would_make_the_incident_a_consequence
         for _, leaf in leaf_conditions(cause)
         if leaf.match
         and not any(
-            line in contexts or not (line == signature or catalogue.follows(signature, line))
+            line in contexts
+            or (line != signature and (not catalogue.follows(signature, line) or catalogue.follows(line, signature)))
             for signature in catalogue.matching(cause.signatures)
             for line in catalogue.matching([leaf.match])
         )
