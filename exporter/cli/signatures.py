@@ -178,7 +178,7 @@ def _new(options: argparse.Namespace) -> int:
         source = sources[0]
         texts = [decode(line, "plain", source, Clock(0.0)).text for line in lines]
     for name in sorted(shown):
-        print(f"{name} matches this already: `gpufault signatures show {name}`", file=sys.stderr)
+        print(f"{name} matches this line already: `gpufault signatures show {name}`", file=sys.stderr)
     print(draft(texts, source, catalogue.signatures), end="")
     return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 
 from exporter.fleet.history.retention import RAN
-from exporter.fleet.input import budgets
+from exporter.fleet.history import budgets
 
 MAX_RECORD_CHARS = 1 << 20  # a longer one keeps its columns only
 

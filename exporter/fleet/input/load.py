@@ -17,8 +17,8 @@ import numpy as np
 from exporter.fleet.history import schema
 from exporter.fleet.history.export import EXPORTED
 from exporter.fleet.history.files import NothingToRead
-from exporter.fleet.history.ingest import fill
-from exporter.fleet.input.budgets import KIND, OTHER
+from exporter.fleet.history.ingest import fill, set_horizon
+from exporter.fleet.history.budgets import KIND, OTHER
 from exporter.fleet.input.clocks import clocks_off
 from exporter.fleet.input.fact_codes import rows_of_facts
 from exporter.fleet.observations import Beats, Floats, Gap, Incidents, Ints, Loaded, Observed, Window
@@ -41,6 +41,7 @@ def journals(folder: Path, *, now: float) -> Iterator[duckdb.DuckDBPyConnection]
         schema.create(db)
         db.execute(f"SET threads = {os.cpu_count() or 1}")
         found = fill(db, folder, now=now, is_whole=True)
+        set_horizon(db, _own_clock(db, now))
         wrong = db.execute("SELECT path, what FROM gaps ORDER BY kind != 'bad_lines', path, line").fetchall()
         if not found.files and not wrong:
             raise NothingToRead(
@@ -49,6 +50,12 @@ def journals(folder: Path, *, now: float) -> Iterator[duckdb.DuckDBPyConnection]
         if not found.records and wrong:
             raise NothingToRead(f"{folder}: journals cannot be read; {wrong[-1][0]}: {wrong[-1][1]}")
         yield db
+
+
+def _own_clock(db: duckdb.DuckDBPyConnection, now: float) -> float:
+    """The reader's clock. Where every node's heartbeats are ahead of it, it is this one that is wrong."""
+    nodes = "SELECT max(time) AS newest FROM heartbeat_rows GROUP BY node"
+    return max(now, float(_one(db, f"SELECT min(newest) FROM ({nodes})") or now))
 
 
 def load(

@@ -188,7 +188,7 @@ class Puller:
         fresh = {node: what for node, what in found.refused.items() if self._refused.get(node) != what}
         self._refused = found.refused
         self._new_refused |= fresh
-        self.counts.gaps[REFUSED_NAME] += len(fresh)
+        self.counts.gaps.update({REFUSED_NAME: len(fresh)} if fresh else {})
         if found.targets is None:
             return
         for name in self._nodes.keys() - found.targets.keys():

@@ -228,16 +228,6 @@ def _is_linked_by_another(place: OpenFile, status: os.stat_result) -> bool:
     return bool(is_shared) or folder.st_uid not in (status.st_uid, *_trusted())
 
 
-def data_after(descriptor: int, start: int) -> int | None:
-    """Where the first byte of a file from `start` on lies that is not in a hole; None when all the rest is one."""
-    try:
-        return os.lseek(descriptor, start, os.SEEK_DATA)
-    except OSError as error:
-        if error.errno == errno.ENXIO:
-            return None
-        return start  # a file system that knows no holes
-
-
 def stat(path: str) -> os.stat_result:
     return os.stat(path)
 

@@ -30,7 +30,7 @@ def siblings(name: str, beginning_with: Callable[[str], Iterable[tuple[str, int]
         if not n.endswith(_NO_LOG) or _BACKUP.fullmatch(n.removeprefix(name))
     }
     maybe_dated = {n: i for end in ".-_" for n, i in beginning_with(stem + end) if n != name}
-    if maybe_dated:  # for most logs there are none, and compiling takes longer than all else
+    if maybe_dated:  # most logs have none, and compiling takes longer than all else
         dated = re.compile(f"(?:{before}|{behind}){_PACKED}")
         found |= {n: i for n, i in maybe_dated.items() if dated.fullmatch(n)}
     if name == _CURRENT:

@@ -133,13 +133,13 @@ def test_a_store_of_the_first_version_with_absurd_records_is_migrated(tmp_path: 
         fill(db, tmp_path, now=NOW)
         sound = db.execute("SELECT * FROM watched_days").fetchall()
         for time in absurd:
-            db.execute("INSERT INTO heartbeat_rows VALUES (?, 'liar', 1, 1e300)", [time])
-            db.execute("INSERT INTO fact_rows VALUES (?, 'liar', '{}')", [time])
+            db.execute("INSERT INTO heartbeat_rows VALUES (?, 'liar', 1, 1e300, 0)", [time])
+            db.execute("INSERT INTO fact_rows VALUES (?, 'liar', '{}', 0)", [time])
             db.execute("INSERT INTO incident_rows (id, time, node, signature) VALUES ('x', ?, 'liar', 's')", [time])
         db.execute(
-            "INSERT INTO fact_rows VALUES (?, 'liar', ?)", [NOW - 9, json.dumps({"a": [1], "rack\u202e": "r\u202e"})]
+            "INSERT INTO fact_rows VALUES (?, 'liar', ?, 0)", [NOW - 9, json.dumps({"a": [1], "rack\u202e": "r\u202e"})]
         )
-        db.execute("INSERT INTO fact_rows VALUES (?, 'liar', '[1]')", [NOW - 9])
+        db.execute("INSERT INTO fact_rows VALUES (?, 'liar', '[1]', 0)", [NOW - 9])
         db.execute(
             "INSERT INTO incident_rows (id, time, node, signature, record) VALUES ('y', ?, 'liar\u202e', 's', ?)",
             [NOW - 9, json.dumps({"kind": "incident", "evidence": {"a": 1}})],

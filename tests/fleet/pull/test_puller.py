@@ -475,10 +475,10 @@ def test_what_duckdb_cannot_take_of_one_node_is_left_out_alone(nodes: Nodes, mon
     """Nothing is known that it cannot take; this is made up."""
     plain = pulled.insert
 
-    def insert(db: duckdb.DuckDBPyConnection, path: str) -> Any:
+    def insert(db: duckdb.DuckDBPyConnection, path: str, *, now: float) -> Any:
         if '"poison"' in Path(path).read_text():
             raise duckdb.ConversionException("cannot convert")
-        return plain(db, path)
+        return plain(db, path, now=now)
 
     monkeypatch.setattr(pulled, "insert", insert)
     nodes.write(1, 0, 3)
