@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import duckdb
 
-from exporter.fleet.history.retention import RAN
 from exporter.fleet.history import budgets
+from exporter.fleet.history.retention import RAN
 
 MAX_RECORD_CHARS = 1 << 20  # a longer one keeps its columns only
 

@@ -14,11 +14,11 @@ from typing import Any
 import duckdb
 
 from exporter.fleet.history import retention, schema
+from exporter.fleet.history.budgets import limit_rows
 from exporter.fleet.history.clock import ServiceClock
 from exporter.fleet.history.export import export
 from exporter.fleet.history.ingest import Ingested, fill, transaction
 from exporter.fleet.history.insert import tell
-from exporter.fleet.history.budgets import limit_rows
 
 PRUNE_SECONDS = 3600.0
 COUNT_SECONDS = 60.0  # of running that a kill may leave uncounted: history is then kept so much longer

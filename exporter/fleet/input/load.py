@@ -15,10 +15,10 @@ import duckdb
 import numpy as np
 
 from exporter.fleet.history import schema
+from exporter.fleet.history.budgets import KIND, OTHER
 from exporter.fleet.history.export import EXPORTED
 from exporter.fleet.history.files import NothingToRead
 from exporter.fleet.history.ingest import fill, set_horizon
-from exporter.fleet.history.budgets import KIND, OTHER
 from exporter.fleet.input.clocks import clocks_off
 from exporter.fleet.input.fact_codes import rows_of_facts
 from exporter.fleet.observations import Beats, Floats, Gap, Incidents, Ints, Loaded, Observed, Window

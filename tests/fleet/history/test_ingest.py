@@ -8,12 +8,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from exporter.fleet.history import schema
+from exporter.fleet.history import budgets, schema
+from exporter.fleet.history.budgets import ROWS, VALUES
 from exporter.fleet.history.files import NoSuchFolder
 from exporter.fleet.history.ingest import fill
 from exporter.fleet.history.retention import FOLDER_SECONDS, count_running, prune
-from exporter.fleet.history import budgets
-from exporter.fleet.history.budgets import ROWS, VALUES
 
 NOW = 1_780_000_000.0
 
