@@ -42,7 +42,7 @@ FLEET_ROOMS = ("fleet.observations", "fleet.statistics", "fleet.history", "fleet
     "fleet.charts", "fleet.review", "fleet.report", "fleet.service",
 )  # fmt: skip
 SOURCE_ROOMS = (
-    "sources.base", "sources.backlog", "sources.boot", "sources.node_jobs", "sources.files", "sources.systemd",
+    "sources.base", "sources.backlog", "sources.boot", "sources.node_jobs", "sources.holes", "sources.files", "sources.systemd",
     "sources.kernel",
 )  # fmt: skip
 

@@ -20,7 +20,7 @@ from exporter.core.model import LogFormat
 from exporter.scan.decompress import is_archive
 from exporter.scan.plan import Task
 from exporter.scan.reader import open_log
-from exporter.store.holes import data_after
+from exporter.sources.holes import data_after
 
 # Bytes that are looked at on each side of where a cut is wanted. Well below the length from which a line is looked at
 # in windows (Pipeline's line_bytes), so that no line near a cut is one of those.

@@ -27,7 +27,7 @@ from exporter.scan.plan import SAMPLE_BYTES, Task, Unread, Wanted, plan_from
 from exporter.scan.reader import BLOCK_BYTES, STDIN, head, keep_freed_blocks, open_log
 from exporter.scan.spans import WHOLE, Span, can_be_cut, next_cut
 from exporter.scan.stop import Stop
-from exporter.store.holes import data_after
+from exporter.sources.holes import data_after
 
 if TYPE_CHECKING:
     from exporter.core.diagnosis.open_incidents import OpenIncidents

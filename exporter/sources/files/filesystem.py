@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from exporter.store.holes import data_after
+from exporter.sources.holes import data_after
 
 _PLACE = os.O_PATH | os.O_CLOEXEC
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
