@@ -57,10 +57,15 @@ class NoSuchFolder(NothingToRead):
     """The folder of journals is missing."""
 
 
-def list_files(folder: Path) -> Listing:
-    """Raises NoSuchFolder. FIFOs, sockets and devices are named and not opened: that could wait for ever."""
+def check_folder(folder: Path) -> None:
+    """Raises NoSuchFolder."""
     if not folder.exists():
         raise NoSuchFolder(f"{folder}: no such folder; gather the nodes' journals in it")
+
+
+def list_files(folder: Path) -> Listing:
+    """Raises NoSuchFolder. FIFOs, sockets and devices are named and not opened: that could wait for ever."""
+    check_folder(folder)
     files, others = [], []
     for path in [str(folder)] if folder.is_file() else _names(folder):
         with suppress(OSError):  # gone since, or a link to nothing

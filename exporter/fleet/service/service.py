@@ -22,6 +22,7 @@ import duckdb
 from exporter import __version__
 from exporter.config.fleet import DAY, FleetConfig
 from exporter.core.text.problems import InvalidInput
+from exporter.fleet.history.files import NothingToRead, check_folder
 from exporter.fleet.history.store import Store
 from exporter.fleet.pull.puller import Puller
 from exporter.fleet.service.html import Titles
@@ -187,6 +188,8 @@ class FleetService:
             asked = arguments(self._config, findings, output, self._exported(folder))
             self._refresh = Refresh(asked, folder, output, timeout=self._config.refresh.timeout)
             self._put(running=True)
+        except NothingToRead as error:
+            self._take(Outcome(reason=SOURCE, message=str(error), seconds=0.0))
         except OSError as error:
             self._take(Outcome(reason=INTERNAL, message=f"no process can be started: {error}", seconds=0.0))
         except duckdb.Error as error:
@@ -197,6 +200,8 @@ class FleetService:
         """What was read, as a file: the window and, for comparison, the one before."""
         if self.store is None or not self.store.is_followed:
             return None
+        if self._config.journal is not None:
+            check_folder(self._config.journal)  # what was read before says nothing of a folder that is gone
         return self.store.export(folder / "history", 2 * self._config.window + DAY)
 
     def _take(self, outcome: Outcome) -> None:
