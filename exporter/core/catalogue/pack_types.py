@@ -82,6 +82,10 @@ class RecoveryLine:
         return covers(self.where, captures)
 
 
+# Signals and exit codes of a process that somebody else ended.
+FROM_OUTSIDE = frozenset({"Killed", "Terminated", "9", "15", "-9", "-15", "137", "143"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeathLine:
     """What the lines of a signature report of an end; with `where`, only those lines."""
@@ -96,9 +100,6 @@ class DeathLine:
         """Whether the process may have ended by itself: nobody killed it from outside."""
         said = {captures.get(name) for name in ("signal", "code", "reason")} - {None}
         return self.kind != "scheduler" and bool(said or self.kind != "stopped") and not FROM_OUTSIDE & said
-
-
-FROM_OUTSIDE = {"Killed", "Terminated", "9", "15", "-9", "-15", "137", "143"}  # signals and exit codes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,22 +80,23 @@ class LogEnd(NamedTuple):
     def named_at(self, offset: int) -> LogEnd:
         """A signature names a crash. It explains what is suspected nearby."""
         if self.suspect is None:
-            return self._replace(named=offset, success=False)
+            return self._replace(named=offset, words=None, success=False)
         if offset - self.last <= REACH_BYTES:
             return self._replace(named=offset, suspect=None, success=False)
         return self._went_on()._replace(named=offset, success=False)
 
     def reported_at(self, offset: int, *, with_words: bool) -> tuple[LogEnd, Match | None]:
         """A launcher or a peer reports the end of a process; the crash that was suspected or, `with_words`, complained of."""
-        if self.words and self.suspect is None:
+        if self.suspect is not None and offset - self.last <= REACH_BYTES:
+            return self._replace(suspect=None, words=None, named=offset), self.suspect
+        if self.suspect is None and self.words and with_words:
             said, end = self.words
-            is_last = with_words and self.named is None and offset - end <= TAIL_BYTES
-            named, words = (offset, None) if is_last else (None, None if with_words else self.words)
-            return self._replace(words=words, named=named, reported=offset), said if is_last else None
-        if self.suspect is None or offset - self.last > REACH_BYTES:
-            named = None if self.named is None else offset
-            return self._replace(named=named, reported=offset, success=self.success and named is None), None
-        return self._replace(suspect=None, named=offset), self.suspect
+            is_last = offset - end <= TAIL_BYTES
+            return self._replace(
+                words=None, named=offset if is_last else None, reported=offset
+            ), said if is_last else None
+        named = None if self.named is None else offset
+        return self._replace(named=named, reported=offset, success=self.success and named is None), None
 
     def succeeded(self) -> LogEnd:
         """The program says that it ended well. A launcher may know better."""

@@ -147,6 +147,7 @@ def test_the_last_words_of_a_process_that_a_launcher_reports_are_a_crash(
         WORDS + b"GPU fault\n" + DIED,
         b"GPU fault\n" + WORDS + DIED,
         DIED + WORDS + DIED,  # of another rank, which the end of the first one stopped
+        WORDS + b"GPU fault\n" + DIED + traceback(),  # of a rank that the named crash took with it
     ],
 )
 def test_other_complaints_are_none(pipeline: Pipeline, text: bytes) -> None:
