@@ -293,7 +293,7 @@ class Puller:
                 lag[node.row.state] = max(lag[node.row.state], now - node.current_at)
         self.counts.targets, self.counts.lag = targets, lag
         if self._new_refused:
-            put_refused_names(db, self._new_refused, now)
+            put_refused_names(db, self._new_refused, self._clock())
             self._new_refused = {}
         book = self._book.spoken
         if {node: one.address for node, one in book.items()} != {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,8 @@ def test_a_claim_to_anothers_name_does_not_win_after_a_restart(
     honest = [f"n3-{3000 + at}" for at in range(2)]
     assert ids(history, "n3") == honest
     assert puller.counts.gaps["refused_name"] == 1
-    (gap,) = history.rows("SELECT what FROM gaps WHERE kind = 'refused_name'", {})
+    (gap,) = history.rows("SELECT what, time FROM gaps WHERE kind = 'refused_name'", {})
+    assert abs(gap["time"] - time.time()) < 3600  # not the monotonic clock's
     assert f"{address_of(liar)} claims to be node n3, which is at {address_of(3)}; it has spoken for n7" in gap["what"]
     listed.remove(3)  # nor while the honest one is down
     live()
