@@ -16,27 +16,13 @@ from exporter.core.diagnosis.records import rfc3339
 from exporter.fleet.service.page_cache import MAKERS, MAX_WAITING, RETRY_SECONDS
 from tests.e2e.conftest import eventually
 from tests.fleet.pull.nodes import Nodes, name_of, serving_nodes
-from tests.fleet.test_service import Fleet
+from tests.fleet.running import Fleet
 from tests.support.wall_clock import WallClock
 
 pytestmark = pytest.mark.heavy  # the service is a process
 
 YEARS = 12 * 365 * 86400.0  # ahead of this machine's clock: 2038
 DAY = 86400.0
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
-    started: list[Fleet] = []
-
-    def start(*arguments: str, **environment: str) -> Fleet:
-        started.append(Fleet(tmp_path, *arguments, **environment))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.process.kill()
-        each.process.wait()
 
 
 @pytest.fixture

@@ -4,89 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
-import subprocess
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from exporter.cli.main import main
-from tests.e2e.conftest import eventually, gpufault
+from tests.fleet.running import Fleet
 
 pytestmark = pytest.mark.heavy  # each refresh is a process that reads, counts and ends: seconds
-
-
-class Fleet:
-    """One service on a free port of loopback."""
-
-    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
-        self.log = folder / "fleet.log"
-        command = [gpufault(), "fleet", "--web.listen-address=127.0.0.1:0", *arguments]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stderr=log, stdout=log, env=os.environ | environment)
-        self.address = eventually(self._address)
-
-    def _address(self) -> str | None:
-        text = self.log.read_text()
-        assert self.process.poll() is None, text
-        found = re.search(r"event=listening .*?(127\.0\.0\.1:\d+)", text)
-        return found[1] if found else None
-
-    def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, str, dict[str, str]]:
-        asked = urllib.request.Request(f"http://{self.address}{path}", method=method, headers=headers)
-        try:
-            with urllib.request.urlopen(asked, timeout=30) as answer:
-                return answer.status, answer.read().decode(), dict(answer.headers)
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode(), dict(error.headers)
-
-    def json(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.ask(f"/api/v1/{name}")[1])
-        return found
-
-    def metric(self, series: str) -> float | None:
-        for line in self.ask("/metrics")[1].splitlines():
-            if line.startswith(f"gpufault_fleet_{series} "):
-                return float(line.rsplit(" ", 1)[1])
-        return None
-
-    def reaches(self, series: str, value: float) -> None:
-        eventually(lambda: self.metric(series) == value, seconds=120)
-
-    def child(self) -> int:
-        """The refresh under way, once it is a program of its own."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-
-        def correlating() -> int | None:
-            return next(
-                (
-                    int(pid)
-                    for pid in children.read_text().split()
-                    if b"correlate" in Path(f"/proc/{pid}/cmdline").read_bytes()
-                ),
-                None,
-            )
-
-        return eventually(correlating)
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
-    started: list[Fleet] = []
-
-    def start(*arguments: str, **environment: str) -> Fleet:
-        started.append(Fleet(tmp_path, *arguments, **environment))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.process.kill()
-        each.process.wait()
 
 
 @pytest.fixture(scope="module")
