@@ -78,7 +78,7 @@ def _as_json(clusters: UnknownClusters) -> dict[str, Any]:
                 "first": _utc(each.first),
                 "last": _utc(each.last),
                 "new": clusters.is_new(each),
-                "example": {"text": each.example, "path": each.path, "line": each.line},
+                "example": {"text": each.examples[0], "path": each.path, "line": each.line},
                 "begin_signature": _begin(each),
             }
             for each in clusters.clusters()

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from exporter.config.pull import PullConfig
-from exporter.fleet.pull.clean import is_same_node
 from exporter.fleet.pull.credentials import node_headers
 from exporter.fleet.pull.discovery import Discovery
 from exporter.fleet.pull.pods import Pods
@@ -33,6 +32,7 @@ from exporter.kubernetes.condition import (
 from exporter.kubernetes.events import Event, events_of, to_create, to_update
 from exporter.kubernetes.node_report import NodeReport, Pod, parse_report, pods_of
 from exporter.net.http import RequestFailed, get
+from exporter.net.node_names import is_same_node
 from exporter.net.url import parse_url
 from exporter.outputs.files import ContextCache
 

@@ -12,6 +12,8 @@ import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from exporter.net.node_names import is_same_node
+
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -81,11 +83,7 @@ def is_valid(token: str, keys: Collection[PublicKey], node: str, address: str) -
 
 def _means(name: str, node: str, address: str) -> bool:
     """Whether a name is the node's, with or without its domain, or its address."""
-    if not name:
-        return False
-    if node and (name == node or name.startswith(f"{node}.") or node.startswith(f"{name}.")):
-        return True
-    return bool(address) and plain_address(name) == plain_address(address) != ""
+    return bool(node and is_same_node(name, node)) or plain_address(name) == plain_address(address) != ""
 
 
 def plain_address(text: str) -> str:

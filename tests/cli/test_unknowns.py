@@ -11,7 +11,7 @@ import pytest
 
 from exporter.cli.main import main
 from tests.e2e.conftest import eventually
-from tests.fleet.test_service import Fleet
+from tests.fleet.running import Fleet
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "/home/ann/train.py", line 4, in <module>\n'
 

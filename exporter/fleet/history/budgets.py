@@ -7,7 +7,7 @@ a further value becomes `other`, and the rows that came first make room.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import duckdb
 
@@ -24,40 +24,38 @@ ROWS: Mapping[str, int] = {
 }  # fmt: skip
 _FEWEST = min(VALUES.values())
 
-Over = Counter[tuple[str, str]]  # by node and what of it: how many values or rows were beyond its share
+Over = Counter[tuple[str, str]]  # by node and what was beyond its share: how many values or rows
 
 
-def limit_values(
-    db: duckdb.DuckDBPyConnection, table: str, *, stored: str | None = None, columns: Iterable[str] = tuple(VALUES)
-) -> Over:
+def limit_values(db: duckdb.DuckDBPyConnection, table: str, *, stored: str) -> Over:
     """Replace the values of incidents in `table` that are beyond their nodes' shares; the most frequent ones stay.
 
-    stored: a table with what each node has already.
+    stored: the table with what each node has already.
     """
-    before = stored or f"(SELECT * FROM {table} LIMIT 0)"
     db.execute(
         f"""CREATE OR REPLACE TEMP TABLE crowded AS SELECT node FROM (
         SELECT node FROM {table} WHERE kind = 'incident'
-        UNION ALL SELECT node FROM {before} WHERE node IN (SELECT node FROM {table}))
+        UNION ALL SELECT node FROM {stored} WHERE node IN (SELECT node FROM {table}))
         GROUP BY node HAVING count(*) > {_FEWEST}"""
     )
     over: Over = Counter()
     if not _count(db, "crowded"):
         return over
-    for column in columns:
+    for column, most in VALUES.items():
         db.execute(
             f"""CREATE OR REPLACE TEMP TABLE surplus AS
-            WITH has AS (SELECT DISTINCT node, {column} AS value FROM {before}
+            WITH has AS (SELECT DISTINCT node, {column} AS value FROM {stored}
                 WHERE node IN (FROM crowded) AND {column} IS NOT NULL),
             new AS (SELECT node, {column} AS value, count(*) AS count FROM {table} ANTI JOIN has
                 ON has.node = {table}.node AND has.value = {table}.{column}
                 WHERE kind = 'incident' AND node IN (FROM crowded) AND {column} IS NOT NULL GROUP BY ALL)
             SELECT node, value, count FROM new LEFT JOIN (SELECT node, count(*) AS known FROM has GROUP BY node) USING (node)
             QUALIFY coalesce(known, 0) + row_number() OVER (PARTITION BY node ORDER BY count DESC, value)
-                > {VALUES[column]}"""
+                > {most}"""
         )
         for node, count in db.execute("SELECT node, sum(count)::BIGINT FROM surplus GROUP BY node").fetchall():
-            over[node, f"values of {column.replace('_', ' ')}"] += count
+            what = f"values of {column.replace('_', ' ')} beyond the {most:,} of one node, now `{OTHER}`"
+            over[node, what] += count
         db.execute(
             f"""UPDATE {table} SET {column} = '{OTHER}' FROM surplus AS s
             WHERE s.node = {table}.node AND s.value = {table}.{column} AND kind = 'incident'"""
@@ -76,7 +74,8 @@ def limit_rows(db: duckdb.DuckDBPyConnection, table: str, *, of: str | None = No
             f"DELETE FROM {table} WHERE node = $node AND rowid NOT IN ({keep})", {"node": node}
         ).fetchone()
         assert found is not None
-        over[node, table.removesuffix("_rows").replace("_", " ") + " records"] += found[0]
+        kind = table.removesuffix("_rows").replace("_", " ")
+        over[node, f"{kind} records beyond those kept of one node, deleted"] += found[0]
     return over
 
 

@@ -115,13 +115,7 @@ def insert(db: duckdb.DuckDBPyConnection, path: str, *, now: float) -> None:
 def tell(db: duckdb.DuckDBPyConnection, over: budgets.Over, now: float) -> None:
     """Add what was beyond nodes' shares to the gaps."""
     for (node, what), count in over.items():
-        column = what.removeprefix("values of ").replace(" ", "_")
-        became = (
-            f"the {budgets.VALUES[column]:,} of one node, now `{budgets.OTHER}`"
-            if column in budgets.VALUES
-            else "those kept of one node, deleted"
-        )
-        add_gap(db, budgets.KIND, node, count, f"{what} beyond {became}", now)
+        add_gap(db, budgets.KIND, node, count, what, now)
 
 
 def add_gap(db: duckdb.DuckDBPyConnection, kind: str, where: str, count: int, what: str, now: float) -> None:

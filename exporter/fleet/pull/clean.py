@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from exporter.core.diagnosis import record_schema
 from exporter.core.diagnosis.record_schema import RefusedRecord, as_line, parse
+from exporter.net.node_names import is_same_node
 
 OTHER_NODE, NOT_A_RECORD, TOO_LONG = REASONS = ("other_node", "not_a_record", "too_long")
 _EXAMPLE_CHARS = 80
@@ -39,8 +40,3 @@ def clean(data: bytes, node: str) -> Cleaned:
             continue
         lines.append(as_line(record if record.node == node else record.model_copy(update={"node": node})))
     return Cleaned(lines=tuple(lines), refused=refused)
-
-
-def is_same_node(name: str, node: str) -> bool:
-    """Whether a record's name means the target's node: the same, or one is the other without its domain."""
-    return name == node or name.startswith(f"{node}.") or node.startswith(f"{name}.")

@@ -41,9 +41,8 @@ ROUND_SECONDS = 30.0  # a loop that has not come round for so long hangs
 REST_SECONDS = 5.0  # between two rounds: systemd's watchdog wants a sign of life now and then
 FIRST_RETRY_SECONDS = 60.0  # after a failure; each further one doubles it, up to the interval
 RELOAD_SECONDS = 1.0  # between two reloads; requests in between wait and share one
-AGAIN_SECONDS = (
-    5.0  # from a refresh to one that a reload asks for, if the configuration is the same; or as long as it took
-)
+# From a refresh to one that a reload asks for, if the configuration is the same; or as long as it took.
+AGAIN_SECONDS = 5.0
 
 Loader = Callable[[], FleetConfig]
 

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 
 HEAD_BYTES = 1024
 TAIL_BYTES = 256  # fluent-bit takes 32 (its 22f8800ff); a repeated progress line is longer than that
-SPAN_BYTES = (
-    32 << 20
-)  # of the last one to two of them the checksums tell: at most 64 MiB are compared, in 40 ms from the cache
+# Of the last one to two of them the checksums tell: at most 64 MiB are compared, in 40 ms from the cache.
+SPAN_BYTES = 32 << 20
 _BLOCK_BYTES = 1 << 20
 
 Read = Callable[[int, int], bytes]  # (how many bytes, from which offset)

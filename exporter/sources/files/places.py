@@ -24,9 +24,8 @@ class Places:
     def __init__(self, register: Register) -> None:
         self._register = register
         self._counts: Counter[int | None] = Counter()  # of each owner's logs, in this poll
-        self._queues: dict[
-            int | None, deque[Log]
-        ] = {}  # the longest idle first, but for those that are new in this poll
+        # The longest idle first, but for those that are new in this poll.
+        self._queues: dict[int | None, deque[Log]] = {}
         self._is_current = False
 
     def begin(self) -> None:
