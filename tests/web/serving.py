@@ -96,10 +96,12 @@ def serving(
     active_config: ActiveConfig | None = None,
     readers: Readers = AUTHENTICATED_ONLY,
     client: Client | None = None,
+    on_config_change: Callable[[], None] = lambda: None,
 ) -> Iterator[RunningServer]:
     """client: who every client is, whatever it shows."""
     app = router(node, path, readers)
-    running = serve(addresses or ["127.0.0.1:0"], as_client(client, app) if client else app, active_config)
+    app = as_client(client, app) if client else app
+    running = serve(addresses or ["127.0.0.1:0"], app, active_config, on_config_change=on_config_change)
     try:
         yield running
     finally:

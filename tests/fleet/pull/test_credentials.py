@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -28,7 +29,7 @@ from exporter.store.journal import Journal
 from exporter.web.active_config import ActiveConfig
 from exporter.web.routes import router
 from exporter.web.serving import RunningServer, serve
-from tests.web.serving import Node, ask
+from tests.web.serving import TIMEOUT, Node, ask
 from tests.web.test_faults import ASKED, FAULT
 
 from .nodes import incident
@@ -50,12 +51,16 @@ class Machine:
         folder = folder / self.name
         self._journal = Journal(folder / "journal", 1 << 20)
         self._journal.append([incident(self.name, at) for at in range(3)])
-        (folder / "keys.pem").write_text(public)
+        self._keys = folder / "keys.pem"
+        self._keys.write_text(public)
         (folder / "web.yaml").write_text("token_keys_file: keys.pem\n")
         self.node = Node(journal_folder=folder / "journal", faults=(FAULT,), name=self.name)
         self.config = ActiveConfig(folder / "web.yaml")
         app = self._listening(router(self.node, "/metrics"))
-        self.server: RunningServer = serve([f"{self.host}:0"], app, self.config, node=self.name)
+        self._looked = threading.Event()
+        self.server: RunningServer = serve(
+            [f"{self.host}:0"], app, self.config, node=self.name, on_config_change=self._looked.set
+        )
         self.address = self.server.addresses[0]
 
     def _listening(self, app: ASGIApp) -> ASGIApp:
@@ -64,6 +69,15 @@ class Machine:
             await app(scope, receive, send)
 
         return listen
+
+    def replace_keys(self, public: str) -> None:
+        """Replace the file at once, and wait for the server's next look: a look from here would race with it."""
+        new = self._keys.with_suffix(".new")
+        new.write_text(public)
+        self._looked.clear()
+        new.replace(self._keys)
+        assert self._looked.wait(TIMEOUT)
+        assert not self.config.problems
 
     def close(self) -> None:
         self.server.close(5.0)
@@ -133,15 +147,12 @@ def test_keys_are_replaced_without_a_gap(tmp_path: Path, keys: tuple[str, str], 
     new = pair(new_ec_key(SECP256R1()))
     everything = [f"n{node}-{at}" for node in (3, 7) for at in range(3)]
     for machine in machines:
-        (tmp_path / machine.name / "keys.pem").write_text(keys[1] + new[1])
-        assert machine.config.reload_if_changed()
-        assert not machine.config.problems
+        machine.replace_keys(keys[1] + new[1])
     for at, (private, _) in enumerate((keys, new)):
         (tmp_path / str(at)).mkdir()
         assert pulled(tmp_path / str(at), private, **targets(tmp_path, machines)) == everything
     for machine in machines:
-        (tmp_path / machine.name / "keys.pem").write_text(new[1])
-        machine.config.reload_if_changed()
+        machine.replace_keys(new[1])
     (tmp_path / "old").mkdir()
     assert pulled(tmp_path / "old", keys[0], **targets(tmp_path, machines)) == []
 
