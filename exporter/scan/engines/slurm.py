@@ -87,7 +87,9 @@ class Slurm:
         try:
             import submitit
         except ImportError:
-            raise Unusable("--engine slurm needs the extra slurm: pip install 'gpufault[slurm]'") from None
+            from exporter.process.extras import how_to_install
+
+            raise Unusable(f"--engine slurm needs the extra slurm; {how_to_install('slurm')}") from None
         missing = [program for program in ("sbatch", "squeue", "srun", "scancel") if not shutil.which(program)]
         if missing:
             raise Unusable(f"there is no {missing[0]} here; run it on a machine of the cluster that submits jobs")
