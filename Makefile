@@ -145,7 +145,7 @@ $(DEMO)/.locked: requirements-base.lock
 # The command, on the checkout itself.
 $(DEMO)/bin/gpufault: $(DEMO)/.locked
 	@echo '$(CURDIR)' >"$$($(DEMO)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/gpufault.pth"
-	@printf '#!/bin/sh\nexec "%s" -m exporter.cli.main "$$@"\n' '$(CURDIR)/$(DEMO)/bin/python' >$@
+	@printf '#!/bin/sh\nexec "%s" -P -m exporter.cli.main "$$@"\n' '$(CURDIR)/$(DEMO)/bin/python' >$@
 	@chmod +x $@
 
 $(DEMO)/.fleet: requirements-fleet.lock $(DEMO)/.locked

@@ -151,6 +151,8 @@ def _of_address(url: str, options: argparse.Namespace, oldest: float, reports: f
                 yield from _rows({**incident.model_dump(), "path": path}, incident.time, reports)
         looked.logs += 1
         looked.has_crashes = True  # or there may be none: the lists are of these signatures alone
+    except PermissionError as error:
+        looked.unread.append(f"{url}: {error}")
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         why = getattr(error, "reason", None) or error
         looked.unread.append(f"{url}: no list of incidents; is it a fleet service or a node daemon? ({why})")
@@ -170,7 +172,8 @@ def _of_node(base: str, options: argparse.Namespace, oldest: float, signature: s
     while True:
         answer = _ask(f"{base}/api/v1/incidents?{urlencode(asked)}", options)
         if answer["incidents"] and not answer["lines_shown"]:
-            raise ValueError("it shows the lines of logs only to its users; give --user and --password-file")
+            what = "it shows lines of logs only to its users; give --user and --password-file"
+            raise PermissionError(f"{what}, or on the node the folder of its journal")
         yield from map(incident_of, answer["incidents"])
         if not answer["next"]:
             return

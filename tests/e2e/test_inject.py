@@ -138,11 +138,23 @@ signatures:
 """
 
 
-def test_the_unknown_crashes_of_a_node_daemon_are_listed(
-    make_node: Callable[..., Node], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("readers", ["everyone", "authenticated"])
+def test_the_unknown_crashes_of_a_node_daemon_are_listed_for_those_who_may_read_lines(
+    make_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], readers: str
 ) -> None:
+    monkeypatch.setenv("GPUFAULT_WEB_READERS", readers)
     node = make_node(incidents={"settle": "1s"})
     node.start()
-    (node.logs / "slurm-7.out").write_text("step\nsrun: error: gpu-07: task 3: Exited with exit code 13\n")
-    eventually(lambda: main(["unknowns", f"http://{node.address}"]) == 1)
-    assert f"example: {node.logs}/slurm-7.out:2" in capsys.readouterr().out
+    (node.logs / "slurm-7.log").write_text("step\nsrun: error: gpu-07: task 3: Exited with exit code 13\n")
+    eventually(lambda: '"srun_task_failed"' in node.get("/api/v1/incidents"))
+    code = main(["unknowns", f"http://{node.address}"])
+    told = capsys.readouterr()
+    if readers == "everyone":
+        assert (code, told.err) == (1, "")
+        assert f"example: {node.logs}/slurm-7.log:2" in told.out
+    else:
+        assert (code, told.out) == (3, "")
+        assert told.err == (
+            f"gpufault unknowns: http://{node.address}: it shows lines of logs only to its users; give --user and "
+            "--password-file, or on the node the folder of its journal\n"
+        )
