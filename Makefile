@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test torture deploy-test go-tools soak demo lint format types docs screenshots wheel deb lock bench clean
+.PHONY: help .deb-tools lab test torture deploy-test go-tools soak demo lint format types docs screenshots wheel deb lock bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -30,7 +30,7 @@ WORKERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 lab: ## record crashes on this machine's GPU, for tests/lab/recordings; needs root and CUDA
 	python3 tests/lab/record.py build/recording
 
-test: $(INSTALLED)/.ready ## all tests except heavy ones, on the installed wheel; ARGS='-k kmsg' passes options to pytest
+test: $(INSTALLED)/.ready ## all tests except heavy ones, on the installed wheel; ARGS='tests/cli -x' passes these to pytest
 	PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m 'not heavy' --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 torture: $(INSTALLED)/.ready ## hostile scenarios against the real daemon, including 1,000 kills; takes 30 minutes
@@ -68,8 +68,8 @@ go-tools: $(if $(shell go version 2>&1 | grep -E 'go1\.(2[6-9]|[3-9][0-9])'),$(T
 
 # The checkout itself, on the packages that it needs: nothing is built, and no development package is installed. Those of
 # the fleet page are installed while the node's page is there already.
-demo: $(DEMO)/.locked ## the pages of a node and of a simulated fleet on this machine: no GPU, no root
-	@PYTHONPATH='$(CURDIR)' $(DEMO)/bin/python -m exporter.cli.main demo --fleet.prepare 'make --silent $(DEMO)/.fleet' $(ARGS)
+demo: $(DEMO)/bin/gpufault ## the pages of a node and of a simulated fleet on this machine: no GPU, no root
+	@$(DEMO)/bin/gpufault demo --fleet.prepare 'make --silent $(DEMO)/.fleet' $(ARGS)
 
 lint: $(DEV)/.ready ## ruff: rules and format
 	$(DEV)/bin/ruff check .
@@ -92,8 +92,12 @@ screenshots: $(DEV)/.ready ## the pictures of the pages in README.md, with Chrom
 
 wheel: dist/.built ## the wheel, in dist/
 
-deb: $(INSTALLED)/.ready ## Debian packages of the node daemon and of the correlator, in dist/, for this Debian's Python
+deb: .deb-tools $(INSTALLED)/.ready ## Debian packages of the node daemon and of the correlator, in dist/, for this Debian's Python
 	$(INSTALLED)/bin/python -P deploy/deb/build.py dist/*.whl dist
+
+# Building takes minutes before it needs them.
+.deb-tools:
+	@command -v help2man >/dev/null && command -v dpkg-deb >/dev/null || { echo >&2 '$(NO_DEB_TOOLS)'; exit 1; }
 
 lock: $(DEV)/bin/uv ## update the lock files from pyproject.toml
 	$(DEV)/bin/$(LOCK) pyproject.toml --all-extras --output-file requirements.lock
@@ -116,6 +120,8 @@ clean: ## remove everything that make created, including environments
 LOCK = uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --quiet
 
+NO_DEB_TOOLS := help2man or dpkg-dev is missing: apt-get install help2man dpkg-dev
+
 NO_PYTHON := No Python 3.11 or newer with venv, neither python3 nor python3.13 to python3.11. \
 	On Debian and Ubuntu: apt-get install python3 python3-venv. Elsewhere: make PYTHON=/path/to/python3
 
@@ -131,6 +137,12 @@ $(DEMO)/.locked: requirements-base.lock
 	@$(PYTHON) -m venv $(@D)
 	@$(@D)/bin/pip install --progress-bar off --require-hashes --requirement $<
 	@touch $@
+
+# The command, on the checkout itself.
+$(DEMO)/bin/gpufault: $(DEMO)/.locked
+	@echo '$(CURDIR)' >"$$($(DEMO)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/gpufault.pth"
+	@printf '#!/bin/sh\nexec "%s" -P -m exporter.cli.main "$$@"\n' '$(CURDIR)/$(DEMO)/bin/python' >$@
+	@chmod +x $@
 
 $(DEMO)/.fleet: requirements-fleet.lock $(DEMO)/.locked
 	@$(@D)/bin/pip install --quiet --require-hashes --requirement $<

@@ -219,7 +219,7 @@ facts:
 ### What the driver says
 
 The board's serial number, ECC mode, persistence mode, NVLinks, remapped rows and the recovery action are known to the driver
-alone. `pip install 'gpufault[nvidia]'` (NVML) or `'gpufault[amd]'` (AMD SMI: the board's serial number) adds the vendor's
+alone. `pip install '.[nvidia]'` in a checkout (NVML) or `'.[amd]'` (AMD SMI: the board's serial number) adds the vendor's
 library, and the daemon asks it: once at its start, and while a node fault is open that a reset or a reboot would clear, after
 30 s and then ever less often ([what that changes](attribution.md#what-may-condemn-a-card)). It does so in a process of its
 own with a deadline, since the library waits for the GPU: a driver that hangs, or a library that is missing, changes nothing

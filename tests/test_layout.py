@@ -38,7 +38,8 @@ CORE_ROOMS = (
     "core.values", "core.shares", "core.model", "core.text", "core.facts", "core.patterns", "core.decoding", "core.catalogue",
     "core.matching", "core.diagnosis", "core.authoring",
 )  # fmt: skip
-FLEET_ROOMS = ("fleet.observations", "fleet.statistics", "fleet.history", "fleet.input", "fleet.pull", "fleet.results",
+FLEET_ROOMS = (
+    "fleet.window", "fleet.observations", "fleet.statistics", "fleet.history", "fleet.input", "fleet.pull", "fleet.results",
     "fleet.charts", "fleet.review", "fleet.report", "fleet.service",
 )  # fmt: skip
 SOURCE_ROOMS = (

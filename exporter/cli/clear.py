@@ -38,6 +38,9 @@ def run(options: argparse.Namespace) -> int:
 
     try:
         ClearRequest.from_json({"gpu": options.gpu, "reason": options.reason}, "")
+    except InvalidRequest as error:
+        raise flags.UsageError(str(error)) from error
+    try:
         cleared = _over_http(options) if options.url else _over_socket(options)
     except InvalidRequest as error:
         print(f"gpufault: {error}", file=sys.stderr)
@@ -75,8 +78,6 @@ def _over_http(options: argparse.Namespace) -> list[dict[str, Any]]:
         answer = daemon_client.ask(url, options, timeout=40.0, most=MAX_ANSWER, body=_body(options))
     except urllib.error.HTTPError as error:
         return _cleared(options.url, error.code, error.read(MAX_ANSWER))
-    except daemon_client.Unusable as error:
-        raise OSError(str(error)) from error
     return _cleared(options.url, 200, answer)
 
 

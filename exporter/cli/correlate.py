@@ -12,7 +12,6 @@ from pathlib import Path
 from exporter.cli import fleet_sources
 from exporter.cli import options as flags
 from exporter.cli.time_arguments import moment, seconds
-from exporter.core.text.problems import InvalidInput, Problem
 
 DESCRIPTION = (
     "Reads node journals (JSONL, also .gz and .zst, or Parquet, in any depth below DIR), or what a Prometheus has scraped "
@@ -47,8 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.start and options.window:
-        print("gpufault correlate: --start and --window both say where it begins; give one", file=sys.stderr)
-        return 2
+        raise flags.UsageError("--start and --window both say where it begins; give one")
     from exporter.config import packs
     from exporter.core.diagnosis.records import rfc3339
     from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue, with_places
@@ -68,9 +66,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         loaded = load(Path(options.journal), now=now, start=start, end=end, span=span)
     if loaded.window.end <= loaded.window.start:
-        raise InvalidInput(
-            [Problem("command line", 1, 1, "--start", f"is not before the end, {rfc3339(loaded.window.end)}")]
-        )
+        raise flags.UsageError(f"--start: is not before the end, {rfc3339(loaded.window.end)}")
     catalogue = packs.load(flags.pack_folders(options))
     observed = with_places(with_catalogue(loaded.observed, catalogue), options.places or ())
     kept = Path(options.findings_file) if options.findings_file else None

@@ -9,10 +9,6 @@ from pathlib import Path
 from exporter.cli import options as flags
 
 
-class Unusable(Exception):
-    """The flags cannot be used, so no request was sent."""
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags for a daemon with users, with TLS, or with certificates of clients."""
     for name, help_text in (
@@ -28,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def ask(url: str, options: argparse.Namespace, *, timeout: float, most: int, body: bytes | None = None) -> bytes:
     """Send a request (POST if there is a body) and return up to `most` bytes of the response.
 
-    Raises Unusable before the request, HTTPError or OSError if it fails.
+    Raises UsageError before the request, HTTPError or OSError if it fails.
     """
     import urllib.request
 
@@ -36,7 +32,7 @@ def ask(url: str, options: argparse.Namespace, *, timeout: float, most: int, bod
     from exporter.net.redirects import NoRedirects
 
     if not url.startswith(("http://", "https://")):
-        raise Unusable(f"--url: {url!r} is not an http:// or https:// address")
+        raise flags.UsageError(f"{url!r} is not an http:// or https:// address")
     try:
         request = urllib.request.Request(url, data=body, headers=_headers(options))  # noqa: S310 (the scheme is checked)
         no_proxy = urllib.request.ProxyHandler({})  # a job's is not for us
@@ -45,9 +41,9 @@ def ask(url: str, options: argparse.Namespace, *, timeout: float, most: int, bod
             context = client_context(options.ca_file, options.cert_file, options.key_file)
             handlers.append(urllib.request.HTTPSHandler(context=context))
     except OSError as error:
-        raise Unusable(f"{error.filename}: {error.strerror}") from error
+        raise flags.UsageError(f"{error.filename}: {error.strerror}") from error
     except ValueError as error:
-        raise Unusable(str(error)) from error
+        raise flags.UsageError(str(error)) from error
     with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as answer:
         return bytes(answer.read(most))
 

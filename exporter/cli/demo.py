@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import shlex
+import shutil
 import sys
 import threading
 import time
@@ -19,6 +22,7 @@ DESCRIPTION = (
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 SETTLE_SECONDS = 3.0
 LINE_SECONDS = 0.02
+EXPLAINED = "slurm-48213.out:12"  # a line whose explanation is worth reading
 # The replayed logs are those of a fleet; what one node can only have once (its home's file system) is given here.
 FACTS = {"home_fs_type": "nfs4", "home_cache_writable": "false", "rack": "demo"}
 
@@ -68,8 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
     for address in (options.web_listen_address, options.fleet_listen_address):
         if address.rpartition(":")[0] not in LOOPBACK:
-            print("gpufault demo: made-up crashes are served on loopback only; give 127.0.0.1:PORT", file=sys.stderr)
-            return 2
+            raise flags.UsageError("made-up crashes are served on loopback only; give 127.0.0.1:PORT")
     with tempfile.TemporaryDirectory(prefix="gpufault-demo-") as folder:
         root = Path(folder)
         jobs = root / "jobs"
@@ -140,10 +143,10 @@ def _replay(jobs: Path, kernel: Path, url: str, stopped: threading.Event) -> Non
             head, text = line.split(";", 1)
             pri, seq, us, flags_ = head.split(",", 3)
             target.write(f"{pri},{seq},{int((now - 60) * 1e6) + int(us)},{flags_};{text}\n")
-    _show(url, stopped)
+    _show(url, jobs, stopped)
 
 
-def _show(url: str, stopped: threading.Event) -> None:
+def _show(url: str, jobs: Path, stopped: threading.Event) -> None:
     """Wait until the counters stop changing, then print those above 0."""
     import urllib.request
 
@@ -160,11 +163,22 @@ def _show(url: str, stopped: threading.Event) -> None:
         seen = now
     print("Counted on the node (each incident once, whatever the number of lines and ranks):\n")
     print(seen)
+    log = shlex.quote(f"{jobs}/{EXPLAINED}")
     print(
         "\nslurm-48290.out only quotes errors (git grep, a header, a test's name), so it is not counted."
-        "\nNext: open the pages; `gpufault explain` shows why a line counts; Ctrl-C ends the demo.",
+        "\nNext: open the pages, or see in another terminal why a line counts:"
+        f"\n\n  {shlex.quote(_own_command())} explain {log}"
+        "\n\nCtrl-C ends the demo and removes its files.",
         flush=True,
     )
+
+
+def _own_command() -> str:
+    """The command as it can be typed: by its name, or by its path beside this Python."""
+    script = Path(sys.executable).with_name("gpufault")
+    named = shutil.which("gpufault")
+    is_named = named is not None and os.path.realpath(named) == os.path.realpath(script)
+    return "gpufault" if is_named or not script.exists() else str(script)
 
 
 def _counted(lines: Iterable[str]) -> Iterator[tuple[str, float]]:

@@ -48,7 +48,7 @@ class Finding:
 
 def run(options: argparse.Namespace) -> int:
     from exporter.core.text.printable import printable
-    from exporter.core.text.redact import redact
+    from exporter.core.text.redact import hide_secrets
 
     config = flags.load_config(options)
     findings = [finding for check in CHECKS.values() for finding in _safely(check, config)]
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     width = max(len(f.what) for f in findings)
     for finding in findings:
         line = f"{finding.state:<4}  {finding.what:<{width}}  {finding.message}"
-        print(printable(redact(line)))  # it gets pasted into issues
+        print(printable(hide_secrets(line)))
     bad = sum(f.state == "bad" for f in findings)
     print(f"\n{bad} of {len(findings)} checks failed" if bad else f"\nall {len(findings)} checks passed")
     return 1 if bad else 0
@@ -174,6 +174,8 @@ def _sources(config: Config) -> Iterator[Finding]:
                 if isinstance(source, FilesSource) and source.watch_mode != "inotify":
                     files += f", watch mode {source.watch_mode}: a new one is found within {RESCAN_SECONDS:g} s"
                 yield Finding("ok", f"source {source.name}", f"can be read{files}")
+                if stats.down_reason:
+                    yield Finding("note", f"source {source.name}", stats.down_reason)
             else:
                 reasons.add(stats.down_reason)
                 yield Finding("bad", f"source {source.name}", stats.down_reason or "not up yet")
@@ -212,6 +214,7 @@ def _facts(config: Config) -> Iterator[Finding]:
     from exporter.node.gpu_processes import may_look
     from exporter.probes import gather
     from exporter.probes.ask_driver import ASKED
+    from exporter.process.extras import how_to_install
     from exporter.sources.boot import moment
 
     started = time.perf_counter()
@@ -234,7 +237,7 @@ def _facts(config: Config) -> Iterator[Finding]:
             yield Finding(
                 "note",
                 f"driver {vendor}",
-                f"is not asked: its library is not installed; pip install 'gpufault[{vendor}]'",
+                f"is not asked: its library is not installed; {how_to_install(vendor)}",
             )
         for probe, why in sorted(answer.failed.items()):
             yield Finding("note", probe, f"does not answer: {why}")

@@ -61,17 +61,19 @@ def run(options: argparse.Namespace) -> int:
     elif path:
         try:
             data = head(path, LOG_BYTES + 1)
-        except OSError as error:
-            return _refuse(f"{path}: {error.strerror or error}")
+        except OSError as error:  # of a damaged archive it does not name the file
+            raise OSError(f"{path}: {error.strerror or error}") from error
         if len(data) > LOG_BYTES:
-            return _refuse(f"{path} is larger than {LOG_BYTES >> 20} MiB; give the part around the incident on stdin")
+            raise flags.UsageError(
+                f"{path} is larger than {LOG_BYTES >> 20} MiB; give the part around the incident on stdin"
+            )
         text = data.decode("utf-8", "backslashreplace")
     elif _PATH.fullmatch(options.line):
-        return _refuse(f"{options.line}: no such file")
+        raise FileNotFoundError(f"{options.line}: no such file")
     else:
         text = options.line
     if not text.strip():
-        return _refuse("nothing to explain; give a line, a log, or a log on stdin")
+        raise flags.UsageError("nothing to explain; give a line, a log, or a log on stdin")
     is_line = options.line not in (None, "-") and not path
     catalogue = packs.load(flags.pack_folders(options))
     here, facts = facts_named(options.facts, catalogue)
@@ -221,11 +223,6 @@ def _lines_of_facts(readings: Iterable[Reading]) -> dict[str, list[int]]:
         for fact in reading.facts():
             lines.setdefault(fact, []).append(reading.number)
     return lines
-
-
-def _refuse(why: str) -> int:
-    print(f"gpufault explain: {why}", file=sys.stderr)
-    return 2
 
 
 def _likely_kinds(lines: Sequence[bytes]) -> tuple[SourceKind, SourceKind]:

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.core.text.printable import printable
-
 if TYPE_CHECKING:
     from exporter.core.facts.gpus import Gpu
 
@@ -51,8 +49,7 @@ def run(options: argparse.Namespace) -> int:
     from exporter.sources.boot import moment
 
     if not os.path.isdir(options.path_rootfs):
-        print(f"gpufault facts: --path.rootfs: {printable(options.path_rootfs)} is not a folder", file=sys.stderr)
-        return 3
+        raise NotADirectoryError(f"--path.rootfs: {options.path_rootfs} is not a folder")
     gathered = gather(Path(options.path_rootfs), home=Path(options.home) if options.home else None, environ=os.environ)
     gpus, facts, failed = gathered.gpus, dict(gathered.facts), dict(gathered.failed)
     if gpus and Path(options.path_rootfs) == Path("/"):  # the library speaks of this machine alone

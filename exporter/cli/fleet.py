@@ -77,15 +77,11 @@ def run(options: argparse.Namespace) -> int:
         "--journal": options.journal, "--prometheus": options.prometheus, "--pull.…": pull_flags.names_nodes(options),
     }  # fmt: skip
     if len(given := [flag for flag, value in sources.items() if value]) > 1:  # argparse does not see the environment
-        print(f"gpufault fleet: {' and '.join(given)} each say what to read; give one", file=sys.stderr)
-        return 2
+        raise flags.UsageError(f"{' and '.join(given)} each say what to read; give one")
     if config.source == "nothing":
-        print(
-            "gpufault fleet: nothing to read; give --pull.files GLOB, --journal DIR or --prometheus URL",
-            file=sys.stderr,
-        )
-        return 2
+        raise flags.UsageError("nothing to read; give --pull.files GLOB, --journal DIR or --prometheus URL")
     web = ActiveConfig(Path(options.web_config_file).absolute() if options.web_config_file else None)
+    titles = Titles(packs.load([folder for folder in config.signatures.dirs if folder.exists()]))
     if options.config_check:
         print(f"{_file(options) or 'what the flags say'} is valid: {config.source}")
         if config.pull is not None and config.pull.user is not None:
@@ -97,7 +93,6 @@ def run(options: argparse.Namespace) -> int:
             )
         return 0
     log = start_logging(options.log_level, options.log_format)
-    titles = Titles(packs.load([folder for folder in config.signatures.dirs if folder.exists()]))
     with ExitStack() as on_exit:
         store = puller = None
         if config.journal is not None or config.pull is not None:
@@ -148,7 +143,6 @@ def _loader(options: argparse.Namespace) -> Callable[[], FleetConfig]:
 
 def _with_flags(config: FleetConfig, options: argparse.Namespace) -> FleetConfig:
     from exporter.config.fleet import PrometheusConfig
-    from exporter.core.text.problems import InvalidInput, Problem
 
     given: dict[str, Any] = {}
     asked: dict[str, Any] = {
@@ -160,8 +154,7 @@ def _with_flags(config: FleetConfig, options: argparse.Namespace) -> FleetConfig
         given |= {"journal": Path(options.journal).absolute(), "prometheus": None, "pull": None}
     if options.prometheus:
         if not options.prometheus.startswith(("http://", "https://")):
-            what = f"{options.prometheus!r} is not an http:// or https:// address"
-            raise InvalidInput([Problem("command line", 1, 1, "--prometheus", what)])
+            raise flags.UsageError(f"--prometheus: {options.prometheus!r} is not an http:// or https:// address")
         given |= {"journal": None, "pull": None, "prometheus": PrometheusConfig(url=options.prometheus, **asked)}
     elif config.prometheus is not None and asked and not options.journal:
         given["prometheus"] = config.prometheus.model_copy(update=asked)

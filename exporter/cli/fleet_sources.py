@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli import options as flags
-from exporter.core.text.problems import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from exporter.fleet.input.prometheus_api import Api
@@ -49,7 +48,7 @@ def add_places(parser: argparse.ArgumentParser) -> None:
 
 
 def history(options: argparse.Namespace, window: Window) -> Loaded:
-    """The history from the API that --prometheus names. Raises InvalidInput, OSError."""
+    """The history from the API that --prometheus names. Raises UsageError, OSError."""
     from exporter.fleet.input.prometheus_history import load
 
     return load(
@@ -62,7 +61,7 @@ def history(options: argparse.Namespace, window: Window) -> Loaded:
 
 
 def api_of(options: argparse.Namespace) -> Api:
-    """The API that --prometheus names. Raises InvalidInput, OSError."""
+    """The API that --prometheus names. Raises UsageError, OSError."""
     from exporter.fleet.input.prometheus_api import connect
 
     try:
@@ -78,7 +77,7 @@ def api_of(options: argparse.Namespace) -> Api:
             else None,
         )
     except ValueError as error:
-        raise InvalidInput([Problem("command line", 1, 1, "--prometheus", str(error))]) from error
+        raise flags.UsageError(f"--prometheus: {error}") from error
 
 
 def _secret(file: str | None) -> str | None:

@@ -20,10 +20,13 @@ from exporter.cli import options as flags
 
 if TYPE_CHECKING:
     from exporter.config.node import Config
+    from exporter.core.model import SourceKind
 
 DESCRIPTION = (
-    "Writes a test line where the running daemon must see it and waits until /metrics counts it. "
-    'It is never an incident: only gpufault_lines_matched_total{signature="gpufault_test_line"} grows.'
+    "Writes a test line where the running daemon must see it and waits until /metrics counts it. With --signature it is an "
+    "example of that signature, and is counted only if the daemon recognises it. "
+    'It is never an incident: only gpufault_lines_matched_total{signature="gpufault_test_line"} grows. Exit code 1 if '
+    "it was not counted, 3 if it could not be written or the daemon does not answer."
 )
 POLL_SECONDS = 0.05
 NAME = "gpufault-inject-test"
@@ -40,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     where.add_argument("--kmsg", action="store_true", help="write it to the kernel log (needs root)")
     parser.add_argument(
+        "--signature",
+        metavar="ID",
+        help="write the first example of this signature, as a test of whether it is recognised",
+    )
+    parser.add_argument(
         "--url", type=_metrics, default="http://127.0.0.1:9873", help="the daemon, or its metrics; default: %(default)s"
     )
     daemon_client.add_arguments(parser)
@@ -53,24 +61,50 @@ def _metrics(url: str) -> str:
 
 def run(options: argparse.Namespace) -> int:
     config = flags.load_config(options)
-    line = f"gpufault inject: test line {secrets.token_hex(8)}\n"
+    lines = _test_lines(options, config)
     source = "kernel" if options.kmsg else "job"
     before = _count(options, source)
     with _target(options, config) as (path, descriptor):
         started = time.monotonic()
         with open(descriptor, "ab", buffering=0) as target:
-            target.write(line.encode())
+            target.writelines(line.encode() for line in lines)  # unbuffered: /dev/kmsg takes one record a write
         while time.monotonic() - started < options.timeout:
             if _count(options, source) > before:
                 print(f"seen: {path} to {options.url} in {time.monotonic() - started:.2f} s")
                 return 0
             time.sleep(POLL_SECONDS)
+    has_it = f", and does the daemon have the signature {options.signature}" if options.signature else ""
     print(
         f"gpufault inject: {path} was written, but {options.url} did not count it within {options.timeout:g} s; "
-        "is the path covered by a source? `gpufault doctor` and /-/ready tell what the daemon cannot see",
+        f"is the path covered by a source{has_it}? `gpufault doctor` and /-/ready tell what the daemon cannot see",
         file=sys.stderr,
     )
     return 1
+
+
+def _test_lines(options: argparse.Namespace, config: Config) -> list[str]:
+    """The test line, or the lines of an example, each tagged as a test."""
+    tag = f"gpufault inject: test line {secrets.token_hex(8)}"
+    if not options.signature:
+        return [f"{tag}\n"]
+    from exporter.config import packs
+    from exporter.core.decoding.formats import decode
+    from exporter.core.decoding.prefixes import Clock
+
+    signature = packs.load_texts(config.signatures.dirs).catalogue.signatures.get(options.signature)
+    if signature is None or not signature.examples:
+        raise flags.UsageError(
+            f"--signature: no signature {options.signature!r} with an example; see `gpufault signatures list`"
+        )
+    if ("kernel" if options.kmsg else "job") not in signature.sources:
+        advice = "leave out --kmsg" if options.kmsg else "give --kmsg (needs root)"
+        raise flags.UsageError(
+            f"--signature: {signature.id} is looked for in {signature.sources[0]} logs only; {advice}"
+        )
+    source: SourceKind = "kernel" if options.kmsg else "job"
+    lines = signature.examples[0].text.strip("\n").encode().split(b"\n")
+    texts = [decode(line, "plain", source, Clock(0.0)).text for line in lines]  # the tag stands where a prefix did
+    return [f"{tag} of {signature.id}: {text}\n" for text in texts]
 
 
 @contextlib.contextmanager
@@ -94,11 +128,16 @@ def _target(options: argparse.Namespace, config: Config) -> Iterator[tuple[str, 
 
 
 def _own_file(config: Config) -> Path:
-    from exporter.config.node import FilesConfig
+    from exporter.daemon.source_factory import settings_of_all
 
-    for source in config.sources:
-        if isinstance(source, FilesConfig):
-            folder, name = os.path.split(source.paths[0].replace("**/", ""))
+    reasons: list[str] = []
+    for settings in settings_of_all(config).values():
+        mistakes = settings.globs().mistakes()
+        reasons += mistakes.values()
+        for pattern in settings.paths:
+            folder, name = os.path.split(pattern.replace("**/", ""))
+            if pattern in mistakes or os.path.lexists(pattern):  # a log that is there is a job's
+                continue
             named = _WILD.sub(f"{NAME}-{secrets.token_hex(4)}", name)
             folders = [found for found in sorted(glob.glob(folder)) if os.path.isdir(found)]
             if folders:
@@ -107,7 +146,7 @@ def _own_file(config: Config) -> Path:
             if own.parent.is_dir():
                 own.mkdir()
                 return own / named
-    raise OSError("no `files` source in the configuration has a folder to write to; give --file or --kmsg")
+    raise OSError("; ".join([*reasons, "no path of a `files` source has a folder to write to; give --file or --kmsg"]))
 
 
 def _count(options: argparse.Namespace, source: str) -> float:
@@ -119,8 +158,6 @@ def _count(options: argparse.Namespace, source: str) -> float:
     except urllib.error.HTTPError as error:
         advice = "; give --user and --password-file" if error.code == 401 else ""
         raise OSError(f"{url}: {error.code} {error.reason}{advice}") from error
-    except daemon_client.Unusable as error:
-        raise OSError(str(error)) from error
     except OSError as error:
         reason = getattr(error, "reason", error)
         raise OSError(f"{url}: {getattr(reason, 'strerror', None) or reason}; is the daemon running?") from error

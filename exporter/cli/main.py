@@ -1,7 +1,6 @@
 """The command line: the list of commands, and the only place that sets exit codes.
 
-Exit codes: 0 fine, 1 findings or invalid input, 2 usage, 3 could not run. Commands are imported only when they run, so
-`--help` takes no longer than argparse.
+Commands are imported only when they run, so `--help` takes no longer than argparse.
 """
 
 from __future__ import annotations
@@ -21,7 +20,11 @@ if TYPE_CHECKING:
     from exporter.store.state import StateUnusable
 
 FINE, FINDINGS, USAGE, COULD_NOT_RUN = 0, 1, 2, 3
-FLEET_PACKAGES = ("duckdb", "numpy", "scipy")  # the extra `fleet`
+EXIT_CODES = (
+    "Exit codes: 0: fine; 1: findings, such as incidents, an unfit node or a failed check; 2: invalid usage, configuration, "
+    "pack or facts; 3: could not run, as when nothing can be read, a package is missing or a server does not answer; "
+    "130: interrupted."
+)
 COMMANDS = {  # each is a module of exporter.cli
     "run": "the node daemon: tail logs, count crashes by root cause, serve /metrics",
     "scan": "find and explain crashes in logs: files, folders, globs, archives, or - for stdin",
@@ -60,23 +63,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FINE
     except Exception as error:
-        return _report_error(error)
+        verb = getattr(options, "verb", "")  # of `signatures`
+        return _report_error(error, f"{options.command} {verb}".rstrip())
     return code
 
 
-def _report_error(error: Exception) -> int:
+def _report_error(error: Exception, command: str) -> int:
+    from exporter.cli.options import UsageError
+    from exporter.core.text.printable import printable
     from exporter.core.text.problems import InvalidInput
+    from exporter.process import extras
     from exporter.store.state import StateUnusable
 
+    if isinstance(error, UsageError):
+        print(printable(f"gpufault {command}: {error}"), file=sys.stderr)
+        return USAGE
     if isinstance(error, InvalidInput):
         for problem in error.problems:
             print(problem, file=sys.stderr)
-        return FINDINGS
+        return USAGE
     if isinstance(error, OSError | StateUnusable):
         print(f"gpufault: {_error_message(error)}", file=sys.stderr)
         return COULD_NOT_RUN
-    if isinstance(error, ModuleNotFoundError) and error.name in FLEET_PACKAGES:
-        print(f"gpufault: {error.name} is missing; pip install 'gpufault[fleet]'", file=sys.stderr)
+    if isinstance(error, ModuleNotFoundError) and error.name in extras.FLEET:
+        print(f"gpufault: {extras.missing_fleet_packages()}", file=sys.stderr)
         return COULD_NOT_RUN
     if os.environ.get("GPUFAULT_TRACEBACK"):
         raise error
@@ -98,10 +108,19 @@ def _error_message(error: OSError | StateUnusable) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Takes flags only as they are spelt: what an abbreviation stands for changes when a flag is added."""
+    """Takes flags only as they are spelt: what an abbreviation stands for changes when a flag is added.
+
+    An unknown flag is an error of the subcommand that got it, with that subcommand's usage.
+    """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return parsed, unknown
 
 
 def _parser(command: str | None = None) -> argparse.ArgumentParser:
@@ -109,7 +128,7 @@ def _parser(command: str | None = None) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="gpufault",
         description="Why do GPU jobs crash on this fleet, and what about our configuration makes it worse?",
-        epilog="`gpufault demo` shows it at work without a GPU, root or network.",
+        epilog=f"`gpufault demo` shows it at work without a GPU, root or network. {EXIT_CODES}",
     )
     parser.add_argument("--version", action="version", version=f"gpufault {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -121,7 +140,7 @@ def _parser(command: str | None = None) -> argparse.ArgumentParser:
         module = import_module(f"exporter.cli.{name.replace('-', '_')}")
         whole = commands.add_parser(name, help=help_text, description=module.DESCRIPTION)
         module.add_arguments(whole)
-        whole.set_defaults(run=module.run)
+        whole.set_defaults(run=module.run, command=name)
     return parser
 
 

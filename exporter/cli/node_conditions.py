@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from exporter.cli import options as flags
@@ -54,11 +53,9 @@ def run(options: argparse.Namespace) -> int:
     config = pull_flags.with_flags(None, options)
     access = _access(options)
     if config is None:
-        print("gpufault node-conditions: no node daemons to ask; give --pull.dns HOST:PORT", file=sys.stderr)
-        return 2
+        raise flags.UsageError("no node daemons to ask; give --pull.dns HOST:PORT")
     if access is None:
-        print("gpufault node-conditions: not in a cluster; give --kubernetes.url URL", file=sys.stderr)
-        return 2
+        raise flags.UsageError("not in a cluster; give --kubernetes.url URL")
     log = start_logging(options.log_level, options.log_format)
     server = ApiServer.at(*access)
     pods = Pods.at(*access, options.kubernetes_namespace or own_namespace())

@@ -26,6 +26,10 @@ def add(parser: argparse._ActionsContainer, flag: str, **settings: Any) -> None:
     parser.add_argument(flag, dest=flag.strip("-").replace(".", "_").replace("-", "_"), **settings)
 
 
+class UsageError(Exception):
+    """The arguments cannot be used as they are. The message names the flag and says what to do."""
+
+
 class _Setting(str):
     """A default value that was read from an environment variable."""
 

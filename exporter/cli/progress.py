@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from exporter.core.text.counted import counted
 from exporter.core.text.printable import printable
-from exporter.core.text.redact import redact
+from exporter.core.text.redact import hide_secrets
 from exporter.scan.decompress import is_archive
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Progress:
 
     def report_unread(self, unread: Unread) -> None:
         """Print a file that could not be read, above the bar."""
-        line = printable(redact(f"{unread.path}: not read: {unread.why}"))
+        line = printable(hide_secrets(f"{unread.path}: not read: {unread.why}"))
         if self._bar:
             self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from exporter.cli import fleet_sources, report_delivery
 from exporter.cli import options as flags
 from exporter.cli.time_arguments import moment, seconds
-from exporter.core.text.problems import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compare", default="previous", choices=("previous", "none"), help="with the window before; default: previous"
     )
-    parser.add_argument("--format", default="html", choices=("html", "md", "json", "csv"), help="default: html")
+    parser.add_argument("--format", choices=("html", "md", "json", "csv"), help="default: html; on a terminal md")
     parser.add_argument("--table", default="causes", choices=TABLES, help="what --format csv writes; default: causes")
     parser.add_argument("--output", metavar="FILE", help="write the report here, in one step, instead of to stdout")
     flags.add(
@@ -80,9 +79,9 @@ def run(options: argparse.Namespace) -> int:
     from exporter.fleet.statistics.correlate import correlate, remember
 
     if not options.journal and not options.prometheus:
-        print("gpufault report: give --journal DIR, --prometheus URL, or both", file=sys.stderr)
-        return 2
+        raise flags.UsageError("give --journal DIR, --prometheus URL, or both")
     report_delivery.check(options)
+    form = options.format or ("md" if sys.stdout.isatty() and not options.output else "html")
     now, end = time.time(), moment("--end", options.end)
     span = seconds("--window", options.window or WINDOW)
     catalogue = packs.load(flags.pack_folders(options))
@@ -94,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
             loaded = fleet_sources.history(options, Window(start=stop - span, end=stop))
             fill_from_counts(db, loaded.observed)
         if loaded.window.end <= loaded.window.start:
-            raise InvalidInput([Problem("command line", 1, 1, "--window", "is empty")])
+            raise flags.UsageError("--window: is empty")
         observed = with_places(with_catalogue(loaded.observed, catalogue), options.places or ())
         remembered = stored_findings.read(Path(options.findings_file)) if options.findings_file else ()
         correlated = correlate(observed, loaded.before) if loaded.before is not None else None
@@ -111,9 +110,9 @@ def run(options: argparse.Namespace) -> int:
             review = replace(review, alerts=_alerts(options, db, loaded.window))
     notes = () if options.journal else (NOTE,)
     if options.output or not report_delivery.is_wanted(options):
-        _write(_rendered(options.format, options.table, review, titles, notes), options.output)
+        _write(_rendered(form, options.table, review, titles, notes), options.output)
     if report_delivery.is_wanted(options):
-        markdown, page = (_rendered(form, "", review, titles, notes) for form in ("md", "html"))
+        markdown, page = (_rendered(each, "", review, titles, notes) for each in ("md", "html"))
         report_delivery.deliver(options, review, markdown, page)
     return 0
 

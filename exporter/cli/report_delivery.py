@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from exporter.cli import options as flags
 from exporter.core.text.printable import printable
-from exporter.core.text.problems import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from exporter.fleet.review.values import Overview
@@ -51,24 +50,24 @@ def is_wanted(options: argparse.Namespace) -> bool:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Report what is missing before anything is computed. Raises InvalidInput."""
+    """Report what is missing before anything is computed. Raises UsageError."""
     if options.email_to and not options.email_from:
-        raise _wrong("--email.from", "missing; name the sender")
+        raise flags.UsageError("--email.from: missing; name the sender")
     if options.email_user and not options.email_password_file:
-        raise _wrong("--email.password-file", "missing; it has the password of --email.user")
+        raise flags.UsageError("--email.password-file: missing; it has the password of --email.user")
     if options.email_user and options.email_security == "none":
-        raise _wrong(
-            "--email.security", "none would send the password of --email.user in plain text; use starttls or tls"
+        raise flags.UsageError(
+            "--email.security: none would send the password of --email.user in plain text; use starttls or tls"
         )
     for address in (*(options.email_to or ()), *([options.email_from] if options.email_from else ())):
         if "@" not in address or not address.isprintable() or " " in address:
-            raise _wrong("--email.to or --email.from", f"{address!r} is not an address")
+            raise flags.UsageError(f"--email.to or --email.from: {address!r} is not an address")
     if options.delivery_link and not options.delivery_link.startswith(("http://", "https://")):
-        raise _wrong("--delivery.link", "is not an http:// or https:// address")
+        raise flags.UsageError("--delivery.link: is not an http:// or https:// address")
 
 
 def deliver(options: argparse.Namespace, found: Overview, markdown: str, page: str) -> None:
-    """Send it to every receiver, whatever the others answer. Raises NotDelivered, InvalidInput, OSError."""
+    """Send it to every receiver, whatever the others answer. Raises NotDelivered, UsageError, OSError."""
     from exporter.fleet.report.messages import email_message, slack_payload
 
     failed = []
@@ -99,7 +98,7 @@ def _post(options: argparse.Namespace, body: bytes) -> None:
         url = parse_url(_secret(options.webhook_url_file))
         context = client_context(options.delivery_ca_file, None, None) if url.tls else None
     except ValueError as error:
-        raise _wrong("--webhook.url-file", str(error)) from error
+        raise flags.UsageError(f"--webhook.url-file: {error}") from error
     try:
         answer = post(url, body, {"Content-Type": "application/json"}, context=context, seconds=SECONDS)
     except RequestFailed as error:
@@ -130,7 +129,7 @@ def _mail(options: argparse.Namespace, message: EmailMessage) -> None:
             f"the mail server {at} did not take the review: {printable(str(error))[:MAX_DETAIL_CHARS]}"
         ) from error
     except ValueError as error:
-        raise _wrong("--email.server", f"{error}") from error
+        raise flags.UsageError(f"--email.server: {error}") from error
 
 
 def _connect(security: str, host: str, port: int, context: ssl.SSLContext) -> smtplib.SMTP:
@@ -148,7 +147,3 @@ def _connect(security: str, host: str, port: int, context: ssl.SSLContext) -> sm
 
 def _secret(file: str) -> str:
     return Path(file).read_text(encoding="utf-8").strip()
-
-
-def _wrong(flag: str, what: str) -> InvalidInput:
-    return InvalidInput([Problem("command line", 1, 1, flag, what)])

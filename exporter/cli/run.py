@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -105,19 +106,24 @@ def _run(options: argparse.Namespace, load: Callable[[], Loaded]) -> int:
 
 
 def _report_valid(options: argparse.Namespace, config: Config, catalogue: Catalogue, web: ActiveConfig) -> None:
-    """Print what was checked, and on stderr which folders of logs do not exist here."""
-    from exporter.sources.files.discovery import Globs
+    """Print what was checked, and on stderr which paths can match no log, and which folders do not exist here."""
+    from exporter.daemon.source_factory import settings_of_all
+    from exporter.sources.files.discovery import WILDCARD
 
     what = flags.config_file(options) or "no configuration file; the default configuration"
     held = f"{counted(len(config.sources), 'source')}, {counted(len(catalogue.signatures), 'signature')}"
     print(f"{what} is valid: {held}")
     if web.is_file:
         print(f"{options.web_config_file} is valid: {web.settings.summary}")
-    for source in config.sources:
-        if source.kind == "files":
-            for root in Globs(source.paths).roots:
-                if not Path(root).is_dir():
-                    print(f"note: {root} does not exist here; until it does, no log is read from it", file=sys.stderr)
+    for name, settings in settings_of_all(config).items():
+        globs = settings.globs()
+        mistakes = globs.mistakes()
+        for mistake in mistakes.values():
+            print(f"note: source {name}: {mistake}", file=sys.stderr)
+        for pattern, root in zip(globs.patterns, globs.roots, strict=True):
+            missing = root if WILDCARD.search(pattern) or not Path(root).exists() else pattern
+            if pattern not in mistakes and not os.path.lexists(missing):
+                print(f"note: {missing} does not exist here; until it does, no log is read from it", file=sys.stderr)
 
 
 def _web(options: argparse.Namespace) -> ActiveConfig:

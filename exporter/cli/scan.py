@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 GARBAGE = 100_000  # objects before the first collection: those of a catalogue stay, and to go through them takes 10 ms
 DESCRIPTION = (
     "Analyse existing logs as the daemon would. Exit code 1: an incident was found; 0: none was found; "
-    "3: nothing could be read."
+    "3: none was found, and something could not be read."
 )
 CSV_FIELDS = (
     "time", "node", "signature", "root_cause", "verdict", "severity", "role", "gpu", "job", "path", "line", "lines", "text",
@@ -95,8 +95,7 @@ def run(options: argparse.Namespace) -> int:
     from exporter.scan.run import scan
 
     if options.engine == "dask" and not options.dask_address:
-        print("gpufault scan: --engine dask needs --dask.address tcp://HOST:PORT of its scheduler", file=sys.stderr)
-        return 2
+        raise flags.UsageError("--engine dask needs --dask.address tcp://HOST:PORT of its scheduler")
     catalogue = packs.load(flags.pack_folders(options))
     here, facts = facts_named(options.facts, catalogue)
     node = flags.node_name()
@@ -135,9 +134,7 @@ def run(options: argparse.Namespace) -> int:
         return 3
     if summary.stopped_at is not None:
         return 128 + signal.SIGINT
-    if summary.unread and not summary.files and not summary.bytes:
-        return 3
-    return 1 if summary.diagnoses else 0
+    return 1 if summary.diagnoses else 3 if summary.unread else 0
 
 
 def _workers(options: argparse.Namespace) -> Engine | int:
@@ -236,7 +233,7 @@ def _text_of(value: Any) -> str:
 def _write(out: IO[str], options: argparse.Namespace, summary: Summary, catalogue: Catalogue, node: str) -> None:
     from exporter.cli.incident_text import scan_text
 
-    records = _records(summary, catalogue, node)
+    records = _records(summary, catalogue, node, own_paths=options.format == "text")
     if options.format == "json":
         is_utf8 = (getattr(out, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
         for record in records:
@@ -255,15 +252,17 @@ def _write(out: IO[str], options: argparse.Namespace, summary: Summary, catalogu
         out.write(scan_text([*records], summary, catalogue, facts=given, only_table=only_table, color=_color(out)))
 
 
-def _records(summary: Summary, catalogue: Catalogue, node: str) -> Iterator[dict[str, Any]]:
-    """In reading order, one after the other: there may be many."""
+def _records(summary: Summary, catalogue: Catalogue, node: str, *, own_paths: bool) -> Iterator[dict[str, Any]]:
+    """In reading order, one after the other: there may be many. own_paths: not redacted, for the one who gave them."""
     if not (summary.diagnoses or summary.notes):
         return  # without the imports
-    from exporter.core.diagnosis.records import incident_record
+    from exporter.core.diagnosis.records import incident_record, writable
+    from exporter.core.text.redact import hide_secrets
     from exporter.scan.run import reading_order
 
     for diagnosis in heapq.merge(summary.diagnoses, summary.notes, key=reading_order):
-        yield incident_record(diagnosis, catalogue, node)
+        record = incident_record(diagnosis, catalogue, node)
+        yield {**record, "path": writable(hide_secrets(diagnosis.incident.first.path))} if own_paths else record
 
 
 def _cell(value: object) -> object:

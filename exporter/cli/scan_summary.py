@@ -26,7 +26,11 @@ def summary_table(roots: Sequence[Mapping[str, Any]], catalogue: Catalogue) -> s
     day = "%d %b" if len(years) == 1 else "%Y-%m"
     rows = [HEADS]
     for (cause, signature), records in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
-        jobs = {record["job"]["id"] if record["job"] else record["path"] for record in records}
+        jobs = {
+            record["job"]["id"] if record["job"] else record["path"]
+            for record in records
+            if record["job"] or record["source"] == "job"  # a kernel log is not of one job
+        }
         verdicts = {record["verdict"] for record in records}
         times = sorted(record["time"] for record in records if record["time_source"] in STAMPED)
         first, last = (

@@ -24,14 +24,13 @@ WITHOUT_CAUSE = {  # what stands in a record in the place of a cause
     "node names those that are still possible, and the command that finds out what would decide; without a log, "
     "`gpufault signatures show` of the signature tells what to do first.",
 }
+VERBS = "list|show|new|explain|check|test|diff|schema|docs"
 BUILTIN = "builtin"  # the built-in packs, for `diff`
 PACKS = "your own packs: files or folders, loaded beside the built-in packs"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(
-        dest="verb", metavar="list|show|new|explain|check|test|diff|schema|docs", required=True
-    )
+    verbs = parser.add_subparsers(dest="verb", metavar=VERBS, required=True)
     listing = verbs.add_parser("list", help="every signature in force")
     listing.add_argument("--vendor", choices=get_args(Vendor), help="only this vendor's")
     listing.add_argument("--layer", choices=get_args(Layer), help="only this layer's")
@@ -135,8 +134,7 @@ def _show(options: argparse.Namespace) -> int:
         ids = (*catalogue.signatures, *catalogue.root_causes)
         near = [i for i in ids if options.id in i] or [i for i in (nearest(options.id, ids),) if i]
         hint = f"; did you mean {', '.join(near[:5])}?" if near else "; see `gpufault signatures list`"
-        print(f"gpufault: no signature or root cause {options.id!r}{hint}", file=sys.stderr)
-        return 2
+        raise flags.UsageError(f"no signature or root cause {options.id!r}{hint}")
     for item in items:
         print(f"# {_defined_in(loaded, item)}")
         print(yaml.safe_dump(to_data(item), sort_keys=False, allow_unicode=True, width=110), end="")
@@ -161,8 +159,7 @@ def _new(options: argparse.Namespace) -> int:
 
     lines = [line.strip().encode("utf-8", "backslashreplace") for line in options.lines]
     if any(not line or b"\n" in line for line in lines):
-        print("gpufault signatures new: each argument is one line of a log", file=sys.stderr)
-        return 2
+        raise flags.UsageError("each argument is one line of a log")
     likely: tuple[SourceKind, ...] = ("kernel", "job") if looks_like_kernel(lines[0]) else ("job", "kernel")
     sources = likely if options.source == "auto" else (options.source,)
     pipeline = Pipeline(catalogue := packs.load(flags.pack_folders(options)))
@@ -221,7 +218,7 @@ def _check(options: argparse.Namespace) -> int:
         print(f"{problem} (warning)")
     held = _held(loaded) if loaded.own or not errors else "no pack could be read"
     print(f"{held}: {counted(len(errors), 'error')}, {counted(len(warnings), 'warning')}", file=sys.stderr)
-    return 1 if errors or (warnings and options.strict) else 0
+    return 2 if errors or (warnings and options.strict) else 0
 
 
 def _profile(loaded: LoadedPacks) -> list[Problem]:
@@ -297,8 +294,7 @@ def _diff(options: argparse.Namespace) -> int:
     from exporter.core.authoring.pack_diff import against_builtin, against_others
 
     if options.new == BUILTIN != options.old:
-        print(f"gpufault signatures diff: name {BUILTIN} first: diff {BUILTIN} {options.old}", file=sys.stderr)
-        return 2
+        raise flags.UsageError(f"name {BUILTIN} first: diff {BUILTIN} {options.old}")
     old, new = (
         packs.load_texts(packs.with_packs([name] if name != BUILTIN else [])) for name in (options.old, options.new)
     )

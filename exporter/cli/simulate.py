@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from exporter.cli import options as flags
 from exporter.cli.time_arguments import moment, seconds
 from exporter.core.text.counted import counted
 
@@ -86,22 +87,17 @@ def run(options: argparse.Namespace) -> int:
         print("\n".join(cases))
         return 0
     if options.output is None:
-        return _refuse("give OUTPUT, a folder that is new or empty")
+        raise flags.UsageError("give OUTPUT, a folder that is new or empty")
     if options.case and options.case not in cases:
-        return _refuse(f"{options.case!r} is not a case; use one of: {', '.join(cases)}")
+        raise flags.UsageError(f"{options.case!r} is not a case; use one of: {', '.join(cases)}")
     if (small := _too_small(options)) is not None:
-        return _refuse(f"--{small.replace('_', '-')} is too small")
+        raise flags.UsageError(f"--{small.replace('_', '-')} is too small")
     plan = _plan(options)
     fleet = review_case.simulate_review(plan) if options.case == review_case.NAME else simulate(plan)
     _write(fleet, options)
     for sentence in _planted(fleet):
         print(sentence, file=sys.stderr)
     return 0
-
-
-def _refuse(what: str) -> int:
-    print(f"gpufault simulate: {what}", file=sys.stderr)
-    return 2
 
 
 def _given(options: argparse.Namespace) -> dict[str, float]:

@@ -8,20 +8,19 @@ import os
 import shutil
 import sys
 import time
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from exporter.cli import options as flags
 from exporter.cli.text_layout import clipped, one_line, paint
 from exporter.cli.time_arguments import moment, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from exporter.core.catalogue.loader import Catalogue
     from exporter.fleet.review.timeline import Happening
-    from exporter.fleet.review.values import Title
 
 DESCRIPTION = (
     "Lists the incidents, failed jobs, node faults, reboots, changed facts and silences of a node, or the incidents of a "
@@ -29,6 +28,7 @@ DESCRIPTION = (
     "could be read."
 )
 SINCE = "7d"
+PACKED = (".parquet", ".duckdb")  # what only DuckDB reads
 TIME, WHERE, NOTE = 17, 14, 14  # columns
 MAX_WHAT = 400
 ALIGNED = 70  # columns; one long title does not push what follows it out of sight
@@ -47,16 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from exporter.config import packs
-    from exporter.fleet.input.load import journals
-    from exporter.fleet.observations import Window
     from exporter.fleet.review.timeline import of_job, of_node
-    from exporter.fleet.review.titles import titles_of
+    from exporter.fleet.window import Window
 
-    folder = Path(options.journal)
+    catalogue, folder = packs.load(flags.pack_folders(options)), Path(options.journal)
     if not folder.exists():
         raise FileNotFoundError(f"{folder}: no such file or folder")
     end = moment("--end", options.end)
-    with journals(folder, now=time.time()) as db:
+    with _tables(folder) as db:
         if end is None:
             row = db.execute(
                 """SELECT max(t) FROM (SELECT max(time) AS t FROM incidents UNION ALL SELECT max(time) FROM facts
@@ -77,15 +75,28 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "json":
         print(json.dumps([asdict(each) for each in found], indent=1))
         return 0
-    titles = titles_of(packs.load(flags.pack_folders(options)))
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    whats = [one_line(_what(each, titles)) for each in found]
+    whats = [one_line(_what(each, catalogue)) for each in found]
     room = _room(max(map(len, whats), default=0))
     for each, what in zip(found, whats, strict=True):
         print(_line(each, what, room, is_node=bool(is_node), color=color))
     if not found:
         print("nothing happened in this window")
     return 0
+
+
+def _tables(folder: Path) -> AbstractContextManager[Any]:
+    """The journals in DuckDB; where it is not installed, as on a node, in SQLite, which reads no Parquet."""
+    now = time.time()
+    try:
+        from exporter.fleet.input.load import journals
+    except ModuleNotFoundError:
+        if folder.suffix in PACKED or (folder.is_dir() and next(folder.rglob("*.parquet"), None)):
+            raise
+        from exporter.fleet.history.node_tables import tables
+
+        return tables(folder, now=now)
+    return journals(folder, now=now)
 
 
 def _room(longest: int) -> int:
@@ -107,11 +118,11 @@ def _line(each: Happening, what: str, room: int, *, is_node: bool, color: bool) 
     return f"{at}  {where:<{WHERE}}  {what}  {paint(note, code, color)}".rstrip()
 
 
-def _what(each: Happening, titles: Mapping[str, Title]) -> str:
+def _what(each: Happening, catalogue: Catalogue) -> str:
     if each.kind == "silent" and each.end is not None:
         return f"no heartbeat for {(each.end - each.time) / 3600:.1f} h"
     if each.id is None and each.kind != "node_check":
         return each.what
-    named = [titles[id_].title for id_ in (each.shown, each.what) if id_ in titles]
-    what = (named[0] if named else each.what) + (f", GPU {each.gpu}" if each.gpu else "")
+    named = [id_ for id_ in (each.shown, each.what) if id_ in catalogue.root_causes or id_ in catalogue.signatures]
+    what = (catalogue.title(named[0]) if named else each.what) + (f", GPU {each.gpu}" if each.gpu else "")
     return f"fails: {what}; {each.note}" if each.kind == "node_check" else what

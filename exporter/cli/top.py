@@ -93,15 +93,7 @@ def collect(options: argparse.Namespace, start: float) -> Collected:
                     title = _title(incident, given.get("cause"), titles)
                     found[incident.node, incident.id, title] = title, incident
             answered = True
-        except (
-            OSError,
-            ValueError,
-            LookupError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-            daemon_client.Unusable,
-        ) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             failures.append(printable(f"{url}: {getattr(error, 'reason', None) or error}"))
         failures += [printable(f"{url}: incidents refused: {count}: {why}") for why, count in sorted(refused.items())]
     return Collected(list(found.values()), failures, answered)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from exporter.cli import daemon_client
 from exporter.cli import options as flags
 from exporter.cli.time_arguments import seconds
-from exporter.cli.unknown_records import unknown_records
+from exporter.cli.unknown_records import REPORT, Looked, unknown_records
 from exporter.core.text.counted import counted
 from exporter.core.text.printable import printable
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 DESCRIPTION = (
     "Reads node journals, the output of `gpufault scan --format json`, logs, or a fleet service, and lists the crashes in "
-    "them that no signature names: like ones once, those on most nodes first, with an example and the command that begins a "
-    "signature. Exit code 1 if any is found, 0 if none is found, 3 if nothing could be read."
+    "them that no signature names, also deaths that only a launcher or a shell reports: like ones once, those on most nodes "
+    "first, with an example and the command that begins a signature. Exit code 1 if any is found, 0 if none is found, 3 if "
+    "nothing could be read."
 )
 MAX_SHOWN = 50  # clusters in text; JSON has all
 
@@ -32,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "paths",
         nargs="+",
         metavar="PATH|URL",
-        help="a folder of journals, a file of records (.jsonl, also .gz and .zst), a log, the URL of a fleet service, or - for "
-        "stdin",
+        help="a folder of journals, a file of records (.jsonl, also .gz and .zst), a log, the URL of a fleet service or a node "
+        "daemon, or - for stdin",
     )
     parser.add_argument("--window", metavar="7d", help="only crashes of the last seven days, or another duration")
     parser.add_argument("--format", default="text", choices=("text", "json"), help="default: text")
@@ -45,23 +46,25 @@ def run(options: argparse.Namespace) -> int:
     from exporter.core.diagnosis.unknown_clusters import UnknownClusters
 
     window = seconds("--window", options.window) if options.window else None
-    unread: list[str] = []
+    looked = Looked()
     oldest = time.time() - window if window else 0.0
     clusters = UnknownClusters()
     seen: set[str] = set()  # a record is written again when later lines change it
-    for at, record in unknown_records(options, oldest, unread):
+    for at, record in unknown_records(options, oldest, looked):
         id_ = str(record.get("id", ""))
         if at >= oldest and (not id_ or id_ not in seen):
             seen.add(id_)
             clusters.add(record, at)
-    for what in unread:
+    if not (looked.logs or looked.unread):
+        looked.unread.append("no log and no journal there")
+    for what in looked.unread:
         print(printable(f"gpufault unknowns: {what}"), file=sys.stderr)
-    if unread and not clusters.clusters():
+    if looked.unread and not clusters.clusters():
         return 3
     if options.format == "json":
         print(json.dumps(_as_json(clusters), ensure_ascii=False))
     else:
-        print("\n".join(map(printable, _as_text(clusters))))
+        print("\n".join(map(printable, _as_text(clusters, looked))))
     return 1 if clusters.clusters() else 0
 
 
@@ -79,7 +82,7 @@ def _as_json(clusters: UnknownClusters) -> dict[str, Any]:
                 "last": _utc(each.last),
                 "new": clusters.is_new(each),
                 "example": {"text": each.examples[0], "path": each.path, "line": each.line},
-                "begin_signature": _begin(each),
+                "begin_signature": None if each.kind == REPORT else _begin(each),
             }
             for each in clusters.clusters()
         ],
@@ -87,10 +90,10 @@ def _as_json(clusters: UnknownClusters) -> dict[str, Any]:
     }
 
 
-def _as_text(clusters: UnknownClusters) -> list[str]:
+def _as_text(clusters: UnknownClusters, looked: Looked) -> list[str]:
     every = clusters.clusters()
     if not every:
-        return ["Every crash has a signature."]
+        return ["Every crash has a signature." if looked.has_crashes else "No crash found."]
     lines = []
     for number, each in enumerate(every[:MAX_SHOWN], 1):
         jobs = f", {counted(len(each.jobs), 'job')}" if each.jobs else ""
@@ -100,7 +103,9 @@ def _as_text(clusters: UnknownClusters) -> list[str]:
             f"{number}. {each.template}",
             f"   {where}; first {_utc(each.first)}, last {_utc(each.last)}{new}",
             f"   example: {each.path}{f':{each.line}' if each.line else ''}",
-            f"   begin a signature: {_begin(each)}",
+            "   only this report of its end is known; read the log above it, or send its standard error there"
+            if each.kind == REPORT
+            else f"   begin a signature: {_begin(each)}",
         ]
     if len(every) > MAX_SHOWN:
         lines.append(f"and {counted(len(every) - MAX_SHOWN, 'more cluster')}; --format json lists them")

@@ -79,7 +79,7 @@ class Daemon:
         self.last_round = self._started = clock()
         self._snapshot = MetricsSnapshot(())
         self.watching = False  # whether every source has been looked at
-        self.impaired: list[str] = []  # what a job's log is to blame for
+        self.impaired: list[str] = []  # what a job's log, or one path of several, is to blame for
         self.hints: list[str] = []
         self._log = log
         self._clock = clock
@@ -387,7 +387,10 @@ class Daemon:
     def _publish(self) -> None:
         self._gauges.journal_segments_dropped = self.journal.dropped_segments
         self._gauges.quarantined = self._parts.pipeline.matcher.quarantine.at(self._clock())
-        self.impaired = [one.unnamed for one in self._gauges.quarantined]
+        self.impaired = [
+            f"source {s.name}: {s.stats.down_reason}" for s in self.sources if s.stats.up and s.stats.down_reason
+        ]
+        self.impaired += [one.unnamed for one in self._gauges.quarantined]
         self.hints = self.repeats.hints()
         self._snapshot = snapshot_of(
             self.counters,

@@ -40,7 +40,7 @@ def build(
     """
     sources: list[Source] = []
     node_jobs = node_jobs or NodeJobs()
-    of_files = _settings_of_all(config)
+    of_files = settings_of_all(config)
     for item in config.sources:
         if item.kind == "files":
             positions = stored.get(space_of(item.name), {})
@@ -71,10 +71,10 @@ def build(
 
 def moved(config: Config, stored: Stored) -> list[Row]:
     """The changes of the state to make before `build`, so that logs which moved to another source continue there."""
-    return handed_over({name: settings.globs() for name, settings in _settings_of_all(config).items()}, stored)
+    return handed_over({name: settings.globs() for name, settings in settings_of_all(config).items()}, stored)
 
 
-def _settings_of_all(config: Config) -> dict[str, FilesSettings]:
+def settings_of_all(config: Config) -> dict[str, FilesSettings]:
     """The settings of all sources by name, in the configuration's order."""
     alone = {item.name: _settings(item, config) for item in config.sources if item.kind == "files"}
     every = tuple(alone.values())  # a log belongs to the first source that names it

@@ -13,6 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from exporter.fleet.window import Window as Window
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -20,18 +22,6 @@ Texts = NDArray[np.object_]
 
 NOT_KNOWN = -1
 UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """A span of time: from `start` up to, and without, `end`."""
-
-    start: float
-    end: float
-
-    @property
-    def hours(self) -> float:
-        return (self.end - self.start) / 3600
 
 
 NOTES = frozenset({"busy_hours_missing", "jobs_not_visible"})  # gaps of precision, not of sight

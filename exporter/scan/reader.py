@@ -9,7 +9,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from exporter.scan.decompress import Unpacked, unpacker_of
 
@@ -70,3 +70,18 @@ def _regular(path: str) -> io.FileIO:
         os.close(descriptor)
         raise OSError(None, "not a regular file; give a file, or - for stdin")
     return io.FileIO(descriptor, "r")
+
+
+class ByLines(io.RawIOBase):
+    """A stream that has only `read`, to be read by lines."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        block = self._data.read(len(buffer))
+        buffer[: len(block)] = block
+        return len(block)

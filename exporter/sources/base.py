@@ -18,7 +18,7 @@ class SourceStats:
     """What one source has read, and what it could not read. All numbers but the gauges only grow."""
 
     up: bool = False
-    down_reason: str = ""  # a sentence for /-/ready and doctor, with what to do
+    down_reason: str = ""  # why it is down, or what of it can never be read: for /-/ready and doctor, with what to do
     bytes_read: int = 0
     rotations: int = 0
     truncations: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
@@ -11,7 +11,7 @@ from starlette.routing import Route, Router
 
 from exporter.core.text.printable import printable
 from exporter.core.text.problems import InvalidInput, Problem
-from exporter.core.text.redact import redact
+from exporter.core.text.redact import hide_secrets, redact
 from exporter.metrics.exposition import Exposition
 from exporter.web.faults import fault_routes
 from exporter.web.incidents import incidents
@@ -85,7 +85,7 @@ def service_router(view: ServiceView, telemetry_path: str, pages: Sequence[Route
         if not client_of(request.scope).may_change:
             return _text([f"{HOW_TO_CHANGE}; use `systemctl reload`, or send SIGHUP"], 403)
         problems = view.reload()
-        return _text(problems, 500) if problems else PlainTextResponse("reloaded.\n")
+        return _text(problems, 500, hide=hide_secrets) if problems else PlainTextResponse("reloaded.\n")
 
     return Router(
         [
@@ -99,6 +99,6 @@ def service_router(view: ServiceView, telemetry_path: str, pages: Sequence[Route
     )
 
 
-def _text(lines: Iterable[str], status: int) -> Response:
-    text = "".join(f"{printable(redact(line))}\n" for line in lines)
+def _text(lines: Iterable[str], status: int, *, hide: Callable[[str], str] = redact) -> Response:
+    text = "".join(f"{printable(hide(line))}\n" for line in lines)
     return PlainTextResponse(text.encode(errors="backslashreplace"), status)

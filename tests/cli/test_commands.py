@@ -181,7 +181,7 @@ def test_a_terminal_without_utf8_shows_what_it_can(form: str, tmp_path: Path) ->
 def test_a_folder_of_packs_that_is_not_there_is_no_typo_that_nobody_sees(
     crashed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["scan", str(crashed), "--signatures.dir", "/no/packs"]) == 1
+    assert main(["scan", str(crashed), "--signatures.dir", "/no/packs"]) == 2
     assert capsys.readouterr().err == "/no/packs:1:1: no such file or folder; correct the path\n"
 
 
@@ -372,7 +372,7 @@ def test_facts_file_with_a_nested_value_is_refused_with_its_place(
 ) -> None:
     facts = tmp_path / "facts.yaml"
     facts.write_text("os: debian 12\nrocm_version: [6.2]\n")
-    assert main(["scan", "--facts", str(facts), str(crashed)]) == 1
+    assert main(["scan", "--facts", str(facts), str(crashed)]) == 2
     assert capsys.readouterr().err == f"{facts}:2:1: rocm_version: must be text, not a list\n"
 
 
@@ -395,7 +395,7 @@ def test_a_fact_with_a_typing_error_is_refused_and_a_sites_own_is_not(
     facts = tmp_path / "facts.yaml"
     facts.write_text("rack: r12\nroc_version: 6.2.1\nenv.MY_OWN: 1\n")
     for command in ("scan", "explain"):
-        assert main([command, "--facts", str(facts), str(crashed)]) == 1
+        assert main([command, "--facts", str(facts), str(crashed)]) == 2
         assert capsys.readouterr().err == f"{facts}:2:1: roc_version: unknown fact; did you mean rocm_version?\n"
     facts.write_text("rack: r12\nrocm_version: 6.2.1\nroc_version: mine\n")
     assert main(["explain", "--facts", str(facts), str(crashed)]) == 0
@@ -439,13 +439,13 @@ def test_explain_takes_a_log_and_the_number_of_a_line(crashed: Path, capsys: pyt
 
 @pytest.mark.parametrize("missing", ["nosuch.log", "nosuch.log:7", "jobs/slurm-1.out", "/scratch/nosuch"])
 def test_explain_of_a_file_that_is_not_there_is_an_error(missing: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", missing]) == 2
-    assert capsys.readouterr().err == f"gpufault explain: {missing}: no such file\n"
+    assert main(["explain", missing]) == 3
+    assert capsys.readouterr().err == f"gpufault: {missing}: no such file\n"
 
 
 def test_facts_of_a_root_that_is_not_there_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["facts", "--path.rootfs", "/no/such/root"]) == 3
-    assert capsys.readouterr().err == "gpufault facts: --path.rootfs: /no/such/root is not a folder\n"
+    assert capsys.readouterr().err == "gpufault: --path.rootfs: /no/such/root is not a folder\n"
 
 
 def test_explain_says_why_a_kernels_line_in_a_jobs_log_does_not_count(
@@ -473,12 +473,12 @@ def test_a_signature_that_cannot_be_disabled_is_told_at_its_place(
 ) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("signatures:\n  disable:\n    - nv_xid_43*\n    - nv_xid_999*\n")
-    assert main(["run", "--config.check", "--config.file", str(config)]) == 1
+    assert main(["run", "--config.check", "--config.file", str(config)]) == 2
     assert capsys.readouterr().err == (
         f"{config}:4:7: signatures.disable[1]: no signature is 'nv_xid_999*'; see `gpufault signatures list`\n"
     )
     config.write_text("signatures:\n  disable: [torch_ooom]\n")
-    assert main(["run", "--config.check", "--config.file", str(config)]) == 1
+    assert main(["run", "--config.check", "--config.file", str(config)]) == 2
     assert capsys.readouterr().err.endswith("no signature is 'torch_ooom'; did you mean torch_oom?\n")
     config.write_text("signatures:\n  disable:\n    - nv_xid_43*\n    - nv_xid_999*\n")
     main(["doctor", "--config.file", str(config)])
@@ -493,7 +493,7 @@ def test_a_pack_is_begun_with_a_line_and_told_what_knows_the_line_already(
     told = capsys.readouterr()
     assert told.err == ""
     pack.write_text(told.out)
-    assert main(["signatures", "check", str(pack)]) == 1
+    assert main(["signatures", "check", str(pack)]) == 2
     assert f"{pack}:5:5: signatures[0].title: is still the placeholder" in capsys.readouterr().out
     pack.write_text(told.out.replace("TODO: what happened", "what happened").replace("TODO: what to do", "what to do"))
     assert main(["signatures", "check", str(pack)]) == 0
@@ -557,7 +557,7 @@ def test_a_pack_of_ones_own_is_checked_and_used(
     pack.write_text(
         "pack: mine\nsignatures:\n  - {id: my_step, title: A step, vendor: any, layer: host, severity: info, patterns: ['x']}\n"
     )
-    assert main(["signatures", "check", str(pack)]) == 1
+    assert main(["signatures", "check", str(pack)]) == 2
     assert capsys.readouterr().out.startswith(f"{pack}:3:")
     pack.write_text(
         "pack: mine\nsignatures:\n  - id: my_step\n    title: A step\n    vendor: any\n    layer: host\n    severity: info\n"
@@ -587,7 +587,7 @@ def own_pack(tmp_path: Path) -> Path:
     return pack
 
 
-def test_check_ends_with_0_for_warnings_and_with_1_where_it_is_strict(
+def test_check_ends_with_0_for_warnings_and_with_2_where_it_is_strict(
     own_pack: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["signatures", "check", str(own_pack)]) == 0
@@ -596,7 +596,7 @@ def test_check_ends_with_0_for_warnings_and_with_1_where_it_is_strict(
         f"{own_pack}:3:5: signatures[0]: my_step has no near_misses; add a line that looks alike and must not match (warning)\n"
     )
     assert shown.err == "1 signature, 0 root causes: 0 errors, 1 warning\n"
-    assert main(["signatures", "check", "--strict", str(own_pack)]) == 1
+    assert main(["signatures", "check", "--strict", str(own_pack)]) == 2
 
 
 def test_diff_tells_what_packs_add_change_and_leave_out(own_pack: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -635,7 +635,7 @@ def test_signatures_explain_tells_how_a_line_was_read(capsys: pytest.CaptureFixt
 
 
 def test_check_of_a_path_that_is_not_there_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["signatures", "check", str(tmp_path / "none.yaml")]) == 1
+    assert main(["signatures", "check", str(tmp_path / "none.yaml")]) == 2
     told = capsys.readouterr()
     assert told.out == f"{tmp_path}/none.yaml:1:1: no such file or folder; correct the path\n"
     assert told.err == "no pack could be read: 1 error, 0 warnings\n"
@@ -646,7 +646,7 @@ def test_a_folder_without_packs_is_an_error(
     verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "notes.txt").write_text("no pack")
-    assert main(["signatures", *verb, str(tmp_path)]) == 1
+    assert main(["signatures", *verb, str(tmp_path)]) == 2
     told = capsys.readouterr()
     assert f"{tmp_path}:1:1: the folder has no packs; name one with .yaml files\n" in told.out + told.err
 
@@ -671,7 +671,7 @@ def test_check_reports_the_errors_of_all_stages_of_all_files_at_once(
 ) -> None:
     (tmp_path / "many.yaml").write_text(FAULTY_PACK)
     (tmp_path / "other.yaml").write_bytes(b"\xff")
-    assert main(["signatures", "check", str(tmp_path / "many.yaml")]) == 1
+    assert main(["signatures", "check", str(tmp_path / "many.yaml")]) == 2
     told = capsys.readouterr()
     assert [line.split(": ")[:2] for line in told.out.splitlines()] == [
         [f"{tmp_path}/many.yaml:3:33", "signatures[0].title"],
@@ -682,7 +682,7 @@ def test_check_reports_the_errors_of_all_stages_of_all_files_at_once(
         [f"{tmp_path}/many.yaml:8:69", "root_causes[0].when.capture"],
     ]
     assert told.err == "3 signatures, 2 root causes: 6 errors, 0 warnings\n"
-    assert main(["signatures", "check", str(tmp_path)]) == 1
+    assert main(["signatures", "check", str(tmp_path)]) == 2
     of_folder = capsys.readouterr().out.splitlines()
     assert f"{tmp_path}/other.yaml:1:1: not UTF-8 text; save it as UTF-8, or remove it" in of_folder
     assert len(of_folder) == 5  # what torch_ooom and the captures are, the other file may say
@@ -690,7 +690,7 @@ def test_check_reports_the_errors_of_all_stages_of_all_files_at_once(
 
 def test_the_daemon_gets_all_errors_of_a_pack_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "many.yaml").write_text(FAULTY_PACK)
-    assert main(["scan", "--signatures.dir", str(tmp_path), str(tmp_path)]) == 1
+    assert main(["scan", "--signatures.dir", str(tmp_path), str(tmp_path)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 6
 
 
@@ -732,7 +732,7 @@ def test_a_built_in_signature_is_replaced_only_where_the_pack_says_so_and_list_s
 ) -> None:
     text = OWN_PACK.replace("my_step", "intel_gpu_page_fault")
     own_pack.write_text(text)
-    assert main(["signatures", "list", "--signatures.dir", str(own_pack)]) == 1
+    assert main(["signatures", "list", "--signatures.dir", str(own_pack)]) == 2
     assert capsys.readouterr().err == (
         f"{own_pack}:3:5: signatures[0].id: intel_gpu_page_fault is built in; choose another id, or add "
         "`override: true` to replace it\n"

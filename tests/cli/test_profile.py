@@ -41,4 +41,4 @@ def test_a_slow_pattern_is_named_with_its_place_its_signature_and_what_to_do(
     assert told.startswith(f"{pack}:8:38: signatures[0].patterns[1]: my_stall takes ")
     assert " µs to try on a line, " in told
     assert told.endswith("; begin the pattern with ^ or a word, and bound or merge its repetitions (warning)")
-    assert main(["signatures", "check", "--profile", "--strict", str(pack)]) == 1
+    assert main(["signatures", "check", "--profile", "--strict", str(pack)]) == 2

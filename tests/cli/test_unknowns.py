@@ -61,6 +61,69 @@ def test_without_an_unknown_crash_it_says_so(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().out == "Every crash has a signature.\n"
 
 
+REPORTS = {  # of a death, without the reason, by those who start programs
+    "srun": "srun: error: gpu-07: task 3: Exited with exit code 13",
+    "torchrun": "E0304 11:24:03.1 140 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) local_rank: 0 "
+    "(pid: 77) of binary: /usr/bin/python",
+    "a shell": "/var/spool/slurmd/job7/slurm_script: line 44: 231123 Aborted                 (core dumped) python train.py",
+    "mpirun": "mpirun noticed that process rank 3 with PID 4711 on node gpu-07 exited on signal 6 (Aborted).",
+    "mpiexec": "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 4711 RUNNING AT gpu-07\n=   EXIT CODE: 139",
+}
+
+
+@pytest.mark.parametrize("of", ["logs", "journals"])
+@pytest.mark.parametrize("by", REPORTS)
+def test_a_death_that_only_a_launcher_reports_is_an_unknown_crash(
+    by: str, of: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "slurm-7.out"
+    log.write_text(f"step 1\n{REPORTS[by]}\n")
+    if of == "journals":
+        assert main(["scan", "--format", "json", str(log)]) == 1
+        (tmp_path / "journals").mkdir()
+        (tmp_path / "journals/journal-000001.jsonl").write_text(capsys.readouterr().out)
+    given = str(log if of == "logs" else tmp_path / "journals")
+    assert main(["unknowns", given]) == 1
+    shown = capsys.readouterr().out
+    assert "Every crash has a signature" not in shown
+    assert "1 crash on 1 node" in shown
+    assert f"example: {log}:2" in shown
+    assert main(["unknowns", "--format", "json", given]) == 1
+    (cluster,) = json.loads(capsys.readouterr().out)["clusters"]
+    assert cluster["begin_signature"] is None or cluster["kind"] != "report"
+
+
+def test_a_report_behind_its_reason_is_not_a_crash_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "slurm-7.out").write_text(
+        "RuntimeError: CUDA error: an illegal memory access was encountered\n" + REPORTS["srun"] + "\n"
+    )
+    assert main(["unknowns", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "Every crash has a signature.\n"
+
+
+def test_no_crash_is_not_every_crash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.log").write_text("step 1\n")
+    assert main(["unknowns", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "No crash found.\n"
+    (tmp_path / "empty").mkdir()
+    assert main(["unknowns", str(tmp_path / "empty")]) == 3
+    assert capsys.readouterr() == ("", "gpufault unknowns: no log and no journal there\n")
+
+
+def test_the_path_of_an_example_can_be_opened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = tmp_path / "home/ann"
+    home.mkdir(parents=True)
+    log = crash(home, "slurm-7.out", "no elements")
+    main(["unknowns", str(log)])
+    main(["scan", str(log), str(home / "none.log")])
+    captured = capsys.readouterr()
+    assert f"example: {log}:4" in captured.out
+    assert f"\n{log}:4:" in captured.out
+    assert f"{home}/none.log: not read" in captured.err
+
+
 def test_nothing_to_read_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["unknowns", str(tmp_path / "none.log")]) == 3
     assert "none.log" in capsys.readouterr().err
@@ -95,7 +158,7 @@ def test_nothing_is_said_of_what_was_not_read(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "records.parquet").write_bytes(b"PAR1")
     for given, why in (
         (str(tmp_path), "records.parquet: no Parquet is read here"),
-        ("http://127.0.0.1:1", "http://127.0.0.1:1: no list of a fleet service (["),
+        ("http://127.0.0.1:1", "http://127.0.0.1:1: no list of incidents; is it a fleet service or a node daemon? (["),
     ):
         assert main(["unknowns", given]) == 3
         captured = capsys.readouterr()

@@ -19,7 +19,7 @@ def problems(text: str) -> list[str]:
 
 def test_no_file_that_is_checked_moves_a_cursor() -> None:
     (told,) = problems('"k\\e[2J\\u202e\\u009b": 1')
-    assert told == r"c.yaml:1:1: k\x1b[2J\u202e\x9b: no such key here; check its spelling, or remove it"
+    assert told.startswith(r"c.yaml:1:1: k\x1b[2J\u202e\x9b: no such key here; use facts, incidents, jobs, ")
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "{}", "null"])

@@ -297,7 +297,7 @@ def test_every_error_of_a_configuration_is_told_with_its_place(make_node: MakeNo
     node.config.write_text("nodee: x\nsources:\n  - kind: files\n    paths: [relative/*.log]\n")
     command = [gpufault(), "run", "--config.check", "--config.file", str(node.config)]
     checked = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    assert checked.returncode == 1
+    assert checked.returncode == 2
     assert [line.split(": ")[0].rsplit(":", 2)[1:] for line in checked.stderr.splitlines()] == [["1", "1"], ["4", "13"]]
     assert "Traceback" not in checked.stderr
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from exporter.cli import inject
 from exporter.cli.main import main
 
-from .conftest import Guarded, Node, gpufault
+from .conftest import Guarded, Node, eventually, gpufault
 
 
 def test_a_test_line_is_not_written_through_a_link_in_a_users_folder(
@@ -90,3 +91,70 @@ def test_a_test_line_needs_no_log_that_a_job_has_written(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert [path.name for path in logs.iterdir()] == (["ada"] if has_folder else [])
+
+
+def test_the_example_of_a_signature_is_recognised_by_the_daemon_and_is_not_an_incident(
+    make_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    packs = tmp_path / "packs"
+    packs.mkdir()
+    pack = packs / "mine.yaml"
+    node = make_node(signatures={"dirs": [str(packs)]})
+    node.start()
+    pack.write_text(PACK)
+
+    def inject(id_: str, *flags: str) -> subprocess.CompletedProcess[str]:
+        where = (f"--config.file={node.config}", f"--url=http://{node.address}", f"--signature={id_}", *flags)
+        return subprocess.run([gpufault(), "inject", *where], capture_output=True, text=True, check=False, timeout=120)
+
+    known = inject("cuda_illegal_address")
+    assert known.returncode == 0, known.stderr
+    new = inject("mine_stalled", "--timeout=2")  # the running daemon has not loaded it
+    assert new.returncode == 1
+    assert "does the daemon have the signature mine_stalled?" in new.stderr
+    assert inject("nonsense").returncode == 2
+    kernel = inject("nv_xid_79_fallen_off_bus")
+    assert (kernel.returncode, "give --kmsg (needs root)" in kernel.stderr) == (2, True)
+    lines = "gpufault_lines_matched_total"
+    assert node.value(f'{lines}{{signature="gpufault_test_line",source="job"}}') == 1
+    assert not node.value(f'{lines}{{signature="cuda_illegal_address",source="job"}}')
+    counted = re.findall(r"^gpufault_incidents(?:_late)?_total{.*} (\S+)$", node.get("/metrics"), re.MULTILINE)
+    assert {float(count) for count in counted} == {0.0}
+
+
+PACK = """
+pack: mine
+signatures:
+  - id: mine_stalled
+    title: The ring stalled
+    vendor: any
+    layer: framework
+    severity: error
+    patterns: ['minecomm: ring \\d+ stalled']
+    examples: ['minecomm: ring 4 stalled']
+    near_misses: [{text: 'minecomm: ring is fine', why: it did not stall}]
+    references: ['https://example.org']
+    remediation: Restart the ring.
+"""
+
+
+@pytest.mark.parametrize("readers", ["everyone", "authenticated"])
+def test_the_unknown_crashes_of_a_node_daemon_are_listed_for_those_who_may_read_lines(
+    make_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], readers: str
+) -> None:
+    monkeypatch.setenv("GPUFAULT_WEB_READERS", readers)
+    node = make_node(incidents={"settle": "1s"})
+    node.start()
+    (node.logs / "slurm-7.log").write_text("step\nsrun: error: gpu-07: task 3: Exited with exit code 13\n")
+    eventually(lambda: '"srun_task_failed"' in node.get("/api/v1/incidents"))
+    code = main(["unknowns", f"http://{node.address}"])
+    told = capsys.readouterr()
+    if readers == "everyone":
+        assert (code, told.err) == (1, "")
+        assert f"example: {node.logs}/slurm-7.log:2" in told.out
+    else:
+        assert (code, told.out) == (3, "")
+        assert told.err == (
+            f"gpufault unknowns: http://{node.address}: it shows lines of logs only to its users; give --user and "
+            "--password-file, or on the node the folder of its journal\n"
+        )

@@ -158,7 +158,7 @@ def test_no_daemon_is_unknown_and_said_so_in_two_seconds_at_most() -> None:
 @pytest.mark.parametrize(
     ("argument", "why"),
     [
-        ("--since=yesterday", "command line:1:1: --since: invalid time 'yesterday'; use 2026-06-01T00:00:00Z or Unix seconds"),
+        ("--since=yesterday", "--since: invalid time 'yesterday'; use 2026-06-01T00:00:00Z or Unix seconds"),
         ("--url=ftp://node", "--url: 'ftp://node' is not an http:// or https:// address"),
         ("--ca-file=/nowhere.pem", "/nowhere.pem: No such file or directory"),
     ],

@@ -212,10 +212,10 @@ def test_what_does_not_speak_against_a_finding_is_not_said(tmp_path: Path, capsy
 def test_a_window_that_ends_before_it_begins_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hand_written(tmp_path, range(0))
     for more in (["--end", "2026-06-02T00:00:00Z"], []):
-        assert main(["correlate", "--journal", str(tmp_path), "--start", "2026-07-01T00:00:00Z", *more]) == 1
+        assert main(["correlate", "--journal", str(tmp_path), "--start", "2026-07-01T00:00:00Z", *more]) == 2
         told = capsys.readouterr()
         assert told.out == ""
-        assert told.err.startswith("command line:1:1: --start: is not before the end, 2026-06-0")
+        assert told.err.startswith("gpufault correlate: --start: is not before the end, 2026-06-0")
 
 
 def test_the_cases_are_listed_without_a_folder(capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,13 @@ CERTIFICATE = "tls_server_config:\n  cert_file: a\n  key_file: b\n"
     ("text", "told"),
     [
         ("tls_config: {}", "web.yaml:1:1: tls_config: no such key here; did you mean tls_server_config?"),
-        ("rate_limit: {burst: 1}", "web.yaml:1:1: rate_limit: no such key here; check its spelling, or remove it"),
+        (
+            "rate_limit: {burst: 1}",
+            (
+                "web.yaml:1:1: rate_limit: no such key here; use administrators, basic_auth_users, http_server_config, "
+                "tls_server_config or token_keys_file"
+            ),
+        ),
         ("tls_server_config: {key_file: b}", "web.yaml:1:1: tls_server_config.cert_file: missing; add it"),
         (
             CERTIFICATE + "  min_version: TLS10",
@@ -116,7 +122,10 @@ CERTIFICATE = "tls_server_config:\n  cert_file: a\n  key_file: b\n"
         ),
         (
             "http_server_config: {headers: {X-Powered-By: me}}",
-            "web.yaml:1:32: http_server_config.headers.X-Powered-By: no such key here; check its spelling, or remove it",
+            (
+                "web.yaml:1:32: http_server_config.headers.X-Powered-By: no such key here; use Content-Security-Policy, "
+                "Strict-Transport-Security, X-Content-Type-Options, X-Frame-Options or X-XSS-Protection"
+            ),
         ),
         (
             'http_server_config: {headers: {Content-Security-Policy: "a\\r\\nSet-Cookie: b"}}',

@@ -5,6 +5,7 @@ Knows no files, no clocks and no incidents.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -48,6 +49,8 @@ LINE_SECONDS = 1.0  # of work on one line: the rest of a line that costs more is
 # What a line may have shown besides signatures, whose ids have no brackets: that it was joined to an earlier one, that
 # it quotes an error, that it looks like a crash.
 _JOINED, ECHO, UNMATCHED, CUT = "(joined)", "(echo)", "(unmatched)", "(cut)"
+# An example of a signature that `gpufault inject` writes. Only where a text begins, which no user chooses in the kernel log.
+_TEST = re.compile(r"(?s)gpufault inject: test line [0-9a-f]{16} of (?P<signature>\w+): (?P<example>.*)")
 
 
 class _LinesToCome(Exception):
@@ -194,7 +197,12 @@ class ChunkMatcher:
         if may_wait and not complete:
             raise _LinesToCome
         records = [self._record(start, stop) for start, stop in ranges]
-        return [record.text[:MAX_BEHIND] if self._is_trusted(record) else "" for record in records]
+        return [self._text_behind(record)[:MAX_BEHIND] for record in records]
+
+    def _text_behind(self, record: Record) -> str:
+        if test := _TEST.match(record.text):
+            return test["example"]
+        return record.text if self._is_trusted(record) else ""
 
     def _record(self, start: int, stop: int) -> Record:
         raw = self.chunk.data[start : min(stop, start + MAX_TEXT)]
@@ -212,6 +220,9 @@ class ChunkMatcher:
         once: bool,
     ) -> None:
         """Judge one text. `once`: no part of its line will be looked at again."""
+        if test := _TEST.match(record.text):
+            self._test(candidate, offset, record, test, gates, behind, once=once)
+            return
         if not self._is_trusted(record):
             self._count(offset, ECHO, once=once)
             evaluator = self.tools.evaluators.under(gates, self.chunk.source, trusted=False)
@@ -228,6 +239,25 @@ class ChunkMatcher:
         for one in shown.found:
             if one.rule.kind == "signature":
                 self._show(candidate, offset, record, one, text, once=once)
+
+    def _test(
+        self,
+        candidate: Candidate,
+        offset: int,
+        record: Record,
+        test: re.Match[str],
+        gates: Sequence[int],
+        behind: Callable[[], Sequence[str]],
+        *,
+        once: bool,
+    ) -> None:
+        """An example that `gpufault inject --signature` wrote: only a test line, and only if its signature is shown."""
+        evaluator = self.tools.evaluators.under(gates, self.chunk.source)
+        shown = evaluator.shown(test["example"], behind)
+        if any(one.rule.id == test["signature"] for one in shown.found):
+            tag = record.text[: test.start("example")]
+            for one in evaluator.shown(tag, behind).found:
+                self._show(candidate, offset, record, one, tag, once=once)
 
     def _show(self, candidate: Candidate, offset: int, record: Record, found: Found, text: str, *, once: bool) -> None:
         chunk, signature = self.chunk, found.rule.id

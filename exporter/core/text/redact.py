@@ -60,9 +60,12 @@ _OWNER = rf"(?:[0-9]{{1,10}}:[0-9]{{1,10}}|[\w.${{}}-]{{1,64}}:{_GROUP})(?![^\s\
 
 _PRIVATE_KEY = "[A-Z ]{0,32}PRIVATE KEY(?: BLOCK)?"
 
-_RULES: tuple[tuple[str, str], ...] = (
+_SECRETS: tuple[tuple[str, str], ...] = (
     (rf"(?s)-----BEGIN {_PRIVATE_KEY}-----.*?(?:-----END {_PRIVATE_KEY}-----|\Z)", HIDDEN),
-    (r"(?i)\b(authorization\\?[\"']?\s{0,8}[=:]\s{0,8}\\?[\"']?(?:[a-z]{1,16}\s{1,8})?)[^\s\"',;]{3,4096}", rf"\1{HIDDEN}"),
+    (
+        r"(?i)\b(authorization\\?[\"']?\s{0,8}[=:]\s{0,8}\\?[\"']?(?:[a-z]{1,16}\s{1,8})?)[^\s\"',;]{3,4096}",
+        rf"\1{HIDDEN}",
+    ),
     (r"(?i)\b((?:bearer|basic|token)\s{1,8})(?=[\w.~+/-]{0,4096}[0-9=])[\w.~+/=-]{16,4096}", rf"\1{HIDDEN}"),
     (r"(?i)((?<![a-z])(?:set-)?cookie:\s{0,8})[^\n\"']{1,4096}", rf"\1{HIDDEN}"),
     # NAME=value, "name": "value", --name value, whose name says that it is a secret; quotes may hold spaces
@@ -73,8 +76,10 @@ _RULES: tuple[tuple[str, str], ...] = (
     (rf"(?i)((?<![\w-])--?[\w-]{{0,64}}?{_SECRET}[\w-]{{0,32}}\s{{1,8}})[^\s-]\S{{1,4096}}", rf"\1{HIDDEN}"),
     (r"(\bsshpass\s{1,8}-p\s{0,8})\S{1,256}", rf"\1{HIDDEN}"),
     # curl -u ada:secret, but not docker run -u 1000:1000 or root:video or $UID:$GID
-    (rf"((?<![\w-])(?:-u|--(?:proxy-)?user)[ =]\s{{0,8}}[\"']?)(?!{_OWNER})[^\s:\"']{{1,64}}:[^\s\"']{{1,256}}",
-     rf"\1{HIDDEN}"),
+    (
+        rf"((?<![\w-])(?:-u|--(?:proxy-)?user)[ =]\s{{0,8}}[\"']?)(?!{_OWNER})[^\s:\"']{{1,64}}:[^\s\"']{{1,256}}",
+        rf"\1{HIDDEN}",
+    ),
     (r"(\b[A-Z][A-Z0-9_]{1,64}_KEY=)(?=[A-Za-z_-]{0,256}[0-9])[\w+/=-]{16,256}", rf"\1{HIDDEN}"),
     (rf"(?i)(<[\w.:-]{{0,64}}{_SECRET}[\w.:-]{{0,32}}>)[^<]{{1,4096}}(?=</)", rf"\1{HIDDEN}"),  # XML
     (r"(?i)([?&;](?:sig|signature|x-(?:amz|goog)-\w{1,32}|key)=)[^\s\"'&;]{8,4096}", rf"\1{HIDDEN}"),
@@ -85,6 +90,8 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"(discord(?:app)?\.com/api/webhooks/)[\w/-]{8,255}", rf"\1{HIDDEN}"),
     (r"(?i)(wandb[^\n]{0,64}?\b)[0-9a-f]{40}\b", rf"\1{HIDDEN}"),
     *((rf"(?<![A-Za-z0-9]){token}", HIDDEN) for token in _TOKENS),
+)
+_PERSONAL: tuple[tuple[str, str], ...] = (
     (r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[A-Za-z][\w-]{0,62}", "[e-mail]"),
     (r"((?:/(?:homes?|home[0-9_-]\w{0,32}|[Uu]sers?|u)|\\Users\\?)(?:/\.?){0,3}[/\\])(?!\[user\]|\.\.?[/\\])[^/\\\s\"':,;)\]]{1,255}",
      r"\1[user]"),
@@ -93,12 +100,21 @@ _RULES: tuple[tuple[str, str], ...] = (
 
 
 @cache
-def _rules() -> list[tuple[re.Pattern[str], str]]:
-    return [(re.compile(pattern), replacement) for pattern, replacement in _RULES]
+def _compiled(rules: tuple[tuple[str, str], ...]) -> list[tuple[re.Pattern[str], str]]:
+    return [(re.compile(pattern), replacement) for pattern, replacement in rules]
 
 
 def redact(text: str) -> str:
     """The text without secrets and personal data. Idempotent."""
-    for pattern, replacement in _rules():
+    return _replaced(hide_secrets(text), _PERSONAL)
+
+
+def hide_secrets(text: str) -> str:
+    """The text without secrets, for the one who asked for it: names and paths stay, so that they can be used."""
+    return _replaced(text, _SECRETS)
+
+
+def _replaced(text: str, rules: tuple[tuple[str, str], ...]) -> str:
+    for pattern, replacement in _compiled(rules):
         text = pattern.sub(replacement, text)
     return text

@@ -104,7 +104,7 @@ def _unknown_key(loc: Loc, keys: _Keys, meant: Set[Loc]) -> str:
     if kinds and not (near and (*loc[:-1], near[0]) in meant):
         return f"no such key here; only kind {or_list(kinds)} has it"
     return (
-        f"no such key here; did you mean {near[0]}?" if near else "no such key here; check its spelling, or remove it"
+        f"no such key here; did you mean {near[0]}?" if near else f"no such key here; use {or_list(sorted(keys.here))}"
     )
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
+from exporter.core.text.counted import listed
+
 MAX_SHOWN_CHARS = 80
 _FORM = re.compile(r"\^\[(?P<first>[^]]+)\](?:\[(?P<rest>[^]]+)\])?\{(?P<least>\d+),(?P<most>\d+)\}\$")
 _WORDS = {  # forms that are not an identifier
@@ -40,7 +42,7 @@ def shown(value: Any) -> str:
 
 def or_list(words: Sequence[str]) -> str:
     """`a`, `a or b`, `a, b or c`."""
-    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    return listed(words, "or")
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:

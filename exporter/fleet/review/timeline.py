@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-
-import duckdb
+from typing import Any, Protocol
 
 from exporter.core.model import ACTION_WORDS
-from exporter.fleet.observations import Window
+from exporter.fleet.window import Window
 
 MAX_EVENTS = 10_000  # of a kind
 MAX_CHANGES = 20  # facts named at one time; a new image changes hundreds
@@ -29,6 +28,13 @@ CLEARED_BY = {  # what cleared a node fault
     "operator": "an operator",
     "driver": "the driver (it asks for nothing)",
 }
+
+
+class Tables(Protocol):
+    """A connection to the tables of a history, in DuckDB or SQLite."""
+
+    def execute(self, sql: str, values: Any, /) -> Any:
+        """The rows of a query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +66,7 @@ class Happening:
         return self.what if self.role == "cascade" or self.root_cause in (None, "", "unknown") else self.root_cause
 
 
-def of_node(db: duckdb.DuckDBPyConnection, node: str, window: Window) -> tuple[Happening, ...]:
+def of_node(db: Tables, node: str, window: Window) -> tuple[Happening, ...]:
     """Everything on one node, by time."""
     found = [*_incidents(db, "node", node, window), *_failed_jobs(db, node, window)]
     found += [*_node_checks(db, node, window), *_boots(db, node, window)]
@@ -68,7 +74,7 @@ def of_node(db: duckdb.DuckDBPyConnection, node: str, window: Window) -> tuple[H
     return tuple(sorted(found, key=lambda each: (each.time, each.role == "cascade", each.kind, each.id or "")))
 
 
-def of_job(db: duckdb.DuckDBPyConnection, job: str, window: Window) -> tuple[Happening, ...]:
+def of_job(db: Tables, job: str, window: Window) -> tuple[Happening, ...]:
     """All incidents of one job, on all its nodes, with those on its nodes that caused them."""
     own = _incidents(db, "job", job, window)
     causes = {each.caused_by for each in own if each.caused_by} - {each.id for each in own}
@@ -76,7 +82,7 @@ def of_job(db: duckdb.DuckDBPyConnection, job: str, window: Window) -> tuple[Hap
     return tuple(sorted(own, key=lambda each: (each.time, each.role == "cascade", each.id or "")))
 
 
-def _incidents(db: duckdb.DuckDBPyConnection, column: str, value: str, window: Window) -> list[Happening]:
+def _incidents(db: Tables, column: str, value: str, window: Window) -> list[Happening]:
     queries = {
         key: f"""SELECT time, source, node, signature, id, root_cause, verdict, role, job, gpu, caused_by FROM incidents
         WHERE {key} = ? AND time >= ? AND time < ? ORDER BY time LIMIT ?"""
@@ -92,7 +98,7 @@ def _incidents(db: duckdb.DuckDBPyConnection, column: str, value: str, window: W
     ]  # fmt: skip
 
 
-def _failed_jobs(db: duckdb.DuckDBPyConnection, node: str, window: Window) -> list[Happening]:
+def _failed_jobs(db: Tables, node: str, window: Window) -> list[Happening]:
     """Failed jobs, as spans from their start; where it is unknown, from the job's first incident on this node."""
     rows = db.execute(
         """SELECT e.time, e.job, e.outcome, e.started, min(i.time) FROM job_ends AS e
@@ -122,7 +128,7 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} seconds"
 
 
-def _node_checks(db: duckdb.DuckDBPyConnection, node: str, window: Window) -> list[Happening]:
+def _node_checks(db: Tables, node: str, window: Window) -> list[Happening]:
     """Faults that were open in the window, as spans."""
     rows = db.execute(
         """SELECT time, signature, root_cause, gpu, job, action, state, cleared_by FROM faults
@@ -148,7 +154,7 @@ def _node_checks(db: duckdb.DuckDBPyConnection, node: str, window: Window) -> li
     return [each for each in (*out, *opened.values()) if each.end is not None and each.end >= window.start]
 
 
-def _boots(db: duckdb.DuckDBPyConnection, node: str, window: Window) -> list[Happening]:
+def _boots(db: Tables, node: str, window: Window) -> list[Happening]:
     rows = db.execute(
         "SELECT time FROM boots WHERE node = ? AND time >= ? AND time < ? ORDER BY time LIMIT ?",
         [node, window.start, window.end, MAX_EVENTS],
@@ -156,7 +162,7 @@ def _boots(db: duckdb.DuckDBPyConnection, node: str, window: Window) -> list[Hap
     return [Happening(time=time, kind="boot", node=node, what="the node booted") for (time,) in rows]
 
 
-def _changes(db: duckdb.DuckDBPyConnection, node: str, window: Window) -> list[Happening]:
+def _changes(db: Tables, node: str, window: Window) -> list[Happening]:
     rows = db.execute(
         "SELECT time, facts FROM facts WHERE node = ? AND time < ? ORDER BY time LIMIT ?",
         [node, window.end, MAX_EVENTS],
@@ -185,7 +191,7 @@ def _facts(text: str) -> dict[str, str]:
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
-def _silences(db: duckdb.DuckDBPyConnection, node: str, window: Window) -> list[Happening]:
+def _silences(db: Tables, node: str, window: Window) -> list[Happening]:
     """Spans without heartbeats between two of them, and the one up to the window's end."""
     rows = db.execute(
         "SELECT time, hours FROM heartbeats WHERE node = ? AND time <= ? AND time >= ? ORDER BY time",

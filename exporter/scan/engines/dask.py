@@ -30,7 +30,9 @@ class Dask:
         try:
             import distributed
         except ImportError:
-            raise Unusable("--engine dask needs the extra dask: pip install 'gpufault[dask]'") from None
+            from exporter.process.extras import how_to_install
+
+            raise Unusable(f"--engine dask needs the extra dask; {how_to_install('dask')}") from None
         for name in ("distributed", "distributed.client", "tornado.application"):  # each writes to stderr by itself
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # what matters of it is said by `check`
         if task_bytes:

@@ -22,7 +22,8 @@ FOLDER_ENTRIES = 20  # so many entries does it take to make up for opening a fol
 _ANY_DEPTH = None  # the part `**`
 _Part = str | re.Pattern[str] | None
 _State = tuple[int, int]  # which glob, and how many of its parts the folders so far have used up
-_WILDCARD = re.compile(r"[*?[]")
+WILDCARD = re.compile(r"[*?[]")
+_BRACES = re.compile(r"\{[^{}/]*,[^{}/]*\}")  # of a shell
 
 
 class Entry(NamedTuple):
@@ -42,6 +43,7 @@ class Globs:
     """The patterns of one source, and what is excluded from them: by name, or since it is an earlier source's."""
 
     def __init__(self, patterns: Sequence[str], exclude: Sequence[str] = (), earlier: Sequence[Globs] = ()) -> None:
+        self.patterns = tuple(patterns)
         globs = [_parse(pattern) for pattern in patterns]
         self.roots = tuple(root for root, _ in globs)
         self._parts = tuple(parts for _, parts in globs)
@@ -57,6 +59,24 @@ class Globs:
         for root, parts in zip(self.roots, self._parts, strict=True):
             deep[root] = deep.get(root, False) or len(parts) > 1
         return deep
+
+    def mistakes(self) -> dict[str, str]:
+        """The patterns that can match no log, and for each what is wrong and what to write instead."""
+        globs = zip(self.patterns, self.roots, self._parts, strict=True)
+        wrong = {pattern: self._mistake(pattern, root, parts) for pattern, root, parts in globs}
+        return {pattern: f"{pattern} {what}" for pattern, what in wrong.items() if what}
+
+    def _mistake(self, pattern: str, root: str, parts: tuple[_Part, ...]) -> str:
+        path = os.path.abspath(pattern)
+        if self._is_excluded(os.path.basename(path), path):
+            return "matches only logs that exclude names, or that an earlier source reads"
+        if _BRACES.search(pattern):
+            return "has braces, which stand for themselves; write one path for each alternative"
+        if pattern.endswith("/") or (isinstance(parts[-1], str) and len(parts) == 1 and filesystem.is_folder(path)):
+            return f"is a folder; write {path}/**/*.log, or {path}/** for all of its files"
+        if filesystem.is_there(root) and not filesystem.is_folder(root):
+            return f"cannot match: {root} is not a folder"
+        return ""
 
     def match(self, path: str) -> bool:
         """Whether a path is a log's, by its name alone."""
@@ -176,13 +196,13 @@ def _parse(pattern: str) -> tuple[str, tuple[_Part, ...]]:
     names = os.path.abspath(pattern).split("/")[1:]
     if names[-1] == "**":
         names.append("*")
-    first = next((i for i, name in enumerate(names) if _WILDCARD.search(name)), len(names) - 1)
+    first = next((i for i, name in enumerate(names) if WILDCARD.search(name)), len(names) - 1)
     parts = tuple(_ANY_DEPTH if name == "**" else _compiled(name) for name in names[first:])
     return "/" + "/".join(names[:first]), parts
 
 
 def _compiled(name: str) -> str | re.Pattern[str]:
-    if not _WILDCARD.search(name):
+    if not WILDCARD.search(name):
         return name
     hidden = "" if name.startswith(".") else r"(?!\.)"
     return re.compile(hidden + fnmatch.translate(name))

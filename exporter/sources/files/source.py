@@ -179,9 +179,11 @@ class FilesSource:
         if self._shared.problem:
             self.stats.up, self.stats.down_reason = False, self._shared.problem
             return
-        self.stats.up = any(map(may_list, roots))
+        mistakes = self._globs.mistakes()
+        wrong = "; ".join(mistakes.values())
+        self.stats.up = any(map(may_list, roots)) and len(mistakes) < len(set(self._globs.patterns))
         why = f"none of {', '.join(roots)} can be listed; create them, give permission, or correct paths"
-        self.stats.down_reason = "" if self.stats.up else why
+        self.stats.down_reason = wrong if self.stats.up else wrong or why
 
     def _measure(self, time: float) -> None:
         behind = [log for log in self._rounds.active if log.lag]

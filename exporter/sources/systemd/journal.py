@@ -54,7 +54,9 @@ class SystemdJournal:
         try:
             from cysystemd.reader import JournalEvent, JournalOpenMode, JournalReader, Rule
         except ImportError:
-            raise OSError(errno.ENOENT, "cysystemd is not installed: pip install 'gpufault[journald]'") from None
+            from exporter.process.extras import how_to_install
+
+            raise OSError(errno.ENOENT, f"cysystemd is not installed; {how_to_install('journald')}") from None
         self._reader = JournalReader()
         self._unchanged = JournalEvent.NOP
         self._next: Entry | None = None
