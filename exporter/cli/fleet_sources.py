@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli import options as flags
 from exporter.core.text.problems import InvalidInput, Problem
+from exporter.store.safe_open import read_text
 
 if TYPE_CHECKING:
     from exporter.fleet.input.prometheus_api import Api
@@ -82,4 +82,4 @@ def api_of(options: argparse.Namespace) -> Api:
 
 
 def _secret(file: str | None) -> str | None:
-    return Path(file).read_text(encoding="utf-8").strip() if file else None
+    return read_text(file, pipes=True).strip() if file else None
