@@ -21,7 +21,6 @@ import duckdb
 
 from exporter import __version__
 from exporter.config.fleet import DAY, FleetConfig
-from exporter.core.text.problems import InvalidInput
 from exporter.fleet.history.store import Store
 from exporter.fleet.pull.puller import Puller
 from exporter.fleet.service.html import Titles
@@ -51,7 +50,6 @@ class FleetService:
         puller: Puller | None = None,
     ) -> None:  # fmt: skip
         self._config = config
-        self._load = load
         self._web = web
         self._log = log
         self.titles = titles
@@ -59,11 +57,12 @@ class FleetService:
         self._puller = puller
         self._waker = Waker()
         self._stop = threading.Event()
-        self._reloads = ReloadRequests(self._waker.wake)
+        self._reloads = ReloadRequests(self._waker.wake, load)
         self._lock = threading.Lock()  # of the standing: the web thread tells of its configuration
         self._fleet_status = FleetStatus(reload_time=time.time())
         self._refresh: Refresh | None = None
         self._failures = 0  # since the last result
+        self._is_asked = False  # for a refresh with a configuration that came after the present one began
         self._due = self._last_round = time.monotonic()
         if web.is_file:
             self.web_config_read()
@@ -151,7 +150,7 @@ class FleetService:
         """One round; for how many seconds to rest after it."""
         self._last_round = time.monotonic()
         notify("WATCHDOG=1")
-        self._reloads.answer(self._reload_now)
+        self._reloads.answer(self._apply, self._reloaded)
         if self._refresh is not None and (outcome := self._refresh.ended()) is not None:
             self._refresh = None
             self._take(outcome)
@@ -175,6 +174,7 @@ class FleetService:
         try:
             asked = arguments(self._config, findings, output, self._exported(folder))
             self._refresh = Refresh(asked, folder, output, timeout=self._config.refresh.timeout)
+            self._is_asked = False
             self._put(running=True)
         except OSError as error:
             self._take(Outcome(reason=INTERNAL, message=f"no process can be started: {error}", seconds=0.0))
@@ -211,31 +211,23 @@ class FleetService:
                 "refreshed", seconds=round(outcome.seconds, 1), nodes=found["nodes"], incidents=found["incidents"],
                 findings=len(found["findings"]), complete=found["complete"],
             )  # fmt: skip
-        self._due = time.monotonic() + wait
+        self._due = time.monotonic() + (0.0 if self._is_asked else wait)
 
-    def _reload_now(self) -> list[str]:
-        """Validate, then swap; on any problem the old configuration stays active. A running refresh starts again."""
-        try:
-            config = self._load()
-        except InvalidInput as error:
-            problems = [str(problem) for problem in error.problems]
-        except OSError as error:
-            problems = [str(error)]
-        else:
-            problems = []
-            self._config = config
-            if self._puller is not None and config.pull is not None:
-                self._puller.use(config.pull)
-            if self._refresh is not None:
-                self._refresh.end()
-                self._refresh = None
-            self._due, self._failures = time.monotonic(), 0
-            self._put(running=False, reload_time=time.time())
-            self._log.info("configuration applied")
+    def _apply(self, config: FleetConfig) -> None:
+        """Use a new configuration. A refresh that runs ends first; the next one begins at once."""
+        self._config = config
+        if self._puller is not None and config.pull is not None:
+            self._puller.use(config.pull)
+        self._is_asked = True
+        self._due, self._failures = time.monotonic(), 0
+        self._put(reload_time=time.time())
+
+    def _reloaded(self, problems: list[str]) -> None:
         for problem in problems:
             self._log.error("configuration rejected", problem=problem)
+        if not problems:
+            self._log.info("configuration applied")
         self._put(reload_ok=not problems)
-        return problems
 
     def _put(self, **what: Any) -> None:
         with self._lock:
