@@ -42,8 +42,8 @@ FLEET_ROOMS = ("fleet.observations", "fleet.statistics", "fleet.input", "fleet.h
     "fleet.charts", "fleet.review", "fleet.report", "fleet.service",
 )  # fmt: skip
 SOURCE_ROOMS = (
-    "sources.base", "sources.backlog", "sources.boot", "sources.node_jobs", "sources.files", "sources.systemd",
-    "sources.kernel",
+    "sources.base", "sources.backlog", "sources.boot", "sources.node_jobs", "sources.calls", "sources.reader_thread",
+    "sources.files", "sources.systemd", "sources.kernel",
 )  # fmt: skip
 
 

@@ -41,6 +41,7 @@ class Leases:
     ) -> None:
         self.holds = False
         self.problem = ""
+        self.folder = folder
         self._nodes = NodeFiles(Path(folder), node)
         self._claims = ClaimFiles(Path(folder), node)
         self._runs_here = runs_here

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from exporter.core.model import Chunk, Job
 from exporter.sources.base import SourceStats
+from exporter.sources.calls import Stalled
 from exporter.sources.files.access import Access
 from exporter.sources.files.discovery import Entry
 from exporter.sources.files.filesystem import is_there, may_list
@@ -111,8 +112,17 @@ class FilesSource:
         self._follower.store_vacated()
         return self._register.unsaved()
 
-    def saved(self) -> None:
+    @property
+    def is_shared(self) -> bool:
+        """Whether other nodes watch its logs."""
+        return self._shared.is_shared
+
+    def committed(self) -> None:
+        """Record that the positions have been committed, without publishing them to other nodes."""
         self._register.saved()
+
+    def saved(self) -> None:
+        self.committed()
         self._shared.saved()
 
     def fileno(self) -> int | None:
@@ -178,7 +188,10 @@ class FilesSource:
         if self._shared.problem:
             self.stats.up, self.stats.down_reason = False, self._shared.problem
             return
-        self.stats.up = any(map(may_list, roots))
+        try:
+            self.stats.up = any(map(may_list, roots))
+        except Stalled:
+            return  # nobody can tell
         why = f"none of {', '.join(roots)} can be listed; create them, give permission, or correct paths"
         self.stats.down_reason = "" if self.stats.up else why
 
