@@ -41,7 +41,6 @@ class Leases:
     ) -> None:
         self.holds = False
         self.problem = ""
-        self.folder = folder
         self._nodes = NodeFiles(Path(folder), node)
         self._claims = ClaimFiles(Path(folder), node)
         self._runs_here = runs_here
@@ -52,6 +51,10 @@ class Leases:
         self._suspects: dict[str, float] = {}
         self._begin: dict[str, int] = {}
         self._renewed = float("-inf")
+
+    @property
+    def folder(self) -> str:
+        return str(self._nodes.folder)
 
     def tick(self, paths: Iterable[str]) -> set[str]:
         """Renew if due, and claim the logs of dead nodes. Returns those of `paths` that another node has claimed."""
