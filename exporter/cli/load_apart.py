@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from exporter.core.text.problems import InvalidInput
 
-LOAD_SECONDS = 40.0  # 2 s of work; a busy node takes longer
+LOAD_SECONDS = 60.0  # 2 s of work; a busy node takes longer
 
 if TYPE_CHECKING:
     from exporter.config.node import Config

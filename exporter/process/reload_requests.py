@@ -12,9 +12,9 @@ from typing import Generic, TypeVar
 from exporter.core.text.problems import InvalidInput
 from exporter.process.sdnotify import notify
 
-LOAD_SECONDS = 50.0  # compiling 400 signatures takes 2 s; then a file, or its file system, does not answer
+LOAD_SECONDS = 70.0  # compiling 400 signatures takes 2 s; then a file, or its file system, does not answer
 REST_SECONDS = 2.0  # between two reloads: each has all logs found again
-WAIT_SECONDS = 60.0  # of whoever has asked
+WAIT_SECONDS = 80.0  # of whoever has asked
 
 T = TypeVar("T")
 
