@@ -81,7 +81,7 @@ def fleet(size: Size) -> Path:
         db.execute("CREATE TEMP TABLE last AS SELECT node, max(time) AS last FROM heartbeat_rows GROUP BY node")
         db.execute("DELETE FROM heartbeat_rows")
         db.execute(
-            """INSERT INTO heartbeat_rows SELECT t.time, node, $hours, $hours * 5.6
+            """INSERT INTO heartbeat_rows (time, node, hours, gpu_busy_hours) SELECT t.time, node, $hours, $hours * 5.6
             FROM (SELECT $start + $hours * 3600 * unnest(range(1, $count + 1)) AS time) AS t, last
             WHERE t.time <= last.last ORDER BY t.time, node""",
             {"hours": BEAT_MINUTES / 60, "start": plan.start, "count": int(size.days * 1440 / BEAT_MINUTES)},

@@ -104,8 +104,9 @@ default `/etc/gpufault/fleet.yaml` if it is there.
 
 `--web.config.file` names a file of its own: TLS, users and headers, in the
 [exporter-toolkit's format](https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md); an
-example is `deploy/web-config.yaml`. Without it the endpoint is plain HTTP for everybody, `POST /-/reload` too. Files are
-named relative to it. All of them are looked at each second: certificates, users and headers take effect without a restart,
+example is `deploy/web-config.yaml`. Without it the endpoint is plain HTTP: everybody reads metrics, causes and faults, and
+nobody reads what jobs printed, reloads or clears ([who may read](outputs.md#who-may-read-lines)). Files are named relative
+to it. All of them are looked at each second: certificates, users and headers take effect without a restart,
 for connections and requests that begin then. A file that is broken changes nothing, and is told in the log, at `/-/ready`
 and by `gpufault_web_config_last_reload_successful`. Nor does one that would open the endpoint (no TLS, no users, no
 client certificates or no allowed names where there were some): that takes a restart.
@@ -115,13 +116,16 @@ client certificates or no allowed names where there were some): that takes a res
 {"".join(_keys(WebConfig, ""))}
 Where there are users, every path asks for one. A right password is checked by bcrypt once; a wrong one costs the same
 time whoever is named, checks run one at a time and clients' addresses take turns. Costs go from 4 to {MAX_BCRYPT_COST}.
+A user reads all, and changes nothing: `POST /-/reload` and clearing faults are for `administrators`. Root needs no user: the
+daemon answers on `control.sock` in its state folder too, to root and to its own user, such as
+`curl --unix-socket /var/lib/gpufault/control.sock http://localhost/api/v1/incidents`.
 
 With it or without, {MAX_CONNECTIONS} connections are open at most, and each ends that has not sent a whole request, or read
 its answer, within {IDLE_SECONDS} s; at the bound the one that has kept us waiting longest makes room for the next.
 
 What differs from the exporter-toolkit: HTTP/1.1 only; TLS 1.2 or newer; `RequestClientCert` and `RequireAnyClientCert`
 are refused, since they believe certificates that nobody signed; one curve at most; no `cert`, `key` and `client_ca` in
-the file itself; no `rate_limit`.
+the file itself; no `rate_limit`. `administrators` is our own key.
 """
 
 

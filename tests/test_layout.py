@@ -35,15 +35,15 @@ ROOMS = (
     "daemon", "fleet", "kubernetes", "demo", "cli",
 )  # fmt: skip
 CORE_ROOMS = (
-    "core.values", "core.model", "core.text", "core.facts", "core.patterns", "core.decoding", "core.catalogue", "core.matching",
-    "core.diagnosis", "core.authoring",
+    "core.values", "core.shares", "core.model", "core.text", "core.facts", "core.patterns", "core.decoding", "core.catalogue",
+    "core.matching", "core.diagnosis", "core.authoring",
 )  # fmt: skip
-FLEET_ROOMS = ("fleet.observations", "fleet.statistics", "fleet.input", "fleet.history", "fleet.pull", "fleet.results",
+FLEET_ROOMS = ("fleet.observations", "fleet.statistics", "fleet.history", "fleet.input", "fleet.pull", "fleet.results",
     "fleet.charts", "fleet.review", "fleet.report", "fleet.service",
 )  # fmt: skip
 SOURCE_ROOMS = (
     "sources.base", "sources.backlog", "sources.boot", "sources.node_jobs", "sources.calls", "sources.reader_thread",
-    "sources.files", "sources.systemd", "sources.kernel",
+    "sources.holes", "sources.files", "sources.systemd", "sources.kernel",
 )  # fmt: skip
 
 

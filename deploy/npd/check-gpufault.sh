@@ -4,7 +4,7 @@
 # environment. GPUFAULT names the command, where it is not in /opt/gpufault.
 gpufault=${GPUFAULT:-/opt/gpufault/bin/gpufault}
 if [ ! -x "$gpufault" ]; then
-  echo "$gpufault is not there; set GPUFAULT" | cut -c 1-80
+  printf '%s\n' "$gpufault is not there; set GPUFAULT" | cut -c 1-80
   exit 2
 fi
 exec "$gpufault" node-check --format npd --timeout 4

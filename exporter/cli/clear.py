@@ -15,10 +15,11 @@ from exporter.cli import options as flags
 DESCRIPTION = (
     "Clear the open faults of a GPU of this node, as after a repair that left no trace in the kernel log. The reason is kept "
     "in the journal. Asks the daemon through a socket in its state folder, as root or as the daemon's user; with --url over "
-    "HTTP, as a user of its web configuration. Exit code 0: cleared; 1: there was no such fault; 3: the daemon did not "
-    "answer. A fault that is seen again opens again."
+    "HTTP, as an administrator of its web configuration. Exit code 0: cleared; 1: there was no such fault; 3: the daemon "
+    "did not answer. A fault that is seen again opens again."
 )
 MAX_ANSWER = 1 << 20  # bytes
+PATH = "/api/v1/faults/clear"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,38 +49,54 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _over_socket(options: argparse.Namespace) -> list[dict[str, Any]]:
-    from exporter.daemon import control_socket
+    from http.client import HTTPException
+
+    from exporter.web import control_socket
 
     folder = Path(options.state_dir) if options.state_dir else flags.load_config(options).state_dir
+    name = str(folder / control_socket.NAME)
     try:
-        return control_socket.request(folder, options.gpu, options.reason)
+        status, answer = control_socket.post(folder, PATH, _body(options), most=MAX_ANSWER)
     except PermissionError as error:
         raise PermissionError(error.errno, "permission denied; be root, or use --url as a user", str(folder)) from error
     except OSError as error:
         what = f"{error.strerror or error}; is gpufault running, with this state folder?"
-        raise OSError(error.errno, what, str(folder / control_socket.NAME)) from error
+        raise OSError(error.errno, what, name) from error
+    except HTTPException as error:
+        raise OSError(f"{name}: no answer of gpufault") from error
+    return _cleared(name, status, answer)
 
 
 def _over_http(options: argparse.Namespace) -> list[dict[str, Any]]:
     import urllib.error
 
-    from exporter.core.diagnosis.clear_request import InvalidRequest
-
-    url = f"{options.url.rstrip('/')}/api/v1/faults/clear"
-    body = json.dumps({"gpu": options.gpu, "reason": options.reason}).encode()
+    url = f"{options.url.rstrip('/')}{PATH}"
     try:
-        answer = json.loads(daemon_client.ask(url, options, timeout=40.0, most=MAX_ANSWER, body=body))
+        answer = daemon_client.ask(url, options, timeout=40.0, most=MAX_ANSWER, body=_body(options))
     except urllib.error.HTTPError as error:
-        text = error.read(MAX_ANSWER).decode(errors="replace").strip()
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            text = str(json.loads(text)["error"])
-        if error.code == 422:  # there is nothing to clear
-            raise InvalidRequest(text) from error
-        raise OSError(f"{options.url}: {error.code}: {text}") from error
+        return _cleared(options.url, error.code, error.read(MAX_ANSWER))
     except daemon_client.Unusable as error:
         raise OSError(str(error)) from error
-    cleared: list[dict[str, Any]] = answer["cleared"]
-    return cleared
+    return _cleared(options.url, 200, answer)
+
+
+def _body(options: argparse.Namespace) -> bytes:
+    return json.dumps({"gpu": options.gpu, "reason": options.reason}).encode()
+
+
+def _cleared(whence: str, status: int, body: bytes) -> list[dict[str, Any]]:
+    """The cleared faults in an answer. Raises InvalidRequest if there is nothing to clear, OSError if it is refused."""
+    from exporter.core.diagnosis.clear_request import InvalidRequest
+
+    text = body.decode(errors="replace").strip()
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        if status == 200:
+            cleared: list[dict[str, Any]] = json.loads(text)["cleared"]
+            return cleared
+        text = str(json.loads(text)["error"])
+    if status == 422:
+        raise InvalidRequest(text)
+    raise OSError(f"{whence}: {status}: {text}")
 
 
 def _opened(fault: dict[str, Any]) -> str:

@@ -62,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
     from exporter.daemon.daemon import Daemon
     from exporter.daemon.service import Service
     from exporter.store.state import State
+    from exporter.web.readers import Readers
     from exporter.web.routes import router
     from exporter.web.serving import serve
 
@@ -89,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
         state = State(config.state_dir)
         daemon = Daemon(config, catalogue, state, node="demo", log=start_logging("warning", "logfmt"))
         service = Service(daemon, lambda: (config, catalogue))
-        server = serve([options.web_listen_address], router(service, "/metrics"))
+        server = serve([options.web_listen_address], router(service, "/metrics", Readers(everyone=True)))
         url = f"http://{server.addresses[0]}"
         print(_WELCOME.format(url=url, folder=folder), flush=True)
         fleet = None

@@ -88,6 +88,9 @@ def run(options: argparse.Namespace) -> int:
     web = ActiveConfig(Path(options.web_config_file).absolute() if options.web_config_file else None)
     if options.config_check:
         print(f"{_file(options) or 'what the flags say'} is valid: {config.source}")
+        if config.pull is not None and config.pull.user is not None:
+            what = "each node sees this password, which reads all others; use pull.token_key_file (docs/journals.md)"
+            print(f"note: pull.user: {what}", file=sys.stderr)
         if config.journal is not None and not config.journal.is_dir():
             print(
                 f"note: {config.journal} does not exist here; until it does, there is nothing to read", file=sys.stderr

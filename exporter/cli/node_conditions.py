@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from exporter.cli import options as flags
 from exporter.cli import pull_flags
 from exporter.cli.time_arguments import seconds
 
-if TYPE_CHECKING:
-    from exporter.kubernetes.api_client import ApiServer
-
 DESCRIPTION = (
     "Asks the node daemons for their open faults, sets the condition GPUFaultDetected of each Kubernetes node, and writes "
-    "events. Run it once in a cluster. It needs the right to patch nodes/status and to create and patch events, and no "
-    "other; it neither taints nor drains."
+    "events. Run it once in a cluster. It needs the right to patch nodes/status, to create and patch events, to get pods, "
+    "and to list those of the daemons' namespace, and no other; it neither taints nor drains."
 )
 ADDRESS = ":9875"
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("url", "URL", "API server"),
         ("token-file", "FILE", "bearer token; read for each request, as it is replaced within the hour"),
         ("ca-file", "FILE", "who signs the API server's certificate"),
+        ("namespace", "NAME", "of the daemons' pods, which tells the nodes of --pull.dns; default: its own"),
     ):
         flags.add(group, f"--kubernetes.{name}", metavar=metavar, help=help_text)
     flags.add(
@@ -48,6 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from exporter.cli.own_log import start_logging
+    from exporter.fleet.pull.pods import Pods, own_namespace
+    from exporter.kubernetes.api_client import ApiServer
     from exporter.kubernetes.reporter import Reporter
     from exporter.kubernetes.service import ConditionService
     from exporter.web.active_config import ActiveConfig
@@ -55,15 +52,17 @@ def run(options: argparse.Namespace) -> int:
     from exporter.web.serving import serve
 
     config = pull_flags.with_flags(None, options)
-    server = _api_server(options)
+    access = _access(options)
     if config is None:
         print("gpufault node-conditions: no node daemons to ask; give --pull.dns HOST:PORT", file=sys.stderr)
         return 2
-    if server is None:
+    if access is None:
         print("gpufault node-conditions: not in a cluster; give --kubernetes.url URL", file=sys.stderr)
         return 2
     log = start_logging(options.log_level, options.log_format)
-    reporter = Reporter(config, server, log, heartbeat=seconds("--heartbeat", options.heartbeat))
+    server = ApiServer.at(*access)
+    pods = Pods.at(*access, options.kubernetes_namespace or own_namespace())
+    reporter = Reporter(config, server, pods, log, heartbeat=seconds("--heartbeat", options.heartbeat))
     if options.once:
         states = reporter.cycle().nodes
         print(", ".join(f"{state.replace('_', ' ')}: {count}" for state, count in sorted(states.items())) or "no nodes")
@@ -78,18 +77,15 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _api_server(options: argparse.Namespace) -> ApiServer | None:
-    """The server that the flags name, else that of the cluster; None outside of one."""
-    from exporter.kubernetes.api_client import ApiServer
+def _access(options: argparse.Namespace) -> tuple[str, Path | None, Path | None] | None:
+    """The API server that the flags name, else that of the cluster, its token and its authority; None outside of one."""
+    from exporter.fleet.pull.pods import ACCOUNT, cluster_url
 
     def file(given: str | None, name: str) -> Path | None:
         path = Path(given).absolute() if given else ACCOUNT / name
         return path if given or path.exists() else None
 
-    base = options.kubernetes_url
-    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-    if base is None and host:
-        base = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    base = options.kubernetes_url or cluster_url()
     if base is None:
         return None
-    return ApiServer.at(base, file(options.kubernetes_token_file, "token"), file(options.kubernetes_ca_file, "ca.crt"))
+    return base, file(options.kubernetes_token_file, "token"), file(options.kubernetes_ca_file, "ca.crt")

@@ -27,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser, title: str = "journals pulled
         ("node-label", "LABEL", "of a target, names the node; without it, the target's host; default: node"),
         ("interval", "30s", "how often each node is asked; default: 30s"),
         ("timeout", "30s", "for one request; default: 30s"),
-        ("user", "USER", "for basic authentication at the nodes"),
+        ("token-key-file", "FILE", "private key that signs a read-only token for each node"),
+        ("user", "USER", "for basic authentication instead: each node sees a password that opens the others"),
         ("password-file", "FILE", "file with the password"),
         ("ca-file", "FILE", "who signs the nodes' certificates"),
         ("cert-file", "FILE", "client certificate"),
@@ -36,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser, title: str = "journals pulled
     ):
         flags.add(group, f"--pull.{name}", metavar=metavar, help=help_text)
     flags.add(
-        group, "--pull.dns-names", choices=("reverse", "daemon"),
-        help="what names the node of an address: its reverse lookup, or the daemon there; default: reverse",
+        group, "--pull.dns-names", choices=("reverse", "daemon", "kubernetes"),
+        help="what names the node of an address: its reverse lookup, the daemon there, or Kubernetes; default: reverse",
     )  # fmt: skip
     flags.add(group, "--pull.scheme", choices=("http", "https"), help="of targets without __scheme__; default: http")
 
@@ -60,7 +61,7 @@ def with_flags(config: PullConfig | None, options: argparse.Namespace) -> PullCo
     if "prometheus" in given:
         earlier = config.prometheus.model_dump(exclude_none=True) if config and config.prometheus else {}
         given["prometheus"] = {**earlier, "url": given["prometheus"]}
-    for name in ("files", "password_file"):
+    for name in ("files", "password_file", "token_key_file"):
         if name in given:
             given[name] = _absolute(given[name])
     tls = {

@@ -68,10 +68,8 @@ def run(options: argparse.Namespace) -> int:
     import duckdb
 
     from exporter.config import packs
-    from exporter.fleet.history.ingest import fill
-    from exporter.fleet.history.schema import create
     from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue, with_places
-    from exporter.fleet.input.load import load
+    from exporter.fleet.input.load import journals, observations
     from exporter.fleet.observations import Window
     from exporter.fleet.report.steps import carried_over
     from exporter.fleet.results import stored_findings
@@ -88,15 +86,13 @@ def run(options: argparse.Namespace) -> int:
     now, end = time.time(), moment("--end", options.end)
     span = seconds("--window", options.window or WINDOW)
     catalogue = packs.load(flags.pack_folders(options))
-    with duckdb.connect() as db:
-        if not options.journal:
+    with journals(Path(options.journal), now=max(now, end or now)) if options.journal else duckdb.connect() as db:
+        if options.journal:
+            loaded = observations(db, end=end, span=span)
+        else:
             stop = end if end is not None else now
             loaded = fleet_sources.history(options, Window(start=stop - span, end=stop))
             fill_from_counts(db, loaded.observed)
-        else:
-            loaded = load(Path(options.journal), now=now, end=end, span=span)
-            create(db)
-            fill(db, Path(options.journal), now=now)
         if loaded.window.end <= loaded.window.start:
             raise InvalidInput([Problem("command line", 1, 1, "--window", "is empty")])
         observed = with_places(with_catalogue(loaded.observed, catalogue), options.places or ())

@@ -67,7 +67,6 @@ def _run(options: argparse.Namespace, load: Callable[[], Loaded]) -> int:
         _report_valid(options, config, catalogue, web)
         return 0
     from exporter.cli.own_log import start_logging
-    from exporter.daemon.control_socket import ControlSocket
     from exporter.daemon.daemon import Daemon
     from exporter.daemon.service import Service
     from exporter.process import seccomp
@@ -93,16 +92,12 @@ def _run(options: argparse.Namespace, load: Callable[[], Loaded]) -> int:
         addresses = options.web_listen_address or [ADDRESS]
         readers = Readers(everyone=options.web_readers == EVERYONE)
         app = router(service, options.web_telemetry_path, readers)
-        server = serve(addresses, app, web, log_error=log.warning, on_config_change=service.web_config_read)
+        server = serve(
+            addresses, app, web, node=daemon.node, state_dir=config.state_dir, log_error=log.warning,
+            on_config_change=service.web_config_read,
+        )  # fmt: skip
         log.info("listening", addresses=list(server.addresses), signatures=len(catalogue.signatures), node=daemon.node)
-        try:
-            control = ControlSocket(config.state_dir, service.clear_faults)
-        except OSError as error:  # a file system without sockets
-            log.warning("no control socket; `gpufault clear` works over HTTP only", error=str(error))
-            control = None
         service.run()
-        if control:
-            control.close()
         server.close(timeout=5.0)
     finally:
         state.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from exporter.cli import options as flags
-from exporter.core.model import Layer, Severity, SourceKind, Vendor
+from exporter.core.model import UNRECOGNISED, Layer, Severity, SourceKind, Vendor
 from exporter.core.text.counted import counted
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     showing = verbs.add_parser("show", help="one signature or root cause, whole, and what explains it")
     showing.add_argument("id")
     flags.add_catalogue(showing)
-    new = verbs.add_parser("new", help="a pack to begin with, made of a line of a log")
-    new.add_argument("line", metavar="LINE")
+    new = verbs.add_parser("new", help="a pack to begin with, made of lines of one error")
+    new.add_argument("lines", nargs="+", metavar="LINE", help="a line of a log; of several, what differs may vary")
     new.add_argument("--source", default="auto", choices=("job", "kernel", "auto"), help="default: auto")
     flags.add_catalogue(new)
     explaining = verbs.add_parser("explain", help="which signatures a line matches, and why it does not match others")
@@ -159,23 +159,27 @@ def _new(options: argparse.Namespace) -> int:
     from exporter.core.decoding.prefixes import Clock
     from exporter.core.matching.pipeline import Pipeline
 
-    line = options.line.strip().encode("utf-8", "backslashreplace")
-    if not line or b"\n" in line:
-        print("gpufault signatures new: give one line of a log", file=sys.stderr)
+    lines = [line.strip().encode("utf-8", "backslashreplace") for line in options.lines]
+    if any(not line or b"\n" in line for line in lines):
+        print("gpufault signatures new: each argument is one line of a log", file=sys.stderr)
         return 2
-    likely: tuple[SourceKind, ...] = ("kernel", "job") if looks_like_kernel(line) else ("job", "kernel")
+    likely: tuple[SourceKind, ...] = ("kernel", "job") if looks_like_kernel(lines[0]) else ("job", "kernel")
     sources = likely if options.source == "auto" else (options.source,)
     pipeline = Pipeline(catalogue := packs.load(flags.pack_folders(options)))
+    shown: set[str] = set()
     for source in sources:  # a copied kernel line may lack its timestamp
-        record = decode(line, "plain", source, Clock(0.0))
-        if shown := {match.signature for match in run_text(pipeline, record.text, source).matches}:
+        texts = [decode(line, "plain", source, Clock(0.0)).text for line in lines]
+        shown = {match.signature for text in texts for match in run_text(pipeline, text, source).matches} - {
+            UNRECOGNISED
+        }
+        if shown:
             break
     else:
         source = sources[0]
-        record = decode(line, "plain", source, Clock(0.0))
+        texts = [decode(line, "plain", source, Clock(0.0)).text for line in lines]
     for name in sorted(shown):
         print(f"{name} matches this line already: `gpufault signatures show {name}`", file=sys.stderr)
-    print(draft(record.text, source, catalogue.signatures), end="")
+    print(draft(texts, source, catalogue.signatures), end="")
     return 0
 
 

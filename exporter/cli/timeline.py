@@ -46,11 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    import duckdb
-
     from exporter.config import packs
-    from exporter.fleet.history.ingest import fill
-    from exporter.fleet.history.schema import create
+    from exporter.fleet.input.load import journals
     from exporter.fleet.observations import Window
     from exporter.fleet.review.timeline import of_job, of_node
     from exporter.fleet.review.titles import titles_of
@@ -59,9 +56,7 @@ def run(options: argparse.Namespace) -> int:
     if not folder.exists():
         raise FileNotFoundError(f"{folder}: no such file or folder")
     end = moment("--end", options.end)
-    with duckdb.connect() as db:
-        create(db)
-        fill(db, folder, now=time.time())
+    with journals(folder, now=time.time()) as db:
         if end is None:
             row = db.execute(
                 """SELECT max(t) FROM (SELECT max(time) AS t FROM incidents UNION ALL SELECT max(time) FROM facts

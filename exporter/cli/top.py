@@ -7,9 +7,9 @@ import json
 import sys
 import time
 from collections import Counter
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
 from exporter.cli import daemon_client
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from exporter.core.catalogue.loader import Catalogue
+    from exporter.core.diagnosis.record_schema import IncidentRecord
 
 DESCRIPTION = (
     "Shows the root incidents of the last hour by cause and node, refreshed every few seconds. Reads node daemons or a fleet "
@@ -32,6 +33,14 @@ MAX_INCIDENTS = 1000  # of one address
 MAX_ANSWER_BYTES = 64 << 20
 TIMEOUT_SECONDS = 10.0
 NODES = 5  # named in a row
+
+
+class Collected(NamedTuple):
+    """Root incidents with the titles of their causes, what went wrong, and whether any address answered."""
+
+    incidents: list[tuple[str, IncidentRecord]]
+    failures: list[str]
+    answered: bool
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,79 +57,101 @@ def run(options: argparse.Namespace) -> int:
 
     since, interval = seconds("--since", options.since), seconds("--interval", options.interval)
     console = Console()
-    rows, failures = collect(options, time.time() - since)
-    answered = len(failures) < len(options.url or [URL])
-    for failure in failures:
+    found = collect(options, time.time() - since)
+    for failure in found.failures:
         print(f"gpufault top: {failure}", file=sys.stderr)
-    if options.once or not answered:
-        if answered:
-            console.print(table(rows, options.since))
-        return 0 if answered else 3
-    with Live(table(rows, options.since), console=console, auto_refresh=False) as live:
+    if options.once or not found.answered:
+        if found.answered:
+            console.print(table(found.incidents, options.since))
+        return 0 if found.answered else 3
+    with Live(table(found.incidents, options.since), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(interval)
-            rows, failures = collect(options, time.time() - since)
-            live.update(table(rows, options.since, failures), refresh=True)
+            found = collect(options, time.time() - since)
+            live.update(table(found.incidents, options.since, found.failures), refresh=True)
 
 
-def collect(options: argparse.Namespace, start: float) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """The root incidents since `start` from all addresses, with titles, and the errors of those that did not answer."""
-    found: dict[str, Mapping[str, Any]] = {}
+def collect(options: argparse.Namespace, start: float) -> Collected:
+    """The root incidents since `start` from all addresses. An incident that does not pass is counted as a failure."""
+    from exporter.core.diagnosis.record_schema import RefusedRecord, incident_of
+
+    found: dict[tuple[str, str | None, str], tuple[str, IncidentRecord]] = {}
     failures: list[str] = []
-    query = urlencode({"start": f"{start:.0f}", "end": f"{time.time() + 60:.0f}", "limit": MAX_INCIDENTS})
+    answered = False
     for url in options.url or [URL]:
-        base = f"{url.rstrip('/')}/api/v1/incidents"
+        refused: Counter[str] = Counter()
         try:
-            try:
-                answer = _ask(f"{base}?since={start:.0f}&limit={MAX_INCIDENTS}", options)
-            except OSError as error:
-                if getattr(error, "code", None) != 400:
-                    raise
-                answer = _ask(f"{base}?{query}", options)  # a fleet service has other parameters
-            for incident in answer["incidents"]:
-                if incident.get("role") == "root":
-                    found[str(incident["id"])] = {**incident, "title": _title(incident, answer.get("titles") or {})}
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, daemon_client.Unusable) as error:
+            answer = _answer_of(url, options, start)
+            titles = {key: str(title) for key, title in (answer.get("titles") or {}).items()}
+            for given in answer["incidents"]:
+                try:
+                    incident = incident_of(given)
+                except RefusedRecord as error:
+                    refused[error.reason] += 1
+                    continue
+                if incident.role == "root":
+                    title = _title(incident, given.get("cause"), titles)
+                    found[incident.node, incident.id, title] = title, incident
+            answered = True
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+            daemon_client.Unusable,
+        ) as error:
             failures.append(printable(f"{url}: {getattr(error, 'reason', None) or error}"))
-    return list(found.values()), failures
+        failures += [printable(f"{url}: incidents refused: {count}: {why}") for why, count in sorted(refused.items())]
+    return Collected(list(found.values()), failures, answered)
 
 
-def table(incidents: Iterable[Mapping[str, Any]], since: str, failures: Sequence[str] = ()) -> Table:
+def table(incidents: Iterable[tuple[str, IncidentRecord]], since: str, failures: Sequence[str] = ()) -> Table:
     """Causes, the most frequent one first, with the nodes that have most of each."""
     from rich.table import Table
     from rich.text import Text
 
-    by_cause: dict[str, list[Mapping[str, Any]]] = {}
-    for incident in incidents:
-        by_cause.setdefault(str(incident["title"]), []).append(incident)
+    by_cause: dict[str, list[IncidentRecord]] = {}
+    for title, incident in incidents:
+        by_cause.setdefault(title, []).append(incident)
     shown = Table(
         title=f"Root incidents of the last {since}", caption="; ".join(failures) or None, title_justify="left"
     )
     for head, justify in (("Cause", "left"), ("Incidents", "right"), ("Nodes", "left"), ("Last (UTC)", "left")):
         shown.add_column(head, justify="right" if justify == "right" else "left")
     for title, group in sorted(by_cause.items(), key=lambda each: (-len(each[1]), each[0])):
-        nodes = Counter(str(incident.get("node")) for incident in group).most_common()
+        nodes = Counter(incident.node for incident in group).most_common()
         named = ", ".join(f"{node} ({count})" for node, count in nodes[:NODES])
         more = f" and {len(nodes) - NODES} more" if len(nodes) > NODES else ""
-        last = max(datetime.fromisoformat(str(incident["time"])) for incident in group)
+        last = datetime.fromtimestamp(max(incident.time for incident in group), UTC)
         cells = (title, str(len(group)), named + more, f"{last:%H:%M:%S}")
         shown.add_row(*(Text(printable(cell)) for cell in cells))
     return shown
+
+
+def _answer_of(url: str, options: argparse.Namespace, start: float) -> Any:
+    base = f"{url.rstrip('/')}/api/v1/incidents"
+    try:
+        return _ask(f"{base}?since={start:.0f}&limit={MAX_INCIDENTS}", options)
+    except OSError as error:
+        if getattr(error, "code", None) != 400:
+            raise
+        query = urlencode({"start": f"{start:.0f}", "end": f"{time.time() + 60:.0f}", "limit": MAX_INCIDENTS})
+        return _ask(f"{base}?{query}", options)  # a fleet service has other parameters
 
 
 def _ask(url: str, options: argparse.Namespace) -> Any:
     return json.loads(daemon_client.ask(url, options, timeout=TIMEOUT_SECONDS, most=MAX_ANSWER_BYTES))
 
 
-def _title(incident: Mapping[str, Any], titles: Mapping[str, str]) -> str:
-    """The cause's title; of an unknown cause, that of the signature."""
-    if "cause" in incident:  # of a fleet service, which sends no titles
-        return _catalogue().title(str(incident["cause"]))
-    cause = incident.get("root_cause")
-    if cause in (None, "", "unknown"):
-        signature = str(incident["signature"])
-        return f"{titles.get(signature, signature)} (cause unknown)"
-    return titles.get(str(cause), str(cause))
+def _title(incident: IncidentRecord, cause: object, titles: Mapping[str, str]) -> str:
+    """The cause's title; of an unknown cause, that of the signature. cause: as a fleet service names it, without titles."""
+    if isinstance(cause, str):
+        return _catalogue().title(cause)
+    if incident.root_cause in (None, "", "unknown"):
+        return f"{titles.get(incident.signature, incident.signature)} (cause unknown)"
+    return titles.get(incident.root_cause, incident.root_cause)
 
 
 @cache

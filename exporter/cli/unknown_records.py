@@ -6,13 +6,13 @@ import argparse
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from exporter.cli import daemon_client
 from exporter.cli import options as flags
+from exporter.core.diagnosis.record_schema import IncidentRecord, RefusedRecord, incident_of, parse
 from exporter.core.model import UNRECOGNISED
 from exporter.core.text.template import error_of, template_of
 
@@ -53,13 +53,12 @@ def _in_file(file: Path, unread: list[str]) -> Found:
                 if UNRECOGNISED.encode() not in line:
                     continue
                 try:
-                    record = json.loads(line.decode(errors="replace"))
-                    if record.get("kind", "incident") != "incident":
-                        continue  # as the end of a job, which names the signatures of its crashes
-                    if record["signature"] == UNRECOGNISED and record.get("role") != "context":
-                        yield datetime.fromisoformat(record["time"]).timestamp(), record
-                except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                    record = parse(line)
+                except RefusedRecord:
                     bad += 1
+                    continue
+                if isinstance(record, IncidentRecord) and record.signature == UNRECOGNISED and record.role != "context":
+                    yield record.time, record.model_dump()
     except OSError as error:
         unread.append(f"{file}: {error.strerror or error}")
     if bad:
@@ -111,17 +110,13 @@ def _of_service(url: str, options: argparse.Namespace, oldest: float, unread: li
             answer = json.loads(data)
             offset, asked["end"] = answer["next_offset"], answer["window"]["end"]  # later crashes shift no page
             for row in answer["incidents"]:
-                if row["role"] != "context":
-                    yield datetime.fromisoformat(row["time"]).timestamp(), _as_record(row, base)
-    except (OSError, ValueError, LookupError, TypeError, daemon_client.Unusable) as error:
+                incident = incident_of(row)
+                if incident.role != "context":
+                    yield incident.time, _as_record(incident, base)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, daemon_client.Unusable) as error:
         unread.append(f"{url}: no list of a fleet service ({getattr(error, 'reason', None) or error})")
 
 
-def _as_record(row: Mapping[str, Any], base: str) -> Mapping[str, Any]:
-    text = row["text"] or ""
-    return {
-        **{name: row[name] for name in ("id", "node", "text")},
-        "job": {"id": row["job"]} if row["job"] else None,
-        "captures": {"template": template_of(error_of(text))},
-        "path": f"{base}/incidents/{row['id']}",
-    }
+def _as_record(incident: IncidentRecord, base: str) -> Mapping[str, Any]:
+    template = template_of(error_of(incident.text or ""))
+    return {**incident.model_dump(), "captures": {"template": template}, "path": f"{base}/incidents/{incident.id}"}

@@ -78,7 +78,7 @@ def _as_json(clusters: UnknownClusters) -> dict[str, Any]:
                 "first": _utc(each.first),
                 "last": _utc(each.last),
                 "new": clusters.is_new(each),
-                "example": {"text": each.example, "path": each.path, "line": each.line},
+                "example": {"text": each.examples[0], "path": each.path, "line": each.line},
                 "begin_signature": _begin(each),
             }
             for each in clusters.clusters()
@@ -111,7 +111,7 @@ def _as_text(clusters: UnknownClusters) -> list[str]:
 
 def _begin(cluster: Cluster) -> str:
     source = " --source kernel" if cluster.source == "kernel" else ""
-    return f"gpufault signatures new{source} {shlex.quote(cluster.example)}"
+    return f"gpufault signatures new{source} {shlex.join(cluster.examples)}"
 
 
 def _utc(at: float) -> str:

@@ -45,7 +45,9 @@ class StoreConfig(Section):
     file: AbsolutePath | None = Field(
         default=None, description="the history of the journals (DuckDB); null: a temporary one, read anew at each start"
     )
-    history: Seconds = Field(default=90 * DAY, description="how long it is kept")
+    history: Seconds = Field(
+        default=90 * DAY, description="how long it is kept: time in which the service runs, from a record's arrival"
+    )
     interval: Seconds = Field(default=30.0, description="between two looks for new records")
 
 

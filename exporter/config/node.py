@@ -50,7 +50,9 @@ class FilesConfig(Section):
         default="end",
         description="where to begin in files that are there at the very first start; later files: at byte 0",
     )
-    allow_roots: list[Glob] = Field(default=[], description="symlinks may lead below these too")
+    allow_roots: list[Glob] = Field(
+        default=[], description="symlinks may lead below these too; a user's link only to that user's files"
+    )
     watch: Literal["auto", "poll"] = Field(
         default="auto", description="auto: inotify wakes the loop where the file system is local; poll: never"
     )

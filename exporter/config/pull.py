@@ -37,9 +37,9 @@ class PullConfig(Section):
     dns: list[str] = Field(
         default=[], description="HOST:PORT; each address of the host is a node, named as `dns_names` says"
     )
-    dns_names: Literal["reverse", "daemon"] = Field(
+    dns_names: Literal["reverse", "daemon", "kubernetes"] = Field(
         default="reverse",
-        description="what names the node of an address: its reverse lookup, or the daemon there (on Kubernetes)",
+        description="what names the node of an address: its reverse lookup, the daemon there, or Kubernetes' list of pods",
     )
     prometheus: PrometheusTargetsConfig | None = None
     node_label: str = Field(
@@ -53,7 +53,13 @@ class PullConfig(Section):
     concurrency: int = Field(
         default=32, ge=1, le=256, description="nodes that are pulled at a time; each takes up to 16 MiB"
     )
-    user: str | None = Field(default=None, description="for basic authentication at the nodes")
+    token_key_file: AbsolutePath | None = Field(
+        default=None,
+        description="PEM: key that signs a read-only token for each node; nodes have the public one (`token_keys_file`)",
+    )
+    user: str | None = Field(
+        default=None, description="for basic authentication instead; each node sees a password that opens all others"
+    )
     password_file: AbsolutePath | None = Field(default=None, description="file with the password")
     tls: TlsSettings = TlsSettings()
     server_name: str | None = Field(
@@ -66,6 +72,8 @@ class PullConfig(Section):
     def _some_source(self) -> Self:
         if not (self.files or self.dns or self.prometheus):
             raise LocatedError((), "names no node; add files, dns or prometheus")
+        if self.user is not None and self.token_key_file is not None:
+            raise LocatedError(("user",), "has no effect beside token_key_file; remove one of them")
         return self
 
     @property

@@ -28,6 +28,8 @@ JobMethod = Literal[
 Confidence = Literal["high", "medium", "low"]
 TimeSource = Literal["log", "inherited", "file", "observed"]  # as in the journal
 STAMPED = ("log", "inherited")  # the sources of times that the log itself tells
+# Clocks differ by up to so much. What is further ahead of its reader's clock is a claim: anybody may write any time in a log.
+AHEAD_SECONDS = 3600.0
 LogFormat = Literal["plain", "cri", "docker", "kmsg"]
 
 ACTIONS: tuple[Action, ...] = get_args(Action)
@@ -217,6 +219,7 @@ class Match:
     shares_node: bool = False  # as its chunk's
     uid: int | None = None  # as its chunk's
     grave: bool = False  # a kernel line that the vendor's table calls critical: a separate incident
+    claimed_time: float | None = None  # what the line says, where that is in the future
     named_job: str | None = None  # the job of its process, named as by `jobs.process_job`
     claims: tuple[Job, ...] = ()  # the jobs that the node names for it: see `diagnosis.attribution`
     boot_seconds: float | None = None  # timestamp of a kernel record; its boot is `origin`

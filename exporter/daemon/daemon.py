@@ -392,7 +392,7 @@ class Daemon:
     def _publish(self) -> None:
         self._gauges.journal_segments_dropped = self.journal.dropped_segments
         self._gauges.quarantined = self._parts.pipeline.matcher.quarantine.at(self._clock())
-        self.impaired = [str(one) for one in self._gauges.quarantined]
+        self.impaired = [one.unnamed for one in self._gauges.quarantined]
         self.hints = self.repeats.hints()
         self._snapshot = snapshot_of(
             self.counters,

@@ -15,7 +15,7 @@ from exporter.sources.files.discovery import Globs
 Stored = Mapping[str, Mapping[str, str]]
 
 _SPACE = "source "
-_OF_A_LOG = re.compile(r"(?:done:)?(?P<origin>/.*)", re.DOTALL)
+_OF_A_LOG = re.compile(r"(?:done:|paused:)?(?P<origin>/.*)", re.DOTALL)
 
 
 def space_of(name: str) -> str:
@@ -59,8 +59,8 @@ def _owner(path: str, globs: Mapping[str, Globs]) -> str | None:
 
 def _moved(key: str, name: str, new: str, heir: str, stored: Stored) -> list[Row]:
     """The rows of a log under its new key; none if the new source has read the log already."""
-    origin = new.removeprefix(f"{heir}:").removeprefix("done:")
-    newer = any(f"{heir}:{form}{origin}" in stored.get(space_of(heir), {}) for form in ("", "done:"))
+    origin = new.removeprefix(f"{heir}:").removeprefix("done:").removeprefix("paused:")
+    newer = any(f"{heir}:{form}{origin}" in stored.get(space_of(heir), {}) for form in ("", "done:", "paused:"))
     rows: list[Row] = []
     for space, its in ((space_of(name), space_of(heir)), ("logs", "logs")):
         value = stored.get(space, {}).get(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from exporter.config.accounts import uids_of
@@ -11,6 +12,7 @@ from exporter.core.decoding import jobs
 from exporter.daemon.handover import Stored, handed_over, space_of
 from exporter.daemon.transaction import Row
 from exporter.sources.base import Source
+from exporter.sources.boot import this_boot
 from exporter.sources.files.leases import Leases
 from exporter.sources.files.settings import FilesSettings
 from exporter.sources.files.source import FilesSource
@@ -105,7 +107,8 @@ def _leases(item: FilesConfig, config: Config, node: str | None, job_of: jobs.Jo
         job = job_of(path)
         return job is not None and runs_slurm_job(job.id, config.facts.rootfs)
 
-    return Leases(str(item.shared / item.name), node, runs_here)
+    machine = blake2b(f"{this_boot()} {config.state_dir}".encode(), digest_size=8).hexdigest()
+    return Leases(str(item.shared / item.name), node, runs_here, machine=machine)
 
 
 def _job_of(item: FilesConfig) -> jobs.JobOf:

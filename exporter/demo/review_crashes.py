@@ -81,7 +81,7 @@ CRASHES = {
         "operations using this service will fail.",
     ),
     "mlx5_port_module": Crash(
-        cause="nic_or_cable_fault", kernel=True,
+        cause="nic_module_error", kernel=True,
         text="mlx5_core 0000:1a:00.0: Port module event[error]: module 0, Cable error, High Temperature",
     ),
     "triton_compile_failed": Crash(cause="triton_kernel_rejected", text="RuntimeError: PassManager::run failed"),

@@ -1,6 +1,6 @@
 """The two requests that the reporter sends to the Kubernetes API server: patch a node's status, write an event.
 
-It needs no right to read. A patch without content changes nothing and returns the node.
+A patch without content changes nothing and returns the node. `exporter.fleet.pull.pods` asks for pods.
 """
 
 from __future__ import annotations

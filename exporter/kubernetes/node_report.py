@@ -10,13 +10,17 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
+from exporter.core.diagnosis.record_schema import Time
 from exporter.core.text.printable import printable
 
 MAX_FAULTS = 128  # a daemon keeps 64 open and cleared ones
 MAX_TEXT = 400  # characters; remedies have up to 350
+MAX_COUNT = (1 << 31) - 1  # of an event, which the API server keeps in 32 bits
+_TIME: TypeAdapter[float] = TypeAdapter(Time)
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\Z")  # RFC 1123, as Kubernetes asks of names
 
 
@@ -113,8 +117,8 @@ def _fault(one: Mapping[str, Any]) -> ReportedFault:
         pod=_pod(one["job"]),
         opened=_seconds(openings[-1]),
         last=_seconds(one["last_time"]),
-        count=int(one["count"]),
-        times=int(one.get("times", 1)),
+        count=_count(one["count"]),
+        times=_count(one.get("times", 1)),
         cleared=None if cleared is None else _seconds(cleared["time"]),
         cleared_by="" if cleared is None else _text(f"{cleared['kind']}: {cleared['reason']}".removesuffix(": ")),
     )
@@ -130,6 +134,14 @@ def _text(value: object) -> str:
     return "" if value is None else printable(str(value))[:MAX_TEXT]
 
 
-def _seconds(text: object) -> float:
-    found = datetime.fromisoformat(str(text))
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+def _seconds(value: object) -> float:
+    try:
+        return _TIME.validate_python(value)
+    except ValidationError:
+        raise TypeError("not a time") from None
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or not 0 < value <= MAX_COUNT:
+        raise TypeError("not a count")
+    return value

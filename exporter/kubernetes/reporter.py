@@ -1,5 +1,6 @@
 """Asks the node daemons for their faults and writes changes to the API server. Keeps no state across restarts.
 
+A daemon speaks for the node that it runs on only, as the API server or a target file says, and for pods on that node.
 It is level-triggered: the next cycle corrects a failed one. Nodes are independent of each other.
 """
 
@@ -9,15 +10,16 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from exporter.config.pull import PullConfig
-from exporter.fleet.pull.clean import is_same_node
-from exporter.fleet.pull.discovery import Discovery, basic_auth
-from exporter.fleet.pull.targets import Target, one_each, problem_text
+from exporter.fleet.pull.credentials import node_headers
+from exporter.fleet.pull.discovery import Discovery
+from exporter.fleet.pull.pods import Pods
+from exporter.fleet.pull.targets import Target, problem_text
 from exporter.kubernetes.api_client import ApiFailed, ApiServer
 from exporter.kubernetes.condition import (
     Condition,
@@ -30,6 +32,7 @@ from exporter.kubernetes.condition import (
 from exporter.kubernetes.events import Event, events_of, to_create, to_update
 from exporter.kubernetes.node_report import NodeReport, Pod, parse_report, pods_of
 from exporter.net.http import RequestFailed, get
+from exporter.net.node_names import is_same_node
 from exporter.net.url import parse_url
 from exporter.outputs.files import ContextCache
 
@@ -83,6 +86,7 @@ class Reporter:
         self,
         config: PullConfig,
         server: ApiServer,
+        pods: Pods,
         log: Any,
         *,
         heartbeat: float,
@@ -94,10 +98,8 @@ class Reporter:
         self._log = log
         self._heartbeat = heartbeat
         self._clock = clock
-        named = bool(config.files or config.prometheus)
-        # An address of `dns` has no name that Kubernetes knows: there the daemon's own NODE_NAME counts.
-        self._named = Discovery(config.model_copy(update={"dns": []})) if named else None
-        self._unnamed = Discovery(config.model_copy(update={"files": [], "prometheus": None})) if config.dns else None
+        self._pods = pods
+        self._discovery = Discovery(config.model_copy(update={"dns_names": "kubernetes"}), pods=pods)
         self._contexts = ContextCache(config.tls)
         self._states: dict[str, NodeState] = {}
         self._requests: Counter[tuple[str, str]] = Counter()
@@ -106,7 +108,6 @@ class Reporter:
         self._resting_until = 0.0
         self._warned: dict[str, str] = {}
         self._started = clock()
-        self._node_at: dict[str, str] = {}  # the node whose daemon last answered at an address
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -116,11 +117,9 @@ class Reporter:
     def cycle(self) -> Status:
         """Ask all daemons and write the differences."""
         began = time.monotonic()
-        targets, names, problem = self._find()
+        targets, problem = self._find()
         with ThreadPoolExecutor(self._config.concurrency, "node") as threads:
-            reports = dict(zip(targets, threads.map(self._ask, targets.values()), strict=True))
-            nodes = _by_node(reports.values(), names, self._node_at)
-            self._node_at = {heard.base: node for node, (heard, _) in nodes.items() if heard}
+            nodes: dict[str, Heard] = dict(zip(targets, threads.map(self._ask, targets.values()), strict=True))
             absent = DaemonFailed("absent", "no target for this node")
             nodes |= dict.fromkeys(self._states.keys() - nodes.keys(), (None, absent))
             done = list(threads.map(self._report, nodes, nodes.values()))
@@ -130,23 +129,12 @@ class Reporter:
         )  # fmt: skip
         return self.status
 
-    def _find(self) -> tuple[dict[str, Target], set[str], str]:
-        """The targets by address, the names of those that a trusted source names, and the first problem."""
-        found: list[Target] = []
-        problems: list[str] = []
-        names: set[str] = set()
-        for discovery in (self._named, self._unnamed):
-            if discovery is None:
-                continue
-            each = discovery.find()
-            problems += each.problems
-            found += (each.targets or {}).values()
-            if discovery is self._named:
-                names = set(each.targets or ())
-        targets, doubled = one_each(found)
-        problem = problem_text([*problems, *doubled])
+    def _find(self) -> tuple[dict[str, Target], str]:
+        """The targets by node, and the first problem."""
+        found = self._discovery.find()
+        problem = problem_text(found.problems)
         self._warn("targets", "targets cannot all be found", problem)
-        return {each.base: each for each in targets.values()}, names, problem
+        return found.targets or {}, problem
 
     # -- one node (on a thread of the pool)
 
@@ -154,7 +142,10 @@ class Reporter:
         try:
             if self._stopped.is_set():
                 return target, DaemonFailed("stopped", "the reporter is stopping")
-            return target, parse_report(self._get(f"{target.base}/api/v1/faults", MAX_REPORT_BYTES))
+            report = parse_report(self._get(target, "/api/v1/faults", MAX_REPORT_BYTES))
+            if not is_same_node(report.node, target.node):
+                raise DaemonFailed("other_node", f"it says that it is node {report.node}")
+            return target, replace(report, node=target.node)
         except DaemonFailed as error:
             failure = error
         except (ValueError, OverflowError) as error:
@@ -163,14 +154,16 @@ class Reporter:
             self._failures[failure.reason] += 1
         return target, failure
 
-    def _get(self, url: str, most: int) -> bytes:
+    def _get(self, target: Target, path: str, most: int) -> bytes:
         try:
-            headers = basic_auth(self._config.user, self._config.password_file)
+            headers = node_headers(self._config, target.audience)
             context = self._contexts.get()
         except (OSError, ValueError) as error:
             raise DaemonFailed("settings", f"a file of pull cannot be read: {error}") from None
         try:
-            response = get(parse_url(url), headers, context=context, seconds=self._config.timeout, max_body=most)
+            response = get(
+                parse_url(target.base + path), headers, context=context, seconds=self._config.timeout, max_body=most
+            )
         except RequestFailed as error:
             raise DaemonFailed(error.reason, str(error)) from None
         if response.status != 200:
@@ -240,14 +233,22 @@ class Reporter:
     def _send_events(self, state: NodeState, report: NodeReport, target: Target, now: float) -> None:
         fresh = list(events_of(report, state.pods, now))
         if any(event.name not in state.sent for event in fresh):
-            state.pods = self._pods(report, target)
+            state.pods = self._crashed_pods(report, target)
             fresh = list(events_of(report, state.pods, now))
         due = [event for event in fresh if state.sent.get(event.name, 0) < event.count]
         for event in due[:MAX_EVENTS]:
-            self._send(state, event)
+            if event.pod is None or self._is_on(report.node, event.pod):
+                self._send(state, event)
             state.sent[event.name] = event.count
         names = {event.name for event in fresh}
         state.sent = {name: count for name, count in state.sent.items() if name in names}
+
+    def _is_on(self, node: str, pod: Pod) -> bool:
+        """Whether Kubernetes has a pod on a node: a daemon may name any. Raises ApiFailed if it cannot be asked."""
+        try:
+            return self._pods.node_of(pod.namespace, pod.name) == node
+        except (OSError, ValueError) as error:
+            raise ApiFailed("connection", str(error)) from None
 
     def _send(self, state: NodeState, event: Event) -> None:
         """Add to the count of an existing event, else create it. Gives up on an event that the server always rejects."""
@@ -271,16 +272,14 @@ class Reporter:
             state.sent.pop(event.name, None)  # it has expired
             self._server_does("event", lambda: self._server.create_event(event.namespace, to_create(event, state.uid)))
 
-    def _pods(self, report: NodeReport, target: Target) -> dict[str, list[Pod]]:
+    def _crashed_pods(self, report: NodeReport, target: Target) -> dict[str, list[Pod]]:
         """The pods that crashed because of open faults. A daemon names them to authenticated clients only."""
         incidents = frozenset(fault.incident for fault in report.open)
-        if not incidents or not self._config.user:
+        if not incidents:
             return {}
         since = min(fault.opened for fault in report.open) - 60.0
         try:
-            return pods_of(
-                self._get(f"{target.base}/api/v1/incidents?since={since:.0f}", MAX_INCIDENT_BYTES), incidents
-            )
+            return pods_of(self._get(target, f"/api/v1/incidents?since={since:.0f}", MAX_INCIDENT_BYTES), incidents)
         except DaemonFailed:
             return {}
 
@@ -315,32 +314,3 @@ class Reporter:
 
 
 _NEVER = Condition(status="Unknown", reason="", message="")
-
-
-def _by_node(answers: Iterable[tuple[Target, Answer]], names: set[str], node_at: Mapping[str, str]) -> dict[str, Heard]:
-    """The answers by the node that they are about. A node has one daemon: a second answer about it is refused.
-
-    names: the targets that a trusted source has named. node_at: which node an address was the last time.
-    """
-    found: dict[str, Heard] = {}
-    for target, answer in answers:
-        if target.node in names:  # a daemon speaks for the node of its target only
-            node = target.node
-            if isinstance(answer, NodeReport) and not is_same_node(answer.node, node):
-                answer = DaemonFailed("other_node", f"it says that it is node {answer.node}")
-            elif isinstance(answer, NodeReport):
-                answer = replace(answer, node=node)
-        elif isinstance(answer, NodeReport):
-            node = answer.node
-        elif target.base in node_at:
-            node = node_at[target.base]
-        else:
-            continue
-        other = found.get(node)
-        if other and other[0] and isinstance(answer, NodeReport) and isinstance(other[1], NodeReport):
-            what = f"two daemons say that they are this node: {other[0].base} and {target.base}"
-            answer = DaemonFailed("other_node", what)
-        elif other and isinstance(answer, DaemonFailed):
-            continue  # a daemon's new pod answers; its old one's address is still listed
-        found[node] = target, answer
-    return found

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding.job_files import NodeJob
-from exporter.core.diagnosis.deaths import ends_process, may_be_survived
+from exporter.core.diagnosis.deaths import ends_process, is_observed, may_be_survived
 from exporter.core.diagnosis.links import is_of_process
 from exporter.core.model import Incident
 
@@ -39,6 +39,8 @@ class HandledErrors:
         job = self._job_of(incident)
         if job is not None and job.ended_well is not None:
             return job.ended_well and not self._has(job, self._ends_process)
+        if is_observed(incident):
+            return True
         if not may_be_survived(incident, self._catalogue):
             return False
         return self._went_on(incident.first.origin) and not (job and self._has(job, self._is_of_kernel))

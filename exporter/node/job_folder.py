@@ -1,7 +1,7 @@
 """The jobs that the scheduler's hooks have written into a folder: who runs on this node with which GPUs, and how it ended.
 
 Reads only files of root or of the daemon's own user, in a folder that nobody else can write to: a job's user must not be
-able to change whose a crash is. An incomplete file is read again.
+able to change whose a crash is. An incomplete file is read again; one that no hook writes is refused.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from exporter.core.decoding.job_files import (
     MAX_BYTES,
     STARTED,
+    Forged,
     Incomplete,
     NodeJob,
     ended_job,
@@ -31,7 +32,10 @@ _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class JobFolder:
-    """`jobs` by Slurm's number, running ones and those that ended lately. `failed`: why the folder cannot be used."""
+    """`jobs` by Slurm's number, running ones and those that ended lately.
+
+    failed: why the folder, or a file in it, is not used.
+    """
 
     def __init__(self, folder: Path | None) -> None:
         self.jobs: Mapping[str, NodeJob] = {}
@@ -42,6 +46,7 @@ class JobFolder:
         self._by_id: Mapping[str, NodeJob] = {}
         self._ended: list[NodeJob] = []
         self._files: dict[str, tuple[int, int, int]] = {}  # inode, size and time of change of complete files
+        self._refused: dict[str, str] = {}  # by file name, why
 
     def take_ended(self) -> list[NodeJob]:
         """The jobs whose end was seen since the last call."""
@@ -61,9 +66,10 @@ class JobFolder:
         except OSError as error:
             self.failed = f"{self._folder}: {error.strerror or error}"
             return
-        self.exists, self.failed = True, ""
+        self.exists = True
         jobs = {job: known for job, known in self.jobs.items() if f"{job}{STARTED}" in names}
         self._files = {name: seen for name, seen in self._files.items() if name in names}
+        self._refused = {name: why for name, why in self._refused.items() if name in names}
         for name in sorted(names, key=lambda name: not name.endswith(STARTED)):
             read = self._read_if_new(self._folder, name)
             job_and_ending = job_of_file_name(name)
@@ -81,7 +87,10 @@ class JobFolder:
                     continue  # its other half is still to come
             except Incomplete:
                 continue
+            except Forged as error:
+                self._refused[name] = str(error)
             self._files[name] = identity
+        self.failed = next((f"{self._folder}/{name}: not used: {why}" for name, why in self._refused.items()), "")
         self.jobs = jobs
         self._by_id = {job.id: job for job in jobs.values()}
 

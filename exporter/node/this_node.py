@@ -64,7 +64,7 @@ class ThisNode:
             source.close()
         self._attribution.look(time.time())
         attached = self._attribution.attached(matches, self._gpus, lambda _: {}, lambda: None)
-        return KernelLog(tuple(condense(attached, window)), unread)
+        return KernelLog(tuple(condense(attached, window, pipeline.catalogue.repeats)), unread)
 
     def _matches(self, source: KmsgSource, pipeline: Pipeline) -> Sequence[Match]:
         found: list[Match] = []

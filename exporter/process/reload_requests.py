@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -68,6 +69,11 @@ class ReloadRequests(Generic[T]):
             self._is_given_up = True
             what = "a file, or the file system it is on, does not answer; the earlier configuration stays in use"
             self._end([f"loading has not ended for {now - self._began:.0f} s: {what}"], tell)
+
+    def rest(self) -> float:
+        """Seconds until a pending request may be served; infinite without one."""
+        is_due_later = self._waiting and self._loading is None
+        return max(self._rests_until - time.monotonic(), 0.0) if is_due_later else math.inf
 
     def _begin(self, now: float) -> None:
         self._take_waiting()

@@ -20,6 +20,7 @@ from exporter.core.model import LogFormat
 from exporter.scan.decompress import is_archive
 from exporter.scan.plan import Task
 from exporter.scan.reader import open_log
+from exporter.sources.holes import data_after
 
 # Bytes that are looked at on each side of where a cut is wanted. Well below the length from which a line is looked at
 # in windows (Pipeline's line_bytes), so that no line near a cut is one of those.
@@ -68,7 +69,7 @@ def spans(task: Task, length: int, look: int = LOOK_BYTES, whole: Span = WHOLE) 
             if cut is not None and cut.at < size:
                 yield last._replace(stop=cut.at)
                 last = span_from(cut)
-            wanted += length
+            wanted = data_after(log.fileno(), wanted + length) or size
         yield last
 
 

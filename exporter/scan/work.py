@@ -27,6 +27,7 @@ from exporter.scan.plan import SAMPLE_BYTES, Task, Unread, Wanted, plan_from
 from exporter.scan.reader import BLOCK_BYTES, STDIN, head, keep_freed_blocks, open_log
 from exporter.scan.spans import WHOLE, Span, can_be_cut, next_cut
 from exporter.scan.stop import Stop
+from exporter.sources.holes import data_after
 
 if TYPE_CHECKING:
     from exporter.core.diagnosis.open_incidents import OpenIncidents
@@ -265,6 +266,7 @@ class _Reading:
             if stop.asked and not self._ending:
                 self._end_soon()
                 continue
+            self._skip_hole()
             damage, more = None, 0
             with nullcontext() if self._is_plain else stop.at_once():  # where it may take long
                 try:
@@ -296,6 +298,16 @@ class _Reading:
         else:
             self._rest += getattr(stream, "read1", stream.read)(size)  # a pipe's bytes as they come
         return len(self._rest) - held
+
+    def _skip_hole(self) -> None:
+        """Go on at the block in which the next data of a sparse file lies, as the daemon does, from within a line of NULs."""
+        at = self._offset + len(self._rest)
+        if not self._is_plain or at + self._block_bytes > self._size or self._rest.strip(b"\0"):
+            return
+        data = data_after(self._stream.fileno(), at)
+        block = (self._size if data is None else data) // self._block_bytes * self._block_bytes
+        if block > at:
+            self._offset, self._rest = min(block, self._span.stop or block), b""
 
     def _has_ended(self) -> bool:
         """Whether a plain log was read up to the size it had when opened. Files in /proc have no size."""
@@ -346,8 +358,9 @@ class _Reading:
             from exporter.core.diagnosis.incidents import condense  # most logs show nothing
             from exporter.core.diagnosis.open_incidents import OpenIncidents
 
-            self._found = self._found or OpenIncidents(WINDOW_SECONDS)
-            for incident in condense(done.matches, WINDOW_SECONDS):
+            repeats = self._pipeline.catalogue.repeats
+            self._found = self._found or OpenIncidents(WINDOW_SECONDS, repeats=repeats)
+            for incident in condense(done.matches, WINDOW_SECONDS, repeats):
                 self._found.join(incident)
         self._matched += sum(match.lines for match in done.matches)
         self._unmatched += done.unmatched

@@ -6,10 +6,12 @@ import glob
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from exporter.core.decoding.jobs import process_job
 from exporter.core.model import Job
+from exporter.core.shares import most_first
 
 LATELY_SECONDS = 3600.0  # a job that has written nothing for so long has ended, or hangs; collectives time out sooner
 COUNTED_EVERY_SECONDS = 10.0
@@ -38,6 +40,7 @@ class LastWrite:
     origin: str
     offset: int
     line: int
+    uid: int | None = None  # the owner of the log
 
 
 class NodeJobs:
@@ -66,8 +69,9 @@ class NodeJobs:
             if name and (known is None or known.time <= write.time):
                 self.last_writes.pop(name, None)
                 self.last_writes[name] = write
-        while len(self.last_writes) > MAX_JOBS:
-            del self.last_writes[next(iter(self.last_writes))]
+        too_many = max(0, len(self.last_writes) - MAX_JOBS)
+        for name in list(islice(most_first(self.last_writes, lambda name: self.last_writes[name].uid), too_many)):
+            del self.last_writes[name]
 
     def several(self) -> bool:
         """Whether several jobs run on the node."""

@@ -19,6 +19,7 @@ from exporter.store.safe_open import read_start
 from exporter.web.users import Users
 
 if TYPE_CHECKING:
+    from exporter.net.tokens import PublicKey
     from exporter.web.config import TlsConfig, WebConfig
 
 MAX_BYTES = MAX_CHARS + 1  # read from a file: enough for the parser to reject a file that is too long
@@ -31,10 +32,15 @@ class Settings:
     config: WebConfig | None = None
     context: ssl.SSLContext | None = None
     users: Users = field(default_factory=lambda: Users({}))
+    token_keys: tuple[PublicKey, ...] = ()
 
     @property
     def tls(self) -> TlsConfig | None:
         return self.config.tls_server_config if self.config else None
+
+    def is_administrator(self, name: str) -> bool:
+        """Whether a user or a name in a client's certificate may reload and clear faults."""
+        return self.config is not None and name in self.config.administrators
 
     @property
     def headers(self) -> dict[str, str]:
@@ -98,7 +104,8 @@ class ActiveConfig:
         """A digest of the contents of all files. Modification times are not enough: two writes can have the same."""
         assert self._path is not None
         tls = settings.tls
-        names = (tls.cert_file, tls.key_file, tls.client_ca_file) if tls else ()
+        names = [tls.cert_file, tls.key_file, tls.client_ca_file] if tls else []
+        names.append(settings.config.token_keys_file if settings.config else None)
         digest = hashlib.blake2b()
         for path in (self._path, *(self._path.parent / name for name in names if name)):
             try:
@@ -121,9 +128,24 @@ def _read(path: Path, previous: Settings | None) -> Settings:
         context = server_context(tls, path.parent) if tls else None
         if previous is not None and previous.config is not None:
             _check_protection(previous.config, config)
+        keys = _token_keys(path.parent / config.token_keys_file) if config.token_keys_file else ()
     except LocatedError as error:
         raise InvalidInput([document.problem(error.loc, str(error))]) from None
-    return Settings(config, context, Users(config.basic_auth_users, previous.users if previous else None))
+    users = Users(config.basic_auth_users, previous.users if previous else None)
+    return Settings(config, context, users, keys)
+
+
+def _token_keys(path: Path) -> tuple[PublicKey, ...]:
+    from exporter.net.tokens import public_keys  # where there are any: cryptography takes 8 MiB of memory
+
+    try:
+        return tuple(public_keys(read_start(path, MAX_BYTES).decode("ascii", "replace")))
+    except OSError as error:
+        raise LocatedError(
+            ("token_keys_file",), f"{path}: {error.strerror}; use a file that gpufault can read"
+        ) from None
+    except ValueError as error:
+        raise LocatedError(("token_keys_file",), f"{path}: {error}") from None
 
 
 def _check_protection(previous: WebConfig, new: WebConfig) -> None:

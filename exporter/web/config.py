@@ -149,6 +149,24 @@ class WebConfig(_Section):
         default={}, max_length=1000, repr=False, description="name to bcrypt hash (`htpasswd -nBC 10 USER`)"
     )
 
+    token_keys_file: File | None = Field(
+        default=None,
+        description="PEM: public keys or certificates, several while they are replaced, of fleet services whose tokens read",
+    )
+    administrators: list[str] = Field(
+        default=[],
+        max_length=1000,
+        description="users, or names in clients' certificates, that may reload and clear faults; the others only read",
+    )
+
+    @model_validator(mode="after")
+    def _known_administrators(self) -> Self:
+        has_certificates = self.tls_server_config is not None and self.tls_server_config.client_ca_file is not None
+        for at, name in enumerate(self.administrators):
+            if name not in self.basic_auth_users and not has_certificates:
+                raise LocatedError(("administrators", at), "not a name of basic_auth_users; add the user")
+        return self
+
     @property
     def headers(self) -> dict[str, str]:
         """The configured response headers, by name."""

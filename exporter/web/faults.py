@@ -1,7 +1,7 @@
 """The endpoints of node faults: `GET /api/v1/faults` lists them, `POST /api/v1/faults/clear` clears them.
 
-`?state=open` or `cleared` lists only those. `blind` says why open ones may be missing. Clearing is for users and for
-clients with a certificate: a job on the node could reach the daemon over loopback.
+`?state=open` or `cleared` lists only those. `blind` says why open ones may be missing. Clearing is for administrators, and
+for root over the control socket: a job on the node could reach the daemon over loopback.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from exporter.core.diagnosis.node_faults import fault_json, select_faults
 from exporter.core.diagnosis.records import line
 from exporter.core.text.redact import redact
 from exporter.web.interface import NodeView
-from exporter.web.readers import is_authenticated
+from exporter.web.readers import HOW_TO_CHANGE, client_of
 from exporter.web.requests import is_from_web_page
-from exporter.web.users import parse_credentials
 
 MAX_BODY = 8192  # bytes
 STATES = ("open", "cleared")
@@ -41,19 +40,16 @@ def fault_routes(view: NodeView) -> list[Route]:
     async def clear(request: Request) -> Response:
         if is_from_web_page(request):
             return JSONResponse({"error": "web pages cannot clear faults; use `gpufault clear`"}, 403)
-        if not is_authenticated(request.scope):
-            what = (
-                "only users and clients with a certificate may clear faults; use `gpufault clear` as root on the node"
-            )
-            return JSONResponse({"error": what}, 403)
+        client = client_of(request.scope)
+        if not client.may_change:
+            return JSONResponse({"error": f"{HOW_TO_CHANGE}; use `gpufault clear` as root on the node"}, 403)
         body = b""
         async for part in request.stream():
             body += part
             if len(body) > MAX_BODY:
                 return JSONResponse({"error": f"a request has at most {MAX_BODY} bytes"}, 413)
-        credentials = parse_credentials(request.headers.get("authorization"))
         try:
-            asked = ClearRequest.from_json(json.loads(body), credentials[0] if credentials else "a client certificate")
+            asked = ClearRequest.from_json(json.loads(body), client.name)
             cleared = await asyncio.to_thread(view.clear_faults, asked)
         except (ValueError, RecursionError):
             return JSONResponse({"error": "the body is not JSON"}, 400)

@@ -47,7 +47,7 @@ def incidents(view: NodeView, readers: Readers) -> Callable[[Request], Awaitable
                 page = await asyncio.to_thread(ask, view)
             except OSError as error:
                 return PlainTextResponse(f"the journal cannot be read: {error.strerror}\n", 503)
-            shown = readers.may_read_lines(request.scope)
+            shown = readers.may_read(request.scope)
             return Response(await asyncio.to_thread(_json, view, page, shown), media_type="application/json")
 
     return answer

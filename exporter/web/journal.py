@@ -38,7 +38,7 @@ def journal_routes(view: NodeView, readers: Readers) -> Sequence[Route]:
 
     def guarded(read: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            if not readers.may_read_journal(request.scope):
+            if not readers.may_read(request.scope):
                 return PlainTextResponse(FORBIDDEN, 403)
             async with limiter:
                 return await asyncio.to_thread(read, request)

@@ -1,77 +1,52 @@
-"""Who may read what jobs printed, and the journal. The only place with this rule.
+"""Who a client is, and what it may do. The only place with this rule.
 
-Everyone who passes `exporter.web.guard` may read titles, causes and counts. What a job printed is for authenticated
-clients and for clients on this host, the journal for authenticated clients only. A client is authenticated if users are
-configured, since the guard has checked its password, or if it showed a verified certificate. On a trusted network
-(`--web.readers=everyone`) every client may read all.
+Everyone whom `exporter.web.guard` lets in may read titles, causes, counts and faults. What jobs printed, and the journal,
+are for clients that have proven who they are: users, certificates, tokens, and root or the daemon's own user over the
+control socket. Being on this host proves nothing: other users' jobs run here too. On a trusted network
+(`--web.readers=everyone`) every client may read all. Only root, the daemon's user and administrators change state.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 AUTHENTICATED, EVERYONE = "authenticated", "everyone"  # values of --web.readers
-HAS_PASSWORD = "gpufault.has_password"  # in a request's scope, if the guard has checked a password  # noqa: S105
+CLIENT = "gpufault.client"  # in a request's scope, set by the guard
 TRANSPORT = "gpufault.transport"  # in the state of a request's scope: the transport of its connection
+HOW_TO_CHANGE = (
+    "only administrators of the web configuration (--web.config.file), and root over the control socket, may do this"
+)
 
-# A proxy on this host sends requests of other hosts. Browsers send the name in the address bar, also one that a foreign
-# site resolves to this host, so the Host header has to be a name of the loopback interface too.
-_FORWARDED = {b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"}
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who sent a request. may_read: what jobs printed, and the journal; may_change: reload, and clear faults."""
+
+    name: str = ""
+    may_read: bool = False
+    may_change: bool = False
+
+
+NOBODY = Client()
 
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """The rule. everyone: the network is trusted."""
+    """Who may read. everyone: the network is trusted."""
 
     everyone: bool = False
 
-    def may_read_journal(self, scope: Mapping[str, Any]) -> bool:
-        """Whether the client of a request may read the journal."""
-        return self.everyone or is_authenticated(scope)
-
-    def may_read_lines(self, scope: Mapping[str, Any]) -> bool:
-        """Whether the client of a request may read what jobs printed."""
-        return self.may_read_journal(scope) or is_on_this_host(scope)
+    def may_read(self, scope: Mapping[str, Any]) -> bool:
+        """Whether the client of a request may read what jobs printed, and the journal."""
+        return self.everyone or client_of(scope).may_read
 
 
 AUTHENTICATED_ONLY = Readers()
 
 
-def is_authenticated(scope: Mapping[str, Any]) -> bool:
-    """Whether the client of a request has given a correct password or a verified certificate."""
-    return bool(scope.get(HAS_PASSWORD)) or _has_certificate(scope)
-
-
-def is_on_this_host(scope: Mapping[str, Any]) -> bool:
-    """Whether a request comes over loopback, from a client on this host rather than from a proxy."""
-    headers = [(name, value) for name, value in scope["headers"] if name in _FORWARDED or name == b"host"]
-    if [name for name, _ in headers] != [b"host"] or not scope.get("client"):
-        return False
-    return _is_loopback(scope["client"][0]) and _is_loopback(_host_of(headers[0][1].decode("latin-1")))
-
-
-def _has_certificate(scope: Mapping[str, Any]) -> bool:
-    """Whether the client showed a certificate. TLS has verified it: others end the handshake."""
-    transport = scope.get("state", {}).get(TRANSPORT)
-    return transport is not None and bool(transport.get_extra_info("peercert"))
-
-
-def _host_of(header: str) -> str:
-    """The name or address in a Host header, without its port."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0]
-
-
-def _is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback
+def client_of(scope: Mapping[str, Any]) -> Client:
+    """The client of a request, as the guard has found it."""
+    client: Client = scope.get(CLIENT, NOBODY)
+    return client

@@ -19,7 +19,7 @@ from exporter.web.interface import NodeView, ServiceView
 from exporter.web.journal import journal_routes
 from exporter.web.node_check import node_check
 from exporter.web.page import SCRIPT, explanation_page, first_few, landing_page
-from exporter.web.readers import AUTHENTICATED_ONLY, Readers
+from exporter.web.readers import AUTHENTICATED_ONLY, HOW_TO_CHANGE, Readers, client_of
 from exporter.web.requests import is_from_web_page
 
 
@@ -27,7 +27,7 @@ def router(view: NodeView, telemetry_path: str, readers: Readers = AUTHENTICATED
     """The node daemon's application. Raises InvalidInput for an invalid path."""
 
     async def landing(request: Request) -> Response:
-        shown = readers.may_read_lines(request.scope)
+        shown = readers.may_read(request.scope)
         overview, not_ready, impaired = view.overview(), view.not_ready(), view.impaired()
         return HTMLResponse(
             landing_page(overview, not_ready, telemetry_path, impaired, title=view.title, with_lines=shown)
@@ -82,6 +82,8 @@ def service_router(view: ServiceView, telemetry_path: str, pages: Sequence[Route
     def reload(request: Request) -> Response:  # not async: it blocks, so starlette runs it in a thread
         if is_from_web_page(request):
             return _text(["web pages cannot request a reload; use curl -X POST, or send SIGHUP"], 403)
+        if not client_of(request.scope).may_change:
+            return _text([f"{HOW_TO_CHANGE}; use `systemctl reload`, or send SIGHUP"], 403)
         problems = view.reload()
         return _text(problems, 500) if problems else PlainTextResponse("reloaded.\n")
 

@@ -13,11 +13,13 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from exporter.core.text.problems import InvalidInput, Problem
+from exporter.web import control_socket
 from exporter.web.active_config import ActiveConfig
 from exporter.web.connections import HEADER_BYTES, MAX_CONNECTIONS, Connection, ConnectionSlots
 from exporter.web.errors import redirect_errors
@@ -41,11 +43,14 @@ class RunningServer:
     addresses: tuple[str, ...]
     _server: uvicorn.Server
     _thread: threading.Thread
+    _state_dir: Path | None
 
     def close(self, timeout: float) -> None:
         """Stop listening, and wait at most `timeout` seconds for responses in progress."""
         self._server.should_exit = True
         self._thread.join(timeout)
+        if self._state_dir:
+            control_socket.remove(self._state_dir)
 
 
 def _print_error(line: str) -> None:
@@ -57,11 +62,15 @@ def serve(
     app: ASGIApp,
     active_config: ActiveConfig | None = None,
     *,
+    node: str = "",
+    state_dir: Path | None = None,
     log_error: Callable[[str], None] = _print_error,
     on_config_change: Callable[[], None] = lambda: None,
 ) -> RunningServer:
     """Start a web server for `app` in a thread. Port 0 means any free port.
 
+    node: whose tokens are accepted.
+    state_dir: where to listen on the control socket too.
     log_error: called from another thread with each internal error of the server, as one line.
     on_config_change: called from another thread when the web configuration's files have changed and were read again.
     Raises InvalidInput for an invalid address, OSError for one that is not available.
@@ -80,8 +89,14 @@ def serve(
             checks[-1].start()
 
     sockets = _listen(addresses)
+    bound = tuple(_address_of(sock) for sock in sockets)
+    if state_dir:
+        try:
+            sockets.append(control_socket.listen(state_dir))
+        except OSError as error:  # a file system without sockets
+            log_error(f"no control socket; `gpufault clear` works over HTTP only: {error}")
     config = uvicorn.Config(
-        Guard(app, active_config),
+        Guard(app, active_config, node),
         http=Connection,
         loop="asyncio",
         lifespan="off",
@@ -102,10 +117,9 @@ def serve(
     redirect_errors(log_error)
     server = _Server(config, sockets, active_config)
     thread = threading.Thread(target=_run, args=(server, sockets), name="web", daemon=True)
-    bound = tuple(_address_of(sock) for sock in sockets)
     sys.setswitchinterval(SWITCH_SECONDS)
     thread.start()
-    return RunningServer(bound, server, thread)
+    return RunningServer(bound, server, thread, state_dir)
 
 
 def _run(server: uvicorn.Server, sockets: list[socket.socket]) -> None:
@@ -203,7 +217,7 @@ class _Server(uvicorn.Server):
                 await self._slots.wait_for_slot(loop)  # new connections wait in the kernel's queue
                 connection = Connection(self.config, self.server_state, {}, loop, sock=sock, slots=self._slots)
                 on_error.callback(self._slots.release, connection)
-                protocol = self._with_tls(connection)
+                protocol = connection if sock.family == socket.AF_UNIX else self._with_tls(connection)
                 await loop.connect_accepted_socket(lambda: protocol, sock)  # noqa: B023  # called before the next round
                 on_error.pop_all()
 

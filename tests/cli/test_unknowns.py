@@ -11,7 +11,7 @@ import pytest
 
 from exporter.cli.main import main
 from tests.e2e.conftest import eventually
-from tests.fleet.test_service import Fleet
+from tests.fleet.running import Fleet
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "/home/ann/train.py", line 4, in <module>\n'
 
@@ -47,6 +47,7 @@ def test_records_of_a_scan_or_a_journal_are_read(tmp_path: Path, capsys: pytest.
     folder = tmp_path / "journals" / "n1"
     folder.mkdir(parents=True)
     end = {"kind": "job_end", "time": "2026-11-20T10:00:00Z", "node": "n1", "signatures": ["unrecognised_crash"]}
+    end |= {"job": "7", "outcome": "unrecognised"}
     (folder / "journal-000001.jsonl").write_text(f'{records}{json.dumps(end)}\n{{"signature": "unrecognised_crash"}}\n')
     assert main(["unknowns", "--format", "json", str(tmp_path / "journals")]) == 1
     captured = capsys.readouterr()
@@ -78,7 +79,9 @@ def test_a_crash_that_was_recorded_again_is_one_and_packed_journals_are_read(
     assert [each["count"] for each in json.loads(capsys.readouterr().out)["clusters"]] == [1]
     (folder / "journal-000004.jsonl").write_text(json.dumps({**json.loads(record), "id": ["no", "id"]}))
     assert main(["unknowns", "--format", "json", str(folder)]) == 1
-    assert [each["count"] for each in json.loads(capsys.readouterr().out)["clusters"]] == [2]
+    captured = capsys.readouterr()
+    assert [each["count"] for each in json.loads(captured.out)["clusters"]] == [1]
+    assert "1 lines are not records; they are left out" in captured.err
     (folder / "journal-000004.jsonl").unlink()
     (folder / "journal-000002.jsonl").unlink()
     (folder / "journal-000003.jsonl.gz").write_bytes(gzip.compress(b"x" * 100_000)[:-9])

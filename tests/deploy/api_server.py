@@ -23,6 +23,7 @@ RESOURCES = {
     },
     "apps/v1": {"daemonsets": "DaemonSet", "deployments": "Deployment"},
     "batch/v1": {"jobs": "Job"},
+    "rbac.authorization.k8s.io/v1": {"roles": "Role", "rolebindings": "RoleBinding"},
     OPERATOR: {"podmonitors": "PodMonitor", "prometheusrules": "PrometheusRule", "servicemonitors": "ServiceMonitor"},
 }  # fmt: skip
 _PROTOBUF = b"k8s\0"

@@ -32,17 +32,18 @@ def test_it_is_off_by_default() -> None:
     assert "node-conditions" not in rendered("default")
 
 
-def test_it_asks_with_the_password_that_the_chart_made() -> None:
+def test_it_asks_with_tokens_of_the_key_that_the_chart_made() -> None:
     enabled = ("--set", "nodeConditions.enabled=true", "--set", "kubePrometheusStack.enabled=true")
     code, text, error = template(*enabled, "--set", "networkPolicy.enabled=true")
     assert code == 0, error
     pod = only(text, "Deployment", "gpu-gpufault-conditions")["spec"]["template"]["spec"]
     options = _parser("node-conditions").parse_args(pod["containers"][0]["args"])
-    assert (options.pull_user, options.pull_password_file) == ("gpufault", "/etc/gpufault/access/password")
+    assert (options.pull_user, options.pull_token_key_file) == (None, "/etc/gpufault/keys/private-key.pem")
     (volume,) = pod["volumes"]
-    assert volume["secret"]["secretName"] == only(text, "Secret")["metadata"]["name"]
+    assert volume["secret"]["secretName"] == only(text, "Secret", "gpu-gpufault-keys")["metadata"]["name"]
+    assert [item["key"] for item in volume["secret"]["items"]] == ["private-key.pem"]
     assert pod["containers"][0]["volumeMounts"] == [
-        {"name": "access", "mountPath": "/etc/gpufault/access", "readOnly": True}
+        {"name": "keys", "mountPath": "/etc/gpufault/keys", "readOnly": True}
     ]
 
 

@@ -10,6 +10,7 @@ import bcrypt
 import pytest
 import yaml
 
+from exporter.net.tokens import is_valid, public_keys, sign
 from tests.deploy.api_server import ApiServer, serving
 from tests.deploy.kubernetes import CHART, needs_helm, objects, only, pods, rendered, template
 
@@ -30,7 +31,7 @@ def kinds(text: str) -> list[str]:
 
 
 STACK: dict[str, Any] = {"kubePrometheusStack": {"enabled": True, "release": "monitoring"}}
-NEW = ["Deployment", "PodMonitor", "PrometheusRule", "Secret", "ServiceMonitor"]
+NEW = ["Deployment", "PodMonitor", "PrometheusRule", "Role", "RoleBinding", "Secret", "ServiceMonitor"]
 
 
 def test_one_value_turns_on_monitor_rules_dashboards_and_fleet(tmp_path: Path) -> None:
@@ -47,7 +48,7 @@ def test_one_value_turns_on_monitor_rules_dashboards_and_fleet(tmp_path: Path) -
     ("off", "kind"),
     [
         ({"prometheusRule": {"enabled": False}}, {"PrometheusRule"}),
-        ({"fleet": {"enabled": False}}, {"Deployment", "Secret", "ServiceMonitor"}),
+        ({"fleet": {"enabled": False}}, {"Deployment", "Role", "RoleBinding", "Secret", "ServiceMonitor"}),
         ({"fleet": {"serviceMonitor": {"enabled": False}}}, {"ServiceMonitor"}),
         ({"podMonitor": {"enabled": False}}, {"PodMonitor"}),
     ],
@@ -66,47 +67,60 @@ def test_the_fleet_service_pulls_the_journals_of_the_daemons_behind_their_servic
     text = made(tmp_path, fleet={"enabled": True}, port=9999)
     config = yaml.safe_load(only(text, "ConfigMap", "gpu-gpufault-fleet-config")["data"]["fleet.yaml"])
     assert config["pull"] == {
-        "dns": ["gpu-gpufault.gpu.svc:9999"], "dns_names": "daemon", "user": "gpufault",
-        "password_file": "/etc/gpufault/access/password",
+        "dns": ["gpu-gpufault.gpu.svc:9999"], "dns_names": "kubernetes",
+        "token_key_file": "/etc/gpufault/keys/private-key.pem",
     }  # fmt: skip
     service = only(text, "Service", "gpu-gpufault")["spec"]
     assert (service["clusterIP"], service["ports"][0]["port"]) == ("None", 9999)
 
 
-def test_the_password_that_is_made_opens_the_daemons(tmp_path: Path) -> None:
+def secret(text: str, name: str) -> dict[str, bytes]:
+    data = only(text, "Secret", f"gpu-gpufault-{name}")["data"]
+    return {key: base64.b64decode(value) for key, value in data.items()}
+
+
+def test_the_password_that_is_made_opens_the_fleets_pages_alone(tmp_path: Path) -> None:
     text = made(tmp_path, **STACK)
-    data = {key: base64.b64decode(value) for key, value in only(text, "Secret")["data"].items()}
+    data = secret(text, "access")
     users = yaml.safe_load(data["web-config.yaml"])["basic_auth_users"]
     assert list(users) == [data["username"].decode()] == ["gpufault"]
     assert len(data["password"]) == 32
     assert bcrypt.checkpw(data["password"], users["gpufault"].encode())
-    for kind, name in (("PodMonitor", "gpu-gpufault"), ("ServiceMonitor", "gpu-gpufault-fleet")):
-        spec = only(text, kind, name)["spec"]
-        (endpoint,) = spec.get("endpoints") or spec["podMetricsEndpoints"]
-        assert endpoint["basicAuth"]["password"] == {"name": "gpu-gpufault-access", "key": "password"}
-        assert endpoint["scheme"] == "http"
+    (endpoint,) = only(text, "ServiceMonitor", "gpu-gpufault-fleet")["spec"]["endpoints"]
+    assert endpoint["basicAuth"]["password"] == {"name": "gpu-gpufault-access", "key": "password"}
+    (endpoint,) = only(text, "PodMonitor", "gpu-gpufault")["spec"]["podMetricsEndpoints"]
+    assert "basicAuth" not in endpoint  # each daemon would see it
+    assert endpoint["scheme"] == "http"
 
 
-def test_the_daemon_never_has_the_password_itself(tmp_path: Path) -> None:
+def test_the_keys_that_are_made_sign_tokens_for_one_node(tmp_path: Path) -> None:
+    data = secret(made(tmp_path, **STACK), "keys")
+    assert yaml.safe_load(data["web-config.yaml"]) == {"token_keys_file": "public-keys.pem"}
+    public = public_keys(data["public-keys.pem"].decode())
+    token = sign(data["private-key.pem"].decode(), ["10.0.0.3"])
+    assert len(public) == 1
+    assert is_valid(token, public, "n3", "10.0.0.3")
+    assert not is_valid(token, public, "n7", "10.0.0.7")
+
+
+def test_the_daemon_has_public_keys_only(tmp_path: Path) -> None:
     mounted = {}
     for name, pod in pods(made(tmp_path, **STACK)):
         secrets = [volume["secret"] for volume in pod.get("volumes", ()) if "secret" in volume]
         mounted[name.partition("/")[0]] = sorted(item["key"] for each in secrets for item in each["items"])
-    assert mounted["DaemonSet"] == ["web-config.yaml"]
-    assert mounted["Deployment"] == ["password", "web-config.yaml"]
+    assert mounted["DaemonSet"] == ["public-keys.pem", "web-config.yaml"]
+    assert mounted["Deployment"] == ["private-key.pem", "web-config.yaml"]
 
 
 def test_a_secret_of_the_site_replaces_the_password_that_is_made(tmp_path: Path) -> None:
-    text = made(tmp_path, **STACK, access={"existingSecret": "ours", "user": "fleet"})
+    text = made(tmp_path, **STACK, access={"existingSecret": "ours", "existingKeysSecret": "keys", "user": "fleet"})
     assert "Secret" not in kinds(text)
-    config = yaml.safe_load(only(text, "ConfigMap", "gpu-gpufault-fleet-config")["data"]["fleet.yaml"])
-    assert config["pull"]["user"] == "fleet"
     assert {
         volume["secret"]["secretName"]
         for _, pod in pods(text)
         for volume in pod.get("volumes", ())
         if "secret" in volume
-    } == {"ours"}
+    } == {"ours", "keys"}
 
 
 def test_with_tls_of_the_site_the_fleet_service_asks_over_tls(tmp_path: Path) -> None:
@@ -122,7 +136,7 @@ def test_with_tls_of_the_site_the_fleet_service_asks_over_tls(tmp_path: Path) ->
         fleet={"existingSecret": "fleet", "config": {"pull": pull}},
     )  # fmt: skip
     config = yaml.safe_load(only(text, "ConfigMap", "gpu-gpufault-fleet-config")["data"]["fleet.yaml"])
-    found = {"dns": ["gpu-gpufault.gpu.svc:9873"], "dns_names": "daemon", "scheme": "https"}
+    found = {"dns": ["gpu-gpufault.gpu.svc:9873"], "dns_names": "kubernetes", "scheme": "https"}
     assert config["pull"] == {**pull, **found}
     assert only(text, "PodMonitor")["spec"]["podMetricsEndpoints"][0]["scheme"] == "https"
     assert "Secret" not in kinds(text)
@@ -164,7 +178,8 @@ def test_a_policy_admits_the_test_pod_and_the_fleet_service(tmp_path: Path) -> N
     assert admitted("gpu-gpufault-fleet") == ["test"]
     labels = {name.partition("/")[0]: item for name, item in _labels(text)}
     assert labels["Pod"]["app.kubernetes.io/component"] == "test"
-    pull, names = only(text, "NetworkPolicy", "gpu-gpufault-fleet")["spec"]["egress"]
+    pull, names, server = only(text, "NetworkPolicy", "gpu-gpufault-fleet")["spec"]["egress"]
+    assert [port["port"] for port in server["ports"]] == [443, 6443]
     assert pull["ports"] == [{"port": 9873, "protocol": "TCP"}]
     assert labels["DaemonSet"].items() >= pull["to"][0]["podSelector"]["matchLabels"].items()
     assert [port["port"] for port in names["ports"]] == [53, 53]
@@ -279,14 +294,14 @@ def test_openshift_grants_what_the_pods_need_and_no_more() -> None:
     constraints = only(text, "SecurityContextConstraints")
     ((_, pod),) = [found for found in pods(text) if found[0].startswith("DaemonSet")]
     (container,) = pod["containers"]
-    assert constraints["users"] == [f"system:serviceaccount:gpu:{pod['serviceAccountName']}"]
+    accounts = sorted({each["serviceAccountName"] for _, each in pods(text)})
+    assert constraints["users"] == [f"system:serviceaccount:gpu:{account}" for account in accounts]
     assert constraints["allowedCapabilities"] == container["securityContext"]["capabilities"]["add"] == ["SYSLOG"]
     assert container["securityContext"]["seLinuxOptions"] == {"type": "spc_t"}
     granted = ("allowHostPID", "allowHostIPC", "allowHostNetwork", "allowHostPorts", "allowPrivilegedContainer")
     assert [constraints[key] for key in (*granted, "allowPrivilegeEscalation")] == [False] * 6
     used = {kind for _, pod in pods(text) for volume in pod.get("volumes", ()) for kind in volume.keys() - {"name"}}
     assert used <= {*constraints["volumes"]}
-    assert {pod["serviceAccountName"] for _, pod in pods(text)} == {pod["serviceAccountName"]}
 
 
 def test_on_openshift_the_reporter_of_conditions_needs_no_constraints_of_its_own() -> None:
@@ -308,12 +323,14 @@ def looked_up(server: ApiServer, *options: str) -> str:
 
 def test_an_upgrade_keeps_the_password_and_its_hash() -> None:
     """Another hash of the same password would be another web configuration."""
-    first = only(rendered("stack"), "Secret")
+    first, keys = (only(rendered("stack"), "Secret", f"gpu-gpufault-{name}") for name in ("access", "keys"))
     with serving() as server:
         server.put("/api/v1/namespaces/gpu/secrets/gpu-gpufault-access", first)
+        server.put("/api/v1/namespaces/gpu/secrets/gpu-gpufault-keys", keys)
         kept, renamed = looked_up(server), looked_up(server, "--set", "access.user=fleet")
-    assert only(kept, "Secret")["data"] == first["data"]
-    another = {key: base64.b64decode(value).decode() for key, value in only(renamed, "Secret")["data"].items()}
+    assert only(kept, "Secret", "gpu-gpufault-access")["data"] == first["data"]
+    assert only(kept, "Secret", "gpu-gpufault-keys")["data"] == keys["data"]
+    another = {key: value.decode() for key, value in secret(renamed, "access").items()}
     assert another["password"] == base64.b64decode(first["data"]["password"]).decode()
     users = yaml.safe_load(another["web-config.yaml"])["basic_auth_users"]
     assert list(users) == ["fleet"]
@@ -322,5 +339,6 @@ def test_an_upgrade_keeps_the_password_and_its_hash() -> None:
 
 def test_an_installation_makes_a_password() -> None:
     with serving() as server:
-        made_twice = [only(looked_up(server), "Secret")["data"]["password"] for _ in range(2)]
-    assert made_twice[0] != made_twice[1]
+        made_twice = [looked_up(server) for _ in range(2)]
+    for name, key in (("access", "password"), ("keys", "private-key.pem")):
+        assert secret(made_twice[0], name)[key] != secret(made_twice[1], name)[key]

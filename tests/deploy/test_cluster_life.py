@@ -51,25 +51,24 @@ class Cluster:
             "--web.listen-address=:9873": f"--web.listen-address=127.0.0.1:{self.port}",
             "--web.listen-address=:9874": "--web.listen-address=127.0.0.1:0",
             "gpu-gpufault.gpu.svc:9873": f"127.0.0.1:{self.port}",
-            "dns_names: daemon": "dns_names: daemon\n  interval: 1s",  # hasty: the default is 30 s
+            "dns_names: kubernetes": "dns_names: daemon\n  interval: 1s",  # no API server here; hasty: the default is 30 s
             "- kind: kmsg": f"- kind: kmsg\n  path: {self.node}/kmsg",
             "state_dir:": "incidents: {settle: 300ms, window: 2s}\nstate_dir:",
         }
         self.release = ""
         self.daemon: Workload | None = None
         self.fleet: Workload | None = None
-        self._access: dict[str, Any] = {}
+        self._secrets: dict[str, Any] = {}
 
     def render(self, **values: Any) -> str:
-        """What Helm renders. As its lookup would, it keeps the Secret of the release that is installed."""
+        """What Helm renders. As its lookup would, it keeps the Secrets of the release that is installed."""
         (self.folder / "values.yaml").write_text(yaml.safe_dump(values))
         code, text, error = template("--values", self.folder / "values.yaml")
         assert code == 0, error
         documents = objects(text)
         for item in documents:
             if item["kind"] == "Secret":
-                self._access = self._access or item["data"]
-                item["data"] = self._access
+                item["data"] = self._secrets.setdefault(item["metadata"]["name"], item["data"])
         return yaml.safe_dump_all(documents)
 
     def install(self, text: str, *, fleet: bool = True) -> None:
@@ -81,8 +80,9 @@ class Cluster:
         self.fleet = Workload(text, "Deployment", self.folder / "fleet", "fleet", self._changes)
         if not fleet:
             self.fleet = None
+        if self.fleet:
+            self.fleet.headers = web_access(text)
         for workload in filter(None, (self.daemon, self.fleet)):
-            workload.headers = web_access(text)
             workload.start()
 
     def stop(self) -> None:
@@ -125,9 +125,10 @@ def test_one_value_gives_a_working_view_of_a_pods_crash(cluster: Cluster, tmp_pa
     rules = only(cluster.release, "PrometheusRule")["spec"]
     (tmp_path / "rules.yml").write_text(yaml.safe_dump(rules))
     (endpoint,) = only(cluster.release, "PodMonitor")["spec"]["podMetricsEndpoints"]
-    names = endpoint["basicAuth"]
-    secret = {key: base64.b64decode(value).decode() for key, value in only(cluster.release, "Secret")["data"].items()}
-    login = {key: secret[names[key]["key"]] for key in ("username", "password")}
+    assert "basicAuth" not in endpoint  # what every daemon sees would open all of them, and the fleet's pages
+    (names,) = [one["basicAuth"] for one in only(cluster.release, "ServiceMonitor")["spec"]["endpoints"]]
+    secret = only(cluster.release, "Secret", names["password"]["name"])["data"]
+    login = {key: base64.b64decode(secret[names[key]["key"]]).decode() for key in ("username", "password")}
     settings = {"metrics_path": endpoint["path"], "basic_auth": login}
     targets = {
         "gpufault": {cluster.daemon.address: {"instance": NODE}},
@@ -156,8 +157,9 @@ def test_one_value_gives_a_working_view_of_a_pods_crash(cluster: Cluster, tmp_pa
     assert CRASH.split(". ")[0] in page  # who has the password may read lines
     cluster.fleet.headers = {}
     assert cluster.fleet.ask("/incidents")[0] == 401
-    cluster.daemon.headers = {}
-    assert cluster.daemon.ask("/api/v1/journal")[0] == 401
+    assert cluster.daemon.ask("/api/v1/journal")[0] == 403
+    cluster.daemon.headers = web_access(cluster.release)  # one secret opens one door
+    assert cluster.daemon.ask("/api/v1/journal")[0] == 403
 
 
 def test_an_upgrade_and_a_rollback_lose_nothing(cluster: Cluster) -> None:

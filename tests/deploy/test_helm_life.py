@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 from collections.abc import Iterator
 from itertools import count
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from exporter.net.tokens import public_keys
 from tests.deploy.api_server import ApiServer, serving
 from tests.deploy.kubernetes import CHART, HELM, Object, needs_helm, run
 from tests.deploy.workload import Workload
@@ -74,7 +76,7 @@ def test_a_broken_upgrade_stops_at_its_hook_and_an_uninstallation_leaves_nothing
     installed, first = server.names(), spec(server)
     assert {"DaemonSet/gpu-gpufault", "Deployment/gpu-gpufault-fleet", "PodMonitor/gpu-gpufault"} <= installed
     assert "Job/gpu-gpufault-check" not in installed
-    password = server.one("Secret", "gpu-gpufault-access")["data"]
+    secrets = [server.one("Secret", f"gpu-gpufault-{name}")["data"] for name in ("access", "keys")]
 
     assert helm("upgrade", "gpu", signatures=BROKEN) != 0
     assert "pre-upgrade hooks failed" in helm.said[-1]
@@ -86,7 +88,13 @@ def test_a_broken_upgrade_stops_at_its_hook_and_an_uninstallation_leaves_nothing
     second = spec(server)
     assert "--log.level=debug" in second["template"]["spec"]["containers"][0]["args"]
     assert "Job/gpu-gpufault-check" not in server.names()
-    assert server.one("Secret", "gpu-gpufault-access")["data"] == password
+    assert [server.one("Secret", f"gpu-gpufault-{name}")["data"] for name in ("access", "keys")] == secrets
+    assert helm("upgrade", "gpu", access={"keyGeneration": 2}) == 0, helm.said
+    old, new = secrets[1], server.one("Secret", "gpu-gpufault-keys")["data"]
+    assert old["private-key.pem"] != new["private-key.pem"]
+    newest, before = public_keys(base64.b64decode(new["public-keys.pem"]).decode())
+    assert [before] == public_keys(base64.b64decode(old["public-keys.pem"]).decode())
+    assert newest != before
 
     assert helm("rollback", "gpu", "1") == 0, helm.said
     assert spec(server) == first

@@ -31,6 +31,7 @@ STATE = "state"
 # Where CAP_DAC_READ_SEARCH is asked for: by userLogs and jobProcesses, by the overlay of that name, by a user other than 0.
 READS_ALL = {"chart:site", "chart:nonroot-filecaps", "kustomize:overlays/user-logs"}
 REPORTS_CONDITIONS = {"chart:conditions"}
+PULLS = {"chart:stack", "chart:openshift"}
 LOCALHOST = {"chart:site", "kustomize:overlays/user-logs"}
 
 
@@ -54,22 +55,38 @@ def test_every_container_has_a_read_only_root(shipped: str) -> None:
     assert [n for n, _, c in containers(shipped) if c["securityContext"]["readOnlyRootFilesystem"] is not True] == []
 
 
-def test_only_the_reporter_of_conditions_has_an_api_token_and_a_role(shipped: str) -> None:
+LIST_PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}  # in the release's namespace alone
+REPORT = [
+    {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
+]
+
+
+def test_no_other_pod_than_what_asks_where_pods_are_has_an_api_token_and_a_role(shipped: str) -> None:
+    """The fleet service where it pulls from the release's daemons, and the reporter of conditions."""
     with_token = [name for name, pod, _ in containers(shipped) if pod["automountServiceAccountToken"] is not False]
     items = objects(text_of(shipped))
     assert [i for i in items if i["kind"] == "ServiceAccount" and i["automountServiceAccountToken"] is not False] == []
     roles = [i for i in items if i["kind"].endswith(("Role", "RoleBinding"))]
-    if shipped not in REPORTS_CONDITIONS:
-        assert (with_token, roles) == ([], [])
-        return
-    assert with_token == ["Deployment/gpu-gpufault-conditions/conditions"]
-    role, binding = roles
-    assert role["rules"] == [
-        {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
-        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
-    ]
-    assert binding["roleRef"]["name"] == role["metadata"]["name"]
-    assert [subject["name"] for subject in binding["subjects"]] == ["gpu-gpufault-conditions"]
+    rights = {(i["kind"], i["metadata"]["name"]): i["rules"] for i in roles if not i["kind"].endswith("Binding")}
+    expected: dict[tuple[str, str], list[Object]] = {}
+    pods_with_token: list[str] = []
+    if shipped in REPORTS_CONDITIONS:
+        expected |= {
+            ("ClusterRole", "gpu-gpu-gpufault-conditions"): REPORT,
+            ("Role", "gpu-gpufault-conditions"): [LIST_PODS],
+        }
+        pods_with_token.append("Deployment/gpu-gpufault-conditions/conditions")
+    if shipped in PULLS:
+        expected[("Role", "gpu-gpufault-fleet")] = [LIST_PODS]
+        pods_with_token.append("Deployment/gpu-gpufault-fleet/fleet")
+    assert (rights, with_token) == (expected, pods_with_token)
+    for binding in (i for i in roles if i["kind"].endswith("Binding")):
+        reference = binding["roleRef"]
+        assert (reference["kind"], reference["name"]) in rights
+        (account,) = binding["subjects"]
+        assert reference["name"].endswith(account["name"])
 
 
 def test_capabilities_are_limited_to_reading(shipped: str) -> None:

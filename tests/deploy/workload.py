@@ -22,7 +22,7 @@ PATHS = re.compile(r"(?<![\w./])/(?=(?:etc/gpufault|var/lib/gpufault|var/log|hos
 
 def web_access(text: str) -> dict[str, str]:
     """The header of whoever has the password that the chart made."""
-    data = {key: base64.b64decode(value) for key, value in only(text, "Secret")["data"].items()}
+    data = {key: base64.b64decode(value) for key, value in only(text, "Secret", "gpu-gpufault-access")["data"].items()}
     token = base64.b64encode(data["username"] + b":" + data["password"]).decode()
     return {"Authorization": f"Basic {token}"}
 

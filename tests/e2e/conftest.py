@@ -19,6 +19,8 @@ import bcrypt
 import pytest
 import trustme
 
+from exporter.web import control_socket
+
 T = TypeVar("T")
 
 PACK = """
@@ -100,6 +102,11 @@ class Node:
         assert self.process is not None
         self.process.send_signal(number)
         return self.process.wait(timeout=60)
+
+    def post(self, path: str, body: bytes = b"") -> tuple[int, str]:
+        """Status and text of the daemon's answer over its control socket."""
+        status, answer = control_socket.post(self.folder / "state", path, body, most=1 << 20)
+        return status, answer.decode()
 
     def get(self, path: str) -> str:
         with urllib.request.urlopen(f"http://{self.address}{path}", timeout=30) as answer:

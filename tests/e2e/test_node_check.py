@@ -220,3 +220,18 @@ def test_one_sm_that_fails_in_many_jobs_is_a_hint_and_leaves_the_node_fit(
     assert node_check(f"--url=http://{node.address}")[0] == 0
     assert {record["root_cause"] for record in node.records()} == {"application_illegal_access"}
     assert "4 jobs failed on GPC 2, TPC 3, SM 1 only" in node.get("/")
+
+
+@pytest.mark.heavy
+def test_three_short_programs_of_one_user_leave_the_node_fit(make_node: Callable[..., Node], kernel: Kernel) -> None:
+    """They have ended before the daemon looks at their processes, so nobody can tell that they are one user's."""
+    node = make_node([{"kind": "kmsg", "path": str(kernel.path)}])
+    node.start()
+    for ago in (60.0, 30.0, 0.0):
+        program = subprocess.Popen(["/bin/true"])
+        program.wait(timeout=60)
+        kernel.say(LINES["xid_13"].format(gpu="16", pid=program.pid), seconds_ago=ago)
+    eventually(lambda: len(node.records()) == 3 or None)
+    assert node_check(f"--url=http://{node.address}")[0] == 0
+    assert {record["verdict"] for record in node.records()} == {"workload"}
+    assert json.loads(node.get("/api/v1/faults"))["faults"] == []

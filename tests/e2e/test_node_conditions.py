@@ -27,6 +27,7 @@ RECOVERED = "NVRM: Xid (PCI:0000:c1:00): 154, GPU recovery action changed from 0
 RULES = [  # those of the chart; tests/deploy/test_least_privilege.py
     {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
 ]
 WAIT = 90.0
 

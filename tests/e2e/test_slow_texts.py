@@ -105,10 +105,11 @@ def test_a_slow_pattern_of_a_site_is_off_for_one_log_and_comes_back(make_node: M
     write(mallory, ("site fault: " + "x" * 1500 + "z or y at 1\n") * 3)
     eventually(lambda: node.value(OFF) == 1.0)
     assert node.value(TIMEOUTS) == 3.0
-    told = f"site_slow takes too long on {mallory}: not searched for in this log until "
+    told = "site_slow takes too long on a log: not searched for in it until "
     assert node.get("/-/ready").startswith("gpufault is ready.\n" + told)
     assert told in node.get("/")
-    assert told in node.log.read_text()
+    assert str(mallory) not in node.get("/") + node.get("/-/ready")
+    assert f"site_slow takes too long on {mallory}: not searched for in this log until " in node.log.read_text()
     write(mallory, "site fault: xy at 2\n")
     write(alice, "site fault: xy at 3\n")
     eventually(lambda: node.value(MATCHED))

@@ -203,6 +203,167 @@ def test_a_folder_that_becomes_a_link_amid_the_opening_opens_nothing_else(
     assert opened
 
 
+# -- links of one user to another's files
+
+ALICE, MALLORY = 2001, 2002
+HOMES = pytest.mark.skipif(os.getuid() != 0, reason="gives files to users")
+
+
+class Homes:
+    """/home of alice, who has a private folder beside her logs, and of mallory, who wants to read it."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.alice, self.mallory = home, home / "alice", home / "mallory"
+        self.private = self.alice / "private"
+        for folder in (self.private, self.mallory):
+            folder.mkdir(parents=True)
+        write(self.private / "x.log", lines(66))
+        self.private.chmod(0o700)
+        (self.private / "x.log").chmod(0o600)
+        self.give(ALICE, self.alice, self.private, self.private / "x.log")
+        self.give(MALLORY, self.mallory)
+
+    def give(self, uid: int, *paths: Path) -> None:
+        for path in paths:
+            os.chown(path, uid, uid, follow_symlinks=False)
+
+    def link(self, path: Path, target: Path | str, owner: int = MALLORY) -> None:
+        path.symlink_to(target)
+        self.give(owner, path)
+
+    def folder(self, path: Path, owner: int = MALLORY) -> Path:
+        path.mkdir()
+        self.give(owner, path)
+        return path
+
+
+def folder_is_linked(homes: Homes) -> None:
+    homes.link(homes.mallory / "logs", homes.private)
+
+
+def folder_is_linked_by_a_relative_path(homes: Homes) -> None:
+    homes.link(homes.mallory / "logs", "../alice/./private/../private/")
+
+
+def file_is_linked(homes: Homes) -> None:
+    homes.link(homes.folder(homes.mallory / "logs") / "x.log", homes.private / "x.log")
+
+
+def links_are_chained(homes: Homes) -> None:
+    homes.link(homes.mallory / "a", homes.private)
+    homes.link(homes.mallory / "b", "a")
+    homes.link(homes.mallory / "logs", "../mallory/b")
+
+
+def link_leads_over_the_administrators(homes: Homes) -> None:
+    homes.link(homes.home / "of_alice", "alice", owner=0)
+    homes.link(homes.mallory / "logs", "../of_alice/private")
+
+
+def link_leads_through_proc(homes: Homes) -> None:
+    homes.link(homes.mallory / "logs", f"/proc/self/root{homes.private}")
+
+
+def file_is_linked_hard(homes: Homes) -> None:
+    os.link(homes.private / "x.log", homes.folder(homes.mallory / "logs") / "x.log")
+
+
+def file_is_linked_hard_in_a_shared_folder(homes: Homes) -> None:
+    folder = homes.folder(homes.home / "shared", owner=0)
+    folder.chmod(0o1777)
+    os.link(homes.private / "x.log", homes.folder(folder / "logs", owner=0) / "x.log")
+    (folder / "logs").chmod(0o1777)
+
+
+def home_is_linked(homes: Homes) -> None:
+    homes.folder(homes.mallory / "logs")
+    (homes.mallory / "logs").rmdir()
+    homes.mallory.rmdir()
+    homes.link(homes.mallory, "alice")
+    homes.private.rename(homes.alice / "logs.d")
+    homes.link(homes.alice / "logs", "logs.d", owner=ALICE)  # two owners, one file: at least one may not
+
+
+@HOMES
+@pytest.mark.parametrize("glob", ["*/logs/*.log", "mallory/logs/*.log", "mallory/logs/x.log", "shared/logs/*.log"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        folder_is_linked, folder_is_linked_by_a_relative_path, file_is_linked, links_are_chained,
+        link_leads_over_the_administrators, link_leads_through_proc, file_is_linked_hard,
+        file_is_linked_hard_in_a_shared_folder,
+    ],
+)  # fmt: skip
+def test_no_users_link_leads_to_another_users_file(tmp_path: Path, make: Callable[[Homes], None], glob: str) -> None:
+    homes = Homes(tmp_path / "home")
+    make(homes)
+    leads_there = bool(list(homes.home.glob(glob)))
+    node = Node(homes.home / glob, allow_roots=(str(tmp_path),)).settle().settle()
+    assert node.seen == []
+    assert node.stats.dropped == ({"another_users_file": 1} if leads_there else {})
+    node.close()
+
+
+@HOMES
+def test_a_home_that_is_a_link_to_another_leads_only_to_files_of_its_owner(tmp_path: Path) -> None:
+    homes = Homes(tmp_path / "home")
+    home_is_linked(homes)
+    node = Node(homes.home / "*/logs/*.log").settle().settle()
+    assert node.seen == [66]  # once, by alice's own link
+    assert {match.path for match in node.matches} == {str(homes.alice / "logs/x.log")}
+    node.close()
+
+
+@HOMES
+def test_links_of_a_files_owner_and_of_the_administrator_are_followed(tmp_path: Path) -> None:
+    homes = Homes(tmp_path / "home")
+    own = homes.folder(homes.mallory / "here")
+    for number, path in enumerate([own / "a.log", homes.private / "b.log"]):
+        write(path, lines(number))
+    homes.give(MALLORY, own / "a.log")
+    homes.give(ALICE, homes.private / "b.log")
+    os.link(own / "a.log", own / "again.log")
+    homes.link(homes.mallory / "logs", "here")
+    homes.link(homes.alice / "logs", "private", owner=0)
+    (homes.private / "x.log").unlink()
+    node = Node(homes.home / "*/logs/*.log").settle().settle()
+    assert (node.seen, node.stats.dropped) == ([0, 1], {})
+    node.close()
+
+
+@HOMES
+@pytest.mark.parametrize("goes_back", [False, True])
+@pytest.mark.parametrize("when", range(1, 9))
+def test_a_link_that_is_exchanged_amid_the_opening_leads_to_no_other_users_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: int, *, goes_back: bool
+) -> None:
+    homes = Homes(tmp_path / "home")
+    own = homes.folder(homes.mallory / "own")
+    write(own / "x.log", lines(1))
+    homes.give(MALLORY, own / "x.log")
+    homes.link(homes.mallory / "logs", homes.private if goes_back else "own")
+    calls = []
+
+    def exchanged(call: Callable[..., object]) -> Callable[..., object]:
+        def inner(*args: object, **more: object) -> object:
+            calls.append(args)
+            if len(calls) == when:
+                (homes.mallory / "logs").unlink()
+                homes.link(homes.mallory / "logs", "own" if goes_back else homes.private)
+            return call(*args, **more)
+
+        return inner
+
+    for name in ("open", "readlink"):
+        monkeypatch.setattr(os, name, exchanged(getattr(os, name)))
+    try:
+        file = Roots.of([str(homes.home)]).open(str(homes.mallory / "logs/x.log"))
+    except (Refused, FileNotFoundError):
+        return
+    assert file.status().st_uid == MALLORY
+    file.close()
+
+
 # -- permissions and limits
 
 

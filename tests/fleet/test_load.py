@@ -124,18 +124,18 @@ def test_lines_that_do_not_parse_are_counted_and_named(tmp_path: Path) -> None:
 
     assert (gap.kind, gap.count) == ("bad_lines", 5)
     for place in (
-        "1.jsonl:2: no JSON",
-        "1.jsonl:5: no JSON",
-        "1.jsonl:6: time",
-        "1.jsonl:7: hours",
-        "1.jsonl:8: facts",
+        "1.jsonl:2: not JSON",
+        "1.jsonl:5: not JSON",
+        "1.jsonl:6: no usable time",
+        "1.jsonl:7: no usable hours",
+        "1.jsonl:8: no usable facts",
     ):
         assert place in gap.what
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
 def test_of_a_damaged_archive_what_stands_before_the_damage_is_read(tmp_path: Path, ending: str) -> None:
-    crashes = [{**CRASH, "id": f"{number:08x}" * 4, "signature": f"x{number}"} for number in range(2000)]
+    crashes = [{**CRASH, "id": f"{number:08x}" * 4, "text": f"x{number}"} for number in range(2000)]
     written(tmp_path / "2.jsonl", *crashes)
     packed = (gzip.compress if ending == ".gz" else zstd.compress)((tmp_path / "2.jsonl").read_bytes())
     (tmp_path / "2.jsonl").unlink()
@@ -159,9 +159,9 @@ def test_where_all_is_damaged_it_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("[" * 100_000, "no JSON"),
-        ({**CRASH, "node": "x", "captures": {}, "time": int("9" * 400)}, "time makes no sense"),
-        ({**BEAT, "hours": int("9" * 400)}, "hours makes no sense"),
+        ("[" * 100_000, "not JSON"),
+        ({**CRASH, "node": "x", "captures": {}, "time": int("9" * 400)}, "no usable time"),
+        ({**BEAT, "hours": int("9" * 400)}, "no usable hours"),
     ],
     ids=["lists in lists", "a long time", "long hours"],
 )

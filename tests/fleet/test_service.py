@@ -4,89 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
-import subprocess
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from exporter.cli.main import main
-from tests.e2e.conftest import eventually, gpufault
+from tests.fleet.running import Fleet
 
 pytestmark = pytest.mark.heavy  # each refresh is a process that reads, counts and ends: seconds
-
-
-class Fleet:
-    """One service on a free port of loopback."""
-
-    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
-        self.log = folder / "fleet.log"
-        command = [gpufault(), "fleet", "--web.listen-address=127.0.0.1:0", *arguments]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stderr=log, stdout=log, env=os.environ | environment)
-        self.address = eventually(self._address)
-
-    def _address(self) -> str | None:
-        text = self.log.read_text()
-        assert self.process.poll() is None, text
-        found = re.search(r"event=listening .*?(127\.0\.0\.1:\d+)", text)
-        return found[1] if found else None
-
-    def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, str, dict[str, str]]:
-        asked = urllib.request.Request(f"http://{self.address}{path}", method=method, headers=headers)
-        try:
-            with urllib.request.urlopen(asked, timeout=30) as answer:
-                return answer.status, answer.read().decode(), dict(answer.headers)
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode(), dict(error.headers)
-
-    def json(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.ask(f"/api/v1/{name}")[1])
-        return found
-
-    def metric(self, series: str) -> float | None:
-        for line in self.ask("/metrics")[1].splitlines():
-            if line.startswith(f"gpufault_fleet_{series} "):
-                return float(line.rsplit(" ", 1)[1])
-        return None
-
-    def reaches(self, series: str, value: float) -> None:
-        eventually(lambda: self.metric(series) == value, seconds=120)
-
-    def child(self) -> int:
-        """The refresh under way, once it is a program of its own."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-
-        def correlating() -> int | None:
-            return next(
-                (
-                    int(pid)
-                    for pid in children.read_text().split()
-                    if b"correlate" in Path(f"/proc/{pid}/cmdline").read_bytes()
-                ),
-                None,
-            )
-
-        return eventually(correlating)
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
-    started: list[Fleet] = []
-
-    def start(*arguments: str, **environment: str) -> Fleet:
-        started.append(Fleet(tmp_path, *arguments, **environment))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.process.kill()
-        each.process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +84,9 @@ def test_a_refresh_that_fails_leaves_the_last_result_and_is_told(
     service.reaches("refreshes_total", 1)
     before, tag = service.json("findings"), service.ask("/api/v1/findings")[2]["etag"]
     gathered.unlink()
-    assert service.ask("/-/reload", "POST")[0] == 200
+    status, told, _ = service.ask("/-/reload", "POST")  # anybody could end each refresh
+    assert (status, "SIGHUP" in told) == (403, True)
+    service.process.send_signal(signal.SIGHUP)
     service.reaches('refresh_failures_total{reason="source"}', 1)
     now = service.json("findings")
 
@@ -235,9 +164,10 @@ def test_a_configuration_that_is_wrong_stays_out_of_force_and_is_told(
     service = fleet("--config.file", str(config))
     service.reaches("refreshes_total", 1)
     config.write_text(f"journal: {journal}\nwindow: soon\nrefresh: {{intervall: 1h}}\n")
-    status, told, _ = service.ask("/-/reload", "POST")
+    service.process.send_signal(signal.SIGHUP)
+    service.reaches("config_last_reload_successful", 0)
+    told = service.log.read_text()
 
-    assert status == 500
     assert f"{config}:2:1: window: invalid duration 'soon'" in told
     assert f"{config}:3:11: refresh.intervall: no such key here" in told
     assert service.metric("config_last_reload_successful") == 0

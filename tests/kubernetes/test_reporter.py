@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +18,7 @@ from exporter.config.pull import PullConfig
 from exporter.core.diagnosis.node_faults import Fault, fault_json
 from exporter.core.diagnosis.recoveries import Recovery
 from exporter.core.model import Moment
+from exporter.fleet.pull.pods import Pods
 from exporter.kubernetes.api_client import ApiServer
 from exporter.kubernetes.reporter import UNREACHABLE_SECONDS, Reporter
 from tests.support.kubernetes_api import ENOUGH, KubernetesApi, Refused
@@ -47,8 +49,8 @@ class Daemons:
         self.raw: dict[str, bytes] = {}
         self._servers: dict[str, ThreadingHTTPServer] = {}
 
-    def start(self, node: str, *faults: Fault) -> str:
-        """The address of a new daemon of a node."""
+    def start(self, node: str, *faults: Fault, host: str = "127.0.0.1") -> str:
+        """The address of a new daemon of a node, or of one that says so."""
         self.faults[node] = list(faults)
         daemons = self
 
@@ -70,10 +72,10 @@ class Daemons:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server = ThreadingHTTPServer((host, 0), Handler)
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        address = f"127.0.0.1:{server.server_port}"
+        address = f"{host}:{server.server_port}"
         self._servers[address] = server
         return address
 
@@ -97,6 +99,8 @@ def daemons() -> Iterator[Daemons]:
 @pytest.fixture
 def api() -> Iterator[KubernetesApi]:
     server = KubernetesApi("n1", "n2")
+    server.pods["team-a", "train-0"] = server.pod("team-a", "train-0", "n1")
+    server.pods["team-a", "on-n2"] = server.pod("team-a", "on-n2", "n2")
     yield server
     server.close()
 
@@ -117,11 +121,11 @@ class Rig:
         groups = [{"targets": [address], "labels": {"node": node}} for node, address in targets.items()]
         self.targets.write_text(json.dumps(groups))
 
-    def restarted(self) -> Reporter:
+    def restarted(self, **sources: Any) -> Reporter:
         (self.targets.parent / "password").write_text("secret")
         config = PullConfig.model_validate(
             {
-                "files": [str(self.targets)],
+                **(sources or {"files": [str(self.targets)]}),
                 "timeout": "5s",
                 "user": "u",
                 "password_file": self.targets.parent / "password",
@@ -129,7 +133,8 @@ class Rig:
         )
         server = ApiServer.at(self._api.url, self.token, None)
         log = structlog.wrap_logger(structlog.PrintLogger())
-        self.reporter = Reporter(config, server, log, heartbeat=300.0, clock=self.clock)
+        pods = Pods.at(self._api.url, self.token, None, "gpu")
+        self.reporter = Reporter(config, server, pods, log, heartbeat=300.0, clock=self.clock)
         return self.reporter
 
     def cycle(self, after: float = 0.0) -> dict[str, int]:
@@ -233,6 +238,8 @@ def test_pods_that_the_fault_has_crashed_get_the_event_too(
         {"caused_by": "i1", "job": {"id": "team-a/train-0", "kind": "kubernetes"}},
         {"caused_by": "other", "job": {"id": "team-a/eval-0", "kind": "kubernetes"}},
         {"caused_by": "i1", "job": {"id": "../nodes", "kind": "kubernetes"}},
+        {"caused_by": "i1", "job": {"id": "team-a/on-n2", "kind": "kubernetes"}},
+        {"caused_by": "i1", "job": {"id": "team-a/gone", "kind": "kubernetes"}},
         {"caused_by": "i1", "job": None},
     ]
     rig = Rig(tmp_path, api, n1=daemons.start("n1", FAULT))
@@ -343,6 +350,10 @@ def test_it_asks_for_no_other_right(tmp_path: Path, api: KubernetesApi, daemons:
     rig = Rig(tmp_path, api, n1=daemons.start("n1", FAULT))
     rig.cycle()
     daemons.faults["n1"] = [replace(FAULT, count=5, last_time=NOW)]
+    daemons.incidents = [{"caused_by": "i1", "job": {"id": "team-a/train-0", "kind": "kubernetes"}}]
+    rig.restarted()
+    rig.cycle(after=30)
+    rig.restarted(dns=["localhost:9"])
     rig.cycle(after=30)
     assert set(api.requests) == ENOUGH
 
@@ -377,3 +388,41 @@ def test_a_daemon_reports_no_fault_of_another_node(tmp_path: Path, api: Kubernet
     assert rig.cycle() == {"unreachable": 1}
     assert api.condition("n2") is None
     assert not api.events
+
+
+@pytest.mark.parametrize("claimed", ["n2", "n3"], ids=["of another daemon", "without a daemon"])
+def test_a_daemon_that_dns_lists_reports_for_the_node_of_its_pod_only(
+    tmp_path: Path, api: KubernetesApi, daemons: Daemons, monkeypatch: pytest.MonkeyPatch, claimed: str
+) -> None:
+    """Whatever it calls itself: the API server says which node an address is on."""
+    hosts = {"one.svc": "127.0.0.11", "two.svc": "127.0.0.12"}
+    liar = daemons.start(claimed, FAULT, host=hosts["one.svc"])
+    ports = {"one.svc": liar, "two.svc": daemons.start("n2", host=hosts["two.svc"])}
+    ports = {name: address.rpartition(":")[2] for name, address in ports.items()}
+    real = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket, "getaddrinfo",
+        lambda host, port, *more, **options: [(2, 1, 6, "", (hosts[host], port))] if host in hosts
+        else real(host, port, *more, **options),
+    )  # fmt: skip
+    api.nodes["n3"] = KubernetesApi.node("n3")
+    for node, host in (("n1", "127.0.0.11"), ("n2", "127.0.0.12")):
+        api.pods["gpu", f"gpufault-{node}"] = api.pod("gpu", f"gpufault-{node}", node, host)
+    rig = Rig(tmp_path, api)
+    rig.restarted(dns=[f"{name}:{port}" for name, port in ports.items()])
+    assert rig.cycle() == {"unreachable": 1, "no_fault": 1}
+    assert rig.reporter.status.daemon_failures == {"other_node": 1}
+    assert [node for node in api.nodes if api.condition(node)] == ["n2"]
+    assert api.condition("n2")["status"] == "False"  # type: ignore[index]
+    assert not api.events
+    api.rights -= {("list", "pods")}
+    rig.restarted(dns=[f"{name}:{port}" for name, port in ports.items()])
+    assert rig.cycle(after=400) == {}  # what cannot be proven is not reported
+    assert "403" in rig.reporter.status.problem
+
+
+def test_the_pod_of_a_fault_is_on_the_node_of_the_fault(tmp_path: Path, api: KubernetesApi, daemons: Daemons) -> None:
+    faults = [replace(FAULT, job=f"team-a/{name}", incident=name) for name in ("train-0", "on-n2", "gone")]
+    rig = Rig(tmp_path, api, n1=daemons.start("n1", *faults))
+    rig.cycle()
+    assert {event["involvedObject"]["name"] for event in api.events.values()} == {"n1", "train-0"}

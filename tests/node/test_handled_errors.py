@@ -11,9 +11,10 @@ from exporter.config import packs
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding.job_files import NodeJob
 from exporter.core.diagnosis.incidents import condense
+from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import Incident, Match
 from exporter.node.handled_errors import HandledErrors
-from tests.support.matches import NOW, WINDOW, match
+from tests.support.matches import NOW, WINDOW, chunk, match
 
 ENDED_WELL = NodeJob(raw_id="7", id="7", ended=NOW, exit_code=0, signal=0)
 FAILED = NodeJob(raw_id="7", id="7", ended=NOW, exit_code=1, signal=0)
@@ -77,6 +78,35 @@ def test_without_an_exit_code_the_log_decides(catalogue: Catalogue) -> None:
         assert not is_handled(catalogue, OOM, job, went_on=False)
     assert not is_handled(catalogue, OOM, FAILED, went_on=True)
     assert not is_handled(catalogue, incident("torch_elastic_child_failed"), None, went_on=True)
+
+
+DEBUGGERS = [
+    "========= Invalid __global__ write of size 4 bytes",
+    "========= Fatal UVM GPU fault of type invalid pde due to invalid address",
+    '========= Program hit cudaErrorInvalidValue (error 1) due to "invalid argument" on CUDA API call to cudaMalloc.',
+    "========= Misaligned Shared or Local Address",
+    "CUDA Exception: Warp Illegal Address",
+    "CUDA Exception: Warp Misaligned Address",
+    'Thread 1 "heat" received signal CUDA_EXCEPTION_14, Warp Illegal Address.',
+    'Thread 1 "heat" received signal CUDA_EXCEPTION_4, Warp Illegal Instruction.',
+    "warning: Cuda API error detected: cudaDeviceSynchronize returned (0x2bc)",
+    "warning: Cuda API error detected: cudaMalloc returned (0x2)",
+]
+
+
+@pytest.mark.parametrize("line", DEBUGGERS)
+def test_what_a_debugger_or_sanitizer_reports_is_a_crash_only_by_the_exit_code(catalogue: Catalogue, line: str) -> None:
+    (found,) = Pipeline(catalogue).process(chunk(f"{line}\n".encode())).matches
+    (reported,) = condense([found], WINDOW)
+    assert [is_handled(catalogue, reported, job) for job in (None, RUNNING, ENDED_WELL, FAILED)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+    of_program = match(found.signature, seconds=1)
+    for both in condense([found, of_program], WINDOW):
+        assert is_handled(catalogue, both, None) == (of_program not in both.matches)
 
 
 def test_where_the_kernel_stopped_a_process_the_log_of_other_ranks_decides_nothing(catalogue: Catalogue) -> None:

@@ -92,7 +92,7 @@ def test_another_jobs_fault_explains_nothing_and_is_named_as_such(
     kernel((4, OOM.replace("job_4242", "job_17").replace("6728", "99")))
     told = run(capsys, "explain", "--facts=host", str(log))
     assert told.startswith("line 2:")
-    assert "crash_without_message" in told
+    assert "killed_without_message" in told
     assert "meanwhile oom_kill_cgroup on this node at the same time; nothing links it to this job" in told
     assert "The kernel log of this node was read too: nothing in it is known to be of this job." in told
 

@@ -78,7 +78,9 @@ def judged(matcher: Matcher, text: str, behind: list[str], source: SourceKind) -
     kept = [one for one in found if not one.rule.yields_to & ids]
     signatures = [one for one in kept if one.rule.kind == "signature"]
     shapes = sorted((one for one in kept if one.rule.kind == "shape"), key=lambda one: one.rule.id)
-    shapes.sort(key=lambda one: (not one.rule.ends_process, not one.rule.crash, one.rule.in_traceback))
+    shapes.sort(
+        key=lambda one: (not one.rule.ends_process, one.rule.needs_report, not one.rule.crash, one.rule.in_traceback)
+    )
     crash = shapes[0] if shapes and not signatures else None
     echo = (bool(signatures) or crash is not None) and source == "job" and bool(matcher.echo(text))
     return MatchResult(

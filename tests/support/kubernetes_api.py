@@ -18,9 +18,11 @@ from typing import Any
 
 Object = dict[str, Any]
 Right = tuple[str, str]  # verb and resource
-ENOUGH: frozenset[Right] = frozenset({("patch", "nodes/status"), ("create", "events"), ("patch", "events")})
+ENOUGH: frozenset[Right] = frozenset(
+    {("patch", "nodes/status"), ("create", "events"), ("patch", "events"), ("get", "pods"), ("list", "pods")}
+)
 _PATH = re.compile(
-    r"/api/v1(?:/namespaces/(?P<namespace>[^/?]+))?/(?P<kind>nodes|events)(?:/(?P<name>[^/?]+))?(?:/(?P<sub>status))?(?:\?.*)?"
+    r"/api/v1(?:/namespaces/(?P<namespace>[^/?]+))?/(?P<kind>nodes|events|pods)(?:/(?P<name>[^/?]+))?(?:/(?P<sub>status))?(?:\?.*)?"
 )
 _MERGED_BY = {"conditions": "type"}  # lists of a node's status that a strategic merge patch merges by a key
 
@@ -42,6 +44,7 @@ class KubernetesApi:
         self.before: Callable[[str, str], None] = lambda _verb, _path: None
         self.nodes: dict[str, Object] = {name: _node(name) for name in nodes}
         self.events: dict[tuple[str, str], Object] = {}
+        self.pods: dict[tuple[str, str], Object] = {}
         self.requests: Counter[Right] = Counter()
         self._version = 0
         self._lock = threading.Lock()
@@ -54,6 +57,10 @@ class KubernetesApi:
         self._server.shutdown()
         self._server.server_close()
 
+    @staticmethod
+    def node(name: str) -> Object:
+        return _node(name)
+
     def condition(self, node: str) -> Object | None:
         """The condition GPUFaultDetected of a node."""
         found = self.nodes[node]["status"]["conditions"]
@@ -64,7 +71,7 @@ class KubernetesApi:
         found = _PATH.fullmatch(path)
         if not found:
             raise Refused(404, "NotFound", f"no such path: {path}")
-        verb = {"POST": "create", "PATCH": "patch"}.get(method, method.lower())
+        verb = {"POST": "create", "PATCH": "patch", "GET": "get" if found["name"] else "list"}[method]
         right = (verb, "/".join(filter(None, (found["kind"], found["sub"]))))
         with self._lock:
             self.requests[right] += 1
@@ -73,6 +80,8 @@ class KubernetesApi:
             if right not in self.rights:
                 raise Refused(403, "Forbidden", f'cannot {verb} resource "{right[1]}"')
             self.before(verb, path)
+            if found["kind"] == "pods":
+                return self._pods(found["namespace"], found["name"])
             wanted = "application/strategic-merge-patch+json" if verb == "patch" else "application/json"
             if headers.get("Content-Type") != wanted:
                 raise Refused(415, "UnsupportedMediaType", str(headers.get("Content-Type")))
@@ -81,6 +90,24 @@ class KubernetesApi:
                 return self._patch(self.nodes, found["name"], given, only="status")
             key = (found["namespace"], found["name"])
             return self._patch(self.events, key, given) if verb == "patch" else self._create(found["namespace"], given)
+
+    @staticmethod
+    def pod(namespace: str, name: str, node: str, address: str = "10.0.0.1", phase: str = "Running") -> Object:
+        return {
+            "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}"},
+            "spec": {"nodeName": node},
+            "status": {"phase": phase, "podIP": address, "podIPs": [{"ip": address}]},
+        }
+
+    def _pods(self, namespace: str, name: str | None) -> Object:
+        if name is None:
+            return {
+                "items": [pod for (where, _), pod in sorted(self.pods.items()) if where == namespace],
+                "metadata": {},
+            }
+        if (namespace, name) not in self.pods:
+            raise Refused(404, "NotFound", f'pods "{name}" not found')
+        return self.pods[namespace, name]
 
     def _create(self, namespace: str, event: Object) -> Object:
         key = (namespace, event["metadata"]["name"])
@@ -142,7 +169,7 @@ def _node(name: str) -> Object:
 def _handler(api: KubernetesApi) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+            body = self.rfile.read(int(self.headers["Content-Length"] or 0))
             try:
                 code, found, headers = 200, api.answer(self.command, self.path, self.headers, body), {}
             except Refused as error:

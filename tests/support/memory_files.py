@@ -293,7 +293,7 @@ class MemoryFiles:
         calls = {
             "open": self._os_open, "close": self._os_close, "pread": self._pread, "fstat": self._fstat, "stat": self._stat,
             "lseek": self._lseek, "readlink": self._readlink, "scandir": self._scandir,
-            "access": lambda *_args, **_more: True, "path": path,
+            "access": lambda *_args, **_more: True, "path": path, "geteuid": lambda: 0,
         }  # fmt: skip
         return SimpleNamespace(**constants, **calls)
 

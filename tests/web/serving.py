@@ -12,6 +12,8 @@ from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 from exporter.config import packs
 from exporter.core.authoring.explanation import Explanation, explanation_of
 from exporter.core.diagnosis.clear_request import ClearRequest
@@ -20,11 +22,12 @@ from exporter.metrics.exposition import Family, MetricsSnapshot
 from exporter.sources.boot import moment
 from exporter.web.active_config import ActiveConfig
 from exporter.web.interface import NodeFaults, Overview, RecentIncident, SourceState
-from exporter.web.readers import AUTHENTICATED_ONLY, Readers
+from exporter.web.readers import AUTHENTICATED_ONLY, CLIENT, Client, Readers
 from exporter.web.routes import router
 from exporter.web.serving import RunningServer, serve
 
 SNAPSHOT = MetricsSnapshot((Family("gpufault_incidents_total", "counter", "Incidents.", ("signature",), {("x",): 2}),))
+ADMINISTRATOR = Client("kim", may_read=True, may_change=True)
 TIMEOUT = 30.0  # far above what loopback takes on a loaded machine: a hang is a failure and not a wait
 
 
@@ -45,6 +48,7 @@ class Node:
     cleared: tuple[Fault, ...] = ()
     asked: list[ClearRequest] = field(default_factory=list)
     journal_folder: Path = Path("/nonexistent")
+    name: str = "gpu-07"
 
     def snapshot(self) -> MetricsSnapshot:
         return self.metrics
@@ -69,7 +73,7 @@ class Node:
 
     def node_faults(self) -> NodeFaults:
         return NodeFaults(
-            node="gpu-07", now=moment(time.time()), faults=self.faults, cleared=self.cleared, blind=tuple(self.reasons)
+            node=self.name, now=moment(time.time()), faults=self.faults, cleared=self.cleared, blind=tuple(self.reasons)
         )
 
     def clear_faults(self, request: ClearRequest) -> list[dict[str, Any]]:
@@ -79,7 +83,7 @@ class Node:
 
     def overview(self) -> Overview:
         return Overview(
-            version="1.2.3", node="gpu-07", sources=self.sources, incidents=self.incidents, faults=self.faults,
+            version="1.2.3", node=self.name, sources=self.sources, incidents=self.incidents, faults=self.faults,
             causes=self.causes, facts=self.facts,
         )  # fmt: skip
 
@@ -91,12 +95,24 @@ def serving(
     path: str = "/metrics",
     active_config: ActiveConfig | None = None,
     readers: Readers = AUTHENTICATED_ONLY,
+    client: Client | None = None,
+    on_config_change: Callable[[], None] = lambda: None,
 ) -> Iterator[RunningServer]:
-    running = serve(addresses or ["127.0.0.1:0"], router(node, path, readers), active_config)
+    """client: who every client is, whatever it shows."""
+    app = router(node, path, readers)
+    app = as_client(client, app) if client else app
+    running = serve(addresses or ["127.0.0.1:0"], app, active_config, on_config_change=on_config_change)
     try:
         yield running
     finally:
         running.close(TIMEOUT)
+
+
+def as_client(client: Client, app: ASGIApp) -> ASGIApp:
+    async def known(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, CLIENT: client}, receive, send)
+
+    return known
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 
 from exporter.process.rate_limited_log import MAX_PER_MINUTE
 from exporter.web.errors import MAX_CHARS, redirect_errors
-from tests.web.serving import Node, ask, serving
+from tests.web.serving import ADMINISTRATOR, Node, ask, serving
 
 LOGGERS = [logging.getLogger(name) for name in ("asyncio", "uvicorn.error")]
 
@@ -55,7 +55,7 @@ def test_an_error_in_our_own_code_is_answered_with_500_and_logged_in_one_line(
 ) -> None:
     node = Node()
     node.on_reload = lambda: 1 / 0  # type: ignore[assignment, return-value]
-    with serving(node) as server:
+    with serving(node, client=ADMINISTRATOR) as server:
         assert [ask(server, "/-/reload", "POST").status for _ in range(3)] == [500] * 3
         assert ask(server, "/metrics").status == 200
     out, err = capfd.readouterr()

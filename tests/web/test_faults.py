@@ -34,7 +34,7 @@ def node() -> Node:
 @pytest.fixture
 def users(tmp_path: Path) -> ActiveConfig:
     hashed = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
-    (path := tmp_path / "web.yaml").write_text(f"basic_auth_users: {{kim: '{hashed}'}}\n")
+    (path := tmp_path / "web.yaml").write_text(f"basic_auth_users: {{kim: '{hashed}'}}\nadministrators: [kim]\n")
     return ActiveConfig(path)
 
 

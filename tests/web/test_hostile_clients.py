@@ -21,7 +21,7 @@ from exporter.metrics.exposition import Family, MetricsSnapshot
 from exporter.web import connections as web
 from exporter.web.active_config import ActiveConfig
 from exporter.web.serving import RunningServer
-from tests.web.serving import TIMEOUT, Node, ask, connect, ends, received, serving
+from tests.web.serving import ADMINISTRATOR, TIMEOUT, Node, ask, connect, ends, received, serving
 
 pytestmark = pytest.mark.heavy
 
@@ -94,7 +94,7 @@ def test_at_the_bound_nobody_who_is_being_answered_is_ended(monkeypatch: pytest.
 
     node.on_reload = wait_for_main_loop
     reload = b"POST /-/reload HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    with serving(node) as server, connect(server, reload) as one, connect(server, reload) as two:
+    with serving(node, client=ADMINISTRATOR) as server, connect(server, reload) as one, connect(server, reload) as two:
         begun.wait(TIMEOUT)
         with connect(server, HEALTHY) as third:
             done.set()
@@ -102,7 +102,7 @@ def test_at_the_bound_nobody_who_is_being_answered_is_ended(monkeypatch: pytest.
 
 
 def test_a_thousand_scrapes_at_once_are_all_answered(node: Node) -> None:
-    with serving(node) as server, ExitStack() as stack:
+    with serving(node, client=ADMINISTRATOR) as server, ExitStack() as stack:
         socks = [stack.enter_context(connect(server, REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")))
                  for _ in range(1000)]  # fmt: skip
         for sock in socks:
@@ -127,7 +127,7 @@ def test_a_connection_without_a_whole_request_is_ended(
     monkeypatch: pytest.MonkeyPatch, node: Node, sent: bytes
 ) -> None:
     monkeypatch.setattr(web, "IDLE_SECONDS", 0.05)
-    with serving(node) as server, connect(server, sent) as sock:
+    with serving(node, client=ADMINISTRATOR) as server, connect(server, sent) as sock:
         answers = received(sock)  # returns because the server ends it
         assert answers.count(b"HTTP/1.1 200") == sent.count(b"\r\n\r\n")
 
@@ -158,7 +158,7 @@ def test_a_request_that_takes_long_is_not_idle(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(web, "IDLE_SECONDS", 0.05)
     never = threading.Event()
     node.on_reload = lambda: ["waited"] if not never.wait(0.2) else []
-    with serving(node) as server:
+    with serving(node, client=ADMINISTRATOR) as server:
         assert ask(server, "/-/reload", "POST").text == "waited\n"
 
 
@@ -196,7 +196,7 @@ def test_what_is_no_request_is_refused_without_a_line_in_the_log(
 def test_a_request_whose_length_is_told_in_two_ways_ends_its_connection(node: Node) -> None:
     lengths = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
     with (
-        serving(node) as server,
+        serving(node, client=ADMINISTRATOR) as server,
         connect(server, b"POST /-/reload HTTP/1.1\r\nHost: x\r\n" + lengths + REQUEST) as sock,
     ):
         answers = received(sock)

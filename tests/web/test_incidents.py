@@ -13,7 +13,7 @@ from exporter.store.journal import segment_path
 from exporter.web.active_config import ActiveConfig
 from exporter.web.incidents import PUBLIC
 from exporter.web.readers import Readers
-from tests.web.serving import Node, ask, serving
+from tests.web.serving import ADMINISTRATOR, Node, ask, serving
 from tests.web.test_active_config import TLS, USERS, VERIFIED, Site, as_user
 
 LINE = "RuntimeError: HIP error in /home/ada/train.py password=hunter2"
@@ -51,7 +51,7 @@ def ids(text: str) -> list[str]:
 
 def test_the_answer_has_the_journals_records_with_titles_the_latest_first(node: Node) -> None:
     write(node, incident(1, text="HIP error"), incident(2, text="HIP error"))
-    with serving(node) as server:
+    with serving(node, client=ADMINISTRATOR) as server:
         answer = ask(server, "/api/v1/incidents")
     found = json.loads(answer.text)
     assert answer.headers["content-type"] == "application/json"
@@ -122,27 +122,6 @@ def shows_lines(text: str) -> bool:
     assert whole == ("excerpt" in text) == ("secretive" in text) == ('"ada"' in text) == answer["lines_shown"]
     assert "hunter2" not in text
     return whole
-
-
-@pytest.mark.parametrize(
-    ("headers", "shown"),
-    [
-        ({}, True),
-        ({"Host": "localhost:9873"}, True),
-        ({"Host": "[::1]:9873"}, True),
-        ({"Host": "gpu-07:9873"}, False),  # a site whose name resolves to this host
-        ({"Host": "127.0.0.1.example.org"}, False),
-        ({"X-Forwarded-For": "127.0.0.1"}, False),  # a proxy on this host
-        ({"Via": "1.1 proxy"}, False),
-        ({"Forwarded": "for=127.0.0.1"}, False),
-        ({"Authorization": "Basic eDp5"}, True),
-        ({"Host": "gpu-07", "Authorization": "Basic eDp5"}, False),  # nobody checks it: there are no users
-    ],
-)
-def test_lines_are_for_clients_on_this_host(node: Node, headers: dict[str, str], *, shown: bool) -> None:
-    write(node, incident(1))
-    with serving(node) as server:
-        assert shows_lines(ask(server, "/api/v1/incidents", headers=headers).text) is shown
 
 
 def test_lines_are_for_everyone_on_a_trusted_network(node: Node) -> None:

@@ -13,7 +13,7 @@ from exporter.metrics.exposition import Family, MetricsSnapshot
 from exporter.web import connections
 from exporter.web.active_config import ActiveConfig
 from exporter.web.serving import RunningServer
-from tests.web.serving import Node, connect, ends, received, serving
+from tests.web.serving import ADMINISTRATOR, Node, connect, ends, received, serving
 
 GET = b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n"
 LAST = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -54,7 +54,7 @@ def test_requests_are_answered_in_order_however_they_are_split(
     node: Node, active_config: ActiveConfig, trust: ssl.SSLContext, size: int, version: ssl.TLSVersion
 ) -> None:
     trust.maximum_version = version
-    with serving(node, active_config=active_config) as server, secured(server, trust) as sock:
+    with serving(node, client=ADMINISTRATOR, active_config=active_config) as server, secured(server, trust) as sock:
         sent_in_pieces(sock, GET + POST % (5, b"12345") + GET + LAST, size)
         answers = received(sock)
     assert answers.count(b"HTTP/1.1 200 ") == 4
@@ -64,7 +64,7 @@ def test_requests_are_answered_in_order_however_they_are_split(
 def test_an_unread_body_does_not_block_the_next_request(
     node: Node, active_config: ActiveConfig, trust: ssl.SSLContext
 ) -> None:
-    with serving(node, active_config=active_config) as server, secured(server, trust) as sock:
+    with serving(node, client=ADMINISTRATOR, active_config=active_config) as server, secured(server, trust) as sock:
         sock.sendall(POST % (1 << 20, b"x" * (1 << 20)) + LAST)
         answers = received(sock)
     assert answers.count(b"HTTP/1.1 200 ") == 2

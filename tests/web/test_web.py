@@ -26,7 +26,7 @@ from exporter.web.interface import Overview, RecentIncident, SourceState
 from exporter.web.page import landing_page
 from exporter.web.routes import router
 from exporter.web.serving import RunningServer, serve
-from tests.web.serving import TIMEOUT, Node, ask, connect, received, serving
+from tests.web.serving import ADMINISTRATOR, TIMEOUT, Node, as_client, ask, connect, received, serving
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def node() -> Node:
 
 @pytest.fixture
 def server(node: Node) -> Iterator[RunningServer]:
-    with serving(node) as running:
+    with serving(node, client=ADMINISTRATOR) as running:
         yield running
 
 
@@ -325,7 +325,8 @@ def test_the_landing_page_shows_the_node_its_sources_and_last_incidents(server: 
         *("kmsg", "down: permission denied; add CAP_SYSLOG", "0", "none"),
     ]
     assert '<meta http-equiv="refresh"' in answer.text
-    public = Page(ask(server, "/", headers={"Host": "gpu-07"}).text).cells[6:11]
+    with serving(node) as for_anybody:
+        public = Page(ask(for_anybody, "/").text).cells[6:11]
     assert public == ["2023-11-14 22:13:20", *page.cells[7:9], "GPU 0000:c1:00.0", "Drain the node."]
     assert "read late" not in answer.text
     node.incidents = (replace(node.incidents[0], late=True),)
@@ -492,7 +493,7 @@ def test_close_lets_an_answer_under_way_end_but_waits_no_longer_than_told(
         return []
 
     node.on_reload = wait_for_main_loop
-    server = serve(["127.0.0.1:0"], router(node, "/metrics"))
+    server = serve(["127.0.0.1:0"], as_client(ADMINISTRATOR, router(node, "/metrics")))
     with connect(server, b"POST /-/reload HTTP/1.1\r\nHost: x\r\n\r\n") as reloading:
         assert begun.wait(TIMEOUT)
         server.close(0.01)

@@ -1,9 +1,9 @@
-"""Draft signatures: a pack made from one log line, for its author to refine."""
+"""Draft signatures: a pack made from the log lines of one error, for its author to refine."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from exporter.core.model import SourceKind
 
@@ -40,10 +40,20 @@ def is_placeholder(text: str) -> bool:
     return _PLACEHOLDER.fullmatch(text) is not None
 
 
-def draft(text: str, source: SourceKind, taken: Collection[str]) -> str:
-    """A YAML pack with comments and placeholders, with one signature for this text. `taken`: ids in use."""
+def draft(texts: Sequence[str], source: SourceKind, taken: Collection[str]) -> str:
+    """A YAML pack with comments and placeholders, with one signature for these texts of one error. `taken`: ids in use.
+
+    Its examples are those of the texts that the pattern of the first one matches.
+    """
+    text = texts[0]
     pattern, gpu = _pattern(text)
-    captures = [f"        captures: {{gpu: {_quoted(gpu)}}}"] if gpu else []
+    if not all(re.search(pattern, other) for other in texts):
+        pattern, gpu = _pattern(text, in_names=True)
+    examples = []
+    for shown in texts:
+        if found := re.search(pattern, shown):
+            examples.append(f"      - text: {_quoted(shown)}")
+            examples += [f"        captures: {{gpu: {_quoted(found['gpu'])}}}"] if gpu else []
     lines = [
         "# yaml-language-server: $schema=gpufault-pack.schema.json",
         "pack: my_site",
@@ -57,8 +67,7 @@ def draft(text: str, source: SourceKind, taken: Collection[str]) -> str:
         "    patterns:  # use the format in the source code, and name what varies: (?P<code>\\d+)",
         f"      - {_quoted(pattern)}",
         "    examples:  # one for each wording",
-        f"      - text: {_quoted(text)}",
-        *captures,
+        *examples,
         "    near_misses: []  # similar lines that are not crashes: {text: TODO, why: TODO}",
         "    remediation: 'TODO: what to do first, in one or two sentences'",
         "    # references: ['TODO: a link to the source code or a report']",
@@ -66,13 +75,13 @@ def draft(text: str, source: SourceKind, taken: Collection[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _pattern(text: str) -> tuple[str, str]:
-    """The pattern of a text, and its GPU address or ""."""
+def _pattern(text: str, *, in_names: bool = False) -> tuple[str, str]:
+    """The pattern of a text, and its GPU address or "". in_names: numbers within names vary too."""
     out, end, gpu = ["^"], 0, ""
     for found in _VARIES.finditer(text):
         if found.end() > LONGEST:
             break
-        out.append(_literal(text[end : found.start()]))
+        out.append(_literal(text[end : found.start()], in_names=in_names))
         end = found.end()
         if found["gpu"] is None:
             out.append(_PATTERNS[str(found.lastgroup)] + (r"(?:\.\d+)*" if "." in (found["number"] or "") else ""))
@@ -81,12 +90,13 @@ def _pattern(text: str) -> tuple[str, str]:
         else:
             gpu = found["gpu"]
             out.append(f"(?P<gpu>{_GPU})")
-    out.append(_literal(text[end : max(end, LONGEST)]))
+    out.append(_literal(text[end : max(end, LONGEST)], in_names=in_names))
     return "".join(out), gpu
 
 
-def _literal(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", text)
+def _literal(text: str, *, in_names: bool) -> str:
+    literal = _SPECIAL.sub(r"\\\1", text)
+    return re.sub(r"\d+", r"\\d+", literal) if in_names else literal
 
 
 def _id(text: str, taken: Collection[str]) -> str:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import regex
-
+from exporter.core.authoring.claims import decided_branches, groups, unexplained_captures, unnamed_claims
 from exporter.core.authoring.draft import is_placeholder
 from exporter.core.authoring.example_checks import failed_examples
 from exporter.core.catalogue.loader import LoadedPacks
@@ -21,7 +20,6 @@ from exporter.core.patterns.counting_matcher import MOST_STEPS, Backtracker, Too
 from exporter.core.patterns.regex_safety import ambiguous_loop
 from exporter.core.patterns.required_literals import needs
 from exporter.core.patterns.step_bound import cost, with_needs
-from exporter.core.patterns.syntax import FLAGS
 from exporter.core.text.nearest import nearest
 from exporter.core.text.problems import Loc, Problem
 from exporter.core.values import replace
@@ -45,6 +43,7 @@ def warnings(loaded: LoadedPacks, probed: Iterable[str]) -> list[Problem]:
     found = [problem for file in files for check in checks for problem in check(file)]
     if not loaded.problems:  # a rejected log fact may report them
         found += [problem for file in files for problem in _unknown_facts(file, facts)]
+        found += [problem for file in files for problem in _above_evidence(file, loaded)]
     for file in loaded.own:  # a test checks the built-in ones with more texts
         found += _slow(file)
     return sorted(found, key=lambda problem: (problem.file, problem.line, problem.col))
@@ -82,6 +81,19 @@ def _without_conditions(file: PackFile) -> Iterator[Problem]:
                 "or words in the line, another line, a fact, or that the kernel reported it"
             )
             yield file.document.problem(("root_causes", number, "id"), what)
+
+
+def _above_evidence(file: PackFile, loaded: LoadedPacks) -> Iterator[Problem]:
+    """Causes that claim or advise more than their conditions prove."""
+    for number, cause in enumerate(file.pack.root_causes):
+        checks = {
+            "title": unnamed_claims(cause, loaded.catalogue),
+            "remediation": decided_branches(cause, loaded.catalogue),
+            "when": unexplained_captures(cause),
+        }
+        for key, problems in checks.items():
+            for what in problems:
+                yield file.document.problem(("root_causes", number, key), f"{cause.id} claims too much: {what}")
 
 
 def _exponential(file: PackFile) -> Iterator[Problem]:
@@ -161,18 +173,20 @@ def _unknown_captures(file: PackFile, loaded: LoadedPacks) -> Iterator[Problem]:
                     place: Loc = ("tables", number, "rows", index, "where", name)
                     yield file.document.problem(place, _no_capture(name, table.signatures, known))
     for number, signature in enumerate(file.pack.signatures):
-        groups = _groups(signature.patterns)
+        captures = groups(signature.patterns)
         for part, lines in (("recovery", signature.recovery), ("death", signature.death)):
             for name in lines.where if lines else ():
-                if name not in groups:
+                if name not in captures:
                     here = ("signatures", number, part, "where", name)
-                    yield file.document.problem(here, _no_capture(name, [signature.id], groups))
+                    yield file.document.problem(here, _no_capture(name, [signature.id], captures))
     for number, fact in enumerate(file.pack.log_facts):
-        groups = _groups(fact.patterns)
+        captures = groups(fact.patterns)
         for key, value in fact.set.items():
             for name in sorted(slots(key) | slots(value)):
-                if name not in groups:
-                    yield file.document.problem(("log_facts", number, "set", key), _no_capture(name, [fact.id], groups))
+                if name not in captures:
+                    yield file.document.problem(
+                        ("log_facts", number, "set", key), _no_capture(name, [fact.id], captures)
+                    )
 
 
 def _no_capture(name: str, of: Iterable[str], known: Iterable[str]) -> str:
@@ -187,12 +201,7 @@ def _captures_of(globs: Sequence[str], loaded: LoadedPacks) -> set[str] | None:
     if loaded.may_be_rejected(globs):
         return None
     catalogue = loaded.catalogue
-    return _groups(p for s in catalogue.matching(globs) for p in catalogue.signatures[s].patterns)
-
-
-def _groups(patterns: Iterable[str]) -> set[str]:
-    """The captures of patterns; a group `emitter__torch` gives `emitter`."""
-    return {name.partition("__")[0] for p in patterns for name in regex.compile(p, FLAGS).groupindex}
+    return groups(p for s in catalogue.matching(globs) for p in catalogue.signatures[s].patterns)
 
 
 def _unknown_facts(file: PackFile, known: Iterable[str]) -> Iterator[Problem]:

@@ -95,6 +95,11 @@ class Catalogue:
         return row
 
     @cached_property
+    def repeats(self) -> Mapping[str, float]:
+        """By signature, the longest silence in seconds between two reports of one state that goes on."""
+        return {name: s.repeats_within for name, s in self.signatures.items() if s.repeats_within}
+
+    @cached_property
     def mixed_severity(self) -> frozenset[str]:
         """The signatures whose lines are partly critical by a vendor's table."""
         return frozenset(s for s, rows in self._rows.items() if len({row.severity == "critical" for row in rows}) > 1)

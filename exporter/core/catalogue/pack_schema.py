@@ -152,10 +152,10 @@ class RecoveryLine(PackModel):
 class DeathLine(PackModel):
     """Lines that report the end of a process or of a job, whatever else became of it."""
 
-    kind: Literal["process", "signal", "stopped", "scheduler"] = Field(
+    kind: Literal["process", "signal", "stopped", "exit", "scheduler"] = Field(
         description="process: a process died, so exit code 0 of its job does not make it a handled error; signal: the same, "
-        "but the line has only the signal, no reason; stopped: a signal ended it, which exit code 0 makes harmless; scheduler: "
-        "the scheduler ended the job, which explains its death"
+        "but the line has only the signal, no reason; stopped: a signal ended it, which exit code 0 makes harmless; exit: "
+        "a launcher says that it failed, and no reason; scheduler: the scheduler ended the job, which explains its death"
     )
     where: dict[str, str] = Field(
         default_factory=dict, description="capture to its values, as in a table's row; without, every line reports it"
@@ -199,6 +199,13 @@ class Signature(Gated):
     death: DeathLine | None = Field(
         default=None, description="its lines report the end of a process or a job, see there"
     )
+    repeats_within: float = Field(
+        default=0.0,
+        ge=0,
+        le=3600,
+        description="seconds, for a state that goes on and is reported again and again: reports with less silence between "
+        "them are one incident. 0: the window of all incidents",
+    )
     remediation: str = Field(default="", description="what to do first if the cause is unknown")
     references: list[str] = Field(default_factory=list, description="sources of the format or the meaning")
     status: Literal["experimental", "stable", "deprecated"] = Field(
@@ -241,7 +248,12 @@ class CrashShape(Gated):
         description="the program says that it ended well; what looked like a crash before it was handled, unless a launcher "
         "reports otherwise",
     )
-    in_traceback: bool = Field(default=False, description="counts only as the last line of a Python traceback")
+    in_traceback: bool = Field(
+        default=False, description="the last line of a Python traceback; without its heading, as `needs_report`"
+    )
+    needs_report: bool = Field(
+        default=False, description="counts only where a launcher soon reports that a process ended: as its last words"
+    )
 
 
 class Condition(PackModel):

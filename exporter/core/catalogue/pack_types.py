@@ -82,15 +82,24 @@ class RecoveryLine:
         return covers(self.where, captures)
 
 
+# Signals and exit codes of a process that somebody else ended.
+FROM_OUTSIDE = frozenset({"Killed", "Terminated", "9", "15", "-9", "-15", "137", "143"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeathLine:
     """What the lines of a signature report of an end; with `where`, only those lines."""
 
-    kind: Literal["process", "signal", "stopped", "scheduler"]
+    kind: Literal["process", "signal", "stopped", "exit", "scheduler"]
     where: Mapping[str, str] = field(default_factory=dict)
 
     def covers(self, captures: Mapping[str, str]) -> bool:
         return covers(self.where, captures)
+
+    def is_of_its_own(self, captures: Mapping[str, str]) -> bool:
+        """Whether the process may have ended by itself: nobody killed it from outside."""
+        said = {captures.get(name) for name in ("signal", "code", "reason")} - {None}
+        return self.kind != "scheduler" and bool(said or self.kind != "stopped") and not FROM_OUTSIDE & said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +118,7 @@ class Signature(Patterned):
     follows: tuple[str, ...] = ()
     recovery: RecoveryLine | None = None
     death: DeathLine | None = None
+    repeats_within: float = 0.0
     remediation: str = ""
     references: tuple[str, ...] = ()
     status: Literal["experimental", "stable", "deprecated"] = "stable"
@@ -132,13 +142,15 @@ class CrashShape(Patterned):
     """A line that looks like a crash; an `unrecognised_crash` where no signature matches, and the log ends in it.
 
     Without a `kind` it is only counted. `ends_process`: it says so by itself.
-    `in_traceback`: it counts only as the last line of a Python traceback.
+    `in_traceback`: it counts as the last line of a Python traceback. `needs_report`: it counts where a launcher reports
+    the end of a process behind it, as the last words of that process; so does an exception without its traceback.
     `reports_end`: what looked like a crash before it was one. `reports_success`: it was handled.
     """
 
     kind: CrashKind | None = None
     ends_process: bool = False
     in_traceback: bool = False
+    needs_report: bool = False
     reports_end: bool = False
     reports_success: bool = False
 

@@ -1,6 +1,7 @@
 """What a scheduler's hooks write about the jobs of a node: one file when a job starts, one when it has ended.
 
-`KEY=VALUE` lines. The last line of a whole file is `complete=1`; without it the file is still being written.
+`KEY=VALUE` lines. The last line of a whole file is `complete=1`; without it the file is still being written. A user chooses
+some values: a key that is there twice, or another job's number, makes the file invalid.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from exporter.core.model import Job
+from exporter.core.text.printable import printable
 
 JOBS_FOLDER = "/run/gpufault/jobs"  # unless configured otherwise, here and for the hooks
 MAX_BYTES = 8192
@@ -21,6 +23,10 @@ _LINE = re.compile(r"([a-z_]{1,32})=([^\x00-\x1f\x7f]*)")
 
 class Incomplete(ValueError):
     """The file is still being written, or not one of ours."""
+
+
+class Forged(ValueError):
+    """The file is whole, and a hook does not write such a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +87,8 @@ def job_of_file_name(name: str) -> tuple[str, str] | None:
 
 
 def started_job(raw_id: str, text: str) -> NodeJob:
-    """The job in the file that the prolog wrote. Raises Incomplete."""
-    values = _values(text)
+    """The job in the file that the prolog wrote. Raises Incomplete and Forged."""
+    values = _values(raw_id, text)
     array, task = values.get("array_job", ""), values.get("array_task", "")
     is_task = array.isdecimal() and task.isdecimal()
     return NodeJob(
@@ -98,8 +104,8 @@ def started_job(raw_id: str, text: str) -> NodeJob:
 
 
 def ended_job(job: NodeJob, text: str) -> NodeJob:
-    """The job with what the epilog wrote. Raises Incomplete."""
-    values = _values(text)
+    """The job with what the epilog wrote. Raises Incomplete and Forged."""
+    values = _values(job.raw_id, text)
     code, _, signal = values.get("exit_code", "").partition(":")  # SLURM_JOB_EXIT_CODE2
     return replace(
         job, ended=_number(values.get("time")), exit_code=_number(code), signal=_number(signal),
@@ -117,11 +123,19 @@ def _tokens(text: str) -> list[str]:
     return [token for token in re.split(r"[,\s]+", text) if token]
 
 
-def _values(text: str) -> dict[str, str]:
-    lines = text[:MAX_BYTES].splitlines()
-    if not lines or lines[-1] != "complete=1" or not text.endswith("\n"):
+def _values(raw_id: str, text: str) -> dict[str, str]:
+    text = text[:MAX_BYTES]
+    if not f"\n{text}".endswith("\ncomplete=1\n"):
         raise Incomplete("not complete")
-    return {found[1]: found[2][:MAX_VALUE] for line in lines if (found := _LINE.fullmatch(line))}
+    values: dict[str, str] = {}
+    for line in text.removesuffix("\n").split("\n"):  # splitlines() also splits at U+2028, which a name may have
+        found = _LINE.fullmatch(line)
+        if found is None or found[1] in values:
+            raise Forged("a line that is not one of the hook's" if found is None else f"two values of {found[1]}")
+        values[found[1]] = printable(found[2])[:MAX_VALUE]
+    if values.get("job", raw_id) != raw_id:
+        raise Forged(f"another job's number, {values['job']}")
+    return values
 
 
 def _number(text: str | None) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from exporter.core.decoding import formats
 from exporter.core.decoding.heads import Heads
 from exporter.core.decoding.prefixes import Clock, Times
-from exporter.core.model import Chunk, TimeSource
+from exporter.core.model import AHEAD_SECONDS, Chunk, TimeSource
 
 Stamp = tuple[float, TimeSource]
 Nearest = tuple[Stamp | None, int]  # the timestamp of a line, and how many lines before the present one that line is
@@ -81,8 +81,8 @@ class Timestamps:
 
     def _as_stamp(self, time: float | None, mono: float | None) -> Stamp | None:
         """The wall time, else the kernel's clock, so that at least distances are right: its start is taken from the log's
-        last change.
+        last change. A time in the future is not believed.
         """
         if time is not None:
-            return time, "log"
+            return (time, "log") if time <= self._chunk.read_at + AHEAD_SECONDS else self._latest
         return None if mono is None else (mono, self._latest[1])

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.model import UNRECOGNISED, Incident
+
+# How compute-sanitizer begins its lines, and what cuda-gdb prints.
+_DEBUGGER = re.compile(
+    r"(?:^|\s)={9} \w|\bCUDA Exception: |\breceived signal CUDA_EXCEPTION_|\bCuda API error detected: "
+)
 
 
 def ends_process(incident: Incident, catalogue: Catalogue) -> bool:
@@ -17,6 +24,11 @@ def may_be_survived(incident: Incident, catalogue: Catalogue) -> bool:
     """Whether the program that reports an error can be the one that went on: not a launcher, and not one of several ranks."""
     is_own = incident.first.source == "job" and catalogue.signatures[incident.signature].role == "root"
     return is_own and not any(incident.ranks) and not ends_process(incident, catalogue)
+
+
+def is_observed(incident: Incident) -> bool:
+    """Whether only a debugger or sanitizer reports it, of a program that it runs."""
+    return all(_DEBUGGER.search(match.text) for match in incident.matches)
 
 
 def reports_signal(incident: Incident, catalogue: Catalogue) -> bool:

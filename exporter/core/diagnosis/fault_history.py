@@ -26,7 +26,10 @@ MAX_PROVISIONAL = 16  # in a storm a sample suffices: the question is whether th
 KEPT_SECONDS = 14 * 86400.0  # a fault that returns within this time is known to have been there before
 _RECOVERY = "recovery "  # begins the names of rows that hold recoveries
 DRIVER_SPEAKS_AFTER = 5.0  # seconds: what the driver asks for speaks of faults at least so old
-RESET_SIGNATURE, RESET_CAUSE = "nv_xid_154_recovery_action", "gpu_reset_required"  # the same in the kernel log
+# The same in the kernel log, and the causes by what is asked for.
+ASKED_SIGNATURE = "nv_xid_154_recovery_action"
+ASKED_CAUSES: Mapping[Action, str] = {"reset_gpu": "gpu_reset_required", "reboot": "node_reboot_required"}
+OTHER_ASKED_CAUSE = "gpu_action_required"
 
 
 class FaultHistory:
@@ -132,24 +135,25 @@ class FaultHistory:
                 fault.gpu == gpu and fault.cleared is None and ACTIONS.index(fault.action) >= ACTIONS.index(action)
                 for fault in (*self, *self.open)
             )
-            cause, signature = catalogue.root_causes.get(RESET_CAUSE), catalogue.signatures.get(RESET_SIGNATURE)
+            cause = catalogue.root_causes.get(ASKED_CAUSES.get(action, OTHER_ASKED_CAUSE))
+            signature = catalogue.signatures.get(ASKED_SIGNATURE)
             if action in OPERATOR_ACTIONS and not is_known and cause and signature:
                 self.add(self._fault_of_driver(gpu, action, signature, cause, asked_at), asked_at)
 
     def _fault_of_driver(
         self, gpu: str, action: Action, signature: Signature, cause: RootCause, asked_at: Moment
     ) -> Fault:
-        card, is_reset = self._cards.get(gpu), action == "reset_gpu"
+        card = self._cards.get(gpu)
         return Fault(
             time=asked_at.time,
             last_time=asked_at.time,
             count=1,
             signature=signature.id,
             root_cause=cause.id,
-            title=cause.title if is_reset else "The driver asks for a reboot of the node",
+            title=cause.title,
             gpu=gpu,
             job=None,
-            remediation=cause.remediation if is_reset else "Drain the node and reboot it.",
+            remediation=cause.remediation,
             incident="",
             boot=asked_at.boot,
             boot_seconds=asked_at.boot_seconds,

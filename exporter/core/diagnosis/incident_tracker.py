@@ -46,14 +46,14 @@ class IncidentTracker:
         self._unreadable = list(dropped)
         # Unreported incidents whose signature is no longer in the catalogue.
         self.undiagnosable = [entry.incident for entry in dropped.values() if entry and not entry.reported]
-        self._open = OpenIncidents(window, entries, live=live)
+        self._open = OpenIncidents(window, entries, live=live, repeats=catalogue.repeats)
         self._texts = EntryTexts()
         self.shares_node = False  # whether several jobs are known to run here, whatever the matches say
         self.is_handled: Callable[[Incident], bool] = lambda _: False  # errors that their program survived
 
     def add(self, matches: Iterable[Match]) -> None:
         """Add matches to their incidents."""
-        self.join(condense(matches, self._open.window))
+        self.join(condense(matches, self._open.window, self._open.repeats))
 
     def join(self, incidents: Iterable[Incident]) -> None:
         """Add condensed matches to their incidents."""
@@ -263,7 +263,10 @@ class IncidentTracker:
 
 
 def _with_root_cause(cascade: Diagnosis, root: Entry, diagnosed: Diagnosis | None) -> Diagnosis:
-    """A consequence with its root's cause; it keeps its action only if it asks for more than the root."""
+    """A consequence with its root's cause; it keeps its action only if it asks for more than the root.
+
+    If that is a stronger action, as an Xid 154 may ask for, it keeps its own cause too, whose advice fits the action.
+    """
     if cascade.incident.first.source == "kernel" and root.incident.first.source == "job":
         return cascade  # a job's text decides nothing about a line of the kernel
     if diagnosed is None:  # the root was reported in an earlier round
@@ -271,6 +274,8 @@ def _with_root_cause(cascade: Diagnosis, root: Entry, diagnosed: Diagnosis | Non
         cause, done = (report.root_cause, report.action) if report else (UNKNOWN, None)
         action = cascade.action if _asks_for_more(cascade, root, done) else None
         return replace(cascade, root_cause=cause, evidence=(), action=action)
+    if cascade.action and cascade.root_cause != UNKNOWN and _rank(cascade.action) > _rank(diagnosed.action):
+        return replace(cascade, evidence=())
     return replace(
         cascade,
         root_cause=diagnosed.root_cause,
@@ -287,7 +292,11 @@ def _asks_for_more(cascade: Diagnosis, root: Entry, done: Action | None) -> bool
     if done is None or cascade.action is None:
         return cascade.action is not None
     device, of_root = device_of(cascade.incident), device_of(root.incident)
-    return ACTIONS.index(cascade.action) > ACTIONS.index(done) or (device is not None and device != of_root)
+    return _rank(cascade.action) > _rank(done) or (device is not None and device != of_root)
+
+
+def _rank(action: Action | None) -> int:
+    return ACTIONS.index(action) if action else -1
 
 
 def _load(stored: Mapping[str, str], catalogue: Catalogue) -> tuple[list[Entry], dict[str, Entry | None]]:

@@ -1,13 +1,15 @@
 """Incidents: groups of matches that belong together. Knows nothing of causes, files or clocks.
 
-Matches of one signature and scope form one incident if no silence between them exceeds the window. Merging is
-associative and commutative: any order of arrival gives the same incidents, online and offline.
+Matches of one signature and scope form one incident if no silence between them exceeds the window, or the longer one of
+a signature whose state is reported again and again. Merging is associative and commutative: any order of arrival gives
+the same incidents, online and offline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from exporter.core.decoding.jobs import log_group
 from exporter.core.diagnosis.attribution import job_of_named_group
@@ -17,6 +19,7 @@ from exporter.core.model import MAX_KEPT_MATCHES, Incident, Match
 # scope, signature, GPU, whether the vendor's table calls it critical, who raised it
 Key = tuple[str, str, str | None, bool, str | None]
 
+NO_REPEATS: Mapping[str, float] = MappingProxyType({})
 MAX_RANKS = 4096  # ranks named in a record; the number of lines stays exact
 MAX_CLOSES = 16  # blocks that a process's lines close; one in a hundred crashes has a second
 
@@ -28,8 +31,8 @@ def scope_of(match: Match) -> str:
     return log_group(match.job, match.path) if match.job else f"log {match.path}"
 
 
-def condense(matches: Iterable[Match], window: float) -> list[Incident]:
-    """Group matches into incidents in one pass, without regard to open incidents."""
+def condense(matches: Iterable[Match], window: float, repeats: Mapping[str, float] = NO_REPEATS) -> list[Incident]:
+    """Group matches into incidents in one pass, without regard to open incidents. repeats: as in the catalogue."""
     by_key: dict[Key, list[Match]] = {}
     for match in matches:
         gpu = match.gpu if match.source == "kernel" else None
@@ -37,9 +40,9 @@ def condense(matches: Iterable[Match], window: float) -> list[Incident]:
     incidents = []
     for key, found in by_key.items():
         found.sort(key=_place)
-        start, last = 0, found[0].last_time
+        start, last, silence = 0, found[0].last_time, max(window, repeats.get(key[1], 0.0))
         for index, match in enumerate(found):
-            if match.time - last > window:
+            if match.time - last > silence:
                 incidents.append(_of(key, found[start:index], last))
                 start = index
             last = max(last, match.last_time)

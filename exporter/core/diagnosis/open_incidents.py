@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from exporter.core.diagnosis.incidents import (
+    NO_REPEATS,
     are_on_two_gpus,
     condense,
     gpu_of,
@@ -22,6 +23,7 @@ from exporter.core.diagnosis.incidents import (
     within_window,
 )
 from exporter.core.model import Action, Incident, Match, Verdict
+from exporter.core.shares import most_first
 
 IndexKey = tuple[str, str]  # scope or source (a scope contains a space); GPU address, NO_GPU, or ANY_GPU for all
 IndexCell = tuple[IndexKey, int, int]  # key, length of the cell as a level, number of the cell
@@ -32,10 +34,10 @@ _ROUNDING = 0.001  # seconds; protects against rounding at the edge of a cell
 _OTHER_SOURCE: dict[str, str] = {"job": "kernel", "kernel": "job"}
 
 
-def group(matches: Iterable[Match], window: float) -> list[Incident]:
+def group(matches: Iterable[Match], window: float, repeats: Mapping[str, float] = NO_REPEATS) -> list[Incident]:
     """The incidents of a finished set of matches, in canonical order."""
-    incidents = OpenIncidents(window)
-    for incident in condense(matches, window):
+    incidents = OpenIncidents(window, repeats=repeats)
+    for incident in condense(matches, window, repeats):
         incidents.join(incident)
     return [entry.incident for entry in sorted(incidents, key=lambda e: e.order)]
 
@@ -89,8 +91,16 @@ class OpenIncidents:
     the times in logs: an incident may last for a century.
     """
 
-    def __init__(self, window: float, entries: Iterable[Entry] = (), *, live: bool = True) -> None:
+    def __init__(
+        self,
+        window: float,
+        entries: Iterable[Entry] = (),
+        *,
+        live: bool = True,
+        repeats: Mapping[str, float] = NO_REPEATS,
+    ) -> None:
         self.window = window
+        self.repeats = repeats
         self._live = live
         self._entries: dict[int, Entry] = {}
         self._waiting: dict[int, None] = {}  # numbers of unreported entries
@@ -125,9 +135,9 @@ class OpenIncidents:
     def _join(self, incident: Incident, reported: Reported | None) -> None:
         if raiser := self._raisers.get((incident.scope, incident.raised_by or "")):
             incident = lent_process(incident, raiser)
-        number = 0
-        for other in self._around(incident, (incident.scope, _gpu_in_key(incident))):
-            if other.incident.key == incident.key and within_window(other.incident, incident, self.window):
+        number, silence = 0, self._silence_in(incident)
+        for other in self._around(incident, (incident.scope, _gpu_in_key(incident)), silence):
+            if other.incident.key == incident.key and within_window(other.incident, incident, silence):
                 incident = merge(other.incident, incident)
                 reported = _earlier_report(reported, other.reported)
                 if number:
@@ -138,7 +148,7 @@ class OpenIncidents:
             number = self._number
         self._put(Entry(number, incident, reported))
         for block in self._note_raiser(incident):
-            for entry in self._around(incident, (incident.scope, _gpu_in_key(incident))):
+            for entry in self._around(incident, (incident.scope, _gpu_in_key(incident)), self.window):
                 if entry.incident.raised_by == block:
                     self.remove(entry)
                     self._join(entry.incident, entry.reported)
@@ -183,7 +193,7 @@ class OpenIncidents:
         too_many = max(0, len(self._waiting) - MAX_OPEN)
         if not self._waiting or not (too_many or abs(now - self._first_waiting) >= settle):
             return []
-        waiting = sorted(self.waiting, key=_is_of_kernel)  # in a storm, kernel incidents go last
+        waiting = _in_order_of_leaving(self.waiting) if too_many else list(self.waiting)
         self._first_waiting = min(e.incident.first_read for e in waiting)
         ripe = [e for e in waiting[too_many:] if abs(now - e.incident.first_read) >= settle]
         ripe = [e for e in ripe if not _awaits_the_kernel(e, now, settle, linked)]
@@ -202,10 +212,10 @@ class OpenIncidents:
             return []
         settled = sorted((e for e in self if e.reported), key=lambda e: e.incident.last_read)
         self._first_settled = settled[0].incident.last_read if settled else math.inf
-        gone = [e for e in settled if abs(now - e.incident.last_read) > self.window]
-        kept = [e for e in settled if abs(now - e.incident.last_read) <= self.window]
-        kept.sort(key=_is_of_kernel)
-        return gone + kept[: max(0, len(self) - len(gone) - MAX_OPEN)]
+        gone = [e for e in settled if abs(now - e.incident.last_read) > self._silence_in(e.incident)]
+        kept = [e for e in settled if abs(now - e.incident.last_read) <= self._silence_in(e.incident)]
+        too_many = max(0, len(self) - len(gone) - MAX_OPEN)
+        return gone + _in_order_of_leaving(kept)[:too_many] if too_many else gone
 
     def remove(self, entry: Entry) -> None:
         self._leave_cells(entry)
@@ -250,16 +260,20 @@ class OpenIncidents:
         level = max(0, math.frexp((last - first) / self.window)[1])
         return [(key, level, number) for key in _keys(incident) for number in self._numbers(level, first, last)]
 
-    def _span(self, incident: Incident) -> tuple[float, float]:
-        """The times at which another incident may be within the window."""
-        margin = self.window + _ROUNDING
+    def _silence_in(self, incident: Incident) -> float:
+        """The longest silence between two lines of an incident, in seconds."""
+        return max(self.window, self.repeats.get(incident.signature, 0.0))
+
+    def _span(self, incident: Incident, silence: float) -> tuple[float, float]:
+        """The times at which another incident may be so close to one."""
+        margin = silence + _ROUNDING
         return incident.first.time - margin, incident.last_time + margin
 
-    def _around(self, incident: Incident, key: IndexKey) -> list[Entry]:
-        """The entries under a key that may be within the window of an incident, each once."""
+    def _around(self, incident: Incident, key: IndexKey, silence: float) -> list[Entry]:
+        """The entries under a key that may be so close to an incident, each once."""
         found: set[int] = set()
         for level in self._levels:
-            numbers = self._numbers(level, *self._span(incident))
+            numbers = self._numbers(level, *self._span(incident, silence))
             if len(numbers) > len(self):
                 return [entry for entry in self if key in _keys(entry.incident)]
             found.update(*(self._cells.get((key, level, number), ()) for number in numbers))
@@ -267,10 +281,10 @@ class OpenIncidents:
 
     def _rows_around(self, incident: Incident, key: IndexKey) -> list[IndexedEntry]:
         """The same, sorted and cached until something changes: in a storm thousands ask for the same ones."""
-        span = self._span(incident)
+        span = self._span(incident, self.window)
         cached = (key, tuple(self._numbers(level, *span) for level in self._levels))
         if cached not in self._rows:
-            self._rows[cached] = sorted(_row(entry) for entry in self._around(incident, key))
+            self._rows[cached] = sorted(_row(entry) for entry in self._around(incident, key, self.window))
         return self._rows[cached]
 
     def _numbers(self, level: int, first: float, last: float) -> range:
@@ -302,6 +316,14 @@ def _with_linked(found: list[Entry], linked: LinkedOf) -> list[Entry]:
 def _row(entry: Entry) -> IndexedEntry:
     i = entry.incident
     return IndexedEntry(entry.order, entry.number, entry, i.first.time, i.last_time, i.first.is_stamped)
+
+
+def _in_order_of_leaving(entries: Iterable[Entry]) -> list[Entry]:
+    """In a storm, incidents of the user who has most go first, and those of the kernel last."""
+    of_kernel: dict[bool, list[Entry]] = {False: [], True: []}
+    for entry in entries:
+        of_kernel[_is_of_kernel(entry)].append(entry)
+    return [*most_first(of_kernel[False], lambda entry: entry.incident.first.uid), *of_kernel[True]]
 
 
 def _is_of_kernel(entry: Entry) -> bool:

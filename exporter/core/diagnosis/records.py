@@ -40,6 +40,7 @@ def incident_record(
         "id": diagnosis.id,
         "time": rfc3339(first.happened),
         "time_source": first.time_source,
+        **({} if first.claimed_time is None else {"claimed_time": rfc3339(first.claimed_time)}),
         "node": node,
         "signature": incident.signature,
         "root_cause": diagnosis.root_cause,

@@ -9,6 +9,7 @@ from typing import Any
 
 MAX_CLUSTERS = 10_000  # 20 MB; what comes behind is only counted
 MAX_NAMES = 1000  # nodes and jobs kept by name in each cluster
+MAX_EXAMPLES = 5  # different lines of a cluster, to begin a signature with
 NEW_SECONDS = 86_400.0  # a cluster first seen this long before the newest crash is new
 
 
@@ -24,7 +25,7 @@ class Cluster:
     jobs: set[str] = field(default_factory=set)
     first: float = 0.0
     last: float = 0.0
-    example: str = ""
+    examples: list[str] = field(default_factory=list)  # different lines, the earliest one first
     path: str = ""
     line: int = 0
     source: str = "job"
@@ -51,9 +52,11 @@ class UnknownClusters:
                 return
             cluster = self._clusters[key] = Cluster(*key, first=time, last=time)
         if not cluster.count or time < cluster.first:
-            cluster.first, cluster.example = time, _text(record, "text")
+            cluster.first = time
+            cluster.examples.insert(0, _text(record, "text"))
             cluster.path, cluster.line = _text(record, "path"), _number(record.get("line"))
             cluster.source = _text(record, "source") or "job"
+        cluster.examples = list(dict.fromkeys((*cluster.examples, _text(record, "text"))))[:MAX_EXAMPLES]
         cluster.last = max(cluster.last, time)
         cluster.count += 1
         node, job = _text(record, "node"), record.get("job")

@@ -20,7 +20,7 @@ DRIVER_FACTS = {
     "gpu_remapped_rows": "rows of GPU memory that were replaced by spare ones",
 }
 # NVML_GPU_RECOVERY_ACTION_*: none, reset, reboot, drain P2P, drain and reset, of the bus, of the system. The vendor's table
-# reads Xid 154, which reports the same, so too.
+# reads Xid 154, which reports the same, so too: an action that is not known here is one, and never nothing.
 _RECOVERY_ACTIONS: Mapping[int, Action] = {
     0: "ignore", 1: "reset_gpu", 2: "reboot", 3: "restart_job", 4: "reset_gpu", 6: "reset_gpu", 7: "reboot",
 }  # fmt: skip
@@ -60,8 +60,8 @@ def driver_answer(text: str, asked_at: Moment) -> DriverAnswer:
         if pci is None:
             continue
         gpus[pci] = _gpu(pci, card)
-        if action := _RECOVERY_ACTIONS.get(card.get("recovery_action", -1)):
-            actions[pci] = action
+        if isinstance(number := card.get("recovery_action"), int) and number >= 0:
+            actions[pci] = _RECOVERY_ACTIONS.get(number, "run_diagnostics")
     failed = {
         f"driver {vendor}": single_line(str(why)[:200]) or "failed" for vendor, why in answer.get("failed", {}).items()
     }

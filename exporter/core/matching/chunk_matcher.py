@@ -24,6 +24,7 @@ from exporter.core.matching.rules import MAX_BEHIND, MAX_TEXT, Found, facts_of, 
 from exporter.core.matching.verdict_cache import Evaluator, Evaluators
 from exporter.core.model import (
     PYTHON_TRACEBACK,
+    STAMPED,
     UNRECOGNISED,
     Chunk,
     ContextLine,
@@ -239,7 +240,7 @@ class ChunkMatcher:
         rank = record.rank or found.capture("rank", text) or None
         gpu, raised = None, NOT_KNOWN
         if chunk.source == "job":
-            self._note_end(signature, offset)
+            self._note_end(found, offset, text)
         else:
             gpu = gpu_of(found, text, record.device)
             if found.rule.of_process:
@@ -258,19 +259,21 @@ class ChunkMatcher:
         match = replace(match, gpu=gpu, raised_by=raised.by, closes=raised.closes)
         self.flood.add(match, fault)
 
-    def _note_end(self, signature: str, offset: int) -> None:
+    def _note_end(self, found: Found, offset: int, text: str) -> None:
         """What a signature of a job's log says about the end of the log."""
+        signature = found.rule.id
         role = self.tools.catalogue.signatures[signature].role
         if signature == PYTHON_TRACEBACK:
             self.end = self.end.heading(offset)
         elif role == "cascade":
-            self._note_report(offset)
+            death = self.tools.catalogue.signatures[signature].death
+            self._note_report(offset, with_words=death is not None and death.is_of_its_own(found.captures(text)))
         elif role != "context":
             self.end = self.end.named_at(offset)
 
-    def _note_report(self, offset: int) -> None:
-        """Somebody reports that a process has ended."""
-        self.end, crash = self.end.reported_at(offset)
+    def _note_report(self, offset: int, *, with_words: bool) -> None:
+        """Somebody reports that a process has ended. with_words: it may have said why."""
+        self.end, crash = self.end.reported_at(offset, with_words=with_words)
         if crash:
             self.matches.append(crash)
 
@@ -279,17 +282,17 @@ class ChunkMatcher:
     ) -> None:
         """A line without a signature looks like a crash, or reports one."""
         if found.rule.reports_end:
-            self._note_report(offset)
+            self._note_report(offset, with_words=True)
             return
         if found.rule.reports_success:
             self.end = self.end.succeeded()
             return
         began = self.end.opened(offset) if found.rule.crash == "python" else offset
-        if began is None and not found.rule.in_traceback:
-            began = offset
-        if began is None or (offset, UNMATCHED) in self.shown:
+        are_words = found.rule.needs_report or (found.rule.in_traceback and began is None)
+        if (offset, UNMATCHED) in self.shown:
             return
-        self._count(offset, UNMATCHED, once=once)
+        if not are_words:
+            self._count(offset, UNMATCHED, once=once)
         if not found.rule.crash or UNRECOGNISED not in self.tools.catalogue.signatures:
             return
         named = next((start for name, _, start, _ in found.groups if name == "type"), found.start)
@@ -299,10 +302,13 @@ class ChunkMatcher:
         match = self._match_of(UNRECOGNISED, candidate, offset, record, captures, record.rank, time, time_source)
         if self.chunk.source == "kernel":
             match = replace(match, gpu=gpu_of(found, text, record.device))
+        end = self.chunk.offset + candidate.stop
         if self.chunk.source == "kernel" or found.rule.ends_process:
             self.matches.append(match)
+        elif are_words:
+            self.end = self.end.said(match, end)
         else:
-            self.end = self.end.suspected(match, began, self.chunk.offset + candidate.stop)
+            self.end = self.end.suspected(match, offset if began is None else began, end)
 
     def _match_of(
         self,
@@ -335,6 +341,7 @@ class ChunkMatcher:
             job=chunk.job,
             shares_node=chunk.shares_node,
             uid=chunk.uid,
+            claimed_time=None if time_source in STAMPED else record.time,
             grave=chunk.source == "kernel" and self.tools.catalogue.is_critical_line(signature, captures),
             context=self.context,
         )

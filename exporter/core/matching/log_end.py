@@ -24,15 +24,19 @@ MAX_HANDLED = 16  # kinds of errors that a log goes on after; behind more, no er
 class LogEnd(NamedTuple):
     """What the last lines of a log say about its end.
 
-    `suspect` is the first line of a crash that nothing explains yet, and `last` where its last report ends. `named` is
-    where a signature last named a crash. `success`: a line behind them says that the program ended well. `traceback` is
-    where a traceback begins whose last line has not come. `end` is how far the log was read since.
+    `suspect` is the first line of a crash that nothing explains yet, and `last` where its last report ends. `words` is the
+    last line that complains, with its end: a crash only if a launcher reports the end of its process soon behind it.
+    `reported` is where one did last, and `named` where a signature last named a crash. `success`: a line behind them says
+    that the program ended well. `traceback` is where a traceback begins whose last line has not come. `end` is how far the
+    log was read since.
     """
 
     suspect: Match | None = None
+    words: tuple[Match, int] | None = None
     last: int = 0
     success: bool = False
     named: int | None = None
+    reported: int | None = None
     traceback: int | None = None
     handled: frozenset[str] = frozenset()
     end: int = 0
@@ -66,23 +70,37 @@ class LogEnd(NamedTuple):
             return now
         return now._replace(suspect=match, last=end, success=False)
 
+    def said(self, match: Match, end: int) -> LogEnd:
+        """A line complains, up to `end`. A crash that is named or suspected needs no other words."""
+        is_after = self.reported is not None and match.offset - self.reported <= REACH_BYTES
+        if self.suspect is not None or self.named is not None or is_after:
+            return self
+        return self._replace(words=(match, end), success=False)
+
     def named_at(self, offset: int) -> LogEnd:
         """A signature names a crash. It explains what is suspected nearby."""
         if self.suspect is None:
-            return self._replace(named=offset, success=False)
+            return self._replace(named=offset, words=None, success=False)
         if offset - self.last <= REACH_BYTES:
             return self._replace(named=offset, suspect=None, success=False)
         return self._went_on()._replace(named=offset, success=False)
 
-    def reported_at(self, offset: int) -> tuple[LogEnd, Match | None]:
-        """A launcher or a peer reports that a process has ended; the crash, if one was suspected."""
-        if self.suspect is None or offset - self.last > REACH_BYTES:
-            return self if self.named is None else self._replace(named=offset, success=False), None
-        return self._replace(suspect=None, named=offset), self.suspect
+    def reported_at(self, offset: int, *, with_words: bool) -> tuple[LogEnd, Match | None]:
+        """A launcher or a peer reports the end of a process; the crash that was suspected or, `with_words`, complained of."""
+        if self.suspect is not None and offset - self.last <= REACH_BYTES:
+            return self._replace(suspect=None, words=None, named=offset), self.suspect
+        if self.suspect is None and self.words and with_words:
+            said, end = self.words
+            is_last = offset - end <= TAIL_BYTES
+            return self._replace(
+                words=None, named=offset if is_last else None, reported=offset
+            ), said if is_last else None
+        named = None if self.named is None else offset
+        return self._replace(named=named, reported=offset, success=self.success and named is None), None
 
     def succeeded(self) -> LogEnd:
         """The program says that it ended well. A launcher may know better."""
-        return self._replace(success=self.suspect is not None or self.named is not None)
+        return self._replace(success=self.suspect is not None or self.named is not None, words=None)
 
     def read_to(self, offset: int, read_at: float) -> LogEnd:
         """The log was read so far."""
@@ -117,25 +135,31 @@ def dump_log_end(end: LogEnd) -> dict[str, Any]:
     """What the last lines say, as plain data; only what is there."""
     plain: dict[str, Any] = {
         "suspect": dump_match(end.suspect) if end.suspect else None,
+        "words": dump_match(end.words[0]) if end.words else None,
+        "words_end": end.words[1] if end.words else None,
         "last": end.last,
         "success": end.success,
         "named": end.named,
+        "reported": end.reported,
         "traceback": end.traceback,
         "handled": sorted(end.handled),
         "end": end.end,
         "read_at": end.read_at,
     }
-    return {name: value for name, value in plain.items() if value or (value == 0 and name in ("named", "traceback"))}
+    places = ("named", "reported", "traceback")
+    return {name: value for name, value in plain.items() if value or (value == 0 and name in places)}
 
 
 def load_log_end(stored: Mapping[str, Any], context: LogContext) -> LogEnd:
     """What `dump_log_end` wrote. Raises ValueError, TypeError, KeyError and AttributeError for anything else."""
-    suspect = stored.get("suspect")
+    suspect, words = stored.get("suspect"), stored.get("words")
     return LogEnd(
         suspect=load_match(suspect, context) if suspect else None,
+        words=(load_match(words, context), stored["words_end"]) if words else None,
         last=stored.get("last", 0),
         success=stored.get("success", False),
         named=stored.get("named"),
+        reported=stored.get("reported"),
         traceback=stored.get("traceback"),
         handled=frozenset(stored.get("handled", ())),
         end=stored.get("end", 0),

@@ -28,8 +28,18 @@ class Quarantined(NamedTuple):
     until: float
 
     def __str__(self) -> str:
-        until = datetime.fromtimestamp(self.until, UTC)
-        return f"{self.id} takes too long on {self.path}: not searched for in this log until {until:%H:%M:%S}Z"
+        return f"{self.id} takes too long on {self.path}: not searched for in this log until {self._time}Z"
+
+    @property
+    def unnamed(self) -> str:
+        """The same without the log's name, which is its owner's."""
+        return (
+            f"{self.id} takes too long on a log: not searched for in it until {self._time}Z; the daemon's log names it"
+        )
+
+    @property
+    def _time(self) -> str:
+        return f"{datetime.fromtimestamp(self.until, UTC):%H:%M:%S}"
 
 
 class _Entry(NamedTuple):

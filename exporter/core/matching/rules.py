@@ -107,6 +107,7 @@ class Rule:
     crash: str = ""  # the kind of a crash shape; the next are of such too
     ends_process: bool = False
     in_traceback: bool = False
+    needs_report: bool = False
     reports_end: bool = False
     reports_success: bool = False
     forgeable: bool = False  # also where a user wrote the line into the kernel log
@@ -210,6 +211,7 @@ def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
         crash=(item.kind or "") if isinstance(item, CrashShape) else "",
         ends_process=isinstance(item, CrashShape) and item.ends_process,
         in_traceback=isinstance(item, CrashShape) and item.in_traceback,
+        needs_report=isinstance(item, CrashShape) and item.needs_report,
         reports_end=isinstance(item, CrashShape) and item.reports_end,
         reports_success=isinstance(item, CrashShape) and item.reports_success,
         forgeable=isinstance(item, Signature) and item.trust == "anyone",

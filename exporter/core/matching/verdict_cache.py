@@ -368,10 +368,10 @@ class Evaluator:
         return sum(rules.amid for _, rules in self._known)
 
 
-def _doubt(shape: Found) -> tuple[bool, bool, bool, str]:
+def _doubt(shape: Found) -> tuple[bool, bool, bool, bool, str]:
     """A sort key: of several crash shapes of one line, that which says most comes first."""
     rule = shape.rule
-    return (not rule.ends_process, not rule.crash, rule.in_traceback, rule.id)
+    return (not rule.ends_process, rule.needs_report, not rule.crash, rule.in_traceback, rule.id)
 
 
 def _by_case(signs: Iterable[tuple[str, bool]]) -> Signs:

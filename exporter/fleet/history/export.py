@@ -1,4 +1,4 @@
-"""Writes a part of the history as Parquet files, in the form of a folder of journals: `gpufault correlate` reads it.
+"""Writes a part of the history as a file of its own, for `gpufault correlate`.
 
 A process that correlates cannot open the store itself, since the service has it open.
 """
@@ -9,21 +9,28 @@ from pathlib import Path
 
 import duckdb
 
-_QUERIES = {
-    "incidents": """SELECT 'incident' AS kind, time, node, id, signature, root_cause, vendor, role, gpu,
-        CASE WHEN job IS NOT NULL THEN json_object(
-            'id', job, 'user', job_user, 'account', account, 'name', job_name, 'image', image) END AS job
-        FROM incidents WHERE time >= {since}""",
-    "heartbeats": """SELECT 'heartbeat' AS kind, time, node, hours, gpu_busy_hours FROM heartbeats
-        WHERE time >= {since}""",
-    # A node's facts hold until they change, so older ones count too.
-    "facts": "SELECT 'facts' AS kind, time, node, facts FROM facts",
-}
+from exporter.fleet.history import schema
+
+EXPORTED = "history.duckdb"  # a file of this name is the service's own: its records were checked when they came
+_TABLES = {
+    "incident_rows": "time >= $since", "heartbeat_rows": "time >= $since", "gaps": "true",
+    "fact_rows": "true",  # a node's facts hold until they change, so older ones count too
+}  # fmt: skip
 
 
-def export(db: duckdb.DuckDBPyConnection, folder: Path, *, since: float) -> None:
-    """Write incidents and heartbeats from `since` on, and all facts. Raises duckdb.Error."""
+def export(db: duckdb.DuckDBPyConnection, folder: Path, *, since: float) -> Path:
+    """Write incidents and heartbeats from `since` on, all facts and gaps, to a new file. Raises duckdb.Error, OSError."""
     folder.mkdir(exist_ok=True, mode=0o700)
-    for name, query in _QUERIES.items():
-        path = str(folder / f"{name}.parquet").replace("'", "''")
-        db.execute(f"COPY ({query.format(since=float(since))}) TO '{path}' (FORMAT parquet)")
+    path = folder / EXPORTED
+    path.unlink(missing_ok=True)
+    with duckdb.connect(str(path)) as new:
+        schema.create(new)
+    db.execute(f"ATTACH '{str(path).replace(chr(39), chr(39) * 2)}' AS exported")
+    try:
+        for table, condition in _TABLES.items():
+            given = {"since": since} if "$" in condition else {}
+            db.execute(f"INSERT INTO exported.{table} BY NAME SELECT * FROM {table} WHERE {condition}", given)
+        db.execute("UPDATE exported.about SET horizon = (SELECT a.horizon FROM main.about AS a)")
+    finally:
+        db.execute("DETACH exported")
+    return path

@@ -13,15 +13,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
 
-from exporter.fleet.history.insert import MAX_LINE_BYTES
+import duckdb
+
+from exporter.core.text.printable import printable
 from exporter.scan.decompress import Unpacked, unpacker_of
 
 FORMS = ("jsonl", "ndjson")
 ARCHIVES = ("gz", "zst")
 TAIL_BYTES = 4096  # compared before a cursor: with timestamps in each record no two journals share so many
 PART_BYTES = 1 << 20
+MAX_LINE_BYTES = 16 << 20  # a longer line is skipped in parts
+PARQUET_ROWS = 5000  # fetched at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +49,23 @@ class Listing:
     others: tuple[str, ...]
 
 
-class NoSuchFolder(OSError):
+class NothingToRead(OSError):
+    """No journal, or none with a usable record."""
+
+
+class NoSuchFolder(NothingToRead):
     """The folder of journals is missing."""
+
+
+def check_folder(folder: Path) -> None:
+    """Raises NoSuchFolder."""
+    if not folder.exists():
+        raise NoSuchFolder(f"{folder}: no such folder; gather the nodes' journals in it")
 
 
 def list_files(folder: Path) -> Listing:
     """Raises NoSuchFolder. FIFOs, sockets and devices are named and not opened: that could wait for ever."""
-    if not folder.exists():
-        raise NoSuchFolder(f"{folder}: no such folder; gather the nodes' journals in it")
+    check_folder(folder)
     files, others = [], []
     for path in [str(folder)] if folder.is_file() else _names(folder):
         with suppress(OSError):  # gone since, or a link to nothing
@@ -93,16 +105,19 @@ def resume(file: Cursor, known: Iterable[Cursor]) -> Cursor:
     return file
 
 
-def new_lines(file: Cursor, most: int) -> tuple[bytes, Cursor, bool]:
+def new_lines(file: Cursor, most: int, *, is_whole: bool) -> tuple[bytes, Cursor, bool]:
     """The next complete lines of a growing file, about `most` bytes at most, and the cursor behind them.
 
-    True: a line is longer than MAX_LINE_BYTES; a part of it was skipped. Raises OSError.
+    is_whole: nothing is written to it any more, so its last line may lack a newline. True: a line is longer than
+    MAX_LINE_BYTES; a part of it was skipped. Raises OSError.
     """
     with open(file.path, "rb") as stream:
         stream.seek(file.position)
         data = stream.read(most)
         while b"\n" not in data and len(data) < MAX_LINE_BYTES and (more := stream.read(PART_BYTES)):
             data += more
+    if is_whole and data and not data.endswith(b"\n") and file.position + len(data) >= file.size:
+        return data + b"\n", replace(file, position=file.position + len(data), lines=file.lines + 1), False
     end = data.rfind(b"\n") + 1
     too_long = not end and len(data) >= MAX_LINE_BYTES
     if too_long:
@@ -115,22 +130,44 @@ def new_lines(file: Cursor, most: int) -> tuple[bytes, Cursor, bool]:
     return (b"", after, True) if too_long else (lines, after, False)
 
 
-def unpack(path: str, into: IO[bytes]) -> tuple[int, bool]:
-    """Write an archive's complete lines; returns their number, and whether the archive is whole. Raises OSError."""
+class Damaged(Exception):
+    """A file of which only what was read so far can be read. The message says why."""
+
+
+def whole_lines(path: str, db: duckdb.DuckDBPyConnection) -> Iterator[bytes]:
+    """The lines of an archive, or the rows of a Parquet file as JSON. Raises Damaged after the last, OSError."""
+    if not path.endswith(".parquet"):
+        yield from _unpacked(path)
+        return
+    with open(path, "rb"):  # a file that is gone, or not ours to read, is not damaged
+        pass
+    try:
+        rows = db.execute("SELECT to_json(t)::VARCHAR FROM read_parquet(?) AS t", [path])
+        while found := rows.fetchmany(PARQUET_ROWS):
+            yield from (row[0].encode() for row in found)
+    except duckdb.Error as error:
+        raise Damaged(printable(str(error).splitlines()[0][:200])) from error
+
+
+def _unpacked(path: str) -> Iterator[bytes]:
     unpacker = unpacker_of(path)
     assert unpacker is not None
-    whole, lines, end = False, 0, 0
-    with open(path, "rb") as packed, suppress(OSError):
+    rest = b""
+    with open(path, "rb") as packed:
         unpacked = Unpacked(packed, unpacker)
-        while data := unpacked.read(PART_BYTES):
-            if b"\n" in data:
-                end = into.tell() + data.rfind(b"\n") + 1
-                lines += data.count(b"\n")
-            into.write(data)
-        whole = end == into.tell()
-    into.truncate(end)
-    into.seek(end)
-    return lines, whole
+        try:
+            while data := unpacked.read(PART_BYTES):
+                *lines, rest = (rest + data).split(b"\n")
+                yield from lines
+                if len(rest) > MAX_LINE_BYTES:
+                    yield rest
+                    rest = b""
+        except OSError as error:
+            if error.errno is not None:  # the disk's; the archive may be whole
+                raise
+            raise Damaged("damaged; the lines before the damage were read") from error
+    if rest:
+        yield rest
 
 
 def _tail(path: str, position: int) -> str:

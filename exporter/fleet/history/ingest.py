@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
 import duckdb
 
-from exporter.fleet.history.files import Cursor, is_growing, list_files, new_lines, resume, unpack
-from exporter.fleet.history.insert import MAX_LINE_BYTES, Inserted, insert
+from exporter.core.diagnosis.record_schema import RefusedRecord, as_line, parse
+from exporter.core.model import AHEAD_SECONDS
+from exporter.fleet.history.files import (
+    MAX_LINE_BYTES,
+    Cursor,
+    Damaged,
+    is_growing,
+    list_files,
+    new_lines,
+    resume,
+    whole_lines,
+)
+from exporter.fleet.history.insert import insert
+from exporter.fleet.history.retention import RAN, keep_cursors
 from exporter.fleet.history.watched import roll_up
 
 BATCH_BYTES = 32 << 20  # of one transaction: some 200,000 heartbeats
-AHEAD_SECONDS = 3600.0  # a clock may be wrong by
 MAX_GAP_ROWS = 1000  # bad lines with their place; the others are counted a file
 NAMED = 20  # bad lines of one batch of a file
-TABLE = ".parquet"
 
 GapRow = tuple[str, str, int | None, int, str]  # kind, path, line, count, what
 
@@ -37,60 +46,68 @@ class Ingested:
     seconds: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Batch:
-    """Lines of several files in one file. `starts`: the first row of each part (from 1), its file and its line."""
+    """Records of several files in one file, and what is wrong with these files. `refused`: unusable lines by file."""
 
-    lines: IO[bytes]
-    starts: list[int]
-    parts: list[tuple[str, int]]
-    rows: int
-    cursors: list[Cursor]
-    gaps: list[GapRow]
+    records: IO[bytes]
+    count: int = 0
+    cursors: list[Cursor] = field(default_factory=list)
+    gaps: list[GapRow] = field(default_factory=list)
+    refused: Counter[str] = field(default_factory=Counter)
 
-    def place(self, row: int) -> tuple[str, int]:
-        """File and line of a row, where no empty line stands before it."""
-        at = bisect_right(self.starts, row) - 1
-        path, line = self.parts[at]
-        return path, line + row - self.starts[at]
+    def add(self, path: str, number: int, lines: Iterable[bytes]) -> int:
+        """Check the lines of a file, of which the first one has a number; returns the number behind the last one."""
+        for line in lines:
+            try:
+                record = parse(line) if line.strip() else None
+            except RefusedRecord as error:
+                self.refuse(path, number, f"{error.reason} ({error.node})" if error.node else error.reason)
+                record = None
+            if record is not None:
+                self.records.write(as_line(record))
+                self.count += 1
+            number += 1
+        return number
+
+    def refuse(self, path: str, line: int, why: str) -> None:
+        self.refused[path] += 1
+        if self.refused[path] <= NAMED:
+            self.gaps.append(("bad_lines", path, line, 1, why))
 
 
 def fill(
-    db: duckdb.DuckDBPyConnection, folder: Path, *, now: float, stop: Callable[[], bool] = lambda: False
-) -> Ingested:
+    db: duckdb.DuckDBPyConnection, folder: Path, *, now: float, stop: Callable[[], bool] = lambda: False,
+    is_whole: bool = False,
+) -> Ingested:  # fmt: skip
     """Read a folder of journals once (or one file), oldest file first; ends early, between batches, where `stop()`.
 
-    now: the reader's clock. Raises NoSuchFolder, duckdb.Error.
+    now: the service's, or the reader's, clock. is_whole: nobody writes to the journals, so a last line may lack its newline.
+    Raises NoSuchFolder, duckdb.Error.
     """
     begin = time.monotonic()
     listing = list_files(folder)
     known = _cursors(db)
+    keep_cursors(db, [file.path for file in listing.files])
     read: set[str] = set()
-    done: list[Inserted] = []
+    count = bad = 0
     _replace_gaps(
         db, "unreadable_files", [(path, None, 1, "not a regular file; not opened") for path in listing.others], now
     )
     with TemporaryDirectory(prefix="gpufault-") as scratch:
         path = Path(scratch, "batch.jsonl")
-        changed = [file for file in listing.files if not _is_unchanged(file, known)]
-        pending = [file for file in changed if not file.path.endswith(TABLE)]
+        pending = [file for file in listing.files if not _is_unchanged(file, known)]
         while pending and not stop():
-            with path.open("w+b") as lines:
-                batch = _Batch(lines=lines, starts=[], parts=[], rows=0, cursors=[], gaps=[])
-                pending = _collect(batch, pending, known)
-                lines.flush()
-                done.append(_store(db, batch, str(path), now))
+            with path.open("wb") as records:
+                batch = _Batch(records=records)
+                pending = _collect(batch, pending, known, db, is_whole=is_whole)
+            _store(db, batch, str(path), now)
+            count += batch.count
+            bad += batch.refused.total()
             read |= {file.path for file in batch.cursors}
             known = _cursors(db) if pending else known
-        for file in changed:
-            if file.path.endswith(TABLE) and not stop():
-                done.append(_store_table(db, file, now))
-                read.add(file.path)
     set_horizon(db, now)
-    return Ingested(
-        files=len(read), records=sum(one.good for one in done), bad_lines=sum(len(one.bad) for one in done),
-        seconds=time.monotonic() - begin,
-    )  # fmt: skip
+    return Ingested(files=len(read), records=count, bad_lines=bad, seconds=time.monotonic() - begin)
 
 
 def _is_unchanged(file: Cursor, known: _Known) -> bool:
@@ -119,27 +136,29 @@ def _cursors(db: duckdb.DuckDBPyConnection) -> _Known:
     return _Known(Cursor(**dict(zip(names, row, strict=True))) for row in rows)
 
 
-def _collect(batch: _Batch, pending: Sequence[Cursor], known: _Known) -> list[Cursor]:
-    """Fill a batch; the files that are left, or have more."""
+def _collect(
+    batch: _Batch, pending: Sequence[Cursor], known: _Known, db: duckdb.DuckDBPyConnection, *, is_whole: bool
+) -> list[Cursor]:
+    """Fill a batch; the files that are left, or have more. A file that fails leaves what others gave as it is."""
     for at, file in enumerate(pending):
-        room = BATCH_BYTES - batch.lines.tell()
+        room = BATCH_BYTES - batch.records.tell()
         if room <= 0:
             return list(pending[at:])
         try:
             if not is_growing(file.path):
-                _collect_archive(batch, file)
+                _collect_whole(batch, file, db)
                 continue
             begin = resume(file, known.of(file))
-            data, after, too_long = new_lines(begin, room)
+            data, after, too_long = new_lines(begin, room, is_whole=is_whole)
+        except FileNotFoundError:  # gone since it was listed
+            continue
         except OSError as error:
             reason = error.strerror or str(error)
             batch.gaps.append(("unreadable_files", file.path, None, 1, reason))
             continue
         if too_long:
-            what = f"longer than {MAX_LINE_BYTES >> 20} MiB; skipped"
-            batch.gaps.append(("bad_lines", file.path, begin.lines + 1, 1, what))
-        if data:
-            _add(batch, file.path, begin.lines, data)
+            batch.refuse(file.path, begin.lines + 1, f"longer than {MAX_LINE_BYTES >> 20} MiB; skipped")
+        batch.add(file.path, begin.lines + 1, data.split(b"\n")[:-1])
         more = after.position > begin.position and after.position < file.size
         # With more to read, its size is left open, so that the next pass does not take it for unchanged.
         batch.cursors.append(replace(after, size=-1) if more else after)
@@ -148,63 +167,36 @@ def _collect(batch: _Batch, pending: Sequence[Cursor], known: _Known) -> list[Cu
     return []
 
 
-def _collect_archive(batch: _Batch, file: Cursor) -> None:
-    begin = batch.lines.tell()
-    lines, whole = unpack(file.path, batch.lines)
-    if batch.lines.tell() > begin:
-        batch.starts.append(batch.rows + 1)
-        batch.parts.append((file.path, 1))
-        batch.lines.seek(begin)
-        batch.rows += sum(bool(line.strip()) for line in batch.lines)
-    if not whole:
-        batch.gaps.append(("damaged_files", file.path, None, 1, "damaged; the lines before the damage were read"))
-    batch.cursors.append(replace(file, lines=lines))
+def _collect_whole(batch: _Batch, file: Cursor, db: duckdb.DuckDBPyConnection) -> None:
+    """An archive or Parquet file. One that is damaged is not read again until it changes."""
+    number = 1
+    with db.cursor() as reader:
+        try:
+            for line in whole_lines(file.path, reader):
+                number = batch.add(file.path, number, (line,))
+        except Damaged as error:
+            batch.gaps.append(("damaged_files", file.path, None, 1, str(error)))
+    batch.cursors.append(replace(file, lines=number - 1))
 
 
-def _add(batch: _Batch, path: str, lines_before: int, data: bytes) -> None:
-    batch.starts.append(batch.rows + 1)
-    batch.parts.append((path, lines_before + 1))
-    batch.lines.write(data)
-    batch.rows += data.count(b"\n") - _empty_lines(data)
-
-
-def _empty_lines(data: bytes) -> int:
-    if b"\n\n" not in data and not data.startswith(b"\n") and b"\n " not in data and b"\n\r" not in data:
-        return 0
-    return sum(not line.strip() for line in data.split(b"\n")[:-1])
-
-
-def _store(db: duckdb.DuckDBPyConnection, batch: _Batch, path: str, now: float) -> Inserted:
+def _store(db: duckdb.DuckDBPyConnection, batch: _Batch, path: str, now: float) -> None:
     """Rows, gaps and cursors of a batch, in one transaction."""
     with transaction(db):
-        found = insert(db, path) if batch.rows else Inserted(rows=0, good=0, bad=())
-        gaps = [*batch.gaps, *(("bad_lines", *batch.place(row), 1, why) for row, why in found.bad)]
-        _put(db, batch.cursors, gaps, now, inserted=batch.rows > 0)
-    return found
-
-
-def _store_table(db: duckdb.DuckDBPyConnection, file: Cursor, now: float) -> Inserted:
-    """The same for a Parquet file. One that cannot be read is a gap until it changes."""
-    gaps: list[GapRow] = []
-    try:
-        with transaction(db):
-            found = insert(db, file.path, is_table=True)
-            if found.bad:
-                gaps.append(("bad_lines", file.path, None, len(found.bad), found.bad[0][1]))
-            _put(db, [file], gaps, now, inserted=True)
-    except (duckdb.IOException, duckdb.InvalidInputException) as error:
-        found = Inserted(rows=0, good=0, bad=())
-        with transaction(db):
-            _put(db, [file], [("damaged_files", file.path, None, 1, str(error).splitlines()[0])], now, inserted=False)
-    return found
+        if batch.count:
+            insert(db, path, now=now)
+        more = [("bad_lines", file, None, count - NAMED, "further lines") for file, count in batch.refused.items()]
+        _put(db, batch.cursors, [*batch.gaps, *(gap for gap in more if gap[3] > 0)], now, inserted=batch.count > 0)
 
 
 def _put(
     db: duckdb.DuckDBPyConnection, cursors: Sequence[Cursor], gaps: Sequence[GapRow], now: float, *, inserted: bool
 ) -> None:
     _put_cursors(db, cursors, now)
+    whole = [[cursor.path] for cursor in cursors if not is_growing(cursor.path)]
+    if whole:
+        db.executemany("DELETE FROM gaps WHERE kind = 'damaged_files' AND path = ?", whole)
     _put_gaps(db, gaps, now)
-    set_horizon(db, now, inserted=inserted)
+    set_horizon(db, now)
     if inserted:
         roll_up(db)
     db.execute("UPDATE about SET revision = revision + 1, updated = ?", [now])
@@ -228,27 +220,29 @@ def _put_cursors(db: duckdb.DuckDBPyConnection, cursors: Sequence[Cursor], now: 
         return
     db.executemany("DELETE FROM cursors WHERE path = ?", [[cursor.path] for cursor in cursors])
     rows = [[c.path, c.device, c.inode, c.size, c.changed, c.position, c.lines, c.tail, now, 0, None] for c in cursors]
-    db.executemany("INSERT INTO cursors VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    db.executemany(f"INSERT INTO cursors VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {RAN})", rows)
 
 
 def _put_gaps(db: duckdb.DuckDBPyConnection, gaps: Sequence[GapRow], now: float) -> None:
     """Keep bad lines with their places up to a bound, the others as a count a file. A file's other gaps are replaced."""
-    named: dict[str, int] = defaultdict(int)
-    more: dict[str, int] = defaultdict(int)
+    more: Counter[str] = Counter()
     rows: list[list[object]] = []
     row = db.execute("SELECT count(*) FROM gaps").fetchone()
     room = MAX_GAP_ROWS - (row[0] if row else 0)
     for kind, path, line, count, what in gaps:
-        if kind != "bad_lines":
-            db.execute("DELETE FROM gaps WHERE kind = ? AND path = ?", [kind, path])
-        elif line is not None and (named[path] >= NAMED or len(rows) >= room):
+        if kind == "bad_lines" and (line is None or len(rows) >= room):
             more[path] += count
             continue
-        named[path] += 1
+        if kind != "bad_lines":
+            db.execute("DELETE FROM gaps WHERE kind = ? AND path = ?", [kind, path])
         rows.append([kind, path, line, count, what, now])
-    rows += [["bad_lines", path, None, count, "further lines", now] for path, count in more.items()]
+    for path, count in more.items():
+        same = "FROM gaps WHERE kind = 'bad_lines' AND path = ? AND line IS NULL"
+        row = db.execute(f"SELECT sum(count) {same}", [path]).fetchone()
+        db.execute(f"DELETE {same}", [path])
+        rows.append(["bad_lines", path, None, count + int((row and row[0]) or 0), "further lines", now])
     if rows:
-        db.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?, ?, ?)", rows)
+        db.executemany(f"INSERT INTO gaps VALUES (?, ?, ?, ?, ?, ?, {RAN})", rows)
 
 
 def _replace_gaps(
@@ -256,39 +250,9 @@ def _replace_gaps(
 ) -> None:
     db.execute("DELETE FROM gaps WHERE kind = ?", [kind])
     if rows:
-        db.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?, ?, ?)", [[kind, *row, now] for row in rows])
+        db.executemany(f"INSERT INTO gaps VALUES (?, ?, ?, ?, ?, ?, {RAN})", [[kind, *row, now] for row in rows])
 
 
-def set_horizon(db: duckdb.DuckDBPyConnection, now: float, *, inserted: bool = False) -> None:
-    """Hide records from the future. Where most nodes are ahead of us, it is our own clock that is wrong.
-
-    inserted: look at the records that were just inserted too.
-    """
-    staged = " UNION ALL SELECT node, time FROM staged WHERE state = 'good'" if inserted else ""
-    usual = db.execute(
-        f"""SELECT median(newest) FROM (SELECT max(time) AS newest FROM (
-        SELECT node, last AS time FROM watched_days UNION ALL SELECT node, time FROM incident_rows
-        UNION ALL SELECT node, time FROM fact_rows{staged}) GROUP BY node)"""
-    ).fetchone()
-    limit = max(now, float(usual[0]) if usual and usual[0] is not None else now) + AHEAD_SECONDS
-    db.execute("UPDATE about SET horizon = ? WHERE horizon != ?", [limit, limit])
-
-
-def prune(db: duckdb.DuckDBPyConnection, *, before: float) -> None:
-    """Delete what is older; of facts what each node had then stays, and cursors of files that are gone go."""
-    with transaction(db):
-        db.execute("DELETE FROM incident_rows WHERE time < ?", [before])
-        db.execute("DELETE FROM heartbeat_rows WHERE time < ?", [before])
-        db.execute("DELETE FROM job_end_rows WHERE time < ?", [before])
-        db.execute("DELETE FROM fault_rows WHERE time < ?", [before])
-        db.execute("DELETE FROM boot_rows WHERE time < ?", [before])
-        db.execute("DELETE FROM watched_days WHERE last < ?", [before])
-        db.execute(
-            """DELETE FROM fact_rows AS f WHERE time < ? AND EXISTS (SELECT 1 FROM fact_rows AS later
-            WHERE later.node = f.node AND later.time > f.time AND later.time <= ?)""",
-            [before, before],
-        )
-        db.execute("DELETE FROM gaps WHERE time < ?", [before])
-        db.execute("DELETE FROM cursors WHERE seen < ?", [before])
-        db.execute("DELETE FROM pull_cursors WHERE seen < ?", [before])
-        db.execute("UPDATE about SET revision = revision + 1")
+def set_horizon(db: duckdb.DuckDBPyConnection, now: float) -> None:
+    """Hide records from the future, as the service's clock has it: what the nodes say has no part in it."""
+    db.execute("UPDATE about SET horizon = $1 WHERE horizon != $1", [now + AHEAD_SECONDS])

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from tempfile import NamedTemporaryFile
 
 import duckdb
 
 from exporter.fleet.history.ingest import set_horizon, transaction
-from exporter.fleet.history.insert import insert
+from exporter.fleet.history.insert import add_gap, insert
+from exporter.fleet.history.retention import RAN
 from exporter.fleet.history.watched import roll_up
 
 MAX_GAPS_A_NODE = 50
-UNUSABLE = "unusable_records"  # the kind of a gap
+UNUSABLE, REFUSED_NAME = "unusable_records", "refused_name"  # kinds of gaps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +56,15 @@ class TargetRow:
 
 
 def store_parts(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: float) -> dict[str, int]:
-    """Store parts; returns the number of records of each node that the tables cannot take.
+    """Store parts; returns the number of records of each node that was left out.
 
     If DuckDB cannot take what a node says, that node's part alone is left out. Raises duckdb.Error if nothing can be
     stored, as when the disk is full: then nothing was stored.
     """
     try:
         with transaction(db):
-            return _store(db, parts, now)
+            _store(db, parts, now)
+        return {}
     except (duckdb.OperationalError, duckdb.FatalException, duckdb.InternalException):
         raise
     except duckdb.Error as error:
@@ -104,54 +104,63 @@ def put_targets(db: duckdb.DuckDBPyConnection, rows: Iterable[TargetRow]) -> Non
             db.executemany(f"INSERT INTO targets BY NAME SELECT {', '.join(f'? AS {name}' for name in names)}", values)
 
 
-def _store(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: float) -> dict[str, int]:
-    bad = _insert(db, parts)
+def spoken(db: duckdb.DuckDBPyConnection) -> dict[str, tuple[str, float]]:
+    """The address that speaks for each node, and when it was last listed; see `exporter.fleet.pull.address_book`."""
+    return {
+        node: (at, listed) for node, at, listed in db.execute("SELECT node, address, listed FROM spoken").fetchall()
+    }
+
+
+def put_spoken(db: duckdb.DuckDBPyConnection, rows: Mapping[str, tuple[str, float]]) -> None:
+    """Replace who speaks for whom."""
+    with transaction(db):
+        db.execute("DELETE FROM spoken")
+        if rows:
+            db.executemany("INSERT INTO spoken VALUES (?, ?, ?)", [[node, *one] for node, one in rows.items()])
+
+
+def put_refused_names(db: duckdb.DuckDBPyConnection, refused: Mapping[str, str], now: float) -> None:
+    """Keep why claims to be a node were refused, by node."""
+    with transaction(db):
+        for node, what in refused.items():
+            cursor = StoredCursor(segment=0, position=0, tail="", complete=False)
+            _put_gaps(db, PulledPart(node=node, lines=(), cursor=cursor, gaps=((REFUSED_NAME, 1, what),)), now)
+        db.execute("UPDATE about SET revision = revision + 1, updated = ?", [now])
+
+
+def _store(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: float) -> None:
+    inserted = any(part.lines for part in parts)
+    if inserted:
+        _insert(db, parts, now)
     for part in parts:
         # The cursor follows the rows in the same transaction: neither can be there without the other.
         db.execute("DELETE FROM pull_cursors WHERE node = ?", [part.node])
         c = part.cursor
         values = [part.node, c.segment, c.position, c.tail, c.complete, now]
-        db.execute("INSERT INTO pull_cursors VALUES (?, ?, ?, ?, ?, ?)", values)
-        _put_gaps(db, part, bad.get(part.node, {}), now)
-    inserted = any(part.lines for part in parts)
-    set_horizon(db, now, inserted=inserted)
+        db.execute(f"INSERT INTO pull_cursors VALUES (?, ?, ?, ?, ?, ?, {RAN})", values)
+        _put_gaps(db, part, now)
+    set_horizon(db, now)
     if inserted:
         roll_up(db)
     db.execute("UPDATE about SET revision = revision + 1, updated = ?", [now])
-    return {node: sum(reasons.values()) for node, reasons in bad.items()}
 
 
-def _insert(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart]) -> dict[str, dict[str, int]]:
-    """Insert the records; returns how many were unusable, by node and reason."""
-    if not any(part.lines for part in parts):
-        return {}
+def _insert(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: float) -> None:
     with NamedTemporaryFile(prefix="gpufault-", suffix=".jsonl", delete=False) as file:
         try:
             for part in parts:
                 file.writelines(part.lines)
             file.close()
-            found = insert(db, file.name)
+            insert(db, file.name, now=now)
         finally:
             os.unlink(file.name)
-    starts = [0, *accumulate(len(part.lines) for part in parts)]
-    bad: dict[str, dict[str, int]] = {}
-    for row, why in found.bad:
-        at = min(bisect_right(starts, row - 1) - 1, len(parts) - 1)
-        reasons = bad.setdefault(parts[at].node, {})
-        reasons[why] = reasons.get(why, 0) + 1
-    return bad
 
 
-def _put_gaps(db: duckdb.DuckDBPyConnection, part: PulledPart, bad: Mapping[str, int], now: float) -> None:
+def _put_gaps(db: duckdb.DuckDBPyConnection, part: PulledPart, now: float) -> None:
     """Add gaps. Those of the same kind and text are one with their sum; beyond a bound the oldest go."""
-    unusable = [(UNUSABLE, count, f"records that cannot be used: {why}") for why, count in bad.items()]
-    for kind, count, what in (*part.gaps, *unusable):
-        same = [kind, part.node, what]
-        row = db.execute("SELECT sum(count) FROM gaps WHERE kind = ? AND path = ? AND what = ?", same).fetchone()
-        before = int(row[0]) if row and row[0] is not None else 0
-        db.execute("DELETE FROM gaps WHERE kind = ? AND path = ? AND what = ?", same)
-        db.execute("INSERT INTO gaps VALUES (?, ?, NULL, ?, ?, ?)", [kind, part.node, before + count, what, now])
-    if part.gaps or unusable:
+    for kind, count, what in part.gaps:
+        add_gap(db, kind, part.node, count, what, now)
+    if part.gaps:
         db.execute(
             """DELETE FROM gaps WHERE path = ? AND rowid NOT IN (
             SELECT rowid FROM gaps WHERE path = ? ORDER BY time DESC LIMIT ?)""",

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import duckdb
 
-from exporter.fleet.history import watched
+from exporter.fleet.history import retention, watched
+from exporter.fleet.history.migrate import migrate
 
-VERSION = 3  # 2: watched_days; 3: starts of jobs, faults and boots
-MEMORY = "2GB"  # of DuckDB; it spills to disk beyond
+VERSION = 4  # 2: watched_days; 3: starts of jobs, faults and boots; 4: checked records, and when rows came
+MEMORY = "1GB"  # of DuckDB, half of what the chart allows the service; it spills to disk beyond
 
 # In `rows` tables each incident stands once by id, each heartbeat once by node and time; of facts only changes.
 _TABLES = """
@@ -40,6 +41,9 @@ CREATE TABLE IF NOT EXISTS pull_cursors (
 CREATE TABLE IF NOT EXISTS targets (
     node VARCHAR, address VARCHAR, state VARCHAR, what VARCHAR, pulled DOUBLE, failing_since DOUBLE, behind BIGINT,
     bytes BIGINT, records BIGINT, refused BIGINT, lost_segments BIGINT);
+CREATE TABLE IF NOT EXISTS spoken (node VARCHAR, address VARCHAR, listed DOUBLE);
+"""
+_VIEWS = """
 CREATE OR REPLACE VIEW incidents AS
     SELECT * FROM incident_rows WHERE time <= (SELECT horizon FROM about);
 CREATE OR REPLACE VIEW facts AS
@@ -62,16 +66,14 @@ class NewerStore(Exception):
 def create(db: duckdb.DuckDBPyConnection) -> None:
     """Create the tables where they are missing. Raises NewerStore."""
     configure(db)
-    db.execute(_TABLES)
-    db.execute(watched.TABLE)
+    db.execute(_TABLES + watched.TABLE + retention.COLUMNS + _VIEWS)
     row = db.execute("SELECT version FROM about").fetchone()
     if row is None:
-        db.execute("INSERT INTO about VALUES (?, 0, 0, 0)", [VERSION])
+        db.execute("INSERT INTO about VALUES (?, 0, 0, 0, 0)", [VERSION])
     elif row[0] > VERSION:
         raise NewerStore(f"the store has version {row[0]}, this program writes {VERSION}; upgrade gpufault")
     elif row[0] < VERSION:
-        if row[0] < 2:
-            watched.roll_up_all(db)
+        migrate(db, row[0])
         db.execute("UPDATE about SET version = ?", [VERSION])
 
 

@@ -6,17 +6,22 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from exporter.fleet.history import schema
+from exporter.fleet.history import retention, schema
+from exporter.fleet.history.budgets import limit_rows
+from exporter.fleet.history.clock import ServiceClock
 from exporter.fleet.history.export import export
-from exporter.fleet.history.ingest import Ingested, fill, prune
+from exporter.fleet.history.ingest import Ingested, fill, transaction
+from exporter.fleet.history.insert import tell
 
 PRUNE_SECONDS = 3600.0
+COUNT_SECONDS = 60.0  # of running that a kill may leave uncounted: history is then kept so much longer
 
 # Reads what is new into the tables, until it has all or `stop()`; see `exporter.fleet.pull.puller`.
 Reader = Callable[[duckdb.DuckDBPyConnection, Callable[[], bool]], Ingested]
@@ -53,6 +58,9 @@ class Store:
         self.path = path
         schema.create(self._db)
         self.status = StoreStatus()
+        self.revision = self._read_revision()  # changes with what a pass has read; also asked from the web's event loop
+        self._clock = ServiceClock()
+        self._counted = time.monotonic()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -62,11 +70,6 @@ class Store:
             found = cursor.execute(query, parameters or {})
             names = [column[0] for column in found.description or ()]
             return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
-
-    @property
-    def revision(self) -> int:
-        """Changes with each change of the history."""
-        return int(self.rows("SELECT revision FROM about")[0]["revision"])
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection for several queries; close it. From any thread."""
@@ -91,26 +94,32 @@ class Store:
         """Read the journals once. Raises OSError, duckdb.Error."""
         with self._db.cursor() as cursor:
             if isinstance(source, Path):
-                found = fill(cursor, source, now=time.time(), stop=self._stop.is_set)
+                found = fill(cursor, source, now=self._clock(), stop=self._stop.is_set)
             else:
                 found = source(cursor, self._stop.is_set)
         self.status = StoreStatus(last=found, time=time.time())
+        self.revision = self._read_revision()
 
-    def export(self, folder: Path, span: float) -> None:
-        """Write the last `span` seconds of the history as files that `gpufault correlate` reads. Raises duckdb.Error."""
+    def export(self, folder: Path, span: float) -> Path:
+        """Write the last `span` seconds of the history as a file that `gpufault correlate` reads. Raises duckdb.Error."""
         with self._db.cursor() as cursor:
-            export(cursor, folder, since=self._newest() - span)
+            return export(cursor, folder, since=self._newest() - span)
 
-    def prune(self, before: float) -> None:
-        """Delete what is older."""
-        with self._db.cursor() as cursor:
-            prune(cursor, before=before)
+    def prune(self, history: float) -> None:
+        """Delete what came before the service has run for the last `history` seconds. Raises duckdb.Error."""
+        with self._db.cursor() as cursor, transaction(cursor):
+            retention.prune(cursor, history)
+            # Here, since there are hundreds of times as many as of other records, and few pages look at each.
+            tell(cursor, limit_rows(cursor, "heartbeat_rows"), self._clock())
+        self.revision = self._read_revision()
 
     def close(self) -> None:
         """Stop reading, after the current batch."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
+            with suppress(duckdb.Error):
+                self._count_running()
         self._db.close()
 
     def _follow(self, source: Path | Reader, interval: float, history: float, log: Callable[[str], None]) -> None:
@@ -118,8 +127,10 @@ class Store:
         while not self._stop.is_set():
             try:
                 self.read_once(source)
+                if time.monotonic() - self._counted > COUNT_SECONDS:
+                    self._count_running()
                 if time.monotonic() - pruned > PRUNE_SECONDS:
-                    self.prune(self._newest() - history)
+                    self.prune(history)
                     pruned = time.monotonic()
             except (OSError, duckdb.Error) as error:
                 why = str(error).splitlines()[0]
@@ -127,6 +138,15 @@ class Store:
                     log(why)
                 self.status = StoreStatus(last=self.status.last, time=self.status.time, failure=why, failed=time.time())
             self._stop.wait(interval)
+
+    def _read_revision(self) -> int:
+        return int(self.rows("SELECT revision FROM about")[0]["revision"])
+
+    def _count_running(self) -> None:
+        now = time.monotonic()
+        with self._db.cursor() as cursor:
+            retention.count_running(cursor, now - self._counted)
+        self._counted = now
 
     def _newest(self) -> float:
         row = self.rows(

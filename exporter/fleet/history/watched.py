@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import duckdb
 
+from exporter.fleet.history.retention import RAN
+
 DAY = 86400
 SILENT_SECONDS = 1800.0  # without a heartbeat, which the daemon writes every five minutes by default
 
@@ -23,18 +25,20 @@ IN_WINDOW = f"day BETWEEN floor($start / {DAY}) AND floor($end / {DAY}) + 31 AND
 
 _NEW = f"""
 CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT node, floor(time / {DAY})::BIGINT AS day FROM staged
-    WHERE kind = 'heartbeat' AND state = 'good';
+    WHERE kind = 'heartbeat';
 INSERT INTO touched SELECT DISTINCT t.node, w.day FROM touched AS t
     ASOF JOIN watched_days AS w ON t.node = w.node AND w.day > t.day WHERE (t.node, w.day) NOT IN (FROM touched)"""
-_OF_DAY = """
-CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT node, ?::BIGINT AS day FROM heartbeat_rows
+_OF_SPAN = f"""
+CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT node, floor(time / {DAY})::BIGINT AS day FROM heartbeat_rows
     WHERE time >= ? AND time < ?"""
+PASS_ROWS = 2_000_000  # a window function over all heartbeats would need gigabytes
 _DELETE = "DELETE FROM watched_days AS w USING touched AS t WHERE w.node = t.node AND w.day = t.day"
 _INSERT = f"""
-INSERT INTO watched_days
-SELECT node, day, sum(hours), sum(gpu_busy_hours), count(*), count(gpu_busy_hours), min(time - hours * 3600), max(time),
+INSERT INTO watched_days BY NAME
+SELECT node, day, sum(hours) AS hours, sum(gpu_busy_hours) AS gpu_busy_hours, count(*) AS beats,
+    count(gpu_busy_hours) AS busy_beats, min(time - hours * 3600) AS first, max(time) AS last,
     coalesce(list({{'since': before, 'until': time - hours * 3600}} ORDER BY time)
-        FILTER (time - hours * 3600 - before > {SILENT_SECONDS}), [])
+        FILTER (time - hours * 3600 - before > {SILENT_SECONDS}), []) AS silences, {RAN} AS received
 FROM (SELECT b.*, t.day, greatest(t.before, lag(b.time) OVER (PARTITION BY b.node ORDER BY b.time)) AS before
     FROM heartbeat_rows AS b JOIN (
         SELECT t.node, t.day, w.last AS before FROM touched AS t
@@ -54,12 +58,16 @@ def roll_up(db: duckdb.DuckDBPyConnection) -> None:
 
 
 def roll_up_all(db: duckdb.DuckDBPyConnection) -> None:
-    """Make all rows anew, day by day: a window function over all heartbeats would need gigabytes."""
+    """Make all rows anew, some days at a time. Takes as long as there are heartbeats, whatever their times are."""
     db.execute("DELETE FROM watched_days")
-    low, high = db.execute(f"SELECT floor(min(time) / {DAY}), floor(max(time) / {DAY}) FROM heartbeat_rows").fetchone() or (
-        None, None,
-    )  # fmt: skip
-    for day in range(int(low or 0), int(high or -1) + 1):
-        span = [day * DAY, (day + 1) * DAY]
-        db.execute(_OF_DAY, [day, *span])
-        db.execute(_INSERT, span)
+    days = db.execute(
+        f"SELECT floor(time / {DAY})::BIGINT, count(*) FROM heartbeat_rows GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    begin, rows = None, 0
+    for at, (day, count) in enumerate(days, 1):
+        begin, rows = day if begin is None else begin, rows + count
+        if rows >= PASS_ROWS or at == len(days):
+            span = [begin * DAY, (day + 1) * DAY]
+            db.execute(_OF_SPAN, span)
+            db.execute(_INSERT, span)
+            begin, rows = None, 0

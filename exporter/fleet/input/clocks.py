@@ -13,19 +13,19 @@ USUAL_SHARE = 0.8  # of the nodes must begin, and end, within OFF_SECONDS of eac
 MIN_NODES = 5
 NAMED = 5
 
-_ENDS = "SELECT node, min(moment), max(moment) FROM records WHERE kind IN ('heartbeat', 'incident') GROUP BY node ORDER BY node"
+_ENDS = """SELECT node, min(time), max(time) FROM (
+    SELECT node, time FROM heartbeats UNION ALL SELECT node, time FROM incidents) GROUP BY node ORDER BY node"""
 _OF_JOBS = """
-WITH one AS (SELECT job, signature, node, min(moment) AS moment FROM records
-             WHERE kind = 'incident' AND job IS NOT NULL AND coalesce(role, 'root') IN ('root', 'cascade')
-             GROUP BY job, signature, node),
-     own AS (SELECT *, median(moment) OVER (PARTITION BY job, signature) AS usual,
+WITH one AS (SELECT job, signature, node, min(time) AS time FROM incidents
+             WHERE job IS NOT NULL AND role IN ('root', 'cascade') GROUP BY job, signature, node),
+     own AS (SELECT *, median(time) OVER (PARTITION BY job, signature) AS usual,
              count(*) OVER (PARTITION BY job, signature) AS nodes FROM one)
-SELECT node, median(moment - usual) AS off FROM own WHERE nodes >= 3
+SELECT node, median(time - usual) AS off FROM own WHERE nodes >= 3
 GROUP BY node HAVING count(*) >= 2 AND abs(off) > ? ORDER BY node"""
 
 
 def clocks_off(db: duckdb.DuckDBPyConnection) -> list[Gap]:
-    """A gap that names the nodes whose clocks must be hours off. Reads the table `records`.
+    """A gap that names the nodes whose clocks must be hours off.
 
     A node's records begin and end hours before, or after, those of nearly all others; or its crashes lie hours from
     those of the other nodes of the same jobs.

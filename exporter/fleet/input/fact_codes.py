@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from exporter.core.text.printable import printable
 from exporter.fleet.observations import NOT_KNOWN, FactRows, Gap, Ints
 
 MAX_FACTS = 1024  # names: a node states 155 and its cards, and a site a few; 200,000 of one node would take gigabytes
 
 
 def rows_of_facts(rows: Sequence[tuple[int, float, str]]) -> tuple[FactRows, list[Gap]]:
-    """Facts of (node, time, JSON), as codes. A value that is not text counts by its JSON; null and "" mean "not known"."""
+    """Facts of (node, time, JSON), as codes."""
     names: dict[str, int] = {}
     values: list[dict[str, int]] = []
     cells: list[tuple[Ints, Ints]] = []
@@ -25,15 +23,13 @@ def rows_of_facts(rows: Sequence[tuple[int, float, str]]) -> tuple[FactRows, lis
         found = seen.get(text)
         if found is None:
             fact, code = [], []
-            for name, value in _parsed(text).items():
-                if value is None or value == "":
-                    continue
+            for name, value in json.loads(text).items():
                 index = names.setdefault(name, len(names))
                 if index == len(values):
                     values.append({})
                 of = values[index]
                 fact.append(index)
-                code.append(of.setdefault(value if isinstance(value, str) else json.dumps(value), len(of)))
+                code.append(of.setdefault(value, len(of)))
             found = seen[text] = np.array(fact, dtype=np.int64), np.array(code, dtype=np.int64)
         cells.append(found)
     nodes = np.array([row[0] for row in rows], dtype=np.int64)
@@ -43,7 +39,7 @@ def rows_of_facts(rows: Sequence[tuple[int, float, str]]) -> tuple[FactRows, lis
         codes[row, facts] = own
     of_name = dict(zip(names, values, strict=True))
     return FactRows(
-        names=tuple(map(printable, columns)), values=tuple(tuple(map(printable, of_name[name])) for name in columns),
+        names=tuple(columns), values=tuple(tuple(of_name[name]) for name in columns),
         codes=codes, node=nodes, since=np.array([row[1] for row in rows], dtype=float),
     ), gaps  # fmt: skip
 
@@ -63,11 +59,3 @@ def _most_common(
     kept = [(place[facts][left], codes[left]) for facts, codes in cells for left in [place[facts] != NOT_KNOWN]]
     what = f"of {len(names)} facts only the {MAX_FACTS} that most nodes state are looked at"
     return [names[fact] for fact in most], kept, [Gap(kind="facts_left_out", count=len(names) - MAX_FACTS, what=what)]
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    """A record's facts; none where DuckDB reads what Python does not: lists in lists, numbers of 5,000 digits."""
-    try:
-        return dict(json.loads(text))
-    except (ValueError, RecursionError):
-        return {}

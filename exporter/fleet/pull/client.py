@@ -133,7 +133,7 @@ def _reason(status: int) -> str:
 
 def _hint(status: int) -> str:
     hints = {
-        401: "401: user name or password missing or wrong; see pull.user and pull.password_file",
+        401: "401: the token, or user name and password, are missing or wrong; see pull.token_key_file",
         403: "403: the daemon serves its journal to authenticated clients only; see --web.readers",
         404: "404: no journal there; upgrade the daemon, or check the target's port",
     }

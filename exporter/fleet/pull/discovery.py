@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import base64
 import glob
 import json
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 import yaml
 
 from exporter.config.pull import PrometheusTargetsConfig, PullConfig
+from exporter.fleet.pull.address_book import AddressBook, settle
 from exporter.fleet.pull.client import Access, PullFailed, node_name
+from exporter.fleet.pull.credentials import basic_auth, node_headers, secret
+from exporter.fleet.pull.pods import Pods
 from exporter.fleet.pull.targets import Target, from_file, from_prometheus, host_and_port, one_each, target
 from exporter.net.client_tls import client_context
 from exporter.net.http import RequestFailed, get
 from exporter.net.url import parse_url
-from exporter.outputs.files import ContextCache, read_secret
+from exporter.outputs.files import ContextCache
 from exporter.store.safe_open import read_start
 
 MAX_FILE_BYTES = 16 << 20
@@ -35,13 +37,19 @@ class Discovered:
 
     targets: dict[str, Target] | None
     problems: tuple[str, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)  # why claims are refused, by the node that they claim
 
 
 class Discovery:
     """Finds targets, again and again. For one thread at a time."""
 
-    def __init__(self, config: PullConfig) -> None:
+    def __init__(self, config: PullConfig, book: AddressBook | None = None, pods: Pods | None = None) -> None:
+        """book: who speaks for whom, for daemons that tell their names; pods: what else tells them."""
         self._config = config
+        self._book = book or AddressBook()
+        self._pods = pods
+        self._listed: dict[str, set[str]] = {}  # addresses by name in `pull.dns`
+        self._refused: Mapping[str, str] = {}
         self._last: dict[str, list[Target]] = {}
         self._names: dict[str, dict[str, str]] = {}  # of the nodes, by host of `pull.dns` and address
         self._contexts = ContextCache(config.tls)
@@ -51,6 +59,7 @@ class Discovery:
         """All targets. Takes as long as files, names and Prometheus do."""
         found: list[Target] = []
         self._problems = problems = []
+        self._refused = {}
         sources = dict(self._sources())
         self._last = {key: value for key, value in self._last.items() if key in sources}
         for name, read in sources.items():
@@ -62,7 +71,8 @@ class Discovery:
         targets, doubled = one_each(found)
         if not sources:
             problems.append("no target file matches pull.files")
-        return Discovered(targets=targets, problems=(*problems, *doubled))
+        problems += self._refused.values()
+        return Discovered(targets=targets, problems=(*problems, *doubled), refused=self._refused)
 
     def _sources(self) -> Iterator[tuple[str, Callable[[], list[Target]]]]:
         for pattern in self._config.files:
@@ -88,38 +98,60 @@ class Discovery:
         host, port = host_and_port(name)
         addresses = {str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
         bases = {each: f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in addresses}
-        known = self._names.get(name, {})
         if self._config.dns_names == "daemon":
-            names = self._names_by_daemons(name, bases)
+            self._listed[name] = addresses
+            elsewhere = dict.fromkeys(set().union(*self._listed.values()) - addresses)  # of other names: they stay
+            settled = settle(self._book.spoken, elsewhere | self._names_by_daemons(name, bases), time.time())
+            self._book.spoken, self._refused = settled.spoken, {**self._refused, **settled.refused}
+            by_name = {node: at for node, at in settled.speakers.items() if at in addresses}
+        elif self._config.dns_names == "kubernetes":
+            by_name = self._nodes_of_pods(name, addresses)
         else:
-            names = {each: known.get(each) or _reverse_lookup(each) for each in addresses}
-        self._names[name] = names = {each: known[each] for each in addresses & known.keys()} | names
+            by_name = self._reversed(name, addresses)
+        label, scheme = self._config.node_label, self._config.scheme
+        return [
+            replace(
+                target(bases[address], {label: node}, node_label=label, scheme=scheme),
+                is_proven=self._config.dns_names != "daemon",
+            )
+            for node, address in sorted(by_name.items())
+        ]
+
+    def _reversed(self, name: str, addresses: set[str]) -> dict[str, str]:
+        known = self._names.get(name, {})
+        self._names[name] = names = {each: known.get(each) or _reverse_lookup(each) for each in addresses}
         by_name: dict[str, str] = {}
         # A name stays with the address that had it; IPv4 wins.
         for address in sorted(names, key=lambda each: (known.get(each) != names[each], ":" in each, each)):
             by_name.setdefault(names[address], address)
-        label, scheme = self._config.node_label, self._config.scheme
-        return [
-            target(bases[address], {label: node}, node_label=label, scheme=scheme)
-            for node, address in sorted(by_name.items())
-        ]
+        return by_name
 
-    def _names_by_daemons(self, host: str, bases: Mapping[str, str]) -> dict[str, str]:
+    def _nodes_of_pods(self, name: str, addresses: set[str]) -> dict[str, str]:
+        self._pods = self._pods or Pods.of_this_cluster()
+        nodes = self._pods.nodes_by_address()
+        if unknown := sorted(addresses - nodes.keys()):
+            self._problems.append(
+                f"{name}: no running pod in namespace {self._pods.namespace} has the address {unknown[0]}"
+            )
+        return {nodes[each]: each for each in sorted(addresses & nodes.keys(), reverse=True)}
+
+    def _names_by_daemons(self, host: str, bases: Mapping[str, str]) -> dict[str, str | None]:
         """What each daemon calls its node. Asked each time: on Kubernetes an address may move to another node."""
         config = self._config
         seconds = min(config.timeout, NAME_SECONDS)
-        headers = basic_auth(config.user, config.password_file)
-        access = Access(seconds, headers, self._contexts.get(), config.server_name)
+        context = self._contexts.get()
+        node_headers(config, ())  # a file that cannot be read is one problem, not one of each address
 
         def ask(address: str) -> tuple[str, str | None]:
             try:
+                access = Access(seconds, node_headers(config, (address,)), context, config.server_name)
                 return address, node_name(f"{config.scheme}://{bases[address]}", access)
             except PullFailed as error:
                 self._problems.append(f"{host}: {address} does not say its node: {error}")
                 return address, None
 
         with ThreadPoolExecutor(min(config.concurrency, len(bases))) as pool:
-            return {address: name for address, name in pool.map(ask, sorted(bases)) if name is not None}
+            return dict(pool.map(ask, sorted(bases)))
 
     def _from_prometheus(self, config: PrometheusTargetsConfig) -> list[Target]:
         url = parse_url(f"{config.url.rstrip('/')}/api/v1/targets?state=active")
@@ -143,19 +175,6 @@ def _headers(config: PrometheusTargetsConfig) -> dict[str, str]:
     if config.bearer_token_file:
         return {"Authorization": f"Bearer {secret(config.bearer_token_file)}"}
     return basic_auth(config.user, config.password_file)
-
-
-def basic_auth(user: str | None, password_file: Path | None) -> dict[str, str]:
-    """The header of basic authentication, if there is a user. Raises OSError, ValueError."""
-    if user is None:
-        return {}
-    password = secret(password_file) if password_file else ""
-    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
-
-
-def secret(path: Path) -> str:
-    """The text of a file with a secret. Raises OSError, ValueError."""
-    return read_secret(path).strip()
 
 
 def _context(config: PrometheusTargetsConfig) -> ssl.SSLContext | None:

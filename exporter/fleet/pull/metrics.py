@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from exporter.fleet.history.pulled import REFUSED_NAME
 from exporter.fleet.pull.clean import REASONS
 from exporter.fleet.pull.plan import DROPPED, REPLACED
 from exporter.fleet.pull.status import STATES, PullCounts
@@ -27,7 +28,7 @@ PULL_METRICS: dict[str, Metric] = {
     "gpufault_fleet_pull_gaps_total": Metric(
         "counter", ("kind",),
         "Records that may be lost: segments deleted before they were pulled (`dropped_segments`), journals that began "
-        "anew (`replaced_journal`).",
+        "anew (`replaced_journal`), daemons that claim a node that is proven to be at another address (`refused_name`).",
     ),
     "gpufault_fleet_pull_failures_total": Metric(
         "counter", ("reason",),
@@ -52,7 +53,7 @@ def pull_values(counts: PullCounts) -> dict[str, dict[Labels, float]]:
         "bytes_total": {(): float(counts.bytes)},
         "records_total": {(): float(counts.records)},
         "refused_records_total": by_label(REASONS, dict(counts.refused)),
-        "gaps_total": by_label((DROPPED, REPLACED), dict(counts.gaps)),
+        "gaps_total": by_label((DROPPED, REPLACED, REFUSED_NAME), dict(counts.gaps)),
         "failures_total": by_label(FAILURES, dict(counts.failures)),
         "discovery_successful": {(): float(counts.discovery_ok)},
     }

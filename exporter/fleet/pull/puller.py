@@ -9,19 +9,34 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import duckdb
 
 from exporter.config.pull import PullConfig
+from exporter.fleet.history.clock import ServiceClock
 from exporter.fleet.history.ingest import Ingested
-from exporter.fleet.history.pulled import PulledPart, StoredCursor, cursors, put_targets, store_parts, target_rows
-from exporter.fleet.pull.clean import OTHER_NODE
+from exporter.fleet.history.pulled import (
+    REFUSED_NAME,
+    PulledPart,
+    StoredCursor,
+    cursors,
+    put_refused_names,
+    put_spoken,
+    put_targets,
+    spoken,
+    store_parts,
+    target_rows,
+)
+from exporter.fleet.pull.address_book import AddressBook, Spoken
+from exporter.fleet.pull.clean import NOT_A_RECORD
 from exporter.fleet.pull.client import Access, PullFailed
-from exporter.fleet.pull.discovery import Discovered, Discovery, basic_auth
+from exporter.fleet.pull.credentials import node_headers
+from exporter.fleet.pull.discovery import Discovered, Discovery
 from exporter.fleet.pull.plan import DROPPED, Cursor
 from exporter.fleet.pull.status import STATES, NodeStatus, PullCounts
 from exporter.fleet.pull.step import Step, step
@@ -48,10 +63,14 @@ class _Answer:
 class Puller:
     """Call it with a connection to the history: it pulls what is due and returns. Call it again soon."""
 
-    def __init__(self, config: PullConfig, log: Any, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, config: PullConfig, log: Any, *, clock: Callable[[], float] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self.counts = PullCounts()
         self._log = log
-        self._clock = clock
+        self._clock = clock or ServiceClock()  # for what is stored and shown
+        self._monotonic = monotonic  # for what is due: nobody sets it
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._nodes: dict[str, NodeStatus] | None = None
@@ -61,11 +80,15 @@ class Puller:
         self._finding = False
         self._status_at = float("-inf")
         self._changed = False
+        self._book = AddressBook()
+        self._stored_book: Mapping[str, Spoken] = {}
+        self._refused: Mapping[str, str] = {}  # claims to be a node, as of the last search
+        self._new_refused: dict[str, str] = {}  # those that are not stored yet
         self.use(config)
 
     def use(self, config: PullConfig) -> None:
         """Work with a configuration from the next cycle on. From any thread."""
-        self._pending = config, Discovery(config), ContextCache(config.tls)
+        self._pending = config, Discovery(config, self._book), ContextCache(config.tls)
         self._find_at = float("-inf")
 
     def close(self, timeout: float = 0.0) -> None:
@@ -107,7 +130,7 @@ class Puller:
     # -- asking
 
     def _submit(self, parts: dict[str, tuple[PulledPart, Step]]) -> None:
-        now = self._clock()
+        now = self._monotonic()
         if not self._finding and time.monotonic() >= self._find_at:
             self._finding = True
             self._run(_finding(self._discovery))
@@ -117,18 +140,18 @@ class Puller:
         for node in due if access else ():
             assert access is not None
             self._asked.add(node.target.node)
-            self._run(_asking(node, access))
+            self._run(_asking(node, access, self._config))
 
     def _access(self) -> Access | None:
         """How to ask; None if a file of the configuration cannot be read."""
         config = self._config
         try:
-            headers = basic_auth(config.user, config.password_file)
-            return Access(config.timeout, headers, self._contexts.get(), config.server_name)
+            node_headers(config, ())
+            return Access(config.timeout, {}, self._contexts.get(), config.server_name)
         except (OSError, ValueError) as error:
             what = str(getattr(error, "strerror", None) or error)
             for node in (self._nodes or {}).values():
-                if node.due <= self._clock():
+                if node.due <= self._monotonic():
                     self._failed(node, PullFailed("settings", f"a file of pull cannot be read: {what}"))
             return None
 
@@ -156,12 +179,16 @@ class Puller:
 
     def _found(self, found: Discovered) -> None:
         assert self._nodes is not None
-        now = self._clock()
+        now, at = self._clock(), self._monotonic()
         self._finding, self._find_at = False, time.monotonic() + self._config.interval
         problem = problem_text(found.problems)
         if problem and problem != self.counts.discovery_problem:
             self._log.warning("targets cannot all be found", reason=problem)
         self.counts.discovery_problem, self.counts.discovery_ok = problem, not found.problems
+        fresh = {node: what for node, what in found.refused.items() if self._refused.get(node) != what}
+        self._refused = found.refused
+        self._new_refused |= fresh
+        self.counts.gaps.update({REFUSED_NAME: len(fresh)} if fresh else {})
         if found.targets is None:
             return
         for name in self._nodes.keys() - found.targets.keys():
@@ -172,10 +199,10 @@ class Puller:
             if known is None:
                 earlier = self._gone.pop(name, None)
                 cursor, row = (earlier.cursor, earlier.row) if earlier else (None, None)
-                self._nodes[name] = NodeStatus.new(target, cursor, row, now)
+                self._nodes[name] = NodeStatus.new(target, cursor, row, now=now, at=at)
                 self._changed = True
             elif known.target != target:
-                known.target, known.tag, known.due = target, "", now
+                known.target, known.tag, known.due = target, "", at
                 known.row = replace(known.row, address=target.base)
 
     def _answered(self, answer: _Answer, parts: dict[str, tuple[PulledPart, Step]]) -> None:
@@ -192,9 +219,8 @@ class Puller:
             self._read(node, found, 0)
             return
         gaps = [(gap.kind, gap.count, gap.what) for gap in found.gaps]
-        for reason, count in found.cleaned.refused.items():
-            example = f", such as {found.cleaned.other_node}" if reason == OTHER_NODE else ""
-            gaps.append((f"refused_{reason}", count, _REFUSED[reason] + example))
+        for (reason, why), count in found.cleaned.refused.items():
+            gaps.append((f"refused_{reason}", count, _REFUSED[reason].format(why=why)))
         c = found.cursor
         stored = StoredCursor(segment=c.segment, position=c.position, tail=c.tail, complete=c.complete)
         part = PulledPart(node=answer.node, lines=found.cleaned.lines, cursor=stored, gaps=tuple(gaps))
@@ -204,21 +230,21 @@ class Puller:
         """Store parts, and let their nodes go on. If that fails, each node goes on at its old cursor."""
         stored = dict(parts)
         parts.clear()
-        bad = store_parts(db, [part for part, _ in stored.values()], self._clock())
+        left_out = store_parts(db, [part for part, _ in stored.values()], self._clock())
         assert self._nodes is not None
         for name, (_, found) in stored.items():
             if name in self._nodes:
-                self._read(self._nodes[name], found, bad.get(name, 0))
+                self._read(self._nodes[name], found, left_out.get(name, 0))
         return sum(len(part.lines) for part, _ in stored.values())
 
     def _read(self, node: NodeStatus, found: Step, unusable: int) -> None:
-        refused = sum(found.cleaned.refused.values()) + unusable
+        refused = found.cleaned.refused.total() + unusable
         lost = sum(gap.count for gap in found.gaps if gap.kind == DROPPED)
         self.counts.bytes += found.size
         self.counts.records += len(found.cleaned.lines) - unusable
-        self.counts.refused.update(found.cleaned.refused)
-        if unusable:
-            self.counts.refused["not_a_record"] += unusable
+        for (reason, _), count in (*found.cleaned.refused.items(), ((NOT_A_RECORD, ""), unusable)):
+            if count:
+                self.counts.refused[reason] += count
         for gap in found.gaps:
             self.counts.gaps[gap.kind] += gap.count
             self._log.warning("gap in a pulled journal", node=node.target.node, what=gap.what)
@@ -228,14 +254,17 @@ class Puller:
             row, records=row.records + len(found.cleaned.lines) - unusable, refused=row.refused + refused,
             lost_segments=row.lost_segments + lost,
         )  # fmt: skip
-        node.read(found.size, found.behind, more=found.more, now=self._clock(), interval=self._config.interval)
+        node.read(
+            found.size, found.behind, more=found.more, now=self._clock(), at=self._monotonic(),
+            interval=self._config.interval,
+        )  # fmt: skip
         self._changed = True
 
     def _failed(self, node: NodeStatus, failure: PullFailed) -> None:
         if not node.failures:
             self._log.warning("a node cannot be pulled", node=node.target.node, reason=str(failure))
         self.counts.failures[failure.reason] += 1
-        node.failed(failure.reason, str(failure), self._clock())
+        node.failed(failure.reason, str(failure), now=self._clock(), at=self._monotonic())
         self._changed = True
 
     # -- state
@@ -244,40 +273,54 @@ class Puller:
         """What an earlier process stored."""
         self._nodes = {}
         rows = target_rows(db)
+        # A store of an earlier version knows the addresses of its targets only.
+        hosts = {name: urlsplit(row.address).hostname or "" for name, row in rows.items()}
+        now = self._clock()
+        self._stored_book = {name: Spoken(*one) for name, one in spoken(db).items()}
+        self._book.spoken = {name: Spoken(host, now) for name, host in hosts.items() if host} | dict(self._stored_book)
         for name, c in cursors(db).items():
             cursor = Cursor(segment=c.segment, position=c.position, tail=c.tail, complete=c.complete)
             target = _unknown_target(name)
-            self._gone[name] = NodeStatus.new(target, cursor, rows.get(name), self._clock())
+            self._gone[name] = NodeStatus.new(target, cursor, rows.get(name), now=self._clock(), at=self._monotonic())
 
     def _put_status(self, db: duckdb.DuckDBPyConnection, stop: Callable[[], bool]) -> None:
         assert self._nodes is not None
-        now = self._clock()
+        now = self._monotonic()
         targets, lag = dict.fromkeys(STATES, 0), dict.fromkeys(STATES, 0.0)
         for node in self._nodes.values():
             targets[node.row.state] += 1
-            since = node.row.pulled if node.row.pulled is not None else node.row.failing_since
-            if since is not None:
-                lag[node.row.state] = max(lag[node.row.state], now - since)
+            if node.current_at is not None:
+                lag[node.row.state] = max(lag[node.row.state], now - node.current_at)
         self.counts.targets, self.counts.lag = targets, lag
+        if self._new_refused:
+            put_refused_names(db, self._new_refused, self._clock())
+            self._new_refused = {}
+        book = self._book.spoken
+        if {node: one.address for node, one in book.items()} != {
+            node: one.address for node, one in self._stored_book.items()
+        }:
+            put_spoken(db, book)
+            self._stored_book = book
         if self._changed and (stop() or time.monotonic() - self._status_at > STATUS_SECONDS):
             put_targets(db, [node.row for node in self._nodes.values()])
             self._changed, self._status_at = False, time.monotonic()
 
 
 _REFUSED = {
-    "other_node": "records that name another node than the target; check the label of pull.node_label, or the node",
-    "not_a_record": "lines that are not records",
-    "too_long": "records that are too long",
+    "other_node": "records of another node than the target: {why}; check the label of pull.node_label, or the node",
+    "not_a_record": "lines that are not records: {why}",
+    "too_long": "records that are {why}",
 }
 
 
-def _asking(node: NodeStatus, access: Access) -> Job:
-    """Asks a node for its next range."""
+def _asking(node: NodeStatus, access: Access, config: PullConfig) -> Job:
+    """Asks a node for its next range, with what is for this node alone."""
     target, cursor, tag = node.target, node.cursor, node.tag
 
     def ask() -> _Answer:
         try:
-            return _Answer(target.node, step(target.base, target.node, cursor, tag, access))
+            own = replace(access, headers=node_headers(config, target.audience))
+            return _Answer(target.node, step(target.base, target.node, cursor, tag, own))
         except PullFailed as error:
             return _Answer(target.node, None, error)
         except Exception as error:  # our own bug, which must not end the thread

@@ -23,7 +23,10 @@ FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 10.0, 600.0
 
 @dataclass(slots=True)
 class NodeStatus:
-    """One node that is pulled. Times are Unix seconds. tag: of the list of segments when all of it was read."""
+    """One node that is pulled. tag: of the list of segments when all of it was read.
+
+    Times are of the monotonic clock, those of `row` Unix seconds.
+    """
 
     target: Target
     cursor: Cursor | None
@@ -33,37 +36,43 @@ class NodeStatus:
     failures: int = 0
     room: float = 0.0  # bytes that it may send now
     room_at: float = 0.0
+    current_at: float | None = None  # when it was last read to its end, or began to fail
 
     @classmethod
-    def new(cls, target: Target, cursor: Cursor | None, row: TargetRow | None, now: float) -> NodeStatus:
-        """As stored by an earlier process, if it was."""
+    def new(cls, target: Target, cursor: Cursor | None, row: TargetRow | None, *, now: float, at: float) -> NodeStatus:
+        """As stored by an earlier process, if it was. now: in Unix seconds; at: the same by the monotonic clock."""
         fresh = TargetRow(
             node=target.node, address=target.base, state=NEW, what="", pulled=None, failing_since=None, behind=0, bytes=0,
             records=0, refused=0, lost_segments=0,
         )  # fmt: skip
         row = fresh if row is None else replace(row, address=target.base)
-        return cls(target, cursor, row, room=BURST_BYTES, room_at=now)
+        since = row.pulled if row.pulled is not None else row.failing_since
+        current_at = None if since is None else at - max(now - since, 0.0)
+        return cls(target, cursor, row, due=at, room=BURST_BYTES, room_at=at, current_at=current_at)
 
-    def failed(self, reason: str, what: str, now: float) -> None:
+    def failed(self, reason: str, what: str, *, now: float, at: float) -> None:
         """A request failed: wait longer each time."""
         self.failures += 1
         state = UNREACHABLE if reason in _UNREACHABLE else REFUSED if reason == "refused" else INVALID
         since = self.row.failing_since if self.row.failing_since is not None else now
         self.row = replace(self.row, state=state, what=what[:300], failing_since=since)
-        self.due = now + min(FIRST_RETRY_SECONDS * 2 ** min(self.failures - 1, 10), MAX_RETRY_SECONDS)
+        self.current_at = at if self.current_at is None else self.current_at
+        self.due = at + min(FIRST_RETRY_SECONDS * 2 ** min(self.failures - 1, 10), MAX_RETRY_SECONDS)
 
-    def read(self, size: int, behind: int, *, more: bool, now: float, interval: float) -> None:
+    def read(self, size: int, behind: int, *, more: bool, now: float, at: float, interval: float) -> None:
         """A range was read and stored."""
         self.failures = 0
-        self.room = min(self.room + (now - self.room_at) * BYTES_PER_SECOND, BURST_BYTES) - size
-        self.room_at = now
-        self.due = now + (0.0 if more and size else min(1.0, interval) if more else interval)
+        self.room = min(self.room + (at - self.room_at) * BYTES_PER_SECOND, BURST_BYTES) - size
+        self.room_at = at
+        self.due = at + (0.0 if more and size else min(1.0, interval) if more else interval)
         state, what = (BEHIND, "") if more else (OK, "")
         if self.room < 0:
-            self.due = now - self.room / BYTES_PER_SECOND + interval
+            self.due = at - self.room / BYTES_PER_SECOND + interval
             state, what = LIMITED, f"sends more than {BYTES_PER_SECOND * 86400 / 1e9:.1f} GB a day; the rest waits"
         row = replace(self.row, state=state, what=what, failing_since=None, behind=behind, bytes=self.row.bytes + size)
-        self.row = row if more else replace(row, pulled=now)
+        if not more:
+            row, self.current_at = replace(row, pulled=now), at
+        self.row = row
 
 
 @dataclass(slots=True)

@@ -8,8 +8,6 @@ from exporter.fleet.pull.clean import Cleaned, clean
 from exporter.fleet.pull.client import Access, SegmentGone, list_segments, read_range
 from exporter.fleet.pull.plan import Cursor, Gap, advanced, plan, restarted, tail_of
 
-_NOTHING = Cleaned(lines=(), refused={})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
@@ -19,7 +17,7 @@ class Step:
     """
 
     cursor: Cursor | None
-    cleaned: Cleaned = field(default=_NOTHING)
+    cleaned: Cleaned = field(default_factory=Cleaned)
     size: int = 0
     behind: int = 0
     gaps: tuple[Gap, ...] = ()

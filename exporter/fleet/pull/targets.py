@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from exporter.core.text.printable import printable
+from exporter.net.tokens import plain_address
 from exporter.net.url import parse_url
 
 DEFAULT_PORT = 9873
@@ -19,10 +20,20 @@ _SCHEMES = ("http", "https")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A node daemon: the name of its node, and its address as http://HOST:PORT."""
+    """A node daemon: the name of its node, and its address as http://HOST:PORT.
+
+    is_proven: whether anybody else than the daemon itself has named its node.
+    """
 
     node: str
     base: str
+    is_proven: bool = True
+
+    @property
+    def audience(self) -> tuple[str, ...]:
+        """Whom a token is for: the node if its name is proven, and its address if that is one."""
+        host = plain_address(urlsplit(self.base).hostname or "")
+        return (*((self.node,) if self.is_proven else ()), *((host,) if host else ()))
 
 
 def target(address: str, labels: Mapping[str, Any], *, node_label: str, scheme: str) -> Target:

@@ -64,7 +64,7 @@ def to_json(found: Overview) -> dict[str, Any]:
         "unrecognised": [
             {
                 "template": redact(u.template), "crashes": u.count, "nodes": u.nodes, "jobs": u.jobs,
-                "first": rfc3339(u.first), "last": rfc3339(u.last), "new": u.is_new, "example": redact(u.example),
+                "first": rfc3339(u.first), "last": rfc3339(u.last), "new": u.is_new, "example": redact(u.examples[0]),
                 "path": redact(u.path), "line": u.line,
             }
             for u in found.unrecognised

@@ -13,8 +13,8 @@ from statistics import median
 import duckdb
 
 from exporter.fleet.input.prometheus_alerts import Firing
-from exporter.fleet.pull.clean import is_same_node
 from exporter.fleet.review.values import AlertQuality, AlertRow
+from exporter.net.node_names import is_same_node
 
 HOUR = 3600.0
 GRACE = 900.0  # seconds from a crash to an alert of it: settling, scrape and evaluation

@@ -40,7 +40,8 @@ def fill_from_counts(db: duckdb.DuckDBPyConnection, observed: Observed) -> None:
     if len(beats.node):
         db.register("beat_columns", beat_columns)
         db.execute(
-            "INSERT INTO heartbeat_rows SELECT time, node, hours, CASE WHEN NOT isnan(busy) THEN busy END FROM beat_columns"
+            "INSERT INTO heartbeat_rows (time, node, hours, gpu_busy_hours) "
+            "SELECT time, node, hours, CASE WHEN NOT isnan(busy) THEN busy END FROM beat_columns"
         )
         db.unregister("beat_columns")
         roll_up_all(db)
@@ -54,4 +55,4 @@ def fill_from_counts(db: duckdb.DuckDBPyConnection, observed: Observed) -> None:
             if code >= 0
         ]
         if rows:
-            db.executemany("INSERT INTO fact_rows VALUES (?, ?, ?)", rows)
+            db.executemany("INSERT INTO fact_rows (time, node, facts) VALUES (?, ?, ?)", rows)

@@ -157,7 +157,8 @@ def unrecognised(db: duckdb.DuckDBPyConnection, window: Window) -> tuple[Unrecog
     return tuple(
         UnrecognisedCrash(
             template=c.template, count=c.count, nodes=len(c.nodes), jobs=len(c.jobs), first=c.first, last=c.last,
-            is_new=bool(known) and (c.kind, c.type, c.template) not in known, example=c.example, path=c.path, line=c.line,
+            is_new=bool(known) and (c.kind, c.type, c.template) not in known, path=c.path, line=c.line,
+            examples=tuple(c.examples),
         )
         for c in inside.clusters()
     )  # fmt: skip

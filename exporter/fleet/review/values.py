@@ -80,7 +80,7 @@ class Novelty:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnrecognisedCrash:
-    """A cluster of like crashes that no signature names. `example` is a line from a log."""
+    """A cluster of like crashes that no signature names. `examples`: different lines, the first one first."""
 
     template: str
     count: int
@@ -89,7 +89,7 @@ class UnrecognisedCrash:
     first: float
     last: float
     is_new: bool
-    example: str
+    examples: tuple[str, ...]
     path: str
     line: int
 

@@ -22,11 +22,11 @@ from exporter.fleet.service.correlation_api import ALWAYS
 from exporter.fleet.service.entities import cause_page, incident_page, job_page
 from exporter.fleet.service.finding import finding_page
 from exporter.fleet.service.findings import findings_page
-from exporter.fleet.service.frame import FleetView, Frame, NotFound, json_answer, list_answer, list_page
+from exporter.fleet.service.frame import MENU, FleetView, Frame, NotFound, json_answer, list_answer, list_page
 from exporter.fleet.service.html import STATIC, segment
 from exporter.fleet.service.nodes import node_page, nodes_page
 from exporter.fleet.service.overview import overview
-from exporter.fleet.service.page_cache import PageCache, State
+from exporter.fleet.service.page_cache import RETRY_SECONDS, Busy, PageCache, State
 from exporter.fleet.service.quality import quality_page
 from exporter.fleet.service.requests import BadRequest
 from exporter.fleet.service.status import FleetStatus
@@ -38,6 +38,7 @@ SCRIPT = (STATIC / "fleet.js").read_text(encoding="utf-8")
 ICON = (STATIC / "icon.svg").read_text(encoding="utf-8")
 API = "/api/v1"
 LIVE = ("/quality", "/targets")  # never kept: how pulling goes changes without a new record
+USUAL = frozenset(path for path, _ in MENU)  # without parameters: what most readers ask for
 PARTS: Mapping[str, Sequence[str]] = {
     "findings": ("findings", "locations", "not_enough_data"),
     "lemons": ("lemons",),
@@ -63,27 +64,32 @@ def router(view: FleetView, telemetry_path: str) -> Router:
     register_url_convertor("any", AnyName())
     cache = PageCache()
 
-    def cached(request: Request, make: Callable[[], Response]) -> Response:
-        return cache.get((request.scope["path"], request.url.query), _state(view), make)
+    async def made(request: Request, path: str, make: Callable[[], Response]) -> Response:
+        """What `make` answers, or has answered a moment ago. It queries, so it runs in one of a few threads."""
+        usual = path in USUAL and not request.url.query
+        address = (request.scope["path"], request.url.query)
+        try:
+            return await cache.get(address, _state(view), make, usual=usual, keep=path not in LIVE)
+        except Busy:
+            headers = {"Retry-After": str(RETRY_SECONDS)}
+            return PlainTextResponse("Too many pages are being made; ask again in some seconds.\n", 503, headers)
 
     def page(path: str, show: Callable[[Frame], Response]) -> Route:
-        def answer(request: Request) -> Response:  # not async: it queries, so starlette runs it in a thread
-            return shown(request, path, show)
+        async def answer(request: Request) -> Response:
+            return await made(request, path, lambda: shown(request, path, show))
 
         return Route(path, answer)
 
     def entity(path: str, show: Callable[[Frame, str], Response]) -> Route:
-        def answer(request: Request) -> Response:
-            return shown(request, path, lambda frame: show(frame, request.path_params["name"]))
+        async def answer(request: Request) -> Response:
+            name = request.path_params["name"]
+            return await made(request, "", lambda: shown(request, path, lambda frame: show(frame, name)))
 
         return Route(f"{path}/{{name:any}}", answer)
 
     def shown(request: Request, path: str, show: Callable[[Frame], Response]) -> Response:
-        def render() -> Response:
-            return show(Frame(request, view, telemetry_path, path))
-
         try:
-            return render() if path in LIVE else cached(request, render)
+            return show(Frame(request, view, telemetry_path, path))
         except BadRequest as error:
             return _plain_text(str(error), 400)
         except NotFound as error:
@@ -92,19 +98,20 @@ def router(view: FleetView, telemetry_path: str) -> Router:
             return Frame(request, view, telemetry_path, path).missing(str(error))
 
     def listed(name: str) -> Route:
-        def answer(request: Request) -> Response:
-            def make() -> Response:
-                return list_answer(request, view, name)
-
+        def make(request: Request) -> Response:
             try:
-                return make() if f"/{name}" in LIVE else cached(request, make)
+                return list_answer(request, view, name)
             except BadRequest as error:
                 return json_answer({"error": str(error)}, 400)
 
+        async def answer(request: Request) -> Response:
+            return await made(request, f"/{name}", lambda: make(request))
+
         return Route(f"{API}/{name}", answer)
 
-    def search(request: Request) -> Response:
-        return RedirectResponse(found_at(view, request.query_params.get("q", "").strip()), 303)
+    async def search(request: Request) -> Response:
+        text = request.query_params.get("q", "").strip()
+        return await made(request, "", lambda: RedirectResponse(found_at(view, text), 303))
 
     async def correlation(request: Request) -> Response:
         return _answer(request, view.fleet_status, None)

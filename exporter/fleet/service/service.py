@@ -21,6 +21,7 @@ import duckdb
 
 from exporter import __version__
 from exporter.config.fleet import DAY, FleetConfig
+from exporter.fleet.history.files import NothingToRead, check_folder
 from exporter.fleet.history.store import Store
 from exporter.fleet.pull.puller import Puller
 from exporter.fleet.service.html import Titles
@@ -38,12 +39,17 @@ LOOK_SECONDS = 0.2  # between two checks of a running refresh
 ROUND_SECONDS = 30.0  # a loop that has not come round for so long hangs
 REST_SECONDS = 5.0  # between two rounds: systemd's watchdog wants a sign of life now and then
 FIRST_RETRY_SECONDS = 60.0  # after a failure; each further one doubles it, up to the interval
+# From a refresh to one that a reload asks for, if the configuration is the same; or as long as it took.
+AGAIN_SECONDS = 5.0
 
 Loader = Callable[[], FleetConfig]
 
 
 class FleetService:
-    """Refreshes until SIGTERM or SIGINT. SIGHUP and POST /-/reload load the configuration again, and refresh."""
+    """Refreshes until SIGTERM or SIGINT. SIGHUP and POST /-/reload load the configuration again, and refresh.
+
+    A reload ends no refresh: however often it is asked for, results come.
+    """
 
     def __init__(
         self, config: FleetConfig, load: Loader, web: ActiveConfig, log: Any, titles: Titles, store: Store | None = None,
@@ -62,7 +68,8 @@ class FleetService:
         self._fleet_status = FleetStatus(reload_time=time.time())
         self._refresh: Refresh | None = None
         self._failures = 0  # since the last result
-        self._is_asked = False  # for a refresh with a configuration that came after the present one began
+        self._is_outdated = False  # the running refresh has an earlier configuration
+        self._ended = float("-inf")
         self._due = self._last_round = time.monotonic()
         if web.is_file:
             self.web_config_read()
@@ -159,7 +166,7 @@ class FleetService:
             self._start(folder)
         if self._refresh is not None or waits:
             return LOOK_SECONDS
-        return min(max(self._due - time.monotonic(), 0.0), REST_SECONDS)
+        return min(max(self._due - time.monotonic(), 0.0), self._reloads.rest(), REST_SECONDS)
 
     def _is_first_reading(self) -> bool:
         """Whether the folder of journals is read for the first time: a refresh beside it would read it again, slower."""
@@ -174,8 +181,9 @@ class FleetService:
         try:
             asked = arguments(self._config, findings, output, self._exported(folder))
             self._refresh = Refresh(asked, folder, output, timeout=self._config.refresh.timeout)
-            self._is_asked = False
             self._put(running=True)
+        except NothingToRead as error:
+            self._take(Outcome(reason=SOURCE, message=str(error), seconds=0.0))
         except OSError as error:
             self._take(Outcome(reason=INTERNAL, message=f"no process can be started: {error}", seconds=0.0))
         except duckdb.Error as error:
@@ -183,11 +191,12 @@ class FleetService:
             self._take(Outcome(reason=SOURCE, message=message, seconds=0.0))
 
     def _exported(self, folder: Path) -> Path | None:
-        """What was pulled, as files in a folder: the window and, for comparison, the one before."""
-        if self._puller is None or self.store is None:
+        """What was read, as a file: the window and, for comparison, the one before."""
+        if self.store is None or not self.store.is_followed:
             return None
-        self.store.export(folder / "history", 2 * self._config.window + DAY)
-        return folder / "history"
+        if self._config.journal is not None:
+            check_folder(self._config.journal)  # what was read before says nothing of a folder that is gone
+        return self.store.export(folder / "history", 2 * self._config.window + DAY)
 
     def _take(self, outcome: Outcome) -> None:
         """Put an outcome in force, and say when the next refresh is due."""
@@ -211,15 +220,21 @@ class FleetService:
                 "refreshed", seconds=round(outcome.seconds, 1), nodes=found["nodes"], incidents=found["incidents"],
                 findings=len(found["findings"]), complete=found["complete"],
             )  # fmt: skip
-        self._due = time.monotonic() + (0.0 if self._is_asked else wait)
+        self._ended = time.monotonic()
+        self._due = self._ended + (0.0 if self._is_outdated else wait)
+        self._is_outdated = False
 
     def _apply(self, config: FleetConfig) -> None:
-        """Use a new configuration. A refresh that runs ends first; the next one begins at once."""
-        self._config = config
-        if self._puller is not None and config.pull is not None:
+        """Use a new configuration. A running refresh goes on to its end."""
+        is_new, before, self._config = config != self._config, self._config, config
+        if self._puller is not None and config.pull is not None and config.pull != before.pull:
             self._puller.use(config.pull)
-        self._is_asked = True
-        self._due, self._failures = time.monotonic(), 0
+        if self._refresh is not None:
+            self._is_outdated |= is_new
+        else:
+            again = self._ended + max(AGAIN_SECONDS, self._fleet_status.duration)
+            self._due = min(self._due, time.monotonic() if is_new else again)
+        self._failures = 0
         self._put(reload_time=time.time())
 
     def _reloaded(self, problems: list[str]) -> None:

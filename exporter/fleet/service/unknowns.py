@@ -58,13 +58,18 @@ def _row(each: UnrecognisedCrash, *, full: bool) -> list[Any]:
     ]  # fmt: skip
     if full:
         place = f"{each.path}:{each.line}" if each.path else "log not recorded"
-        example = _code(each.example) + Markup('<br><span class="id">{}</span>').format(_safe(place))
-        command = f"gpufault signatures new {shlex.quote(_safe(each.example))}"
-        pack = draft(_safe(each.example), "job", ())
+        example = _code(each.examples[0]) + Markup('<br><span class="id">{}</span>').format(_safe(place))
+        examples = list(dict.fromkeys(map(_safe, each.examples)))
+        command = f"gpufault signatures new {shlex.join(examples)}"
+        pack = draft(examples, "job", ())
         begin = Markup(
             "<details><summary>draft</summary><p><code>{}</code> writes this:</p><pre>{}</pre></details>"
         ).format(command, multiline(pack))
-        cells += [when(each.last), Cell(shown=example, value=redact(each.example)), Cell(shown=begin, value=command)]
+        cells += [
+            when(each.last),
+            Cell(shown=example, value=redact(each.examples[0])),
+            Cell(shown=begin, value=command),
+        ]
     return cells
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from exporter.sources.calls import Stalled
+from exporter.sources.files.comparison import COMPARED_BYTES
 from exporter.sources.files.filesystem import NO_ANSWER, OpenFile, Refused, Roots, closed_on_error, reason_of, stat
 from exporter.sources.files.identity import Fingerprint, Inode, inode_of
 from exporter.sources.files.log_values import Position
@@ -21,6 +22,7 @@ from exporter.sources.files.tail import Log
 RETRY_SECONDS = 10.0  # a file that cannot be opened or read: no open() in every poll (rsyslog#7597)
 STALLED_SECONDS = 1.0  # a file system that did not answer: to ask again costs nothing while it still does not
 PATIENCE_SECONDS = 30.0  # a rotated file on a bad block must not hold up what depends on it for ever
+AGAIN_BYTES = 1 << 20  # a poll, 0.5 ms: of what was read of logs, compared again while they are read on
 MAX_FAILING = 1024  # paths; beyond them, the longest known one starts anew
 GONE = (FileNotFoundError, NotADirectoryError)
 
@@ -46,11 +48,13 @@ class Access:
         self.refusals = refusals
         self._folders = folders
         self._now = 0.0
+        self._unspent, self._again = COMPARED_BYTES, AGAIN_BYTES
         self._failing: dict[str, tuple[float, float]] = {}  # by path, when it first and last gave no answer
 
     def begin(self, now: float) -> None:
         """A poll begins."""
         self.roots, self._now = Roots.of(self._folders), now
+        self._unspent, self._again = COMPARED_BYTES, AGAIN_BYTES
 
     # -- what gives no answer
 
@@ -181,6 +185,10 @@ class Access:
             block = log.reader.read(max(position.offset + count, mark.length) - start, start)
             same = mark.holds(block[mark.window - start : mark.length - start])
             gone_back = not same and not is_copied(log) and (log.go_back() or log.fall_back())
+            if same and isinstance(log.reader, OpenFile):
+                if log.stat.unconfirmed and self._unspent < min(mark.summed, COMPARED_BYTES):
+                    return None
+                same = self._is_unchanged(log, log.reader)
         self.open_logs.use(log, now)
         self.refusals.forget(position.path)
         if gone_back:
@@ -188,6 +196,17 @@ class Access:
         if not same or log.is_hole_now(block, start):
             raise OtherBytes(reused=False)
         return block, start
+
+    def _is_unchanged(self, log: Log, file: OpenFile) -> bool:
+        """Whether what was read of a log is still there: after a restart all that its checksums tell, else as time allows."""
+        mark, is_first = log.position.mark, log.stat.unconfirmed
+        if not is_first and mark.summed > self._again:
+            return True
+        self._unspent, self._again = self._unspent - mark.summed, self._again - mark.summed
+        same = mark.sums_up(file.read)
+        if same and is_first and not mark.begins_like(file.read):
+            self.refusals.count(log.position.path, "perhaps_truncated")
+        return same
 
     def see(self, log: Log, now: float) -> None:
         """See how long a log's open file is now. Raises OSError."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import TypeVar
 
 from exporter.sources.files import rotation
@@ -55,6 +56,7 @@ class Checkpoints:
     def __init__(self) -> None:
         self._rows: dict[str, Row] = {}
         self._done: dict[str, bool] = {}  # and whether somebody may write on to its file; the longest done first
+        self._paused: dict[str, None] = {}  # the longest paused first
         self._numbers: dict[str, int] = {}  # of the last log of each path
         self._by_file: Origins[Inode] = Origins()  # several, where the number was used again: the last has it
         self._called: Origins[str] = Origins()  # by paths that led to them
@@ -67,13 +69,15 @@ class Checkpoints:
 
     # -- rows
 
-    def put(self, origin: str, row: Row) -> None:
-        """A log is followed, or done with."""
+    def put(self, origin: str, row: Row, *, paused: bool = False) -> None:
+        """A log is followed, or done with; or another log has its place until it grows."""
         self.remove(origin)
         base, number = split_origin(origin)
         self._numbers[base] = max(self._numbers.get(base, 0), number)
         self._rows[origin] = row
-        if isinstance(row, Position):
+        if paused:
+            self._paused[origin] = None
+        elif isinstance(row, Position):
             self._done[origin] = row.file != NOWHERE
         elif self._kin is not None:
             self._add_kin(row)
@@ -84,6 +88,7 @@ class Checkpoints:
         row = self._rows.pop(origin, None)
         if row is not None:
             self._done.pop(origin, None)
+            self._paused.pop(origin, None)
             self.release(origin, _position_of(row))
             for path in _position_of(row).called:
                 self._called.remove(path, origin)
@@ -140,7 +145,19 @@ class Checkpoints:
 
     @property
     def followed_count(self) -> int:
-        return len(self._rows) - len(self._done)
+        return len(self._rows) - len(self._done) - len(self._paused)
+
+    @property
+    def paused_count(self) -> int:
+        return len(self._paused)
+
+    def longest_paused(self, most: int) -> list[str]:
+        """Origins of the logs that were paused first, if there are more than so many."""
+        return list(islice(self._paused, max(0, len(self._paused) - most)))
+
+    def paused_at(self, file: Inode) -> Position | None:
+        """Where the paused log that has the number of a file was read to."""
+        return next((self.at(origin) for origin in self._by_file.get(file, ()) if origin in self._paused), None)
 
     def last_of(self, base: str) -> Position | None:
         """Where the last log of a path was read to, done with or not."""
@@ -153,7 +170,13 @@ class Checkpoints:
 
     def done_of(self, base: str) -> list[str]:
         """Origins of those among them that are done with."""
-        return [origin for origin in self._last_origins(base) if origin in self._done]
+        return [origin for origin in self._last_origins(base) if self._is_done(origin)]
+
+    def _is_done(self, origin: str) -> bool:
+        return origin in self._done or self.is_paused(origin)
+
+    def is_paused(self, origin: str) -> bool:
+        return origin in self._paused
 
     def _last_origins(self, base: str) -> list[str]:
         last = self._numbers.get(base, -1)
@@ -174,9 +197,9 @@ class Checkpoints:
 
         By inode; by path after a mount came back; and those that were given up, whose bytes may turn up after all.
         """
-        yield from (origin for origin in self._by_file.get(file, ()) if origin in self._done)
+        yield from (origin for origin in self._by_file.get(file, ()) if self._is_done(origin))
         last = origin_of(path, self._numbers.get(path, 0))
-        if last in self._done and self.at(last).inode == file[1]:
+        if self._is_done(last) and self.at(last).inode == file[1]:
             yield last
         yield from (origin for origin in self.done_of(path) if self.at(origin).file == NOWHERE)
 

@@ -4,7 +4,8 @@ Calls `os` and `fcntl` and nothing else, so that a test can put a file system in
 
 A job's owner decides what stands in the job's folder: links, FIFOs, devices, and other things a moment later. So a place
 is taken hold of first, which opens nothing (O_PATH), looked at, and opened through /proc/self/fd: only regular files
-below the roots, without waiting and without disturbing anyone.
+below the roots, without waiting and without disturbing anyone. The daemon may read what a link's owner may not: where a
+user's link is on the way, only a file of that user is read.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from exporter.sources.calls import Stalled, ask, let_go
+from exporter.sources.holes import data_after
 
+_PLACE = os.O_PATH | os.O_CLOEXEC
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 KINDS = {
     modes.S_IFIFO: "fifo",
@@ -52,6 +55,8 @@ NO_ANSWER = frozenset({
 })  # fmt: skip
 _MAGIC = (b"\x7fELF", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh91AY&SY", b"\xfd7zXZ\x00")
 BATCH_ENTRIES = 500  # of a folder, in one call
+MAX_LINKS = 40  # on the way to one file, as for the kernel
+ANOTHER_USERS = "another_users_file"
 _BINARY_BLOCK = 8192
 _BINARY_NULS = 4  # a fourth of a block: UTF-16 and wtmp records have more, a log with a torn write has fewer
 
@@ -90,14 +95,7 @@ class OpenFile:
         return io.BufferedReader(_Stream(self))
 
     def data_after(self, start: int) -> int | None:
-        try:
-            return ask(self.path, os.lseek, self.descriptor, start, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return None
-            if isinstance(error, Stalled):
-                raise
-            return start  # a file system that knows no holes
+        return ask(self.path, data_after, self.descriptor, start)
 
     def is_written_to(self) -> bool:
         """Whether somebody has the file open for writing, as far as can be told: a lease is granted where nobody has.
@@ -179,19 +177,99 @@ class Roots:
     def hold(self, path: str) -> bool:
         return any(f"{path}/".startswith(f"{folder.rstrip('/')}/") for folder in self.folders)
 
+    def look(self, path: str) -> os.stat_result:
+        """What a path leads to, if that may be read or is not a regular file. Raises as `open` does."""
+        return ask(path, self._look, path)
+
     def open(self, path: str) -> OpenFile:
         """Open a regular file that lies below these folders. Raises Refused, or the OSError that the system gave."""
         return ask(path, self._open, path)
 
+    def _look(self, path: str) -> os.stat_result:
+        with self._place(path) as place:
+            return place.status()
+
     def _open(self, path: str) -> OpenFile:
-        place = OpenFile(os.open(path, os.O_PATH | os.O_CLOEXEC), path)
-        try:
+        with self._place(path) as place:
             _require_regular(place.status())  # opening a device or a FIFO does something to it
             if not self.hold(place.location()):
                 raise Refused("outside_roots")
             return OpenFile(os.open(f"/proc/self/fd/{place.descriptor}", _FLAGS), path)
+
+    @contextmanager
+    def _place(self, path: str) -> Iterator[OpenFile]:
+        """Take hold of what a path leads to, unless a user's link leads to another user's file."""
+        place, owners = _reached(path)
+        try:
+            status = place.status()
+            if owners - {status.st_uid, *_trusted()} or _is_linked_by_another(place, status):
+                raise Refused(ANOTHER_USERS)
+            yield place
         finally:
             place.close()
+
+
+def _reached(path: str) -> tuple[OpenFile, set[int]]:
+    """What a path leads to, and the owners of the symbolic links on the way, whoever changes the way meanwhile.
+
+    Where the kernel tells the same path of what was opened, no link was on the way.
+    """
+    for _ in range(2):  # it may have been moved between the two calls
+        place = OpenFile(os.open(path, _PLACE), path)
+        with closed_on_error(place):
+            if place.location() == path:
+                return place, set()
+        place.close()
+        if realpath(path) != path:
+            break
+    return _walked(path)
+
+
+def _walked(path: str) -> tuple[OpenFile, set[int]]:
+    """The same by one step after the other, each taken from what the step before has hold of."""
+    owners: set[int] = set()
+    parts, links = path.split("/")[::-1], 0
+    here = OpenFile(os.open("/", _PLACE), path)
+    try:
+        while parts:
+            if (name := parts.pop()) in ("", "."):
+                continue
+            step = OpenFile(os.open(f"/proc/self/fd/{here.descriptor}/{name}", _PLACE | os.O_NOFOLLOW), path)
+            with closed_on_error(step):
+                status = step.status()
+                target = os.readlink("", dir_fd=step.descriptor) if modes.S_ISLNK(status.st_mode) else None
+            if target is not None:
+                step.close()
+                owners.add(status.st_uid)
+                links += 1
+                if links > MAX_LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+                parts += target.split("/")[::-1]
+                if not target.startswith("/"):
+                    continue
+                step = OpenFile(os.open("/", _PLACE), path)
+            here.close()
+            here = step
+    except BaseException:
+        here.close()
+        raise
+    return here, owners
+
+
+def _trusted() -> tuple[int, int]:
+    """The users whose links lead anywhere below the roots: root, and the daemon's own."""
+    return 0, os.geteuid()
+
+
+def _is_linked_by_another(place: OpenFile, status: os.stat_result) -> bool:
+    """Whether a file that not everybody may read has a further name, in a folder where others than its owner and root may
+    make names. The kernel refuses to make such hard links only with fs.protected_hardlinks=1.
+    """
+    if status.st_nlink < 2 or status.st_mode & modes.S_IROTH or not modes.S_ISREG(status.st_mode):
+        return False
+    folder = os.stat(os.path.dirname(place.location()))
+    is_shared = folder.st_mode & (modes.S_IWGRP | modes.S_IWOTH)
+    return bool(is_shared) or folder.st_uid not in (status.st_uid, *_trusted())
 
 
 def stat(path: str) -> os.stat_result:

@@ -19,10 +19,11 @@ from exporter.sources.files.archives import Archives
 from exporter.sources.files.container_format import format_of
 from exporter.sources.files.copies import Copies, Suspect
 from exporter.sources.files.discovery import Globs
-from exporter.sources.files.filesystem import KINDS, OpenFile, closed_on_error, looks_binary
+from exporter.sources.files.filesystem import KINDS, OpenFile, Refused, closed_on_error, looks_binary
 from exporter.sources.files.follow import Follower, Vacated
 from exporter.sources.files.identity import HEAD_BYTES, Fingerprint, Inode, inode_of
 from exporter.sources.files.log_values import Position
+from exporter.sources.files.places import Places
 from exporter.sources.files.register import Register
 from exporter.sources.files.resolver import Resolver
 from exporter.sources.files.start_offset import line_at, start_of_last_line
@@ -30,7 +31,6 @@ from exporter.sources.files.states import Look, Unreached
 from exporter.sources.files.tail import Log
 
 MAX_BINARIES = 10_000  # beyond that, some are opened again in every walk
-MAX_FILES = 50_000  # 250 MB; a job that writes a million files named *.log must not take the node's memory
 
 
 class Finder:
@@ -57,7 +57,12 @@ class Finder:
         self._line_bytes = line_bytes
         self._archives = Archives(register, globs, follower, access)
         self._copies = Copies(register, follower, resolver, access)
+        self._places = Places(register)
         self._binaries: dict[str, tuple[Inode, int]] = {}
+
+    def begin(self) -> None:
+        """A poll begins."""
+        self._places.begin()
 
     def found(self, path: str, now: float) -> None:
         """A path of the globs is there, as far as the folder tells."""
@@ -78,7 +83,14 @@ class Finder:
                 register.unname(path)  # was a second name of the owner's file
         known = register.table.log_at(file)
         if known is None or not self._follower.claim(known, path, now):
+            paused = register.table.paused_at(file)
+            if paused is not None and self._places.are_taken and not _has_grown(paused, status):
+                return
+            if not self._places.has_one(status.st_uid, now, resumes=paused is not None):
+                self._access.refusals.note(os.path.dirname(path), "too_many_files")
+                return
             self._adopt(path, now)
+            self._places.take(status.st_uid, now)
         elif register.table.last_of(path) is not known.position:
             self._take_unseen(path, self._modified(path), now, known)
 
@@ -128,9 +140,12 @@ class Finder:
         """A path's status, if it leads to a file that may be read."""
         try:
             path.encode()
-            status = filesystem.stat(path)
+            status = self._access.roots.look(path)
         except UnicodeEncodeError:
             self._access.refusals.note(path, "name_not_utf8")
+            return None
+        except Refused as refused:
+            self._access.refusals.note(path, str(refused))
             return None
         except FileNotFoundError:
             return None  # gone again, or a link to nowhere
@@ -149,9 +164,6 @@ class Finder:
 
     def _adopt(self, path: str, now: float) -> None:
         """A path leads to a file that no log has."""
-        if self._register.table.followed_count >= MAX_FILES:
-            self._access.refusals.note(os.path.dirname(path), "too_many_files")
-            return
         for known in self._register.table.logs_of(path):  # one of them may go on in this file
             self._make_sure(known, now)
         originals = list(rotation.originals(path))
@@ -176,6 +188,8 @@ class Finder:
             if self._resolver.is_copy_with_its_time(file):
                 self._start(path, file, file.status().st_size, now)
                 return
+            if any(self._resolver.may_replace(log, file) for log in self._register.table.logs_of(path)):
+                self._access.refusals.count(path, "perhaps_read_twice")
             if not self._start_unless_copied(path, file, beside, now):
                 return
         log = self._register.by_path.get(path)
@@ -365,3 +379,8 @@ class Finder:
         self._follower.visit(log, now)
         if log.activity.changed and log.next_look not in (Look.ARCHIVES, Look.NOTHING):
             self._follower.read(log, 0, now)
+
+
+def _has_grown(paused: Position, status: os.stat_result) -> bool:
+    """Whether the file of a log that lost its place is not what it was then."""
+    return paused.modified != status.st_mtime_ns or status.st_size < paused.offset

@@ -23,10 +23,16 @@ CONFIRM_SECONDS = 3.0  # between two looks at a node that seems dead
 WAIT_SECONDS = 20.0  # so long is a log left to a node that runs its job
 LOOKS = 4  # nodes looked at in ten seconds: with 1,000 nodes, one that died is overlooked by all in 2% of the rounds
 
+ANOTHER = (
+    "{files.folder}: another machine is called {files.node} too, and counts these logs; give each its own name "
+    "(node in the configuration)"
+)
+
 
 class Leases:
     """The claims of one node on the logs of one source. holds: whether the node may count now. problem: why not.
 
+    machine: what tells it from another machine with its name, of which only one counts.
     clock: seconds that also pass while the machine sleeps.
     """
 
@@ -36,13 +42,14 @@ class Leases:
         node: str,
         runs_here: Callable[[str], bool],
         *,
+        machine: str = "",
         clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
         choose: Callable[[list[str]], list[str]] = lambda nodes: random.sample(nodes, min(LOOKS, len(nodes))),
     ) -> None:
         self.holds = False
         self.problem = ""
-        self._nodes = NodeFiles(Path(folder), node)
-        self._claims = ClaimFiles(Path(folder), node)
+        self._nodes = NodeFiles(Path(folder), node, machine)
+        self._claims = ClaimFiles(Path(folder), node, machine)
         self._runs_here = runs_here
         self._clock = clock
         self._choose = choose
@@ -62,7 +69,12 @@ class Leases:
         lost: set[str] = set()
         try:
             if now - self._renewed >= RENEW_SECONDS:
-                lost = self._renew(paths, now)
+                if self._nodes.is_only(now) and self._nodes.begin(now):
+                    lost = self._renew(paths, now)
+                else:
+                    self.holds, self._mine, self._renewed = False, set(), float("-inf")
+                    self.problem = ANOTHER.format(files=self._nodes) if self._nodes.yields else ""
+                    return set(paths) if self._nodes.yields else set()
                 self._look_at_others()
             self._confirm(now)
         except OSError as error:
@@ -97,6 +109,8 @@ class Leases:
 
     def publish(self, offsets: Mapping[str, int]) -> None:
         """Publish our offsets to the other nodes. Call it after a commit and before its metrics are shown."""
+        if not self.holds:
+            return
         try:
             self._nodes.publish({key_of(path): offset for path, offset in offsets.items() if path in self._mine})
         except OSError as error:
@@ -115,8 +129,6 @@ class Leases:
 
     def _renew(self, paths: Iterable[str], now: float) -> set[str]:
         lapsed = now - self._renewed > HOLD_SECONDS
-        self._nodes.begin()
-        self._nodes.renew()
         lost: set[str] = set()
         if lapsed:
             mine, self._mine = {*paths, *self._mine}, set()

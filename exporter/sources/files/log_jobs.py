@@ -68,4 +68,5 @@ def _new_writes(logs: Iterable[Log]) -> Iterator[LastWrite]:
                 origin=log.origin,
                 offset=position.offset,
                 line=position.line,
+                uid=log.stat.uid,
             )

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from exporter.core.model import Chunk, LogFormat
+from exporter.core.shares import in_turn
 from exporter.sources.base import SourceStats
 from exporter.sources.files.access import Access
 from exporter.sources.files.container_format import format_of
@@ -17,6 +18,7 @@ from exporter.sources.files.finding import Finder
 from exporter.sources.files.follow import Follower
 from exporter.sources.files.log_jobs import LogJobs
 from exporter.sources.files.log_values import End
+from exporter.sources.files.places import owner_of
 from exporter.sources.files.register import Register
 from exporter.sources.files.rounds import Rounds
 from exporter.sources.files.settings import FilesSettings
@@ -63,6 +65,7 @@ class Offering:
         self._jobs = jobs
         self._stats = stats
         self._backfilled = -math.inf  # when back-fill last had a turn
+        self._served: dict[int | None, None] = {}  # users of the node whose logs had a turn; the last one last
 
     def offer(self, time: float, now: float) -> Iterator[Chunk]:
         """Logs of running jobs first, in turn; then back-fill, but a chunk of it a second, so that it ends."""
@@ -78,13 +81,15 @@ class Offering:
                     self._rounds.active[log] = self._rounds.active.pop(log)
                     self._backfilled = time if what == "backfill" else self._backfilled
                     budget -= len(chunk.data)
+                    self._served.pop(owner := owner_of(log), None)
+                    self._served[owner] = None
                     yield chunk
         finally:
             for what in {what for what, _, _ in turns}:
                 self._stats().defer(what)
 
     def _turns(self, time: float, now: float) -> deque[Turn]:
-        """The logs that have something to offer, in order."""
+        """The logs that have something to offer: one of each user after the other, the longest not served first."""
         running: list[Turn] = []
         backfill: list[Turn] = []
         for log in list(self._rounds.active):
@@ -97,6 +102,9 @@ class Offering:
                 backfill.append(Turn("backfill", log, end))
             elif not log.active(time):
                 del self._rounds.active[log]
+        running, backfill = (
+            list(in_turn(turns, lambda turn: owner_of(turn.log), self._served)) for turns in (running, backfill)
+        )
         first = backfill[:1] if time - self._backfilled >= BACKFILL_SECONDS else []
         return deque([*first, *running, *backfill[len(first) :]])
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
+from exporter.core.shares import most_first
 from exporter.sources.files.filesystem import OpenFile, most_open_files
+from exporter.sources.files.places import owner_of
 from exporter.sources.files.tail import Log
 
 # An open file keeps its mount busy. A job that hangs says why when its collectives time out (NCCL's after 10 minutes,
@@ -50,7 +54,7 @@ class OpenLogs:
         self.tidy(now)
 
     def tidy(self, now: float) -> None:
-        """Close what is too many or long idle; deleted files only when there is nothing else to close."""
+        """Close what is too many or long idle: of whoever has most open, deleted files only if there is nothing else."""
         if now >= self._fewer_until:
             self._limit = self._most
         if len(self._used) <= self._limit and now - self._tidied < TIDY_SECONDS:
@@ -59,9 +63,9 @@ class OpenLogs:
         self._used = {log: used for log, used in self._used.items() if log.reader is not None}
         excess = max(0, len(self._used) - self._limit)
         first_in_line = sorted(self._used, key=lambda log: log.stat.unlinked)  # stable: the least recently read first
-        for index, log in enumerate(first_in_line):
-            if index < excess or (log.left is None and now - self._used[log] > IDLE_SECONDS):
-                self._close(log)
+        idle = [log for log in first_in_line if log.left is None and now - self._used[log] > IDLE_SECONDS]
+        for log in {*idle, *islice(most_first(first_in_line, owner_of), excess)}:
+            self._close(log)
 
     def _close(self, log: Log) -> None:
         del self._used[log]

@@ -18,10 +18,12 @@ from exporter.sources.files.skipped_files import StoredTexts
 from exporter.sources.files.tail import Log
 
 MAX_DONE = 8192  # a node that sees 100,000 job logs a day remembers two hours of them, in 5 MB
+MAX_PAUSED = 50_000  # of those that are there and not followed: as many as are followed, 30 MB
 
 REFUSED = "refused:"  # paths, and why they are not read
 VACATED = "vacated:"  # paths that are to be looked at, and since when others may have had them
 _DONE = "done:"
+_PAUSED = "paused:"
 _FIRST = "first"
 _SINCE = "since"
 # Before a path that is not UTF-8: a log may be moved to any name. No other path begins so, as all are absolute.
@@ -52,6 +54,8 @@ class Register:
             rest = key.removeprefix(self._prefix)
             if rest.startswith(_DONE):
                 self._put_done(rest.removeprefix(_DONE), position)
+            elif rest.startswith(_PAUSED):
+                self.table.put(rest.removeprefix(_PAUSED), position, paused=True)
             else:
                 log = self._add(rest, position)
                 log.take_up()
@@ -126,6 +130,18 @@ class Register:
         self._put_done(log.origin, log.position)
         self._change(self._prefix + _DONE + log.origin)
 
+    def pause(self, log: Log) -> None:
+        """A log that stays where it is makes room for another; if there is more to read, as soon as there is room again."""
+        log.close()
+        self.drop(log)
+        modified = 0 if log.unseen else log.stat.modified
+        self.table.put(log.origin, replace(log.position, modified=modified), paused=True)
+        self._change(self._prefix + _PAUSED + log.origin)
+        for origin in self.table.longest_paused(MAX_PAUSED):
+            self._change(self._prefix + _PAUSED + origin)
+            self._change(self._prefix + _DONE + origin)
+            self._put_done(origin, self.table.at(origin))
+
     def drop(self, log: Log) -> None:
         """Forget a log as if it had not been one."""
         for path in log.names:
@@ -135,7 +151,8 @@ class Register:
 
     def revive(self, origin: str, now: float) -> Log:
         """A log that was done with goes on."""
-        self._change(self._prefix + _DONE + origin)
+        for kind in (_DONE, _PAUSED):
+            self._change(self._prefix + kind + origin)
         return self._begin(origin, self.table.at(origin), now)
 
     def log(self, key: str) -> Log:
@@ -163,8 +180,12 @@ class Register:
         for kind, texts in self.texts.items():
             if rest.startswith(kind):
                 return texts.get(restored(rest.removeprefix(kind)))
-        row = self.table.get(rest.removeprefix(_DONE))
-        if rest.startswith(_DONE):
+        kind = next((kind for kind in (_DONE, _PAUSED) if rest.startswith(kind)), "")
+        origin = rest.removeprefix(kind)
+        row = self.table.get(origin)
+        if kind and (kind == _PAUSED) != self.table.is_paused(origin):
+            return None
+        if kind:
             return _to_json(row) if isinstance(row, Position) else None
         return _to_json(row.position) if isinstance(row, Log) else None
 

@@ -125,6 +125,11 @@ class Resolver:
                 return log
         return None
 
+    def may_replace(self, log: Log, file: OpenFile) -> bool:
+        """Whether a file begins with all that was read of a log whose file was deleted, and that is too little to be sure."""
+        too_little = 0 < log.position.mark.length < HEAD_BYTES and log.left is not None and log.stat.unlinked
+        return too_little and self._access.holds(file, log.position.mark)
+
     def done_in(self, file: OpenFile, base: str) -> str | None:
         """The origin of the log that a file is of those that were done with; it was found as a log of `base`."""
         for origin in self._table.done_with(base, inode_of(file.status())):

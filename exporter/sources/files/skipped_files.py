@@ -11,6 +11,7 @@ MAX_REMEMBERED = 10_000
 SAID_PATHS = 5  # examples a reason; the counter tells how many there are
 
 _WHY = {
+    "another_users_file": "leads by one user's link to another user's file",
     "binary": "not a text file",
     "device": "is a device",
     "directory": "is a folder; write the pattern as …/** to look into it",
@@ -25,6 +26,7 @@ _WHY = {
     "name_not_utf8": "has a name that is not UTF-8; rename it",
     "outside_roots": "leads outside the folders of paths; add the folder to allow_roots if that is meant",
     "perhaps_read_twice": "may be a copy of a log, and nobody can tell; its lines are read, perhaps again",
+    "perhaps_truncated": "begins otherwise than what was read of it, and goes on the same: written over there, or begun anew",
     "position_unreadable": "has a stored position that cannot be read; it is taken for a new file",
     "rotated_compressed": "was compressed before it was seen, and not by gzip; rotate with delaycompress",
     "socket": "is a socket",

@@ -91,6 +91,7 @@ class FilesSource:
         self._register.begin(now)
         self._access.begin(time)
         self._follower.begin()
+        self._finder.begin()
         self._shared.begin()
         self._stir(time, now)
         hints = self._watch.take(time) if self._watch is not None else Hints()

@@ -13,8 +13,8 @@ from exporter.core.text.yaml_text import parse
 LINE = "acme: tile 3 of 0000:c1:00.0 hang at 0x7f0a1c (it's ver. 1.2.3), see /var/log/acme.log"
 
 
-def drafted(text: str, source: str = "job") -> dict[str, object]:
-    (signature,) = parse(draft(text, source, {"known"}), "draft.yaml").data["signatures"]  # type: ignore[arg-type]
+def drafted(text: str, source: str = "job", *others: str) -> dict[str, object]:
+    (signature,) = parse(draft([text, *others], source, {"known"}), "draft.yaml").data["signatures"]  # type: ignore[arg-type]
     return dict(signature)
 
 
@@ -37,6 +37,15 @@ def test_a_draft_captures_the_gpu_and_has_an_unused_id() -> None:
     assert drafted(LINE)["id"] == "acme_tile_of_hang"
     assert drafted("known 17")["id"] == "known_2"
     assert drafted("17: 0x4")["id"] == "new_signature"
+
+
+def test_a_draft_of_several_lines_matches_all_of_them_and_shows_them() -> None:
+    lines = [f"ring {n} stalled on mlx{n}_{n} after {n} s, see state.{n}.tensor" for n in (0, 2, 127)]
+    signature = drafted(lines[0], "job", *lines[1:], "another error")
+    (pattern,) = signature["patterns"]  # type: ignore[misc]
+    assert [example["text"] for example in signature["examples"]] == lines  # type: ignore[attr-defined]
+    assert all(regex.search(pattern, line) for line in lines)
+    assert drafted("no kernel for gfx90a in v2")["patterns"] == ["^no kernel for gfx90a in v2"]  # names stay
 
 
 def test_a_line_of_the_kernel_counts_in_its_log_only() -> None:

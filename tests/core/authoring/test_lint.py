@@ -85,7 +85,7 @@ def test_an_unmatched_example_is_reported_with_the_reason(pattern: str, example:
 
 
 def test_a_draft_is_rejected_until_its_placeholders_are_replaced() -> None:
-    text = draft("acme: card 0000:c1:00.0 hangs", "job", ())
+    text = draft(["acme: card 0000:c1:00.0 hangs"], "job", ())
     assert told_errors(text) == [
         "own.yaml:5:5: signatures[0].title: is still the placeholder 'TODO: what happened, in a few words'; replace it",
         (

@@ -35,7 +35,7 @@ def test_exit_code_0_does_not_undo_the_death_of_a_process(signature: str) -> Non
 
 
 def test_each_kind_of_death_is_reported_by_a_signature() -> None:
-    assert {death.kind for death in DEATHS.values()} == {"process", "signal", "stopped", "scheduler"}
+    assert {death.kind for death in DEATHS.values()} == {"process", "signal", "stopped", "exit", "scheduler"}
 
 
 @pytest.mark.parametrize(("kind", "ends"), [("python", False), ("c++", True), ("signal", True), ("runtime", False)])

@@ -9,11 +9,11 @@ import pytest
 
 from exporter.config import packs
 from exporter.core.diagnosis.fault_history import (
+    ASKED_CAUSES,
+    ASKED_SIGNATURE,
     KEPT_SECONDS,
     MAX_FAULTS,
     MAX_RECOVERIES,
-    RESET_CAUSE,
-    RESET_SIGNATURE,
     FaultHistory,
 )
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
@@ -300,7 +300,7 @@ def test_a_driver_that_asks_for_a_reset_is_a_fault_until_it_asks_for_nothing() -
     node.history.driver_says(says(30, "reset_gpu"), BUILTIN)  # told again, it is the same
     [told] = node.open_at(31)
     assert (told.signature, told.root_cause, told.gpu, told.action, told.driver_asks) == (
-        RESET_SIGNATURE, RESET_CAUSE, GPU, "reset_gpu", "reset_gpu",
+        ASKED_SIGNATURE, ASKED_CAUSES["reset_gpu"], GPU, "reset_gpu", "reset_gpu",
     )  # fmt: skip
     assert told.remediation
     node.history.driver_says(says(60), BUILTIN)
@@ -329,8 +329,14 @@ def test_a_driver_that_asks_for_more_is_a_fault_of_its_own(is_open: Action, asks
     node = Node()
     node.see(fault(action=is_open))
     node.history.driver_says(says(30, asks), BUILTIN)
-    assert [(f.signature, f.action) for f in node.open_at(31)] == [("gpu_lost", is_open), (RESET_SIGNATURE, asks)]
+    assert [(f.signature, f.action) for f in node.open_at(31)] == [("gpu_lost", is_open), (ASKED_SIGNATURE, asks)]
     assert ("reboot" in node.history.open[1].title) == (asks == "reboot")
+
+
+def test_a_driver_that_asks_for_an_unknown_action_is_a_fault() -> None:
+    node = Node()
+    node.history.driver_says(says(30, "run_diagnostics"), BUILTIN)
+    assert [(f.root_cause, f.action) for f in node.open_at(31)] == [("gpu_action_required", "run_diagnostics")]
 
 
 def test_a_card_whose_unique_id_comes_and_goes_is_the_same_card() -> None:

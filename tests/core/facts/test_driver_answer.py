@@ -32,7 +32,7 @@ def test_a_gpu_has_its_boards_serial_and_its_facts() -> None:
 @pytest.mark.parametrize(
     ("number", "action"),
     [(0, "ignore"), (1, "reset_gpu"), (2, "reboot"), (3, "restart_job"), (4, "reset_gpu"), (6, "reset_gpu"), (7, "reboot"),
-     (5, None), (99, None), (None, None)],
+     (5, "run_diagnostics"), (99, "run_diagnostics"), (-1, None), (None, None)],
 )  # fmt: skip
 def test_the_recovery_action_is_that_of_xid_154(number: int | None, action: str | None) -> None:
     told = answer({"pci": "0000:c1:00.0", "recovery_action": number})

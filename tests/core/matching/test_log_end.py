@@ -17,11 +17,15 @@ signatures:
   - {id: unrecognised_crash, role: confirmation, sources: [job, kernel]}
   - {id: python_traceback, role: context, patterns: ['^Traceback \(most recent call last\):']}
   - {id: gpu_fault, patterns: ['GPU fault']}
-  - {id: task_exit, role: cascade, patterns: ['srun: error: .*task \d+']}
+  - {id: task_exit, role: cascade, death: {kind: exit}, patterns: ['srun: error: .*task \d+: (?P<reason>.*)']}
+  - {id: shell, role: cascade, death: {kind: signal}, patterns: ['line \d+: \d+ (?P<signal>Killed|Terminated|Aborted)']}
+  - {id: scancel, role: cascade, death: {kind: scheduler}, patterns: ['JOB \d+ CANCELLED']}
+  - {id: peer_lost, role: cascade, patterns: ['connection closed by a peer']}
 crash_shapes:
   - {id: exception, kind: python, in_traceback: true, patterns: ['^(?P<type>[\w.]*Error): ']}
   - {id: died, kind: signal, ends_process: true, patterns: ['^(?:AError: )?(?P<type>Fatal Python error): ']}
   - {id: fatal, kind: runtime, patterns: ['^(?P<type>FATAL ERROR): ']}
+  - {id: words, kind: runtime, needs_report: true, patterns: ['(?P<type>ERROR) ']}
   - {id: ended, reports_end: true, patterns: ['^Got exit code [1-9]']}
   - {id: well, reports_success: true, patterns: ['^all done$']}
   - {id: complaint, patterns: ['^a complaint: ']}
@@ -72,7 +76,7 @@ def test_the_root_is_the_first_exception_of_several(pipeline: Pipeline) -> None:
     "text",
     [
         traceback() + MUCH,  # handled
-        b"ShapeError: 3 is not 4\n",  # without its traceback it is a message
+        b"ShapeError: 3 is not 4\n" + MUCH,  # without its traceback it is a message
         traceback(b"GPU fault"),  # a signature names it
         b"GPU fault\n" + traceback(),
         traceback() + b"GPU fault\n",
@@ -103,6 +107,51 @@ def test_a_launchers_report_makes_a_crash_of_what_was_suspected_before_it(pipeli
 )
 def test_a_success_before_a_crash_or_of_another_process_hides_no_crash(pipeline: Pipeline, text: bytes) -> None:
     assert [m.text for m in of(pipeline, text)] == ["ShapeError: 3 is not 4"]
+
+
+WORDS = b"solver: ERROR ring 3 stalled\n"
+DIED = b"srun: error: n1: task 3: Exited with exit code 13\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        (WORDS + DIED, "solver: ERROR ring 3 stalled"),
+        (WORDS + A_LITTLE + b"job.sh: line 6: 99 Aborted\n", "solver: ERROR ring 3 stalled"),
+        (b"solver: ERROR ring 2 is slow\n" + WORDS + b"Got exit code 1\n", "solver: ERROR ring 3 stalled"),
+        (b"ShapeError: 3 is not 4\n" + DIED, "ShapeError: 3 is not 4"),  # its traceback stands elsewhere
+        (WORDS + b"connection closed by a peer\n" + DIED, "solver: ERROR ring 3 stalled"),
+        (WORDS + traceback() + DIED, "ShapeError: 3 is not 4"),  # what says more
+    ],
+)
+def test_the_last_words_of_a_process_that_a_launcher_reports_are_a_crash(
+    pipeline: Pipeline, text: bytes, last: str
+) -> None:
+    log = Tail(pipeline)
+    for byte in range(0, len(text), 40):
+        log.offer(text[byte : byte + 40])
+    log.offer(b"", "final")
+    assert [m.text for m in crashes(log)] == [last] == [m.text for m in of(Pipeline(CATALOGUE), text)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        WORDS,  # it may go on
+        WORDS + MUCH + DIED,
+        WORDS + b"all done\n" + DIED,
+        WORDS + b"job.sh: line 6: 99 Killed\n",  # somebody else ended it
+        WORDS + b"srun: error: n1: task 3: Terminated\n",
+        WORDS + b"JOB 7 CANCELLED\n",
+        WORDS + b"connection closed by a peer\n",
+        WORDS + b"GPU fault\n" + DIED,
+        b"GPU fault\n" + WORDS + DIED,
+        DIED + WORDS + DIED,  # of another rank, which the end of the first one stopped
+        WORDS + b"GPU fault\n" + DIED + traceback(),  # of a rank that the named crash took with it
+    ],
+)
+def test_other_complaints_are_none(pipeline: Pipeline, text: bytes) -> None:
+    assert of(pipeline, text) == []
 
 
 def test_a_line_that_says_that_its_process_ended_needs_no_end_of_the_log(pipeline: Pipeline) -> None:

@@ -1,15 +1,18 @@
 import gzip
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
-from exporter.fleet.history import schema
+from exporter.fleet.history import budgets, schema
+from exporter.fleet.history.budgets import ROWS, VALUES
 from exporter.fleet.history.files import NoSuchFolder
-from exporter.fleet.history.ingest import fill, prune
+from exporter.fleet.history.ingest import fill
+from exporter.fleet.history.retention import FOLDER_SECONDS, count_running, prune
 
 NOW = 1_780_000_000.0
 
@@ -125,13 +128,115 @@ def test_only_changes_of_facts_are_kept(db: duckdb.DuckDBPyConnection, tmp_path:
     assert found == [(NOW - 99, "1"), (NOW - 97, "2"), (NOW - 95, "1")]
 
 
-def test_pruning_keeps_the_facts_that_still_hold(db: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    facts = json.dumps({"kind": "facts", "time": NOW - 5000, "node": "n1", "facts": {"a": "1"}}).encode() + b"\n"
-    (tmp_path / "a.jsonl").write_bytes(facts + incident(1) + incident(900))
+def facts(time: float, value: str) -> bytes:
+    return json.dumps({"kind": "facts", "time": time, "node": "n1", "facts": {"a": value}}).encode() + b"\n"
+
+
+def test_what_came_long_ago_goes_and_the_facts_that_still_hold_stay(
+    db: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(facts(NOW - 6000, "0") + facts(NOW - 5000, "1") + incident(1))
     fill(db, tmp_path, now=NOW)
-    prune(db, before=NOW - 500)
+    count_running(db, 1000)
+    (tmp_path / "b.jsonl").write_bytes(incident(900))
+    fill(db, tmp_path, now=NOW)
+    prune(db, 1500)
+    assert ids(db) == ["i1", "i900"]
+    prune(db, 500)
     assert ids(db) == ["i900"]
-    assert db.execute("SELECT count(*) FROM facts").fetchall() == [(1,)]
+    assert db.execute("SELECT facts ->> 'a' FROM facts").fetchall() == [("1",)]
+
+
+@pytest.mark.parametrize("time", [946684800.0, NOW - 1e8, NOW, NOW + 4e8], ids=lambda time: f"{time:g}")
+def test_no_time_in_a_record_decides_how_long_anything_is_kept(
+    db: duckdb.DuckDBPyConnection, tmp_path: Path, time: float
+) -> None:
+    """Of a fleet of one honest node and three liars, each with every kind of record."""
+    kinds: list[dict[str, Any]] = [
+        {"kind": "incident", "signature": "s"}, {"kind": "heartbeat", "hours": 1}, {"kind": "facts", "facts": {"a": "1"}},
+        {"kind": "job_end", "job": "1", "outcome": "signal"}, {"kind": "fault", "signature": "s", "state": "open"},
+    ]  # fmt: skip
+    lies = [json.dumps({**kind, "node": f"liar{number}", "time": time}) for number in range(3) for kind in kinds]
+    (tmp_path / "a.jsonl").write_bytes(incident(1) + facts(NOW - 900, "1") + "\n".join(lies).encode() + b"\n")
+    fill(db, tmp_path, now=NOW)
+    count_running(db, 1000)
+    prune(db, 2000)
+    assert db.execute("SELECT count(*) FROM incident_rows").fetchall() == [(4,)]
+    prune(db, 500)
+    assert db.execute("SELECT count(*) FROM incident_rows").fetchall() == [(0,)]
+
+
+def test_records_from_the_future_of_most_nodes_are_hidden(db: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    ahead = b"".join(incident(10**9 + number, f"liar{number}") for number in range(20))
+    (tmp_path / "a.jsonl").write_bytes(incident(1) + ahead)
+    fill(db, tmp_path, now=NOW)
+    assert ids(db) == ["i1"]
+
+
+def test_deleted_records_do_not_come_back_while_their_file_is_in_the_folder(
+    db: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(incident(1))
+    for _ in range(5):
+        fill(db, tmp_path, now=NOW)
+        count_running(db, FOLDER_SECONDS + 1)
+        fill(db, tmp_path, now=NOW)
+        prune(db, FOLDER_SECONDS)
+    assert fill(db, tmp_path, now=NOW).files == 0
+    assert ids(db) == []
+
+
+COLUMNS: dict[str, Callable[[str], dict[str, Any]]] = {
+    **{name: lambda value, name=name: {name: value} for name in (
+        "signature", "root_cause", "vendor", "severity", "source", "gpu")},
+    "job": lambda value: {"job": {"id": value}},
+    **{column: lambda value, name=name: {"job": {"id": "1", name: value}} for column, name in (
+        ("job_user", "user"), ("account", "account"), ("job_name", "name"), ("image", "image"),
+        ("namespace", "namespace"), ("pod", "pod"))},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("column", VALUES)
+def test_what_one_node_makes_up_costs_that_node_its_place(
+    db: duckdb.DuckDBPyConnection, tmp_path: Path, column: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budgets, "_FEWEST", 5)
+    monkeypatch.setattr(budgets, "VALUES", {**VALUES, column: 10})
+    for batch in range(3):
+        lies = [incident(100 * batch + n, "liar", **COLUMNS[column](f"v{batch}-{n}")) for n in range(40)]
+        honest = [incident(1000 + 10 * batch + n, "honest", **COLUMNS[column](f"h{n}")) for n in range(10)]
+        (tmp_path / f"{batch}.jsonl").write_bytes(b"".join([*lies, *honest]))
+        fill(db, tmp_path, now=NOW)
+    values = db.execute(
+        f"SELECT node, count(*), count(DISTINCT {column}) FROM incidents GROUP BY node ORDER BY node"
+    ).fetchall()
+    assert values == [("honest", 30, 10), ("liar", 120, 11)]
+    told = db.execute("SELECT path, count FROM gaps WHERE kind = 'node_budget'").fetchall()
+    assert told == [("liar", 110)]
+
+
+def test_of_a_node_that_floods_the_latest_records_are_kept_and_all_of_the_others(
+    db: duckdb.DuckDBPyConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budgets, "ROWS", {**ROWS, "incident_rows": 50, "fact_rows": 5})
+    (tmp_path / "honest.jsonl").write_bytes(incident(9999, "honest") + facts(NOW - 100, "1"))
+    for batch in range(3):
+        lines = [incident(100 * batch + n, "liar") for n in range(40)]
+        lines += [facts(NOW - 99 + 40 * batch + n, f"{batch}-{n}").replace(b'"n1"', b'"liar"') for n in range(40)]
+        (tmp_path / f"{batch}.jsonl").write_bytes(b"".join(lines))
+        fill(db, tmp_path, now=NOW)
+    assert db.execute("SELECT node, count(*) FROM incident_rows GROUP BY node ORDER BY node").fetchall() == [
+        ("honest", 1), ("liar", 50),
+    ]  # fmt: skip
+    assert db.execute("SELECT node, count(*) FROM fact_rows GROUP BY node ORDER BY node").fetchall() == [
+        ("liar", 5),
+        ("n1", 1),
+    ]
+    assert db.execute(
+        "SELECT max(time) = $1 FROM incident_rows WHERE node = 'liar'", [NOW - 1000 + 239]
+    ).fetchall() == [(True,)]
+    told = db.execute("SELECT path, sum(count) FROM gaps WHERE kind = 'node_budget' GROUP BY path").fetchall()
+    assert told == [("liar", 70 + 115)]
 
 
 def test_rows_and_cursor_are_stored_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ def test_a_store_of_the_second_version_takes_new_records(tmp_path: Path) -> None
     with duckdb.connect() as db:
         create(db)
         db.execute("ALTER TABLE job_end_rows DROP COLUMN started; DROP TABLE fault_rows; DROP TABLE boot_rows")
-        db.execute("INSERT INTO job_end_rows VALUES (?, 'n1', '8', 'no_line')", [START])
+        db.execute("INSERT INTO job_end_rows (time, node, job, outcome) VALUES (?, 'n1', '8', 'no_line')", [START])
         db.execute("UPDATE about SET version = 2")
         create(db)
         started = end | {"job": {"id": "9"}, "time": rfc3339(START + HOUR), "started": rfc3339(START)}

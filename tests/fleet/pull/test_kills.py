@@ -16,7 +16,7 @@ from exporter.store.journal import segments_in
 from tests.e2e.conftest import eventually
 from tests.fleet.pull.many_nodes import next_number
 from tests.fleet.pull.nodes import name_of, serving_nodes
-from tests.fleet.test_service import Fleet
+from tests.fleet.running import Fleet
 
 pytestmark = pytest.mark.heavy
 

@@ -14,7 +14,7 @@ from exporter.cli.main import main
 from exporter.core.diagnosis.records import rfc3339
 from tests.e2e.conftest import eventually
 from tests.fleet.pull.nodes import Nodes, incident, name_of, serving_nodes
-from tests.fleet.test_service import Fleet
+from tests.fleet.running import Fleet
 
 pytestmark = pytest.mark.heavy  # the service is a process, and each refresh another one
 

@@ -20,10 +20,13 @@ def db() -> duckdb.DuckDBPyConnection:
     create(made)
     made.execute("UPDATE about SET horizon = 'infinity'")
     for node in range(20):
-        made.execute("INSERT INTO fact_rows VALUES (0, ?, ?)", [f"n{node}", '{"driver/x": "1"}'])
+        made.execute("INSERT INTO fact_rows (time, node, facts) VALUES (0, ?, ?)", [f"n{node}", '{"driver/x": "1"}'])
         times = [3.5 * DAY]
         if node < 10:
-            made.execute("INSERT INTO fact_rows VALUES (?, ?, ?)", [16 * DAY, f"n{node}", '{"driver/x": "2"}'])
+            made.execute(
+                "INSERT INTO fact_rows (time, node, facts) VALUES (?, ?, ?)",
+                [16 * DAY, f"n{node}", '{"driver/x": "2"}'],
+            )
             times = [(16.5 + day) * DAY for day in range(4)]
         made.executemany(
             "INSERT INTO incident_rows (id, time, node, signature, root_cause, role) VALUES (?, ?, ?, 's', 'c', 'root')",

@@ -145,9 +145,9 @@ def test_unrecognised_crashes_are_grouped_and_new_ones_marked(tmp_path: Path) ->
 
     records = [one("a", 2, "old"), one("a", 22, "old"), one("a", 23, "new"), one("b", 24, "new")]
     found = review(tmp_path, [*watched("ab"), *records]).unrecognised
-    assert [(u.template, u.count, u.nodes, u.is_new, u.example) for u in found] == [
-        ("new", 2, 2, True, "new 3"),
-        ("old", 1, 1, False, "old 3"),
+    assert [(u.template, u.count, u.nodes, u.is_new, u.examples) for u in found] == [
+        ("new", 2, 2, True, ("new 3",)),
+        ("old", 1, 1, False, ("old 3",)),
     ]
 
 

@@ -191,7 +191,7 @@ def test_a_consequence_is_named_for_itself_and_comes_after_its_cause(
     folder = journal(tmp_path, [*watched("a"), consequence, root])
     assert main(["timeline", "a", "--journal", str(folder)]) == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert "A GPU lost its PCIe link or its power" in first
+    assert "The driver can no longer reach a GPU on the PCIe bus" in first
     assert "Slurm saw the OOM killer in the job" in second
 
 

@@ -18,8 +18,8 @@ from exporter.cli.main import main
 from exporter.fleet.service.answers import router
 from exporter.fleet.service.status import FleetStatus
 from exporter.web.serving import RunningServer, serve
+from tests.fleet.running import Fleet
 from tests.fleet.service.test_pages import HOSTILE, LOCATIONS_RESULT, NOW, View, filled
-from tests.fleet.test_service import Fleet
 from tests.support import browser
 from tests.support.browser import WAIT_MS, WIDTHS, Visitor
 

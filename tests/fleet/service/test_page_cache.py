@@ -1,15 +1,24 @@
-"""Answers are made once for all readers; after a change one thread makes the next while readers get the last."""
+"""Answers are made once for all readers, few at a time; after a change readers get the last one while the next is made."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 from starlette.responses import Response
 
 from exporter.fleet.service import page_cache
-from exporter.fleet.service.page_cache import LONGEST_SECONDS, NEW_SECONDS, PageCache, State
+from exporter.fleet.service.page_cache import (
+    BUSY_SECONDS,
+    LONGEST_SECONDS,
+    MAX_WAITING,
+    NEW_SECONDS,
+    Busy,
+    PageCache,
+    State,
+)  # fmt: skip
 
 ONE, TWO = State(seen=1), State(seen=2)
 
@@ -19,20 +28,23 @@ class Made:
 
     def __init__(self) -> None:
         self.count = 0
-        self.each = threading.Condition()
 
     def __call__(self) -> Response:
-        with self.each:
-            self.count += 1
-            self.each.notify_all()
-            return Response(str(self.count))
+        self.count += 1
+        return Response(str(self.count))
 
-    def wait(self, count: int) -> None:
-        with self.each:
-            assert self.each.wait_for(lambda: self.count >= count, 30)
-        for thread in threading.enumerate():
-            if thread.name == "renew-page":
-                thread.join(30)
+
+class Slow:
+    """An answer that is made when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on, self.count = threading.Event(), threading.Event(), 0
+
+    def __call__(self) -> Response:
+        self.count += 1
+        self.begun.set()
+        assert self.go_on.wait(30)
+        return Response("slow")
 
 
 class Clock:
@@ -46,109 +58,164 @@ def fail() -> Response:
     raise ValueError
 
 
-def body(response: Response) -> bytes:
-    return bytes(response.body)
+def with_cache(test: Callable[[PageCache, Clock], Awaitable[None]]) -> None:
+    async def run() -> None:
+        clock = Clock()
+        await asyncio.wait_for(test(PageCache(clock), clock), 60)
+
+    asyncio.run(run())
+
+
+async def asked(cache: PageCache, path: str, state: State, make: Callable[[], Response], *, usual: bool = False) -> str:
+    return bytes((await cache.get(path, state, make, usual=usual)).body).decode()
+
+
+async def all_made(cache: PageCache) -> None:
+    while cache._making:
+        await asyncio.wait(cache._making.values())
 
 
 def test_an_answer_is_made_once_in_a_state() -> None:
-    cache, make = PageCache(Clock()), Made()
-    assert [body(cache.get(path, ONE, make)) for path in ("/", "/", "/nodes", "/")] == [b"1", b"1", b"2", b"1"]
+    async def test(cache: PageCache, _: Clock) -> None:
+        make = Made()
+        assert [await asked(cache, path, ONE, make) for path in ("/", "/", "/nodes", "/")] == ["1", "1", "2", "1"]
+
+    with_cache(test)
 
 
 def test_after_a_change_readers_get_the_last_answer_until_the_next_is_made() -> None:
-    cache, make = PageCache(Clock()), Made()
-    cache.get("/", ONE, make)
-    assert body(cache.get("/", TWO, make)) == b"1"
-    make.wait(2)
-    assert body(cache.get("/", TWO, make)) == b"2"
-    assert make.count == 2
+    async def test(cache: PageCache, _: Clock) -> None:
+        make = Made()
+        await asked(cache, "/", ONE, make)
+        assert await asked(cache, "/", TWO, make) == "1"
+        await all_made(cache)
+        assert await asked(cache, "/", TWO, make) == "2"
+        assert make.count == 2
+
+    with_cache(test)
 
 
 def test_readers_do_not_wait_for_a_slow_renewal() -> None:
-    cache, begun, go_on = PageCache(Clock()), threading.Event(), threading.Event()
+    async def test(cache: PageCache, _: Clock) -> None:
+        slow = Slow()
+        await asked(cache, "/", ONE, lambda: Response("old"))
+        await asked(cache, "/", TWO, slow)
+        assert [await asked(cache, "/", TWO, fail) for _ in range(8)] == ["old"] * 8
+        slow.go_on.set()
+        await all_made(cache)
+        assert await asked(cache, "/", TWO, fail) == "slow"
 
-    def slow() -> Response:
-        begun.set()
-        assert go_on.wait(30)
-        return Response("new")
-
-    cache.get("/", ONE, lambda: Response("old"))
-    cache.get("/", TWO, slow)
-    assert begun.wait(30)
-    assert [body(cache.get("/", TWO, fail)) for _ in range(8)] == [b"old"] * 8
-    go_on.set()
-    Made().wait(0)
-    assert body(cache.get("/", TWO, fail)) == b"new"
+    with_cache(test)
 
 
-def test_an_answer_is_renewed_in_time_and_never_served_too_old() -> None:
-    clock, make = Clock(), Made()
-    cache = PageCache(clock)
-    cache.get("/", ONE, make)
-    clock.now = NEW_SECONDS + 1
-    assert body(cache.get("/", ONE, make)) == b"1"
-    make.wait(2)
-    clock.now += LONGEST_SECONDS + 1
-    assert body(cache.get("/", TWO, make)) == b"3"
+def test_an_answer_is_renewed_in_time_and_not_served_when_it_is_old() -> None:
+    async def test(cache: PageCache, clock: Clock) -> None:
+        make = Made()
+        await asked(cache, "/", ONE, make)
+        clock.now = NEW_SECONDS + 1
+        assert await asked(cache, "/", ONE, make) == "1"
+        await all_made(cache)
+        clock.now += LONGEST_SECONDS + 1
+        assert await asked(cache, "/", TWO, make) == "3"
+
+    with_cache(test)
 
 
 def test_an_answer_tells_its_age() -> None:
-    clock, make = Clock(), Made()
-    cache = PageCache(clock)
-    assert cache.get("/", ONE, make).headers["age"] == "0"
-    clock.now = 12.0
-    assert cache.get("/", ONE, make).headers["age"] == "12"
+    async def test(cache: PageCache, clock: Clock) -> None:
+        make = Made()
+        assert (await cache.get("/", ONE, make)).headers["age"] == "0"
+        clock.now = 12.0
+        assert (await cache.get("/", ONE, make)).headers["age"] == "12"
+
+    with_cache(test)
 
 
 def test_no_answer_from_before_a_failure_is_served() -> None:
-    cache, make = PageCache(Clock()), Made()
-    cache.get("/", State(health="well", seen=1), make)
-    assert body(cache.get("/", State(health="failed", seen=1), make)) == b"2"
+    async def test(cache: PageCache, _: Clock) -> None:
+        make = Made()
+        await asked(cache, "/", State(health="well", seen=1), make)
+        assert await asked(cache, "/", State(health="failed", seen=1), make) == "2"
+
+    with_cache(test)
 
 
-def test_an_error_is_not_kept() -> None:
-    cache = PageCache(Clock())
-    with pytest.raises(ValueError):  # noqa: PT011 - it has no text
-        cache.get("/", ONE, fail)
-    assert body(cache.get("/", ONE, lambda: Response("there"))) == b"there"
+@pytest.mark.parametrize("failure", [fail, lambda: Response("no such node", 404)], ids=["raised", "answered"])
+def test_an_error_is_not_kept(failure: Callable[[], Response]) -> None:
+    async def test(cache: PageCache, _: Clock) -> None:
+        await asyncio.gather(asked(cache, "/", ONE, failure), return_exceptions=True)
+        assert await asked(cache, "/", ONE, lambda: Response("there")) == "there"
+
+    with_cache(test)
 
 
 def test_after_a_failed_renewal_the_next_reader_gets_the_error_in_time() -> None:
-    clock = Clock()
-    cache = PageCache(clock)
-    cache.get("/", ONE, lambda: Response("old"))
-    assert body(cache.get("/", TWO, fail)) == b"old"
-    Made().wait(0)
-    clock.now = LONGEST_SECONDS + 1
-    with pytest.raises(ValueError):  # noqa: PT011 - it has no text
-        cache.get("/", TWO, fail)
+    async def test(cache: PageCache, clock: Clock) -> None:
+        await asked(cache, "/", ONE, lambda: Response("old"))
+        assert await asked(cache, "/", TWO, fail) == "old"
+        await all_made(cache)
+        clock.now = LONGEST_SECONDS + 1
+        with pytest.raises(ValueError):  # noqa: PT011 - it has no text
+            await asked(cache, "/", TWO, fail)
+
+    with_cache(test)
 
 
 def test_readers_at_the_same_time_wait_for_one_answer() -> None:
-    cache, made, begun, go_on = PageCache(Clock()), [], threading.Event(), threading.Event()
+    async def test(cache: PageCache, _: Clock) -> None:
+        slow = Slow()
+        readers = asyncio.gather(*(asked(cache, "/", ONE, slow) for _ in range(100)))
+        await asyncio.to_thread(slow.begun.wait, 30)
+        slow.go_on.set()
+        assert await readers == ["slow"] * 100
+        assert slow.count == 1
 
-    def make() -> Response:
-        made.append(1)
-        begun.set()
-        assert go_on.wait(30)
-        return Response("answer")
+    with_cache(test)
 
-    readers = [threading.Thread(target=cache.get, args=("/", ONE, make)) for _ in range(8)]
-    readers[0].start()
-    assert begun.wait(30)
-    for reader in readers[1:]:
-        reader.start()
-    go_on.set()
-    for reader in readers:
-        reader.join(30)
-    assert made == [1]
+
+def test_a_reader_who_goes_away_ends_the_answer_of_no_other() -> None:
+    async def test(cache: PageCache, _: Clock) -> None:
+        slow = Slow()
+        first, second = (asyncio.ensure_future(asked(cache, "/", ONE, slow)) for _ in range(2))
+        await asyncio.to_thread(slow.begun.wait, 30)
+        first.cancel()
+        slow.go_on.set()
+        assert await second == "slow"
+
+    with_cache(test)
+
+
+def test_of_a_flood_of_addresses_few_are_made_and_the_rest_is_refused_at_once() -> None:
+    async def test(cache: PageCache, clock: Clock) -> None:
+        slow = Slow()
+        await asked(cache, "/nodes?window=7d", ONE, lambda: Response("kept"))
+        await asked(cache, "/", ONE, lambda: Response("kept"), usual=True)
+        flood = [asyncio.ensure_future(asked(cache, f"/?end={end}", ONE, slow)) for end in range(48)]
+        refused, _ = await asyncio.wait(flood, return_when=asyncio.FIRST_EXCEPTION)
+        assert len(refused) == 48 - MAX_WAITING
+        assert all(isinstance(reader.exception(), Busy) for reader in refused)
+        # Kept answers are served, also when they are old; the usual pages are made all the same.
+        assert await asked(cache, "/nodes?window=7d", ONE, fail) == "kept"
+        clock.now = BUSY_SECONDS - 1
+        assert await asked(cache, "/nodes?window=7d", TWO, fail) == "kept"
+        assert await asked(cache, "/", TWO, lambda: Response("new"), usual=True) == "new"
+        assert await asked(cache, "/causes", ONE, lambda: Response("first"), usual=True) == "first"
+        slow.go_on.set()
+        await asyncio.wait(flood)
+        assert slow.count == MAX_WAITING
+        assert await asked(cache, "/?end=100", ONE, lambda: Response("room")) == "room"
+
+    with_cache(test)
 
 
 def test_the_oldest_answers_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_cache, "MAX_BYTES", 1000)
-    cache = PageCache(Clock())
-    new: Callable[[], Response] = lambda: Response("new")  # noqa: E731
-    for name in ("/a", "/b", "/c"):
-        cache.get(name, ONE, lambda: Response(b"x" * 400))
-    assert body(cache.get("/c", ONE, new)) != b"new"
-    assert body(cache.get("/a", ONE, new)) == b"new"
+
+    async def test(cache: PageCache, _: Clock) -> None:
+        new: Callable[[], Response] = lambda: Response("new")  # noqa: E731
+        for name in ("/a", "/b", "/c"):
+            await asked(cache, name, ONE, lambda: Response(b"x" * 400))
+        assert await asked(cache, "/c", ONE, new) != "new"
+        assert await asked(cache, "/a", ONE, new) == "new"
+
+    with_cache(test)

@@ -17,6 +17,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from exporter.config import packs
+from exporter.core.text.printable import printable
 from exporter.fleet.history.pulled import TargetRow, put_targets
 from exporter.fleet.history.store import Store
 from exporter.fleet.pull.status import STATES
@@ -110,7 +111,7 @@ def filled(folder: Path, names: tuple[str, ...]) -> Store:
     store = Store(folder / "store.duckdb")
     store.read_once(folder / "j")
     with store.cursor() as db:
-        put_targets(db, [target(name, number) for number, name in enumerate(names)])
+        put_targets(db, [target(printable(name[:256]), number) for number, name in enumerate(names)])
     return store
 
 

@@ -37,15 +37,23 @@ class Node:
     """A node whose daemon is started, killed and started again. `counted`: the lines that its metrics have shown."""
 
     def __init__(
-        self, name: str, folder: Path, clock: Clock, runs: Callable[[str], bool] = lambda _path: False
+        self,
+        name: str,
+        folder: Path,
+        clock: Clock,
+        runs: Callable[[str], bool] = lambda _path: False,
+        machine: str = "",
     ) -> None:
-        self.name, self.folder, self.clock, self.runs = name, folder, clock, runs
+        self.name, self.folder, self.clock, self.runs, self.machine = name, folder, clock, runs, machine
         self.rows: dict[str, str] = {}
         self.counted: Counter[str] = Counter()
         self.source: FilesSource | None = None
 
     def start(self) -> None:
-        leases = Leases(str(self.folder / "leases"), self.name, self.runs, clock=self.clock, choose=lambda nodes: nodes)
+        leases = Leases(
+            str(self.folder / "leases"), self.name, self.runs, machine=self.machine, clock=self.clock,
+            choose=lambda nodes: nodes,
+        )  # fmt: skip
         self.source = FilesSource(
             "jobs", FilesSettings(paths=(f"{self.folder}/jobs/*.log",), watch=False), stored=self.rows,
             first_start=not self.rows, job_of=job_of, log=lambda _text: None, wake=lambda: None, leases=leases,
@@ -332,3 +340,74 @@ def test_the_times_leave_room_for_a_takeover_within_a_minute() -> None:
     assert RENEW_SECONDS < HOLD_SECONDS < DEAD_SECONDS
     assert DEAD_SECONDS + 2 * RENEW_SECONDS < 60
     assert WAIT_SECONDS < DEAD_SECONDS
+
+
+@pytest.fixture
+def clones(tmp_path: Path) -> Iterator[list[Node]]:
+    """Two machines with one name, as two of one image have; none is started."""
+    (tmp_path / "jobs").mkdir()
+    clock = Clock()
+    nodes = [Node("n0", tmp_path, clock, lambda _path: True, machine=machine) for machine in ("b", "a")]
+    yield nodes
+    for node in nodes:
+        node.kill()
+
+
+def why_down(node: Node) -> str:
+    assert node.source is not None
+    return "" if node.source.stats.up else node.source.stats.down_reason
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 7, 30, 300])
+def test_of_two_machines_with_one_name_one_counts_and_the_other_tells(clones: list[Node], seconds: int) -> None:
+    first, second = clones
+    first.start()
+    first.round()
+    rounds(clones, seconds, step=1.0)
+    say(first, "a.log", "one")
+    first.round()
+    second.start()
+    rounds(clones, 60, step=1.0)
+    say(first, "a.log", "two")
+    say(first, "b.log", "three")
+    rounds(clones, 60, step=1.0)
+    assert (first.counted, second.counted) == (Counter(one=1, two=1, three=1), Counter())
+    assert why_down(first) == ""
+    assert "another machine is called n0 too" in why_down(second)
+
+
+def test_a_machine_whose_name_is_free_again_goes_on_where_the_other_was(clones: list[Node]) -> None:
+    first, second = clones
+    first.start()
+    first.round()
+    say(first, "a.log", "one")
+    rounds(clones, 20)
+    second.start()
+    rounds(clones, 60)
+    first.kill()
+    say(first, "a.log", "two")
+    rounds(clones, 120)
+    assert total(clones) == Counter(one=1, two=1)
+    assert why_down(second) == ""
+    first.start()
+    rounds(clones, 60)
+    say(first, "a.log", "three")
+    rounds(clones, 60)
+    assert total(clones) == Counter(one=1, two=1, three=1)
+    assert "another machine" in why_down(first)
+
+
+def test_a_machine_that_was_started_again_goes_on_with_its_logs(clones: list[Node]) -> None:
+    """A boot gives it another id, and its own old files are no sign of another machine."""
+    first, _ = clones
+    first.start()
+    first.round()
+    say(first, "a.log", "one")
+    rounds([first], 20)
+    first.kill()
+    first.clock.now += 60.0
+    first.machine = "of the next boot"
+    first.start()
+    say(first, "a.log", "two")
+    rounds([first], 20, step=1.0)
+    assert first.counted == Counter(one=1, two=1)

@@ -22,13 +22,14 @@ values.schema.json. */ -}}
 {{- else if and (or .Values.podMonitor.enabled .Values.serviceMonitor.enabled) (not (contains "gpufault" (include "gpufault.job" .))) }}
 - {{ printf "jobLabel: the label job would be %q, and rules and dashboards select job=~\".*gpufault.*\"; use a label of the pods with gpufault in its value" (include "gpufault.job" .) | quote }}
 {{- end }}
-{{- $access := include "gpufault.access" . }}
 {{- range $key, $monitor := dict "podMonitor" .Values.podMonitor "serviceMonitor" .Values.serviceMonitor }}
 {{- if $monitor.enabled }}
 {{- include "gpufault.schemeProblems" (dict "key" $key "monitor" $monitor "secret" $.Values.web.existingSecret "tls" $.Values.web.tls "value" "web.tls") }}
-{{- if and $access (not $monitor.basicAuth) $monitor.namespace (ne $monitor.namespace $.Release.Namespace) }}
-- {{ printf "%s.namespace: the Secret with the password is in %s, and the operator reads it from the monitor's namespace; leave it empty, or set basicAuth" $key $.Release.Namespace | quote }}
 {{- end }}
+{{- end }}
+{{- with .Values.fleet.serviceMonitor }}
+{{- if and $.Values.fleet.enabled .enabled (include "gpufault.access" $) (not $.Values.fleet.webExistingSecret) (not .basicAuth) .namespace (ne .namespace $.Release.Namespace) }}
+- {{ printf "fleet.serviceMonitor.namespace: the Secret with the password is in %s, and the operator reads it from the monitor's namespace; leave it empty, or set basicAuth" $.Release.Namespace | quote }}
 {{- end }}
 {{- end }}
 {{- if and .Values.fleet.enabled .Values.fleet.serviceMonitor.enabled }}
@@ -141,13 +142,13 @@ values.schema.json. */ -}}
 {{- if and (has $daemons (.dns | default list)) (not $.Values.service.enabled) }}
 - "fleet.enabled: the fleet service finds the daemons by their Service, and service.enabled is false; set it to true, or set fleet.config.pull.prometheus"
 {{- end }}
-{{- if and $.Values.web.existingSecret (eq $.Values.web.readers "authenticated") (not .user) (not (get (.tls | default dict) "cert_file")) }}
-- {{ printf "fleet.config.pull.user: the daemons' users are in Secret %s; set user and password_file (fleet.existingSecret is mounted at /etc/gpufault/secrets), or tls.cert_file" $.Values.web.existingSecret | quote }}
+{{- if and $.Values.web.existingSecret (eq $.Values.web.readers "authenticated") (not .user) (not .token_key_file) (not (get (.tls | default dict) "cert_file")) }}
+- {{ printf "fleet.config.pull.user: the daemons' users are in Secret %s; set token_key_file (fleet.existingSecret is mounted at /etc/gpufault/secrets), tls.cert_file, or user and password_file" $.Values.web.existingSecret | quote }}
 {{- end }}
 {{- if and (has $daemons (.dns | default list)) (eq (.scheme | default "http") "https") (not .server_name) }}
 - "fleet.config.pull.server_name: the certificates cannot name the addresses of pods; set the name that they have"
 {{- end }}
-{{- range list .password_file (get (.tls | default dict) "ca_file") (get (.tls | default dict) "cert_file") | compact }}
+{{- range list .password_file .token_key_file (get (.tls | default dict) "ca_file") (get (.tls | default dict) "cert_file") | compact }}
 {{- if and (hasPrefix "/etc/gpufault/secrets/" .) (not $.Values.fleet.existingSecret) }}
 - {{ printf "fleet.config.pull: %s is not mounted; set fleet.existingSecret" . | quote }}
 {{- end }}
@@ -163,7 +164,7 @@ values.schema.json. */ -}}
 
 {{- define "gpufault.conditionProblems" -}}
 {{- if and .Values.nodeConditions.enabled .Values.web.existingSecret (eq .Values.web.readers "authenticated") }}
-{{- if not (regexMatch "--pull[.](user|cert-file)" (join " " .Values.nodeConditions.extraArgs)) }}
+{{- if not (regexMatch "--pull[.](user|cert-file|token-key-file)" (join " " .Values.nodeConditions.extraArgs)) }}
 - {{ printf "nodeConditions.extraArgs: the daemons' users are in Secret %s; set --pull.user and --pull.password-file (nodeConditions.existingSecret is mounted at /etc/gpufault/secrets), or --pull.cert-file" .Values.web.existingSecret | quote }}
 {{- end }}
 {{- end }}

@@ -236,3 +236,33 @@ seccompProfile: {type: {{ .type }}{{ with .localhostProfile }}, localhostProfile
 appArmorProfile: {type: Unconfined}
 {{- end }}
 {{- end }}
+
+{{- /* The right to list the pods of the release's namespace, which proves the node of a daemon. In: root, name, labels. */ -}}
+{{- define "gpufault.podLister" }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- .labels | nindent 4 }}
+rules:
+  - apiGroups: [""]
+    resources: [pods]
+    verbs: [list]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- .labels | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ .name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ .name }}
+    namespace: {{ .root.Release.Namespace }}
+{{- end }}

@@ -20,19 +20,18 @@
 {{- define "gpufault.fleetConfig" -}}
 {{- $config := deepCopy .Values.fleet.config }}
 {{- if not (or $config.pull $config.prometheus $config.journal) }}
-{{- $_ := set $config "pull" (dict "dns" (list (include "gpufault.daemons" .)) "dns_names" "daemon") }}
+{{- $_ := set $config "pull" (dict "dns" (list (include "gpufault.daemons" .)) "dns_names" "kubernetes") }}
 {{- end }}
 {{- with $config.pull }}
 {{- if not (or .dns .files .prometheus) }}
 {{- $_ := set . "dns" (list (include "gpufault.daemons" $)) }}
-{{- $_ := set . "dns_names" "daemon" }}
+{{- $_ := set . "dns_names" "kubernetes" }}
 {{- end }}
 {{- if and $.Values.web.existingSecret $.Values.web.tls (not .scheme) }}
 {{- $_ := set . "scheme" "https" }}
 {{- end }}
 {{- if include "gpufault.access" $ }}
-{{- $_ := set . "user" $.Values.access.user }}
-{{- $_ := set . "password_file" "/etc/gpufault/access/password" }}
+{{- $_ := set . "token_key_file" "/etc/gpufault/keys/private-key.pem" }}
 {{- end }}
 {{- end }}
 {{- if and (or $config.pull $config.journal) (not (get ($config.store | default dict) "file")) }}
@@ -56,12 +55,20 @@
 {{- get (merge $labels (ternary dict .Values.podLabels .Values.serviceMonitor.enabled)) $label }}
 {{- end }}
 
-{{- /* Whether the fleet service pulls with the password of `access`; empty if not. */ -}}
+{{- /* Whether the fleet service finds the nodes of the daemons by the API server's list of pods; empty if not. */ -}}
+{{- define "gpufault.listsPods" -}}
+{{- if .Values.fleet.enabled }}
+{{- $pull := (fromYaml (include "gpufault.fleetConfig" .)).pull | default dict }}
+{{- if and $pull.dns (eq ($pull.dns_names | default "reverse") "kubernetes") }}true{{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* Whether the fleet service pulls with tokens of the keys of `access`; empty if not. */ -}}
 {{- define "gpufault.access" -}}
 {{- $config := .Values.fleet.config }}
 {{- $pulls := or $config.pull (not (or $config.prometheus $config.journal)) }}
 {{- $pull := $config.pull | default dict }}
-{{- $own := or $pull.user (get ($pull.tls | default dict) "cert_file") }}
+{{- $own := or $pull.user $pull.token_key_file (get ($pull.tls | default dict) "cert_file") }}
 {{- if and .Values.fleet.enabled $pulls (not $own) (not .Values.web.existingSecret) (eq .Values.web.readers "authenticated") }}true{{ end }}
 {{- end }}
 
@@ -69,12 +76,16 @@
 {{- .Values.access.existingSecret | default (printf "%s-access" (include "gpufault.fullname" .)) }}
 {{- end }}
 
+{{- define "gpufault.keysSecret" -}}
+{{- .Values.access.existingKeysSecret | default (printf "%s-keys" (include "gpufault.fullname" .)) }}
+{{- end }}
+
 {{- /* The Secret with the daemons' web configuration, and with the fleet service's; empty if there is none. */ -}}
 {{- define "gpufault.webSecret" -}}
 {{- if .Values.web.existingSecret }}
 {{- .Values.web.existingSecret }}
 {{- else if include "gpufault.access" . }}
-{{- include "gpufault.accessSecret" . }}
+{{- include "gpufault.keysSecret" . }}
 {{- end }}
 {{- end }}
 
@@ -86,15 +97,25 @@
 {{- end }}
 {{- end }}
 
-{{- /* The volume of a web configuration. Of `access`, without the password itself. In: secret, own (it is the site's). */ -}}
+{{- /* The volume of a web configuration. Of `access`, without password and private key. In: secret, own (it is the site's),
+keys (it names public keys). */ -}}
 {{- define "gpufault.webVolume" -}}
 name: web
 secret:
   secretName: {{ .secret }}
   defaultMode: 0440
   {{- if not .own }}
-  items: [{key: web-config.yaml, path: web-config.yaml}]
+  items: [{key: web-config.yaml, path: web-config.yaml}{{ if .keys }}, {key: public-keys.pem, path: public-keys.pem}{{ end }}]
   {{- end }}
+{{- end }}
+
+{{- /* The volume with the private key that signs tokens for the daemons. */ -}}
+{{- define "gpufault.keysVolume" -}}
+name: keys
+secret:
+  secretName: {{ include "gpufault.keysSecret" . }}
+  defaultMode: 0440
+  items: [{key: private-key.pem, path: private-key.pem}]
 {{- end }}
 
 {{- /* The volume with the credentials of the outputs; empty if there are none. */ -}}

@@ -1,0 +1,16 @@
+"""The holes of sparse files."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+
+def data_after(descriptor: int, start: int) -> int | None:
+    """Where the first byte of a file from `start` on lies that is not in a hole; None when all the rest is one."""
+    try:
+        return os.lseek(descriptor, start, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return None
+        return start  # a file system that knows no holes
