@@ -40,18 +40,14 @@ deploy-test: $(INSTALLED)/.ready go-tools ## tests of deploy/, with the real Pro
 	PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m deploy --numprocesses 2 --dist loadfile $(ARGS)
 
 # Their modules are pinned by version here, and by hash in the checksum database that go asks.
-TOOLS := .tools/helm@v3.22.0 .tools/kustomize@v5.8.1 .tools/operator \
+TOOLS := .tools/helm@v3.22.0 .tools/operator \
 	.tools/compose-spec@v2.16.2 .tools/node-problem-detector@v1.34.0
 
-go-tools: $(if $(shell go version 2>&1 | grep -E 'go1\.(2[6-9]|[3-9][0-9])'),$(TOOLS)) ## Helm, kustomize and others from their Go modules, for deploy-test; nothing without Go 1.26
+go-tools: $(if $(shell go version 2>&1 | grep -E 'go1\.(2[6-9]|[3-9][0-9])'),$(TOOLS)) ## Helm and others from their Go modules, for deploy-test; nothing without Go 1.26
 
 .tools/helm@%:
 	GOBIN='$(abspath $(@D))' go install helm.sh/helm/v3/cmd/helm@$*
 	mv $(@D)/helm $@
-
-.tools/kustomize@%:
-	GOBIN='$(abspath $(@D))' go install sigs.k8s.io/kustomize/kustomize/v5@$*
-	mv $(@D)/kustomize $@
 
 .tools/compose-spec@%:
 	GOBIN='$(abspath $(@D))' go install github.com/compose-spec/compose-go/v2/cmd@$*

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,6 @@ import yaml
 DEPLOY = Path(__file__).parent
 CHART = DEPLOY / "helm/gpufault/files"
 RULES = DEPLOY / "prometheus/rules.yml"
-PROMETHEUS_RULE = """# A copy that deploy/render.py makes of deploy/prometheus/rules.yml.
-apiVersion: monitoring.coreos.com/v1
-kind: PrometheusRule
-metadata:
-  name: gpufault
-  labels:
-    app.kubernetes.io/name: gpufault
-    release: kube-prometheus-stack
-spec:
-"""
-
 MAX_DEFAULT_CHARS = 60
 README = """<!-- Made by deploy/render.py from values.schema.json and values.yaml. Do not edit. -->
 
@@ -79,15 +67,13 @@ def value_type(part: Mapping[str, Any]) -> str:
 
 
 def rendered() -> dict[Path, str]:
-    """The text of each rendered file. Helm reads only files in the chart, kustomize only files in the overlay."""
+    """The text of each rendered file. Helm reads only files in the chart."""
     rules = RULES.read_text(encoding="utf-8")
     schema = json.loads((CHART.parent / "values.schema.json").read_text(encoding="utf-8"))
     defaults = yaml.safe_load((CHART.parent / "values.yaml").read_text(encoding="utf-8"))
     texts = {
         CHART.parent / "README.md": README.format(values="".join(value_rows(schema, defaults))),
         CHART / "rules.yaml": rules,
-        DEPLOY / "kustomize/overlays/prometheus-operator/prometheusrule.yaml": PROMETHEUS_RULE
-        + textwrap.indent(rules, "  "),
     }
     for name, make in DASHBOARDS.items():
         text = json.dumps(make(), indent=1, ensure_ascii=False) + "\n"

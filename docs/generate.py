@@ -295,7 +295,8 @@ def root_causes() -> str:
 A root cause is named only where something beyond its signature shows it: a number or words in the line, another line, a fact,
 or that the kernel's own log has it. Otherwise the incident is `unknown`, with the advice of its signature, and
 `gpufault explain` names what would decide. The grade of evidence says how the cause itself became known: A confirmed and
-fixed upstream, B a maintainer's diagnosis, C several reports, D one report, E inferred. The link has the exact conditions.
+fixed upstream, B a maintainer's diagnosis, C several reports, D one report, E inferred. `gpufault
+signatures show ID` has the exact conditions.
 
 {docs_pages.root_causes(packs.load())}"""
 

@@ -43,12 +43,13 @@ class Death:
     outcome: Outcome
     signatures: tuple[str, ...]
 
-    def record(self, node: str) -> dict[str, Any]:
-        """One `kind: "job_end"` record of the journal."""
+    def record(self, node: str, now: float) -> dict[str, Any]:
+        """One `kind: "job_end"` record of the journal. now: when the death was decided."""
         job = self.job
         return {
             "kind": "job_end",
             "time": rfc3339(job.ended or 0.0),
+            "recorded_time": rfc3339(now),
             "node": node,
             "job": {"id": job.id, "user": writable(job.user) if job.user else None, "kind": "slurm"},
             "started": None if job.started is None else rfc3339(job.started),
@@ -96,7 +97,7 @@ class JobDeaths:
         """Count and record the deaths that are due. crashes_of: those of a job that may not have settled yet."""
         for death in self.due(now, crashes_of):
             counters.add("gpufault_job_deaths_total", death.outcome)
-            outbox.add(death.record(node))
+            outbox.add(death.record(node, now))
 
     def ended(self, jobs: Iterable[NodeJob], now: float) -> None:
         """Add ended jobs. At the very first start, earlier ends do not count: their logs were not read."""

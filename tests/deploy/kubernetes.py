@@ -1,4 +1,4 @@
-"""Helm and kustomize as `make go-tools` builds them, what they render, and the schemas that it is held against."""
+"""Helm as `make go-tools` builds it, what it renders, and the schemas that it is held against."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from tests.deploy.tools import tool
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy/helm/gpufault"
-KUSTOMIZE = ROOT / "deploy/kustomize"
 
 OLDEST, NEWEST = "1.25", "1.37"
 # A field came with 1.30 (appArmorProfile) and one with 1.31 (recursiveReadOnly), where the chart asks for the version.
@@ -30,9 +29,8 @@ OPENSHIFT = "security.openshift.io/v1"
 Object = dict[str, Any]
 
 
-HELM, KUSTOMIZE_TOOL, OPERATOR_TYPES = tool("helm"), tool("kustomize"), tool("operator")
+HELM, OPERATOR_TYPES = tool("helm"), tool("operator")
 needs_helm = pytest.mark.skipif(HELM is None, reason="no helm; with Go, make go-tools builds it")
-needs_kustomize = pytest.mark.skipif(KUSTOMIZE_TOOL is None, reason="no kustomize; with Go, make go-tools builds it")
 needs_operator = pytest.mark.skipif(OPERATOR_TYPES is None, reason="no Go: make go-tools builds the decoder with it")
 
 
@@ -53,16 +51,6 @@ def rendered(mode: str, version: str = NEWEST) -> str:
     """The chart with ci/MODE-values.yaml."""
     code, text, error = template("--values", CHART / f"ci/{mode}-values.yaml", version=version)
     assert code == 0, error
-    return text
-
-
-@functools.cache
-def built(overlay: str) -> str:
-    """A folder of deploy/kustomize."""
-    assert KUSTOMIZE_TOOL
-    code, text, error = run(KUSTOMIZE_TOOL, "build", KUSTOMIZE / overlay)
-    assert code == 0, error
-    assert error == ""
     return text
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.deploy.kubernetes import CHART, KUSTOMIZE, ROOT, needs_helm, only, pods, rendered, run, template
+from tests.deploy.kubernetes import CHART, ROOT, needs_helm, only, pods, rendered, run, template
 
 pytestmark = pytest.mark.deploy
 
@@ -107,5 +107,3 @@ def test_files_named_on_the_page_exist() -> None:
     for path in re.findall(r"\bdeploy/[\w/-]+(?:\.\w+)*|`ci/[\w-]+\.yaml`", PAGE):
         file = CHART / path.strip("`") if path.startswith("`") else ROOT / path
         assert file.exists(), path
-    for overlay in re.findall(r"`(overlays/[\w-]+)`", PAGE):
-        assert (KUSTOMIZE / overlay).is_dir(), overlay

@@ -1,4 +1,4 @@
-"""Pods of the chart and of deploy/kustomize have only the privileges in docs/install-kubernetes.md."""
+"""Pods of the chart have only the privileges in docs/install-kubernetes.md."""
 
 from __future__ import annotations
 
@@ -8,51 +8,38 @@ import pytest
 
 from tests.deploy.kubernetes import (
     CHART,
-    KUSTOMIZE,
     Object,
-    built,
     needs_helm,
-    needs_kustomize,
     objects,
     pods,
     rendered,
 )
 
-CHARTS = [f"chart:{path.name.removesuffix('-values.yaml')}" for path in sorted((CHART / "ci").glob("*-values.yaml"))]
-BUILT = [f"kustomize:{path.parent.relative_to(KUSTOMIZE)}" for path in sorted(KUSTOMIZE.rglob("kustomization.yaml"))]
-PRIVILEGED = {"chart:privileged", "kustomize:overlays/kmsg-privileged"}
-SHIPPED = [
-    *(pytest.param(name, marks=needs_helm) for name in CHARTS),
-    *(pytest.param(name, marks=needs_kustomize) for name in BUILT),
-]
-pytestmark = [pytest.mark.deploy, pytest.mark.parametrize("shipped", SHIPPED)]
+MODES = [path.name.removesuffix("-values.yaml") for path in sorted((CHART / "ci").glob("*-values.yaml"))]
+pytestmark = [pytest.mark.deploy, needs_helm, pytest.mark.parametrize("mode", MODES)]
 
+PRIVILEGED = {"privileged"}
 STATE = "state"
-# Where CAP_DAC_READ_SEARCH is asked for: by userLogs and jobProcesses, by the overlay of that name, by a user other than 0.
-READS_ALL = {"chart:site", "chart:nonroot-filecaps", "kustomize:overlays/user-logs"}
-REPORTS_CONDITIONS = {"chart:conditions"}
-PULLS = {"chart:stack", "chart:openshift"}
-LOCALHOST = {"chart:site", "kustomize:overlays/user-logs"}
+# Where CAP_DAC_READ_SEARCH is asked for: by userLogs and jobProcesses, by a user other than 0.
+READS_ALL = {"site", "nonroot-filecaps"}
+REPORTS_CONDITIONS = {"conditions"}
+PULLS = {"stack", "openshift"}
+LOCALHOST = {"site"}
 
 
-def text_of(shipped: str) -> str:
-    how, _, name = shipped.partition(":")
-    return rendered(name) if how == "chart" else built(name)
-
-
-def containers(shipped: str) -> list[tuple[str, Object, Object]]:
+def containers(mode: str) -> list[tuple[str, Object, Object]]:
     """(name, pod, container) of all that runs, what prepares it included."""
     found = [
         (f"{name}/{container['name']}", pod, container)
-        for name, pod in pods(text_of(shipped))
+        for name, pod in pods(rendered(mode))
         for container in (*pod.get("initContainers", ()), *pod["containers"])
     ]
     assert found
     return found
 
 
-def test_every_container_has_a_read_only_root(shipped: str) -> None:
-    assert [n for n, _, c in containers(shipped) if c["securityContext"]["readOnlyRootFilesystem"] is not True] == []
+def test_every_container_has_a_read_only_root(mode: str) -> None:
+    assert [n for n, _, c in containers(mode) if c["securityContext"]["readOnlyRootFilesystem"] is not True] == []
 
 
 LIST_PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}  # in the release's namespace alone
@@ -63,22 +50,22 @@ REPORT = [
 ]
 
 
-def test_no_other_pod_than_what_asks_where_pods_are_has_an_api_token_and_a_role(shipped: str) -> None:
+def test_no_other_pod_than_what_asks_where_pods_are_has_an_api_token_and_a_role(mode: str) -> None:
     """The fleet service where it pulls from the release's daemons, and the reporter of conditions."""
-    with_token = [name for name, pod, _ in containers(shipped) if pod["automountServiceAccountToken"] is not False]
-    items = objects(text_of(shipped))
+    with_token = [name for name, pod, _ in containers(mode) if pod["automountServiceAccountToken"] is not False]
+    items = objects(rendered(mode))
     assert [i for i in items if i["kind"] == "ServiceAccount" and i["automountServiceAccountToken"] is not False] == []
     roles = [i for i in items if i["kind"].endswith(("Role", "RoleBinding"))]
     rights = {(i["kind"], i["metadata"]["name"]): i["rules"] for i in roles if not i["kind"].endswith("Binding")}
     expected: dict[tuple[str, str], list[Object]] = {}
     pods_with_token: list[str] = []
-    if shipped in REPORTS_CONDITIONS:
+    if mode in REPORTS_CONDITIONS:
         expected |= {
             ("ClusterRole", "gpu-gpu-gpufault-conditions"): REPORT,
             ("Role", "gpu-gpufault-conditions"): [LIST_PODS],
         }
         pods_with_token.append("Deployment/gpu-gpufault-conditions/conditions")
-    if shipped in PULLS:
+    if mode in PULLS:
         expected[("Role", "gpu-gpufault-fleet")] = [LIST_PODS]
         pods_with_token.append("Deployment/gpu-gpufault-fleet/fleet")
     assert (rights, with_token) == (expected, pods_with_token)
@@ -89,15 +76,15 @@ def test_no_other_pod_than_what_asks_where_pods_are_has_an_api_token_and_a_role(
         assert reference["name"].endswith(account["name"])
 
 
-def test_capabilities_are_limited_to_reading(shipped: str) -> None:
-    for name, pod, container in containers(shipped):
-        if shipped in PRIVILEGED and name.startswith("DaemonSet"):
+def test_capabilities_are_limited_to_reading(mode: str) -> None:
+    for name, pod, container in containers(mode):
+        if mode in PRIVILEGED and name.startswith("DaemonSet"):
             continue
         security = container["securityContext"]
         needed: set[str] = set()
         if name.startswith("DaemonSet"):
             needed = {"SYSLOG"}
-            needed |= {"DAC_READ_SEARCH"} if shipped in READS_ALL else set()
+            needed |= {"DAC_READ_SEARCH"} if mode in READS_ALL else set()
             needed |= {"SYS_PTRACE"} if pod.get("hostPID") else set()
         if name.endswith("/own-state"):
             needed = {"CHOWN", "DAC_READ_SEARCH"}
@@ -106,29 +93,29 @@ def test_capabilities_are_limited_to_reading(shipped: str) -> None:
         assert set(security["capabilities"].get("add", ())) == needed, name
 
 
-def test_privilege_escalation_is_denied_without_file_capabilities(shipped: str) -> None:
+def test_privilege_escalation_is_denied_without_file_capabilities(mode: str) -> None:
     may_gain = {
-        name for name, _, c in containers(shipped) if c["securityContext"]["allowPrivilegeEscalation"] is not False
+        name for name, _, c in containers(mode) if c["securityContext"]["allowPrivilegeEscalation"] is not False
     }
-    if shipped in PRIVILEGED:
-        expected = {name for name, _, _ in containers(shipped) if name.startswith("DaemonSet")}
+    if mode in PRIVILEGED:
+        expected = {name for name, _, _ in containers(mode) if name.startswith("DaemonSet")}
     else:
-        expected = {n for n, _, c in containers(shipped) if "python-filecaps" in " ".join(c.get("command", ()))}
+        expected = {n for n, _, c in containers(mode) if "python-filecaps" in " ".join(c.get("command", ()))}
     assert may_gain == expected
 
 
-def test_a_seccomp_profile_is_set(shipped: str) -> None:
-    for name, pod, _ in containers(shipped):
+def test_a_seccomp_profile_is_set(mode: str) -> None:
+    for name, pod, _ in containers(mode):
         profile = pod["securityContext"]["seccompProfile"]
         of_the_daemon = name.startswith("DaemonSet")
-        if of_the_daemon and shipped in LOCALHOST:
+        if of_the_daemon and mode in LOCALHOST:
             assert profile == {"type": "Localhost", "localhostProfile": "gpufault.json"}
         else:
-            assert profile == {"type": "Unconfined" if of_the_daemon and shipped in PRIVILEGED else "RuntimeDefault"}
+            assert profile == {"type": "Unconfined" if of_the_daemon and mode in PRIVILEGED else "RuntimeDefault"}
 
 
-def test_node_folders_are_read_only_except_the_state(shipped: str) -> None:
-    for name, pod, container in containers(shipped):
+def test_node_folders_are_read_only_except_the_state(mode: str) -> None:
+    for name, pod, container in containers(mode):
         of_the_node = {volume["name"]: volume["hostPath"] for volume in pod.get("volumes", ()) if "hostPath" in volume}
         mounts = [mount for mount in container.get("volumeMounts", ()) if mount["name"] in of_the_node]
         writable = [mount["name"] for mount in mounts if mount.get("readOnly") is not True]
@@ -142,36 +129,34 @@ def test_node_folders_are_read_only_except_the_state(shipped: str) -> None:
         assert not {"/", "/etc", "/var/lib", "/var/lib/kubelet"} & {path["path"] for path in of_the_node.values()}, name
 
 
-def test_no_pod_shares_the_network_or_memory_of_the_node(shipped: str) -> None:
-    for name, pod, _ in containers(shipped):
+def test_no_pod_shares_the_network_or_memory_of_the_node(mode: str) -> None:
+    for name, pod, _ in containers(mode):
         assert not pod.get("hostNetwork"), name
         assert not pod.get("hostIPC"), name
-        assert bool(pod.get("hostPID")) is (shipped == "chart:site" and name.startswith("DaemonSet")), name
+        assert bool(pod.get("hostPID")) is (mode == "site" and name.startswith("DaemonSet")), name
 
 
-def test_only_the_daemon_is_root(shipped: str) -> None:
-    for name, pod, container in containers(shipped):
+def test_only_the_daemon_is_root(mode: str) -> None:
+    for name, pod, container in containers(mode):
         security = {**pod["securityContext"], **container["securityContext"]}
-        if not name.startswith("DaemonSet") or (
-            shipped == "chart:nonroot-filecaps" and not name.endswith("/own-state")
-        ):
+        if not name.startswith("DaemonSet") or (mode == "nonroot-filecaps" and not name.endswith("/own-state")):
             assert (security["runAsNonRoot"], security["runAsUser"]) == (True, 65534), name
 
 
-def test_memory_is_limited_and_cpu_time_is_not(shipped: str) -> None:
-    for name, _, container in containers(shipped):
+def test_memory_is_limited_and_cpu_time_is_not(mode: str) -> None:
+    for name, _, container in containers(mode):
         resources = container["resources"]
         assert resources["limits"].keys() == {"memory"}, name
         assert resources["requests"].keys() == {"cpu", "memory"}, name
 
 
-def test_a_tenth_of_the_nodes_is_updated_at_a_time(shipped: str) -> None:
-    sets = [item for item in objects(text_of(shipped)) if item["kind"] == "DaemonSet"]
+def test_a_tenth_of_the_nodes_is_updated_at_a_time(mode: str) -> None:
+    sets = [item for item in objects(rendered(mode)) if item["kind"] == "DaemonSet"]
     assert [s["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] for s in sets] == ["10%"] * len(sets)
 
 
-def test_liveness_and_readiness_probes_use_http(shipped: str) -> None:
-    for name, _, container in containers(shipped):
+def test_liveness_and_readiness_probes_use_http(mode: str) -> None:
+    for name, _, container in containers(mode):
         if name.startswith("Job/") or not re.search(r"/(gpufault|fleet)$", name):
             continue
         for probe, path in (("livenessProbe", "/-/healthy"), ("readinessProbe", "/-/ready")):

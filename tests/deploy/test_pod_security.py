@@ -1,4 +1,4 @@
-"""Which Pod Security Standard admits each pod of the chart and of deploy/kustomize, by the checks of Kubernetes' own admission
+"""Which Pod Security Standard admits each pod of the chart, by the checks of Kubernetes' own admission
 plugin, and whether the docs say so.
 """
 
@@ -11,13 +11,10 @@ import pytest
 
 from tests.deploy.kubernetes import (
     CHART,
-    KUSTOMIZE,
     OPERATOR_TYPES,
     ROOT,
     Object,
-    built,
     needs_helm,
-    needs_kustomize,
     needs_operator,
     pods,
     rendered,
@@ -50,13 +47,6 @@ def test_only_the_daemon_needs_the_privileged_standard(mode: str) -> None:
     found = standards(rendered(mode))
     assert found.pop("DaemonSet") == "privileged"
     assert set(found.values()) <= {"restricted"}
-
-
-@needs_kustomize
-def test_the_overlays_need_what_the_chart_needs() -> None:
-    for path in KUSTOMIZE.rglob("kustomization.yaml"):
-        found = standards(built(str(path.parent.relative_to(KUSTOMIZE))))
-        assert set(found.items()) <= {("DaemonSet", "privileged"), ("Deployment", "restricted")}
 
 
 @needs_helm

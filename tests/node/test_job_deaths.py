@@ -105,10 +105,10 @@ def test_a_record_names_the_job_its_end_and_what_explains_it() -> None:
     note(deaths, "7")
     deaths.ended([end(user="ada", started=NOW - 3600)], NOW)
     [death] = deaths.due(LATER, nothing)
-    assert death.record("gpu-7") == {
+    assert death.record("gpu-7", LATER) == {
         "kind": "job_end", "time": "2023-11-14T22:13:20.000Z", "node": "gpu-7",
         "job": {"id": "7", "user": "ada", "kind": "slurm"}, "exit_code": 1, "signal": 0, "outcome": "explained",
-        "started": "2023-11-14T21:13:20.000Z",
+        "started": "2023-11-14T21:13:20.000Z", "recorded_time": "2023-11-14T22:13:28.000Z",
         "signatures": ["xid_31"],
     }  # fmt: skip
 

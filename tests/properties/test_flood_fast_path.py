@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 from unittest.mock import patch
 
 import pytest
@@ -22,7 +22,7 @@ from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import MAX_KEPT_MATCHES, LogFormat, Match, SourceKind
 from exporter.core.patterns.regex_safety import Class, characters
 from exporter.core.patterns.syntax import inside, parse, sre
-from tests.support.matches import Tail, catalogue_of
+from tests.support.matches import NOW, Tail, catalogue_of
 
 WINDOW = 30.0
 CATALOGUE = catalogue_of(r"""
@@ -32,7 +32,7 @@ signatures:
   - {id: aborted, patterns: ['(?:rank (?P<rank>\d+): )?Queue 0x[0-9a-f]+ aborting'], unless: ['code 7']}
   - {id: aborted_so, lines: 2, patterns: ['Queue 0x[0-9a-f]+ aborting\n  because']}
   - {id: fault, sources: [job, kernel], patterns: ['fault at 0x[0-9a-f]+_[0-9a-f]+ of (?P<gpu>\S+)', 'fault at 0xbad']}
-  - {id: channel, sources: [job, kernel], patterns: ['channel [0-9a-f]{6,8}\b', 'channel 1\d+ of']}
+  - {id: channel, vendor: amd, layer: kernel, sources: [job, kernel], patterns: ['channel [0-9a-f]{6,8}\b', 'channel 1\d+ of']}
   - {id: channel_so, sources: [job, kernel], lines: 3, patterns: ['channel \w+ of\n.*\n.* faulted']}
   - {id: dropped, patterns: ['dropped 0x[0-9a-f]+ ']}
 echoes:
@@ -43,6 +43,8 @@ JOB_PREFIXES = ["", "[rank3]: ", "2026-11-21 01:02:03 ", "[rank3]: 2026-11-21 01
                 "2026-11-21T01:02:03+01:00 ", "trainer-1 | 2026-11-21 01:02:03Z ", "\x1b[31m", "x1000c0s1b0n0 4: "]  # fmt: skip
 KERNEL_PREFIXES = ["[  123.456789] ", "[12345.678901] ", "<6>[  123.456789] ", "Nov 21 01:02:03 node7 kernel: ",
                    "2026-11-21T01:02:03 node7 kernel: [ 12.345678] ", "Nov 21 01:02:03 node7 me[12]: ", "<14>", ""]  # fmt: skip
+RECORD_PREFIXES = ["6,1042,123456789,-;", "3,1042,123456789,-,d=+pci:0000:c1:00.0;", "6,1042,123456789,-,d=n2;", "6,1042,,-;",
+                   "14,1042,123456789,-;", "6,1042,123456789,-;\\x09", "6,1042,123456789,c,caller=T12;", "6,"]  # fmt: skip
 TEXTS = ["NVRM: Xid (PCI:0000:3b:00): 79, pid=1234", "NVRM: Xid (PCI:0000:3b:00): 31, pid=12", "Queue 0x7f23 aborting",
          "rank 3: Queue 0x7f23 aborting with code 12", "Queue 0x7f23 aborting, code 7", "+ echo Queue 0x7f23 aborting",
          "loss 0.1234", "  because", "fault at 0x7f3a_12ab of 0xbad", "fault at 0xbad", "dropped 0x7f ",
@@ -61,7 +63,10 @@ LINES = st.lists(
 )
 
 
-Kind = Literal["job", "kernel", "container"]
+Kind = Literal["job", "kernel", "records", "container"]
+
+
+FORMATS: dict[Kind, LogFormat] = {"container": "cri", "records": "kmsg"}
 
 
 class Read(NamedTuple):
@@ -74,7 +79,7 @@ class Read(NamedTuple):
 @patch.object(verdict_cache, "ANALYSE_AFTER", 2)
 @given(
     LINES,
-    st.sampled_from(["job", "kernel", "container"]),
+    st.sampled_from(get_args(Kind)),
     st.lists(st.integers(1, 4000), max_size=3),
     st.randoms(use_true_random=False),
 )
@@ -102,6 +107,13 @@ XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234"
         ("kernel", f"[  123.456789] {XID}", f"[  199.456789] {XID}"),
         ("kernel", f"[  123.456789] {XID}", f"[  123.456789] {XID.replace('3b', '4b')}"),
         ("kernel", f"<6>{XID}", f"<9>{XID}"),  # of a facility that is not the kernel's
+        ("records", f"6,1042,123456789,-;{XID}", f"6,1043,199456789,-;{XID}"),
+        ("records", f"6,1042,123456789,-;{XID}", f"9,1043,123456789,-;{XID}"),
+        (
+            "records",
+            "6,1042,123456789,-,d=+pci:0000:3b:00.0;channel 00ab12",
+            "6,1043,123456789,-,d=+pci:0000:4b:00.0;channel 00ab12",
+        ),
         (
             "container",
             f"2026-11-21T01:02:03.000000001Z stderr F {XID}",
@@ -148,6 +160,7 @@ def _compare(log: bytes, kind: Kind, cuts: list[int]) -> None:
 
 
 OF_JOBS, OF_KERNELS = "[rank{rank}]: 2026-11-21 01:02:0{second} ", "<6>[  12{second}.456789] "
+RECORD, OF_DRIVER = "6,{n},12{second}456789,-;", "6,{n},12{second}456789,-,d=+pci:0000:3b:00.0;"
 
 
 @pytest.mark.parametrize(
@@ -161,6 +174,8 @@ OF_JOBS, OF_KERNELS = "[rank{rank}]: 2026-11-21 01:02:0{second} ", "<6>[  12{sec
         ("job", OF_JOBS + "Queue 0x{n:x} aborting", 1),
         ("kernel", OF_KERNELS + "channel {address:05x}7f", 1),
         ("kernel", OF_KERNELS + "fault at 0x7f_{address:04x} of 0000:3b:00", 1),
+        ("records", OF_DRIVER + "channel {address:05x}7f", 1),
+        ("records", RECORD + "fault at 0x7f_{address:04x} of 0000:3b:00", 1),
     ],
 )
 def test_of_a_flood_few_lines_are_looked_at(kind: Kind, line: str, signatures: int) -> None:
@@ -182,7 +197,7 @@ def test_of_a_flood_few_lines_are_looked_at(kind: Kind, line: str, signatures: i
 
 def _flood(kind: Kind, prefix: int, text: int, often: int, exchanged: float, dice: random.Random) -> str:
     """Lines in which only digits differ, and those of addresses. `exchanged`: how many of them, as a share."""
-    prefixes = KERNEL_PREFIXES if kind == "kernel" else JOB_PREFIXES
+    prefixes = {"kernel": KERNEL_PREFIXES, "records": RECORD_PREFIXES}.get(kind, JOB_PREFIXES)
     line = prefixes[prefix % len(prefixes)] + TEXTS[text]
     if kind == "container":
         line = f"2026-11-21T01:02:03.{dice.randrange(10):09}Z stderr {dice.choice('FFFP')} {line}"
@@ -205,9 +220,10 @@ def _address(address: str, exchanged: float, dice: random.Random) -> str:
 
 
 def _read(log: bytes, kind: Kind, cuts: list[int]) -> Read:
-    source: SourceKind = "kernel" if kind == "kernel" else "job"
-    form: LogFormat = "cri" if kind == "container" else "plain"
-    tail, echoes = Tail(Pipeline(CATALOGUE, engine="python", window=WINDOW), source=source, format=form), 0
+    source: SourceKind = "kernel" if kind in ("kernel", "records") else "job"
+    form: LogFormat = FORMATS.get(kind, "plain")
+    pipeline = Pipeline(CATALOGUE, engine="python", window=WINDOW)
+    tail, echoes = Tail(pipeline, source=source, format=form, boot_time=NOW - 1000.0), 0
     for size in cuts:
         echoes += tail.offer(log[:size]).echoes
         log = log[size:]

@@ -167,7 +167,7 @@ def _cause(cause: RootCause) -> str:
 def root_causes(catalogue: Catalogue) -> str:
     """A table of all root causes with what decides each, for docs/root-causes.md."""
     rows = "".join(
-        f"| [{_cell(cause.title)}](signatures/{min(catalogue.matching(cause.signatures))}.md#{cause.id}) "
+        f"| {_cell(cause.title)} (`{cause.id}`) "
         f"| {_cell(decided_by(cause.when)) if cause.when else ''} | {cause.verdict} | {cause.strength} |\n"
         for cause in sorted(catalogue.root_causes.values(), key=lambda cause: cause.title.lower())
     )

@@ -63,8 +63,10 @@ def time_of(raw: bytes, format: LogFormat, clock: Clock) -> float | None:  # noq
 
 def prefix_fields(raw: bytes, format: LogFormat, source: SourceKind, clock: Clock) -> PrefixFields | None:  # noqa: A002
     """The prefix fields of a line with positions in it; None if decoding changes the text."""
-    if format not in ("plain", "cri") or is_rewritten(raw):
+    if format == "docker" or is_rewritten(raw, format):
         return None
+    if format == "kmsg":
+        return _kmsg_fields(raw, clock)
     text = raw.decode()
     if format == "plain":
         return read_kernel_prefixes(text, clock) if source == "kernel" else read_job_prefixes(text, 0, clock)
@@ -76,9 +78,19 @@ def prefix_fields(raw: bytes, format: LogFormat, source: SourceKind, clock: Cloc
     return fields if time is None else fields._replace(time=time)
 
 
-def is_rewritten(raw: bytes) -> bool:
+def is_rewritten(raw: bytes, format: LogFormat) -> bool:  # noqa: A002
     """Whether decoding changes the text, so that it is not a part of these bytes."""
+    if format == "kmsg" and b"\\x" in raw:
+        return True
     return not raw.isascii() or b"\x1b" in raw or b"\r" in raw or b"\0" in raw
+
+
+def _kmsg_fields(raw: bytes, clock: Clock) -> PrefixFields | None:
+    """Those of a record by the kernel itself whose time is known: all of a live log."""
+    header = kernel_records.parse_header(raw)
+    if header is None or not _is_by_kernel(header) or header.us is None or clock.boot_time is None:
+        return None
+    return PrefixFields(header.text_at, _time_of(header, clock), kernel=True, device=_device_of(header))
 
 
 def decode_job_text(text: str, time: float | None, clock: Clock) -> Record:
@@ -178,12 +190,26 @@ def _kmsg(raw: bytes, clock: Clock) -> Record:
     header = kernel_records.parse_header(raw)
     if header is None:
         return Record(text=clean(_text(raw)))
-    mono = None if header.us is None else header.us / 1e6
     return Record(
         text=clean(_text(kernel_records.unescape(raw[header.text_at :]))),
-        time=plausible_time(clock.boot_time + mono) if clock.boot_time is not None and mono is not None else None,
-        mono=mono,
-        device=header.device.removeprefix("+pci:") if header.device else None,
-        kernel=header.pri >> 3 == 0,  # facility 0 cannot be written from user space (Documentation/ABI dev-kmsg)
+        time=_time_of(header, clock),
+        mono=None if header.us is None else header.us / 1e6,
+        device=_device_of(header),
+        kernel=_is_by_kernel(header),
         seq=header.seq,
     )
+
+
+def _time_of(header: kernel_records.Header, clock: Clock) -> float | None:
+    if header.us is None or clock.boot_time is None:
+        return None
+    return plausible_time(clock.boot_time + header.us / 1e6)
+
+
+def _device_of(header: kernel_records.Header) -> str | None:
+    return header.device.removeprefix("+pci:") if header.device else None
+
+
+def _is_by_kernel(header: kernel_records.Header) -> bool:
+    """Facility 0 cannot be written from user space (Documentation/ABI dev-kmsg)."""
+    return header.pri >> 3 == 0

@@ -23,7 +23,7 @@ class Heads:
 
     def time_of(self, head: bytes, clock: Clock, times: Times) -> float | None:
         """The time of a job's line with these first bytes."""
-        if self._format != "plain" or formats.is_rewritten(head):
+        if self._format != "plain" or formats.is_rewritten(head, self._format):
             return formats.time_of(head, self._format, clock)
         shape = head.translate(_ONE_DIGIT)
         try:

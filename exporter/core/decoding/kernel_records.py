@@ -48,8 +48,8 @@ class Header:
 def fold(record: bytes) -> bytes:
     """Convert one read of /dev/kmsg (first line, then ` KEY=value` lines) to its canonical line with newline."""
     first, _, properties = record.partition(b"\n")
-    device, header = _DEVICE_LINE.search(properties), _HEADER.match(first)
-    if device and header:
+    device = _DEVICE_LINE.search(properties)
+    if device and (header := _HEADER.match(first)):
         at = header.end() - 1
         first = b"%b,d=%b%b" % (first[:at], device[1], first[at:])
     return first + b"\n"

@@ -174,6 +174,7 @@ class PrefixFields(NamedTuple):
     host: Span | None = None
     kernel: bool = False
     by_others: bool = False
+    device: str | None = None
 
 
 def read_job_prefixes(text: str, at: int, clock: Clock) -> PrefixFields:

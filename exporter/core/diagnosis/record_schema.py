@@ -221,6 +221,7 @@ class JobEndRecord(_Part):
     job: Annotated[RecordedJob, BeforeValidator(_job)]
     outcome: Literal["explained", "unrecognised", "signal", "no_line"]
     started: Time | None = None
+    recorded_time: Time | None = None
 
 
 class FaultRecord(_Part):

@@ -242,7 +242,7 @@ class ChunkMatcher:
         if chunk.source == "job":
             self._note_end(found, offset, text)
         else:
-            gpu = gpu_of(found, text, record.device)
+            gpu = gpu_of(found.rule, found.capture("gpu", text), record.device)
             if found.rule.of_process:
                 raised = self.raising.of_line(found.rule, gpu, found.captures(text), time, offset)
         fault = (gpu, raised.by)
@@ -255,7 +255,7 @@ class ChunkMatcher:
             mark = ContextLine(path=chunk.path, line=line, text=record.text[:MAX_MARK_CHARS], captures=captures)
             self.context = replace(self.context, marks={**marks, signature: mark})
         match = self._match_of(signature, candidate, offset, record, captures, rank, time, time_source)
-        gpu = gpu or gpu_of(found, text, record.device)
+        gpu = gpu or gpu_of(found.rule, found.capture("gpu", text), record.device)
         match = replace(match, gpu=gpu, raised_by=raised.by, closes=raised.closes)
         self.flood.add(match, fault)
 
@@ -301,7 +301,7 @@ class ChunkMatcher:
         time, time_source = self.stamps.time_of(candidate.start, candidate.stop, record.time, record.mono)
         match = self._match_of(UNRECOGNISED, candidate, offset, record, captures, record.rank, time, time_source)
         if self.chunk.source == "kernel":
-            match = replace(match, gpu=gpu_of(found, text, record.device))
+            match = replace(match, gpu=gpu_of(found.rule, found.capture("gpu", text), record.device))
         end = self.chunk.offset + candidate.stop
         if self.chunk.source == "kernel" or found.rule.ends_process:
             self.matches.append(match)

@@ -9,11 +9,10 @@ from exporter.core.decoding.formats import is_rewritten, prefix_fields
 from exporter.core.decoding.lines import Candidate, following
 from exporter.core.decoding.prefixes import Clock
 from exporter.core.decoding.timestamps import Timestamps
-from exporter.core.facts.pci import normalise_pci
 from exporter.core.matching.flood import Flood, FloodKey
 from exporter.core.matching.match_result import MatchResult, NeedsMoreLines
 from exporter.core.matching.raising import NOT_KNOWN, Raising
-from exporter.core.matching.rules import MAX_BEHIND
+from exporter.core.matching.rules import MAX_BEHIND, gpu_of
 from exporter.core.matching.verdict_cache import MAX_REMEMBERED_TEXT, Evaluator, Evaluators
 from exporter.core.model import Chunk
 from exporter.core.patterns.masks import Masked, masked
@@ -73,7 +72,7 @@ class FloodFastPath:
         time = self._stamps.note_and_get(start, stop, fields.time, mono)
         more: list[FloodKey] = []
         for signature, rank, gpu, pid, rule in shown.counted:
-            device = normalise_pci(gpu.of(text, runs)) if gpu and self._of_kernel else None
+            device = gpu_of(rule, gpu.of(text, runs) if gpu else None, fields.device) if self._of_kernel else None
             raised = NOT_KNOWN
             if rule.of_process and self._of_kernel:
                 again = self._raising.of_flood(rule, device, pid.of(text, runs) if pid else None, time, text)
@@ -89,7 +88,7 @@ class FloodFastPath:
         """The result of a line with the lines behind it, their text and its runs; None if they need an evaluation."""
         behind, complete = following(self._data, stop, evaluator.lines - 1)
         end = behind[-1][1] if behind else stop
-        if not complete or is_rewritten(self._data[stop:end]):
+        if not complete or is_rewritten(self._data[stop:end], self._chunk.format):
             return text, seen.runs, None
         for start, line_stop in behind:
             if without := known_result.shown_with(self._data[start:line_stop], self._data[start:end]):

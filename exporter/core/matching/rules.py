@@ -185,13 +185,12 @@ def facts_of(found: Found, text: str) -> dict[str, str]:
     return facts
 
 
-def gpu_of(found: Found, text: str, device: str | None) -> str | None:
-    """The PCI address that a match names in its `gpu` capture, else, for a GPU's own driver, the record's device.
+def gpu_of(rule: Rule, gpu: str | None, device: str | None) -> str | None:
+    """The PCI address in a match's `gpu` capture, else, for a GPU's own driver, that of the record's device.
 
     The device in a record of a port, NIC or disk is not a GPU.
     """
-    gpu = found.capture("gpu", text)
-    return (gpu and normalise_pci(gpu)) or (normalise_pci(device) if device and found.rule.of_gpu_driver else None)
+    return (gpu and normalise_pci(gpu)) or (normalise_pci(device) if device and rule.of_gpu_driver else None)
 
 
 def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:

@@ -273,4 +273,5 @@ def test_a_gpu_is_named_by_the_line_or_by_its_driver(vendor: str, layer: str, te
 signatures:
   - {{id: gpu_fault, vendor: {vendor}, layer: {layer}, sources: [kernel], patterns: ['GPU fault(?: at (?P<gpu>\S+))?']}}
 """)
-    assert gpu_of(found(faults, text, "kernel"), text, "0000:0a:00.0") == gpu
+    one = found(faults, text, "kernel")
+    assert gpu_of(one.rule, one.capture("gpu", text), "0000:0a:00.0") == gpu
