@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -14,44 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Kernel, Node, eventually, gpufault
+from tests.support.bad_files import KINDS, endless, fifo
 from tests.support.fuse_server import EVERY_CALL, FuseServer, needs_fuse
 
 JOBS = 'gpufault_lines_matched_total{signature="e2e_crash",source="job"}'
 KERNEL = 'gpufault_lines_matched_total{signature="e2e_crash",source="kernel"}'
 RELOAD_OK = "gpufault_config_last_reload_successful"
-
-
-def fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def endless(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-def tty(path: Path) -> None:
-    path.symlink_to("/dev/ptmx")
-
-
-def huge(path: Path) -> None:
-    with path.open("wb") as file:
-        file.truncate(1 << 42)
-
-
-def a_socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(path))
-
-
-def a_folder(path: Path) -> None:
-    path.mkdir()
-
-
-def circle(path: Path) -> None:
-    path.symlink_to(path.name)
-
-
-KINDS = [fifo, endless, tty, huge, a_socket, a_folder, circle]
 
 
 @pytest.fixture
@@ -163,14 +129,9 @@ READERS = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
-def test_no_command_waits_for_a_file_or_reads_it_without_end(
-    tmp_path: Path, make: Callable[[Path], None], reader: str
-) -> None:
-    if reader == "scan --facts" and make is fifo:
-        pytest.skip("a pipe, as of `<(command)`, is what its user gave it")
+def test_no_command_waits_for_a_file_or_reads_it_without_end(tmp_path: Path, reader: str) -> None:
     path = tmp_path / "named.yaml"
-    make(path)
+    (endless if reader == "scan --facts" else fifo)(path)  # a pipe, as of `<(command)`, is what scan's user gave it
     arguments = [part.format(path) for part in READERS[reader]]
     done = subprocess.run(
         [gpufault(), *arguments], check=False, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
