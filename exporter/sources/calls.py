@@ -59,13 +59,13 @@ class Stall(NamedTuple):
 def ask(path: str, function: Callable[..., T], *args: Any, lane: str = "") -> T:
     """Call a function that looks at `path`: at once, or as the `Calls` of this thread make it. Raises what it raises."""
     calls: Calls | None = getattr(_here, "calls", None)
-    return function(*args) if calls is None else calls.make(path, lane, function, args)
+    return function(*args) if calls is None or calls.is_calling else calls.make(path, lane, function, args)
 
 
 def let_go(path: str, close: Callable[[], object]) -> None:
     """Close what is open, without waiting where the file system may not answer."""
     calls: Calls | None = getattr(_here, "calls", None)
-    if calls is None or calls.abandoned:
+    if calls is None or calls.is_calling or calls.abandoned:
         close()
     else:
         calls.let_go(path, close)
@@ -90,6 +90,11 @@ class Calls:
             yield
         finally:
             _here.calls = None
+
+    @property
+    def is_calling(self) -> bool:
+        """Whether it is a call that makes calls."""
+        return self._current is not None
 
     def begin(self, user: str) -> None:
         """A poll of a source begins."""
@@ -129,9 +134,6 @@ class Calls:
     def _without_turn(self, path: str) -> Iterator[None]:
         if self.abandoned:
             raise Abandoned
-        if self._current is not None:  # a call that makes calls
-            yield
-            return
         self._current = Stall(path, time.monotonic())
         self.turn.release()
         try:

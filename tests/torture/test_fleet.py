@@ -230,12 +230,12 @@ def test_a_liar_a_mount_that_hangs_and_a_greedy_user_leave_the_others_numbers_ex
 
         for name, node in daemons.items():
             for source, count in (("job", writers.lines[name]), ("kernel", writers.kernel_lines[name])):
-                eventually(lambda: (node.value(LINES.format(source)) or 0) >= count, seconds=120)  # noqa: B023
+                eventually(lambda: (node.value(LINES.format(source)) or 0) >= count)  # noqa: B023
                 assert node.value(LINES.format(source)) == count, (name, source)
-            eventually(lambda: not node.value(OPEN), seconds=120)  # noqa: B023
+            eventually(lambda: not node.value(OPEN))  # noqa: B023
         ids = writers.ids | {name: {str(record["id"]) for record in node.records()} for name, node in daemons.items()}
         for name in ids:
-            eventually(lambda: len(seen(service, name)) >= len(ids[name]), seconds=120)  # noqa: B023
+            eventually(lambda: len(seen(service, name)) >= len(ids[name]))  # noqa: B023
             assert seen(service, name) == ids[name]
         assert pages <= {200, 503}, "503: no result yet, or too many readers"
 
@@ -247,7 +247,7 @@ def test_a_liar_a_mount_that_hangs_and_a_greedy_user_leave_the_others_numbers_ex
         )
         try:
             for name in ids:
-                eventually(lambda: seen(control, name) == ids[name], seconds=120)  # noqa: B023
+                eventually(lambda: seen(control, name) == ids[name])  # noqa: B023
             end = time.time() + 60
             assert rows_of(service, set(ids), began - 60, end) == rows_of(control, set(ids), began - 60, end)
         finally:
