@@ -29,7 +29,7 @@ LOG_FILES = [
     if path.stem not in ("filesystem", "leases", "lease_files")
 ]
 
-# The rooms of the package, lowest first: each imports only itself and rooms before it. Reasons: docs/internals/decisions.md.
+# The rooms of the package, lowest first: each imports only itself and rooms before it. Reasons: docs/internals/decisions.
 ROOMS = (
     "core", "process", "probes", "sources", "metrics", "store", "net", "web", "config", "node", "outputs", "scan",
     "daemon", "fleet", "kubernetes", "demo", "cli",

@@ -51,7 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # what a locale without UTF-8 has no sign for is written as its code
             stream.reconfigure(errors="backslashreplace")
     options = _parser(next(iter(arguments), "")).parse_args(arguments)
-    options.arguments = arguments
     try:
         code = int(options.run(options))
         sys.stdout.flush()

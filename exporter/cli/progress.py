@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from exporter.core.text.counted import counted
 from exporter.core.text.printable import printable
@@ -15,7 +15,6 @@ from exporter.scan.decompress import is_archive
 
 if TYPE_CHECKING:
     from exporter.scan.plan import Unread
-    from exporter.scan.stitch import Place
 
 
 PACKED = 8  # bytes of a log that one of its archive stands for until its end, when all of it counts: 5 to 15 are usual
@@ -24,15 +23,11 @@ WIDE = 80  # columns that all of the bar takes; with fewer, rich would cut words
 
 
 class Progress:
-    """Counts the bytes read, as on disk. The total is unknown if something comes from a pipe.
+    """Counts the bytes read, as on disk. The total is unknown if something comes from a pipe."""
 
-    read: how far an earlier scan of the same paths has read.
-    """
-
-    def __init__(self, paths: Sequence[str], wanted: bool | None, read: Place | None = None) -> None:
+    def __init__(self, paths: Sequence[str], wanted: bool | None) -> None:
         self._bar: Any = None
         self._paths = paths
-        self._read = read
         self._files = 0
         self._archive, self._left = "", 0  # which is being read, and what is left of it on disk
         if wanted if wanted is not None else sys.stderr.isatty():
@@ -60,11 +55,8 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self._bar:
-            extent = _extent(self._paths, self._read)
-            self._total_files, self._files = extent.files, extent.files_done
-            self._task = self._bar.add_task(
-                "scanning", total=extent.size or None, completed=extent.done, files=self._files_text()
-            )
+            self._total_files, size = _extent(self._paths)
+            self._task = self._bar.add_task("scanning", total=size or None, files=self._files_text())
             self._bar.start()
         return self
 
@@ -99,31 +91,12 @@ class Progress:
             print(line, file=sys.stderr)
 
 
-class _Extent(NamedTuple):
-    """Files and bytes on disk: the total (0 bytes if unknown), and those read so far."""
-
-    files: int
-    size: int
-    files_done: int
-    done: int
-
-
-def _extent(paths: Sequence[str], read: Place | None) -> _Extent:
+def _extent(paths: Sequence[str]) -> tuple[int, int]:
+    """Files, and bytes on disk: 0 if unknown."""
     from exporter.scan.plan import expand
 
-    files, total, known = 0, 0, True
-    done = (0, 0)
-    for path in expand(paths):
-        if isinstance(path, str):
-            if read and path == read.path and read.offset is not None:
-                done = files, total + read.offset
-            files += 1
-            size = _size(path)
-            known = known and size is not None
-            total += size or 0
-            if read and path == read.path and read.offset is None:
-                done = files, total
-    return _Extent(files, total if known else 0, *done)
+    sizes = [_size(path) for path in expand(paths) if isinstance(path, str)]
+    return len(sizes), 0 if None in sizes else sum(size or 0 for size in sizes)
 
 
 def _size(path: str) -> int | None:

@@ -9,23 +9,18 @@ import heapq
 import json
 import os
 import re
-import shlex
 import signal
 import sys
-import time
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from exporter.cli import options as flags
 from exporter.core.text.printable import printable
-from exporter.store.private_files import make_folder
 
 if TYPE_CHECKING:
     from exporter.core.catalogue.loader import Catalogue
     from exporter.node.this_node import ThisNode
     from exporter.scan.engines.base import Engine
-    from exporter.scan.resume import Stopped
     from exporter.scan.run import Summary
 
 GARBAGE = 100_000  # objects before the first collection: those of a catalogue stay, and to go through them takes 10 ms
@@ -60,21 +55,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine",
         default="local",
-        choices=("local", "slurm", "dask"),
-        help="where to read: in processes here, in Slurm's job arrays, in a Dask cluster; docs/scanning.md; default: local",
+        choices=("local", "dask"),
+        help="where to read: in processes here, or in a Dask cluster; docs/scanning.md; default: local",
     )
     parser.add_argument(
         "--workers",
         type=_number,
         metavar="N",
-        help="local: processes, 0 = one a core, default: 1; slurm: tasks that run at a time, default: 64",
+        help="processes of the local engine; 0: one a core; default: 1",
     )
     parser.add_argument(
         "--task.size",
         dest="task_size",
         type=_size,
         metavar="SIZE",
-        help="slurm, dask: bytes of logs for a task, such as 8GiB; default: what is measured to take 4 minutes, 10 seconds",
+        help="dask: bytes of logs for a task, such as 1GiB; default: what is measured to take 10 seconds",
     )
     flags.add(
         parser,
@@ -83,27 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="the scheduler of a running cluster: tcp://HOST:PORT",
     )
-    flags.add(
-        parser,
-        "--slurm.folder",
-        metavar="DIR",
-        help="a folder that all nodes share, for what goes to tasks and comes back; default: ~/.cache/gpufault/slurm",
-    )
-    parser.add_argument(
-        "--slurm.option",
-        dest="slurm_option",
-        action="append",
-        type=_option,
-        default=[],
-        metavar="NAME=VALUE",
-        help="for sbatch, such as partition=cpu; may be given again",
-    )
     parser.add_argument("--output", metavar="FILE", help="write the result here instead of stdout")
     parser.add_argument(
         "--progress", action=argparse.BooleanOptionalAction, default=None, help="default: on a terminal"
-    )
-    parser.add_argument(
-        "--resume", metavar="FILE", help="go on where a scan was stopped, which told of this file; give the same paths"
     )
     flags.add_catalogue(parser)
 
@@ -115,7 +92,6 @@ def run(options: argparse.Namespace) -> int:
     from exporter.cli.progress import Progress
     from exporter.config import packs
     from exporter.scan.plan import Unread, Wanted, expand
-    from exporter.scan.resume import Stopped
     from exporter.scan.run import scan
 
     if options.engine == "dask" and not options.dask_address:
@@ -127,9 +103,8 @@ def run(options: argparse.Namespace) -> int:
     logs: Iterator[Wanted | Unread] = (
         found if isinstance(found, Unread) else Wanted(found, options.source) for found in expand(options.paths)
     )
-    resumed = Stopped.read_from(Path(options.resume)) if options.resume else None
     workers = _workers(options)
-    with Progress(options.paths, options.progress, resumed.read if resumed else None) as progress:
+    with Progress(options.paths, options.progress) as progress:
         summary = scan(
             logs,
             catalogue,
@@ -138,7 +113,6 @@ def run(options: argparse.Namespace) -> int:
             workers=workers,
             progress=progress,
             report_unread=progress.report_unread,
-            resumed=resumed,
             kernel_log=here.kernel_log if here else None,
         )
     if summary.unread and options.format != "text":
@@ -152,8 +126,6 @@ def run(options: argparse.Namespace) -> int:
     if summary.stopped_at is not None:
         stopped_at = printable(summary.stopped_at or "no log yet")
         print(f"stopped in {stopped_at}: what was found so far follows", file=sys.stderr)
-    if summary.left:
-        print(printable(_resume_command(summary.left, options)), file=sys.stderr)
     if options.output:
         with open(options.output, "w", encoding="utf-8", newline="") as file:
             _write(file, options, summary, catalogue, node)
@@ -165,27 +137,7 @@ def run(options: argparse.Namespace) -> int:
         return 128 + signal.SIGINT
     if summary.unread and not summary.files and not summary.bytes:
         return 3
-    if resumed:
-        sys.stdout.flush()
-        Path(options.resume).unlink(missing_ok=True)
     return 1 if summary.diagnoses else 0
-
-
-def _resume_command(left: Stopped, options: argparse.Namespace) -> str:
-    """The command that resumes a stopped scan, if its state was saved."""
-    given = list(options.arguments)
-    if options.resume:
-        path = Path(options.resume)
-    else:
-        folder = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "gpufault"
-        path = folder / f"scan-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.json"
-        given[1:1] = ["--resume", str(path)]
-    try:
-        make_folder(path.parent)
-        left.write(path)
-    except OSError as error:
-        return f"it cannot be resumed: {path}: {error.strerror or error}; XDG_STATE_HOME names another folder"
-    return f"go on with: {shlex.join(['gpufault', *given])}"
 
 
 def _workers(options: argparse.Namespace) -> Engine | int:
@@ -194,15 +146,6 @@ def _workers(options: argparse.Namespace) -> Engine | int:
         from exporter.scan.engines.dask import Dask
 
         return Dask(options.dask_address, task_bytes=options.task_size)
-    if options.engine == "slurm":
-        from exporter.scan.engines import slurm
-
-        return slurm.Slurm(
-            options.slurm_folder or slurm.DEFAULT_FOLDER,
-            dict(options.slurm_option),
-            workers=options.workers or slurm.DEFAULT_WORKERS,
-            task_bytes=options.task_size,
-        )
     return 1 if options.workers is None else options.workers or os.cpu_count() or 1
 
 
@@ -227,13 +170,6 @@ def _address(text: str) -> str:
             f"{text!r} is not the address of a scheduler; write for example tcp://HOST:8786"
         )
     return text
-
-
-def _option(text: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not (name and sign):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE; write for example partition=cpu")
-    return name.lstrip("-"), value
 
 
 def facts_named(which: str, catalogue: Catalogue) -> tuple[ThisNode | None, Mapping[str, str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from exporter.core.model import NO_CONTEXT
 from exporter.core.values import dataclass
 from exporter.scan.plan import Task, Unread, Wanted, plan
 from exporter.scan.reader import STDIN
@@ -22,19 +21,18 @@ def only_here(item: Item) -> bool:
 
 
 def items_of(items: Iterable[Item], span_bytes: int) -> Iterator[Item]:
-    """Each log, or its unread rest, as one item; a large one as several items of about `span_bytes`."""
+    """Each log as one item; a large one as several items of about `span_bytes`."""
     for item in items:
         log = item.log
         size = 0 if log.path == STDIN or isinstance(log, Unread) else _size(log.path)
-        left = max(0, size - item.span.start)
-        if left <= span_bytes * 3 // 2:
-            yield item._replace(bytes=left)
+        if size <= span_bytes * 3 // 2:
+            yield item._replace(bytes=size)
             continue
         task = plan(log.path, log.source) if isinstance(log, Wanted) else log
         if isinstance(task, Task) and can_be_cut(task):
-            yield from _parts(item._replace(log=task), size, span_bytes)
+            yield from _parts(task, size, span_bytes)
         else:
-            yield item._replace(log=task, bytes=left)
+            yield item._replace(log=task, bytes=size)
 
 
 def batched(items: Iterable[Item], wanted: Callable[[], int], most: int = MAX_ITEMS) -> Iterator[tuple[Item, ...]]:
@@ -73,15 +71,14 @@ class Pace:
         return int(self._bytes_read / self._seconds_read * self.seconds)
 
 
-def _parts(whole: Item, size: int, span_bytes: int) -> Iterator[Item]:
-    assert isinstance(whole.log, Task)
-    at, context = whole.span.start, whole.context
+def _parts(task: Task, size: int, span_bytes: int) -> Iterator[Item]:
+    at = 0
     try:
-        for span in spans(whole.log, span_bytes, whole=whole.span):
-            yield Item(whole.log, span, (size if span.stop is None else span.stop) - span.start, context)
-            at, context = span.stop or 0, NO_CONTEXT
+        for span in spans(task, span_bytes):
+            yield Item(task, span, (size if span.stop is None else span.stop) - span.start)
+            at = span.stop or 0
     except OSError as error:
-        yield Item(Unread(whole.log.path, error.strerror or str(error)), Span(start=at))
+        yield Item(Unread(task.path, error.strerror or str(error)), Span(start=at))
 
 
 def _size(path: str) -> int:

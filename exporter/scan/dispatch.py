@@ -44,9 +44,7 @@ class Dispatch:
         while True:
             # While a lost batch waits to be read again nothing new sets out: what dies then is known to die by itself.
             held = self.stop() or any(map(_failed, under_way))
-            room = self.engine.width - len(under_way)
-            if held or (room < self.engine.refill and under_way):
-                room = 0
+            room = 0 if held else self.engine.width - len(under_way)
             for items in itertools.islice(batches, room):
                 under_way.append((items, None if only_here(items[0]) else self._submit(items)))
             if not under_way:

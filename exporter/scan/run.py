@@ -16,10 +16,7 @@ from exporter.core.model import Incident
 from exporter.core.values import dataclass, field
 from exporter.scan.engines.base import Engine, Unusable
 from exporter.scan.plan import Unread
-from exporter.scan.reader import STDIN
-from exporter.scan.resume import COUNTS, CannotResume, Stopped
-from exporter.scan.spans import lines_before, span_from
-from exporter.scan.stitch import Place, Stitched
+from exporter.scan.stitch import Stitched
 from exporter.scan.stop import Stop
 from exporter.scan.work import WINDOW_SECONDS, EngineChoice, Item, Log, pipeline_of, scan_one
 
@@ -49,7 +46,7 @@ class Diagnoses:
 @dataclass(slots=True)
 class Summary:
     """The result of a scan. stopped_at: the log at which the user stopped it or its engine failed. broken: why the engine
-    failed. left: where another scan can resume.
+    failed.
     """
 
     files: int = 0
@@ -62,12 +59,6 @@ class Summary:
     stopped_at: str | None = None
     broken: str = ""
     kernel_unread: str = ""  # why the kernel log of this node, which was asked for, could not be read
-    left: Stopped | None = None
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The counts at which a resumed scan starts."""
-        return {name: getattr(self, name) for name in COUNTS}
 
 
 def reading_order(diagnosis: Diagnosis) -> tuple[str, int, str]:
@@ -89,34 +80,20 @@ def scan(
     workers: Engine | int = 1,
     progress: Progress = lambda _path, _bytes: None,
     report_unread: Callable[[Unread], None] = lambda _unread: None,
-    resumed: Stopped | None = None,
     kernel_log: Callable[[Pipeline, float], KernelLog] | None = None,
 ) -> Summary:
     """Scan all logs, in this process or with an engine's workers; the engine is closed afterwards.
 
     Incidents are those that the daemon would report for the same bytes. progress: gets the bytes of each log as they are
     read, and 0 at its end. report_unread: gets each file that could not be read completely, immediately: there may be a
-    million. resumed: continue an earlier scan of the same logs; raises CannotResume. kernel_log: this node's own, of which
-    the incidents of the logs' jobs are added.
+    million. kernel_log: this node's own, of which the incidents of the logs' jobs are added.
     """
     summary, is_here = Summary(), kernel_log is not None
-    read = resumed.read if resumed else None
     tracker: IncidentTracker | None = None
     jobs = set[str]()  # whose logs were read; what matters is whether there are several
-    if resumed:
-        tracker = _joined(tracker, resumed.incidents, catalogue, node, is_here)
-        jobs |= resumed.jobs
-        for name in COUNTS:
-            setattr(summary, name, resumed.counts[name])
-    now = resumed.now if resumed else time.time()
-
-    def left() -> Stopped:
-        return Stopped(
-            read, now, summary.counts, tuple(tracker.incidents()) if tracker is not None else (), frozenset(jobs)
-        )
-
+    now = time.time()
     with Stop() as stop:
-        items = _items(_found(logs, stop), read)
+        items = map(Item, _found(logs, stop))
         readers: _Here | ByWorkers
         if workers == 1:
             readers = _Here(pipeline_of(catalogue, engine, -time.timezone), now, stop, progress)
@@ -127,25 +104,18 @@ def scan(
         with closing(readers.read(items)) as results:
             try:
                 for one in results:
-                    if one.read is None:  # its log will be read anew
-                        summary.left = left()
                     _count(summary, one)
                     if one.scanned.unread:
                         report_unread(one.scanned.unread)
                     tracker = _joined(tracker, one.scanned.incidents, catalogue, node, is_here)
                     if one.scanned.job and len(jobs) < 2:
                         jobs.add(one.scanned.job)
-                    read = one.read or read
                     if one.scanned.stopped:
                         raise KeyboardInterrupt
             except KeyboardInterrupt:
                 summary.stopped_at = readers.reading
             except Unusable as error:
                 summary.stopped_at, summary.broken = readers.reading, str(error)
-            if stop.anywhere or summary.stopped_at in (None, STDIN):
-                summary.left = None
-            elif summary.left is None:
-                summary.left = left()
     if tracker is not None:
         tracker.give_times()
         if kernel_log and all(incident.first.source == "job" for incident in tracker.incidents()):
@@ -194,20 +164,6 @@ def _found(logs: Iterable[Log], stop: Stop) -> Iterator[Log]:
         yield log
 
 
-def _items(logs: Iterator[Log], read: Place | None) -> Iterator[Item]:
-    """The logs after a resume point, the first one possibly in part. Raises CannotResume."""
-    if read is not None:
-        log = next((log for log in logs if log.path == read.path), None)
-        if log is None:
-            raise CannotResume(
-                f"{read.path}, in which the scan was stopped, is not among the logs; give the same paths"
-            )
-        if read.offset is not None:
-            cut, _ = lines_before(read.path, read.offset)
-            yield Item(log, span_from(cut, read.newlines + 1), context=read.context)
-    yield from map(Item, logs)
-
-
 @dataclass(slots=True)
 class _Here:
     """Reads logs in this process, one after another."""
@@ -222,9 +178,5 @@ class _Here:
         for item in items:
             path = self.reading = item.log.path
             scanned = scan_one(item, self.pipeline, self.now, self.progress, self.stop)
-            newlines = item.span.line - 1 + scanned.newlines
-            read = (
-                None if scanned.stopped and scanned.cut is None else Place(path, scanned.cut, newlines, scanned.context)
-            )
-            yield Stitched(scanned, read)
+            yield Stitched(scanned, ended=not scanned.stopped)
             self.progress(path, 0)

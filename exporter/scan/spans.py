@@ -58,45 +58,19 @@ def can_be_cut(task: Task) -> bool:
     return task.format != "kmsg" and not is_archive(task.path)
 
 
-def spans(task: Task, length: int, look: int = LOOK_BYTES, whole: Span = WHOLE) -> Iterator[Span]:
-    """Split a log, or its end, into spans of about `length` bytes. A lazy iterator. Raises OSError."""
+def spans(task: Task, length: int, look: int = LOOK_BYTES) -> Iterator[Span]:
+    """Split a log into spans of about `length` bytes. A lazy iterator. Raises OSError."""
     with open_log(task.path) as log:
         size = os.fstat(log.fileno()).st_size
-        last = whole
-        wanted = whole.start + length
+        last = WHOLE
+        wanted = length
         while wanted < size:
             cut = _cut_behind(log, wanted, task.format, look)
             if cut is not None and cut.at < size:
                 yield last._replace(stop=cut.at)
-                last = span_from(cut)
+                last = Span(cut.at, None, cut.read_from, LINES_BEFORE)
             wanted = data_after(log.fileno(), wanted + length) or size
         yield last
-
-
-def span_from(cut: Cut, line: int = 1) -> Span:
-    """Everything after a cut."""
-    return Span(cut.at, None, cut.read_from, LINES_BEFORE, line)
-
-
-def next_cut(task: Task, at: int, look: int = LOOK_BYTES) -> int | None:
-    """The first possible cut at or after `at`. Raises OSError, or EOFError if the log ends first."""
-    with open_log(task.path) as log:
-        cut = _cut_behind(log, at, task.format, look)
-        if cut is None and os.fstat(log.fileno()).st_size <= at + look:
-            raise EOFError
-    return None if cut is None else cut.at
-
-
-def lines_before(path: str, at: int, look: int = LOOK_BYTES) -> tuple[Cut, bytes]:
-    """The cut at `at`, with the lines to read before it. Raises OSError, also if the log lacks them."""
-    with open_log(path) as log:
-        begin = max(0, at - 2 * look)
-        log.seek(begin)
-        window = _read(log.read, at - begin)
-    starts = _line_starts(window, first=begin == 0)
-    if begin + len(window) != at or len(starts) <= LINES_BEFORE or starts[-1] != len(window):
-        raise OSError(None, "is not what it was")
-    return Cut(at, begin + starts[-1 - LINES_BEFORE]), window[starts[-1 - LINES_BEFORE] :]
 
 
 def _cut_behind(log: IO[bytes], wanted: int, form: LogFormat, look: int) -> Cut | None:

@@ -21,27 +21,11 @@ class _Before:
     lost: bool = False
 
 
-class Place(NamedTuple):
-    """How far logs were read: all earlier ones, and this one up to an offset (None: its end), with its newlines and its
-    context up to there.
-    """
-
-    path: str
-    offset: int | None = None
-    newlines: int = 0
-    context: LogContext = NO_CONTEXT
-
-
 class Stitched(NamedTuple):
-    """The result of an item in its log. read: everything before it has been read; None if it lies within the item."""
+    """The result of an item in its log. ended: the end of the log has been reached."""
 
     scanned: Scanned
-    read: Place | None
-
-    @property
-    def ended(self) -> bool:
-        """Whether the end of the log has been reached."""
-        return self.read is not None and self.read.offset is None
+    ended: bool
 
 
 def stitched(results: Iterable[tuple[Item, Scanned]], again: Callable[[Item], Scanned]) -> Iterator[Stitched]:
@@ -49,18 +33,14 @@ def stitched(results: Iterable[tuple[Item, Scanned]], again: Callable[[Item], Sc
     before = _Before()
     for item, scanned in results:
         if item.span.stop is None and not item.span.start:
-            yield Stitched(scanned, None if scanned.stopped else Place(scanned.path))
+            yield Stitched(scanned, ended=not scanned.stopped)
             continue
         if item.span.start == 0:
             before = _Before()
-        elif item.span.line > 1:  # what was before it is known: it is where an earlier scan was stopped
-            before = _Before(item.span.line - 1, item.context)
         last = item.span.stop is None
         if before.lost:
             continue
-        if item.span.line > 1:
-            placed = scanned
-        elif item.span.start and _is_full(scanned.context):
+        if item.span.start and _is_full(scanned.context):
             # It may have left out what it had no room for; with what was there before, it takes what the whole takes.
             span = item.span._replace(line=before.newlines + 1)
             scanned = again(item._replace(span=span, context=before.context))
@@ -73,8 +53,7 @@ def stitched(results: Iterable[tuple[Item, Scanned]], again: Callable[[Item], Sc
             before.lost = True
             read = item.span.start + scanned.bytes
             placed = placed._replace(unread=Unread(scanned.path, f"{scanned.unread.why}, from byte {read} on"))
-        offset = None if last or before.lost else item.span.stop
-        yield Stitched(placed, Place(scanned.path, offset, before.newlines, before.context))
+        yield Stitched(placed, ended=last or before.lost)
 
 
 def after(before: LogContext, then: LogContext) -> LogContext:

@@ -15,7 +15,6 @@ class Stop:
 
     def __init__(self) -> None:
         self.asked = False
-        self.anywhere = False  # asked again: work in progress is abandoned
         self._at_once = False
         self._before: Any = None
 
@@ -43,6 +42,6 @@ class Stop:
             self._at_once = False
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self.anywhere, self.asked = self.asked, True
-        if self.anywhere or self._at_once:
+        again, self.asked = self.asked, True
+        if again or self._at_once:
             raise KeyboardInterrupt

@@ -24,8 +24,8 @@ from exporter.core.matching.pipeline import Pipeline, Processed
 from exporter.core.model import NO_CONTEXT, Chunk, Incident, Job, LogContext
 from exporter.core.values import dataclass
 from exporter.scan.plan import SAMPLE_BYTES, Task, Unread, Wanted, plan_from
-from exporter.scan.reader import BLOCK_BYTES, STDIN, head, keep_freed_blocks, open_log
-from exporter.scan.spans import WHOLE, Span, can_be_cut, next_cut
+from exporter.scan.reader import BLOCK_BYTES, head, keep_freed_blocks, open_log
+from exporter.scan.spans import WHOLE, Span
 from exporter.scan.stop import Stop
 from exporter.sources.holes import data_after
 
@@ -59,7 +59,6 @@ class Scanned(NamedTuple):
     context: LogContext = NO_CONTEXT
     unread: Unread | None = None
     stopped: bool = False  # by the user, before its end
-    cut: int | None = None  # where it was stopped, if one can go on there
     job: str | None = None  # the name of its job; None for a kernel log
 
 
@@ -252,8 +251,6 @@ class _Reading:
         self._offset = self._span.read_from
         self._line = self._span.line - self._span.lines_before
         self._rest = b""
-        self._ending = False
-        self._cut: int | None = None
 
     def read(self, progress: Callable[[str, int], None], stop: Stop) -> None:
         """Raises OSError if the log cannot be read to its end, KeyboardInterrupt if the user stops the scan."""
@@ -263,9 +260,8 @@ class _Reading:
         # Blocks end where they do when all of the log is read: what is cut off a line that fills several depends on it.
         size = self._block_bytes - self._offset % self._block_bytes
         while not last and ((span := self._span).stop is None or self._offset < span.stop):
-            if stop.asked and not self._ending:
-                self._end_soon()
-                continue
+            if stop.asked:
+                raise KeyboardInterrupt
             self._skip_hole()
             damage, more = None, 0
             with nullcontext() if self._is_plain else stop.at_once():  # where it may take long
@@ -284,8 +280,6 @@ class _Reading:
                     progress(path, more)
             if damage:
                 raise damage
-        if self._cut is not None:
-            raise KeyboardInterrupt
 
     def _read_on(self, stream: IO[bytes], size: int) -> int:
         """Read `size` bytes after the unprocessed rest. Returns how many were read. Raises OSError.
@@ -312,19 +306,6 @@ class _Reading:
     def _has_ended(self) -> bool:
         """Whether a plain log was read up to the size it had when opened. Files in /proc have no size."""
         return 0 < self._size <= self._offset + len(self._rest)
-
-    def _end_soon(self) -> None:
-        """Set the end to the next cut, or keep it if it is near. Raises KeyboardInterrupt if the log cannot be split."""
-        if self._task.path == STDIN or not can_be_cut(self._task):
-            raise KeyboardInterrupt
-        self._ending = True
-        try:
-            self._cut = next_cut(self._task, max(self._offset, self._span.start))
-        except EOFError:
-            return
-        if self._cut is None:
-            raise KeyboardInterrupt
-        self._span = self._span._replace(stop=self._cut)
 
     def _take(self, stop: int | None, *, last: bool) -> Processed:
         """Pass what was read to the pipeline, up to an offset."""
@@ -378,5 +359,4 @@ class _Reading:
             unread=unread,
             stopped=stopped,
             job=jobs.log_group(self._job, self._task.path) if self._task.source == "job" else None,
-            cut=self._cut if stopped and self._offset == self._cut else None,
         )

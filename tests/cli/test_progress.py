@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from exporter.cli.progress import PACKED, WIDE, Progress
-from exporter.core.model import LogContext
-from exporter.scan.stitch import Place
 
 
 @pytest.fixture
@@ -48,18 +46,6 @@ def test_an_archive_that_holds_little_counts_whole_at_its_end(logs: tuple[Path, 
         progress(str(archive), PACKED)
         progress(str(archive), 0)
         assert bar(progress).completed == archive.stat().st_size
-
-
-@pytest.mark.parametrize(("offset", "files", "done"), [(350, 1, 1050), (None, 2, 1400)])
-def test_a_scan_that_goes_on_begins_where_the_one_before_it_was_stopped(
-    tmp_path: Path, offset: int | None, files: int, done: int
-) -> None:
-    for name in "abc":
-        (tmp_path / name).write_bytes(b"step 1\n" * 100)
-    read = Place(str(tmp_path / "b"), offset, 0, LogContext())
-    with Progress([str(tmp_path)], wanted=True, read=read) as progress:
-        assert (bar(progress).completed, bar(progress).total) == (done, 2100)
-        assert bar(progress).fields["files"] == f"{files} of 3 files"
 
 
 def test_of_a_pipe_nobody_knows_how_much_comes(logs: tuple[Path, Path]) -> None:

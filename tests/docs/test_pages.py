@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PATHS = [
     *sorted(DOCS.glob("*.md")),
-    *sorted(DOCS.glob("internals/*.md")),
+    *sorted(DOCS.glob("internals/**/*.md")),
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
@@ -99,8 +100,19 @@ def test_every_link_on_a_page_resolves(name: str) -> None:
 
 
 def test_the_index_links_to_every_page() -> None:
-    linked = set(re.findall(r"\]\(([\w/-]+\.md)\)", PAGES["README.md"]))
+    linked = {
+        posixpath.join(posixpath.dirname(index), path)
+        for index in ("README.md", "internals/decisions/README.md")
+        for path in re.findall(r"\]\(([\w/-]+\.md)\)", PAGES[index])
+    }
     assert {name for name in PAGES if ".." not in name} - {"README.md"} - linked == set()
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(PAGES) if re.match(r"internals/decisions/\d{4}-", name)])
+def test_a_decision_is_short(name: str) -> None:
+    parts = re.findall(r"^\*\*([\w ]+)", PAGES[name], re.MULTILINE)
+    assert [*parts[:3], parts[-1]] == ["Context", "Decision", "Rejected", "Look again when"]
+    assert len(PAGES[name]) <= 1500
 
 
 def test_the_index_has_at_most_a_dozen_entries() -> None:

@@ -60,7 +60,7 @@ def test_a_file_of_any_kind_fails_a_reload_and_stops_nothing(node: Node, kernel:
 def test_a_file_on_a_mount_that_hangs_delays_only_the_reload(node: Node, kernel: Kernel, tmp_path: Path) -> None:
     (tmp_path / "behind").mkdir()
     mount = FuseServer(tmp_path / "behind", tmp_path / "mnt")
-    (mount.folder / "far.yaml").write_text("signatures: []\n")
+    (mount.folder / "far.yaml").write_text("pack: far\nsignatures: []\n")
     (node.folder / "packs" / "far.yaml").symlink_to(mount.point / "far.yaml")
     try:
         node.start()

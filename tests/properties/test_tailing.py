@@ -149,7 +149,7 @@ MANY_IN_MEMORY = 2000
 
 
 def counts_exactly(programs: int, run: Callable[[Program], None]) -> None:
-    """The same programs each time: one in tens of thousands of others is miscounted (decision 79)."""
+    """The same programs each time: one in tens of thousands of others is miscounted (docs/internals/tailing.md)."""
     for seed in range(programs):
         what = program(random.Random(seed))
         if miscounted(what, run):

@@ -19,12 +19,11 @@ class Engine(Protocol):
     """Runs `read_batch` elsewhere.
 
     width: how many batches may run or wait. span_bytes: size of a part of a large log. batch_bytes: size of the first
-    batches; if `batch_seconds` is not 0, later ones have as many bytes as a worker reads in that time. refill: how many
-    batches to send at a time, at least, while others run. remote: workers are on other machines; errors name them.
+    batches; if `batch_seconds` is not 0, later ones have as many bytes as a worker reads in that time. remote: workers are
+    on other machines; errors name them.
     """
 
     width: int
-    refill: int
     span_bytes: int
     batch_bytes: int
     batch_seconds: float

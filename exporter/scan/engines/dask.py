@@ -23,7 +23,6 @@ class Dask:
     span_bytes = 256 << 20
     batch_bytes = 256 << 20
     batch_seconds = 10.0  # long beside the milliseconds that a task costs the scheduler, short beside a worker's life
-    refill = 1
     remote = True
 
     def __init__(self, address: str, *, task_bytes: int | None = None) -> None:

@@ -23,7 +23,6 @@ class Local:
     span_bytes = 64 << 20  # a tenth of a second: 20 GB are 300 of them
     batch_bytes = 8 << 20
     batch_seconds = 0.0
-    refill = 1
     remote = False
 
     def __init__(self, workers: int) -> None:
