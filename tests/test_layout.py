@@ -43,8 +43,8 @@ FLEET_ROOMS = (
     "fleet.charts", "fleet.review", "fleet.report", "fleet.service",
 )  # fmt: skip
 SOURCE_ROOMS = (
-    "sources.base", "sources.backlog", "sources.boot", "sources.node_jobs", "sources.holes", "sources.files", "sources.systemd",
-    "sources.kernel",
+    "sources.base", "sources.backlog", "sources.boot", "sources.node_jobs", "sources.calls", "sources.reader_thread",
+    "sources.holes", "sources.files", "sources.systemd", "sources.kernel",
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import functools
 from pathlib import Path
 
 from exporter.cli import options as flags
+from exporter.store.safe_open import read_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,9 +60,9 @@ def _headers(options: argparse.Namespace) -> dict[str, str]:
 
 def _password(path: Path) -> str:
     """The password in a file, read anew each time; of a pipe, such as /dev/stdin, only once."""
-    return path.read_text(encoding="utf-8").strip() if path.is_file() else _read_pipe(path)
+    return read_text(path).strip() if path.is_file() else _read_pipe(path)
 
 
 @functools.cache
 def _read_pipe(path: Path) -> str:
-    return path.read_text(encoding="utf-8").strip()
+    return read_text(path, pipes=True).strip()

@@ -130,12 +130,12 @@ def _loader(options: argparse.Namespace) -> Callable[[], FleetConfig]:
 
     def load() -> FleetConfig:
         from exporter.config import fleet
+        from exporter.store.safe_open import read_text
 
         name = _file(options)
         loaded = fleet.FleetConfig()
         if name is not None:
-            with open(name, encoding="utf-8", errors="backslashreplace") as file:
-                loaded = fleet.load(file.read(), name)
+            loaded = fleet.load(read_text(name), name)
         return _with_flags(loaded, options)
 
     return load

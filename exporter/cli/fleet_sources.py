@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli import options as flags
+from exporter.store.safe_open import read_text
 
 if TYPE_CHECKING:
     from exporter.fleet.input.prometheus_api import Api
@@ -81,4 +81,4 @@ def api_of(options: argparse.Namespace) -> Api:
 
 
 def _secret(file: str | None) -> str | None:
-    return Path(file).read_text(encoding="utf-8").strip() if file else None
+    return read_text(file, pipes=True).strip() if file else None

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from exporter.core.text.problems import InvalidInput
 
+LOAD_SECONDS = 60.0  # 2 s of work; a busy node takes longer
+
 if TYPE_CHECKING:
     from exporter.config.node import Config
     from exporter.core.catalogue.loader import Catalogue
@@ -28,16 +30,21 @@ def load(options: argparse.Namespace, dry: Path | None = None) -> Loaded:
     dry: a folder for state and journal, instead of the configured ones, and no outputs.
     """
     asked = argparse.Namespace(config_file=options.config_file, state_dir=options.state_dir, dry=dry)
-    done = subprocess.run(  # noqa: S603 (ourselves)
+    child = subprocess.Popen(  # noqa: S603 (ourselves)
         (sys.executable, "-P", "-m", __name__),
-        input=pickle.dumps(asked),
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        check=False,
         start_new_session=True,  # Ctrl-C is for the daemon, which then ends this process
     )
-    if done.returncode:
-        raise OSError(f"the process that loads the configuration ended with {done.returncode}; its error is above")
-    answer: Loaded | InvalidInput | OSError = pickle.loads(done.stdout)  # noqa: S301 (of our own process)
+    try:
+        output, _ = child.communicate(pickle.dumps(asked), timeout=LOAD_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()  # and not waited for: it may be in a call that no signal ends
+        what = "a file of the configuration or of the packs, or the file system it is on, does not answer"
+        raise OSError(f"the configuration was not loaded within {LOAD_SECONDS:.0f} s: {what}") from None
+    if child.returncode:
+        raise OSError(f"the process that loads the configuration ended with {child.returncode}; its error is above")
+    answer: Loaded | InvalidInput | OSError = pickle.loads(output)  # noqa: S301 (of our own process)
     if isinstance(answer, Exception):
         raise answer
     return answer

@@ -86,8 +86,9 @@ def refuse(options: argparse.Namespace, problems: Iterable[tuple[Loc, str]]) -> 
 
 
 def _text(name: str) -> str:
-    with open(name, encoding="utf-8", errors="backslashreplace") as file:
-        return file.read()
+    from exporter.store.safe_open import read_text
+
+    return read_text(name)
 
 
 def node_name(configured: str = "auto") -> str:

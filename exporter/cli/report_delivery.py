@@ -8,11 +8,11 @@ import smtplib
 import ssl
 from collections.abc import Callable
 from email.message import EmailMessage
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli import options as flags
 from exporter.core.text.printable import printable
+from exporter.store.safe_open import read_text
 
 if TYPE_CHECKING:
     from exporter.fleet.review.values import Overview
@@ -146,4 +146,4 @@ def _connect(security: str, host: str, port: int, context: ssl.SSLContext) -> sm
 
 
 def _secret(file: str) -> str:
-    return Path(file).read_text(encoding="utf-8").strip()
+    return read_text(file, pipes=True).strip()

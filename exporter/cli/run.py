@@ -102,6 +102,7 @@ def _run(options: argparse.Namespace, load: Callable[[], Loaded]) -> int:
         server.close(timeout=5.0)
     finally:
         state.close()
+    log.info("stopped")
     return 0
 
 

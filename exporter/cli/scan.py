@@ -202,9 +202,9 @@ def read_facts(path: str, known: Collection[str] = ()) -> Mapping[str, str]:
     from exporter.core.text.problems import InvalidInput
     from exporter.core.text.validation_messages import shown
     from exporter.core.text.yaml_text import parse
+    from exporter.store.safe_open import read_text
 
-    with open(path, encoding="utf-8", errors="backslashreplace") as file:
-        document = parse(file.read(), path)
+    document = parse(read_text(path, pipes=True), path)
     data = {} if document.data is None else document.data
     if isinstance(data, dict) and data.get("kind") == "facts" and isinstance(data.get("facts"), dict):
         data = data["facts"]  # a record of the journal

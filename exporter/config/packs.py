@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from exporter.core.catalogue.loader import Catalogue, Compiled, LoadedPacks
 from exporter.core.text.nearest import nearest
 from exporter.core.text.problems import InvalidInput, Loc, Problem
 from exporter.core.values import replace
+from exporter.store.safe_open import read_text
 
 COMPILED = "_signatures.json"  # made when the wheel is built; a checkout reads its YAML
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -103,10 +105,10 @@ def _texts(places: Iterable[Path]) -> tuple[list[tuple[str, str]], list[Problem]
     problems: list[Problem] = []
     for place in places:
         for path in sorted(_files_in(place)) if place.is_dir() else [place] if place.exists() else []:
-            if path.resolve().is_relative_to(_CHECKOUT) and not _PACKAGED.is_dir():
+            if Path(os.path.realpath(path)).is_relative_to(_CHECKOUT) and not _PACKAGED.is_dir():
                 continue  # the checkout's own: among the built-in ones already
             try:
-                texts.append((str(path), path.read_text(encoding="utf-8")))
+                texts.append((str(path), read_text(path, errors="strict")))
             except UnicodeDecodeError:
                 problems.append(Problem(str(path), 1, 1, "", "not UTF-8 text; save it as UTF-8, or remove it"))
             except OSError as error:

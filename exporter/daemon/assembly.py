@@ -28,7 +28,9 @@ from exporter.node.job_folder import JobFolder
 from exporter.node.pod_devices import PodDevices
 from exporter.node.silent_jobs import SilentJobs
 from exporter.sources.base import Source
+from exporter.sources.calls import Lanes
 from exporter.sources.node_jobs import NodeJobs
+from exporter.sources.reader_thread import ReadApart, ReaderThread
 
 if TYPE_CHECKING:
     from exporter.config.node import Config
@@ -49,6 +51,7 @@ class Assembly:
     node_jobs: NodeJobs
     silent_jobs: SilentJobs
     attribution: Attribution
+    thread: ReaderThread
     moved: Sequence[Row] = ()
 
     def attributed(
@@ -82,6 +85,12 @@ class Assembly:
             by_signal=any(reports_signal(incident, self.catalogue) for incident in crashes),
         )
 
+    def close(self) -> None:
+        """Close the sources. What does not answer is left alone."""
+        for source in self.sources:
+            source.close()
+        self.thread.end([source.source.close for source in self.sources if isinstance(source, ReadApart)])
+
     def keepers(self) -> dict[str, Keeper]:
         """The parts with rows in the state file, by the name of their key space."""
         of_sources: dict[str, Keeper] = {handover.space_of(source.name): source for source in self.sources}
@@ -105,6 +114,7 @@ def assemble(
     first_start: bool,
     warn: Callable[[str], None],
     wake: Callable[[], None],
+    lanes: Lanes,
     clock: Callable[[], float],
 ) -> Assembly:
     """Build all parts with their stored state. A source continues where the previous one of its name stopped."""
@@ -122,11 +132,14 @@ def assemble(
     window, settle = config.incidents.window, config.incidents.settle
     incidents = IncidentTracker(catalogue, node, window=window, settle=settle, stored=stored.get("incidents", {}))
     node_jobs = NodeJobs()
+    thread = ReaderThread(lanes, wake)
     sources = source_factory.build(
-        config, stored, node=node, first_start=first_start, say=warn, wake=wake, node_jobs=node_jobs
+        config, stored, node=node, first_start=first_start, say=warn, wake=wake, node_jobs=node_jobs, thread=thread
     )
     devices = PodDevices(config.jobs.pod_resources)
-    attribution = Attribution(config.facts.rootfs / "proc", JobFolder(config.jobs.dir), devices, clock=clock)
+    attribution = Attribution(
+        config.facts.rootfs / "proc", JobFolder(config.jobs.dir), devices, lanes=lanes, clock=clock
+    )
     incidents.is_handled = HandledErrors(catalogue, attribution.job_of, pipeline.went_on, incidents.incidents)
     return Assembly(
         config=config,
@@ -137,5 +150,6 @@ def assemble(
         node_jobs=node_jobs,
         silent_jobs=SilentJobs(clock()),
         attribution=attribution,
+        thread=thread,
         moved=moved,
     )

@@ -39,11 +39,13 @@ from exporter.process import malloc_tuning
 from exporter.process.rate_limited_log import RateLimitedLog
 from exporter.sources.base import Source
 from exporter.sources.boot import moment
+from exporter.sources.calls import Lanes
 from exporter.store.journal import Journal
 from exporter.store.outbox import Outbox
 from exporter.store.state import State, StateUnusable
 from exporter.web.interface import RecentIncident
 
+URGENT_SECONDS = 0.2  # in a round, until a match of the kernel's log is committed
 COMMIT_SECONDS = 1.0  # positions that moved without a match: re-reading a second's worth costs nothing
 POLL_SECONDS = 0.5  # the longest nap: on file systems that send no events this is the latency
 DRAIN_SECONDS = 1.5  # sources offer an unfinished last line after a second of quiet
@@ -75,6 +77,7 @@ class Daemon:
         self.state = state
         self._sleep = Sleep()
         self.waker = self._sleep.waker
+        self._lanes = Lanes()
         self.recent: deque[RecentIncident] = deque(maxlen=SHOWN_INCIDENTS)
         self.last_round = self._started = clock()
         self._snapshot = MetricsSnapshot(())
@@ -133,10 +136,11 @@ class Daemon:
                 each_round()
                 looked = time.monotonic()
             seconds = min(POLL_SECONDS, self._pace.seconds_left(self._clock())) if self._matched else POLL_SECONDS
-            if not busy:
-                self._sleep.until_news(self.sources, seconds)
-            elif not self._rounds.is_behind:
-                self._sleep.pause(self.sources, seconds)
+            with self._parts.thread.running():
+                if not busy:
+                    self._sleep.until_news(self.sources, seconds)
+                elif not self._rounds.is_behind:
+                    self._sleep.pause(self.sources, seconds)
         self.finish()
 
     def step(self) -> bool:
@@ -183,7 +187,8 @@ class Daemon:
             if self.step():
                 quiet_since = self._clock()
             else:
-                self._sleep.until_news(self.sources, DRAIN_SECONDS / 10)
+                with self._parts.thread.running():
+                    self._sleep.until_news(self.sources, DRAIN_SECONDS / 10)
         self._add_crashes_of_silent_logs(math.inf)  # no log will go on
         for diagnosis in self._parts.incidents.settle(now := self._clock(), self.facts.at, everything=True):
             self._report(diagnosis, now)
@@ -196,8 +201,8 @@ class Daemon:
         self.commit(now)
         self._deliver()
         self.outputs.stop()
-        for source in self.sources:
-            source.close()
+        self._parts.close()
+        self._lanes.close()
         self.commit(now)
         self.journal.close()
 
@@ -243,7 +248,7 @@ class Daemon:
     def unseen_sources(self) -> list[str]:
         if not self.watching:
             return ["initial scan of the sources in progress"]
-        return [f"source {s.name}: {s.stats.down_reason}" for s in self.sources if not s.stats.up]
+        return [f"source {s.name}: {s.stats.blind}" for s in self.sources if s.stats.blind]
 
     def not_ready(self) -> list[str]:
         return self.unseen_sources() + self._gauges.reasons()
@@ -260,8 +265,7 @@ class Daemon:
             raise OSError("state cannot be written, so nothing may be rebuilt from it; free space or fix the disk")
         self.watching = False
         self._stats |= {source.name: source.stats for source in self.sources}
-        for source in self.sources:
-            source.close()
+        self._parts.close()
         self.commit(now)  # what a source holds of a line that has begun
         self.journal.close()
         self.facts.use(config.facts)
@@ -292,6 +296,7 @@ class Daemon:
             first_start=first_start,
             warn=self._warn,
             wake=self._sleep.news.wake,
+            lanes=self._lanes,
             clock=self._clock,
         )
         self.catalogue = catalogue
@@ -316,9 +321,9 @@ class Daemon:
         self._warn(f"source {source.name} failed: {error!r}; please report it")
 
     def _between(self) -> None:
-        """Commit during a long round, so that a kill loses little work."""
+        """Commit during a long round: so that a kill loses little work, and that what the kernel reports is shown."""
         now = self._clock()
-        if now - self.last_round >= COMMIT_SECONDS:
+        if now - self.last_round >= (URGENT_SECONDS if self._is_urgent else COMMIT_SECONDS):
             self.last_round = now
             self.commit(now)
 

@@ -166,7 +166,8 @@ def _of_sources(values: Values, sources: Sequence[Source], outcome: Gauges) -> N
 
     for source in sources:
         name, stats = source.name, source.stats
-        put("up", (name,), float(stats.up))
+        put("up", (name,), float(not stats.blind))
+        put("stalled_seconds", (name,), stats.stalled_seconds)
         put("bytes_read_total", (name,), stats.bytes_read)
         put("lag_bytes", (name,), stats.lag_bytes)
         put("lag_seconds", (name,), stats.lag_seconds)

@@ -53,6 +53,10 @@ class PollScheduler:
             if source.overwritten:
                 continue
             for chunk in self._poll(source):
+                if chunk is None:
+                    busy |= self._read_first(first)
+                    self._between()
+                    continue
                 busy |= self._consume(source, chunk)
                 self._bytes += len(chunk.data)
                 is_large = len(chunk.data) >= BEHIND_BYTES or self._bytes >= ROUND_BYTES
@@ -70,7 +74,7 @@ class PollScheduler:
         busy = False
         for source in sources:
             for _ in range(KERNEL_POLLS):
-                consumed = [self._consume(source, chunk) for chunk in self._poll(source)]
+                consumed = [self._consume(source, chunk) for chunk in self._poll(source) if chunk is not None]
                 if not any(consumed):
                     break
                 busy = True
@@ -79,7 +83,7 @@ class PollScheduler:
         self._priority_read_at = time.monotonic()
         return busy
 
-    def _poll(self, source: Source) -> Iterator[Chunk]:
+    def _poll(self, source: Source) -> Iterator[Chunk | None]:
         try:
             yield from source.poll(self._clock())
         except Exception as error:

@@ -15,7 +15,6 @@ from exporter import __version__
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.clear_request import ClearRequest
 from exporter.core.diagnosis.node_faults import fault_json
-from exporter.core.text.problems import InvalidInput
 from exporter.daemon.daemon import Daemon
 from exporter.metrics.counters import at_risk, incidents_by_cause, stated_facts
 from exporter.metrics.exposition import MetricsSnapshot
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from exporter.config.node import Config
     from exporter.core.authoring.explanation import Explanation
 
+BLIND_SECONDS = 10.0  # a loop that has not come round for so long sees nothing
 ROUND_SECONDS = 30.0  # a loop that has not come round for so long hangs: no disk commit takes that long
 
 Loader = Callable[[], "tuple[Config, Catalogue]"]
@@ -42,12 +42,11 @@ class Service:
 
     def __init__(self, daemon: Daemon, load: Loader, web: ActiveConfig | None = None) -> None:
         self._daemon = daemon
-        self._load = load
         self._web = web or ActiveConfig()
         if self._web.is_file:
             self.web_config_read()
         self._stop = threading.Event()
-        self._reloads = ReloadRequests(daemon.waker.wake)
+        self._reloads = ReloadRequests(daemon.waker.wake, load)
         self._calls = MainLoopCalls(daemon.waker.wake)
 
     def run(self) -> None:
@@ -92,8 +91,8 @@ class Service:
             sources=tuple(
                 SourceState(
                     name=s.name,
-                    up=s.stats.up,
-                    down_reason=s.stats.down_reason,
+                    up=not s.stats.blind,
+                    down_reason=s.stats.blind,
                     files=s.stats.files,
                     lag=s.stats.lag_seconds,
                 )
@@ -121,12 +120,14 @@ class Service:
 
     def node_faults(self) -> NodeFaults:
         daemon = self._daemon
+        silent = time.time() - daemon.last_round
+        hangs = [f"the main loop has not answered for {silent:.0f} s"] if silent > BLIND_SECONDS else []
         return NodeFaults(
             node=daemon.node,
             now=moment(time.time()),
             faults=daemon.faults.open,
             cleared=daemon.faults.cleared,
-            blind=tuple(daemon.unseen_sources()),
+            blind=(*hangs, *daemon.unseen_sources()),
         )
 
     def clear_faults(self, request: ClearRequest) -> list[dict[str, Any]]:
@@ -147,20 +148,9 @@ class Service:
 
     def _each_round(self) -> None:
         notify("WATCHDOG=1")
-        self._reloads.answer(self._reload_now)
+        self._reloads.answer(lambda loaded: self._daemon.reload(*loaded), self._reloaded)
         self._calls.run_pending()
 
-    def _reload_now(self) -> list[str]:
-        """Validate, then swap; on any problem the old configuration stays active."""
-        try:
-            config, catalogue = self._load()
-            self._daemon.reload(config, catalogue)
-        except InvalidInput as error:
-            problems = [str(problem) for problem in error.problems]
-        except OSError as error:
-            problems = [str(error)]
-        else:
-            problems = []
+    def _reloaded(self, problems: list[str]) -> None:
         malloc_tuning.release_memory()
         self._daemon.reloaded(problems)
-        return problems

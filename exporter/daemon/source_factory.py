@@ -18,6 +18,7 @@ from exporter.sources.files.settings import FilesSettings
 from exporter.sources.files.source import FilesSource
 from exporter.sources.kernel.source import KmsgSource
 from exporter.sources.node_jobs import NodeJobs, runs_slurm_job
+from exporter.sources.reader_thread import ReadApart, ReaderThread
 from exporter.sources.systemd.source import JournaldSource
 
 if TYPE_CHECKING:
@@ -33,10 +34,11 @@ def build(
     say: Callable[[str], None],
     wake: Callable[[], None],
     node_jobs: NodeJobs | None = None,
+    thread: ReaderThread | None = None,
 ) -> list[Source]:
     """The sources in the configuration's order, each with the positions stored under its name.
 
-    node: None for a look that must not claim logs which other nodes watch too.
+    node: None for a look that must not claim logs which other nodes watch too. thread: reads the files of logs.
     """
     sources: list[Source] = []
     node_jobs = node_jobs or NodeJobs()
@@ -66,7 +68,9 @@ def build(
     files = [source for source in sources if isinstance(source, FilesSource)]
     for source in files:
         source.share_with(files)
-    return sources
+    if thread is None:
+        return sources
+    return [ReadApart(source, thread) if isinstance(source, FilesSource) else source for source in sources]
 
 
 def moved(config: Config, stored: Stored) -> list[Row]:

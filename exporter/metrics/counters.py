@@ -139,6 +139,9 @@ METRICS: dict[str, Metric] = {
         "gauge", (), "Unix time when --web.config.file was last applied."
     ),
     "gpufault_source_up": Metric("gauge", ("source",), "1 if the source can be read, 0 if not; /-/ready shows the reason."),
+    "gpufault_source_stalled_seconds": Metric(
+        "gauge", ("source",), "How long a file system of the source has not answered; 0 if all answer."
+    ),
     "gpufault_source_bytes_read_total": Metric("counter", ("source",), "Bytes read from the source."),
     "gpufault_source_lag_bytes": Metric("gauge", ("source",), "Bytes not yet processed."),
     "gpufault_source_lag_seconds": Metric("gauge", ("source",), "Age of the oldest byte not yet processed."),

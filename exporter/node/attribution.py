@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from exporter.core.decoding.cgroups import CgroupJob, bare_uid
 from exporter.core.decoding.job_files import NodeJob
@@ -25,12 +25,15 @@ from exporter.core.model import Incident, Job, Match
 from exporter.node.job_folder import AT_A_LINE_SECONDS, JobFolder
 from exporter.node.pod_devices import PodDevices
 from exporter.node.process_jobs import ProcessJobs, Seen
+from exporter.sources.calls import Lanes, Stalled
 
+READ_SECONDS = 0.75  # of the main loop's time, once: what hangs is not asked again before it has answered
 MAX_PODS = 4096  # folders of /var/log/pods read
 PODS = Path("/var/log/pods")
 _POD_FOLDER = re.compile(r"(?P<namespace>[^_]+)_(?P<pod>[^_]+)_(?P<uid>[0-9a-f-]{32,36})")
 
 
+T = TypeVar("T")
 EnvironmentOf = Callable[[Match], Mapping[str, str]]
 OnlyJob = Callable[[], Job | None]
 
@@ -45,9 +48,12 @@ class Attribution:
         devices: PodDevices,
         *,
         pods: Path = PODS,
+        lanes: Lanes | None = None,
         clock: Callable[[], float] = time.time,
         boot_clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
     ) -> None:
+        self._lanes = lanes  # none: whoever looks may wait
+        self._stalled = ""
         self._folder = folder
         self._devices = devices
         self._pods = pods
@@ -57,15 +63,18 @@ class Attribution:
 
     def look(self, now: float) -> list[NodeJob]:
         """Read processes, hook files and the kubelet if due. Returns the jobs that have ended since the last call."""
-        self._processes.look(now)
         self._devices.look(now)
-        self._folder.look(now)
+        self._within_deadline(self._look, now)
         return self._folder.take_ended()
 
     @property
     def failed(self) -> dict[str, str]:
         """What could not be read: the name and the reason."""
-        failures = {"jobs folder": self._folder.failed, "pod resources": self._devices.failed}
+        failures = {
+            "jobs folder": self._folder.failed,
+            "pod resources": self._devices.failed,
+            "processes": self._stalled,
+        }
         return {name: why for name, why in failures.items() if why}
 
     @property
@@ -80,12 +89,18 @@ class Attribution:
 
         environment_of: facts of a job's processes. only: the only job whose logs are written.
         """
-        if matches:
+
+        def attach() -> list[Match]:
             self._folder.look(self._clock(), AT_A_LINE_SECONDS)
-        return [
-            self._of_log(match, gpus, environment_of) if match.source == "job" else self._of_kernel(match, gpus, only)
-            for match in matches
-        ]
+            return [
+                self._of_log(match, gpus, environment_of)
+                if match.source == "job"
+                else self._of_kernel(match, gpus, only)
+                for match in matches
+            ]
+
+        attached = self._within_deadline(attach) if matches else None
+        return list(matches) if attached is None else attached
 
     def over(self, now: float) -> list[NodeJob]:
         """The jobs that have ended, and whose logs have been read to their ends."""
@@ -100,6 +115,22 @@ class Attribution:
         known = self._known(incident.first.job)
         uid = incident.first.uid
         return known if known and (None in (uid, known.uid) or uid in (known.uid, 0)) else None
+
+    def _look(self, now: float) -> None:
+        self._processes.look(now)
+        self._folder.look(now)
+
+    def _within_deadline(self, function: Callable[..., T], *args: Any) -> T | None:
+        """What a function returns that reads /proc or the jobs' folder; None if that does not answer."""
+        if self._lanes is None:
+            return function(*args)
+        try:
+            result = self._lanes.call("processes and jobs", READ_SECONDS, function, *args)
+        except Stalled as error:
+            self._stalled = str(error.strerror)
+            return None
+        self._stalled = ""
+        return result
 
     # -- lines of the kernel
 

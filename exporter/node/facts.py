@@ -11,7 +11,7 @@ import json
 import math
 import subprocess
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from exporter.core.diagnosis.records import facts_record
@@ -49,6 +49,7 @@ class NodeFacts:
         self._gathered = Gathered(facts={}, failed={}, gpus=())
         self._driver_gpus: tuple[Gpu, ...] | None = None  # None: no driver has answered yet
         self._worker: threading.Thread | None = None
+        self._hanging: dict[str, subprocess.Popen[bytes]] = {}  # commands, by the names of their facts
         self._asked: float | None = None
         self.failed: Mapping[str, str] = {}
         self.vendors: frozenset[Vendor] = frozenset()
@@ -87,7 +88,7 @@ class NodeFacts:
             self._worker = threading.Thread(target=self._work, name="facts", daemon=True)
             self._worker.start()
         if wait and self._worker is not None:
-            self._worker.join()
+            self._worker.join(PROBE_TIMEOUT_SECONDS + COMMAND_TIMEOUT_SECONDS * (1 + len(self._settings.commands)))
         if self._worker is None or self._worker.is_alive():
             return False
         gathered, self._pending = self._pending, None
@@ -110,13 +111,29 @@ class NodeFacts:
         facts, failed = dict(gathered.facts), dict(gathered.failed)
         for name, command in self._settings.commands.items():
             try:
-                done = subprocess.run(command, capture_output=True, timeout=COMMAND_TIMEOUT_SECONDS, check=True)  # noqa: S603 (the administrator's own)
-                output = done.stdout.decode(errors="replace").splitlines()  # nvidia-smi: a line for each GPU
+                output = (
+                    self._output(name, command).decode(errors="replace").splitlines()
+                )  # nvidia-smi: a line for each GPU
                 facts[name] = (distinct_values(line.strip() for line in output) or "")[:MAX_VALUE]
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 failed[f"command {name}"] = str(error)
         facts.update(self._settings.extra)
         self._pending = Gathered(facts={k: v for k, v in facts.items() if v}, failed=failed, gpus=gathered.gpus)
+
+    def _output(self, name: str, command: Sequence[str]) -> bytes:
+        """What a command prints. One that hangs in the kernel cannot be killed: it is left alone, and not started again."""
+        if (earlier := self._hanging.get(name)) is not None and earlier.poll() is None:
+            raise subprocess.SubprocessError("still hangs since an earlier call")
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # noqa: S603 (the administrator's own)
+        try:
+            output, _ = child.communicate(timeout=COMMAND_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            self._hanging[name] = child
+            raise
+        if child.returncode:
+            raise subprocess.CalledProcessError(child.returncode, command)
+        return output
 
     def _take(self, gathered: Gathered, now: float) -> bool:
         self.failed, self._gathered = gathered.failed, gathered

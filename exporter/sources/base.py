@@ -30,6 +30,13 @@ class SourceStats:
     open_files: int = 0  # gauge
     lag_bytes: int = 0  # gauge: seen but not yet consumed
     lag_seconds: float = 0.0  # gauge: age of the oldest byte not yet consumed
+    stalled: str = ""  # which file systems do not answer, and since when
+    stalled_seconds: float = 0.0  # gauge: for how long the first of them has not
+
+    @property
+    def blind(self) -> str:
+        """Why something is not seen at the moment; empty if everything is."""
+        return self.stalled or ("" if self.up else self.down_reason or "down")
 
     def drop(self, reason: str, count: int = 1) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + count
@@ -45,8 +52,8 @@ class Source(Protocol):
     stats: SourceStats
     overwritten: bool  # whether what is not read in time is gone: such a source is read first
 
-    def poll(self, now: float) -> Iterable[Chunk]:
-        """The new data, up to a bound; empty without any. `now` is Unix seconds.
+    def poll(self, now: float) -> Iterable[Chunk | None]:
+        """The new data, up to a bound; empty without any. `now` is Unix seconds. None: not yet; look at others, and go on.
 
         Call `advance` for each chunk before asking for the next. After an early stop, the rest is returned later.
         """

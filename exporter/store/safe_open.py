@@ -1,4 +1,4 @@
-"""Reads files that a user names, and refuses anything but regular files: opening a FIFO would block."""
+"""Reads files that a user names: without waiting for a FIFO's writer, never a device, and never more than fits in memory."""
 
 from __future__ import annotations
 
@@ -7,10 +7,37 @@ import os
 import stat
 from pathlib import Path
 
+MAX_BYTES = 16 << 20  # of a file that is read as a whole: four bytes for each character that a parser takes
 
-def read_start(path: str | Path, max_bytes: int) -> bytes:
-    """The first `max_bytes` bytes of a regular file; 0 only checks that it can be read. Raises OSError."""
+
+def read_start(path: str | Path, max_bytes: int, *, pipes: bool = False) -> bytes:
+    """The first `max_bytes` bytes of a regular file; 0 only checks that it can be read. Raises OSError.
+
+    pipes: also of a pipe, such as /dev/stdin or `<(command)`, and of a terminal: for commands, whose user can end them.
+    """
+    if pipes and _is_pipe(os.stat(path).st_mode, path):
+        with open(path, "rb") as pipe:
+            return pipe.read(max_bytes)
+    _require_regular(os.stat(path).st_mode, path)  # to open a device does something to it
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        _require_regular(os.fstat(file.fileno()).st_mode, path)
         return file.read(max_bytes)
+
+
+def read_text(path: str | Path, *, errors: str = "backslashreplace", pipes: bool = False) -> str:
+    """The whole text of a file in UTF-8. Raises OSError, and UnicodeDecodeError with `errors="strict"`."""
+    data = read_start(path, MAX_BYTES + 1, pipes=pipes)
+    if len(data) > MAX_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {MAX_BYTES >> 20} MiB", str(path))
+    return data.decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _is_pipe(mode: int, path: str | Path) -> bool:
+    return stat.S_ISFIFO(mode) or (stat.S_ISCHR(mode) and str(path) in ("/dev/stdin", "/dev/tty"))
+
+
+def _require_regular(mode: int, path: str | Path) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))

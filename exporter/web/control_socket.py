@@ -18,7 +18,7 @@ from pathlib import Path
 from exporter.web.readers import Client
 
 NAME = "control.sock"
-SECONDS = 35.0  # a bit longer than the main loop may take
+SECONDS = 85.0  # a bit longer than a reload may take
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 

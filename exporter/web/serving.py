@@ -77,9 +77,16 @@ def serve(
     """
     active_config = active_config or ActiveConfig()
 
-    async def check_config() -> None:
-        if await asyncio.to_thread(active_config.reload_if_changed):
+    checks: list[threading.Thread] = []  # the latest one, which hangs where a file's file system does
+
+    def check() -> None:
+        if active_config.reload_if_changed():
             on_config_change()
+
+    async def check_config() -> None:
+        if not (checks and checks[-1].is_alive()):
+            checks[:] = [threading.Thread(target=check, name="web configuration", daemon=True)]
+            checks[-1].start()
 
     sockets = _listen(addresses)
     bound = tuple(_address_of(sock) for sock in sockets)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import io
 import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -293,7 +292,7 @@ class MemoryFiles:
         )
         calls = {
             "open": self._os_open, "close": self._os_close, "pread": self._pread, "fstat": self._fstat, "stat": self._stat,
-            "lseek": self._lseek, "readlink": self._readlink, "fdopen": self._fdopen, "scandir": self._scandir,
+            "lseek": self._lseek, "readlink": self._readlink, "scandir": self._scandir,
             "access": lambda *_args, **_more: True, "path": path, "geteuid": lambda: 0,
         }  # fmt: skip
         return SimpleNamespace(**constants, **calls)
@@ -358,17 +357,12 @@ class MemoryFiles:
         name = self._named(path)
         return name.path + " (deleted)" * name.is_deleted
 
-    def _fdopen(self, descriptor: int, _mode: str) -> io.BytesIO:
-        return _Stream(self._open[descriptor].file.data, lambda: self._os_close(descriptor))
-
-    @contextmanager
-    def _scandir(self, folder: str) -> Iterator[Iterator[Entry]]:
+    def _scandir(self, folder: str) -> Iterator[Entry]:
         self._called()
         if folder != ROOT:
-            yield iter([Entry(os.path.basename(ROOT), ROOT, ROOT_INODE, is_folder=True)])
-            return
+            return (entry for entry in [Entry(os.path.basename(ROOT), ROOT, ROOT_INODE, is_folder=True)])
         names = list(self.names.values())
-        yield iter([Entry(os.path.basename(name.path), name.path, name.file.inode) for name in names])
+        return (Entry(os.path.basename(name.path), name.path, name.file.inode) for name in names)
 
     def _lease(self, descriptor: int, command: int, value: int) -> None:
         self._called()
@@ -380,14 +374,3 @@ class MemoryFiles:
         if not self.reuses_inodes:
             raise OSError(errno.ENOTTY, os.strerror(errno.ENOTTY))
         answer[:4] = self._open[descriptor].file.generation.to_bytes(4, "little")
-
-
-class _Stream(io.BytesIO):
-    def __init__(self, data: bytes, on_close: Callable[[], Any]) -> None:
-        super().__init__(data)
-        self._on_close = on_close
-
-    def close(self) -> None:
-        if not self.closed:
-            self._on_close()
-        super().close()

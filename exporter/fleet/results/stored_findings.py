@@ -12,6 +12,7 @@ from exporter.core.text.problems import InvalidInput, Problem
 from exporter.fleet.observations import Window
 from exporter.fleet.statistics.confirm import Remembered
 from exporter.fleet.statistics.findings import FactValue
+from exporter.store.safe_open import read_text
 
 VERSION = 1
 KEPT = 500  # findings; a fleet with more has another problem
@@ -20,7 +21,7 @@ KEPT = 500  # findings; a fleet with more has another problem
 def read(path: Path) -> tuple[Remembered, ...]:
     """The remembered findings; none if the file does not exist yet. Raises InvalidInput, OSError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except FileNotFoundError:
         return ()
     try:

@@ -21,7 +21,6 @@ import duckdb
 
 from exporter import __version__
 from exporter.config.fleet import DAY, FleetConfig
-from exporter.core.text.problems import InvalidInput
 from exporter.fleet.history.files import NothingToRead, check_folder
 from exporter.fleet.history.store import Store
 from exporter.fleet.pull.puller import Puller
@@ -40,7 +39,6 @@ LOOK_SECONDS = 0.2  # between two checks of a running refresh
 ROUND_SECONDS = 30.0  # a loop that has not come round for so long hangs
 REST_SECONDS = 5.0  # between two rounds: systemd's watchdog wants a sign of life now and then
 FIRST_RETRY_SECONDS = 60.0  # after a failure; each further one doubles it, up to the interval
-RELOAD_SECONDS = 1.0  # between two reloads; requests in between wait and share one
 # From a refresh to one that a reload asks for, if the configuration is the same; or as long as it took.
 AGAIN_SECONDS = 5.0
 
@@ -58,7 +56,6 @@ class FleetService:
         puller: Puller | None = None,
     ) -> None:  # fmt: skip
         self._config = config
-        self._load = load
         self._web = web
         self._log = log
         self.titles = titles
@@ -66,13 +63,13 @@ class FleetService:
         self._puller = puller
         self._waker = Waker()
         self._stop = threading.Event()
-        self._reloads = ReloadRequests(self._waker.wake)
+        self._reloads = ReloadRequests(self._waker.wake, load)
         self._lock = threading.Lock()  # of the standing: the web thread tells of its configuration
         self._fleet_status = FleetStatus(reload_time=time.time())
         self._refresh: Refresh | None = None
         self._failures = 0  # since the last result
         self._is_outdated = False  # the running refresh has an earlier configuration
-        self._reload_at = self._ended = float("-inf")
+        self._ended = float("-inf")
         self._due = self._last_round = time.monotonic()
         if web.is_file:
             self.web_config_read()
@@ -160,8 +157,7 @@ class FleetService:
         """One round; for how many seconds to rest after it."""
         self._last_round = time.monotonic()
         notify("WATCHDOG=1")
-        if self._last_round >= self._reload_at:
-            self._reloads.answer(self._reload_now)
+        self._reloads.answer(self._apply, self._reloaded)
         if self._refresh is not None and (outcome := self._refresh.ended()) is not None:
             self._refresh = None
             self._take(outcome)
@@ -170,8 +166,7 @@ class FleetService:
             self._start(folder)
         if self._refresh is not None or waits:
             return LOOK_SECONDS
-        rest = min(max(self._due - time.monotonic(), 0.0), REST_SECONDS)
-        return min(rest, RELOAD_SECONDS) if self._last_round < self._reload_at else rest
+        return min(max(self._due - time.monotonic(), 0.0), self._reloads.rest(), REST_SECONDS)
 
     def _is_first_reading(self) -> bool:
         """Whether the folder of journals is read for the first time: a refresh beside it would read it again, slower."""
@@ -229,32 +224,25 @@ class FleetService:
         self._due = self._ended + (0.0 if self._is_outdated else wait)
         self._is_outdated = False
 
-    def _reload_now(self) -> list[str]:
-        """Validate, then swap; on any problem the old configuration stays active. A running refresh goes on to its end."""
-        self._reload_at = time.monotonic() + RELOAD_SECONDS
-        try:
-            config = self._load()
-        except InvalidInput as error:
-            problems = [str(problem) for problem in error.problems]
-        except OSError as error:
-            problems = [str(error)]
+    def _apply(self, config: FleetConfig) -> None:
+        """Use a new configuration. A running refresh goes on to its end."""
+        is_new, before, self._config = config != self._config, self._config, config
+        if self._puller is not None and config.pull is not None and config.pull != before.pull:
+            self._puller.use(config.pull)
+        if self._refresh is not None:
+            self._is_outdated |= is_new
         else:
-            problems = []
-            is_new, before, self._config = config != self._config, self._config, config
-            if self._puller is not None and config.pull is not None and config.pull != before.pull:
-                self._puller.use(config.pull)
-            if self._refresh is not None:
-                self._is_outdated |= is_new
-            else:
-                again = self._ended + max(AGAIN_SECONDS, self._fleet_status.duration)
-                self._due = min(self._due, time.monotonic() if is_new else again)
-            self._failures = 0
-            self._put(reload_time=time.time())
-            self._log.info("configuration applied")
+            again = self._ended + max(AGAIN_SECONDS, self._fleet_status.duration)
+            self._due = min(self._due, time.monotonic() if is_new else again)
+        self._failures = 0
+        self._put(reload_time=time.time())
+
+    def _reloaded(self, problems: list[str]) -> None:
         for problem in problems:
             self._log.error("configuration rejected", problem=problem)
+        if not problems:
+            self._log.info("configuration applied")
         self._put(reload_ok=not problems)
-        return problems
 
     def _put(self, **what: Any) -> None:
         with self._lock:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+from exporter.sources.calls import Stalled
 from exporter.sources.files.comparison import COMPARED_BYTES
 from exporter.sources.files.filesystem import NO_ANSWER, OpenFile, Refused, Roots, closed_on_error, reason_of, stat
 from exporter.sources.files.identity import Fingerprint, Inode, inode_of
@@ -19,6 +20,7 @@ from exporter.sources.files.skipped_files import SkippedFiles
 from exporter.sources.files.tail import Log
 
 RETRY_SECONDS = 10.0  # a file that cannot be opened or read: no open() in every poll (rsyslog#7597)
+STALLED_SECONDS = 1.0  # a file system that did not answer: to ask again costs nothing while it still does not
 PATIENCE_SECONDS = 30.0  # a rotated file on a bad block must not hold up what depends on it for ever
 AGAIN_BYTES = 1 << 20  # a poll, 0.5 ms: of what was read of logs, compared again while they are read on
 MAX_FAILING = 1024  # paths; beyond them, the longest known one starts anew
@@ -66,7 +68,7 @@ class Access:
         except Refused:
             return otherwise
         except OSError as error:
-            if error.errno in NO_ANSWER and not self._stays_away(path):
+            if isinstance(error, Stalled) or (error.errno in NO_ANSWER and not self._stays_away(path)):
                 raise
             return otherwise
 
@@ -80,6 +82,8 @@ class Access:
 
     def failed(self, path: str, error: OSError) -> None:
         """A path cannot be looked at or read."""
+        if isinstance(error, Stalled):
+            return  # nothing is skipped, and the source tells of it
         reason = reason_of(error)
         if reason == "too_many_open":
             self.open_logs.use_fewer(self._now)
@@ -228,6 +232,9 @@ class Access:
             yield
         except OSError as error:
             log.activity.rest_until, log.activity.changed = now + RETRY_SECONDS, True
+            if isinstance(error, Stalled):
+                log.activity.rest_until = now + STALLED_SECONDS
+                raise
             found_again = log.left is None and not log.stat.unlinked
             if found_again or error.errno == errno.ESTALE or self._stays_away(log.position.path):
                 log.drop_reader()

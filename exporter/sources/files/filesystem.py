@@ -12,16 +12,20 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import os
 import resource
 import signal
 import stat as modes
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from exporter.sources.calls import Stalled, ask, let_go
 from exporter.sources.holes import data_after
 
 _PLACE = os.O_PATH | os.O_CLOEXEC
@@ -50,6 +54,7 @@ NO_ANSWER = frozenset({
     errno.ESTALE, errno.ETIMEDOUT,
 })  # fmt: skip
 _MAGIC = (b"\x7fELF", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh91AY&SY", b"\xfd7zXZ\x00")
+BATCH_ENTRIES = 500  # of a folder, in one call
 MAX_LINKS = 40  # on the way to one file, as for the kernel
 ANOTHER_USERS = "another_users_file"
 _BINARY_BLOCK = 8192
@@ -80,17 +85,17 @@ class OpenFile:
     path: str
 
     def read(self, count: int, start: int) -> bytes:
-        return os.pread(self.descriptor, count, start)
+        return ask(self.path, os.pread, self.descriptor, count, start)
 
     def status(self) -> os.stat_result:
-        return os.fstat(self.descriptor)
+        return ask(self.path, os.fstat, self.descriptor)
 
     def stream(self) -> BinaryIO:
         """For who reads it from its beginning to its end, and closes it."""
-        return os.fdopen(self.descriptor, "rb")
+        return io.BufferedReader(_Stream(self))
 
     def data_after(self, start: int) -> int | None:
-        return data_after(self.descriptor, start)
+        return ask(self.path, data_after, self.descriptor, start)
 
     def is_written_to(self) -> bool:
         """Whether somebody has the file open for writing, as far as can be told: a lease is granted where nobody has.
@@ -99,9 +104,12 @@ class OpenFile:
         go at once, but who opened the file meanwhile would wait, or be told EWOULDBLOCK.
         """
         try:
-            fcntl.fcntl(self.descriptor, fcntl.F_SETSIG, signal.SIGURG)  # in place of SIGIO, which ends a process
-            fcntl.fcntl(self.descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-            fcntl.fcntl(self.descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+            for operation, argument in (
+                (fcntl.F_SETSIG, signal.SIGURG),  # in place of SIGIO, which ends a process
+                (fcntl.F_SETLEASE, fcntl.F_RDLCK),
+                (fcntl.F_SETLEASE, fcntl.F_UNLCK),
+            ):
+                ask(self.path, fcntl.fcntl, self.descriptor, operation, argument)
         except OSError as error:
             return error.errno == errno.EAGAIN
         return False
@@ -113,7 +121,7 @@ class OpenFile:
         """
         answer = bytearray(8)
         try:
-            fcntl.ioctl(self.descriptor, _FS_IOC_GETVERSION, answer)
+            ask(self.path, fcntl.ioctl, self.descriptor, _FS_IOC_GETVERSION, answer)
         except OSError as error:
             if error.errno in NO_ANSWER:
                 raise
@@ -125,7 +133,35 @@ class OpenFile:
         return os.readlink(f"/proc/self/fd/{self.descriptor}").removesuffix(" (deleted)")
 
     def close(self) -> None:
-        os.close(self.descriptor)
+        let_go(self.path, partial(os.close, self.descriptor))
+
+
+class _Stream(io.RawIOBase):
+    """The bytes of an open file, from its beginning."""
+
+    def __init__(self, file: OpenFile) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + (self._at if whence == os.SEEK_CUR else 0)
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        block = self._file.read(len(buffer), self._at)
+        buffer[: len(block)] = block
+        self._at += len(block)
+        return len(block)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +172,24 @@ class Roots:
 
     @classmethod
     def of(cls, folders: Iterable[str]) -> Roots:
-        return cls(tuple(dict.fromkeys(realpath(folder) for folder in folders)))
+        return cls(tuple(dict.fromkeys(_real_or_same(folder) for folder in folders)))
 
     def hold(self, path: str) -> bool:
         return any(f"{path}/".startswith(f"{folder.rstrip('/')}/") for folder in self.folders)
 
     def look(self, path: str) -> os.stat_result:
         """What a path leads to, if that may be read or is not a regular file. Raises as `open` does."""
-        with self._place(path) as place:
-            return place.status()
+        return ask(path, self._look, path)
 
     def open(self, path: str) -> OpenFile:
         """Open a regular file that lies below these folders. Raises Refused, or the OSError that the system gave."""
+        return ask(path, self._open, path)
+
+    def _look(self, path: str) -> os.stat_result:
+        with self._place(path) as place:
+            return place.status()
+
+    def _open(self, path: str) -> OpenFile:
         with self._place(path) as place:
             _require_regular(place.status())  # opening a device or a FIFO does something to it
             if not self.hold(place.location()):
@@ -231,42 +273,53 @@ def _is_linked_by_another(place: OpenFile, status: os.stat_result) -> bool:
 
 
 def stat(path: str) -> os.stat_result:
-    return os.stat(path)
+    return ask(path, os.stat, path)
 
 
 def is_there(path: str) -> bool:
     """Whether something has the path, be it a link to nowhere."""
-    return os.path.lexists(path)
+    return _unless_stalled(path, os.path.lexists)
 
 
 def is_link(path: str) -> bool:
-    return os.path.islink(path)
+    return _unless_stalled(path, os.path.islink)
 
 
 def is_folder(path: str) -> bool:
-    return os.path.isdir(path)
+    return _unless_stalled(path, os.path.isdir)
 
 
 def realpath(path: str) -> str:
-    return os.path.realpath(path)
+    real: str = ask(path, os.path.realpath, path)
+    return real
 
 
 def stat_or_none(path: str) -> os.stat_result | None:
     """The status of a path; None where the system gives an error."""
     try:
-        return os.stat(path)
+        return stat(path)
     except OSError:
         return None
 
 
 def may_list(folder: str) -> bool:
-    return os.access(folder, os.R_OK | os.X_OK, effective_ids=True)
+    """Whether a folder may be listed. Raises Stalled."""
+    return ask(folder, lambda: os.access(folder, os.R_OK | os.X_OK, effective_ids=True))
 
 
 def entries(folder: str) -> Iterator[os.DirEntry[str]]:
     """What stands in a folder, in no order."""
-    with os.scandir(folder) as found:
-        yield from found
+    found = ask(folder, os.scandir, folder)
+    is_stalled = False
+    try:
+        while batch := ask(folder, _batch, found):
+            yield from batch
+    except Stalled:
+        is_stalled = True  # and in use, until the call returns
+        raise
+    finally:
+        if not is_stalled:
+            found.close()
 
 
 def folders_in(folder: str) -> Iterator[str]:
@@ -276,9 +329,33 @@ def folders_in(folder: str) -> Iterator[str]:
 
 def leads_to_folder(entry: os.DirEntry[str]) -> bool:
     try:
-        return entry.is_dir()
+        return ask(entry.path, entry.is_dir) if entry.is_symlink() else entry.is_dir()
     except OSError:  # a link that leads in a circle
         return False
+
+
+def _batch(found: Iterator[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
+    """The next entries, each with what a folder may not tell of them (DT_UNKNOWN)."""
+    batch = list(islice(found, BATCH_ENTRIES))
+    for entry in batch:
+        with suppress(OSError):
+            entry.is_symlink()
+            entry.is_dir(follow_symlinks=False)
+    return batch
+
+
+def _unless_stalled(path: str, look: Callable[[str], bool]) -> bool:
+    try:
+        return ask(path, look, path)
+    except Stalled:
+        return False
+
+
+def _real_or_same(folder: str) -> str:
+    try:
+        return realpath(folder)
+    except Stalled:
+        return folder
 
 
 def read_mountinfo() -> str:

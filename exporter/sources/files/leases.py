@@ -59,6 +59,10 @@ class Leases:
         self._begin: dict[str, int] = {}
         self._renewed = float("-inf")
 
+    @property
+    def folder(self) -> str:
+        return str(self._nodes.folder)
+
     def tick(self, paths: Iterable[str]) -> set[str]:
         """Renew if due, and claim the logs of dead nodes. Returns those of `paths` that another node has claimed."""
         now = self._clock()

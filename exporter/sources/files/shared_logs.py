@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
+from exporter.sources.calls import IN_PLACE, ask
 from exporter.sources.files.leases import Leases
 from exporter.sources.files.register import Register
 from exporter.sources.files.tail import Log
+
+T = TypeVar("T")
+Result = TypeVar("Result")
 
 
 class SharedLogs:
@@ -13,6 +20,10 @@ class SharedLogs:
     def __init__(self, register: Register, leases: Leases | None) -> None:
         self._register = register
         self._leases = leases
+
+    @property
+    def is_shared(self) -> bool:
+        return self._leases is not None
 
     @property
     def may_read(self) -> bool:
@@ -27,7 +38,7 @@ class SharedLogs:
         if self._leases is None:
             return
         ours = {log.base: log for log in self._register.table.followed()}
-        for path in self._leases.tick(ours):
+        for path in self._ask(self._leases, self._leases.tick, ours):
             if path in ours:
                 self._register.drop(ours.pop(path))
         for path in ours:
@@ -35,7 +46,7 @@ class SharedLogs:
 
     def counts(self, path: str) -> bool:
         """Whether this node counts a log that was found."""
-        return self._leases is None or self._leases.wants(path)
+        return self._leases is None or self._ask(self._leases, self._leases.wants, path)
 
     def begin_of(self, path: str) -> int | None:
         """The offset of the node that counted a log before; None to begin as usual."""
@@ -44,9 +55,14 @@ class SharedLogs:
     def saved(self) -> None:
         """Publish the positions, which have been committed."""
         if self._leases is not None:
-            self._leases.publish({path: log.position.offset for path, log in self._register.by_path.items()})
+            offsets = {path: log.position.offset for path, log in self._register.by_path.items()}
+            self._ask(self._leases, self._leases.publish, offsets)
 
     def finished(self, log: Log) -> None:
         """Release a finished log."""
         if self._leases is not None:
-            self._leases.forget(log.base)
+            self._ask(self._leases, self._leases.forget, log.base)
+
+    @staticmethod
+    def _ask(leases: Leases, function: Callable[[T], Result], about: T) -> Result:
+        return ask(leases.folder, function, about, lane=IN_PLACE)

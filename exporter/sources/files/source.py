@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from exporter.core.model import Chunk, Job
 from exporter.sources.base import SourceStats
+from exporter.sources.calls import Stalled
 from exporter.sources.files.access import Access
 from exporter.sources.files.discovery import Entry
 from exporter.sources.files.filesystem import is_there, may_list
@@ -112,8 +113,17 @@ class FilesSource:
         self._follower.store_vacated()
         return self._register.unsaved()
 
-    def saved(self) -> None:
+    @property
+    def is_shared(self) -> bool:
+        """Whether other nodes watch its logs."""
+        return self._shared.is_shared
+
+    def committed(self) -> None:
+        """Record that the positions have been committed, without publishing them to other nodes."""
         self._register.saved()
+
+    def saved(self) -> None:
+        self.committed()
         self._shared.saved()
 
     def fileno(self) -> int | None:
@@ -179,9 +189,12 @@ class FilesSource:
         if self._shared.problem:
             self.stats.up, self.stats.down_reason = False, self._shared.problem
             return
-        mistakes = self._globs.mistakes()
+        try:
+            mistakes = self._globs.mistakes()
+            self.stats.up = any(map(may_list, roots)) and len(mistakes) < len(set(self._globs.patterns))
+        except Stalled:
+            return  # nobody can tell
         wrong = "; ".join(mistakes.values())
-        self.stats.up = any(map(may_list, roots)) and len(mistakes) < len(set(self._globs.patterns))
         why = f"none of {', '.join(roots)} can be listed; create them, give permission, or correct paths"
         self.stats.down_reason = wrong if self.stats.up else wrong or why
 

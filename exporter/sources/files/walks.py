@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
+from exporter.sources.calls import Stalled
 from exporter.sources.files.access import Access
 from exporter.sources.files.discovery import Entry, Globs
 from exporter.sources.files.filesystem import reason_of
@@ -51,6 +52,8 @@ class Walks:
 
     def _trouble(self, folder: str, error: OSError) -> None:
         reason = reason_of(error)
+        if isinstance(error, Stalled):
+            return
         if not isinstance(error, FileNotFoundError):
             self._access.refusals.note(folder, "folder_unreadable" if reason == "unreadable" else reason)
         elif folder not in self._globs.roots:

@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from watchdog.events import (
     DirCreatedEvent,
@@ -27,7 +28,8 @@ from watchdog.events import (
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
-from exporter.core.facts.mounts import mount_holding, parse_mountinfo
+from exporter.core.facts.mounts import Mount, mount_holding, parse_mountinfo
+from exporter.sources.calls import INOTIFY, ask
 from exporter.sources.files.filesystem import folders_in, read_mountinfo, realpath, stat_or_none
 from exporter.sources.files.identity import Inode, inode_of
 from exporter.sources.files.recursion_limit import allow_the_deepest_folders
@@ -38,6 +40,7 @@ MAX_PATHS = 4096  # hints kept until the next poll; beyond, the polls find what 
 STORM_EVENTS = 500  # a second: 2% of a core. Interleaved writers send one for every write
 STORM_SECONDS = 10.0
 REST_SECONDS = 300.0
+CLOSE_SECONDS = 1.0
 
 # It complains of lost hints, and of its own end, on stderr otherwise. The polls see what counts.
 logging.getLogger("watchdog").addHandler(logging.NullHandler())
@@ -116,8 +119,10 @@ class Watch(FileSystemEventHandler):
                 self._unwatch(root)  # deleted and made again: its emitter is silent for ever
             if inode is None or root in self._watched:
                 continue
-            mount = mount_holding(mounts, realpath(root))
-            remote = mount is None or mount.fs_type in _REMOTE or mount.fs_type.startswith("fuse.")
+            real = realpath(root)
+            mount = mount_holding(mounts, real)
+            below = [each for each in mounts if deep and each.point.startswith(f"{real.rstrip('/')}/")]
+            remote = mount is None or any(map(_is_remote, [mount, *below]))
             if not remote and (not deep or _is_small(root)):
                 self._begin(root, inode, now, deep=deep)
         self.mode = "poll" if not self._watched else "inotify" if len(self._watched) == len(roots) else "mixed"
@@ -126,7 +131,7 @@ class Watch(FileSystemEventHandler):
         """Stop watching."""
         if self._observer is not None:
             self._observer.stop()
-            self._observer.join()
+            ask("", self._observer.join, CLOSE_SECONDS)  # it may be in a folder that does not answer
             self._observer = None
         self._watched.clear()
         self.mode = "poll"
@@ -139,7 +144,8 @@ class Watch(FileSystemEventHandler):
                 allow_the_deepest_folders()  # watchdog walks what is new, in the one thread of all watches
                 self._observer = Observer()
                 self._observer.start()
-            watch = self._observer.schedule(self, root, recursive=deep, event_filter=_EVENTS)
+            schedule = partial(self._observer.schedule, recursive=deep, event_filter=_EVENTS)
+            watch = ask(root, schedule, self, root, lane=INOTIFY)
         except (OSError, RuntimeError):
             # No inotify instance or watch is left (EMFILE, ENOSPC), or no thread; trying again at once would cost more.
             self._rest_until = now + REST_SECONDS
@@ -149,7 +155,11 @@ class Watch(FileSystemEventHandler):
     def _unwatch(self, root: str) -> None:
         _, watch = self._watched.pop(root)
         if self._observer is not None:
-            self._observer.unschedule(watch)
+            ask(root, self._observer.unschedule, watch, lane=INOTIFY)
+
+
+def _is_remote(mount: Mount) -> bool:
+    return mount.fs_type in _REMOTE or mount.fs_type == "fuse" or mount.fs_type.startswith("fuse.")
 
 
 def _is_small(root: str) -> bool:
