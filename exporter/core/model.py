@@ -224,9 +224,9 @@ class Match:
     claims: tuple[Job, ...] = ()  # the jobs that the node names for it: see `diagnosis.attribution`
     boot_seconds: float | None = None  # timestamp of a kernel record; its boot is `origin`
     seq: int | None = None  # the kernel's number of the record
-    raised_by: str | None = (
-        None  # `pid 5600`, or a block of lines whose process is not known yet: see `matching.raising`
-    )
+    # `pid 5600`, or a block of lines whose process is not known yet: see `matching.raising`. In a job's log `run 4711`: the
+    # program was started again at that offset.
+    raised_by: str | None = None
     closes: str | None = None  # the block that its process raised too
 
     @property

@@ -13,6 +13,7 @@ from exporter.core.model import Incident
 from exporter.core.values import dataclass
 from exporter.scan.spans import lines_before
 from exporter.scan.stitch import Place
+from exporter.scan.work import Survived
 from exporter.store import private_files
 
 COUNTS = ("files", "bytes", "lines_matched", "unmatched", "unread")  # of a scan
@@ -31,6 +32,7 @@ class Stopped:
     counts: Mapping[str, int]
     incidents: tuple[Incident, ...]
     jobs: frozenset[str] = frozenset()  # whose logs were read: two names at most
+    survived: frozenset[Survived] = frozenset()
 
     def write(self, path: Path) -> None:
         """Raises OSError."""
@@ -51,6 +53,7 @@ class Stopped:
             "now": self.now,
             "counts": dict(self.counts),
             "jobs": sorted(self.jobs),
+            "survived": list(self.survived),
             "incidents": [dump_entry(Entry(0, incident, None)) for incident in self.incidents],
         }
         unfinished = path.with_name(path.name + ".part")
@@ -76,7 +79,8 @@ class Stopped:
                 load_context(stored["context"]),
             )
             counts = {name: int(data["counts"][name]) for name in COUNTS}
-            stopped = cls(read, data["now"], counts, incidents, frozenset(data["jobs"]))
+            survived = frozenset(Survived(path, run) for path, run in data["survived"])
+            stopped = cls(read, data["now"], counts, incidents, frozenset(data["jobs"]), survived)
             before = stored and stored["before"]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             advice = "give the one that the stopped scan told of"

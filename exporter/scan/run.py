@@ -21,7 +21,7 @@ from exporter.scan.resume import COUNTS, CannotResume, Stopped
 from exporter.scan.spans import lines_before, span_from
 from exporter.scan.stitch import Place, Stitched
 from exporter.scan.stop import Stop
-from exporter.scan.work import WINDOW_SECONDS, EngineChoice, Item, Log, pipeline_of, scan_one
+from exporter.scan.work import WINDOW_SECONDS, EngineChoice, Item, Log, Survived, pipeline_of, scan_one
 
 if TYPE_CHECKING:
     from exporter.core.diagnosis.assessment import Diagnosis
@@ -103,16 +103,23 @@ def scan(
     read = resumed.read if resumed else None
     tracker: IncidentTracker | None = None
     jobs = set[str]()  # whose logs were read; what matters is whether there are several
+    survived = set[Survived]()  # of logs that show anything
     if resumed:
         tracker = _joined(tracker, resumed.incidents, catalogue, node, is_here)
         jobs |= resumed.jobs
+        survived |= resumed.survived
         for name in COUNTS:
             setattr(summary, name, resumed.counts[name])
     now = resumed.now if resumed else time.time()
 
     def left() -> Stopped:
         return Stopped(
-            read, now, summary.counts, tuple(tracker.incidents()) if tracker is not None else (), frozenset(jobs)
+            read,
+            now,
+            summary.counts,
+            tuple(tracker.incidents()) if tracker is not None else (),
+            frozenset(jobs),
+            frozenset(survived),
         )
 
     with Stop() as stop:
@@ -133,6 +140,8 @@ def scan(
                     if one.scanned.unread:
                         report_unread(one.scanned.unread)
                     tracker = _joined(tracker, one.scanned.incidents, catalogue, node, is_here)
+                    if one.scanned.survived:
+                        survived.add(one.scanned.survived)
                     if one.scanned.job and len(jobs) < 2:
                         jobs.add(one.scanned.job)
                     read = one.read or read
@@ -147,12 +156,17 @@ def scan(
             elif summary.left is None:
                 summary.left = left()
     if tracker is not None:
+        from exporter.core.diagnosis.deaths import may_be_survived
+
         tracker.give_times()
         if kernel_log and all(incident.first.source == "job" for incident in tracker.incidents()):
             log = kernel_log(pipeline_of(catalogue, engine, -time.timezone), WINDOW_SECONDS)
             tracker.join(log.linked_to(tracker.incidents(), catalogue, WINDOW_SECONDS))
             summary.kernel_unread = log.unread
         tracker.shares_node = len(jobs) > 1
+        tracker.is_handled = lambda incident: (
+            Survived(incident.first.path, incident.first.raised_by) in survived and may_be_survived(incident, catalogue)
+        )
         summary.diagnoses = Diagnoses(tracker, facts)
         summary.notes = sorted(tracker.context_warnings(), key=reading_order)
     return summary

@@ -132,6 +132,11 @@ def are_on_two_gpus(a: Incident, b: Incident) -> bool:
     return gpu_a is not None and gpu_b is not None and gpu_a != gpu_b
 
 
+def are_of_two_runs(a: Incident, b: Incident) -> bool:
+    """Whether a program crashed, was started again in the same log and crashed again."""
+    return a.first.source == "job" and a.first.path == b.first.path and a.raised_by != b.raised_by
+
+
 def shares_job(a: Incident, b: Incident) -> bool:
     """Whether processes of one job raised two kernel incidents, as the ranks of a job on several GPUs do."""
     if a.raised_by is None or b.raised_by is None or a.scope != b.scope:

@@ -19,7 +19,7 @@ from exporter.core.matching.flood import NO_RUNS, Flood, Run, RunKey
 from exporter.core.matching.flood_fast_path import FloodFastPath
 from exporter.core.matching.log_state import LogState
 from exporter.core.matching.quotations import MAX_INDENTATION, SEEN_BYTES, is_introduced, needed_before
-from exporter.core.matching.raising import NOT_KNOWN, Raising
+from exporter.core.matching.raising import NOT_KNOWN, Raised, Raising
 from exporter.core.matching.rules import MAX_BEHIND, MAX_TEXT, Found, facts_of, gpu_of
 from exporter.core.matching.verdict_cache import Evaluator, Evaluators
 from exporter.core.model import (
@@ -102,6 +102,7 @@ class ChunkMatcher:
             self.shown = set(state.open_line.shown)
         self.stamps = Timestamps(chunk, clock, before.stamp, tools.stamps_of(chunk.format))
         self.fast_path = FloodFastPath(chunk, clock, tools.evaluators, self.stamps, self.flood, self.raising)
+        self._note_run()
         self._before = before
         self._newlines = self._counted_to = 0
         self._last_newline = chunk.data.rfind(b"\n")
@@ -240,6 +241,12 @@ class ChunkMatcher:
         rank = record.rank or found.capture("rank", text) or None
         gpu, raised = None, NOT_KNOWN
         if chunk.source == "job":
+            raised = self.fast_path.run
+            if found.rule.ends_job:
+                captures = found.captures(text)
+                match = self._match_of(signature, candidate, offset, record, captures, rank, time, time_source)
+                self.end = self.end.suspected(match, offset, chunk.offset + candidate.stop)
+                return
             self._note_end(found, offset, text)
         else:
             gpu = gpu_of(found, text, record.device)
@@ -268,8 +275,20 @@ class ChunkMatcher:
         elif role == "cascade":
             death = self.tools.catalogue.signatures[signature].death
             self._note_report(offset, with_words=death is not None and death.is_of_its_own(found.captures(text)))
+            if death is not None:
+                self.end = self.end.ended_process()
         elif role != "context":
             self.end = self.end.named_at(offset)
+
+    def _start(self, offset: int) -> None:
+        """The program starts: after a crash, what its lines show is no more of the same flood."""
+        self.end, before = self.end.started(offset), self.end
+        if self.end.run != before.run:
+            self.flood.end()
+            self._note_run()
+
+    def _note_run(self) -> None:
+        self.fast_path.run = Raised(self.end.run_name) if self.chunk.source == "job" else NOT_KNOWN
 
     def _note_report(self, offset: int, *, with_words: bool) -> None:
         """Somebody reports that a process has ended. with_words: it may have said why."""
@@ -286,6 +305,9 @@ class ChunkMatcher:
             return
         if found.rule.reports_success:
             self.end = self.end.succeeded()
+            return
+        if found.rule.reports_start:
+            self._start(offset)
             return
         began = self.end.opened(offset) if found.rule.crash == "python" else offset
         are_words = found.rule.needs_report or (found.rule.in_traceback and began is None)
@@ -305,6 +327,7 @@ class ChunkMatcher:
         end = self.chunk.offset + candidate.stop
         if self.chunk.source == "kernel" or found.rule.ends_process:
             self.matches.append(match)
+            self.end = self.end.ended_process()
         elif are_words:
             self.end = self.end.said(match, end)
         else:
@@ -338,6 +361,7 @@ class ChunkMatcher:
             text=record.text[:MAX_TEXT],
             captures=captures,
             rank=rank,
+            raised_by=self.fast_path.run.by,
             job=chunk.job,
             shares_node=chunk.shares_node,
             uid=chunk.uid,

@@ -150,7 +150,7 @@ def _counting(shown: MatchResult, ends: list[int], runs: list[bytes]) -> MatchRe
 
 
 def _one(found: Found, position: Callable[[int], Position]) -> CountedSignature | None:
-    if found.rule.kind != "signature" or found.rule.is_context:
+    if found.rule.kind != "signature" or found.rule.is_context or found.rule.ends_job:
         return None
     spans = {
         name: None if constant else Span(position(start), position(stop))

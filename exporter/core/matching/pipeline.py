@@ -177,9 +177,10 @@ class Pipeline:
         was_restarted = job.restart is not None and int(job.restart) < self._containers.get(_container(job), 0)
         return was_restarted and abs(now - self._logs[log].end.read_at) >= LAST_LINES_SECONDS
 
-    def went_on(self, origin: str) -> bool:
-        """Whether the program of a log went on after the last crash that a signature named in it."""
-        return self.end_of(self._crashed.get(origin, "")).went_on
+    def went_on(self, match: Match) -> bool:
+        """Whether the program that wrote a line went on after the last crash that a signature named in its log."""
+        end = self.end_of(self._crashed.get(match.origin, ""))
+        return end.went_on and end.run_name == match.raised_by
 
     def _ended(self, logs: Iterable[str]) -> list[Match]:
         crashes = []
