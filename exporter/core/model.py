@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Literal, NamedTuple, get_args
 
+from exporter.core.collectives import Waiting
 from exporter.core.values import dataclass, field
 
 Vendor = Literal["amd", "intel", "nvidia", "any"]
@@ -215,6 +216,7 @@ class Match:
     lines: int = 1
     until: float | None = None
     ranks: frozenset[str] = frozenset()
+    waiting: Waiting = ()  # where its ranks wait in a collective
     written_at: float | None = None  # as its chunk's
     shares_node: bool = False  # as its chunk's
     uid: int | None = None  # as its chunk's
@@ -273,6 +275,7 @@ class Incident:
     first_read: float
     last_read: float
     ranks: frozenset[str] = frozenset()
+    waiting: Waiting = ()  # of all its lines
     grave: bool = False  # as its matches
     raised_by: str | None = None
     closes: frozenset[str] = frozenset()

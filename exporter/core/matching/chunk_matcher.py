@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from exporter.core.catalogue.loader import Catalogue
+from exporter.core.collectives import waiting_of
 from exporter.core.decoding import formats
 from exporter.core.decoding.heads import Heads
 from exporter.core.decoding.lines import Candidate, following, newlines, pieces
@@ -253,7 +254,9 @@ class ChunkMatcher:
             if found.rule.of_process:
                 raised = self.raising.of_line(found.rule, gpu, found.captures(text), time, offset)
         fault = (gpu, raised.by)
-        if once and not is_context and not raised.closes and self.flood.takes([(signature, fault, rank)], time):
+        waiting = waiting_of(found.captures(text), rank, record.host) if found.rule.tells_waiting else ()
+        may_fold = once and not is_context and not raised.closes
+        if may_fold and self.flood.takes([(signature, fault, rank)], time, waiting):
             return
         captures = found.captures(text)
         marks = self.context.marks
@@ -263,7 +266,7 @@ class ChunkMatcher:
             self.context = replace(self.context, marks={**marks, signature: mark})
         match = self._match_of(signature, candidate, offset, record, captures, rank, time, time_source)
         gpu = gpu or gpu_of(found, text, record.device)
-        match = replace(match, gpu=gpu, raised_by=raised.by, closes=raised.closes)
+        match = replace(match, gpu=gpu, raised_by=raised.by, closes=raised.closes, waiting=waiting)
         self.flood.add(match, fault)
 
     def _note_end(self, found: Found, offset: int, text: str) -> None:

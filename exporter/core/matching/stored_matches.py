@@ -20,7 +20,7 @@ _ADDED_LATER = (
     "closes",
 )
 _ADDED_TO_JOBS = ("method", "raw_id", "step", "account", "name", "pod_uid", "container", "restart")
-_OF_A_FLOOD = {"lines", "until", "ranks"}  # counted by the incident
+_OF_A_FLOOD = {"lines", "until", "ranks", "waiting"}  # counted by the incident
 
 
 def dump_match(match: Match) -> dict[str, Any]:
