@@ -230,6 +230,9 @@ class Match:
     # program was started again at that offset.
     raised_by: str | None = None
     closes: str | None = None  # the block that its process raised too
+    untimed: tuple[float, float] | None = (
+        None  # lines before it whose last time is the first were written until the second
+    )
 
     @property
     def latest(self) -> float:

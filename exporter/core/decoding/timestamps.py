@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from exporter.core.decoding import formats
 from exporter.core.decoding.heads import Heads
-from exporter.core.decoding.prefixes import Clock, Times
+from exporter.core.decoding.prefixes import Clock, Times, first_stamp, time_from
 from exporter.core.model import AHEAD_SECONDS, Chunk, TimeSource
 
 Stamp = tuple[float, TimeSource]
@@ -13,6 +13,21 @@ Nearest = tuple[Stamp | None, int]  # the timestamp of a line, and how many line
 LOOK_BACK = 128  # lines, as many as a chain of tracebacks has: what lies farther back happened at another time
 NO_STAMP: Nearest = (None, 0)
 _HEAD = 128  # bytes of a line that contain its timestamp, behind all prefixes
+
+
+def dated_in(data: bytes, clock: Clock) -> float | None:
+    """The first time with a year in the first lines of a job's log or chunk."""
+    start = 0
+    for _ in range(LOOK_BACK):
+        stop = data.find(b"\n", start)
+        text = data[start : min(start + _HEAD, stop if stop >= 0 else len(data))].decode("utf-8", "replace")
+        stamp = first_stamp(text)
+        if stamp and stamp.prefix.stamp and (time := time_from(stamp.prefix, text, stamp.start, clock)) is not None:
+            return time
+        if stop < 0:
+            break
+        start = stop + 1
+    return None
 
 
 class Timestamps:
@@ -53,6 +68,20 @@ class Timestamps:
             return self._before
         stamp, distance = self._nearest_to(self._chunk.data.rfind(b"\n", 0, at - 1) + 1, at - 1)
         return (stamp, distance + 1) if stamp and distance < LOOK_BACK else NO_STAMP
+
+    def first_after(self, start: int, stop: int, lines: int) -> tuple[Stamp | None, int]:
+        """The first timestamp of so many lines from `start` on that begin before `stop`, and how many lines are left."""
+        while lines and start < stop:
+            end = self._chunk.data.find(b"\n", start)
+            if start not in self._known:
+                self._known[start] = self._stamp(
+                    self._chunk.data[start : min(end if end >= 0 else stop, start + _HEAD)]
+                )
+            lines -= 1
+            if (stamp := self._known[start]) or end < 0:
+                return stamp, lines
+            start = end + 1
+        return None, lines
 
     def _nearest_to(self, start: int, stop: int) -> Nearest:
         """The timestamp of a line, or the nearest before it."""
