@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple, TypeVar
 
-from exporter.core.text.counted import counted
-
 MAX_GROUPS = 8  # process groups of which some rank hangs; a rank of Megatron is in some ten, and mostly hangs in one
 MAX_PLACES = 2  # sequence numbers kept of a group, the lowest and the highest each
 MAX_OPERATIONS = 2  # at one sequence number: two are a fault of the program already
@@ -153,7 +151,7 @@ def _text(group: Mapping[str, Any]) -> str:
 
 def _others(places: Sequence[Mapping[str, Any]], count: int) -> str:
     where = _at(places[1]) if len(places) == 2 else f"operations up to {places[-1]['seq']}"
-    return f"{counted(count, 'other rank waits', 'other ranks wait')} in {where}"
+    return f"{count:,} other {'rank waits' if count == 1 else 'ranks wait'} in {where}"
 
 
 def _be(place: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from exporter.core.decoding import formats
 from exporter.core.decoding.heads import Heads
 from exporter.core.decoding.lines import Candidate, following, newlines, pieces
 from exporter.core.decoding.prefixes import Clock
-from exporter.core.decoding.timestamps import LOOK_BACK, NO_STAMP, Nearest, Timestamps
+from exporter.core.decoding.timestamps import NO_STAMP, Nearest, Timestamps, Untimed
 from exporter.core.matching.flood import NO_RUNS, Flood, Run, RunKey
 from exporter.core.matching.flood_fast_path import FloodFastPath
 from exporter.core.matching.log_state import LogState
@@ -68,17 +68,6 @@ class Tools(Protocol):
     def stamps_of(self, format: LogFormat) -> Heads: ...  # noqa: A002 (the field's word)
 
 
-class Untimed(NamedTuple):
-    """Matches without a time of their own, behind a line at `since`; `until`: the time of the first line behind them that
-    has one, 0 if it is to come, among `left` lines from `start` on.
-    """
-
-    since: float
-    start: int
-    left: int = LOOK_BACK
-    until: float = 0.0
-
-
 class LinesBefore(NamedTuple):
     """What a chunk has to know of the lines before it."""
 
@@ -113,10 +102,9 @@ class ChunkMatcher:
         if state.open_line and chunk.offset >= state.open_line.offset:
             self.part_offset = state.open_line.offset
             self.shown = set(state.open_line.shown)
-        self.stamps = Timestamps(chunk, clock, before.stamp, tools.stamps_of(chunk.format))
+        self.stamps = Timestamps(chunk, clock, before.stamp, tools.stamps_of(chunk.format), before.untimed)
         self.fast_path = FloodFastPath(chunk, clock, tools.evaluators, self.stamps, self.flood, self.raising)
         self._note_run()
-        self._untimed = before.untimed and before.untimed._replace(start=0)
         self._before = before
         self._newlines = self._counted_to = 0
         self._last_newline = chunk.data.rfind(b"\n")
@@ -149,29 +137,7 @@ class ChunkMatcher:
     def lines_before(self, consumed: int) -> LinesBefore:
         """What the next chunk has to know of the lines before it."""
         stamp, end = self.stamps.nearest_before(consumed), self._end_before(consumed, SEEN_BYTES)
-        return LinesBefore(stamp, end, self.runs, self._seek_time(consumed), self.chunk.read_at)
-
-    def _seek_time(self, stop: int) -> Untimed | None:
-        """What is known of the matches without a time, from the lines before `stop`."""
-        if self._untimed and not self._untimed.until:
-            stamp, left = self.stamps.first_after(self._untimed.start, stop, self._untimed.left)
-            self._untimed = self._untimed._replace(start=stop, left=left, until=stamp[0] if stamp else 0.0)
-            if not stamp and not left:
-                self._untimed = None
-        return self._untimed
-
-    def _note_time(self, candidate: Candidate, time: float, time_source: TimeSource) -> tuple[float, float] | None:
-        """The times between which earlier matches without one were written, if the match at this time tells it."""
-        if self.chunk.source != "job" or time_source not in STAMPED:
-            return None
-        told = None
-        if self._untimed and time != self._untimed.since:
-            untimed = self._seek_time(candidate.stop)
-            told = (untimed.since, untimed.until) if untimed and untimed.until > untimed.since else None
-            self._untimed = None
-        if time_source == "inherited":
-            self._untimed = Untimed(time, candidate.stop + 1)
-        return told
+        return LinesBefore(stamp, end, self.runs, self.stamps.untimed_before(consumed), self.chunk.read_at)
 
     def read_to(self, consumed: int, *, is_all: bool) -> None:
         """The log was read so far; `is_all`: nothing more of it will come."""
@@ -403,7 +369,7 @@ class ChunkMatcher:
             job=chunk.job,
             shares_node=chunk.shares_node,
             uid=chunk.uid,
-            untimed=self._note_time(candidate, time, time_source),
+            untimed=self.stamps.note_match(candidate.stop, time, time_source),
             claimed_time=None if time_source in STAMPED else record.time,
             grave=chunk.source == "kernel" and self.tools.catalogue.is_critical_line(signature, captures),
             context=self.context,
