@@ -35,7 +35,8 @@ ROOMS = (
     "daemon", "fleet", "kubernetes", "demo", "cli",
 )  # fmt: skip
 CORE_ROOMS = (
-    "core.values", "core.shares", "core.model", "core.text", "core.facts", "core.patterns", "core.decoding", "core.catalogue",
+    "core.values", "core.shares", "core.collectives", "core.model", "core.text", "core.facts", "core.patterns",
+    "core.decoding", "core.catalogue",
     "core.matching", "core.diagnosis", "core.authoring",
 )  # fmt: skip
 FLEET_ROOMS = (

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from exporter.cli import incident_text, text_layout
 from exporter.cli.fact_commands import command_for
 from exporter.core.catalogue.loader import Catalogue
+from exporter.core.collectives import collective_texts, collectives_of
 from exporter.core.diagnosis.assessment import Assessment, Diagnosis, Leaf
 from exporter.core.diagnosis.causes import distinct_evidence
 from exporter.core.diagnosis.incidents import gpu_of
 from exporter.core.diagnosis.records import rfc3339
 from exporter.core.model import Incident
+from exporter.core.text.printable import printable
 
 SHOWN_CANDIDATES = 4  # the best of those that a missing fact leaves open; more would not help at 3 a.m.
 SHOWN_REFERENCES = 2
@@ -52,6 +54,9 @@ def explanation(
             yield from text_layout.field("because", _evidence_text(leaf, first_line, fact_lines, log), breaks=True)
         for leaf in distinct_evidence(chosen.against):
             yield from text_layout.field("although", _evidence_text(leaf, first_line, fact_lines, log), breaks=True)
+    waiting = next((each.incident.waiting for each in (diagnosis, *cascades) if each.incident.waiting), ())
+    for text in collective_texts(collectives_of(waiting)):
+        yield from text_layout.field("ranks", printable(text))
     for other in diagnosis.same_time[:SHOWN_SAME_TIME]:
         text = incident_text.same_time(other.signature, other.first.text)
         yield from text_layout.field("meanwhile", text, breaks=True)

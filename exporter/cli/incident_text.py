@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from exporter.cli.scan_summary import summary_table
 from exporter.cli.text_layout import INDENT, clipped, field, one_line, paint, width
+from exporter.core.collectives import collective_texts
 from exporter.core.diagnosis.evidence_text import evidence_text
 from exporter.core.model import STAMPED, UNRECOGNISED
 from exporter.core.text.counted import counted
@@ -74,6 +75,8 @@ def incident_text(
     cause = catalogue.root_causes.get(record["root_cause"])
     lines += field("cause", cause_text(cause, record["verdict"])) if cause else _without_cause(record, facts)
     lines += [line for e in record["evidence"] for line in field("because", _because(e), breaks=True)]
+    for text in waiting_texts(record, cascades):
+        lines += field("ranks", text)
     for other in record["same_time"]:
         lines += field("meanwhile", same_time(other["signature"], other["text"]), breaks=True)
     lines += field("do", record["remediation"]) if record["remediation"] else []
@@ -81,6 +84,12 @@ def incident_text(
         names = ", ".join(f"{c['signature']} ({place(c, record)})" for c in cascades[:6])
         lines += field("then", names + (f" and {len(cascades) - 6} more" if len(cascades) > 6 else ""))
     return "\n".join(lines) + "\n"
+
+
+def waiting_texts(record: Mapping[str, Any], cascades: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Where the ranks wait, as an incident says, or else the first of its consequences that does."""
+    tellers = (each["collectives"] for each in (record, *cascades) if each.get("collectives"))
+    return [printable(text) for text in collective_texts(next(tellers, ()))]
 
 
 def _notes(records: Sequence[Mapping[str, Any]], catalogue: Catalogue) -> list[str]:

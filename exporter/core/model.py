@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Literal, NamedTuple, get_args
 
+from exporter.core.collectives import Waiting
 from exporter.core.values import dataclass, field
 
 Vendor = Literal["amd", "intel", "nvidia", "any"]
@@ -215,6 +216,7 @@ class Match:
     lines: int = 1
     until: float | None = None
     ranks: frozenset[str] = frozenset()
+    waiting: Waiting = ()  # where its ranks wait in a collective
     written_at: float | None = None  # as its chunk's
     shares_node: bool = False  # as its chunk's
     uid: int | None = None  # as its chunk's
@@ -224,10 +226,13 @@ class Match:
     claims: tuple[Job, ...] = ()  # the jobs that the node names for it: see `diagnosis.attribution`
     boot_seconds: float | None = None  # timestamp of a kernel record; its boot is `origin`
     seq: int | None = None  # the kernel's number of the record
-    raised_by: str | None = (
-        None  # `pid 5600`, or a block of lines whose process is not known yet: see `matching.raising`
-    )
+    # `pid 5600`, or a block of lines whose process is not known yet: see `matching.raising`. In a job's log `run 4711`: the
+    # program was started again at that offset.
+    raised_by: str | None = None
     closes: str | None = None  # the block that its process raised too
+    untimed: tuple[float, float] | None = (
+        None  # lines before it whose last time is the first were written until the second
+    )
 
     @property
     def latest(self) -> float:
@@ -273,6 +278,7 @@ class Incident:
     first_read: float
     last_read: float
     ranks: frozenset[str] = frozenset()
+    waiting: Waiting = ()  # of all its lines
     grave: bool = False  # as its matches
     raised_by: str | None = None
     closes: frozenset[str] = frozenset()

@@ -13,7 +13,7 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding.job_files import NodeJob
 from exporter.core.diagnosis.deaths import ends_process, is_observed, may_be_survived
 from exporter.core.diagnosis.links import is_of_process
-from exporter.core.model import Incident
+from exporter.core.model import Incident, Match
 
 
 class HandledErrors:
@@ -23,10 +23,10 @@ class HandledErrors:
         self,
         catalogue: Catalogue,
         job_of: Callable[[Incident], NodeJob | None],
-        went_on: Callable[[str], bool],
+        went_on: Callable[[Match], bool],
         incidents: Callable[[], Iterable[Incident]],
     ) -> None:
-        """job_of: the job of an incident, as the scheduler's hooks know it. went_on: whether a log's program printed more."""
+        """job_of: the job of an incident, as the scheduler's hooks know it. went_on: whether a line's program printed more."""
         self._catalogue = catalogue
         self._job_of = job_of
         self._went_on = went_on
@@ -43,7 +43,7 @@ class HandledErrors:
             return True
         if not may_be_survived(incident, self._catalogue):
             return False
-        return self._went_on(incident.first.origin) and not (job and self._has(job, self._is_of_kernel))
+        return self._went_on(incident.first) and not (job and self._has(job, self._is_of_kernel))
 
     def _has(self, job: NodeJob, what: Callable[[Incident], bool]) -> bool:
         return any(what(incident) and self._job_of(incident) == job for incident in self._incidents())

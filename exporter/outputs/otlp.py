@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from exporter import __version__
+from exporter.core.collectives import collective_texts
 from exporter.core.diagnosis.records import line
 from exporter.net.http import Response
 from exporter.outputs.webhook import record_uid
@@ -121,6 +122,8 @@ def _attributes(prefix: str, record: Mapping[str, Any]) -> Iterator[tuple[str, A
             yield "log.file.path", value
         elif isinstance(value, Mapping):
             yield from _attributes(f"{prefix}.{name}", value)
+        elif top and name == "collectives" and isinstance(value, list):
+            yield f"{prefix}.{name}", collective_texts(value)
         elif top and name == "evidence" and isinstance(value, list):
             yield f"{prefix}.{name}", [f"{e.get('what')} = {e.get('value')}" for e in value if isinstance(e, Mapping)]
         elif value != []:

@@ -18,7 +18,7 @@ from exporter.scan.engines.base import Engine, Unusable
 from exporter.scan.plan import Unread
 from exporter.scan.stitch import Stitched
 from exporter.scan.stop import Stop
-from exporter.scan.work import WINDOW_SECONDS, EngineChoice, Item, Log, pipeline_of, scan_one
+from exporter.scan.work import WINDOW_SECONDS, EngineChoice, Item, Log, Survived, pipeline_of, scan_one
 
 if TYPE_CHECKING:
     from exporter.core.diagnosis.assessment import Diagnosis
@@ -91,6 +91,7 @@ def scan(
     summary, is_here = Summary(), kernel_log is not None
     tracker: IncidentTracker | None = None
     jobs = set[str]()  # whose logs were read; what matters is whether there are several
+    survived = set[Survived]()  # of logs that show anything
     now = time.time()
     with Stop() as stop:
         items = map(Item, _found(logs, stop))
@@ -108,6 +109,8 @@ def scan(
                     if one.scanned.unread:
                         report_unread(one.scanned.unread)
                     tracker = _joined(tracker, one.scanned.incidents, catalogue, node, is_here)
+                    if one.scanned.survived:
+                        survived.add(one.scanned.survived)
                     if one.scanned.job and len(jobs) < 2:
                         jobs.add(one.scanned.job)
                     if one.scanned.stopped:
@@ -117,12 +120,17 @@ def scan(
             except Unusable as error:
                 summary.stopped_at, summary.broken = readers.reading, str(error)
     if tracker is not None:
+        from exporter.core.diagnosis.deaths import may_be_survived
+
         tracker.give_times()
         if kernel_log and all(incident.first.source == "job" for incident in tracker.incidents()):
             log = kernel_log(pipeline_of(catalogue, engine, -time.timezone), WINDOW_SECONDS)
             tracker.join(log.linked_to(tracker.incidents(), catalogue, WINDOW_SECONDS))
             summary.kernel_unread = log.unread
         tracker.shares_node = len(jobs) > 1
+        tracker.is_handled = lambda incident: (
+            Survived(incident.first.path, incident.first.raised_by) in survived and may_be_survived(incident, catalogue)
+        )
         summary.diagnoses = Diagnoses(tracker, facts)
         summary.notes = sorted(tracker.context_warnings(), key=reading_order)
     return summary

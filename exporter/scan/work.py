@@ -20,6 +20,7 @@ import exporter
 from exporter.config.accounts import SERVICE_ACCOUNTS, uids_of
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding import jobs
+from exporter.core.matching.log_end import LogEnd
 from exporter.core.matching.pipeline import Pipeline, Processed
 from exporter.core.model import NO_CONTEXT, Chunk, Incident, Job, LogContext
 from exporter.core.values import dataclass
@@ -47,6 +48,13 @@ class Item(NamedTuple):
     context: LogContext = NO_CONTEXT
 
 
+class Survived(NamedTuple):
+    """A run of a log's program that went on after its errors, to the end of the log; as in `Match.raised_by`."""
+
+    path: str
+    run: str | None
+
+
 class Scanned(NamedTuple):
     """The result of one item. bytes, newlines: of its decompressed lines. context: what they say about the job."""
 
@@ -59,6 +67,7 @@ class Scanned(NamedTuple):
     context: LogContext = NO_CONTEXT
     unread: Unread | None = None
     stopped: bool = False  # by the user, before its end
+    survived: Survived | None = None
     job: str | None = None  # the name of its job; None for a kernel log
 
 
@@ -206,10 +215,10 @@ def _scan(
         unread = Unread(task.path, error.strerror or str(error))
     except KeyboardInterrupt:
         stopped = True
-    context = pipeline.context_of(task.path)
+    context, end = pipeline.context_of(task.path), pipeline.end_of(task.path)
     pipeline.forget(task.path)
     pipeline.saved()  # nothing of it is: what has changed is not to pile up
-    return reading.scanned(context, unread, stopped=stopped)
+    return reading.scanned(context, end, unread, stopped=stopped)
 
 
 def _status_of(path: str) -> os.stat_result | None:
@@ -347,7 +356,8 @@ class _Reading:
         self._unmatched += done.unmatched
         self._newlines += done.newlines
 
-    def scanned(self, context: LogContext, unread: Unread | None, *, stopped: bool) -> Scanned:
+    def scanned(self, context: LogContext, end: LogEnd, unread: Unread | None, *, stopped: bool) -> Scanned:
+        is_end = self._span.stop is None and not stopped and unread is None
         return Scanned(
             path=self._task.path,
             bytes=max(0, self._offset - self._span.start),
@@ -358,5 +368,6 @@ class _Reading:
             context=context,
             unread=unread,
             stopped=stopped,
+            survived=Survived(self._task.path, end.run_name) if is_end and end.went_on else None,
             job=jobs.log_group(self._job, self._task.path) if self._task.source == "job" else None,
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from exporter.core.collectives import collective_texts
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.clear_request import ClearRequest
 from exporter.core.diagnosis.evidence_text import evidence_text
@@ -59,7 +60,10 @@ class RecentIncident:
             gpu=record["gpu"] or "",
             log=location_of(record),
             line=record["text"],
-            because=tuple(evidence_text(each["what"], each["value"], each["why"]) for each in record["evidence"]),
+            because=(
+                *(evidence_text(each["what"], each["value"], each["why"]) for each in record["evidence"]),
+                *collective_texts(record.get("collectives", ())),
+            ),
             late=record["late"],
         )
 

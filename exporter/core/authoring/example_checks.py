@@ -116,7 +116,7 @@ def _shown(pipeline: Pipeline, item: Patterned, text: str) -> _Shown:
     if isinstance(item, Echo):
         taken_as = pipeline.matcher.echo(text)
         return _Shown(taken_as == item.id, {}, (taken_as,) if taken_as else ())
-    if isinstance(item, CrashShape) and (item.reports_end or item.reports_success or item.needs_report):
+    if isinstance(item, CrashShape) and (not item.kind or item.needs_report):
         furthest = _furthest(pipeline, item, text)
         return _Shown(furthest is not None and furthest.outcome == "matched", {}, ())
     signatures: tuple[str, ...] = ()

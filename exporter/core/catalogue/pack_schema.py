@@ -206,6 +206,10 @@ class Signature(Gated):
         description="seconds, for a state that goes on and is reported again and again: reports with less silence between "
         "them are one incident. 0: the window of all incidents",
     )
+    counts: Literal["always", "last"] = Field(
+        default="always",
+        description="last: a line is an incident only where its log ends with it; a program that goes on was not stopped by it",
+    )
     remediation: str = Field(default="", description="what to do first if the cause is unknown")
     references: list[str] = Field(default_factory=list, description="sources of the format or the meaning")
     status: Literal["experimental", "stable", "deprecated"] = Field(
@@ -247,6 +251,11 @@ class CrashShape(Gated):
         default=False,
         description="the program says that it ended well; what looked like a crash before it was handled, unless a launcher "
         "reports otherwise",
+    )
+    reports_start: bool = Field(
+        default=False,
+        description="a launcher or the first rank reports that the program starts, once in a run; what follows a crash and "
+        "this line is another crash",
     )
     in_traceback: bool = Field(
         default=False, description="the last line of a Python traceback; without its heading, as `needs_report`"

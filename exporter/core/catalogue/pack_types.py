@@ -119,6 +119,7 @@ class Signature(Patterned):
     recovery: RecoveryLine | None = None
     death: DeathLine | None = None
     repeats_within: float = 0.0
+    counts: Literal["always", "last"] = "always"
     remediation: str = ""
     references: tuple[str, ...] = ()
     status: Literal["experimental", "stable", "deprecated"] = "stable"
@@ -144,7 +145,8 @@ class CrashShape(Patterned):
     Without a `kind` it is only counted. `ends_process`: it says so by itself.
     `in_traceback`: it counts as the last line of a Python traceback. `needs_report`: it counts where a launcher reports
     the end of a process behind it, as the last words of that process; so does an exception without its traceback.
-    `reports_end`: what looked like a crash before it was one. `reports_success`: it was handled.
+    `reports_end`: what looked like a crash before it was one. `reports_success`: it was handled. `reports_start`: what
+    crashed before it is another crash than what comes.
     """
 
     kind: CrashKind | None = None
@@ -153,6 +155,7 @@ class CrashShape(Patterned):
     needs_report: bool = False
     reports_end: bool = False
     reports_success: bool = False
+    reports_start: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,12 +121,15 @@ _MESSAGE = re.compile(
 
 # `dmesg --time-format iso`: microseconds and a zone. Its comma is ISO 8601's, and no program's log is known to have both.
 _DMESG_ISO = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.,])\d{6}[+-]\d\d:?\d\d (?=\S)")
+# `talosctl dmesg`. Its machine writes into the kernel log too, as `user`: most lines of a healthy node.
+_TALOS = re.compile(rb"[\w.:-]{1,255}: (?:kern|user|daemon): +[a-z]{3,7}: \[\d{4}-\d\d-\d\dT")
 
 
 def begins_as_kernel_message(raw: bytes) -> bool:
     """Whether a line may be the kernel's, copied without its time or printed by `dmesg --time-format iso`."""
     stamp = _DMESG_ISO.match(raw)
-    return bool(stamp and stamp[1] == b",") or _MESSAGE.match(raw, stamp.end() if stamp else 0) is not None
+    is_by_time = bool(stamp and stamp[1] == b",") or _TALOS.match(raw) is not None
+    return is_by_time or _MESSAGE.match(raw, stamp.end() if stamp else 0) is not None
 
 
 def is_kmsg(raw: bytes) -> bool:

@@ -31,7 +31,7 @@ _TAG = r"(?:kern\.\w+ )?kernel(?:\[\d+\])?:"  # busybox adds the level
 _DELTA = r"(?: +<[ \d.]{1,24}>)?"  # dmesg --show-delta, journalctl -o short-delta
 # At most 31 years: ten digits are a time since 1970, as UCX prints it.
 _MONOTONIC = rf"\[ *(?P<mono>\d{{1,9}}\.\d{{6}}){_DELTA}\](?:\[ *[TC]\d+\])? ?"
-_LEVEL = r"(?:emerg|alert|crit|err|warn|notice|info|debug)"
+_LEVEL = r"(?:emerg|alert|crit|err|warn(?:ing)?|notice|info|debug)"
 
 
 class Prefix:
@@ -82,6 +82,8 @@ _JOB_PREFIXES = Prefixes(
     ("[", r"\[\d+,(?P<rank>\d+)\]<std(?:out|err|diag)>:\s?"),
     ("x", r"(?P<host>x\d+c\d+s\d+b\d+n\d+\S*) (?P<rank>\d+): "),
     ("[", r"\[(?:rank|default)(?P<rank>\d+)\]: ?"),
+    ("[", r"\[gw\d{1,3}\] (?!\[ *\d)"),  # pytest-xdist; its own lines go on with how far it is
+    (_DIGITS, r"\d{1,7}\.\d{1,3}s[\t ]\d{1,7}[\t ]"),  # Kaggle: seconds, line
     (_DIGITS, rf"{_ISO}(?= |\t|$)[ \t]?"),
     ("[", rf"\[{_ISO}(?: [A-Z]{{2}}\d{{1,4}}){{0,3}}\] ?"),  # sglang adds TP0 DP1 PP2
     ("[IWEF", _GLOG),
@@ -122,6 +124,7 @@ _KERNEL_PREFIXES = Prefixes(
     (_DIGITS + "k", rf"(?:\d\d:\d\d:\d\d(?:\.\d+)? {_HOST})?{_TAG} "),
     (_LETTERS, rf"{_FULL} {_HOST}{_TAG} ?"),
     (_DIGITS, rf"\d {_ISO} (?P<host>\S+) kernel \S+ \S+ (?:-|(?:\[[^]]*\])+) ?"),  # RFC 5424, behind its priority
+    (_DIGITS + _LETTERS, rf"(?P<host>[\w.:-]{{1,255}}): kern: +{_LEVEL}: \[{_ISO}\]: ?"),  # talosctl dmesg
     ("k", rf"kern *:{_LEVEL} *: "),
     (_DIGITS, _UNMARKED),
     (" \t/._-" + _DIGITS + _LETTERS, _QUOTED),
@@ -135,6 +138,7 @@ _OTHERS = (
     rf" [\w.-]+ (?!{_TAG})[^\s:\[]+(?:\[\d+\])?: "
     rf"|[^\W\d]{{2,4}}\.? \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \S+ [\w.-]+ (?!{_TAG})"
     rf"|<(?:[89]|[1-9]\d+)>|(?!kern\b)[a-z]+[0-7]? *:{_LEVEL} *: "  # dmesg --raw, dmesg --decode
+    rf"|[\w.:-]{{1,255}}: (?!kern\b)[a-z]+[0-7]?: +{_LEVEL}: \[\d{{4}}-"  # talosctl dmesg
 )
 # A priority is facility * 8 + level; the kernel's facility is 0, and it never uses local0 to local7.
 _BY_OTHERS = re.compile(_OTHERS)
@@ -146,11 +150,15 @@ _LATEST = 4102444800.0  # 2100; RFC 3339 ends with the year 9999
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The values that complete timestamps without zone, year or date: UTC offset, latest possible time, time of boot."""
+    """The values that complete timestamps without zone, year or date: UTC offset, latest possible time, time of boot.
+
+    dated: gives a time of the log that has a year, if there is one.
+    """
 
     latest: float
     utc_offset: float = 0.0
     boot_time: float | None = None
+    dated: Callable[[], float | None] = lambda: None
 
 
 Span = tuple[int, int]
@@ -307,15 +315,20 @@ def _zone_seconds(zone: str | None, utc_offset: float) -> float:
 
 
 def _without_year(f: Mapping[str, Any], clock: Clock) -> float | None:
-    """The time of a timestamp without a year: the latest that is possible (with a day of skew)."""
-    about = int(clock.latest // _YEAR_SECONDS) + 1970  # may be off by a day at New Year, so adjacent years are tried
+    """The time of a timestamp without a year: the nearest to a time of the log with one, else the latest that is possible
+    (with a day of skew).
+    """
+    dated = None if f.get("year") else clock.dated()
+    latest = clock.latest if dated is None else min(clock.latest, dated + _YEAR_SECONDS / 2)
+    about = int(latest // _YEAR_SECONDS) + 1970  # may be off by a day at New Year, so adjacent years are tried
     years = (int(f["year"]),) if f.get("year") else (about + 1, about, about - 1)
     fraction = float(f"0.{f.get('fraction') or 0}")
-    for whole in _in_years(years, f["mon"], f["day"], f["hour"], f["minute"], f.get("second")):
-        time = whole + fraction - clock.utc_offset
-        if f.get("year") or time <= clock.latest + 86400:
-            return plausible_time(time)
-    return None
+    wholes = _in_years(years, f["mon"], f["day"], f["hour"], f["minute"], f.get("second"))
+    times = [whole + fraction - clock.utc_offset for whole in wholes]
+    if f.get("year"):
+        return plausible_time(times[0]) if times else None
+    times = [time for time in times if time <= latest + 86400]
+    return plausible_time(times[0]) if times else None
 
 
 @lru_cache(maxsize=1024)  # as above

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from exporter.core.decoding import formats
 from exporter.core.decoding.heads import Heads
-from exporter.core.decoding.prefixes import Clock, Times
-from exporter.core.model import AHEAD_SECONDS, Chunk, TimeSource
+from exporter.core.decoding.prefixes import Clock, Times, first_stamp, time_from
+from exporter.core.model import AHEAD_SECONDS, STAMPED, Chunk, TimeSource
 
 Stamp = tuple[float, TimeSource]
 Nearest = tuple[Stamp | None, int]  # the timestamp of a line, and how many lines before the present one that line is
@@ -15,10 +17,39 @@ NO_STAMP: Nearest = (None, 0)
 _HEAD = 128  # bytes of a line that contain its timestamp, behind all prefixes
 
 
+class Untimed(NamedTuple):
+    """Matches without a time of their own, behind a line at `since`; `until`: the time of the first line behind them that
+    has one, 0 if it is to come, among `left` lines from `start` on.
+    """
+
+    since: float
+    start: int
+    left: int = LOOK_BACK
+    until: float = 0.0
+
+
+def dated_in(data: bytes, clock: Clock) -> float | None:
+    """The first time with a year in the first lines of a job's log or chunk."""
+    start = 0
+    for _ in range(LOOK_BACK):
+        stop = data.find(b"\n", start)
+        text = data[start : min(start + _HEAD, stop if stop >= 0 else len(data))].decode("utf-8", "replace")
+        stamp = first_stamp(text)
+        if stamp and stamp.prefix.stamp and (time := time_from(stamp.prefix, text, stamp.start, clock)) is not None:
+            return time
+        if stop < 0:
+            break
+        start = stop + 1
+    return None
+
+
 class Timestamps:
     """The timestamps of one chunk's lines; `before` is what precedes its first line."""
 
-    def __init__(self, chunk: Chunk, clock: Clock, before: Nearest, known: Heads) -> None:
+    def __init__(
+        self, chunk: Chunk, clock: Clock, before: Nearest, known: Heads, untimed: Untimed | None = None
+    ) -> None:
+        self._untimed = untimed and untimed._replace(start=0)
         self._by_head = known
         self._chunk = chunk
         self._clock = clock
@@ -53,6 +84,43 @@ class Timestamps:
             return self._before
         stamp, distance = self._nearest_to(self._chunk.data.rfind(b"\n", 0, at - 1) + 1, at - 1)
         return (stamp, distance + 1) if stamp and distance < LOOK_BACK else NO_STAMP
+
+    def note_match(self, stop: int, time: float, time_source: TimeSource) -> tuple[float, float] | None:
+        """Note the time of a match whose line ends at `stop`. Returns the times between which earlier matches without one
+        were written, if it tells them.
+        """
+        if self._chunk.source != "job" or time_source not in STAMPED:
+            return None
+        told = None
+        if self._untimed and time != self._untimed.since:
+            untimed = self.untimed_before(stop)
+            told = (untimed.since, untimed.until) if untimed and untimed.until > untimed.since else None
+            self._untimed = None
+        if time_source == "inherited":
+            self._untimed = Untimed(time, stop + 1)
+        return told
+
+    def untimed_before(self, stop: int) -> Untimed | None:
+        """What is known of the matches without a time, from the lines that begin before `stop`."""
+        if self._untimed and not self._untimed.until:
+            stamp, left = self._first_after(self._untimed.start, stop, self._untimed.left)
+            until = stamp[0] if stamp else 0.0
+            self._untimed = Untimed(self._untimed.since, stop, left, until) if stamp or left else None
+        return self._untimed
+
+    def _first_after(self, start: int, stop: int, lines: int) -> tuple[Stamp | None, int]:
+        """The first timestamp of so many lines from `start` on that begin before `stop`, and how many lines are left."""
+        while lines and start < stop:
+            end = self._chunk.data.find(b"\n", start)
+            if start not in self._known:
+                self._known[start] = self._stamp(
+                    self._chunk.data[start : min(end if end >= 0 else stop, start + _HEAD)]
+                )
+            lines -= 1
+            if (stamp := self._known[start]) or end < 0:
+                return stamp, lines
+            start = end + 1
+        return None, lines
 
     def _nearest_to(self, start: int, stop: int) -> Nearest:
         """The timestamp of a line, or the nearest before it."""

@@ -19,7 +19,7 @@ from exporter.core.diagnosis.incidents import condense, device_of, jobs_of
 from exporter.core.diagnosis.links import Nearby, is_of_process, names_process, split_by_link
 from exporter.core.diagnosis.open_incidents import Entry, LinkedOf, OpenIncidents, Reported
 from exporter.core.diagnosis.stored_incidents import EntryTexts, load_entry
-from exporter.core.diagnosis.times_by_place import timed_by_place
+from exporter.core.diagnosis.times_by_place import ended_by_place, timed_by_place
 from exporter.core.model import ACTIONS, UNKNOWN, UNRECOGNISED, Action, Incident, Match, Role, Severity
 
 FactsAt = Callable[[float], Mapping[str, str]]
@@ -48,6 +48,7 @@ class IncidentTracker:
         self.undiagnosable = [entry.incident for entry in dropped.values() if entry and not entry.reported]
         self._open = OpenIncidents(window, entries, live=live, repeats=catalogue.repeats)
         self._texts = EntryTexts()
+        self._tells_times = False  # whether new matches tell until when others were written
         self.shares_node = False  # whether several jobs are known to run here, whatever the matches say
         self.is_handled: Callable[[Incident], bool] = lambda _: False  # errors that their program survived
 
@@ -59,16 +60,25 @@ class IncidentTracker:
         """Add condensed matches to their incidents."""
         for incident in incidents:
             self._open.join(incident)
+            self._tells_times = self._tells_times or any(match.untimed for match in incident.matches)
 
     def give_times(self) -> None:
         """Give incidents of finished logs the times that their places tell."""
-        entries = {id(entry.incident): entry for entry in self._open}
-        for incident, timed in list(timed_by_place(self.incidents())):
+        self._change(timed_by_place)
+        self._change(ended_by_place)
+
+    def _change(self, times: Callable[[list[Incident]], Iterable[tuple[Incident, Incident]]]) -> None:
+        """Give unreported incidents other times."""
+        entries = {id(entry.incident): entry for entry in self._open.waiting}
+        for incident, timed in list(times([entry.incident for entry in entries.values()])):
             self._open.remove(entries[id(incident)])
             self._open.join(timed)
 
     def settle(self, now: float, facts_at: FactsAt, *, everything: bool = False) -> list[Diagnosis]:
         """The diagnoses that are due; each incident is reported once. `everything`: no more matches will come."""
+        if self._tells_times:
+            self._change(ended_by_place)
+            self._tells_times = False
         return self._report(
             self._open.due(now, float("-inf") if everything else self._settle, self._linked_of()), facts_at
         )

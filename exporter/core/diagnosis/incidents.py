@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from exporter.core.collectives import all_of, merged
 from exporter.core.decoding.jobs import log_group
 from exporter.core.diagnosis.attribution import job_of_named_group
 from exporter.core.facts.pci import normalise_pci
@@ -62,6 +63,7 @@ def _of(key: Key, matches: Sequence[Match], last_time: float) -> Incident:
         first_read=min(m.read_at for m in matches),
         last_read=max(m.read_at for m in matches),
         ranks=_bounded(frozenset(m.rank for m in matches if m.rank).union(*(m.ranks for m in matches))),
+        waiting=all_of(m.waiting for m in matches),
         grave=key[3],
         raised_by=key[4],
         closes=_bounded_closes(m.closes for m in matches if m.closes),
@@ -69,8 +71,9 @@ def _of(key: Key, matches: Sequence[Match], last_time: float) -> Incident:
 
 
 def _without_flood(match: Match) -> Match:
-    """A match without the flood that it represents, which its incident has counted."""
-    return match if match.lines == 1 else replace(match, lines=1, until=None, ranks=frozenset())
+    """A match without the flood that it represents, and without where its ranks wait: its incident has both."""
+    is_one = match.lines == 1 and not match.waiting
+    return match if is_one else replace(match, lines=1, until=None, ranks=frozenset(), waiting=())
 
 
 def merge(a: Incident, b: Incident) -> Incident:
@@ -83,6 +86,7 @@ def merge(a: Incident, b: Incident) -> Incident:
         first_read=min(a.first_read, b.first_read),
         last_read=max(a.last_read, b.last_read),
         ranks=_bounded(a.ranks | b.ranks),
+        waiting=merged(a.waiting, b.waiting),
         closes=_bounded_closes(a.closes | b.closes),
     )
 
@@ -130,6 +134,11 @@ def may_explain(a: Incident, b: Incident, window: float, *, live: bool = True) -
 def are_on_two_gpus(a: Incident, b: Incident) -> bool:
     gpu_a, gpu_b = gpu_of(a), gpu_of(b)
     return gpu_a is not None and gpu_b is not None and gpu_a != gpu_b
+
+
+def are_of_two_runs(a: Incident, b: Incident) -> bool:
+    """Whether a program crashed, was started again in the same log and crashed again."""
+    return a.first.source == "job" and a.first.path == b.first.path and a.raised_by != b.raised_by
 
 
 def shares_job(a: Incident, b: Incident) -> bool:

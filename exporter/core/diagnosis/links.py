@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding.jobs import process_job
-from exporter.core.diagnosis.incidents import device_of, gpu_of, jobs_of
+from exporter.core.diagnosis.incidents import are_of_two_runs, device_of, gpu_of, jobs_of
 from exporter.core.diagnosis.open_incidents import Entry
 from exporter.core.matching.raising import pid_in
 from exporter.core.model import Incident
@@ -41,6 +41,8 @@ def split_by_link(entry: Entry, nearby: Sequence[Entry], catalogue: Catalogue, *
         return Nearby([e for e in nearby if _concerns_kernel(incident, e.incident, catalogue, shares_node)], [])
     found = Nearby([], [])
     for other in nearby:
+        if are_of_two_runs(incident, other.incident):
+            continue
         is_own = other.incident.scope == incident.scope
         may_explain = is_own or is_linked(incident, other.incident, catalogue, shares_node=shares_node)
         (found.linked if may_explain else found.same_time).append(other)

@@ -149,6 +149,27 @@ class SameTime(_Part):
     text: Text | None = None
 
 
+class RecordedOperation(_Part):
+    op: Name
+    count: Count = 0
+    ranks: Names = ()
+
+
+class RecordedPlace(_Part):
+    seq: Count
+    count: Count = 0
+    ranks: Names = ()
+    operations: Annotated[tuple[RecordedOperation, ...], BeforeValidator(_items)] = ()
+    hosts: Annotated[dict[Name, Name], BeforeValidator(_items)] = Field(default_factory=dict)
+
+
+class RecordedCollective(_Part):
+    group: Name | None = None
+    size: Count | None = None
+    reporting: Count = 0
+    places: Annotated[tuple[RecordedPlace, ...], BeforeValidator(_items)] = ()
+
+
 class RecordedBoot(_Part):
     id: Name | None = None
     time: Time
@@ -188,6 +209,7 @@ class IncidentRecord(_Part):
     gpu: Name | None = None
     job: Annotated[RecordedJob | None, BeforeValidator(_job)] = None
     ranks: Names = ()
+    collectives: Annotated[tuple[RecordedCollective, ...], BeforeValidator(_items)] = ()
     role: Name | None = None
     caused_by: Name | None = None
     verdict: Name | None = None

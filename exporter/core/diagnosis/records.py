@@ -6,11 +6,12 @@ The only module that knows the field names.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from exporter.core.catalogue.loader import Catalogue
+from exporter.core.collectives import collectives_of
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.attribution import attribute
 from exporter.core.diagnosis.incidents import gpu_of
@@ -18,7 +19,9 @@ from exporter.core.facts.gpus import Gpu
 from exporter.core.model import UNKNOWN, Incident, Moment
 from exporter.core.text.redact import redact
 
-_LOG_FIELDS = frozenset({"path", "text", "captures", "evidence", "same_time", "excerpt"})  # hold text from logs
+_LOG_FIELDS = frozenset(
+    {"path", "text", "captures", "evidence", "same_time", "excerpt", "collectives"}
+)  # hold text from logs
 MAX_SAME_TIME = 4  # kernel lines listed with a crash; they have records of their own
 MAX_TEXT = 2048  # characters of the first line; a torch exception with its arguments fits
 
@@ -34,6 +37,7 @@ def incident_record(
     incident, first = diagnosis.incident, diagnosis.incident.first
     signature = catalogue.signatures[incident.signature]
     is_open = diagnosis.root_cause == UNKNOWN
+    collectives = _hidden(collectives_of(incident.waiting), hide)
     undecided = [each.cause.id for each in diagnosis.considered if is_open and each.sufficient]  # facts would decide
     return {
         "kind": "incident",
@@ -60,6 +64,7 @@ def incident_record(
         "gpu": gpu_of(incident),
         "job": _job(incident),
         "ranks": sorted(incident.ranks, key=lambda rank: (len(rank), rank)),
+        **({"collectives": collectives} if collectives else {}),
         "role": diagnosis.role,
         "caused_by": diagnosis.caused_by,
         "verdict": diagnosis.verdict,
@@ -72,6 +77,15 @@ def incident_record(
         ],
         "excerpt": [hide(match.text) for match in incident.matches[:excerpt_lines]],
     }
+
+
+def _hidden(value: Any, hide: Callable[[str], str]) -> Any:
+    """A value with all its texts redacted."""
+    if isinstance(value, str):
+        return hide(value)
+    if isinstance(value, list):
+        return [_hidden(item, hide) for item in value]
+    return {name: _hidden(item, hide) for name, item in value.items()} if isinstance(value, Mapping) else value
 
 
 _OF_JOB = ("raw_id", "step", "account", "name", "container", "restart")  # written if known
@@ -127,14 +141,7 @@ def _last_seen(incident: Incident) -> float:
 def without_secrets(record: Mapping[str, Any]) -> dict[str, Any]:
     """A redacted record, safe to leave the node, also from a journal with `redact: false`. Idempotent."""
 
-    def hide(value: Any) -> Any:
-        if isinstance(value, str):
-            return redact(value)
-        if isinstance(value, list):
-            return [hide(item) for item in value]
-        return {name: hide(item) for name, item in value.items()} if isinstance(value, Mapping) else value
-
-    return {name: hide(value) if name in _LOG_FIELDS else value for name, value in record.items()}
+    return {name: _hidden(value, redact) if name in _LOG_FIELDS else value for name, value in record.items()}
 
 
 def facts_record(facts: Mapping[str, str], gpus: Iterable[Gpu], node: str, now: Moment) -> dict[str, Any]:

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
+from exporter.core.collectives import dump_waiting, load_waiting
 from exporter.core.diagnosis.open_incidents import Entry, Reported
 from exporter.core.matching.log_state import dump_context, load_context
 from exporter.core.matching.stored_matches import dump_match, load_match
 from exporter.core.model import MAX_KEPT_MATCHES, Incident, LogContext, Match
 
 MAX_KEPT_TEXTS = 256  # incidents with ten matches each: 2 MiB at 8 kB each
-_COUNTS = tuple(f.name for f in fields(Incident) if f.name not in ("matches", "ranks", "closes"))
+_COUNTS = tuple(f.name for f in fields(Incident) if f.name not in ("matches", "ranks", "waiting", "closes"))
 
 
 class _MatchTexts(NamedTuple):
@@ -62,7 +63,9 @@ def _dump_matches(matches: Sequence[Match]) -> _MatchTexts:
 
 def _dump_with(entry: Entry, texts: _MatchTexts) -> str:
     counts = {name: getattr(entry.incident, name) for name in _COUNTS}
-    incident = _to_json({**counts, "ranks": sorted(entry.incident.ranks), "closes": sorted(entry.incident.closes)})
+    sets = {"ranks": sorted(entry.incident.ranks), "closes": sorted(entry.incident.closes)}
+    waiting = {"waiting": dump_waiting(entry.incident.waiting)} if entry.incident.waiting else {}
+    incident = _to_json({**counts, **sets, **waiting})
     told = _to_json(_plain(entry.reported))
     return f'{{"incident":{incident[:-1]},"matches":{texts.matches}}},"told":{told},"contexts":{texts.contexts}}}'
 
@@ -80,7 +83,8 @@ def load_entry(number: int, text: str) -> Entry:
         matches = tuple(load_match(m, contexts[m["context"]]) for m in incident["matches"])
         reported = Reported(**stored["told"]) if stored["told"] else None
         sets = {name: frozenset(incident.get(name, ())) for name in ("ranks", "closes")}
-        return Entry(number, Incident(**{**incident, **sets, "matches": matches}), reported)
+        waiting = load_waiting(incident.get("waiting", ()))
+        return Entry(number, Incident(**{**incident, **sets, "waiting": waiting, "matches": matches}), reported)
     except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise ValueError(f"invalid stored incident: {error!r}") from None
 

@@ -1,4 +1,4 @@
-"""Times of incidents in finished logs: programs print tracebacks without a timestamp before a launcher's line with one."""
+"""Times of incidents that the places of their lines tell: programs print tracebacks without a timestamp."""
 
 from __future__ import annotations
 
@@ -24,3 +24,19 @@ def timed_by_place(incidents: Iterable[Incident]) -> Iterator[tuple[Incident, In
                 replace(match, time=time, time_source="inherited", until=None) for match in incident.matches
             )
             yield incident, replace(incident, matches=matches, last_time=time)
+
+
+def ended_by_place(incidents: Iterable[Incident]) -> Iterator[tuple[Incident, Incident]]:
+    """Each incident of a job with a line that has the time of a line before it, with itself up to the time of the first
+    line behind that has one: it happened between the two.
+    """
+    of_jobs = [incident for incident in incidents if incident.first.source == "job"]
+    ends: dict[tuple[str, float], float] = {}
+    for match in (match for incident in of_jobs for match in incident.matches if match.untimed):
+        since, until = match.untimed or (0.0, 0.0)
+        ends[(match.path, since)] = max(until, ends.get((match.path, since), 0.0))
+    for incident in of_jobs if ends else ():
+        inherited = ((m.path, m.time) for m in incident.matches if m.time_source == "inherited")
+        until = max((ends.get(place, 0.0) for place in inherited), default=0.0)
+        if until > incident.last_time:
+            yield incident, replace(incident, last_time=until)

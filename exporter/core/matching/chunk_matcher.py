@@ -11,16 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from exporter.core.catalogue.loader import Catalogue
+from exporter.core.collectives import waiting_of
 from exporter.core.decoding import formats
 from exporter.core.decoding.heads import Heads
 from exporter.core.decoding.lines import Candidate, following, newlines, pieces
 from exporter.core.decoding.prefixes import Clock
-from exporter.core.decoding.timestamps import NO_STAMP, Nearest, Timestamps
+from exporter.core.decoding.timestamps import NO_STAMP, Nearest, Timestamps, Untimed
 from exporter.core.matching.flood import NO_RUNS, Flood, Run, RunKey
 from exporter.core.matching.flood_fast_path import FloodFastPath
 from exporter.core.matching.log_state import LogState
 from exporter.core.matching.quotations import MAX_INDENTATION, SEEN_BYTES, is_introduced, needed_before
-from exporter.core.matching.raising import NOT_KNOWN, Raising
+from exporter.core.matching.raising import NOT_KNOWN, Raised, Raising
 from exporter.core.matching.rules import MAX_BEHIND, MAX_TEXT, Found, facts_of, gpu_of
 from exporter.core.matching.verdict_cache import Evaluator, Evaluators
 from exporter.core.model import (
@@ -76,6 +77,7 @@ class LinesBefore(NamedTuple):
     stamp: Nearest
     end: bytes  # of them, to see whether they introduce a quotation
     runs: Mapping[RunKey, Run] = NO_RUNS  # of matches that more may follow
+    untimed: Untimed | None = None
     read_at: float = 0.0
 
 
@@ -103,8 +105,9 @@ class ChunkMatcher:
         if state.open_line and chunk.offset >= state.open_line.offset:
             self.part_offset = state.open_line.offset
             self.shown = set(state.open_line.shown)
-        self.stamps = Timestamps(chunk, clock, before.stamp, tools.stamps_of(chunk.format))
+        self.stamps = Timestamps(chunk, clock, before.stamp, tools.stamps_of(chunk.format), before.untimed)
         self.fast_path = FloodFastPath(chunk, clock, tools.evaluators, self.stamps, self.flood, self.raising)
+        self._note_run()
         self._before = before
         self._newlines = self._counted_to = 0
         self._last_newline = chunk.data.rfind(b"\n")
@@ -137,7 +140,7 @@ class ChunkMatcher:
     def lines_before(self, consumed: int) -> LinesBefore:
         """What the next chunk has to know of the lines before it."""
         stamp, end = self.stamps.nearest_before(consumed), self._end_before(consumed, SEEN_BYTES)
-        return LinesBefore(stamp, end, self.runs, self.chunk.read_at)
+        return LinesBefore(stamp, end, self.runs, self.stamps.untimed_before(consumed), self.chunk.read_at)
 
     def read_to(self, consumed: int, *, is_all: bool) -> None:
         """The log was read so far; `is_all`: nothing more of it will come."""
@@ -270,13 +273,21 @@ class ChunkMatcher:
         rank = record.rank or found.capture("rank", text) or None
         gpu, raised = None, NOT_KNOWN
         if chunk.source == "job":
+            raised = self.fast_path.run
+            if found.rule.ends_job:
+                captures = found.captures(text)
+                match = self._match_of(signature, candidate, offset, record, captures, rank, time, time_source)
+                self.end = self.end.suspected(match, offset, chunk.offset + candidate.stop)
+                return
             self._note_end(found, offset, text)
         else:
             gpu = gpu_of(found.rule, found.capture("gpu", text), record.device)
             if found.rule.of_process:
                 raised = self.raising.of_line(found.rule, gpu, found.captures(text), time, offset)
         fault = (gpu, raised.by)
-        if once and not is_context and not raised.closes and self.flood.takes([(signature, fault, rank)], time):
+        waiting = waiting_of(found.captures(text), rank, record.host) if found.rule.tells_waiting else ()
+        may_fold = once and not is_context and not raised.closes
+        if may_fold and self.flood.takes([(signature, fault, rank)], time, waiting):
             return
         captures = found.captures(text)
         marks = self.context.marks
@@ -286,7 +297,7 @@ class ChunkMatcher:
             self.context = replace(self.context, marks={**marks, signature: mark})
         match = self._match_of(signature, candidate, offset, record, captures, rank, time, time_source)
         gpu = gpu or gpu_of(found.rule, found.capture("gpu", text), record.device)
-        match = replace(match, gpu=gpu, raised_by=raised.by, closes=raised.closes)
+        match = replace(match, gpu=gpu, raised_by=raised.by, closes=raised.closes, waiting=waiting)
         self.flood.add(match, fault)
 
     def _note_end(self, found: Found, offset: int, text: str) -> None:
@@ -298,8 +309,20 @@ class ChunkMatcher:
         elif role == "cascade":
             death = self.tools.catalogue.signatures[signature].death
             self._note_report(offset, with_words=death is not None and death.is_of_its_own(found.captures(text)))
+            if death is not None:
+                self.end = self.end.ended_process()
         elif role != "context":
             self.end = self.end.named_at(offset)
+
+    def _start(self, offset: int) -> None:
+        """The program starts: after a crash, what its lines show is no more of the same flood."""
+        self.end, before = self.end.started(offset), self.end
+        if self.end.run != before.run:
+            self.flood.end()
+            self._note_run()
+
+    def _note_run(self) -> None:
+        self.fast_path.run = Raised(self.end.run_name) if self.chunk.source == "job" else NOT_KNOWN
 
     def _note_report(self, offset: int, *, with_words: bool) -> None:
         """Somebody reports that a process has ended. with_words: it may have said why."""
@@ -316,6 +339,9 @@ class ChunkMatcher:
             return
         if found.rule.reports_success:
             self.end = self.end.succeeded()
+            return
+        if found.rule.reports_start:
+            self._start(offset)
             return
         began = self.end.opened(offset) if found.rule.crash == "python" else offset
         are_words = found.rule.needs_report or (found.rule.in_traceback and began is None)
@@ -335,6 +361,7 @@ class ChunkMatcher:
         end = self.chunk.offset + candidate.stop
         if self.chunk.source == "kernel" or found.rule.ends_process:
             self.matches.append(match)
+            self.end = self.end.ended_process()
         elif are_words:
             self.end = self.end.said(match, end)
         else:
@@ -368,9 +395,11 @@ class ChunkMatcher:
             text=record.text[:MAX_TEXT],
             captures=captures,
             rank=rank,
+            raised_by=self.fast_path.run.by,
             job=chunk.job,
             shares_node=chunk.shares_node,
             uid=chunk.uid,
+            untimed=self.stamps.note_match(candidate.stop, time, time_source),
             claimed_time=None if time_source in STAMPED else record.time,
             grave=chunk.source == "kernel" and self.tools.catalogue.is_critical_line(signature, captures),
             context=self.context,

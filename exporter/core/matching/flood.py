@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Mapping, Sequence
 
+from exporter.core.collectives import Waiting, merged
 from exporter.core.model import MAX_KEPT_MATCHES, Match
 from exporter.core.values import dataclass, field, replace
 
@@ -30,6 +31,7 @@ class Run:
     whole: bool
     more: int = 0
     ranks: set[str] = field(default_factory=set)
+    waiting: Waiting = ()
 
 
 NO_RUNS: Mapping[RunKey, Run] = {}
@@ -55,8 +57,11 @@ class Flood:
         self._runs = dict(before)
         self.folded = 0  # lines that were only counted
 
-    def takes(self, shown: Sequence[FloodKey], time: float) -> bool:
-        """Whether what one more line shows, behind all others in the chunk, is only counted; if not, it is added whole."""
+    def takes(self, shown: Sequence[FloodKey], time: float, waiting: Waiting = ()) -> bool:
+        """Whether what one more line shows, behind all others in the chunk, is only counted; if not, it is added whole.
+
+        waiting: where its rank waits in a collective.
+        """
         folded = []
         for signature, fault, rank in shown:
             run = self._runs.get((signature, fault))
@@ -76,6 +81,8 @@ class Flood:
                 run.last = time
             if rank:
                 run.ranks.add(rank)
+            if waiting:
+                run.waiting = merged(run.waiting, waiting)
         return True
 
     def add(self, match: Match, fault: Fault) -> None:
@@ -100,10 +107,15 @@ class Flood:
         for run in runs.values():
             self._end(run)
         return {
-            key: replace(run, place=None, more=0, ranks=set()) for key, run in runs.items() if run.place is not None
+            key: replace(run, place=None, more=0, ranks=set(), waiting=())
+            for key, run in runs.items()
+            if run.place is not None
         }
 
     def _end(self, run: Run) -> None:
         if run.more and run.place is not None:
             match = self._matches[run.place]
-            self._matches[run.place] = replace(match, lines=1 + run.more, until=run.last, ranks=frozenset(run.ranks))
+            waiting = merged(match.waiting, run.waiting)
+            self._matches[run.place] = replace(
+                match, lines=1 + run.more, until=run.last, ranks=frozenset(run.ranks), waiting=waiting
+            )

@@ -39,6 +39,7 @@ class FloodFastPath:
         self._flood = flood
         self._raising = raising
         self._last_newline = chunk.data.rfind(b"\n")
+        self.run = NOT_KNOWN  # of a job's program, if it was started again
 
     def takes(self, candidate: Candidate) -> bool:
         """Whether a line matches nothing, or was counted as one more of a flood. If not, evaluate it."""
@@ -73,7 +74,7 @@ class FloodFastPath:
         more: list[FloodKey] = []
         for signature, rank, gpu, pid, rule in shown.counted:
             device = gpu_of(rule, gpu.of(text, runs) if gpu else None, fields.device) if self._of_kernel else None
-            raised = NOT_KNOWN
+            raised = self.run
             if rule.of_process and self._of_kernel:
                 again = self._raising.of_flood(rule, device, pid.of(text, runs) if pid else None, time, text)
                 if again is None:

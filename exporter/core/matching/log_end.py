@@ -2,8 +2,8 @@
 
 A line that looks like a crash is only suspected: programs print errors that they handle. It was a crash if a launcher
 reports the end of the job soon behind it, or if the log ends there without a word of success. Where the log goes on, it
-was handled, and the same kind of error is not suspected again in this log. Positions are offsets in bytes. Knows no files
-and no clocks.
+was handled, and the same kind of error is not suspected again in this log. A signature may be suspected too: a step that
+Slurm refuses ends its job only if the job does nothing else. Positions are offsets in bytes. Knows no files and no clocks.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from exporter.core.matching.stored_matches import dump_match, load_match
-from exporter.core.model import LogContext, Match
+from exporter.core.model import UNRECOGNISED, LogContext, Match
 
 SILENT_SECONDS = 300.0  # without a new line: the log has ended, as far as anybody can know
 TAIL_BYTES = 2048  # that exit handlers and job scripts may still print behind a crash: some 20 lines
+LAST_BYTES = 512  # that a job script may still print behind a line that counts only at the end: the date, what it used
 REACH_BYTES = 8192  # between two reports of one crash: what other ranks print in between
 TRACEBACK_BYTES = 1 << 16  # from the heading of a traceback to its last line
 MAX_HANDLED = 16  # kinds of errors that a log goes on after; behind more, no error of it is suspected
@@ -28,7 +29,8 @@ class LogEnd(NamedTuple):
     last line that complains, with its end: a crash only if a launcher reports the end of its process soon behind it.
     `reported` is where one did last, and `named` where a signature last named a crash. `success`: a line behind them says
     that the program ended well. `traceback` is where a traceback begins whose last line has not come. `end` is how far the
-    log was read since.
+    log was read since. `died`: a process of this run has ended in a crash. `run` is where the program was started again
+    after that, 0 in its first run.
     """
 
     suspect: Match | None = None
@@ -39,6 +41,8 @@ class LogEnd(NamedTuple):
     reported: int | None = None
     traceback: int | None = None
     handled: frozenset[str] = frozenset()
+    died: bool = False
+    run: int = 0
     end: int = 0
     read_at: float = 0.0
 
@@ -48,6 +52,11 @@ class LogEnd(NamedTuple):
         if self.named is None or self.suspect is not None:
             return False
         return self.success or self.end - self.named > REACH_BYTES
+
+    @property
+    def run_name(self) -> str | None:
+        """The run of the program, as in `Match.raised_by`; None for its first."""
+        return f"run {self.run}" if self.run else None
 
     def heading(self, offset: int) -> LogEnd:
         """A traceback begins."""
@@ -62,7 +71,7 @@ class LogEnd(NamedTuple):
         """One more line looks like a crash, from `began`, where its traceback begins, to `end`."""
         now = self._replace(traceback=None)
         if now.suspect is not None:
-            if began - now.last <= REACH_BYTES:
+            if began - now.last <= REACH_BYTES and now.suspect.signature == match.signature:
                 return now._replace(last=end, success=False)
             now = now._went_on()
         is_explained = now.named is not None and began - now.named <= REACH_BYTES
@@ -73,7 +82,8 @@ class LogEnd(NamedTuple):
     def said(self, match: Match, end: int) -> LogEnd:
         """A line complains, up to `end`. A crash that is named or suspected needs no other words."""
         is_after = self.reported is not None and match.offset - self.reported <= REACH_BYTES
-        if self.suspect is not None or self.named is not None or is_after:
+        is_suspected = self.suspect is not None and self.suspect.signature == UNRECOGNISED
+        if is_suspected or self.named is not None or is_after:
             return self
         return self._replace(words=(match, end), success=False)
 
@@ -87,7 +97,7 @@ class LogEnd(NamedTuple):
 
     def reported_at(self, offset: int, *, with_words: bool) -> tuple[LogEnd, Match | None]:
         """A launcher or a peer reports the end of a process; the crash that was suspected or, `with_words`, complained of."""
-        if self.suspect is not None and offset - self.last <= REACH_BYTES:
+        if self.suspect is not None and offset - self.last <= REACH_BYTES and self.suspect.signature == UNRECOGNISED:
             return self._replace(suspect=None, words=None, named=offset), self.suspect
         if self.suspect is None and self.words and with_words:
             said, end = self.words
@@ -97,6 +107,14 @@ class LogEnd(NamedTuple):
             ), said if is_last else None
         named = None if self.named is None else offset
         return self._replace(named=named, reported=offset, success=self.success and named is None), None
+
+    def ended_process(self) -> LogEnd:
+        """A process of the program has ended in a crash."""
+        return self if self.died else self._replace(died=True)
+
+    def started(self, offset: int) -> LogEnd:
+        """The program starts: again, if it has crashed. What it shows from here on belongs to another crash."""
+        return LogEnd(handled=self.handled, run=offset) if self.died and self.named is not None else self
 
     def succeeded(self) -> LogEnd:
         """The program says that it ended well. A launcher may know better."""
@@ -115,7 +133,8 @@ class LogEnd(NamedTuple):
         if self.suspect is None:
             return self, None
         done = self._replace(suspect=None, named=self.last)
-        is_crash = self.end - self.last <= TAIL_BYTES and not self.success
+        tail = TAIL_BYTES if self.suspect.signature == UNRECOGNISED else LAST_BYTES
+        is_crash = self.end - self.last <= tail and not self.success
         return (done, self.suspect) if is_crash else (self._went_on(), None)
 
     def _went_on(self) -> LogEnd:
@@ -127,8 +146,8 @@ RUNNING = LogEnd()
 
 
 def kind_of(match: Match) -> str:
-    """What makes two errors of one log alike: the type of an exception, else the message."""
-    return match.captures.get("type") or match.captures.get("template", "")
+    """What makes two errors of one log alike: the type of an exception, the message, or the signature."""
+    return match.captures.get("type") or match.captures.get("template") or match.signature
 
 
 def dump_log_end(end: LogEnd) -> dict[str, Any]:
@@ -143,6 +162,8 @@ def dump_log_end(end: LogEnd) -> dict[str, Any]:
         "reported": end.reported,
         "traceback": end.traceback,
         "handled": sorted(end.handled),
+        "died": end.died,
+        "run": end.run,
         "end": end.end,
         "read_at": end.read_at,
     }
@@ -162,6 +183,8 @@ def load_log_end(stored: Mapping[str, Any], context: LogContext) -> LogEnd:
         reported=stored.get("reported"),
         traceback=stored.get("traceback"),
         handled=frozenset(stored.get("handled", ())),
+        died=stored.get("died", False),
+        run=stored.get("run", 0),
         end=stored.get("end", 0),
         read_at=stored.get("read_at", 0.0),
     )

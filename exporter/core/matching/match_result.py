@@ -150,7 +150,8 @@ def _counting(shown: MatchResult, ends: list[int], runs: list[bytes]) -> MatchRe
 
 
 def _one(found: Found, position: Callable[[int], Position]) -> CountedSignature | None:
-    if found.rule.kind != "signature" or found.rule.is_context:
+    rule = found.rule
+    if rule.kind != "signature" or rule.is_context or rule.ends_job or rule.tells_waiting:
         return None
     spans = {
         name: None if constant else Span(position(start), position(stop))

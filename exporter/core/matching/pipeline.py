@@ -14,6 +14,7 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding.heads import Heads
 from exporter.core.decoding.lines import candidates
 from exporter.core.decoding.prefixes import Clock
+from exporter.core.decoding.timestamps import dated_in
 from exporter.core.matching.chunk_matcher import CUT, ECHO, NO_LINES, UNMATCHED, ChunkMatcher, LinesBefore
 from exporter.core.matching.flood import NO_RUNS
 from exporter.core.matching.log_end import SILENT_SECONDS, LogEnd
@@ -82,6 +83,7 @@ class Pipeline:
         self._line_bytes = line_bytes
         self._overlap = min(_OVERLAP, line_bytes // 2)
         self._logs: dict[str, LogState] = {}
+        self._dated: dict[str, tuple[int, float | None]] = {}  # by log: as of which chunk; not stored
         self._before: dict[str, LinesBefore] = {}  # not stored: a restart costs some lines their time
         self._suspects: set[str] = set()  # logs whose last lines look like a crash
         self._containers: dict[tuple[str | None, ...], int] = {}  # started again, and how often; not stored
@@ -100,7 +102,7 @@ class Pipeline:
         oversize = full and not complete and chunk.end != "quiet"
         limit = complete if chunk.end == "more" and not oversize else len(data)
         limit = limit if until is None else min(limit, until)
-        clock = Clock(chunk.latest, self._utc_offset, chunk.boot_time)
+        clock = Clock(chunk.latest, self._utc_offset, chunk.boot_time, lambda: self._dated_in(chunk))
         work = ChunkMatcher(self, chunk, clock, state, self._before.get(chunk.log, NO_LINES))
         consumed = min(complete, limit) if chunk.end == "quiet" else limit
         began, is_partly_done = self.clock(), False
@@ -125,6 +127,16 @@ class Pipeline:
             oversize=int(oversize) + work.counts[CUT],
             quarantined=self.matcher.quarantine.begun(),
         )
+
+    def _dated_in(self, chunk: Chunk) -> float | None:
+        """A time with a year in a chunk of a job's log, else in one before it."""
+        if chunk.source != "job" or chunk.format != "plain":
+            return None
+        if self._dated.get(chunk.log, (-1, None))[0] != chunk.offset:
+            dated = dated_in(chunk.data, Clock(chunk.latest, self._utc_offset))
+            before = self._dated.get(chunk.log, (-1, None))[1]
+            self._dated[chunk.log] = (chunk.offset, before if dated is None else dated)
+        return self._dated[chunk.log][1]
 
     @property
     def engine(self) -> Engine:
@@ -177,9 +189,10 @@ class Pipeline:
         was_restarted = job.restart is not None and int(job.restart) < self._containers.get(_container(job), 0)
         return was_restarted and abs(now - self._logs[log].end.read_at) >= LAST_LINES_SECONDS
 
-    def went_on(self, origin: str) -> bool:
-        """Whether the program of a log went on after the last crash that a signature named in it."""
-        return self.end_of(self._crashed.get(origin, "")).went_on
+    def went_on(self, match: Match) -> bool:
+        """Whether the program that wrote a line went on after the last crash that a signature named in its log."""
+        end = self.end_of(self._crashed.get(match.origin, ""))
+        return end.went_on and end.run_name == match.raised_by
 
     def _ended(self, logs: Iterable[str]) -> list[Match]:
         crashes = []
@@ -220,6 +233,7 @@ class Pipeline:
     def forget(self, log: str) -> None:
         """Forget a log that will not return."""
         self._before.pop(log, None)
+        self._dated.pop(log, None)
         self._suspects.discard(log)
         self.matcher.quarantine.forget(log)
         self._crashed = {origin: crashed for origin, crashed in self._crashed.items() if crashed != log}

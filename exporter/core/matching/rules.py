@@ -110,6 +110,9 @@ class Rule:
     needs_report: bool = False
     reports_end: bool = False
     reports_success: bool = False
+    reports_start: bool = False
+    tells_waiting: bool = False  # its lines say where a rank waits in a collective
+    ends_job: bool = False  # counts only where its log ends with it
     forgeable: bool = False  # also where a user wrote the line into the kernel log
     yields_to: frozenset[str] = frozenset()
     set: Mapping[str, str] = field(default_factory=dict)
@@ -213,6 +216,9 @@ def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
         needs_report=isinstance(item, CrashShape) and item.needs_report,
         reports_end=isinstance(item, CrashShape) and item.reports_end,
         reports_success=isinstance(item, CrashShape) and item.reports_success,
+        reports_start=isinstance(item, CrashShape) and item.reports_start,
+        tells_waiting=isinstance(item, Signature) and any("(?P<seq>" in pattern for pattern in item.patterns),
+        ends_job=isinstance(item, Signature) and item.counts == "last",
         forgeable=isinstance(item, Signature) and item.trust == "anyone",
         yields_to=catalogue.matching(yields_to) - {item.id} if yields_to else frozenset(),
         set=item.set if isinstance(item, LogFact) else {},

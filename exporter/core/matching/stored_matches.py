@@ -18,9 +18,10 @@ _ADDED_LATER = (
     "claims",
     "raised_by",
     "closes",
+    "untimed",
 )
 _ADDED_TO_JOBS = ("method", "raw_id", "step", "account", "name", "pod_uid", "container", "restart")
-_OF_A_FLOOD = {"lines", "until", "ranks"}  # counted by the incident
+_OF_A_FLOOD = {"lines", "until", "ranks", "waiting"}  # counted by the incident
 
 
 def dump_match(match: Match) -> dict[str, Any]:
@@ -51,5 +52,6 @@ def load_match(stored: Mapping[str, Any], context: LogContext | None = None) -> 
     """What `dump_match` wrote. Raises KeyError, TypeError and AttributeError for anything else."""
     job = Job(**stored["job"]) if stored["job"] else None
     claims = tuple(Job(**claim) for claim in stored.get("claims", ()))
+    untimed = tuple(stored["untimed"]) if stored.get("untimed") else None
     of_log = {} if context is None else {"context": context}
-    return Match(**{**stored, "job": job, "claims": claims, **of_log})
+    return Match(**{**stored, "job": job, "claims": claims, "untimed": untimed, **of_log})

@@ -11,6 +11,8 @@ from starlette.responses import Response
 
 from exporter.core.authoring.docs_pages import STRENGTHS
 from exporter.core.authoring.explanation import explanation_of
+from exporter.core.collectives import collective_texts
+from exporter.core.diagnosis.record_schema import RefusedRecord, incident_of
 from exporter.core.text.counted import counted
 from exporter.core.text.printable import printable
 from exporter.fleet.observations import Window
@@ -195,6 +197,7 @@ def incident_page(frame: Frame, name: str) -> Response:
         lines=[str(each) for each in _listed(record, "excerpt")] or ([row["text"]] if row["text"] else []),
         evidence=[(_titled(frame, str(e.get("what", ""))), _titled(frame, str(e.get("value", ""))), str(e.get("why", "")))
                   for e in _listed(record, "evidence") if isinstance(e, dict)],
+        ranks=_rank_texts(record),
         same_time=[(_titled(frame, str(e.get("signature") or "–")), *(str(e.get(k) or "–") for k in ("gpu", "text")))
                    for e in _listed(record, "same_time") if isinstance(e, dict)],
         remediation=str(record.get("remediation") or titles.about(row["root_cause"])["remediation"] or ""),
@@ -241,6 +244,14 @@ def _list(
         start=frame.start, end=frame.end, filters=filters, facts={}, sort=sort or LISTS[name].sort, limit=limit
     )  # fmt: skip
     return rows_of(store_of(frame), name, wanted)
+
+
+def _rank_texts(record: dict[str, Any]) -> list[str]:
+    """Where the ranks of a job wait, in words. A record that was not checked may hold anything."""
+    try:
+        return collective_texts(incident_of(record).model_dump()["collectives"])
+    except RefusedRecord:
+        return []
 
 
 def _record(text: str | None) -> dict[str, Any]:

@@ -220,6 +220,13 @@ XID = "NVRM: Xid (PCI:0000:c1:00): 79, GPU has fallen off the bus."
         ("[Nov 2 03:41] ", {"time": utc("2025-11-02 03:41:00")}),
         ("[  +0.000003] ", {}),  # and those behind it
         ("23:41:00 kernel: ", {}),
+        *(  # talosctl dmesg
+            (
+                f"{host}: kern: {level:>7}: [2025-11-20T23:41:00.504764063Z]: ",
+                {"time": utc("2025-11-20 23:41:00") + 0.504764063, "host": host},
+            )
+            for host, level in (("10.0.0.3", "warning"), ("gpu-7", "err"), ("fd00::7", "info"))
+        ),
         ("23:41:00.123456 gpu-7 kernel: ", {"host": "gpu-7"}),
         ("kernel: [   12.345678] ", {"mono": 12.345678}),
         ("kern  :err   : [   12.345678] ", {"mono": 12.345678}),  # dmesg --decode

@@ -97,6 +97,9 @@ def records(names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
             "text": name, "path": name, "captures": {"template": name}, "excerpt": [name], "root_cause": name, "gpu": name,
             "job": {"id": name, "user": name, "account": name}, "remediation": name, "verdict": name,
             "evidence": [{"what": name, "value": name, "why": name}], "same_time": [{"signature": name, "text": name}],
+            "collectives": [{"group": name, "reporting": 2, "places": [
+                {"seq": seq, "count": 1, "ranks": [name], "operations": [{"op": name}], "hosts": {name: name}} for seq in (3, 4)
+            ]}],
         }  # fmt: skip
         yield {
             "kind": "incident", "time": at + 1, "node": name, "id": f"{number}c", "signature": "gpu_oom", "role": "cascade",
@@ -341,6 +344,21 @@ def test_a_missing_name_has_a_page_that_leads_on_and_a_missing_table_does_not(tm
     assert "No record of a node &#39;n9&#39;" in page
     assert "/nodes?window=1d" in Page(page).links
     assert (table[0], table[2]["content-type"]) == (404, "text/plain; charset=utf-8")
+
+
+def test_an_incident_says_which_rank_is_behind(tmp_path: Path) -> None:
+    places = [{"seq": seq, "count": 1, "ranks": [str(seq)], "operations": [{"op": "ALLREDUCE"}]} for seq in (3, 4)]
+    hang = {
+        "kind": "incident", "time": "2026-05-28T00:00:00Z", "node": "n1", "id": "a", "root_cause": "unknown",
+        "signature": "nccl_watchdog_timeout", "collectives": [{"group": "7(DATA)", "reporting": 2, "places": places}],
+    }  # fmt: skip
+    (tmp_path / "j").mkdir()
+    (tmp_path / "j" / "a.jsonl").write_text(json.dumps(hang) + "\n")
+    store = Store(tmp_path / "history.duckdb")
+    store.read_once(tmp_path / "j")
+    page = View(store, FleetStatus()).get("/incidents/a")[1]
+    store.close()
+    assert "group 7(DATA): rank 3 is behind, in ALLREDUCE 3; 1 other rank waits in ALLREDUCE 4" in page
 
 
 def test_a_cause_and_its_incident_say_how_well_the_cause_is_established(tmp_path: Path) -> None:
