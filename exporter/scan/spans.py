@@ -13,9 +13,9 @@ from typing import IO, NamedTuple
 
 from exporter.core.catalogue.pack_types import MAX_LINES
 from exporter.core.decoding import formats
+from exporter.core.decoding.lines import MAX_BETWEEN
 from exporter.core.decoding.prefixes import Clock
 from exporter.core.decoding.timestamps import LOOK_BACK
-from exporter.core.matching.chunk_matcher import MAX_BETWEEN
 from exporter.core.model import LogFormat
 from exporter.scan.decompress import is_archive
 from exporter.scan.plan import Task

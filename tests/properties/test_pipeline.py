@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding import formats
+from exporter.core.decoding.lines import MAX_BETWEEN
 from exporter.core.decoding.prefixes import Clock
-from exporter.core.matching.chunk_matcher import MAX_BETWEEN
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import LogFormat
 from exporter.core.patterns.prefilter import HyperscanEngine, PythonEngine

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.core.decoding.lines import MAX_BETWEEN
 from exporter.core.diagnosis.open_incidents import OpenIncidents
-from exporter.core.matching.chunk_matcher import MAX_BETWEEN, MAX_FACTS
+from exporter.core.matching.chunk_matcher import MAX_FACTS
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import Incident, LogContext, LogFormat
 from exporter.scan.plan import Task

@@ -6,7 +6,13 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from exporter.core.decoding.formats import CONTAINER_FORMATS
+from exporter.core.decoding.prefixes import Clock
+from exporter.core.model import LogFormat
 from exporter.core.patterns.prefilter import Hits
+
+MAX_JOINED = 1 << 20  # bytes of a line that a carrier split up
+MAX_BETWEEN = 16  # lines of the other stream between two parts of one write; behind more, it is an unfinished line
 
 _SAMPLE = 1024  # bytes that show how long the lines are
 _SHORT_LINE = 32  # bytes, below which counting is faster
@@ -27,6 +33,15 @@ class Piece(NamedTuple):
     part: int
     start: int
     stop: int
+
+
+class CarriedLine(NamedTuple):
+    """The writer's line in a carrier's lines: where its last part stops in the block, and where its further parts start."""
+
+    text: str
+    time: float | None
+    stop: int
+    starts: list[int]
 
 
 def candidates(block: bytes, hits: Hits, limit: int) -> Iterator[Candidate]:
@@ -95,3 +110,27 @@ def following(block: bytes, stop: int, count: int) -> tuple[list[tuple[int, int]
         ranges.append((at, end))
         at = end + 1
     return ranges, True
+
+
+def carried_line(
+    block: bytes, candidate: Candidate, form: LogFormat, clock: Clock, *, may_wait: bool
+) -> CarriedLine | None:
+    """The writer's whole line that begins in a carrier's line; None if its end is to come."""
+    carrier = CONTAINER_FORMATS[form]
+    part = here = carrier(block[candidate.start : candidate.stop], clock)
+    texts, size, at, stop, between, starts = [here.text], len(here.text), candidate.stop, candidate.stop, 0, []
+    while part.continues and size < MAX_JOINED and between <= MAX_BETWEEN:
+        ranges, complete = following(block, at, 1)
+        if not complete:
+            if may_wait:
+                return None
+            break
+        start, at = ranges[0]
+        next_part = carrier(block[start:at], clock)
+        between += 1
+        if next_part.stream == here.stream:
+            part, stop, between = next_part, at, 0
+            texts.append(part.text)
+            size += len(part.text)
+            starts.append(start)
+    return CarriedLine("".join(texts), here.time, stop, starts)

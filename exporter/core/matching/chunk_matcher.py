@@ -14,7 +14,7 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.collectives import waiting_of
 from exporter.core.decoding import formats
 from exporter.core.decoding.heads import Heads
-from exporter.core.decoding.lines import Candidate, following, newlines, pieces
+from exporter.core.decoding.lines import Candidate, carried_line, following, newlines, pieces
 from exporter.core.decoding.prefixes import Clock
 from exporter.core.decoding.timestamps import NO_STAMP, Nearest, Timestamps, Untimed
 from exporter.core.matching.flood import NO_RUNS, Flood, Run, RunKey
@@ -44,8 +44,6 @@ MAX_FACTS = 128  # facts kept a log: three times what the chattiest (collect_env
 MAX_FACT_CHARS = 256
 MAX_MARK_CHARS = 1024
 MAX_MARKS = 32  # context signatures are fewer
-MAX_JOINED = 1 << 20  # bytes of a line that a carrier split up
-MAX_BETWEEN = 16  # lines of the other stream between two parts of one write; behind more, it is an unfinished line
 LINE_SECONDS = 1.0  # of work on one line: the rest of a line that costs more is skipped
 # What a line may have shown besides signatures, whose ids have no brackets: that it was joined to an earlier one, that
 # it quotes an error, that it looks like a crash.
@@ -156,10 +154,11 @@ class ChunkMatcher:
         block, line, line_stop, time = chunk.data, candidate, candidate.stop, None
         carried = chunk.format in formats.CONTAINER_FORMATS
         if carried:
-            joined = self._joined(candidate, may_wait=may_wait)
+            joined = carried_line(chunk.data, candidate, chunk.format, self.clock, may_wait=may_wait)
             if joined is None:
                 return False
-            text, time, line_stop = joined
+            text, time, line_stop, starts = joined
+            self.shown.update((self._offset_of(start), _JOINED) for start in starts)
             block = text.encode("utf-8", "replace")
             # The gates of a line that nothing was joined to, and that is looked at as a whole, are those found.
             ends, gates = candidate.ends, candidate.gates
@@ -420,31 +419,6 @@ class ChunkMatcher:
         }
         if news:
             self.context = replace(self.context, facts={**self.context.facts, **news})
-
-    def _joined(self, candidate: Candidate, *, may_wait: bool) -> tuple[str, float | None, int] | None:
-        """The writer's whole line that begins in a carrier's line: text, time, where its last part stops in the chunk.
-
-        None if its end is to come.
-        """
-        data, carrier = self.chunk.data, formats.CONTAINER_FORMATS[self.chunk.format]
-        part = here = carrier(data[candidate.start : candidate.stop], self.clock)
-        texts, size, at, stop, between, starts = [here.text], len(here.text), candidate.stop, candidate.stop, 0, []
-        while part.continues and size < MAX_JOINED and between <= MAX_BETWEEN:
-            ranges, complete = following(data, at, 1)
-            if not complete:
-                if may_wait:
-                    return None
-                break
-            start, at = ranges[0]
-            next_part = carrier(data[start:at], self.clock)
-            between += 1
-            if next_part.stream == here.stream:
-                part, stop, between = next_part, at, 0
-                texts.append(part.text)
-                size += len(part.text)
-                starts.append(start)
-        self.shown.update((self._offset_of(start), _JOINED) for start in starts)
-        return "".join(texts), here.time, stop
 
     def _is_trusted(self, record: Record) -> bool:
         """Only the kernel's own lines are kernel evidence: facility 0 in kmsg form, no other syslog tag in text form."""

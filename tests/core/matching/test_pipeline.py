@@ -7,8 +7,9 @@ import json
 
 import pytest
 
+from exporter.core.decoding.lines import MAX_BETWEEN
 from exporter.core.decoding.timestamps import LOOK_BACK
-from exporter.core.matching.chunk_matcher import MAX_BETWEEN, MAX_MARKS
+from exporter.core.matching.chunk_matcher import MAX_MARKS
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import Chunk, LogFormat, Match
 from tests.support.matches import NOW, Tail, catalogue_of, chunk
