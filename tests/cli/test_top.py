@@ -42,5 +42,5 @@ def test_root_incidents_are_shown_by_cause_and_node(
 
 def test_exit_code_3_if_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", "http://127.0.0.1:1", "--once"]) == 3
-    assert main(["top", "nonsense", "--once"]) == 3
+    assert main(["top", "nonsense", "--once"]) == 2
     assert "not an http:// or https:// address" in capsys.readouterr().err

@@ -142,7 +142,7 @@ def test_files_that_cannot_be_used_are_told_by_config_check(tmp_path: Path, writ
     done = subprocess.run(
         [gpufault(), "run", "--config.check", f"--config.file={config}"], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert re.match(rf"{re.escape(str(config))}:2:\d+: outputs\.webhook\.{re.escape(key)}: ", done.stderr), done.stderr
     assert told in done.stderr
     assert "hunter2" not in done.stderr

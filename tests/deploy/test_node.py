@@ -37,7 +37,7 @@ def test_the_example_web_configuration_is_valid_beside_its_certificate(tmp_path:
     example.write_text((DEPLOY / "web-config.yaml").read_text())
     check = (GPUFAULT, "run", "--config.check", f"--web.config.file={example}")
     code, said = run(*check)
-    assert code == 1
+    assert code == 2
     assert f"{example}:7:3: tls_server_config.cert_file: {tmp_path}/tls.crt: No such file or directory; use" in said
     certificate = trustme.CA().issue_cert("gpu-07.example.org")
     certificate.private_key_pem.write_to_path(tmp_path / "tls.key")

@@ -156,11 +156,8 @@ def gpufault() -> str:
     return found
 
 
-def eventually(look: Callable[[], T | None], seconds: float = 180.0) -> T:
-    """Look again and again until there is something to see: nothing, 0 and an empty list are not.
-
-    seconds: until it is given up, however busy the machine is; no test depends on it.
-    """
+def eventually(look: Callable[[], T | None], seconds: float = 60.0) -> T:
+    """Look again and again until there is something to see: nothing, 0 and an empty list are not."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if seen := look():

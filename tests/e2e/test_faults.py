@@ -124,7 +124,7 @@ def test_a_daemon_that_does_not_run_is_told(node: Node) -> None:
     assert "is gpufault running" in said
     assert not (node.folder / "state" / "control.sock").exists()
     code, said = clear(node, "the first", "--reason", "replaced")
-    assert (code, "not a PCI address" in said) == (1, True)
+    assert (code, "not a PCI address" in said) == (2, True)
 
 
 NVML = """

@@ -15,7 +15,7 @@ import pytest
 from tests.e2e.conftest import Kernel, Node, eventually, gpufault
 from tests.support.fuse_server import EVERY_CALL, FuseServer, needs_fuse
 
-pytestmark = needs_fuse
+pytestmark = [needs_fuse, pytest.mark.heavy]
 
 JOBS = 'gpufault_lines_matched_total{signature="e2e_crash",source="job"}'
 KERNEL = JOBS.replace("job", "kernel")

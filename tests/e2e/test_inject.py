@@ -93,6 +93,7 @@ def test_a_test_line_needs_no_log_that_a_job_has_written(
     assert [path.name for path in logs.iterdir()] == (["ada"] if has_folder else [])
 
 
+@pytest.mark.heavy
 def test_the_example_of_a_signature_is_recognised_by_the_daemon_and_is_not_an_incident(
     make_node: Callable[..., Node], tmp_path: Path
 ) -> None:

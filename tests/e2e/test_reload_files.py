@@ -35,6 +35,7 @@ def goes_on(node: Node, kernel: Kernel, number: int) -> None:
     eventually(lambda: node.value(JOBS) == number)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("role", ["pack", "configuration"])
 def test_a_file_of_any_kind_fails_a_reload_and_stops_nothing(node: Node, kernel: Kernel, role: str) -> None:
     node.start()
@@ -57,6 +58,7 @@ def test_a_file_of_any_kind_fails_a_reload_and_stops_nothing(node: Node, kernel:
 
 
 @needs_fuse
+@pytest.mark.heavy
 def test_a_file_on_a_mount_that_hangs_delays_only_the_reload(node: Node, kernel: Kernel, tmp_path: Path) -> None:
     (tmp_path / "behind").mkdir()
     mount = FuseServer(tmp_path / "behind", tmp_path / "mnt")
@@ -86,6 +88,7 @@ def test_a_file_on_a_mount_that_hangs_delays_only_the_reload(node: Node, kernel:
         mount.close()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("way", ["POST", "SIGHUP"])
 def test_requests_without_a_pause_keep_no_log_unread(node: Node, kernel: Kernel, way: str) -> None:
     node.start()

@@ -115,8 +115,8 @@ def test_lost_journals_are_gaps_and_renamed_nodes_are_not(tmp_path: Path, capsys
     ("arguments", "code", "told"),
     [
         (["correlate", "--journal", "/nowhere"], 3, "/nowhere"),
-        (["correlate", "--journal", ".", "--window", "soon"], 1, "7d"),
-        (["correlate", "--journal", ".", "--end", "soon"], 1, "2026-06-01T00:00:00Z"),
+        (["correlate", "--journal", ".", "--window", "soon"], 2, "7d"),
+        (["correlate", "--journal", ".", "--end", "soon"], 2, "2026-06-01T00:00:00Z"),
         (["correlate", "--journal", ".", "--start", "1", "--window", "7d"], 2, "give one"),
         (["simulate", "x", "--case", "no_such"], 2, "is not a case; use one of: review"),
         (["simulate", "x", "--nodes", "0"], 2, "--nodes"),
@@ -135,7 +135,7 @@ def test_a_store_that_is_none_is_not_overwritten(
     store = tmp_path / "findings.json"
     store.write_text('{"version": 9}')
 
-    assert main(["correlate", "--journal", str(journal), "--findings.file", str(store)]) == 1
+    assert main(["correlate", "--journal", str(journal), "--findings.file", str(store)]) == 2
     assert str(store) in capsys.readouterr().err
     assert store.read_text() == '{"version": 9}'
 

@@ -214,7 +214,7 @@ def test_an_api_that_is_not_there_is_exit_code_3(capsys: pytest.CaptureFixture[s
 
 
 def test_an_address_without_scheme_is_told_with_what_to_write(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["correlate", "--prometheus", "prometheus:9090"]) == 1
+    assert main(["correlate", "--prometheus", "prometheus:9090"]) == 2
     assert "http://" in capsys.readouterr().err
 
 

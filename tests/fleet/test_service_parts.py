@@ -157,11 +157,11 @@ def test_flags_go_before_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[
     ("arguments", "code", "told"),
     [
         ([], 2, "--journal DIR or --prometheus URL"),
-        (["--prometheus", "p:9090"], 1, "http://"),
-        (["--journal", "/j", "--window", "soon"], 1, "7d"),
-        (["--journal", "/j", "--refresh.interval", "1"], 1, "--refresh.interval"),
+        (["--prometheus", "p:9090"], 2, "http://"),
+        (["--journal", "/j", "--window", "soon"], 2, "7d"),
+        (["--journal", "/j", "--refresh.interval", "1"], 2, "--refresh.interval"),
         (["--config.file", "/nowhere/fleet.yaml"], 3, "/nowhere/fleet.yaml"),
-        (["--journal", "/j", "--web.listen-address", "nonsense"], 1, "HOST:PORT"),
+        (["--journal", "/j", "--web.listen-address", "nonsense"], 2, "HOST:PORT"),
     ],
 )
 def test_what_is_wrong_is_said_with_what_to_do(
@@ -177,5 +177,5 @@ def test_a_file_that_names_two_sources_is_refused_at_the_place(
     config = tmp_path / "fleet.yaml"
     config.write_text("journal: /j\nprometheus: {url: 'https://p'}\n")
 
-    assert main(["fleet", "--config.check", "--config.file", str(config)]) == 1
+    assert main(["fleet", "--config.check", "--config.file", str(config)]) == 2
     assert f"{config}:2:1: prometheus: journal and prometheus both say what to read" in capsys.readouterr().err

@@ -238,6 +238,7 @@ def test_a_liar_a_mount_that_hangs_and_a_greedy_user_leave_the_others_numbers_ex
             eventually(lambda: len(seen(service, name)) >= len(ids[name]))  # noqa: B023
             assert seen(service, name) == ids[name]
         assert pages <= {200, 503}, "503: no result yet, or too many readers"
+        assert seen(service, name_of(LIAR)), "its lies arrived"
 
         nodes.journals.pop(LIAR).close()
         (tmp_path / "control").mkdir()
@@ -249,7 +250,9 @@ def test_a_liar_a_mount_that_hangs_and_a_greedy_user_leave_the_others_numbers_ex
             for name in ids:
                 eventually(lambda: seen(control, name) == ids[name])  # noqa: B023
             end = time.time() + 60
-            assert rows_of(service, set(ids), began - 60, end) == rows_of(control, set(ids), began - 60, end)
+            rows = rows_of(control, set(ids), began - 60, end)
+            assert rows.keys() == set(ids)
+            assert rows_of(service, set(ids), began - 60, end) == rows
         finally:
             control.process.kill()
             control.process.wait()
