@@ -13,6 +13,7 @@ NODES = f'{CLUSTER},job=~"$job",instance=~"$instance"'
 CAUSE = f'{NODES},root_cause=~"$root_cause"'
 DELTA = "instance_signature_root_cause:gpufault_incidents:delta1h"
 BY_CAUSE = "instance_root_cause:gpufault_incidents:delta1h"
+OPEN_FAULTS = "instance_gpu_root_cause:gpufault_node_fault:open"
 BUILD = "gpufault_build_info"
 
 CLUSTERS = variable("cluster", "Cluster", f"label_values({BUILD}, cluster)", all_value=".*")
@@ -44,9 +45,9 @@ def fleet() -> Json:
                  f"count(count by (cluster, instance) ({BY_CAUSE}{{{NODES}}})) or vector(0)", bad_from=5,
                  alerts=["GpufaultCrashSpike", "GpufaultCrashSpikeOfAllCauses", "GpufaultPlaceSpike"]),
             stat("Incidents", "Within the last hour.", f"sum({BY_CAUSE}{{{NODES}}}) or vector(0)"),
-            stat("Nodes with fatal faults", "Critical signatures in the kernel log within the last hour.",
-                 f"count(count by (cluster, instance) (instance_signature:gpufault_fatal_incidents:delta1h{{{NODES}}}))"
-                 " or vector(0)", bad_from=1, alerts=["GpufaultFatalSignature", "GpufaultFatalNodes"]),
+            stat("Nodes with open faults", "Faults that an operator has to fix and that nothing has cleared.",
+                 f"count(count by (cluster, instance) ({OPEN_FAULTS}{{{NODES}}})) or vector(0)", bad_from=1,
+                 alerts=["GpufaultNodeFault", "GpufaultFatalSignature", "GpufaultFatalNodes"]),
             stat("Nodes at risk", "Nodes whose facts meet the conditions of at least one root cause.",
                  f"count(count by (cluster, instance) (gpufault_exposure{{{NODES}}} == 1)) or vector(0)",
                  alerts=["GpufaultNodesExposed"]),
@@ -152,9 +153,9 @@ def node() -> Json:
         [
             stat("Incidents", "Within the last hour.", f"sum({BY_CAUSE}{{{NODES}}}) or vector(0)", bad_from=10,
                  alerts=["GpufaultNodeStorm"]),
-            stat("Fatal faults", "Critical signatures in the kernel log within the last hour.",
-                 f"sum(instance_signature:gpufault_fatal_incidents:delta1h{{{NODES}}}) or vector(0)", bad_from=1,
-                 alerts=["GpufaultFatalNode", "GpufaultNodeFault"]),
+            stat("Open faults", "Faults that an operator has to fix and that nothing has cleared.",
+                 f"count({OPEN_FAULTS}{{{NODES}}}) or vector(0)", bad_from=1,
+                 alerts=["GpufaultNodeFault", "GpufaultFatalNode"]),
             stat("Open incidents", "Waiting for evidence.",
                  f"sum(gpufault_incidents_open{{{NODES}}}) or vector(0)"),
             stat("At risk of", "Root causes whose conditions this node meets.",

@@ -128,11 +128,11 @@ def explanation_page(name: str, found: Explanation, title: Callable[[str], str])
 def _heading(overview: Overview) -> str:
     """How the node is, in a sentence."""
     incidents = sum(count for _, count in overview.causes)
-    crashes = "No crash counted" if not incidents else f"{incidents:,} crash{'es' * (incidents != 1)} counted"
+    counts = f"{counted(incidents, 'incident')} counted" if incidents else "No incident counted"
     faults = len(overview.faults)
     if not faults:
-        return f"{crashes}; no open fault"
-    return f"{counted(faults, 'open fault')}: {ACTION_WORDS[overview.faults[0].action]}. {crashes}"
+        return f"{counts}; no open fault"
+    return f"{counted(faults, 'open fault')}: {ACTION_WORDS[overview.faults[0].action]}. {counts}"
 
 
 def _named(name: str, title: Callable[[str], str]) -> Markup:

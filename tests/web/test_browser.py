@@ -64,6 +64,6 @@ def test_the_page_shows_what_is_new_without_a_reload(chromium: Any) -> None:
         node.causes = (("gpu_lost_from_pcie", 2),)
         with page.expect_response("**/"):
             page.clock.run_for(31_000)
-        page.get_by_text("2 crashes counted").wait_for()
+        page.get_by_text("2 incidents counted").wait_for()
         assert page.locator("details[open]").count() == 1
         assert visitor.close() == []
