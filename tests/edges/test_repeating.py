@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from itertools import count
 from pathlib import Path
 
@@ -70,6 +71,26 @@ def test_a_log_in_which_a_line_is_changed_is_read_again(tmp_path: Path) -> None:
         file.seek(HEAD_BYTES + 76 - len(lines(100)))
         file.write(log.read_bytes()[file.tell() :].replace(b"seq=101", b"seq=103", 1))
     assert 103 in node.crash().settle().seen
+
+
+@pytest.mark.parametrize("down", [True, False])
+@pytest.mark.parametrize("length", [4096, 8192])  # within what was read, and nearly all of it
+def test_a_log_whose_space_is_freed_where_it_was_read_is_read_on(tmp_path: Path, length: int, *, down: bool) -> None:
+    log, numbers = tmp_path / "job.log", count(100)
+    written = [next(numbers) for _ in range(20)]
+    write(log, crashes(*written, warnings=2))
+    assert log.stat().st_size > 8192
+    node = Node(log).settle().commit()
+    if down:
+        node.close()
+    subprocess.run(["fallocate", "--punch-hole", "--offset", "0", "--length", str(length), log], check=True)
+    written.append(next(numbers))
+    write(log, crashes(written[-1]))
+    if down:
+        node.crash()
+    node.settle().commit()
+    assert node.seen == written
+    assert set(node.stats.dropped) <= {"perhaps_truncated"}
 
 
 def test_only_the_last_bytes_of_a_long_log_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:

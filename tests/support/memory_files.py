@@ -346,11 +346,13 @@ class MemoryFiles:
     def _status(file: File) -> Status:
         return Status(stat.S_IFREG | 0o644, file.inode, DEVICE, file.links, len(file.data), file.modified, file.changed)
 
-    def _lseek(self, descriptor: int, start: int, _whence: int) -> int:
+    def _lseek(self, descriptor: int, start: int, whence: int) -> int:
+        """As of files without holes."""
         self._called()
-        if start >= len(self._open[descriptor].file.data):
+        length = len(self._open[descriptor].file.data)
+        if start >= length:
             raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
-        return start
+        return length if whence == os.SEEK_HOLE else start
 
     def _readlink(self, path: str) -> str:
         self._called()

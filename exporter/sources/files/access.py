@@ -203,7 +203,8 @@ class Access:
         if not is_first and mark.summed > self._again:
             return True
         self._unspent, self._again = self._unspent - mark.summed, self._again - mark.summed
-        same = mark.sums_up(file.read)
+        # A writer who frees the space of what was read leaves holes there: then its end has to do.
+        same = mark.sums_up(file.read) or file.has_hole(mark.length - mark.summed, mark.length)
         if same and is_first and not mark.begins_like(file.read):
             self.refusals.count(log.position.path, "perhaps_truncated")
         return same

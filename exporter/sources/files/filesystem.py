@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from exporter.sources.calls import Stalled, ask, let_go
-from exporter.sources.holes import data_after
+from exporter.sources.holes import data_after, has_hole
 
 _PLACE = os.O_PATH | os.O_CLOEXEC
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -96,6 +96,9 @@ class OpenFile:
 
     def data_after(self, start: int) -> int | None:
         return ask(self.path, data_after, self.descriptor, start)
+
+    def has_hole(self, start: int, stop: int) -> bool:
+        return ask(self.path, has_hole, self.descriptor, start, stop)
 
     def is_written_to(self) -> bool:
         """Whether somebody has the file open for writing, as far as can be told: a lease is granted where nobody has.
