@@ -25,7 +25,7 @@ from exporter.core.model import Incident, Job, Match
 from exporter.node.job_folder import AT_A_LINE_SECONDS, JobFolder
 from exporter.node.pod_devices import PodDevices
 from exporter.node.process_jobs import ProcessJobs, Seen
-from exporter.sources.calls import Lanes, Stalled
+from exporter.sources.calls import Lanes, Stalled, may_hang
 
 READ_SECONDS = 0.75  # of the main loop's time, once: what hangs is not asked again before it has answered
 MAX_PODS = 4096  # folders of /var/log/pods read
@@ -52,7 +52,8 @@ class Attribution:
         clock: Callable[[], float] = time.time,
         boot_clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
     ) -> None:
-        self._lanes = lanes  # none: whoever looks may wait
+        # None: whoever looks may wait. /proc and /run are local, and a busy node may take long to answer.
+        self._lanes = lanes if any(map(may_hang, (str(proc), str(pods), str(folder.path or "/")))) else None
         self._stalled = ""
         self._folder = folder
         self._devices = devices

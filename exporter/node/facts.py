@@ -111,10 +111,10 @@ class NodeFacts:
         facts, failed = dict(gathered.facts), dict(gathered.failed)
         for name, command in self._settings.commands.items():
             try:
-                output = (
+                lines = (
                     self._output(name, command).decode(errors="replace").splitlines()
-                )  # nvidia-smi: a line for each GPU
-                facts[name] = (distinct_values(line.strip() for line in output) or "")[:MAX_VALUE]
+                )  # nvidia-smi: one for each GPU
+                facts[name] = (distinct_values(line.strip() for line in lines) or "")[:MAX_VALUE]
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 failed[f"command {name}"] = str(error)
         facts.update(self._settings.extra)

@@ -41,7 +41,7 @@ class JobFolder:
         self.jobs: Mapping[str, NodeJob] = {}
         self.failed = ""
         self.exists = False
-        self._folder = folder
+        self.path = folder
         self._looked: float | None = None
         self._by_id: Mapping[str, NodeJob] = {}
         self._ended: list[NodeJob] = []
@@ -55,23 +55,23 @@ class JobFolder:
 
     def look(self, now: float, every: float = EVERY_SECONDS) -> None:
         """Read new files, if the last look is `every` seconds ago."""
-        if self._folder is None or (self._looked is not None and 0 <= now - self._looked < every):
+        if self.path is None or (self._looked is not None and 0 <= now - self._looked < every):
             return
         self._looked = now
         try:
-            names = self._names(self._folder)
+            names = self._names(self.path)
         except FileNotFoundError:
             self.exists, self.failed, self.jobs, self._by_id, self._files = False, "", {}, {}, {}
             return
         except OSError as error:
-            self.failed = f"{self._folder}: {error.strerror or error}"
+            self.failed = f"{self.path}: {error.strerror or error}"
             return
         self.exists = True
         jobs = {job: known for job, known in self.jobs.items() if f"{job}{STARTED}" in names}
         self._files = {name: seen for name, seen in self._files.items() if name in names}
         self._refused = {name: why for name, why in self._refused.items() if name in names}
         for name in sorted(names, key=lambda name: not name.endswith(STARTED)):
-            read = self._read_if_new(self._folder, name)
+            read = self._read_if_new(self.path, name)
             job_and_ending = job_of_file_name(name)
             if read is None or job_and_ending is None:
                 continue
@@ -90,7 +90,7 @@ class JobFolder:
             except Forged as error:
                 self._refused[name] = str(error)
             self._files[name] = identity
-        self.failed = next((f"{self._folder}/{name}: not used: {why}" for name, why in self._refused.items()), "")
+        self.failed = next((f"{self.path}/{name}: not used: {why}" for name, why in self._refused.items()), "")
         self.jobs = jobs
         self._by_id = {job.id: job for job in jobs.values()}
 

@@ -21,18 +21,11 @@ from exporter.core.facts.mounts import parse_mountinfo
 DEADLINE_SECONDS = 1.0  # of a call; what is late is not lost, but asked for again
 END_SECONDS = 1.0  # until a thread that waits for nothing has ended
 SLOW_SECONDS = 0.1  # a call that takes longer delays the logs of others: above, all calls of a poll share one deadline
-MAX_LANES = (
-    64  # threads, one for each file system; a user may mount a thousand (fuse.conf: mount_max), which share the last
-)
+MAX_LANES = 64  # threads, one for each file system; of a user's thousand (fuse.conf: mount_max) the rest share the last
 MAX_LINKS = 40  # as the kernel's own limit (MAXSYMLINKS)
 INOTIFY = "inotify"  # the lane of calls that walk a tree by themselves
 IN_PLACE = "."  # no lane: calls that must not go on once they are given up
 MOUNTINFO = "/proc/self/mountinfo"
-# Where only a broken disk or the kernel itself keeps a call waiting.
-_LOCAL = {
-    "bcachefs", "btrfs", "cgroup", "cgroup2", "devtmpfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "jfs",
-    "nilfs2", "ntfs3", "overlay", "proc", "ramfs", "reiserfs", "rootfs", "squashfs", "sysfs", "tmpfs", "vfat", "xfs", "zfs",
-}  # fmt: skip
 
 T = TypeVar("T")
 _here = threading.local()
@@ -332,6 +325,15 @@ class _Mounts:
         text = b""
         while block := os.read(self._file, 1 << 16):
             text += block
-        points = {mount.point: mount.fs_type for mount in parse_mountinfo(text.decode("utf-8", "surrogateescape"))}
-        remote = (point for point, kind in points.items() if kind not in _LOCAL)
+        mounts = {mount.point: mount for mount in parse_mountinfo(text.decode("utf-8", "surrogateescape"))}
+        remote = (point for point, mount in mounts.items() if not mount.is_local)
         self.points = tuple(sorted(remote, key=len, reverse=True))
+
+
+def may_hang(path: str) -> bool:
+    """Whether a path is not on a local disk now. Looks at local disks only."""
+    mounts = _Mounts()
+    try:
+        return mounts.remote(path) is not None
+    finally:
+        mounts.close()

@@ -130,13 +130,18 @@ def overlay(mount: FuseServer, tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(point)], check=True)
 
 
+def watching(make_node: Callable[..., Node], kernel: Kernel, *paths: str) -> Node:
+    """A node that follows these logs from their beginnings, and the kernel's log."""
+    files = {"kind": "files", "paths": list(paths), "start": "beginning"}
+    return make_node([files, {"kind": "kmsg", "path": str(kernel.path)}])
+
+
 def test_a_disk_that_hangs_leaves_the_kernels_log_alone(
     make_node: Callable[..., Node], mount: FuseServer, kernel: Kernel, tmp_path: Path
 ) -> None:
     write(mount.folder / "far.log", *range(10))
     with overlay(mount, tmp_path) as point:
-        files = {"kind": "files", "paths": [f"{point}/*.log", f"{tmp_path}/jobs/*.log"], "start": "beginning"}
-        node = make_node([files, {"kind": "kmsg", "path": str(kernel.path)}])
+        node = watching(make_node, kernel, f"{point}/*.log", f"{tmp_path}/jobs/*.log")
         write(node.logs / "near.log", *range(10))
         node.start()
         wait_for(node, JOBS, 20)
@@ -163,8 +168,7 @@ def test_it_stops_while_a_file_system_hangs_and_the_next_start_goes_on(
 ) -> None:
     write(mount.folder / "far.log", *range(10))
     with overlay(mount, tmp_path) if where == "disk" else nullcontext(mount.point) as point:
-        files = {"kind": "files", "paths": [f"{point}/*.log", f"{tmp_path}/jobs/*.log"], "start": "beginning"}
-        node = make_node([files, {"kind": "kmsg", "path": str(kernel.path)}])
+        node = watching(make_node, kernel, f"{point}/*.log", f"{tmp_path}/jobs/*.log")
         write(node.logs / "near.log", *range(5))
         node.start()
         wait_for(node, JOBS, 15)
@@ -194,8 +198,7 @@ def test_a_users_link_to_a_mount_that_hangs_keeps_only_her_log_unread(
     make_node: Callable[..., Node], mount: FuseServer, kernel: Kernel, tmp_path: Path
 ) -> None:
     write(mount.folder / "far.log", *range(3))
-    files = {"kind": "files", "paths": [f"{tmp_path}/jobs/*/*.log"], "start": "beginning"}
-    node = make_node([files, {"kind": "kmsg", "path": str(kernel.path)}])
+    node = watching(make_node, kernel, f"{tmp_path}/jobs/*/*.log")
     for user in ("alice", "mallory"):
         (node.logs / user).mkdir()
     write(node.logs / "alice" / "near.log", 1)

@@ -12,12 +12,23 @@ NETWORK = {
 }  # fmt: skip
 
 
+# Where only a broken disk or the kernel itself keeps a call waiting, and inotify tells of all changes.
+LOCAL = {
+    "bcachefs", "btrfs", "cgroup", "cgroup2", "devtmpfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "jfs",
+    "nilfs2", "ntfs3", "overlay", "proc", "ramfs", "reiserfs", "rootfs", "squashfs", "sysfs", "tmpfs", "vfat", "xfs", "zfs",
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
     point: str
     fs_type: str
     read_only: bool  # by the mount's own options or by those of its file system
     options: tuple[str, ...] = ()  # of the file system: vers=4.2, soft, size=64k
+
+    @property
+    def is_local(self) -> bool:
+        return self.fs_type in LOCAL
 
 
 def parse_mountinfo(text: str) -> tuple[Mount, ...]:

@@ -28,7 +28,7 @@ from watchdog.events import (
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
-from exporter.core.facts.mounts import Mount, mount_holding, parse_mountinfo
+from exporter.core.facts.mounts import mount_holding, parse_mountinfo
 from exporter.sources.calls import INOTIFY, ask
 from exporter.sources.files.filesystem import folders_in, read_mountinfo, realpath, stat_or_none
 from exporter.sources.files.identity import Inode, inode_of
@@ -46,10 +46,6 @@ CLOSE_SECONDS = 1.0
 logging.getLogger("watchdog").addHandler(logging.NullHandler())
 
 # Here the kernel sees only what this node writes: network and cluster file systems, and those that run in user space.
-_REMOTE = {
-    "9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "ocfs2", "orangefs",
-    "panfs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs",
-}  # fmt: skip
 _EVENTS: list[type[FileSystemEvent]] = [
     FileCreatedEvent, FileModifiedEvent, FileMovedEvent, FileDeletedEvent, DirCreatedEvent, DirMovedEvent,
 ]  # fmt: skip
@@ -122,8 +118,8 @@ class Watch(FileSystemEventHandler):
             real = realpath(root)
             mount = mount_holding(mounts, real)
             below = [each for each in mounts if deep and each.point.startswith(f"{real.rstrip('/')}/")]
-            remote = mount is None or any(map(_is_remote, [mount, *below]))
-            if not remote and (not deep or _is_small(root)):
+            is_local = mount is not None and all(each.is_local for each in (mount, *below))
+            if is_local and (not deep or _is_small(root)):
                 self._begin(root, inode, now, deep=deep)
         self.mode = "poll" if not self._watched else "inotify" if len(self._watched) == len(roots) else "mixed"
 
@@ -156,10 +152,6 @@ class Watch(FileSystemEventHandler):
         _, watch = self._watched.pop(root)
         if self._observer is not None:
             ask(root, self._observer.unschedule, watch, lane=INOTIFY)
-
-
-def _is_remote(mount: Mount) -> bool:
-    return mount.fs_type in _REMOTE or mount.fs_type == "fuse" or mount.fs_type.startswith("fuse.")
 
 
 def _is_small(root: str) -> bool:
