@@ -138,14 +138,16 @@ def _in_logs(paths: Sequence[str], catalogue: Catalogue, reports: frozenset[str]
 def _of_address(url: str, options: argparse.Namespace, oldest: float, reports: frozenset[str], looked: Looked) -> Found:
     """From a fleet service, which lists lines without templates, or from a node daemon."""
     base = url.rstrip("/")
+    listed = _of_service
     try:
         for signature in (UNRECOGNISED, *sorted(reports)):
             try:
-                rows = list(_of_service(base, options, oldest, signature))
+                rows = list(listed(base, options, oldest, signature))
             except HTTPError as error:
-                if error.code != 400:  # a node daemon has other parameters
+                if error.code != 400 or listed is _of_node:
                     raise
-                rows = list(_of_node(base, options, oldest, signature))
+                listed = _of_node  # which has other parameters
+                rows = list(listed(base, options, oldest, signature))
             for incident in rows:
                 path = incident.path or f"{base}/incidents/{incident.id}"  # all that a fleet service knows of it
                 yield from _rows({**incident.model_dump(), "path": path}, incident.time, reports)

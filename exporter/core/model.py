@@ -230,9 +230,8 @@ class Match:
     # program was started again at that offset.
     raised_by: str | None = None
     closes: str | None = None  # the block that its process raised too
-    untimed: tuple[float, float] | None = (
-        None  # lines before it whose last time is the first were written until the second
-    )
+    # What it tells of earlier lines without a time: the one that they inherited, and until when they were written.
+    untimed: tuple[float, float] | None = None
 
     @property
     def latest(self) -> float:

@@ -20,7 +20,7 @@ OPCODES = {
 }  # fmt: skip
 UNANSWERED = {"forget", "batch_forget", "interrupt"}
 EVERY_CALL = frozenset({"lookup", "getattr", "readlink", "open", "read", "flush", "opendir", "readdir", "access"})
-ROOT_NODE, DIRECT_IO, MNT_DETACH = 1, 1, 2
+ROOT_NODE, DIRECT_IO, MNT_FORCE, MNT_DETACH = 1, 1, 1, 2
 BUFFER = 1 << 18
 
 needs_fuse = pytest.mark.skipif(
@@ -42,7 +42,8 @@ class FuseServer:
         self._device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
         options = f"fd={self._device},rootmode=40000,user_id=0,group_id=0,allow_other"
         _check(_libc().mount(b"test", os.fsencode(point), b"fuse", 6, options.encode()))
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
 
     def hang(self, *calls: str) -> None:
         """Answer these calls no longer."""
@@ -57,8 +58,10 @@ class FuseServer:
             self._answer(call, request)
 
     def close(self) -> None:
-        with suppress(OSError):
-            _check(_libc().umount2(os.fsencode(self.point), MNT_DETACH))
+        for how in MNT_FORCE, MNT_DETACH:  # the first ends the calls that wait, also of a daemon that still runs
+            with suppress(OSError):
+                _check(_libc().umount2(os.fsencode(self.point), how))
+        self._thread.join()
         with suppress(OSError):
             os.close(self._device)
 

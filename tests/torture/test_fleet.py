@@ -190,16 +190,19 @@ class Writers:
 
 def seen(service: Fleet, node: str) -> set[str]:
     """The ids of a node's incidents, of any time; also where a liar has used an id before its owner did."""
-    found: set[str] = set()
-    while True:
-        query = f"incidents?node={node}&start=1&end=99999999999&limit=500&offset={len(found)}"
-        rows = service.json(query)["incidents"]
-        ids = {row["id"].removesuffix(f"@{node}") for row in rows}
-        assert len(ids) == len(rows), "none twice"
-        assert not ids & found, "none twice"
-        found |= ids
-        if not rows:
-            return found
+    while True:  # until none arrives between two pages, which would move a row from one to the next
+        pages = [incidents(service, node, 0)]
+        while pages[-1]["next_offset"]:
+            pages.append(incidents(service, node, pages[-1]["next_offset"]))
+        if len({page["total"] for page in pages}) == 1:
+            break
+    ids = [row["id"].removesuffix(f"@{node}") for page in pages for row in page["incidents"]]
+    assert len(set(ids)) == len(ids) == pages[0]["total"], "none twice"
+    return set(ids)
+
+
+def incidents(service: Fleet, node: str, offset: int) -> dict[str, Any]:
+    return service.json(f"incidents?node={node}&start=1&end=99999999999&limit=500&offset={offset}")
 
 
 def rows_of(service: Fleet, names: set[str], start: float, end: float) -> dict[str, dict[str, Any]]:

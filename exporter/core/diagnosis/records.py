@@ -19,9 +19,8 @@ from exporter.core.facts.gpus import Gpu
 from exporter.core.model import UNKNOWN, Incident, Moment
 from exporter.core.text.redact import redact
 
-_LOG_FIELDS = frozenset(
-    {"path", "text", "captures", "evidence", "same_time", "excerpt", "collectives"}
-)  # hold text from logs
+# These hold text from logs.
+_LOG_FIELDS = frozenset({"path", "text", "captures", "evidence", "same_time", "excerpt", "collectives"})
 MAX_SAME_TIME = 4  # kernel lines listed with a crash; they have records of their own
 MAX_TEXT = 2048  # characters of the first line; a torch exception with its arguments fits
 
