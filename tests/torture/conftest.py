@@ -115,13 +115,22 @@ class Torture:
         return self.node.value(f'gpufault_source_dropped_total{{reason="{reason}",source="files"}}')
 
 
-@pytest.fixture(params=["inotify", "polling"])
-def begin(request: pytest.FixtureRequest, make_node: Callable[..., Node], tmp_path: Path) -> Callable[..., Torture]:
+both_watchers = pytest.mark.parametrize("watch", ["auto", "poll"])
+
+
+@pytest.fixture
+def watch() -> str:
+    """How the daemon notices changes: by inotify, unless a test is for `both_watchers`. Tests in tests/edges poll."""
+    return "auto"
+
+
+@pytest.fixture
+def begin(watch: str, make_node: Callable[..., Node], tmp_path: Path) -> Callable[..., Torture]:
     """Make a node that follows logs below its folder, not yet started."""
 
     def make(*globs: str, limits: dict[str, Any] | None = None, **source: Any) -> Torture:
         paths = [str(tmp_path / "jobs" / glob) for glob in globs or ("*.log",)]
-        files = {"kind": "files", "paths": paths, "watch": "auto" if request.param == "inotify" else "poll", **source}
+        files = {"kind": "files", "paths": paths, "watch": watch, **source}
         return Torture(make_node([files], limits=limits or {}))
 
     return make

@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.conftest import Node, eventually
 
-from .conftest import Torture, needs_root
+from .conftest import Torture, both_watchers, needs_root
 from .test_rotation import rotate
 
 Followed = tuple[Torture, Path]
@@ -136,31 +136,6 @@ def test_rotated_by_a_link_and_a_removal(followed: Followed) -> None:
     torture.exact()
 
 
-def test_copied_with_its_times_and_truncated(followed: Followed) -> None:
-    torture, log = followed
-    for number in range(3):
-        torture.write(log, 20)
-        subprocess.run(["cp", "--preserve=all", log, f"{log}.{number}"], check=True)
-        os.truncate(log, 0)
-        torture.write(log, 70)
-    torture.exact()
-
-
-def test_moved_into_a_folder_of_old_logs(followed: Followed) -> None:
-    torture, log = followed
-    old = torture.logs / "old"
-    old.mkdir()
-    for number in range(3):
-        torture.write(log, 20)
-        with log.open("ab", buffering=0) as writer:
-            log.rename(old / f"job.log.{number}")
-            writer.write(torture.lines(10))
-            torture.write(log, 20)
-            torture.all_counted()
-            writer.write(torture.lines(10))
-    torture.exact()
-
-
 def test_a_log_becomes_a_link_to_where_it_was_moved(followed: Followed) -> None:
     torture, log = followed
     data = torture.logs / "data"
@@ -227,38 +202,15 @@ def test_writers_of_five_generations_of_a_log(followed: Followed) -> None:
     torture.exact()
 
 
-@pytest.mark.parametrize("down", [False, True])
-def test_rotated_and_compressed_before_it_was_seen(begin: Begin, *, down: bool) -> None:
-    torture = begin().start()
-    torture.write(torture.logs / "other.log", 5)
-    torture.all_counted()
-    if down:
-        torture.node.kill()
-    else:
-        torture.node.process.send_signal(signal.SIGSTOP)  # type: ignore[union-attr]
-    log = torture.logs / "job.log"
-    for number in range(5):
-        log.write_bytes(BANNER + torture.lines(20))
-        rotate(log)
-        if number < 3:
-            subprocess.run(["gzip", f"{log}.1"], check=True)
-            Path(f"{log}.1.gz").rename(f"{log}.{10 - number}.gz")
-    torture.write(log, 20)
-    if down:
-        torture.start()
-    else:
-        torture.node.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]
-    torture.exact()
-
-
-def test_made_and_renamed_where_nobody_can_have_looked(begin: Begin, request: pytest.FixtureRequest) -> None:
+@both_watchers
+def test_made_and_renamed_where_nobody_can_have_looked(begin: Begin, watch: str) -> None:
     """Of a path that stays empty, only inotify tells."""
     torture = begin().start()
     log = torture.logs / "job.log"
     for number in range(3):
         torture.write(log, 20)
         log.rename(f"{log}.{number + 1}")
-    if "polling" in request.node.name:
+    if watch == "poll":
         log.touch()
     torture.exact()
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.e2e.conftest import Node, eventually
 
-from .conftest import Torture, needs_root
+from .conftest import Torture, both_watchers, needs_root
 
 Followed = tuple[Torture, Path]
 Begin = Callable[..., Torture]
@@ -83,6 +83,7 @@ def test_the_disk_of_the_state_is_full_for_a_while_23(begin: Begin, small_disk: 
 
 
 @needs_root
+@both_watchers
 def test_the_mount_of_the_logs_goes_and_comes_back_31(begin: Begin, small_disk: Callable[[str], Path]) -> None:
     torture = begin("**/*.log").start()
     disk = small_disk("jobs/nfs")
@@ -142,17 +143,6 @@ def test_five_thousand_files_35(torture: Torture) -> None:
     torture.exact()
 
 
-def test_a_folder_of_logs_is_deleted_and_made_again_35(begin: Begin) -> None:
-    torture = begin("**/*.log").start()
-    folder = torture.logs / "run"
-    for _ in range(3):
-        folder.mkdir()
-        torture.write(folder / "job.log", 40)
-        torture.all_counted()
-        shutil.rmtree(folder)
-    torture.exact()
-
-
 def test_jobs_come_and_go_35(torture: Torture) -> None:
     for number in range(600):
         torture.write(torture.logs / f"job-{number}.log", 2)
@@ -160,14 +150,6 @@ def test_jobs_come_and_go_35(torture: Torture) -> None:
             if number % 100 == 0:
                 torture.all_counted()
             (torture.logs / f"job-{number - 200}.log").unlink()
-    torture.exact()
-
-
-def test_a_log_at_full_speed_with_crashes_in_it(torture: Torture) -> None:
-    noise = b"step 12 loss 0.5 and a line like any other of a training log\n" * 20_000
-    with (torture.logs / "job.log").open("ab") as log:
-        for _ in range(200):
-            log.write(noise + torture.lines(5))
     torture.exact()
 
 

@@ -1,4 +1,4 @@
-"""Rotations of a log that the real daemon follows. The numbers are those of the list of scenarios in tests/edges."""
+"""Rotations of a log that the real daemon follows. The numbers are those of the scenarios in tests/edges."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Torture
+from .conftest import Torture, both_watchers
 
 Followed = tuple[Torture, Path]
 Begin = Callable[..., Torture]
@@ -26,48 +26,13 @@ def rotate(log: Path, keep: int = 9) -> None:
     log.touch()
 
 
-def test_rename_and_create_at_once_5(followed: Followed) -> None:
-    torture, log = followed
-    torture.write(log, 10)
-    rotate(log)
-    torture.write(log, 50)
-    torture.exact()
-
-
-def test_the_old_descriptor_is_written_to_after_the_rename_6(followed: Followed) -> None:
-    torture, log = followed
-    with log.open("ab", buffering=0) as writer:
-        rotate(log)
-        torture.write(log, 10)
-        torture.all_counted()
-        writer.write(torture.lines(25))
-        torture.exact()
-
-
-def test_a_gap_between_rename_and_create_7(followed: Followed) -> None:
-    torture, log = followed
-    torture.write(log, 10)
-    log.rename(f"{log}.1")
-    torture.all_counted()
-    torture.write(log, 50)
-    torture.exact()
-
-
 @pytest.mark.parametrize("rotations", [3, 20])
+@both_watchers
 def test_many_rotations_within_one_poll_8(followed: Followed, rotations: int) -> None:
     torture, log = followed
     for _ in range(rotations):
         rotate(log, keep=rotations)
         torture.write(log, 20)
-    torture.exact()
-
-
-def test_copytruncate_9(followed: Followed) -> None:
-    torture, log = followed
-    torture.write(log, 10)
-    shutil.copyfile(log, f"{log}.1")
-    os.truncate(log, 0)
-    torture.write(log, 20)
     torture.exact()
 
 
@@ -90,33 +55,7 @@ def test_rewritten_to_a_larger_size_11(followed: Followed) -> None:
     torture.exact()
 
 
-def test_a_writer_that_goes_on_behind_a_hole_12(begin: Begin) -> None:
-    torture = begin().start()
-    log = torture.logs / "job.log"
-    with log.open("wb", buffering=0) as writer:  # no O_APPEND
-        writer.write(torture.lines(100))
-        torture.all_counted()
-        shutil.copyfile(log, f"{log}.1")
-        os.truncate(log, 0)
-        writer.write(torture.lines(50))
-        torture.exact()
-
-
-@pytest.mark.parametrize("glob", ["*.log*", "**/*"])
-def test_copies_and_renamed_files_match_the_glob_13_14(begin: Begin, glob: str) -> None:
-    torture = begin(glob).start()
-    log = torture.write(torture.logs / "job.log", 100)
-    torture.all_counted()
-    torture.write(log, 30)
-    shutil.copyfile(log, f"{log}.1")
-    os.truncate(log, 0)
-    torture.write(log, 20)
-    torture.all_counted()
-    rotate(log)
-    torture.write(log, 20)
-    torture.exact()
-
-
+@both_watchers
 def test_unlinked_while_it_is_open_15(followed: Followed) -> None:
     torture, log = followed
     with log.open("ab", buffering=0) as writer:
@@ -124,42 +63,6 @@ def test_unlinked_while_it_is_open_15(followed: Followed) -> None:
         writer.write(torture.lines(50))
         torture.all_counted()
     torture.exact()
-
-
-def test_unlinked_and_made_again_16(followed: Followed) -> None:
-    torture, log = followed
-    for _ in range(5):
-        first = log.stat().st_ino
-        log.unlink()
-        torture.write(log, 60)
-        torture.all_counted()
-        if log.stat().st_ino == first:
-            break
-    torture.exact()
-
-
-def test_a_link_is_swapped_17(begin: Begin) -> None:
-    torture = begin("current.log", "last.log").start()
-    first, second, link = (torture.logs / name for name in ("run-1.out", "run-2.out", "current.log"))
-    torture.write(first, 30)
-    link.symlink_to(first)
-    torture.all_counted()
-    torture.write(second, 40)
-    other = torture.logs / "new"
-    other.symlink_to(second)
-    torture.write(first, 5)
-    other.rename(link)
-    torture.write(second, 5)
-    torture.exact()
-
-
-def test_renamed_while_down_24(followed: Followed) -> None:
-    torture, log = followed
-    torture.node.kill()
-    torture.write(log, 10)
-    rotate(log)
-    torture.write(log, 40)
-    torture.start().exact()
 
 
 @pytest.mark.parametrize("copies", [1, 3])
@@ -192,8 +95,7 @@ def test_compressed_28(followed: Followed, delay: bool) -> None:
     torture.start().exact()
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["plain", "compressed"])
-@pytest.mark.parametrize("how", ["rename", "copytruncate"])
+@pytest.mark.parametrize(("how", "packed"), [("rename", False), ("copytruncate", True)])
 def test_begun_anew_with_the_same_banner_and_rotated_while_down(begin: Begin, how: str, *, packed: bool) -> None:
     banner = b"launcher: this option is at its default value\n" * 40
     torture = begin().start()
@@ -219,6 +121,7 @@ def test_begun_anew_with_the_same_banner_and_rotated_while_down(begin: Begin, ho
 @pytest.mark.parametrize(
     "how", ["create", "nocreate", "copytruncate", "create\ncompress", "create\ncompress\ndelaycompress", "dateext"]
 )
+@both_watchers
 def test_logrotate_itself(followed: Followed, how: str) -> None:
     torture, log = followed
     for round_ in range(6):
