@@ -24,7 +24,7 @@ WITHOUT_CAUSE = {  # what stands in a record in the place of a cause
     "node names those that are still possible, and the command that finds out what would decide; without a log, "
     "`gpufault signatures show` of the signature tells what to do first.",
 }
-VERBS = "list|show|new|explain|check|test|diff|schema|docs"
+VERBS = "list|show|new|check|test|diff|schema|docs"
 BUILTIN = "builtin"  # the built-in packs, for `diff`
 PACKS = "your own packs: files or folders, loaded beside the built-in packs"
 
@@ -44,10 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     new.add_argument("lines", nargs="+", metavar="LINE", help="a line of a log; of several, what differs may vary")
     new.add_argument("--source", default="auto", choices=("job", "kernel", "auto"), help="default: auto")
     flags.add_catalogue(new)
-    explaining = verbs.add_parser("explain", help="which signatures a line matches, and why it does not match others")
-    explaining.add_argument("line", metavar="LINE")
-    explaining.add_argument("--source", default="auto", choices=("job", "kernel", "auto"), help="default: auto")
-    flags.add_catalogue(explaining)
     checking = verbs.add_parser(
         "check",
         help="all errors and warnings of packs, with file:line:col; a YAML syntax error hides the rest of its file",
@@ -82,7 +78,6 @@ def run(options: argparse.Namespace) -> int:
         "list": _list,
         "show": _show,
         "new": _new,
-        "explain": _explain,
         "check": _check,
         "test": _test,
         "diff": _diff,
@@ -178,13 +173,6 @@ def _new(options: argparse.Namespace) -> int:
         print(f"{name} matches this line already: `gpufault signatures show {name}`", file=sys.stderr)
     print(draft(texts, source, catalogue.signatures), end="")
     return 0
-
-
-def _explain(options: argparse.Namespace) -> int:
-    from exporter.cli import explain
-
-    options.facts, options.details = "none", True
-    return explain.run(options)
 
 
 def _defined_in(loaded: LoadedPacks, item: Signature | RootCause) -> str:

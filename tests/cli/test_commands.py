@@ -624,13 +624,6 @@ def test_diff_of_a_pack_beside_the_built_in_ones_shows_what_the_pack_does(
     assert capsys.readouterr().err == (f"gpufault signatures diff: name builtin first: diff builtin {own_pack}\n")
 
 
-def test_signatures_explain_tells_how_a_line_was_read(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["signatures", "explain", f"[  812.114093] {XID}"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("line 1: GPU has fallen off the bus")
-    assert "read as a kernel log" in told
-
-
 def test_check_of_a_path_that_is_not_there_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["signatures", "check", str(tmp_path / "none.yaml")]) == 2
     told = capsys.readouterr()

@@ -22,7 +22,7 @@ NEEDED = {  # arguments without which a command does not begin
     "clear": ["all", "--reason", "repaired"], "signatures": ["list"], "node-conditions": ["--once"],
 }  # fmt: skip
 VERBS = {
-    "list": [], "show": ["nv_xid_79_fallen_off_bus"], "new": ["x failed"], "explain": ["x failed"], "check": [], "test": [],
+    "list": [], "show": ["nv_xid_79_fallen_off_bus"], "new": ["x failed"], "check": [], "test": [],
     "diff": ["builtin", "{packs}"], "schema": [], "docs": ["--out", "{new}"],
 }  # fmt: skip
 
@@ -70,7 +70,7 @@ def test_a_wrong_flag_is_invalid_usage_and_prints_the_usage_of_its_command(
 
 
 WITH_PACKS = [name for name in COMMANDS if name != "signatures" and "--signatures.dir" in flags_of(name)] + [
-    f"signatures {verb}" for verb in ("list", "show", "new", "explain", "docs")
+    f"signatures {verb}" for verb in ("list", "show", "new", "docs")
 ]
 TAKING_PACKS = [f"signatures {verb}" for verb in ("check", "test", "diff")]
 
