@@ -18,7 +18,7 @@ import numpy as np
 from exporter.demo.founding_cases import CASES
 from exporter.demo.simulator import Fleet, Plan, Planted, random_causes, simulate
 from exporter.fleet.observations import Observed, Window
-from exporter.fleet.statistics.correlate import correlate, remember
+from exporter.fleet.statistics.correlation import correlate, remember
 from exporter.fleet.statistics.findings import Finding
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "internals" / "correlation.md"

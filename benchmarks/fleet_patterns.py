@@ -16,7 +16,7 @@ import numpy as np
 from exporter.demo.simulated_changes import Rollout, more
 from exporter.demo.simulator import Fleet, Plan, random_causes, random_rollouts, random_team, simulate
 from exporter.fleet.observations import Observed, Window
-from exporter.fleet.statistics.correlate import correlate, remember
+from exporter.fleet.statistics.correlation import correlate, remember
 from exporter.fleet.statistics.findings import Finding
 from tests.fleet.small import WEEK, few_nodes
 from tests.fleet.test_continuous import WARMER, warm

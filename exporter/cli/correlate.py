@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     from exporter.fleet.results import stored_findings
     from exporter.fleet.results.text import text
     from exporter.fleet.results.to_json import to_json
-    from exporter.fleet.statistics.correlate import correlate, remember
+    from exporter.fleet.statistics.correlation import correlate, remember
 
     now = time.time()
     start, end = moment("--start", options.start), moment("--end", options.end)

@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     from exporter.fleet.review.from_counts import NOTE, fill_from_counts
     from exporter.fleet.review.overview import overview
     from exporter.fleet.review.titles import titles_of
-    from exporter.fleet.statistics.correlate import correlate, remember
+    from exporter.fleet.statistics.correlation import correlate, remember
 
     if not options.journal and not options.prometheus:
         raise flags.UsageError("give --journal DIR, --prometheus URL, or both")

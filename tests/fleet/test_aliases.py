@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from exporter.fleet.observations import Observed
-from exporter.fleet.statistics.correlate import correlate
-from exporter.fleet.statistics.naming import rank
+from exporter.fleet.statistics.associations import rank
+from exporter.fleet.statistics.correlation import correlate
 
 from .small import WEEK, fleet
 

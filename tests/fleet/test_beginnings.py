@@ -11,7 +11,7 @@ from exporter.demo.simulated_changes import Rollout, more
 from exporter.demo.simulator import Fleet, Plan, random_rollouts, simulate
 from exporter.fleet.results.text import text
 from exporter.fleet.results.to_json import to_json
-from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.correlation import correlate
 from exporter.fleet.statistics.findings import Beginning, Correlation
 
 DAY = 86400.0

@@ -11,7 +11,7 @@ from exporter.demo.simulator import Plan, Planted, simulate
 from exporter.fleet.observations import Observed, Window
 from exporter.fleet.results import stored_findings
 from exporter.fleet.statistics.confirm import e_value
-from exporter.fleet.statistics.correlate import correlate, remember
+from exporter.fleet.statistics.correlation import correlate, remember
 from exporter.fleet.statistics.screen import Cells
 
 from .small import DAY

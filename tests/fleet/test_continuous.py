@@ -9,7 +9,7 @@ from exporter.fleet.observations import Observed
 from exporter.fleet.results.text import text
 from exporter.fleet.results.to_json import to_json
 from exporter.fleet.statistics.continuous import meets, numbers, thresholds
-from exporter.fleet.statistics.correlate import correlate, remember
+from exporter.fleet.statistics.correlation import correlate, remember
 
 from .small import DAY, START, WEEK, Window, fleet
 

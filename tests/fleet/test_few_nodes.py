@@ -8,7 +8,7 @@ import pytest
 
 from exporter.fleet.results.text import text
 from exporter.fleet.results.to_json import to_json
-from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.correlation import correlate
 from exporter.fleet.statistics.power import crashes_that_decide, smallest_ratio
 
 from .small import WEEK, few_nodes, fleet

@@ -16,7 +16,7 @@ import pytest
 
 from exporter.demo.founding_cases import CASES
 from exporter.demo.simulator import Plan, simulate
-from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.correlation import correlate
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import pytest
 from exporter.demo.simulated_journals import write_journals
 from exporter.demo.simulator import Plan, Planted, simulate
 from exporter.fleet.input.load import load
-from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.correlation import correlate
 from exporter.fleet.statistics.findings import Correlation
 
 pytestmark = pytest.mark.heavy

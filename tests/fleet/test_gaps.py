@@ -13,7 +13,7 @@ import numpy as np
 from exporter.demo.simulator import Plan, simulate
 from exporter.fleet.input.load import load
 from exporter.fleet.observations import Beats, Gap, Observed
-from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.correlation import correlate
 
 from .small import DAY, START, WEEK, fleet
 

@@ -10,7 +10,7 @@ import pytest
 from exporter.fleet.observations import Observed, SignatureGroup, Window
 from exporter.fleet.results.text import text
 from exporter.fleet.results.to_json import to_json
-from exporter.fleet.statistics.correlate import correlate, remember
+from exporter.fleet.statistics.correlation import correlate, remember
 from exporter.fleet.statistics.findings import Correlation
 
 from .small import DAY, WEEK, fleet

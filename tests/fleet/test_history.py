@@ -30,7 +30,7 @@ from exporter.fleet.input.prometheus_alerts import SAME_FIRING, alerts
 from exporter.fleet.input.prometheus_api import NoAnswer, connect
 from exporter.fleet.input.prometheus_history import MAX_RISE, load
 from exporter.fleet.report import document
-from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.correlation import correlate
 from tests.e2e.conftest import eventually
 
 from .small import WEEK

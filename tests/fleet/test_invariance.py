@@ -12,7 +12,7 @@ from exporter.demo.simulated_journals import write_journals
 from exporter.demo.simulator import Fleet, Plan, random_causes, simulate
 from exporter.fleet.input.load import load
 from exporter.fleet.observations import Beats
-from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.correlation import correlate
 from exporter.fleet.statistics.findings import Correlation
 
 Said = list[tuple[str, frozenset[str], int, float, float]]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from exporter.fleet.observations import Observed
-from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.correlation import correlate
 
 from .small import WEEK, fleet
 

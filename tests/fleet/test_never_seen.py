@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.correlation import correlate
 
 from .small import WEEK, fleet
 

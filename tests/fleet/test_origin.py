@@ -8,9 +8,8 @@ import numpy as np
 
 from exporter.demo.simulator import Plan, simulate
 from exporter.fleet.observations import Observed
-from exporter.fleet.statistics.correlate import correlate
-from exporter.fleet.statistics.neighbours import neighbourhoods
-from exporter.fleet.statistics.origins import first_on_each_node, origins
+from exporter.fleet.statistics.correlation import correlate
+from exporter.fleet.statistics.origins import first_on_each_node, neighbourhoods, origins
 
 from .small import DAY, fleet
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from exporter.fleet.observations import Incidents
-from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.correlation import correlate
 from exporter.fleet.statistics.findings import FactValue
-from exporter.fleet.statistics.reliability import interval
+from exporter.fleet.statistics.rates import interval
 
 from .small import WEEK, fleet
 

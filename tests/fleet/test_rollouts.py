@@ -12,7 +12,7 @@ from exporter.demo.simulator import Fleet, Plan, random_rollouts, simulate
 from exporter.fleet.observations import Observed
 from exporter.fleet.results.text import text
 from exporter.fleet.results.to_json import to_json
-from exporter.fleet.statistics.correlate import correlate, remember
+from exporter.fleet.statistics.correlation import correlate, remember
 from exporter.fleet.statistics.findings import Correlation, Finding
 
 from .small import WEEK, fleet

@@ -7,7 +7,7 @@ import pytest
 from exporter.demo.simulator import Fleet, Plan, Planted, simulate
 from exporter.fleet.results.text import text
 from exporter.fleet.results.to_json import to_json
-from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.correlation import correlate
 
 BAD = Planted(signature="sim_fault_00", facts=(("firmware_version", "1.1"),), ratio=5)
 BUSY = 8 / 11  # of the hours, on average

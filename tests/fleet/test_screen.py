@@ -11,7 +11,7 @@ from scipy import stats
 from exporter.demo.simulator import Plan, Planted, simulate
 from exporter.fleet.input.catalogue_conditions import with_places
 from exporter.fleet.statistics import screen
-from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.correlation import correlate
 from exporter.fleet.statistics.design import ALL_ALIKE
 from exporter.fleet.statistics.discover import discover
 from exporter.fleet.statistics.prepare import prepare

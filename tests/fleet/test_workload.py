@@ -13,7 +13,7 @@ from exporter.fleet.input.load import load
 from exporter.fleet.observations import Window
 from exporter.fleet.results.text import text
 from exporter.fleet.results.to_json import to_json
-from exporter.fleet.statistics.correlate import correlate, remember
+from exporter.fleet.statistics.correlation import correlate, remember
 from exporter.fleet.statistics.findings import Correlation
 from exporter.fleet.statistics.workload import _over_represented
 

@@ -19,7 +19,7 @@ from exporter.fleet.observations import Bools, Ints, Window
 from exporter.fleet.statistics import continuous, screen
 from exporter.fleet.statistics.design import ALL_ALIKE
 from exporter.fleet.statistics.findings import Confirmation, Direction, FactValue
-from exporter.fleet.statistics.neighbours import racks
+from exporter.fleet.statistics.origins import racks
 from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.ratio import of_cells
 from exporter.fleet.statistics.screen import Cells

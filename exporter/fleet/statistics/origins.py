@@ -10,12 +10,12 @@ The unit of evidence of everything statistical here is a distinct origin node. C
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
-from exporter.fleet.observations import Bools, Incidents, Ints
-from exporter.fleet.statistics.neighbours import BESIDE
+from exporter.fleet.observations import Bools, FactRows, Incidents, Ints
 
 LOOP = 24  # crashes of a node; behind that it is in a loop
 GAP_SECONDS = 60.0  # the node daemon's own window; coarser than the 5 s in which Xids repeat (arXiv:2503.11901)
@@ -105,3 +105,37 @@ def first_on_each_node(found: Incidents) -> Incidents:
 def _by_time(incidents: Incidents) -> Ints:
     tie = np.unique(incidents.id.astype(str), return_inverse=True)[1]
     return np.lexsort((tie, incidents.time))
+
+
+BESIDE = 64  # nodes in the order of their names; the usual job of many nodes is smaller
+RACKS = ("rack", "chassis", "cabinet", "row")
+_NUMBER = re.compile(r"(\d+)")
+
+
+def neighbourhoods(nodes: Sequence[str], facts: FactRows) -> tuple[Ints, ...]:
+    """For each node its neighbourhood, in several ways; -1 where it has none.
+
+    Two cuts of the order of names, half a block apart, so that any two nodes within half a block share one. Then the
+    rack, by the node's latest facts.
+    """
+    place = np.empty(len(nodes), dtype=np.int64)
+    place[sorted(range(len(nodes)), key=lambda i: _in_order(nodes[i]))] = np.arange(len(nodes))
+    cuts = (place // BESIDE, (place + BESIDE // 2) // BESIDE)
+    rack = racks(facts, len(nodes))
+    return cuts if rack is None else (*cuts, rack)
+
+
+def racks(facts: FactRows, nodes: int) -> Ints | None:
+    """The rack of each node, by its latest facts; -1 where it is not known. None if no fact names racks."""
+    name = next((each for each in RACKS if each in facts.names), None)
+    if name is None:
+        return None
+    last = np.full(nodes, -1, dtype=np.int64)
+    order = np.argsort(facts.since, kind="stable")
+    last[facts.node[order]] = facts.codes[order, facts.names.index(name)]
+    return last
+
+
+def _in_order(name: str) -> tuple[tuple[int, str], ...]:
+    """A key that sorts n9 before n10."""
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBER.split(name) if part)

@@ -16,8 +16,8 @@ from scipy import stats
 
 from exporter.fleet.observations import UNKNOWN, Bools, Ints
 from exporter.fleet.statistics import screen
+from exporter.fleet.statistics.associations import MIN_EFFECT
 from exporter.fleet.statistics.design import refine
-from exporter.fleet.statistics.explain import MIN_EFFECT
 from exporter.fleet.statistics.exposure import state_at
 from exporter.fleet.statistics.findings import Direction, WorkloadShare
 from exporter.fleet.statistics.prepare import Prepared

@@ -10,7 +10,7 @@ from exporter.fleet.results.to_json import to_json
 from exporter.fleet.review.from_counts import NOTE, fill_from_counts
 from exporter.fleet.review.overview import overview
 from exporter.fleet.review.values import Overview
-from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.correlation import correlate
 from tests.fleet.review.fleets import TITLES
 from tests.fleet.small import WEEK, fleet
 

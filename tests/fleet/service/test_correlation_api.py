@@ -12,7 +12,7 @@ from exporter.demo.simulator import Plan, random_causes, simulate
 from exporter.fleet.results.to_json import to_json
 from exporter.fleet.service.answers import PARTS
 from exporter.fleet.service.status import SOURCE, Failure, FleetStatus
-from exporter.fleet.statistics.correlate import correlate
+from exporter.fleet.statistics.correlation import correlate
 from tests.fleet.service.test_pages import NOW, View
 
 PATHS = ("/api/v1/correlation", *(f"/api/v1/{part}" for part in PARTS))

@@ -10,12 +10,12 @@ import numpy as np
 
 from exporter.core.text.counted import counted
 from exporter.fleet.observations import NOTES, UNKNOWN, Ints, Observed, Window
-from exporter.fleet.statistics import power, screen, shrink
+from exporter.fleet.statistics import power, screen
+from exporter.fleet.statistics.associations import Explanation
 from exporter.fleet.statistics.beginnings import beginnings
 from exporter.fleet.statistics.confirm import Remembered, confirmation, later, too_few_sources
 from exporter.fleet.statistics.continuous import is_threshold
-from exporter.fleet.statistics.discover import Discovery, discover
-from exporter.fleet.statistics.explain import Explanation
+from exporter.fleet.statistics.discover import Discovery, discover, parts
 from exporter.fleet.statistics.findings import (
     Confirmation,
     Correlation,
@@ -24,17 +24,12 @@ from exporter.fleet.statistics.findings import (
     Finding,
     WorkloadShare,
 )
-from exporter.fleet.statistics.hierarchy import parts
-from exporter.fleet.statistics.incident_rates import incident_rates
-from exporter.fleet.statistics.leads import not_enough_data
-from exporter.fleet.statistics.nodes_at_risk import nodes_at_risk
-from exporter.fleet.statistics.outlier_nodes import outlier_nodes
+from exporter.fleet.statistics.node_lists import nodes_at_risk, outlier_nodes
+from exporter.fleet.statistics.power import not_enough_data
 from exporter.fleet.statistics.prepare import Prepared, prepare
-from exporter.fleet.statistics.ratio import Ratio, of_cells
-from exporter.fleet.statistics.reliability import lost_gpu_hours, reliability
-from exporter.fleet.statistics.rollout_findings import rollout_findings
-from exporter.fleet.statistics.rollouts import rollouts
-from exporter.fleet.statistics.trend import trend
+from exporter.fleet.statistics.rates import incident_rates, lost_gpu_hours, reliability, trend
+from exporter.fleet.statistics.ratio import Ratio, fit_mixture, of_cells
+from exporter.fleet.statistics.rollouts import rollout_findings, rollouts
 from exporter.fleet.statistics.workload import workload_shares
 
 EXAMPLES = 5
@@ -127,7 +122,7 @@ class _Scores:
     def __init__(self, discovery: Discovery) -> None:
         observed = np.concatenate([np.zeros(0), *(c.observed for c in discovery.counts.values())])
         expected = np.concatenate([np.zeros(0), *(c.expected for c in discovery.counts.values())])
-        self._prior = shrink.fit(observed, expected)
+        self._prior = fit_mixture(observed, expected)
 
     def score(self, each: Explanation) -> float:
         counts = each.cells.counts()

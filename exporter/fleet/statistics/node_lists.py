@@ -1,22 +1,28 @@
-"""Outlier nodes: nodes, and GPUs by serial number, that crash far more often than similar ones, whatever their facts.
+"""Lists of nodes: outliers, and nodes at risk.
+
+Outliers are nodes, and GPUs by serial number, that crash far more often than similar ones, whatever their facts.
 
 Rates of a GPU model's nodes come from a Gamma, fitted to the counts; an outlier is one whose own posterior lies above
 five times the usual rate. Its crashes must come from several jobs and days: one job in a loop does not make an outlier.
+
+Nodes at risk meet a finding, or a cause of the catalogue, and have not crashed yet.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 from scipy import stats
 
 from exporter.fleet.observations import NOT_KNOWN, Bools, FactRows, Floats, Incidents, Ints
+from exporter.fleet.statistics.confirm import column_of
 from exporter.fleet.statistics.exposure import DAY, keys
-from exporter.fleet.statistics.findings import OutlierNode
+from exporter.fleet.statistics.findings import Finding, NodesAtRisk, OutlierNode
 from exporter.fleet.statistics.prepare import Prepared
-from exporter.fleet.statistics.shrink import fit_one
+from exporter.fleet.statistics.ratio import fit_gamma
 
 TIMES = 5.0  # the usual rate
 SURE = 0.9  # the posterior probability from which on it is listed
@@ -95,7 +101,7 @@ def _outliers(
         # The usual rate leaves out the nodes with the most crashes, which may be outliers themselves.
         calm = like[counts[like] <= np.quantile(counts[like], 0.99)]
         usual = max(counts[calm].sum() / hours[calm].sum(), 0.1 * usual)
-        shape, rate = fit_one(counts[like], hours[like] * usual)
+        shape, rate = fit_gamma(counts[like], hours[like] * usual)
         suspects = like[counts[like] >= max(MIN_JOBS, MIN_DAYS)]
         above = stats.gamma.sf(TIMES, shape + counts[suspects], scale=1 / (rate + hours[suspects] * usual))
         for each, probability in zip(suspects, above, strict=True):
@@ -113,3 +119,45 @@ def _outliers(
                 )
             )  # fmt: skip
     return out
+
+
+DAYS = 7
+NAMED = 1000  # nodes listed; the count says how many there are
+
+
+def nodes_at_risk(
+    prepared: Prepared, findings: Sequence[Finding], causes: Mapping[str, tuple[str, Sequence[int]]]
+) -> tuple[NodesAtRisk, ...]:
+    """Nodes now under each finding of more crashes, then under each cause, with the crashes expected of them."""
+    out = []
+    for finding in findings:
+        column = column_of(prepared, finding.facts[0]) if finding.direction == "more" else None
+        if column is None:
+            continue
+        if finding.together_with is not None and (other := column_of(prepared, finding.together_with)) is not None:
+            column = column & other
+        because = " and ".join(map(str, filter(None, (finding.facts[0], finding.together_with))))
+        out.append(_exposed(prepared, because, finding.signature, finding.status, column))
+    known = []
+    for cause, (signature, nodes) in sorted(causes.items()):
+        column = np.isin(prepared.design.states.node, np.asarray(nodes, dtype=np.int64))
+        known.append(_exposed(prepared, cause, signature, "catalogue", column))
+    out += sorted(known, key=lambda each: -each.expected_7d)
+    return tuple(each for each in out if each.count)
+
+
+def _exposed(prepared: Prepared, because: str, signature: str, status: str, column: Bools) -> NodesAtRisk:
+    states, observed = prepared.design.states, prepared.observed
+    latest = column & (states.until > prepared.window.end)  # what was changed is exposed no more
+    number = prepared.number(signature)
+    members = () if number is None else prepared.members.get(number, (number,))
+    crashed = prepared.origins.node[np.isin(prepared.origins.signature, members)]
+    hits = 0 if number is None else int(column[prepared.units_of(number).state].sum())
+    hours = float(states.hours[column].sum())
+    rate = hits / hours if hours else 0.0
+    nodes = np.setdiff1d(np.unique(states.node[latest]), crashed)
+    weekly = states.hours[latest & np.isin(states.node, nodes)].sum() * DAYS * 24 / max(prepared.window.hours, 1e-9)
+    return NodesAtRisk(
+        because=because, signature=signature, status=status, count=len(nodes), expected_7d=float(weekly * rate),
+        nodes=tuple(observed.nodes[int(node)] for node in nodes[:NAMED]),
+    )  # fmt: skip

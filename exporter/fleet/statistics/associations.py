@@ -6,6 +6,7 @@ again within the strata of what was chosen. A pair is an explanation only where 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,6 @@ from exporter.fleet.observations import Bools, Floats, Ints
 from exporter.fleet.statistics import screen
 from exporter.fleet.statistics.design import ALIKE, ALL_ALIKE, LEVELS, Design, overlap, refine
 from exporter.fleet.statistics.findings import Direction
-from exporter.fleet.statistics.naming import rank
 from exporter.fleet.statistics.screen import Cells, Counts, Units
 
 MAX_EXPLANATIONS = 5  # of one signature
@@ -262,3 +262,28 @@ def _strong(counts: Counts, value: int, direction: Direction) -> bool:
     if direction == "more":
         return with_ >= MIN_WITH and with_ * rest >= MIN_EFFECT * without * expected
     return without >= MIN_WITH and without * expected >= MIN_EFFECT * with_ * rest
+
+
+# In this order. Facts that match nothing come behind them, and last those that follow from the machine or another fact.
+_ACTED_ON = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"driver_version|amdgpu_version|amdgpu_core_package|neo_version|intel_dkms_package",
+        r"firmware|bios_version|microcode|guc_version|huc_version",
+        r"image",
+        r"version|release|options|package|^env\.",
+        r"^gpu_model$",
+    )
+)
+_DERIVED = re.compile(
+    r"^(?:gfx_target|gpu_count|gpu_memory|gpu_bar_size|gpu_numa_nodes|compute_capability|pci_device|driver|driver_flavor"
+    r"|driver_srcversion|bios_date|cpu_model|memory_size|platform|(?:rocm|cuda|oneapi)_versions|.*_mix"
+    r"|partition|slurm_partition|queue|workload)$"
+)
+
+
+def rank(fact: str) -> int:
+    """The place of a fact in the order; lower is better."""
+    if _DERIVED.search(fact):
+        return len(_ACTED_ON) + 1
+    return next((i for i, pattern in enumerate(_ACTED_ON) if pattern.search(fact)), len(_ACTED_ON))

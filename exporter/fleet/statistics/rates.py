@@ -1,0 +1,161 @@
+"""Rates shown beside findings, of crashes and of GPU models; they find nothing by themselves.
+
+Incident rates are of all crashes per exposure with a value and without, repeated crashes of a node included.
+
+First crashes say little of how often nodes crash once most have. Their rates do, but crashes of one node are not
+independent, so the interval is that of a sum over nodes: Mantel and Haenszel's ratio over the strata, with the robust
+variance by node (Liang and Zeger 1986).
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from scipy import stats
+
+from exporter.fleet.observations import Bools, Floats, Ints
+from exporter.fleet.statistics import continuous, exposure, screen
+from exporter.fleet.statistics.design import Value
+from exporter.fleet.statistics.findings import LOST_HOURS, IncidentRates, Reliability, TrendPart
+from exporter.fleet.statistics.prepare import Prepared
+from exporter.fleet.statistics.ratio import Ratio
+
+LEVEL = 0.95
+PER_HOURS = 1000.0
+
+
+def incident_rates(prepared: Prepared, number: int, label: Ints, column: Bools) -> IncidentRates | None:
+    """The rates of a signature or group in the states of `column` and in the others; None without crashes on both sides.
+
+    label: the stratum of each state, -1 for those left out.
+    """
+    states, origins = prepared.design.states, prepared.origins
+    of_these = origins.take(np.isin(origins.signature, prepared.members.get(number, (number,))))
+    state = exposure.state_at(states, of_these.node, of_these.time)
+    inside = (state >= 0) & (label[np.maximum(state, 0)] >= 0)
+    state, part = state[inside], states.bin_of(of_these.time[inside])
+    parts = len(states.edges) - 1
+    rows = np.flatnonzero(label >= 0)
+    cell = (label[rows][:, None] * parts + np.arange(parts)).ravel()
+    hours = states.hours[rows].ravel()
+    by_state = np.zeros((len(states.node), parts))
+    np.add.at(by_state, (state, part), 1.0)
+    crashes = by_state[rows].ravel()
+    with_ = np.repeat(column[rows], parts)
+    node = np.repeat(states.node[rows], parts)
+    size = int(cell.max(initial=0)) + 1
+    hours_with, hours_without = (np.bincount(cell[each], hours[each], size) for each in (with_, ~with_))
+    open_ = ((hours_with > 0) & (hours_without > 0))[cell]
+    cell, hours, crashes, with_, node = (each[open_] for each in (cell, hours, crashes, with_, node))
+    number_with, number_without = float(crashes[with_].sum()), float(crashes[~with_].sum())
+    if not number_with or not number_without:
+        return None
+    total = hours_with + hours_without
+    share = np.divide(hours_with, total, out=np.zeros(size), where=total > 0)
+    ratio = _ratio(cell, hours, crashes, with_, node, share)
+    return IncidentRates(
+        incidents_with=int(number_with), incidents_without=int(number_without),
+        rate_with=PER_HOURS * number_with / float(hours[with_].sum()),
+        rate_without=PER_HOURS * number_without / float(hours[~with_].sum()), ratio=ratio,
+    )  # fmt: skip
+
+
+def _ratio(cell: Ints, hours: Floats, crashes: Floats, with_: Bools, node: Ints, share: Floats) -> Ratio:
+    """share: of each cell's hours those with the value. The other arrays have one row for each state and part."""
+    weight = np.where(with_, 1 - share[cell], share[cell])
+    above, below = float((weight * crashes)[with_].sum()), float((weight * crashes)[~with_].sum())
+    ratio = above / below
+    size = len(share)
+    at_ratio = np.bincount(cell, np.where(with_, ratio, 1.0) * hours, size)
+    base = np.divide(np.bincount(cell, crashes, size), at_ratio, out=np.zeros(size), where=at_ratio > 0)
+    usual = base[cell] * hours * np.where(with_, ratio, 1.0)
+    residual = np.where(with_, 1.0, -ratio) * weight * (crashes - usual)
+    by_node = np.bincount(node, residual)
+    hit = max(len(np.unique(node[crashes > 0])), 2)
+    spread = float(np.sqrt((by_node**2).sum() * hit / (hit - 1))) / above
+    reach = float(np.exp(stats.t.isf((1 - LEVEL) / 2, hit - 1) * spread))
+    return Ratio(value=ratio, low=ratio / reach, high=ratio * reach)
+
+
+PARTS = 5
+
+
+def trend(prepared: Prepared, units: screen.Units, label: Ints, value: Value) -> tuple[TrendPart, ...]:
+    """The fifths of a fact's values, by exposure, within the strata of `label`; nothing if the fact is not continuous."""
+    facts, states = prepared.observed.facts, prepared.design.states
+    index = facts.names.index(value.fact)
+    codes = facts.codes[states.row, index]
+    texts = facts.values[index]
+    of_code = continuous.numbers(value.fact, texts, np.bincount(codes[codes >= 0], minlength=len(texts)) > 0)
+    if of_code is None:
+        return ()
+    number = np.where(codes >= 0, of_code[np.maximum(codes, 0)], np.nan)
+    known = np.flatnonzero(np.isfinite(number))
+    order = known[np.argsort(number[known], kind="stable")]
+    upto = np.cumsum(states.hours.sum(axis=1)[order])
+    inner = [number[order[np.searchsorted(upto, upto[-1] * i / PARTS)]] for i in range(1, PARTS)]
+    edges = np.unique([number[order[0]], *inner, np.nextafter(number[order[-1]], np.inf)])
+    out = []
+    for low, high in itertools.pairwise(edges.tolist()):
+        counts = screen.cells(prepared.design, label, (number >= low) & (number < high), units).counts()
+        observed, expected = int(counts.observed[0]), float(counts.expected[0])
+        out.append(TrendPart(low=low, high=high, observed=observed, expected=expected))
+    return tuple(out)
+
+
+def reliability(prepared: Prepared) -> tuple[Reliability, ...]:
+    """By GPU model; hours are GPU-busy hours where these are known, else the hours watched times the node's GPUs."""
+    states, facts = prepared.design.states, prepared.observed.facts
+    hours = states.hours.sum(axis=1)
+    if prepared.unit != exposure.BUSY:
+        hours = hours * _gpus(prepared)
+    model = facts.codes[states.row, facts.names.index("gpu_model")] if "gpu_model" in facts.names else _none(states.row)
+    at = exposure.state_at(states, prepared.origins.node, prepared.origins.time)
+    crashed = np.bincount(model[at[at >= 0]] + 1, minlength=int(model.max(initial=-1)) + 2)
+    out = []
+    for code in np.unique(model):
+        total, count = float(hours[model == code].sum()), int(crashed[code + 1])
+        name = "unknown" if code < 0 else facts.values[facts.names.index("gpu_model")][code]
+        low, high = interval(count, total)
+        out.append(
+            Reliability(
+                gpu_model=name, hours=total, incidents=count, mtbf=total / count if count else np.inf, mtbf_low=low,
+                mtbf_high=high,
+            )
+        )  # fmt: skip
+    return tuple(sorted(out, key=lambda each: each.gpu_model))
+
+
+def interval(count: int, hours: float) -> tuple[float, float]:
+    """The exact interval of the mean hours between `count` Poisson events in `hours`."""
+    tail = (1 - LEVEL) / 2
+    most = stats.chi2.isf(tail, 2 * count + 2) / 2
+    least = stats.chi2.isf(1 - tail, 2 * count) / 2 if count else 0.0
+    return float(hours / most), float(hours / least) if least else np.inf
+
+
+def lost_gpu_hours(prepared: Prepared) -> float | None:
+    """GPU-hours lost to crashed jobs; None where neither GPUs nor jobs are known."""
+    if "gpu_count" not in prepared.observed.facts.names:
+        return None
+    found = prepared.incidents
+    per_node = np.zeros(len(prepared.observed.nodes))
+    per_node[prepared.design.states.node] = _gpus(prepared)
+    key = np.where(found.job >= 0, found.job, -1 - found.node)  # without a job, the node stands for it
+    pairs = np.unique(np.stack([key, found.node]), axis=1) if len(key) else np.zeros((2, 0), dtype=np.int64)
+    return float(per_node[pairs[1]].sum() * LOST_HOURS)
+
+
+def _gpus(prepared: Prepared) -> Floats:
+    """GPUs of the node in each state; 1 where the facts do not tell."""
+    facts, states = prepared.observed.facts, prepared.design.states
+    if "gpu_count" not in facts.names:
+        return np.ones(len(states.row))
+    index = facts.names.index("gpu_count")
+    counts = np.array([float(text) if text.isdecimal() else 1.0 for text in facts.values[index]] + [1.0])
+    return np.asarray(counts[facts.codes[states.row, index]])
+
+
+def _none(row: Ints) -> Ints:
+    return np.full(len(row), -1)
