@@ -50,10 +50,10 @@ def run(options: argparse.Namespace) -> int:
     from exporter.config import packs
     from exporter.core.diagnosis.records import rfc3339
     from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue, with_places
-    from exporter.fleet.input.load import load
+    from exporter.fleet.input.journals import load
     from exporter.fleet.observations import Window
     from exporter.fleet.results import stored_findings
-    from exporter.fleet.results.text import text
+    from exporter.fleet.results.terminal import text
     from exporter.fleet.results.to_json import to_json
     from exporter.fleet.statistics.correlation import correlate, remember
 

@@ -10,7 +10,7 @@ from exporter.store.safe_open import read_text
 
 if TYPE_CHECKING:
     from exporter.fleet.input.prometheus_api import Api
-    from exporter.fleet.observations import Loaded, Window
+    from exporter.fleet.observations import LoadedWindow, Window
 
 
 SELECTOR, NODE_LABEL = 'job="gpufault"', "instance"
@@ -47,7 +47,7 @@ def add_places(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def history(options: argparse.Namespace, window: Window) -> Loaded:
+def history(options: argparse.Namespace, window: Window) -> LoadedWindow:
     """The history from the API that --prometheus names. Raises UsageError, OSError."""
     from exporter.fleet.input.prometheus_history import load
 

@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
     from exporter.config import packs
     from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue, with_places
-    from exporter.fleet.input.load import journals, observations
+    from exporter.fleet.input.journals import journals, observations
     from exporter.fleet.observations import Window
     from exporter.fleet.report.steps import carried_over
     from exporter.fleet.results import stored_findings

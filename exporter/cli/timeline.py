@@ -89,7 +89,7 @@ def _tables(folder: Path) -> AbstractContextManager[Any]:
     """The journals in DuckDB; where it is not installed, as on a node, in SQLite, which reads no Parquet."""
     now = time.time()
     try:
-        from exporter.fleet.input.load import journals
+        from exporter.fleet.input.journals import journals
     except ModuleNotFoundError:
         if folder.suffix in PACKED or (folder.is_dir() and next(folder.rglob("*.parquet"), None)):
             raise

@@ -115,7 +115,7 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadedWindow:
     """The result of reading a source: the observations and the window asked for."""
 
     observed: Observed

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from exporter.config.pull import PullConfig
-from exporter.fleet.pull.credentials import node_headers
-from exporter.fleet.pull.discovery import Discovery
+from exporter.fleet.pull.client import node_headers
 from exporter.fleet.pull.pods import Pods
+from exporter.fleet.pull.target_discovery import TargetDiscovery
 from exporter.fleet.pull.targets import Target, problem_text
 from exporter.kubernetes.api_client import ApiFailed, ApiServer
 from exporter.kubernetes.condition import (
@@ -99,7 +99,7 @@ class Reporter:
         self._heartbeat = heartbeat
         self._clock = clock
         self._pods = pods
-        self._discovery = Discovery(config.model_copy(update={"dns_names": "kubernetes"}), pods=pods)
+        self._discovery = TargetDiscovery(config.model_copy(update={"dns_names": "kubernetes"}), pods=pods)
         self._contexts = ContextCache(config.tls)
         self._states: dict[str, NodeState] = {}
         self._requests: Counter[tuple[str, str]] = Counter()

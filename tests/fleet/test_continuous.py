@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from exporter.fleet.observations import Observed
-from exporter.fleet.results.text import text
+from exporter.fleet.results.terminal import text
 from exporter.fleet.results.to_json import to_json
 from exporter.fleet.statistics.continuous import meets, numbers, thresholds
 from exporter.fleet.statistics.correlation import correlate, remember

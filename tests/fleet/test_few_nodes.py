@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from exporter.fleet.results.text import text
+from exporter.fleet.results.terminal import text
 from exporter.fleet.results.to_json import to_json
 from exporter.fleet.statistics.correlation import correlate
 from exporter.fleet.statistics.power import crashes_that_decide, smallest_ratio

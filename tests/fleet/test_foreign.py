@@ -16,7 +16,7 @@ import pytest
 
 from exporter.demo.simulated_journals import write_journals
 from exporter.demo.simulator import Plan, Planted, simulate
-from exporter.fleet.input.load import load
+from exporter.fleet.input.journals import load
 from exporter.fleet.statistics.correlation import correlate
 from exporter.fleet.statistics.findings import Correlation
 

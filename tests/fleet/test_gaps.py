@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from exporter.demo.simulator import Plan, simulate
-from exporter.fleet.input.load import load
+from exporter.fleet.input.journals import load
 from exporter.fleet.observations import Beats, Gap, Observed
 from exporter.fleet.statistics.correlation import correlate
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from exporter.fleet.observations import Observed, SignatureGroup, Window
-from exporter.fleet.results.text import text
+from exporter.fleet.results.terminal import text
 from exporter.fleet.results.to_json import to_json
 from exporter.fleet.statistics.correlation import correlate, remember
 from exporter.fleet.statistics.findings import Correlation

@@ -10,7 +10,7 @@ import pytest
 
 from exporter.demo.simulated_journals import write_journals
 from exporter.demo.simulator import Fleet, Plan, random_causes, simulate
-from exporter.fleet.input.load import load
+from exporter.fleet.input.journals import load
 from exporter.fleet.observations import Beats
 from exporter.fleet.statistics.correlation import correlate
 from exporter.fleet.statistics.findings import Correlation

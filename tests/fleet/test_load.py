@@ -12,8 +12,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from exporter.fleet.input.fact_codes import MAX_FACTS
-from exporter.fleet.input.load import Loaded, NothingToRead, load
+from exporter.fleet.input.journals import MAX_FACTS, LoadedWindow, NothingToRead, load
 from exporter.fleet.statistics.prepare import prepare
 
 from .small import DAY, START
@@ -41,11 +40,11 @@ def written(path: Path, *records: dict[str, Any] | str) -> None:
     path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in records))
 
 
-def read(folder: Path, *, now: float = NOW, span: float = 7 * DAY) -> Loaded:
+def read(folder: Path, *, now: float = NOW, span: float = 7 * DAY) -> LoadedWindow:
     return load(folder, now=now, span=span)
 
 
-def kinds(loaded: Loaded) -> dict[str, int]:
+def kinds(loaded: LoadedWindow) -> dict[str, int]:
     return {gap.kind: gap.count for gap in loaded.observed.gaps}
 
 

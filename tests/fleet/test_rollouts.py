@@ -10,7 +10,7 @@ import pytest
 from exporter.demo.simulated_changes import Rollout, more
 from exporter.demo.simulator import Fleet, Plan, random_rollouts, simulate
 from exporter.fleet.observations import Observed
-from exporter.fleet.results.text import text
+from exporter.fleet.results.terminal import text
 from exporter.fleet.results.to_json import to_json
 from exporter.fleet.statistics.correlation import correlate, remember
 from exporter.fleet.statistics.findings import Correlation, Finding

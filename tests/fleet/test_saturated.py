@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exporter.demo.simulator import Fleet, Plan, Planted, simulate
-from exporter.fleet.results.text import text
+from exporter.fleet.results.terminal import text
 from exporter.fleet.results.to_json import to_json
 from exporter.fleet.statistics.correlation import correlate
 

@@ -9,9 +9,9 @@ import pytest
 
 from exporter.demo.simulated_journals import write_journals
 from exporter.demo.simulator import Fleet, Plan, random_causes, random_team, simulate
-from exporter.fleet.input.load import load
+from exporter.fleet.input.journals import load
 from exporter.fleet.observations import Window
-from exporter.fleet.results.text import text
+from exporter.fleet.results.terminal import text
 from exporter.fleet.results.to_json import to_json
 from exporter.fleet.statistics.correlation import correlate, remember
 from exporter.fleet.statistics.findings import Correlation

@@ -25,11 +25,11 @@ from exporter.core.diagnosis.record_schema import KINDS, RefusedRecord, as_line,
 from exporter.core.diagnosis.records import rfc3339
 from exporter.core.model import Moment
 from exporter.fleet.history.ingest import fill
-from exporter.fleet.history.pulled import PulledPart, StoredCursor, store_parts
+from exporter.fleet.history.pulled import PullCursor, PulledPart, store_parts
 from exporter.fleet.history.schema import create
 from exporter.fleet.history.store import Store
-from exporter.fleet.input.load import load
-from exporter.fleet.pull.clean import clean
+from exporter.fleet.input.journals import load
+from exporter.fleet.pull.step import clean
 from exporter.fleet.service.lists import LISTS
 from exporter.fleet.service.status import FleetStatus
 from exporter.kubernetes.condition import condition_of
@@ -183,7 +183,7 @@ def expected() -> list[Any]:
         return honest_rows(db)
 
 
-CURSOR = StoredCursor(segment=1, position=0, tail="", complete=False)
+CURSOR = PullCursor(segment=1, position=0, tail="", complete=False)
 
 
 def refused(line: bytes) -> bool:

@@ -15,7 +15,8 @@ import duckdb
 
 from exporter.core.diagnosis.record_schema import RefusedRecord, as_line, parse
 from exporter.core.model import AHEAD_SECONDS
-from exporter.fleet.history.files import (
+from exporter.fleet.history.insert import insert
+from exporter.fleet.history.journal_files import (
     MAX_LINE_BYTES,
     Cursor,
     Damaged,
@@ -25,7 +26,6 @@ from exporter.fleet.history.files import (
     resume,
     whole_lines,
 )
-from exporter.fleet.history.insert import insert
 from exporter.fleet.history.retention import RAN, keep_cursors
 from exporter.fleet.history.watched import roll_up
 

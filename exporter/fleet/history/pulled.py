@@ -15,17 +15,26 @@ from exporter.fleet.history.retention import RAN
 from exporter.fleet.history.watched import roll_up
 
 MAX_GAPS_A_NODE = 50
+OVERLAP_BYTES = 256  # read again before a cursor; they show whether the journal is still the one that was read
 UNUSABLE, REFUSED_NAME = "unusable_records", "refused_name"  # kinds of gaps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredCursor:
-    """How far a node's journal was read; see `exporter.fleet.pull.plan.Cursor`."""
+class PullCursor:
+    """How far a node's journal was read. tail: the hash of the last bytes before it, at most OVERLAP_BYTES.
+
+    complete: the segment was read to its end, and nothing is written to it any more.
+    """
 
     segment: int
-    position: int
-    tail: str
-    complete: bool
+    position: int = 0
+    tail: str = ""
+    complete: bool = False
+
+    @property
+    def overlap(self) -> int:
+        """How many bytes before the position `tail` covers."""
+        return min(self.position, OVERLAP_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +43,7 @@ class PulledPart:
 
     node: str
     lines: tuple[bytes, ...]
-    cursor: StoredCursor
+    cursor: PullCursor
     gaps: tuple[tuple[str, int, str], ...] = ()
 
 
@@ -78,11 +87,11 @@ def store_parts(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now:
         return {part.node: len(part.lines)}
 
 
-def cursors(db: duckdb.DuckDBPyConnection) -> dict[str, StoredCursor]:
+def cursors(db: duckdb.DuckDBPyConnection) -> dict[str, PullCursor]:
     """How far each node was read."""
     rows = db.execute("SELECT node, segment, position, tail, complete FROM pull_cursors").fetchall()
     return {
-        node: StoredCursor(segment=segment, position=position, tail=tail, complete=complete)
+        node: PullCursor(segment=segment, position=position, tail=tail, complete=complete)
         for node, segment, position, tail, complete in rows
     }
 
@@ -123,8 +132,7 @@ def put_refused_names(db: duckdb.DuckDBPyConnection, refused: Mapping[str, str],
     """Keep why claims to be a node were refused, by node."""
     with transaction(db):
         for node, what in refused.items():
-            cursor = StoredCursor(segment=0, position=0, tail="", complete=False)
-            _put_gaps(db, PulledPart(node=node, lines=(), cursor=cursor, gaps=((REFUSED_NAME, 1, what),)), now)
+            _put_gaps(db, node, ((REFUSED_NAME, 1, what),), now)
         db.execute("UPDATE about SET revision = revision + 1, updated = ?", [now])
 
 
@@ -138,7 +146,7 @@ def _store(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: floa
         c = part.cursor
         values = [part.node, c.segment, c.position, c.tail, c.complete, now]
         db.execute(f"INSERT INTO pull_cursors VALUES (?, ?, ?, ?, ?, ?, {RAN})", values)
-        _put_gaps(db, part, now)
+        _put_gaps(db, part.node, part.gaps, now)
     set_horizon(db, now)
     if inserted:
         roll_up(db)
@@ -156,13 +164,13 @@ def _insert(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: flo
             os.unlink(file.name)
 
 
-def _put_gaps(db: duckdb.DuckDBPyConnection, part: PulledPart, now: float) -> None:
+def _put_gaps(db: duckdb.DuckDBPyConnection, node: str, gaps: Sequence[tuple[str, int, str]], now: float) -> None:
     """Add gaps. Those of the same kind and text are one with their sum; beyond a bound the oldest go."""
-    for kind, count, what in part.gaps:
-        add_gap(db, kind, part.node, count, what, now)
-    if part.gaps:
+    for kind, count, what in gaps:
+        add_gap(db, kind, node, count, what, now)
+    if gaps:
         db.execute(
             """DELETE FROM gaps WHERE path = ? AND rowid NOT IN (
             SELECT rowid FROM gaps WHERE path = ? ORDER BY time DESC LIMIT ?)""",
-            [part.node, part.node, MAX_GAPS_A_NODE],
+            [node, node, MAX_GAPS_A_NODE],
         )

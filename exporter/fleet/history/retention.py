@@ -6,6 +6,8 @@ jump to 2038 and back. Time in which the service did not run keeps rows longer.
 
 from __future__ import annotations
 
+import time
+
 import duckdb
 
 # When a row came: seconds for which the service had run by then, in all its processes.
@@ -46,3 +48,17 @@ def prune(db: duckdb.DuckDBPyConnection, history: float) -> None:
         if table != "fact_rows":
             db.execute(f"DELETE FROM {table} WHERE received < {before}")
     db.execute("UPDATE about SET revision = revision + 1")
+
+
+class ServiceClock:
+    """Unix seconds that never go back while the service runs, whatever is done to the machine's clock.
+
+    When that clock is set back, time goes on at the rate of the monotonic clock; when it is set forward, it is believed
+    for as long as it stays there.
+    """
+
+    def __init__(self) -> None:
+        self._started = time.time() - time.monotonic()
+
+    def __call__(self) -> float:
+        return max(time.time(), self._started + time.monotonic())

@@ -14,11 +14,9 @@ from typing import Any
 import duckdb
 
 from exporter.fleet.history import retention, schema
-from exporter.fleet.history.budgets import limit_rows
-from exporter.fleet.history.clock import ServiceClock
-from exporter.fleet.history.export import export
 from exporter.fleet.history.ingest import Ingested, fill, transaction
-from exporter.fleet.history.insert import tell
+from exporter.fleet.history.insert import add_over_budget, limit_rows
+from exporter.fleet.history.retention import ServiceClock
 
 PRUNE_SECONDS = 3600.0
 COUNT_SECONDS = 60.0  # of running that a kill may leave uncounted: history is then kept so much longer
@@ -110,7 +108,7 @@ class Store:
         with self._db.cursor() as cursor, transaction(cursor):
             retention.prune(cursor, history)
             # Here, since there are hundreds of times as many as of other records, and few pages look at each.
-            tell(cursor, limit_rows(cursor, "heartbeat_rows"), self._clock())
+            add_over_budget(cursor, limit_rows(cursor, "heartbeat_rows"), self._clock())
         self.revision = self._read_revision()
 
     def close(self) -> None:
@@ -153,3 +151,29 @@ class Store:
             "SELECT greatest((SELECT max(time) FROM incidents), (SELECT max(last) FROM watched_days)) AS newest"
         )[0]
         return float(row["newest"] or 0.0)
+
+
+EXPORTED = "history.duckdb"  # a file of this name is the service's own: its records were checked when they came
+_EXPORTED_TABLES = {
+    "incident_rows": "time >= $since", "heartbeat_rows": "time >= $since", "gaps": "true",
+    "fact_rows": "true",  # a node's facts hold until they change, so older ones count too
+}  # fmt: skip
+
+
+def export(db: duckdb.DuckDBPyConnection, folder: Path, *, since: float) -> Path:
+    """Write incidents and heartbeats from `since` on, all facts and gaps, to a new file for `gpufault correlate`, which cannot
+    open a store that the service has open. Raises duckdb.Error, OSError."""
+    folder.mkdir(exist_ok=True, mode=0o700)
+    path = folder / EXPORTED
+    path.unlink(missing_ok=True)
+    with duckdb.connect(str(path)) as new:
+        schema.create(new)
+    db.execute(f"ATTACH '{str(path).replace(chr(39), chr(39) * 2)}' AS exported")
+    try:
+        for table, condition in _EXPORTED_TABLES.items():
+            given = {"since": since} if "$" in condition else {}
+            db.execute(f"INSERT INTO exported.{table} BY NAME SELECT * FROM {table} WHERE {condition}", given)
+        db.execute("UPDATE exported.about SET horizon = (SELECT a.horizon FROM main.about AS a)")
+    finally:
+        db.execute("DETACH exported")
+    return path

@@ -13,7 +13,7 @@ import numpy as np
 
 from exporter.core.text.printable import printable
 from exporter.fleet.input.prometheus_api import Api, Series
-from exporter.fleet.observations import NOT_KNOWN, Beats, FactRows, Gap, Incidents, Loaded, Observed, Window
+from exporter.fleet.observations import NOT_KNOWN, Beats, FactRows, Gap, Incidents, LoadedWindow, Observed, Window
 from exporter.fleet.statistics.exposure import DAY, edges_of
 
 STEP = 300.0  # seconds: no coarser, since Prometheus looks back five minutes
@@ -29,7 +29,7 @@ MAX_RISE = (
 
 def load(
     api: Api, window: Window, *, selector: str = 'job="gpufault"', node: str = "instance", busy: str | None = None
-) -> Loaded:
+) -> LoadedWindow:
     """Ask for one window.
 
     selector: matchers that tell the daemons' targets; node: the label that names a node; busy: an expression of GPU-busy
@@ -71,7 +71,7 @@ def load(
         ),
         gaps=tuple(gaps),
     )
-    return Loaded(observed=observed, window=window, before=None)
+    return LoadedWindow(observed=observed, window=window, before=None)
 
 
 def _beats(

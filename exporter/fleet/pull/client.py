@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import ssl
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from exporter.config.pull import PullConfig
 from exporter.net.http import RequestFailed, get
+from exporter.net.tokens import sign
 from exporter.net.url import parse_url
+from exporter.outputs.files import read_secret
 from exporter.store.segments import MAX_RANGE_BYTES, Segment
 
 PATH = "/api/v1/journal"
@@ -34,7 +39,7 @@ class SegmentGone(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class NodeAccess:
     """How to ask nodes. headers: of each request, such as Authorization. server_name: what each certificate names."""
 
     seconds: float
@@ -44,14 +49,14 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class SegmentList:
     """A node's segments, ascending. tag: asks next time whether anything has changed."""
 
     segments: tuple[Segment, ...]
     tag: str
 
 
-def list_segments(base: str, access: Access, tag: str = "") -> Listing | None:
+def list_segments(base: str, access: NodeAccess, tag: str = "") -> SegmentList | None:
     """The node's segments; None if they are as they were when `tag` was given. Raises PullFailed."""
     body, tag = _get(f"{base}{PATH}", access, MAX_LIST_BYTES, {"If-None-Match": tag} if tag else {})
     if body is None:
@@ -64,10 +69,10 @@ def list_segments(base: str, access: Access, tag: str = "") -> Listing | None:
     numbers = [one.number for one in segments]
     if len(segments) > MAX_SEGMENTS or numbers != sorted(set(numbers)):
         raise PullFailed("answer", "the list of segments is not readable")
-    return Listing(segments, tag)
+    return SegmentList(segments, tag)
 
 
-def node_name(base: str, access: Access) -> str:
+def node_name(base: str, access: NodeAccess) -> str:
     """What the daemon calls its node. Raises PullFailed."""
     body, _ = _get(f"{base}{PATH}", access, MAX_LIST_BYTES, {})
     try:
@@ -79,7 +84,7 @@ def node_name(base: str, access: Access) -> str:
     return name
 
 
-def read_range(base: str, access: Access, number: int, offset: int) -> bytes:
+def read_range(base: str, access: NodeAccess, number: int, offset: int) -> bytes:
     """Complete lines of a segment from an offset on, at most MAX_RANGE_BYTES. Raises SegmentGone, PullFailed."""
     url = f"{base}{PATH}/{number}?offset={offset}&bytes={MAX_RANGE_BYTES}"
     data, _ = _get(url, access, MAX_RANGE_BYTES, {})
@@ -92,7 +97,7 @@ def read_range(base: str, access: Access, number: int, offset: int) -> bytes:
     return data
 
 
-def _get(url: str, access: Access, most: int, headers: Mapping[str, str]) -> tuple[bytes | None, str]:
+def _get(url: str, access: NodeAccess, most: int, headers: Mapping[str, str]) -> tuple[bytes | None, str]:
     """The body, unpacked, and the entity tag; None for 304."""
     asked = {**access.headers, **headers, "Accept-Encoding": "gzip"}
     try:
@@ -144,3 +149,26 @@ def _number(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= MAX_NUMBER:
         raise ValueError(value)
     return int(value)
+
+
+def node_headers(config: PullConfig, audience: Sequence[str]) -> dict[str, str]:
+    """The headers of a request to one node. audience: its name if that is proven, its address. Raises OSError, ValueError."""
+    if config.token_key_file is None:
+        return basic_auth(config.user, config.password_file)
+    try:
+        return {"Authorization": f"Bearer {sign(read_secret(config.token_key_file), audience)}"}
+    except ValueError as error:
+        raise ValueError(f"{config.token_key_file}: {error}") from None
+
+
+def basic_auth(user: str | None, password_file: Path | None) -> dict[str, str]:
+    """The header of basic authentication, if there is a user. Raises OSError, ValueError."""
+    if user is None:
+        return {}
+    password = secret(password_file) if password_file else ""
+    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+
+
+def secret(path: Path) -> str:
+    """The text of a file with a secret. Raises OSError, ValueError."""
+    return read_secret(path).strip()

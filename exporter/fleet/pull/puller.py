@@ -18,12 +18,10 @@ from urllib.parse import urlsplit
 import duckdb
 
 from exporter.config.pull import PullConfig
-from exporter.fleet.history.clock import ServiceClock
 from exporter.fleet.history.ingest import Ingested
 from exporter.fleet.history.pulled import (
     REFUSED_NAME,
     PulledPart,
-    StoredCursor,
     cursors,
     put_refused_names,
     put_spoken,
@@ -32,14 +30,12 @@ from exporter.fleet.history.pulled import (
     store_parts,
     target_rows,
 )
+from exporter.fleet.history.retention import ServiceClock
 from exporter.fleet.pull.address_book import AddressBook, Spoken
-from exporter.fleet.pull.clean import NOT_A_RECORD
-from exporter.fleet.pull.client import Access, PullFailed
-from exporter.fleet.pull.credentials import node_headers
-from exporter.fleet.pull.discovery import Discovered, Discovery
-from exporter.fleet.pull.plan import DROPPED, Cursor
+from exporter.fleet.pull.client import NodeAccess, PullFailed, node_headers
 from exporter.fleet.pull.status import STATES, NodeStatus, PullCounts
-from exporter.fleet.pull.step import Step, step
+from exporter.fleet.pull.step import DROPPED, NOT_A_RECORD, Step, step
+from exporter.fleet.pull.target_discovery import Discovered, TargetDiscovery
 from exporter.fleet.pull.targets import Target, problem_text
 from exporter.outputs.files import ContextCache
 
@@ -88,7 +84,7 @@ class Puller:
 
     def use(self, config: PullConfig) -> None:
         """Work with a configuration from the next cycle on. From any thread."""
-        self._pending = config, Discovery(config, self._book), ContextCache(config.tls)
+        self._pending = config, TargetDiscovery(config, self._book), ContextCache(config.tls)
         self._find_at = float("-inf")
 
     def close(self, timeout: float = 0.0) -> None:
@@ -142,12 +138,12 @@ class Puller:
             self._asked.add(node.target.node)
             self._run(_asking(node, access, self._config))
 
-    def _access(self) -> Access | None:
+    def _access(self) -> NodeAccess | None:
         """How to ask; None if a file of the configuration cannot be read."""
         config = self._config
         try:
             node_headers(config, ())
-            return Access(config.timeout, {}, self._contexts.get(), config.server_name)
+            return NodeAccess(config.timeout, {}, self._contexts.get(), config.server_name)
         except (OSError, ValueError) as error:
             what = str(getattr(error, "strerror", None) or error)
             for node in (self._nodes or {}).values():
@@ -221,9 +217,7 @@ class Puller:
         gaps = [(gap.kind, gap.count, gap.what) for gap in found.gaps]
         for (reason, why), count in found.cleaned.refused.items():
             gaps.append((f"refused_{reason}", count, _REFUSED[reason].format(why=why)))
-        c = found.cursor
-        stored = StoredCursor(segment=c.segment, position=c.position, tail=c.tail, complete=c.complete)
-        part = PulledPart(node=answer.node, lines=found.cleaned.lines, cursor=stored, gaps=tuple(gaps))
+        part = PulledPart(node=answer.node, lines=found.cleaned.lines, cursor=found.cursor, gaps=tuple(gaps))
         parts[answer.node] = part, found
 
     def _store(self, db: duckdb.DuckDBPyConnection, parts: dict[str, tuple[PulledPart, Step]]) -> int:
@@ -278,8 +272,7 @@ class Puller:
         now = self._clock()
         self._stored_book = {name: Spoken(*one) for name, one in spoken(db).items()}
         self._book.spoken = {name: Spoken(host, now) for name, host in hosts.items() if host} | dict(self._stored_book)
-        for name, c in cursors(db).items():
-            cursor = Cursor(segment=c.segment, position=c.position, tail=c.tail, complete=c.complete)
+        for name, cursor in cursors(db).items():
             target = _unknown_target(name)
             self._gone[name] = NodeStatus.new(target, cursor, rows.get(name), now=self._clock(), at=self._monotonic())
 
@@ -313,7 +306,7 @@ _REFUSED = {
 }
 
 
-def _asking(node: NodeStatus, access: Access, config: PullConfig) -> Job:
+def _asking(node: NodeStatus, access: NodeAccess, config: PullConfig) -> Job:
     """Asks a node for its next range, with what is for this node alone."""
     target, cursor, tag = node.target, node.cursor, node.tag
 
@@ -329,7 +322,7 @@ def _asking(node: NodeStatus, access: Access, config: PullConfig) -> Job:
     return ask
 
 
-def _finding(discovery: Discovery) -> Job:
+def _finding(discovery: TargetDiscovery) -> Job:
     """Finds the targets."""
 
     def find() -> Discovered:

@@ -1,13 +1,17 @@
-"""How pulling goes: of each node its state and counts, and of all of them what the metrics show."""
+"""How pulling goes: of each node its state and counts, and of all of them what the metrics show.
+
+All labels of the metrics are from short fixed lists; no node has a series.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from exporter.fleet.history.pulled import TargetRow
-from exporter.fleet.pull.plan import Cursor
+from exporter.fleet.history.pulled import REFUSED_NAME, PullCursor, TargetRow
+from exporter.fleet.pull.step import DROPPED, REASONS, REPLACED
 from exporter.fleet.pull.targets import Target
+from exporter.metrics.counters import Labels, Metric
 
 # States of a node: pulled to its end; more is waiting; not tried yet; not reachable; refuses us; answers what is not a
 # journal; sends more than a journal can hold.
@@ -29,7 +33,7 @@ class NodeStatus:
     """
 
     target: Target
-    cursor: Cursor | None
+    cursor: PullCursor | None
     row: TargetRow
     tag: str = ""
     due: float = 0.0
@@ -39,7 +43,9 @@ class NodeStatus:
     current_at: float | None = None  # when it was last read to its end, or began to fail
 
     @classmethod
-    def new(cls, target: Target, cursor: Cursor | None, row: TargetRow | None, *, now: float, at: float) -> NodeStatus:
+    def new(
+        cls, target: Target, cursor: PullCursor | None, row: TargetRow | None, *, now: float, at: float
+    ) -> NodeStatus:
         """As stored by an earlier process, if it was. now: in Unix seconds; at: the same by the monotonic clock."""
         fresh = TargetRow(
             node=target.node, address=target.base, state=NEW, what="", pulled=None, failing_since=None, behind=0, bytes=0,
@@ -88,3 +94,55 @@ class PullCounts:
     lag: dict[str, float] = field(default_factory=dict)  # by state: the longest time since a node was read to its end
     discovery_ok: bool = True
     discovery_problem: str = ""
+
+
+FAILURES = ("connect", "timeout", "tls", "protocol", "refused", "answer", "settings", "internal")
+_STATES = ", ".join(f"`{state}`" for state in STATES)
+
+PULL_METRICS: dict[str, Metric] = {
+    "gpufault_fleet_pull_targets": Metric(
+        "gauge", ("state",), f"Nodes whose journals are pulled, by state: {_STATES}. Which ones: `/api/v1/targets`."
+    ),
+    "gpufault_fleet_pull_lag_seconds": Metric(
+        "gauge", ("state",), "Of the nodes in a state, the longest time since one was read to the end of its journal."
+    ),
+    "gpufault_fleet_pull_bytes_total": Metric("counter", (), "Bytes of journals pulled and stored, before compression."),
+    "gpufault_fleet_pull_records_total": Metric(
+        "counter", (), "Records pulled and stored, also those that were stored before."
+    ),
+    "gpufault_fleet_pull_refused_records_total": Metric(
+        "counter", ("reason",), "Records refused: they name another node (`other_node`), are not records, or are too long."
+    ),
+    "gpufault_fleet_pull_gaps_total": Metric(
+        "counter", ("kind",),
+        "Records that may be lost: segments deleted before they were pulled (`dropped_segments`), journals that began "
+        "anew (`replaced_journal`), daemons that claim a node that is proven to be at another address (`refused_name`).",
+    ),
+    "gpufault_fleet_pull_failures_total": Metric(
+        "counter", ("reason",),
+        "Requests to nodes that failed: `connect`, `timeout`, `tls`, `protocol`, `refused` (401 or 403), `answer` (not a "
+        "journal), `settings` (a file of the configuration), `http_…`, `internal`.",
+    ),
+    "gpufault_fleet_pull_discovery_successful": Metric(
+        "gauge", (), "1 if the last search for targets had no problem; at 0, the targets found earlier are pulled."
+    ),
+}  # fmt: skip
+
+
+def pull_values(counts: PullCounts) -> dict[str, dict[Labels, float]]:
+    """The values of one snapshot."""
+
+    def by_label(known: tuple[str, ...], values: dict[str, int] | dict[str, float]) -> dict[Labels, float]:
+        return {(name,): float(value) for name, value in {**dict.fromkeys(known, 0), **values}.items()}
+
+    named: dict[str, dict[Labels, float]] = {
+        "targets": by_label(STATES, counts.targets),
+        "lag_seconds": by_label(STATES, counts.lag),
+        "bytes_total": {(): float(counts.bytes)},
+        "records_total": {(): float(counts.records)},
+        "refused_records_total": by_label(REASONS, dict(counts.refused)),
+        "gaps_total": by_label((DROPPED, REPLACED, REFUSED_NAME), dict(counts.gaps)),
+        "failures_total": by_label(FAILURES, dict(counts.failures)),
+        "discovery_successful": {(): float(counts.discovery_ok)},
+    }
+    return {f"gpufault_fleet_pull_{name}": values for name, values in named.items()}

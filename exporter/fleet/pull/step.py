@@ -1,12 +1,139 @@
-"""One step of a pull: the list of a node's segments, and the next range, checked and cleaned. No state, no database."""
+"""One step of a pull: the list of a node's segments, the next range to read, and its records, checked and cleaned.
+
+No state, no database. Records that name another node are refused.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from exporter.fleet.pull.clean import Cleaned, clean
-from exporter.fleet.pull.client import Access, SegmentGone, list_segments, read_range
-from exporter.fleet.pull.plan import Cursor, Gap, advanced, plan, restarted, tail_of
+from exporter.core.diagnosis import record_schema
+from exporter.core.diagnosis.record_schema import RefusedRecord, as_line, parse
+from exporter.fleet.history.pulled import OVERLAP_BYTES, PullCursor
+from exporter.fleet.pull.client import NodeAccess, SegmentGone, list_segments, read_range
+from exporter.net.node_names import is_same_node
+from exporter.store.segments import Segment
+
+# Kinds of gaps.
+DROPPED, REPLACED = "dropped_segments", "replaced_journal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalGap:
+    """Records that may be lost. count: segments."""
+
+    kind: str
+    count: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The next range: from `cursor` on, to `size` bytes of its segment. behind: all bytes that are not read yet.
+
+    is_last: the segment may grow.
+    """
+
+    cursor: PullCursor
+    size: int
+    is_last: bool
+    behind: int
+    gaps: tuple[JournalGap, ...] = ()
+
+
+def plan(cursor: PullCursor | None, segments: Sequence[Segment]) -> Plan | None:
+    """The next range to read; None if there is nothing new. Segments are in ascending order."""
+    if not segments:
+        return None  # an unreadable folder looks like that too, so the cursor stays
+    if cursor is None:
+        return _plan(PullCursor(segment=segments[0].number), segments)
+    sizes = dict(segments)
+    size = sizes.get(cursor.segment)
+    if (size is not None and size < cursor.position) or segments[-1].number < cursor.segment:
+        return restarted(segments)
+    if size is not None and not cursor.complete and (size > cursor.position or cursor.segment == segments[-1].number):
+        return _plan(cursor, segments) if size > cursor.position else None
+    later = [number for number, _ in segments if number > cursor.segment]
+    if not later:
+        return None
+    # A segment that is gone may have grown after it was read, unless it was read to its end or is listed with that size.
+    first_lost = cursor.segment + 1 if cursor.complete or size is not None else cursor.segment
+    gaps = (_dropped(first_lost, later[0] - 1),) if later[0] > first_lost else ()
+    return _plan(PullCursor(segment=later[0]), segments, gaps)
+
+
+def restarted(segments: Sequence[Segment]) -> Plan:
+    """Another journal stands where the known one was: all of it is to be read. What was read before is recognised."""
+    what = "the journal is another one than before and was read from its beginning; the end of the old one may be lost"
+    return _plan(PullCursor(segment=segments[0].number), segments, (JournalGap(kind=REPLACED, count=1, what=what),))
+
+
+def advanced(cursor: PullCursor, data: bytes, before: bytes, the_plan: Plan) -> PullCursor:
+    """The cursor behind `data`. before: the overlap that was read with it."""
+    position = cursor.position + len(data)
+    return PullCursor(
+        segment=cursor.segment,
+        position=position,
+        tail=tail_of((before + data)[-OVERLAP_BYTES:]) if data else cursor.tail,
+        complete=not the_plan.is_last and (position >= the_plan.size or not data),
+    )
+
+
+def tail_of(data: bytes) -> str:
+    """The hash that a cursor keeps of the bytes before it."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _plan(cursor: PullCursor, segments: Sequence[Segment], gaps: tuple[JournalGap, ...] = ()) -> Plan:
+    behind = sum(size for number, size in segments if number >= cursor.segment) - cursor.position
+    size = dict(segments)[cursor.segment]
+    return Plan(
+        cursor=cursor, size=size, is_last=cursor.segment == segments[-1].number, behind=behind, gaps=gaps
+    )  # fmt: skip
+
+
+def _dropped(first: int, last: int) -> JournalGap:
+    which = f"segment {first} was" if first == last else f"segments {first} to {last} were"
+    what = f"{which} deleted on the node before they were pulled; pull more often, or raise journal.max_bytes"
+    return JournalGap(
+        kind=DROPPED, count=last - first + 1, what=what.replace("before they were", "before it was", first == last)
+    )
+
+
+OTHER_NODE, NOT_A_RECORD, TOO_LONG = REASONS = ("other_node", "not_a_record", "too_long")
+_EXAMPLE_CHARS = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaned:
+    """Lines of a node. refused: how many lines by one of REASONS and by what is wrong."""
+
+    lines: tuple[bytes, ...] = ()
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+def clean(data: bytes, node: str) -> Cleaned:
+    """The usable records of `data` as lines, each with `node` as its node."""
+    lines: list[bytes] = []
+    refused: Counter[tuple[str, str]] = Counter()
+    other_node = ""
+    for text in data.split(b"\n"):
+        try:
+            record = parse(text) if text.strip() else None
+        except RefusedRecord as error:
+            refused[TOO_LONG if error.reason == record_schema.TOO_LONG else NOT_A_RECORD, error.reason] += 1
+            continue
+        if record is None:
+            continue
+        if not is_same_node(record.node, node):
+            other_node = other_node or record.node[:_EXAMPLE_CHARS]
+            refused[OTHER_NODE, f"they name another node, such as {other_node}"] += 1
+            continue
+        lines.append(as_line(record if record.node == node else record.model_copy(update={"node": node})))
+    return Cleaned(lines=tuple(lines), refused=refused)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,16 +143,16 @@ class Step:
     tag: of the list of segments, if the whole journal was read when it had that tag.
     """
 
-    cursor: Cursor | None
+    cursor: PullCursor | None
     cleaned: Cleaned = field(default_factory=Cleaned)
     size: int = 0
     behind: int = 0
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[JournalGap, ...] = ()
     more: bool = False
     tag: str = ""
 
 
-def step(base: str, node: str, cursor: Cursor | None, tag: str, access: Access) -> Step:
+def step(base: str, node: str, cursor: PullCursor | None, tag: str, access: NodeAccess) -> Step:
     """Read the next range of a node's journal. Raises PullFailed."""
     listing = list_segments(base, access, tag)
     if listing is None:

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from exporter.fleet.pull.metrics import PULL_METRICS, pull_values
-from exporter.fleet.pull.status import PullCounts
+from exporter.fleet.pull.status import PULL_METRICS, PullCounts, pull_values
 from exporter.fleet.service.status import REASONS, FleetStatus
 from exporter.metrics.counters import OTHER, Labels, Metric
 from exporter.metrics.exposition import Family, MetricsSnapshot

@@ -21,7 +21,7 @@ import duckdb
 
 from exporter import __version__
 from exporter.config.fleet import DAY, FleetConfig
-from exporter.fleet.history.files import NothingToRead, check_folder
+from exporter.fleet.history.journal_files import NothingToRead, check_folder
 from exporter.fleet.history.store import Store
 from exporter.fleet.pull.puller import Puller
 from exporter.fleet.service.html import Titles

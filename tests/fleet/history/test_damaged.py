@@ -14,7 +14,7 @@ import duckdb
 import pytest
 
 from exporter.cli.main import main
-from exporter.fleet.history import files, ingest
+from exporter.fleet.history import ingest, journal_files
 from exporter.fleet.history.ingest import fill
 from exporter.fleet.history.schema import create
 
@@ -93,7 +93,7 @@ def test_a_damaged_file_takes_nothing_from_the_others(
     bad = lay_out(tmp_path, kind, place)
     if kind in ("one that vanishes", "one that fails"):
         error = FileNotFoundError if kind == "one that vanishes" else OSError
-        plain = files.whole_lines
+        plain = journal_files.whole_lines
 
         def lines(path: str, db: duckdb.DuckDBPyConnection) -> Any:
             yield from plain(path, db)

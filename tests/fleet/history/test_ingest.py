@@ -8,10 +8,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from exporter.fleet.history import budgets, schema
-from exporter.fleet.history.budgets import ROWS, VALUES
-from exporter.fleet.history.files import NoSuchFolder
+from exporter.fleet.history import insert, schema
 from exporter.fleet.history.ingest import fill
+from exporter.fleet.history.insert import ROWS, VALUES
+from exporter.fleet.history.journal_files import NoSuchFolder
 from exporter.fleet.history.retention import FOLDER_SECONDS, count_running, prune
 
 NOW = 1_780_000_000.0
@@ -200,8 +200,8 @@ COLUMNS: dict[str, Callable[[str], dict[str, Any]]] = {
 def test_what_one_node_makes_up_costs_that_node_its_place(
     db: duckdb.DuckDBPyConnection, tmp_path: Path, column: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budgets, "_FEWEST", 5)
-    monkeypatch.setattr(budgets, "VALUES", {**VALUES, column: 10})
+    monkeypatch.setattr(insert, "_FEWEST", 5)
+    monkeypatch.setattr(insert, "VALUES", {**VALUES, column: 10})
     for batch in range(3):
         lies = [incident(100 * batch + n, "liar", **COLUMNS[column](f"v{batch}-{n}")) for n in range(40)]
         honest = [incident(1000 + 10 * batch + n, "honest", **COLUMNS[column](f"h{n}")) for n in range(10)]
@@ -218,7 +218,7 @@ def test_what_one_node_makes_up_costs_that_node_its_place(
 def test_of_a_node_that_floods_the_latest_records_are_kept_and_all_of_the_others(
     db: duckdb.DuckDBPyConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budgets, "ROWS", {**ROWS, "incident_rows": 50, "fact_rows": 5})
+    monkeypatch.setattr(insert, "ROWS", {**ROWS, "incident_rows": 50, "fact_rows": 5})
     (tmp_path / "honest.jsonl").write_bytes(incident(9999, "honest") + facts(NOW - 100, "1"))
     for batch in range(3):
         lines = [incident(100 * batch + n, "liar") for n in range(40)]

@@ -13,9 +13,9 @@ import structlog
 
 from exporter.config.pull import PullConfig
 from exporter.fleet.history.store import Store
-from exporter.fleet.pull.discovery import Discovery
 from exporter.fleet.pull.pods import Pods
 from exporter.fleet.pull.puller import Puller
+from exporter.fleet.pull.target_discovery import TargetDiscovery
 from exporter.store.journal import Journal
 from exporter.web.readers import Readers
 from exporter.web.routes import router
@@ -123,7 +123,7 @@ def test_kubernetes_says_which_node_an_address_is_on(nodes: Nodes, listed: list[
         token.parent.mkdir(exist_ok=True)
         token.write_text("first")
         config = PullConfig(dns=[f"{HOST}:{nodes.port}"], dns_names="kubernetes")
-        discovery = Discovery(config, pods=Pods.at(api.url, token, None, "gpu"))
+        discovery = TargetDiscovery(config, pods=Pods.at(api.url, token, None, "gpu"))
         discovered = discovery.find()
         assert {name: each.base for name, each in (discovered.targets or {}).items()} == {
             f"n{number}": f"http://{address_of(number)}:{nodes.port}" for number in (3, 7)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.fleet.pull.plan import DROPPED, REPLACED, Cursor, advanced, plan, tail_of
+from exporter.fleet.history.pulled import PullCursor
+from exporter.fleet.pull.step import DROPPED, REPLACED, advanced, plan, tail_of
 from exporter.store.segments import Segment
 
 KEPT = 3  # segments
@@ -21,22 +22,27 @@ def segments(*sizes: tuple[int, int]) -> list[Segment]:
     [
         (None, [], None, []),
         (None, [(3, 10), (4, 5)], (3, 0), []),  # what was before the first pull is no gap
-        (Cursor(segment=3, position=10), [(3, 10)], None, []),
-        (Cursor(segment=3, position=10), [(3, 12)], (3, 10), []),
-        (Cursor(segment=3, position=10), [(3, 10), (4, 5)], (4, 0), []),
-        (Cursor(segment=3, position=10), [], None, []),
-        (Cursor(segment=3, position=10, complete=True), [(4, 5)], (4, 0), []),
-        (Cursor(segment=3, position=10, complete=True), [(3, 10)], None, []),
-        (Cursor(segment=3, position=10), [(4, 5)], (4, 0), [(DROPPED, 1)]),  # it may have grown before it was deleted
-        (Cursor(segment=3, position=10), [(7, 5)], (7, 0), [(DROPPED, 4)]),
-        (Cursor(segment=3, position=10, complete=True), [(7, 5)], (7, 0), [(DROPPED, 3)]),
-        (Cursor(segment=3, position=10), [(3, 10), (5, 5)], (5, 0), [(DROPPED, 1)]),
-        (Cursor(segment=3, position=10), [(3, 9)], (3, 0), [(REPLACED, 1)]),
-        (Cursor(segment=3, position=10), [(1, 50)], (1, 0), [(REPLACED, 1)]),
+        (PullCursor(segment=3, position=10), [(3, 10)], None, []),
+        (PullCursor(segment=3, position=10), [(3, 12)], (3, 10), []),
+        (PullCursor(segment=3, position=10), [(3, 10), (4, 5)], (4, 0), []),
+        (PullCursor(segment=3, position=10), [], None, []),
+        (PullCursor(segment=3, position=10, complete=True), [(4, 5)], (4, 0), []),
+        (PullCursor(segment=3, position=10, complete=True), [(3, 10)], None, []),
+        (
+            PullCursor(segment=3, position=10),
+            [(4, 5)],
+            (4, 0),
+            [(DROPPED, 1)],
+        ),  # it may have grown before it was deleted
+        (PullCursor(segment=3, position=10), [(7, 5)], (7, 0), [(DROPPED, 4)]),
+        (PullCursor(segment=3, position=10, complete=True), [(7, 5)], (7, 0), [(DROPPED, 3)]),
+        (PullCursor(segment=3, position=10), [(3, 10), (5, 5)], (5, 0), [(DROPPED, 1)]),
+        (PullCursor(segment=3, position=10), [(3, 9)], (3, 0), [(REPLACED, 1)]),
+        (PullCursor(segment=3, position=10), [(1, 50)], (1, 0), [(REPLACED, 1)]),
     ],
 )
 def test_what_is_read_next(
-    cursor: Cursor | None, listed: list[tuple[int, int]], start: tuple[int, int] | None, gaps: list[tuple[str, int]]
+    cursor: PullCursor | None, listed: list[tuple[int, int]], start: tuple[int, int] | None, gaps: list[tuple[str, int]]
 ) -> None:
     found = plan(cursor, segments(*listed))
     assert (found and (found.cursor.segment, found.cursor.position)) == start
@@ -44,7 +50,7 @@ def test_what_is_read_next(
 
 
 def test_a_gap_says_which_segments() -> None:
-    one, more = (plan(Cursor(segment=3, complete=True), segments((last, 1))) for last in (5, 9))
+    one, more = (plan(PullCursor(segment=3, complete=True), segments((last, 1))) for last in (5, 9))
     assert one is not None
     assert one.gaps[0].what.startswith("segment 4 was deleted on the node before it was pulled;")
     assert more is not None
@@ -63,7 +69,7 @@ def test_what_is_read_is_what_was_written_but_for_the_segments_that_are_told(
     dropped: dict[int, bytes] = {}
     read: dict[int, bytes] = {}
     lost: set[int] = set()
-    cursor: Cursor | None = None
+    cursor: PullCursor | None = None
     for step in (*steps, "pull"):
         if isinstance(step, bytes):
             journal[max(journal)] += step

@@ -17,7 +17,7 @@ from exporter.cli.main import main
 from exporter.config import fleet
 from exporter.config.pull import PullConfig
 from exporter.core.text.problems import InvalidInput
-from exporter.fleet.pull.discovery import Discovery
+from exporter.fleet.pull.target_discovery import TargetDiscovery
 from exporter.fleet.pull.targets import Target, from_file, from_prometheus, one_each, target
 from exporter.web.serving import serve
 from tests.fleet.pull.nodes import Nodes, address_of, serving_nodes
@@ -95,7 +95,7 @@ def test_a_name_is_that_of_the_first_target_that_has_it() -> None:
 
 
 def found(config: PullConfig) -> tuple[dict[str, str], list[str]]:
-    discovered = Discovery(config).find()
+    discovered = TargetDiscovery(config).find()
     return {node: each.base for node, each in (discovered.targets or {}).items()}, list(discovered.problems)
 
 
@@ -111,7 +111,7 @@ def test_while_a_file_is_broken_its_last_targets_hold(tmp_path: Path) -> None:
     path, other = tmp_path / "a.json", tmp_path / "b.json"
     path.write_text('[{"targets": ["gpu-1"]}]')
     other.write_text('[{"targets": ["gpu-2"]}]')
-    discovery = Discovery(PullConfig(files=[str(tmp_path / "*.json")]))
+    discovery = TargetDiscovery(PullConfig(files=[str(tmp_path / "*.json")]))
     discovery.find()
     path.write_text("[{")
     broken = discovery.find()
@@ -135,7 +135,7 @@ def says(answer: str, status: int = 200) -> PlainTextResponse:
     return PlainTextResponse(answer, status)
 
 
-def pods(monkeypatch: pytest.MonkeyPatch, port: int, listed: list[int]) -> Discovery:
+def pods(monkeypatch: pytest.MonkeyPatch, port: int, listed: list[int]) -> TargetDiscovery:
     """A headless service, whose host has the addresses of the listed nodes."""
     real = socket.getaddrinfo
 
@@ -145,7 +145,7 @@ def pods(monkeypatch: pytest.MonkeyPatch, port: int, listed: list[int]) -> Disco
         return [(2, 1, 6, "", (address_of(number), port)) for number in listed]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    return Discovery(PullConfig(dns=[f"gpufault.gpu.svc:{port}"], dns_names="daemon"))
+    return TargetDiscovery(PullConfig(dns=[f"gpufault.gpu.svc:{port}"], dns_names="daemon"))
 
 
 def test_on_kubernetes_the_daemon_of_an_address_names_its_node(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,9 @@ def test_a_prometheus_is_asked_for_its_targets(tmp_path: Path) -> None:
     server = serve(["127.0.0.1:0"], prometheus)
     try:
         url = f"http://{server.addresses[0]}"
-        discovery = Discovery(PullConfig.model_validate({"prometheus": {"url": url, "bearer_token_file": str(token)}}))
+        discovery = TargetDiscovery(
+            PullConfig.model_validate({"prometheus": {"url": url, "bearer_token_file": str(token)}})
+        )
         assert set(discovery.find().targets or ()) == {"gpu-8"}
         failed = discovery.find()
     finally:

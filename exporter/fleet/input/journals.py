@@ -5,7 +5,9 @@ What could not be read, and clocks that are wrong, are reported as gaps.
 
 from __future__ import annotations
 
+import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,13 +17,22 @@ import duckdb
 import numpy as np
 
 from exporter.fleet.history import schema
-from exporter.fleet.history.budgets import KIND, OTHER
-from exporter.fleet.history.export import EXPORTED
-from exporter.fleet.history.files import NothingToRead
 from exporter.fleet.history.ingest import fill, set_horizon
-from exporter.fleet.input.clocks import clocks_off
-from exporter.fleet.input.fact_codes import rows_of_facts
-from exporter.fleet.observations import Beats, Floats, Gap, Incidents, Ints, Loaded, Observed, Window
+from exporter.fleet.history.insert import KIND, OTHER
+from exporter.fleet.history.journal_files import NothingToRead
+from exporter.fleet.history.store import EXPORTED
+from exporter.fleet.observations import (
+    NOT_KNOWN,
+    Beats,
+    FactRows,
+    Floats,
+    Gap,
+    Incidents,
+    Ints,
+    LoadedWindow,
+    Observed,
+    Window,
+)
 
 NAMED = 20  # places named in a gap; all are counted
 
@@ -60,7 +71,7 @@ def _own_clock(db: duckdb.DuckDBPyConnection, now: float) -> float:
 
 def load(
     folder: Path, *, now: float, start: float | None = None, end: float | None = None, span: float | None = None
-) -> Loaded:
+) -> LoadedWindow:
     """The observations in all journals below a folder. See `observations`. Raises NothingToRead, OSError."""
     with journals(folder, now=now if end is None else max(now, end)) as db:
         return observations(db, start=start, end=end, span=span)
@@ -68,7 +79,7 @@ def load(
 
 def observations(
     db: duckdb.DuckDBPyConnection, *, start: float | None = None, end: float | None = None, span: float | None = None
-) -> Loaded:
+) -> LoadedWindow:
     """The observations of a window. Without `end` it ends with the newest record, without `start` it begins `span` seconds
     before. Raises NothingToRead.
     """
@@ -84,7 +95,7 @@ def observations(
     oldest = _one(db, "SELECT min(time - hours * 3600) FROM heartbeats")
     reaches = oldest is not None and float(oldest) <= earlier.start + 0.1 * (begin - earlier.start)
     gaps = [*_damaged(db), *_bad_lines(db), *_ahead(db), *_over_budget(db), *clocks_off(db)]
-    return Loaded(
+    return LoadedWindow(
         observed=_observed(db, earlier.start, window.end, gaps), window=window, before=earlier if reaches else None
     )
 
@@ -202,3 +213,103 @@ def _floats(column: Any) -> Floats:
 def _one(db: duckdb.DuckDBPyConnection, query: str) -> Any:
     row = db.execute(query).fetchone()
     return row[0] if row else None
+
+
+OFF_SECONDS = 3600.0  # less is within what heartbeats of an hour leave open
+AGREE_SECONDS = 1800.0  # by which the first and the last record may be off differently
+USUAL_SHARE = 0.8  # of the nodes must begin, and end, within OFF_SECONDS of each other, for the rest to be judged
+MIN_NODES = 5
+NAMED_NODES = 5
+
+_FIRST_AND_LAST = """SELECT node, min(time), max(time) FROM (
+    SELECT node, time FROM heartbeats UNION ALL SELECT node, time FROM incidents) GROUP BY node ORDER BY node"""
+_OF_JOBS = """
+WITH one AS (SELECT job, signature, node, min(time) AS time FROM incidents
+             WHERE job IS NOT NULL AND role IN ('root', 'cascade') GROUP BY job, signature, node),
+     own AS (SELECT *, median(time) OVER (PARTITION BY job, signature) AS usual,
+             count(*) OVER (PARTITION BY job, signature) AS nodes FROM one)
+SELECT node, median(time - usual) AS off FROM own WHERE nodes >= 3
+GROUP BY node HAVING count(*) >= 2 AND abs(off) > ? ORDER BY node"""
+
+
+def clocks_off(db: duckdb.DuckDBPyConnection) -> list[Gap]:
+    """A gap that names the nodes whose clocks must be hours off.
+
+    A node's records begin and end hours before, or after, those of nearly all others; or its crashes lie hours from
+    those of the other nodes of the same jobs.
+    """
+    rows = db.execute(_FIRST_AND_LAST).fetchall()
+    off = dict(
+        zip((row[0] for row in rows), _shift(*(np.array([row[i] for row in rows]) for i in (1, 2))), strict=True)
+    )
+    off = {node: float(seconds) for node, seconds in off.items() if seconds}
+    off |= {node: float(seconds) for node, seconds in db.execute(_OF_JOBS, [OFF_SECONDS]).fetchall()}
+    if not off:
+        return []
+    named = ", ".join(f"{node} ({seconds / 3600:+.1f} h)" for node, seconds in sorted(off.items())[:NAMED_NODES])
+    more = f" and {len(off) - NAMED_NODES} more" if len(off) > NAMED_NODES else ""
+    what = f"clocks of {len(off)} nodes look hours off, so their crashes may meet the wrong facts: {named}{more}"
+    return [Gap(kind="clock_off", count=len(off), what=what)]
+
+
+def _shift(first: Floats, last: Floats) -> Floats:
+    """By how many seconds each node's records are shifted; 0 where nothing is wrong, or this is not known."""
+    if len(first) < MIN_NODES:
+        return np.zeros(len(first))
+    begin, end = first - np.median(first), last - np.median(last)
+    usual = (np.abs(begin) <= OFF_SECONDS) & (np.abs(end) <= OFF_SECONDS)
+    if usual.mean() < USUAL_SHARE:
+        return np.zeros(len(first))
+    shifted = (np.abs(begin) > OFF_SECONDS) & (np.abs(end) > OFF_SECONDS) & (np.abs(begin - end) <= AGREE_SECONDS)
+    return np.where(shifted, (begin + end) / 2, 0.0)
+
+
+MAX_FACTS = 1024  # names: a node states 155 and its cards, and a site a few; 200,000 of one node would take gigabytes
+
+
+def rows_of_facts(rows: Sequence[tuple[int, float, str]]) -> tuple[FactRows, list[Gap]]:
+    """Facts of (node, time, JSON), as codes."""
+    names: dict[str, int] = {}
+    values: list[dict[str, int]] = []
+    cells: list[tuple[Ints, Ints]] = []
+    seen: dict[str, tuple[Ints, Ints]] = {}
+    for _, _, text in rows:
+        found = seen.get(text)
+        if found is None:
+            fact, code = [], []
+            for name, value in json.loads(text).items():
+                index = names.setdefault(name, len(names))
+                if index == len(values):
+                    values.append({})
+                of = values[index]
+                fact.append(index)
+                code.append(of.setdefault(value, len(of)))
+            found = seen[text] = np.array(fact, dtype=np.int64), np.array(code, dtype=np.int64)
+        cells.append(found)
+    nodes = np.array([row[0] for row in rows], dtype=np.int64)
+    columns, cells, gaps = _most_common(tuple(names), nodes, cells)
+    codes = np.full((len(rows), len(columns)), NOT_KNOWN, dtype=np.int32)
+    for row, (facts, own) in enumerate(cells):
+        codes[row, facts] = own
+    of_name = dict(zip(names, values, strict=True))
+    return FactRows(
+        names=tuple(columns), values=tuple(tuple(of_name[name]) for name in columns),
+        codes=codes, node=nodes, since=np.array([row[1] for row in rows], dtype=float),
+    ), gaps  # fmt: skip
+
+
+def _most_common(
+    names: Sequence[str], nodes: Ints, cells: list[tuple[Ints, Ints]]
+) -> tuple[Sequence[str], list[tuple[Ints, Ints]], list[Gap]]:
+    """The facts that most nodes report, if there are too many, and their cells."""
+    if len(names) <= MAX_FACTS:
+        return names, cells, []
+    by = Counter(
+        fact for _, fact in {(node, fact) for node, cell in zip(nodes, cells, strict=True) for fact in cell[0]}
+    )
+    most = sorted(by, key=lambda fact: (-by[fact], names[fact]))[:MAX_FACTS]
+    place = np.full(len(names), NOT_KNOWN)
+    place[most] = np.arange(len(most))
+    kept = [(place[facts][left], codes[left]) for facts, codes in cells for left in [place[facts] != NOT_KNOWN]]
+    what = f"of {len(names)} facts only the {MAX_FACTS} that most nodes state are looked at"
+    return [names[fact] for fact in most], kept, [Gap(kind="facts_left_out", count=len(names) - MAX_FACTS, what=what)]

@@ -16,8 +16,7 @@ import yaml
 
 from exporter.config.pull import PrometheusTargetsConfig, PullConfig
 from exporter.fleet.pull.address_book import AddressBook, settle
-from exporter.fleet.pull.client import Access, PullFailed, node_name
-from exporter.fleet.pull.credentials import basic_auth, node_headers, secret
+from exporter.fleet.pull.client import NodeAccess, PullFailed, basic_auth, node_headers, node_name, secret
 from exporter.fleet.pull.pods import Pods
 from exporter.fleet.pull.targets import Target, from_file, from_prometheus, host_and_port, one_each, target
 from exporter.net.client_tls import client_context
@@ -40,7 +39,7 @@ class Discovered:
     refused: Mapping[str, str] = field(default_factory=dict)  # why claims are refused, by the node that they claim
 
 
-class Discovery:
+class TargetDiscovery:
     """Finds targets, again and again. For one thread at a time."""
 
     def __init__(self, config: PullConfig, book: AddressBook | None = None, pods: Pods | None = None) -> None:
@@ -144,7 +143,7 @@ class Discovery:
 
         def ask(address: str) -> tuple[str, str | None]:
             try:
-                access = Access(seconds, node_headers(config, (address,)), context, config.server_name)
+                access = NodeAccess(seconds, node_headers(config, (address,)), context, config.server_name)
                 return address, node_name(f"{config.scheme}://{bases[address]}", access)
             except PullFailed as error:
                 self._problems.append(f"{host}: {address} does not say its node: {error}")
