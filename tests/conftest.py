@@ -7,11 +7,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from tests.support.leftovers import left_behind, running
+from tests.support.programs import skipped_tests
 from tests.support.slurm import slurm
 from tests.support.tailing import close_nodes
 
@@ -51,6 +53,11 @@ def deep_folder(tmp_path: Path) -> Iterator[Path]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite-golden", action="store_true", help="write what comes now as what is expected")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for line in skipped_tests(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", [])):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True)

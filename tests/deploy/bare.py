@@ -9,10 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.programs import missing
+
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "deploy/deb/build.py"
 TOOLS = ("dpkg-deb", "dpkg-shlibdeps", "help2man", "debootstrap", "unshare", "chroot")
-MISSING = [tool for tool in TOOLS if not shutil.which(tool)]
+MISSING = missing(*TOOLS)
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 # Of pip's own settings, where packages come from: a root of its own has to go the same way as whoever runs the tests.
 PIP_SETTINGS = ("index-url", "extra-index-url", "cert", "trusted-host", "default-timeout", "proxy")

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from jsonschema import Draft202012Validator
 from kubernetes_validate import utils as schemas
 from referencing import Registry, Resource
 
 from tests.deploy.tools import tool
+from tests.support.programs import needs
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy/helm/gpufault"
@@ -30,8 +30,8 @@ Object = dict[str, Any]
 
 
 HELM, OPERATOR_TYPES = tool("helm"), tool("operator")
-needs_helm = pytest.mark.skipif(HELM is None, reason="no helm; with Go, make go-tools builds it")
-needs_operator = pytest.mark.skipif(OPERATOR_TYPES is None, reason="no Go: make go-tools builds the decoder with it")
+needs_helm = needs(absent=[] if HELM else ["helm"])
+needs_operator = needs(absent=[] if OPERATOR_TYPES else ["go"])
 
 
 def run(*command: str | Path, said: str | None = None) -> tuple[int, str, str]:

@@ -12,11 +12,10 @@ from pathlib import Path
 
 from tests.deploy.bare import CERTIFICATES, Bare, pip_conf
 from tests.e2e.conftest import eventually
+from tests.support.programs import missing
 
 TOOLS = ("debootstrap", "nsenter", "slirp4netns", "systemd-nspawn", "unshare")
-MISSING = [tool for tool in TOOLS if not shutil.which(tool)] + [
-    path for path in ("/dev/net/tun",) if not Path(path).exists()
-]
+MISSING = missing(*TOOLS) + [path for path in ("/dev/net/tun",) if not Path(path).exists()]
 if os.geteuid() != 0:
     MISSING.append("root")
 PACKAGES = ("ca-certificates", "dbus", "systemd", "systemd-sysv")  # what every installed Debian has

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.support.programs import needs
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 CONFIG = DEPLOY / "alertmanager/alertmanager.yml"
@@ -17,7 +18,7 @@ RECEIVERS = {"critical": "pager", "warning": "tickets", "info": "digest"}
 
 pytestmark = [
     pytest.mark.deploy,
-    pytest.mark.skipif(not shutil.which("amtool"), reason="needs amtool (apt install prometheus-alertmanager)"),
+    needs("amtool"),
 ]
 
 

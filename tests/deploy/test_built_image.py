@@ -25,13 +25,13 @@ from tests.deploy.image import COMMITTED, Builder, Image
 from tests.deploy.kubernetes import ROOT, Object, needs_helm, only, template
 from tests.e2e.conftest import eventually
 from tests.support import handles
+from tests.support.programs import needs, needs_root
 
-MISSING = [name for name in ("buildah", "debootstrap", "runc", "apt-get") if not shutil.which(name)]
 pytestmark = [
     pytest.mark.deploy,
     pytest.mark.heavy,
-    pytest.mark.skipif(os.geteuid() != 0, reason="building a root and running it takes root"),
-    pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)}"),
+    needs_root,
+    needs("buildah", "debootstrap", "runc", "apt-get"),
     pytest.mark.skipif(not containers.SECCOMP.exists(), reason=f"no {containers.SECCOMP}: package containers-common"),
 ]
 needs_kernel_log = pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK | os.W_OK), reason="no /dev/kmsg")

@@ -20,12 +20,13 @@ from tests.deploy.kubernetes import ROOT, needs_helm, objects, only, template
 from tests.deploy.workload import Workload, kept, web_access
 from tests.e2e.conftest import eventually
 from tests.support.monitoring import Prometheus, free_port
+from tests.support.programs import needs
 
 pytestmark = [
     pytest.mark.deploy,
     pytest.mark.heavy,
     needs_helm,
-    pytest.mark.skipif(not shutil.which("prometheus"), reason="needs prometheus (apt install prometheus)"),
+    needs("prometheus"),
 ]
 
 NODE = "gpu-07"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import yaml
 
 from tests.deploy.tools import tool
+from tests.support.programs import needs
 
 FOLDER = Path(__file__).parents[2] / "deploy/compose"
 COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text(encoding="utf-8"))
@@ -34,7 +34,7 @@ def run(*command: str | Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-@pytest.mark.skipif(COMPOSE_SPEC is None, reason="no compose-spec; with Go, make go-tools builds it")
+@needs(absent=[] if COMPOSE_SPEC else ["compose-spec"])
 def test_the_compose_file_is_valid() -> None:
     assert COMPOSE_SPEC
     code, said = run(COMPOSE_SPEC, FOLDER / "compose.yaml")
@@ -67,7 +67,7 @@ def test_the_daemon_accepts_its_configuration_and_writes_to_a_volume(tmp_path: P
     assert SERVICES["gpufault"]["read_only"] is True
 
 
-@pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool (apt install prometheus)")
+@needs("promtool")
 def test_prometheus_accepts_its_configuration_and_scrapes_the_daemon(tmp_path: Path) -> None:
     rules = mounted("prometheus", "/etc/prometheus/rules.yml")
     text = mounted("prometheus", "/etc/prometheus/prometheus.yml").read_text(encoding="utf-8")
@@ -80,7 +80,7 @@ def test_prometheus_accepts_its_configuration_and_scrapes_the_daemon(tmp_path: P
     assert yaml.safe_load(text)["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"] == ["alertmanager:9093"]
 
 
-@pytest.mark.skipif(not shutil.which("amtool"), reason="needs amtool (apt install prometheus-alertmanager)")
+@needs("amtool")
 def test_alertmanager_accepts_its_configuration() -> None:
     code, said = run("amtool", "check-config", mounted("alertmanager", "/etc/alertmanager/alertmanager.yml"))
     assert code == 0, said

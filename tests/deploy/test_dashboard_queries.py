@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import threading
 import time
@@ -30,6 +29,7 @@ from tests.support.monitoring import (
     quiet_days,
     write_history,
 )
+from tests.support.programs import needs
 
 ROOT = DEPLOY.parent
 CAUSE = "onednn_pvc_scoreboard_hazard"
@@ -48,7 +48,7 @@ INTERVALS = {"$__rate_interval": "1m", "$__range": "1h"}
 pytestmark = [
     pytest.mark.heavy,
     pytest.mark.deploy,
-    pytest.mark.skipif(not shutil.which("prometheus"), reason="needs prometheus (apt install prometheus)"),
+    needs("prometheus"),
 ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import subprocess
@@ -15,14 +14,15 @@ import pytest
 
 from tests.deploy.bare import MISSING, Bare, said
 from tests.e2e.conftest import eventually
+from tests.support.programs import needs, needs_root
 
 CRASH = "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.\n"
 
 pytestmark = [
     pytest.mark.heavy,
     pytest.mark.deploy,
-    pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it installs into a root of its own"),
+    needs(absent=MISSING),
+    needs_root,
 ]
 
 
@@ -64,7 +64,7 @@ def lines_seen(address: str) -> float:
     return next((float(line.removeprefix(start)) for line in text.splitlines() if line.startswith(start)), 0.0)
 
 
-@pytest.mark.skipif(not shutil.which("lintian"), reason="no lintian")
+@needs("lintian")
 def test_lintian_reports_no_errors(package: Path) -> None:
     said("lintian", "--allow-root", "--fail-on=error", package)
 

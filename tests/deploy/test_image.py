@@ -5,9 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from exporter import __version__
+from tests.support.programs import needs
 
 ROOT = Path(__file__).parents[2]
 HADOLINT = Path(sys.executable).with_name("hadolint")
@@ -48,7 +47,7 @@ def test_the_health_check_uses_a_program_in_the_image() -> None:
     assert "\nEXPOSE 9873 " in RUNTIME
 
 
-@pytest.mark.skipif(not HADOLINT.exists(), reason="no hadolint: it comes with the development packages on Linux")
+@needs(absent=[] if HADOLINT.exists() else ["hadolint"])
 def test_hadolint_passes() -> None:
     done = subprocess.run([HADOLINT, ROOT / "Dockerfile"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.deploy.kubernetes import CHART, ROOT, needs_helm, only, pods, rendered, run, template
+from tests.support.programs import needs
 
 pytestmark = pytest.mark.deploy
 
@@ -63,7 +63,7 @@ def test_each_secret_of_the_page_has_the_keys_that_the_chart_mounts(tmp_path: Pa
             assert {item["key"] for item in source["secret"]["items"]} <= made[source["secret"]["name"]]
 
 
-@pytest.mark.skipif(not shutil.which("amtool"), reason="needs amtool (apt install prometheus-alertmanager)")
+@needs("amtool")
 def test_alertmanager_accepts_the_configuration_for_slack(tmp_path: Path) -> None:
     (values,) = re.findall(r"^```yaml\n# values of kube-prometheus-stack\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     config = yaml.safe_load(values)["alertmanager"]["config"]
@@ -89,7 +89,7 @@ def test_the_table_of_folders_matches_the_mounts() -> None:
     assert {path for row in rows for path in re.findall(r"`([^`]+)`", row)} == mounted
 
 
-@pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool")
+@needs("promtool")
 def test_the_scrape_job_of_the_page_is_valid(tmp_path: Path) -> None:
     (job,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", PAGE, re.DOTALL)
     # Debian builds Prometheus without discovery in Kubernetes: another one takes its place

@@ -11,11 +11,12 @@ import pytest
 from tests.deploy.bare import ROOT
 from tests.deploy.live import MISSING, Live
 from tests.deploy.page import Page, scraped
+from tests.support.programs import needs
 
 pytestmark = [
     pytest.mark.heavy,
     pytest.mark.deploy,
-    pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}"),
+    needs(absent=MISSING),
 ]
 
 

@@ -11,13 +11,14 @@ import pytest
 from tests.deploy import bare, live
 from tests.deploy.live import Live
 from tests.deploy.page import Page, scraped
+from tests.support.programs import needs
 
 MISSING = [*bare.MISSING, *live.MISSING]
 
 pytestmark = [
     pytest.mark.heavy,
     pytest.mark.deploy,
-    pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}"),
+    needs(absent=MISSING),
 ]
 
 

@@ -1,7 +1,6 @@
 """Files for a node (configuration, units, scrape job), checked by the programs that read them."""
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,14 +10,15 @@ import trustme
 
 from exporter.core.text.yaml_text import parse
 from exporter.web import config as web_config
+from tests.support.programs import needs
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 GPUFAULT = Path(sys.executable).with_name("gpufault")
 
-needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze")
+needs_systemd = needs("systemd-analyze")
 each_unit = pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
-needs_promtool = pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool")
+needs_promtool = needs("promtool")
 
 
 def run(*command: str | Path) -> tuple[int, str]:

@@ -16,6 +16,7 @@ from exporter.outputs.npd import CONDITION
 from tests.deploy.tools import tool
 from tests.e2e.conftest import Node, eventually, gpufault, make_node
 from tests.e2e.test_prometheus import free_port
+from tests.support.programs import reason
 
 __all__ = ["make_node"]
 
@@ -98,7 +99,7 @@ def test_the_npd_configuration_is_valid_and_names_the_condition() -> None:
 def test_npd_sets_the_condition(node: Node, tmp_path: Path) -> None:
     program = tool("node-problem-detector")
     if not program:
-        pytest.skip("no node-problem-detector; with Go, make go-tools builds it")
+        pytest.skip(reason(["node-problem-detector"]))
     config = json.loads(json.dumps(CONFIG))
     config["rules"][0]["path"] = str(CHECK)
     config["pluginConfig"]["invoke_interval"] = "1s"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -12,13 +11,15 @@ from types import ModuleType
 
 import pytest
 
+from tests.support.programs import needs
+
 NODES, SEED = 24, 1
 MINUTES_TO_FIFTH = 30  # from the first crash of an event to the fifth
 
 pytestmark = [
     pytest.mark.heavy,
     pytest.mark.deploy,
-    pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool (apt install prometheus)"),
+    needs("promtool"),
 ]
 
 

@@ -9,7 +9,6 @@ store before it starts: what it would have scraped of these daemons, and what th
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from tests.support.monitoring import (
     quiet_days,
     write_history,
 )
+from tests.support.programs import needs
 
 ROOT = Path(__file__).parents[2]
 NODES = 8
@@ -41,10 +41,7 @@ CRASH = (ROOT / "exporter/demo/logs/slurm-48260.out").read_text(encoding="utf-8"
 pytestmark = [
     pytest.mark.heavy,
     pytest.mark.deploy,
-    pytest.mark.skipif(
-        not (shutil.which("prometheus") and shutil.which("prometheus-alertmanager")),
-        reason="needs prometheus and alertmanager (apt install prometheus prometheus-alertmanager)",
-    ),
+    needs("prometheus", "prometheus-alertmanager"),
 ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import yaml
 from exporter.config import packs
 from exporter.core.model import UNRECOGNISED
 from exporter.metrics.counters import METRICS
+from tests.support.programs import needs
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus/rules.yml"
@@ -22,7 +22,7 @@ GROUPS = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
 ALL = [rule for group in GROUPS for rule in group["rules"]]
 ALERTS: dict[str, dict[str, Any]] = {rule["alert"]: rule for rule in ALL if "alert" in rule}
 
-needs_promtool = pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool (apt install prometheus)")
+needs_promtool = needs("promtool")
 
 
 def promtool(*arguments: str | Path) -> tuple[int, str]:

@@ -6,9 +6,8 @@ import importlib.util
 import json
 from types import ModuleType
 
-import pytest
-
 from tests.deploy.kubernetes import ROOT
+from tests.support.programs import needs
 
 SHIPPED = json.loads((ROOT / "deploy/seccomp/gpufault.json").read_text(encoding="utf-8"))
 
@@ -26,7 +25,7 @@ def calls(action: str) -> set[str]:
     return {name for rule in SHIPPED["syscalls"] if rule["action"] == action for name in rule["names"]}
 
 
-@pytest.mark.skipif(not derive().DEFAULT.exists(), reason="no default profile: package golang-github-containers-common")
+@needs(absent=[] if derive().DEFAULT.exists() else ["golang-github-containers-common"])
 def test_the_profile_is_the_default_without_unneeded_calls() -> None:
     module = derive()
     default = json.loads(module.DEFAULT.read_text(encoding="utf-8"))

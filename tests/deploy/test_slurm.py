@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -16,6 +15,7 @@ import pytest
 from exporter.core.decoding.job_files import started_job
 from tests.e2e.conftest import Node, eventually, gpufault
 from tests.e2e.test_node_check import LOST, Kernel
+from tests.support.programs import needs
 from tests.support.slurm import Slurm, slurm_of
 
 HOOKS = Path(__file__).parents[2] / "deploy/slurm"
@@ -25,7 +25,7 @@ NAMES = ("prolog", "epilog", "health-check")
 pytestmark = pytest.mark.deploy
 
 
-@pytest.mark.skipif(not shutil.which("shellcheck"), reason="no shellcheck")
+@needs("shellcheck")
 def test_shellcheck_accepts_the_hooks() -> None:
     command = ["shellcheck", "--shell=sh", *sorted(str(path) for path in HOOKS.iterdir())]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -17,6 +17,7 @@ import pytest
 
 from exporter.core.decoding.job_files import Forged, NodeJob, ended_job, started_job
 from tests.e2e.conftest import eventually
+from tests.support.programs import skip_without
 
 HOOKS = Path(__file__).parents[2] / "deploy/slurm"
 NAMES = ("prolog", "epilog", "health-check")
@@ -36,12 +37,10 @@ class Hooks:
     """The hooks as they are shipped, for one shell, with the commands that they call in a folder."""
 
     def __init__(self, folder: Path, shell: str) -> None:
-        program = shutil.which(shell)
-        if program is None:
-            pytest.skip(f"no {shell}")
+        skip_without(shell)
         self.folder, self.jobs, self.ran = folder, folder / "jobs", folder / "ran"
         (folder / "bin").mkdir()
-        (folder / "sh").symlink_to(program)
+        (folder / "sh").symlink_to(str(shutil.which(shell)))
         for name in NAMES:
             text = (HOOKS / name).read_text()
             for shipped, here in (

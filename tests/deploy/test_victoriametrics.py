@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -17,8 +16,8 @@ import yaml
 
 from tests.e2e.conftest import eventually
 from tests.support.monitoring import DEPLOY, Alertmanager, Program, fall_off_the_bus, free_port, hasty_rules, node_at
+from tests.support.programs import needs
 
-NEEDED = "victoria-metrics", "vmalert", "prometheus-alertmanager"
 RULES = [
     (rule.get("alert", rule.get("record")), rule["expr"])
     for file in ("rules.yml", "gpu-exporters.yml")
@@ -31,10 +30,7 @@ SHIPPED = sum(len(group["rules"]) for group in yaml.safe_load((DEPLOY / "prometh
 pytestmark = [
     pytest.mark.heavy,
     pytest.mark.deploy,
-    pytest.mark.skipif(
-        not all(map(shutil.which, NEEDED)),
-        reason=f"needs {', '.join(NEEDED)} (apt install victoria-metrics prometheus-alertmanager)",
-    ),
+    needs("victoria-metrics", "vmalert", "prometheus-alertmanager"),
 ]
 
 

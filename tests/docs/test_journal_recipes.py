@@ -20,10 +20,11 @@ from exporter.core.diagnosis.records import rfc3339
 from exporter.fleet.history.ingest import fill
 from exporter.fleet.history.schema import create
 from tests.e2e.conftest import eventually
+from tests.support.programs import PATH, needs
 
 PAGE = (Path(__file__).parents[2] / "docs/journals.md").read_text(encoding="utf-8")
 START = 1_780_000_000.0
-RSYSLOGD = shutil.which("rsyslogd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+RSYSLOGD = shutil.which("rsyslogd", path=PATH)
 MODULES = os.environ.get("RSYSLOG_MODULES", "")  # where rsyslogd is not installed in /usr
 
 pytestmark = pytest.mark.heavy
@@ -52,7 +53,7 @@ def stored(folder: Path) -> tuple[int, int, int]:
     return row
 
 
-@pytest.mark.skipif(not shutil.which("rsync"), reason="needs rsync")
+@needs("rsync")
 def test_rsync(tmp_path: Path) -> None:
     node, gathered = tmp_path / "node", tmp_path / "journals"
     (command,) = re.findall(r"^rsync (.+)$", PAGE, re.MULTILINE)
@@ -68,7 +69,7 @@ def test_rsync(tmp_path: Path) -> None:
     assert {path.suffix for path in (gathered / "gpu-07").iterdir()} == {".jsonl"}
 
 
-@pytest.mark.skipif(RSYSLOGD is None, reason="needs rsyslogd")
+@needs("rsyslogd")
 def test_rsyslog(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 import yaml
 
 from tests.docs.commands import PROGRAMS, PROMETHEUS, consoles, programs, typed, understood
+from tests.support.programs import needs
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/runbooks"
@@ -55,7 +55,7 @@ def test_a_command_of_a_runbook_is_valid(name: str, command: list[str]) -> None:
         assert program in PROGRAMS
 
 
-@pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool (apt install prometheus)")
+@needs("promtool")
 def test_every_query_of_a_runbook_is_valid_promql(tmp_path: Path) -> None:
     queries = [command[-1] for _, command in COMMANDS if command[0] == "promtool"]
     assert queries
@@ -66,7 +66,7 @@ def test_every_query_of_a_runbook_is_valid_promql(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.skipif(not shutil.which("jq"), reason="needs jq")
+@needs("jq")
 @pytest.mark.parametrize("filter_", sorted({c[-1] for _, c in COMMANDS if c[0] == "jq"}))
 def test_every_filter_of_a_runbook_is_valid_jq(filter_: str) -> None:
     done = subprocess.run(["jq", filter_], input="", check=False, capture_output=True, text=True)
@@ -89,7 +89,7 @@ SEGMENTS = [  # each ends with records that only mention the crash, or are its c
 ]
 
 
-@pytest.mark.skipif(not shutil.which("jq"), reason="needs jq")
+@needs("jq")
 @pytest.mark.parametrize(
     "line", [line for page in {**PAGES, **SYMPTOMS}.values() for line in typed(page) if ".jsonl" in line]
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,15 +10,13 @@ import pytest
 import yaml
 
 from tests.support.monitoring import Alertmanager, Prometheus, Receiver, free_port, hasty_rules, node_at
+from tests.support.programs import needs
 
 from .conftest import Node, eventually
 
 pytestmark = [
     pytest.mark.heavy,
-    pytest.mark.skipif(
-        not (shutil.which("prometheus") and shutil.which("prometheus-alertmanager")),
-        reason="needs prometheus and prometheus-alertmanager (apt install)",
-    ),
+    needs("prometheus", "prometheus-alertmanager"),
 ]
 FAULT = (
     "NVRM: Xid (PCI:0000:c1:00): 48, pid=4242, name=python3, An uncorrectable double bit error (DBE) has been detected"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.support.programs import needs, needs_root
 
 from .conftest import Kernel, Node, eventually, gpufault
 
@@ -99,7 +100,8 @@ def test_a_timeline_shows_when_the_node_check_failed_and_what_cleared_it(node: N
     assert re.search(rf"fails: .+, GPU {GPU}; reset the GPU; cleared by an operator after", line), told
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root and setpriv")
+@needs("setpriv")
+@needs_root
 def test_a_jobs_user_clears_nothing(node: Node) -> None:
     for folder in (node.folder, *node.folder.parents):
         if folder.stat().st_uid == 0 and folder.stat().st_mode & 0o077 == 0:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.support.handles import handle_of, read
+from tests.support.programs import needs_root
 
 from .conftest import Node
 
 HANDLES = Path(__file__).parents[1] / "support" / "handles.py"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="opening a file by its handle takes CAP_DAC_READ_SEARCH")
+@needs_root
 def test_the_daemon_and_what_it_starts_cannot_open_a_file_by_its_handle(
     make_node: Callable[..., Node], tmp_path: Path
 ) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import socket
 import subprocess
 import time
@@ -14,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.programs import needs, needs_root
 from tests.support.wall_clock import WallClock
 
 from .conftest import Guarded, Kernel, Node, eventually, gpufault
@@ -74,7 +73,8 @@ def test_a_fault_is_remembered_over_a_kill_and_left_behind_by_time(
 
 
 @pytest.mark.heavy
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root and unshare")
+@needs("unshare")
+@needs_root
 def test_a_fault_seen_while_the_clock_was_400_days_ahead_ages_all_the_same(
     make_node: Callable[..., Node], kernel: Kernel, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.kubernetes_api import KubernetesApi
 from tests.support.monitoring import node_at
+from tests.support.programs import reason
 from tests.support.real_kubernetes import API_SERVER, ETCD, RealKubernetes
 
 from .conftest import Kernel, Node, eventually, gpufault
@@ -64,7 +65,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
         (tmp_path / "cluster").mkdir()
         server = RealKubernetes(tmp_path / "cluster", RULES, "n1")
     else:
-        pytest.skip("no kube-apiserver and etcd; tests/support/real_kubernetes.py says how to build them")
+        pytest.skip(reason(["kube-apiserver", "etcd"]))  # tests/support/real_kubernetes.py says how to build them
     yield Cluster(server, tmp_path)
     server.close()
 

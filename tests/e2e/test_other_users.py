@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import needs_root
+
 from .conftest import Node, eventually
 
 ALICE, MALLORY = 2001, 2002
 
-pytestmark = [pytest.mark.heavy, pytest.mark.skipif(os.getuid() != 0, reason="gives files to users")]
+pytestmark = [pytest.mark.heavy, needs_root]
 
 
 def write(path: Path, uid: int, text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.monitoring import Prometheus, free_port, hasty_rules, node_at, write_history
+from tests.support.programs import needs
 
 from .conftest import Node, eventually
 
 pytestmark = [
     pytest.mark.heavy,
-    pytest.mark.skipif(not shutil.which("prometheus"), reason="needs prometheus (apt install prometheus)"),
+    needs("prometheus"),
 ]
 # A fault that the kernel reports and that a job's log can name too, as `device lost` in both.
 FATAL_PACK = """

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import shutil
 import socket
 import subprocess
 import threading
@@ -14,6 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+
+from tests.support.programs import needs, needs_root
 
 from .conftest import Node, eventually
 
@@ -92,7 +92,8 @@ def test_the_watchdog_hears_of_a_loop_that_rests_and_of_one_that_does_not(
 
 
 @pytest.mark.heavy
-@pytest.mark.skipif(shutil.which("strace") is None or os.geteuid() != 0, reason="needs strace, and root to attach it")
+@needs("strace")
+@needs_root
 def test_a_loop_that_a_disk_holds_up_tells_the_watchdog_nothing(make_node: MakeNode, systemd: Systemd) -> None:
     node = make_node()
     node.start()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import needs_root
+
 from .conftest import Kernel, Node, eventually, gpufault
 
 pytestmark = pytest.mark.heavy
@@ -81,7 +83,7 @@ def test_a_corrected_error_of_another_device_does_not_confirm_what_a_job_says(no
     assert not unfit(node)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+@needs_root
 def test_a_user_does_not_take_part_in_the_job_of_another(make_node: Callable[..., Node], open_path: Path) -> None:
     node = make_node(
         [{"kind": "files", "paths": [f"{open_path}/*/slurm-*.out"]}], incidents={"settle": "1s", "window": "10s"}

@@ -20,6 +20,7 @@ import pytest
 from exporter.sources.files import filesystem
 from exporter.sources.files.follow import Vacated
 from exporter.sources.files.tail import Log
+from tests.support.programs import needs
 from tests.support.tailing import Node, copytruncate, lines, write
 
 BANNER = b"".join(b"launcher: option %04d is at its default value\n" % number for number in range(40))
@@ -621,7 +622,7 @@ def test_logs_with_the_same_banner_are_told_apart_26(tmp_path: Path) -> None:
 # -- the real thing
 
 
-@pytest.mark.skipif(shutil.which("logrotate") is None, reason="logrotate is not installed")
+@needs("logrotate")
 @pytest.mark.parametrize(
     "how",
     [
@@ -638,7 +639,7 @@ def test_logrotate_itself(node: Node, log: Path, how: str) -> None:
     run_logrotate(node, log, how)
 
 
-@pytest.mark.skipif(shutil.which("logrotate") is None, reason="logrotate is not installed")
+@needs("logrotate")
 @pytest.mark.parametrize("how", ["create", "copytruncate", "renamecopy"])
 @pytest.mark.parametrize("globs", [("**/*",), ("*.log", "old/*")])
 def test_logrotate_moves_logs_to_another_folder_of_the_globs(tmp_path: Path, globs: tuple[str, ...], how: str) -> None:

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-import shutil
 import socket
 import subprocess
 import threading
@@ -32,11 +31,12 @@ from exporter.fleet.input.prometheus_history import MAX_RISE, load
 from exporter.fleet.report import document
 from exporter.fleet.statistics.correlation import correlate
 from tests.e2e.conftest import eventually
+from tests.support.programs import needs
 
 from .small import WEEK
 
 SCHEMA = json.loads((Path(document.__file__).parent / "schema.json").read_text())
-needs_prometheus = pytest.mark.skipif(not shutil.which("promtool"), reason="needs prometheus (apt install prometheus)")
+needs_prometheus = needs("promtool")
 Asked = list[tuple[str, dict[str, str], dict[str, str]]]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.core.decoding import formats, prefixes
@@ -77,6 +77,7 @@ class Read(NamedTuple):
 
 
 @patch.object(verdict_cache, "ANALYSE_AFTER", 2)
+@settings(max_examples=100)  # each is a log of some hundred lines, read twice
 @given(
     LINES,
     st.sampled_from(get_args(Kind)),

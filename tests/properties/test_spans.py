@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.core.decoding.lines import MAX_BETWEEN
@@ -91,10 +91,12 @@ TEXTS = [
     "2025-11-20T23:41:00Z fine", "2025-11-20T23:59:00Z GPU fault", "+ echo GPU fault", "3: GPU fault", "variable A=1",
     "variable B=2", "variable A=3",
 ]  # fmt: skip
-LINES = st.lists(st.sampled_from(TEXTS), max_size=40)
+LINES = st.lists(st.sampled_from(TEXTS), max_size=16)
+EXAMPLES = 60  # each is a log of up to a thousand lines, in dozens of parts
 LONG = st.sampled_from([b"y" * 3000, b"GPU fault " * 300, b"z" * 18000 + b"GPU fault" + b"z" * 18000, b"x" * 34000])
 
 
+@settings(max_examples=EXAMPLES)
 @given(
     st.lists(LINES, min_size=1, max_size=8), st.lists(st.tuples(st.integers(0, 200), LONG), max_size=2), st.booleans()
 )
@@ -110,7 +112,8 @@ def test_the_parts_of_a_log_show_what_the_whole_shows(
 MARKS = st.sampled_from(["F", "F", "F", "P"])
 
 
-@given(st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), MARKS, st.sampled_from(TEXTS)), max_size=60))
+@settings(max_examples=EXAMPLES)
+@given(st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), MARKS, st.sampled_from(TEXTS)), max_size=40))
 def test_so_do_those_of_a_containers_log(lines: list[tuple[str, str, str]]) -> None:
     cri = [f"2025-11-20T23:41:00Z {stream} {mark} {text}" for stream, mark, text in lines * 8]
     same("".join(f"{line}\n" for line in cri).encode(), "cri")
@@ -150,7 +153,7 @@ def test_a_part_that_tells_more_than_is_kept_is_read_again_knowing_what_was_told
 def test_what_is_read_before_a_part_for_its_times_tells_nothing_else() -> None:
     """Its first line may be the end of one that begins before it, and alone says something else."""
     line = "2025-11-20T23:41:00Z stdout {} {}\n".format
-    for pairs in range(80, 110):
+    for pairs in range(80, 110, 4):
         told = (line("P", "torch version 1,") + line("F", "torch version 9")) * pairs
         fault = line("F", "GPU fault")
         assert same((told + fault * 120).encode(), "cri") > 5

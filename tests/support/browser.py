@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import pytest
+from tests.support.programs import needs
 
 HALF_SCREEN = 1000  # where the widest tables scroll in their cards
 WIDTHS = (390, 1280, HALF_SCREEN, 2560)  # a phone, a laptop, half of a screen, a wall screen
@@ -25,10 +25,7 @@ FLAGS = (
     "--disable-sync", "--no-first-run",
 )  # fmt: skip
 WAIT_MS = 120_000  # a loaded machine
-NEEDED = pytest.mark.skipif(
-    shutil.which("chromium") is None or not find_spec("playwright") or not find_spec("axe_playwright_python"),
-    reason="needs chromium, playwright and axe-playwright-python",
-)
+NEEDED = needs("chromium", absent=[name for name in ("playwright", "axe_playwright_python") if not find_spec(name)])
 _SERIOUS = """async (options) => (await axe.run(document, {resultTypes: ['violations'], ...options})).violations
     .filter(each => ['serious', 'critical'].includes(each.impact))
     .map(each => each.id + ': ' + each.nodes.slice(0, 3).map(node => node.html.slice(0, 200)).join(' | '))"""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+
+from tests.support.programs import missing, reason
 
 T = TypeVar("T")
 
@@ -63,10 +64,8 @@ KillWait=1
 
 def why_not() -> str:
     """Why no Slurm can run here; empty if one can."""
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    missing = [program for program in PROGRAMS if not shutil.which(program, path=path)]
-    if missing:
-        return f"needs {', '.join(missing)} (apt install slurm-wlm munge)"
+    if absent := missing(*PROGRAMS):
+        return reason(absent)
     return "" if os.geteuid() == 0 else "needs root: slurmd starts jobs as their users"
 
 

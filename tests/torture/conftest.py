@@ -6,7 +6,6 @@ in ten digits, and each digit has a signature of its own, so that a line that is
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -147,6 +146,3 @@ def followed(torture: Torture) -> tuple[Torture, Path]:
     """A log of which a hundred lines are counted."""
     log = torture.write(torture.logs / "job.log", 100)
     return torture.all_counted(), log
-
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Node, eventually
+from tests.support.programs import needs, needs_root
 
-from .conftest import Torture, both_watchers, needs_root
+from .conftest import Torture, both_watchers
 from .test_rotation import rotate
 
 Followed = tuple[Torture, Path]
 Begin = Callable[..., Torture]
 Mount = Callable[..., Path]
-BANNER = b"launcher: an option is at its default value\n" * 60
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_a_log_becomes_a_link_to_where_it_was_moved(followed: Followed) -> None:
     torture.exact()
 
 
-@pytest.mark.skipif(shutil.which("gzip") is None, reason="gzip is not installed")
+@needs("gzip")
 @pytest.mark.parametrize("down", [False, True])
 def test_gzip_is_slow_and_killed_and_run_again(followed: Followed, *, down: bool) -> None:
     torture, log = followed
@@ -289,7 +289,7 @@ def test_killed_while_its_disk_is_full(begin: Begin, mount: Mount) -> None:
 
 
 @needs_root
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@needs("strace")
 @pytest.mark.parametrize("call", ["pread64:error=EIO:when=3..4", "openat:error=EMFILE:when=2..3"])
 def test_a_disk_gives_no_answer_for_a_while(make_node: Callable[..., Node], tmp_path: Path, call: str) -> None:
     logs = tmp_path / "jobs" / "*.log"
@@ -308,7 +308,7 @@ def test_a_disk_gives_no_answer_for_a_while(make_node: Callable[..., Node], tmp_
 
 
 @needs_root
-@pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare is not installed")
+@needs("unshare")
 def test_no_inotify_instance_is_left(begin: Begin) -> None:
     torture = begin()
     limit = 'echo 0 > /proc/sys/user/max_inotify_instances; exec "$@"'
@@ -340,7 +340,7 @@ def test_more_happens_than_inotify_can_tell(followed: Followed) -> None:
 
 
 @needs_root
-@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed")
+@needs("setpriv")
 def test_a_folder_may_be_listed_now_and_then(begin: Begin) -> None:
     torture = begin("**/*.log")
     folder = torture.logs / "run"

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Node, eventually
+from tests.support.programs import needs, needs_root
 
-from .conftest import Torture, both_watchers, needs_root
+from .conftest import Torture, both_watchers
 
 Followed = tuple[Torture, Path]
 Begin = Callable[..., Torture]
@@ -105,7 +106,7 @@ def test_the_mount_of_the_logs_goes_and_comes_back_31(begin: Begin, small_disk: 
 
 
 @needs_root
-@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed")
+@needs("setpriv")
 def test_a_log_that_may_be_read_later_30(begin: Begin) -> None:
     torture = begin(start="beginning")
     log = torture.write(torture.logs / "job.log", 50)

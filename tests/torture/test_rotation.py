@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import needs
+
 from .conftest import Torture, both_watchers
 
 Followed = tuple[Torture, Path]
@@ -117,7 +119,7 @@ def test_begun_anew_with_the_same_banner_and_rotated_while_down(begin: Begin, ho
     torture.start().exact()
 
 
-@pytest.mark.skipif(shutil.which("logrotate") is None, reason="logrotate is not installed")
+@needs("logrotate")
 @pytest.mark.parametrize(
     "how", ["create", "nocreate", "copytruncate", "create\ncompress", "create\ncompress\ndelaycompress", "dateext"]
 )

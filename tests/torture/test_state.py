@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import random
-import shutil
 import subprocess
 import time
 from collections import Counter
@@ -16,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Node, eventually
+from tests.support.programs import needs, needs_root
 
-from .conftest import Torture, needs_root
+from .conftest import Torture
 from .test_rotation import rotate
 
 Begin = Callable[..., Torture]
-needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+needs_strace = needs("strace")
 
 
 @pytest.fixture

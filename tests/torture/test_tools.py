@@ -14,16 +14,13 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import eventually
+from tests.support.programs import needs, needs_root, skip_without
 
-from .conftest import Torture, both_watchers, needs_root
+from .conftest import Torture, both_watchers
 
 Followed = tuple[Torture, Path]
 Begin = Callable[..., Torture]
 BANNER = b"launcher: an option is at its default value\n" * 60
-
-
-def needs(program: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(shutil.which(program) is None, reason=f"{program} is not installed")
 
 
 def sh(command: str, folder: Path) -> None:
@@ -83,8 +80,7 @@ def test_logrotate_in_more_of_its_modes(begin: Begin, how: str) -> None:
     ids=lambda c: c.split()[0],
 )
 def test_a_logger_with_a_folder_of_its_own(begin: Begin, command: str) -> None:
-    if shutil.which(command.split()[0]) is None:
-        pytest.skip("is not installed")
+    skip_without(command.split()[0])
     torture = begin("*/current").start()
     folder = torture.logs / "app"
     folder.mkdir()
@@ -352,8 +348,7 @@ def test_rsync_brings_a_log_that_was_rotated_where_it_comes_from(begin: Begin) -
 )
 def test_a_log_is_saved_or_restored_as_it_is(followed: Followed, edit: str, *, down: bool) -> None:
     torture, log = followed
-    if shutil.which(edit.split()[0]) is None:
-        pytest.skip("is not installed")
+    skip_without(edit.split()[0])
     for _ in range(2):
         torture.write(log, 50)
         torture.all_counted()
@@ -448,7 +443,6 @@ def test_a_log_becomes_a_folder_of_logs(begin: Begin) -> None:
     torture.exact()
 
 
-@pytest.mark.skipif(not hasattr(os, "SEEK_DATA"), reason="no holes")
 def test_a_hole_is_punched_where_it_was_read(followed: Followed) -> None:
     """As those do who free the space of a log that a job still writes."""
     torture, log = followed

@@ -15,7 +15,6 @@ from .conftest import Torture, both_watchers
 
 Followed = tuple[Torture, Path]
 Begin = Callable[..., Torture]
-BANNER = b"launcher: an option is at its default value\n" * 60
 
 
 # -- within the file
