@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from exporter.cli.line_trace import Reading
     from exporter.core.catalogue.loader import Catalogue
     from exporter.core.diagnosis.assessment import Diagnosis
+    from exporter.core.flight_recorder import Dump
     from exporter.core.matching.pipeline import Pipeline
     from exporter.core.model import LogFormat, Match, SourceKind
     from exporter.node.this_node import ThisNode
 
 SHOWN_PLACES = 20
 LOG_BYTES = 64 << 20  # of a log that is explained: its lines are held in memory
+DUMP_BYTES = 64 << 20  # of all flight recorders' dumps beside a log: 128 ranks with 2,000 operations each
 
 DESCRIPTION = (
     "Takes one line, a log, or the incident at a line of a log. Tells of each incident its cause, the evidence, what would "
@@ -86,6 +88,7 @@ def run(options: argparse.Namespace) -> int:
         candidates=options.details,
         at=at,
         log=LocalLog(path, here) if path and here else None,
+        dumps=_dumps_beside(path) if path else (),
         color=sys.stdout.isatty() and "NO_COLOR" not in os.environ,
     )
     print(redact(report))  # it is what gets pasted into issues and chats
@@ -103,6 +106,25 @@ def _place(text: str) -> tuple[str, int | None]:
     return (path, int(number)) if number.isascii() and number.isdecimal() and os.path.isfile(path) else ("", None)
 
 
+def _dumps_beside(path: str) -> list[Dump]:
+    """The dumps of flight recorders in the folder of a log. What is none, or too much, is told on stderr."""
+    from exporter.core.flight_recorder import FILE_NAME, parse_dump
+    from exporter.store.safe_open import read_start
+
+    folder = os.path.dirname(path) or "."
+    dumps, left = [], DUMP_BYTES
+    for name in sorted(os.listdir(folder)):
+        if match := FILE_NAME.fullmatch(name):
+            dump = os.path.join(folder, name)
+            try:
+                data = read_start(dump, left)
+                dumps.append(parse_dump(data, int(match["rank"])))
+                left -= len(data)
+            except (OSError, ValueError) as error:
+                print(f"{dump}: not read: {error}", file=sys.stderr)
+    return dumps
+
+
 def explain(
     text: str,
     source: Literal["job", "kernel", "auto"],
@@ -114,13 +136,16 @@ def explain(
     color: bool = False,
     at: int | None = None,
     log: LocalLog | None = None,
+    dumps: Sequence[Dump] = (),
 ) -> str:
     """Explain the incidents of a text, or the one `at` a line.
 
     details: also every candidate cause, and how each line was read. log: the text's, if it is of this node.
+    dumps: what the ranks' flight recorders hold.
     """
     from exporter.cli.explanation_text import every_candidate, explanation
     from exporter.cli.line_trace import read, stages_of
+    from exporter.core.flight_recorder import describe
     from exporter.core.matching.pipeline import Pipeline
     from exporter.core.text.counted import counted
     from exporter.core.text.printable import printable
@@ -154,7 +179,10 @@ def explain(
         roots = [root for root in roots if root.id in wanted]
     for root in roots:
         cascades = [diagnosis for diagnosis in diagnoses if diagnosis.caused_by == root.id]
-        shown = list(explanation(root, cascades, catalogue, fact_lines, color=color, log=log.path if log else None))
+        waiting = (seq for one in (root, *cascades) for group in one.incident.waiting for seq, _ in group.places)
+        of_log = log.path if log else None
+        recorded = describe(dumps, waiting)
+        shown = explanation(root, cascades, catalogue, fact_lines, color=color, log=of_log, recorder=recorded)
         parts.append("\n".join([*shown, *(every_candidate(root) if candidates else ())]))
     if not parts:
         like = f"; words of one in {len(readings):,} of {counted(len(lines), 'line')}" if readings else ""

@@ -30,10 +30,11 @@ def explanation(
     *,
     color: bool,
     log: str | None = None,
+    recorder: Iterable[str] = (),
 ) -> Iterator[str]:
     """The lines that explain a root incident. fact_lines: the line numbers of the log that state each fact.
 
-    log: its path, if incidents of the kernel are among them.
+    log: its path, if incidents of the kernel are among them. recorder: what the ranks' flight recorders show.
     """
     incident = diagnosis.incident
     in_log = (one.incident.first.line for one in (diagnosis, *cascades) if log in (None, one.incident.first.path))
@@ -57,6 +58,8 @@ def explanation(
     waiting = next((each.incident.waiting for each in (diagnosis, *cascades) if each.incident.waiting), ())
     for text in collective_texts(collectives_of(waiting)):
         yield from text_layout.field("ranks", printable(text))
+    for text in recorder:
+        yield from text_layout.field("recorder", printable(text))
     for other in diagnosis.same_time[:SHOWN_SAME_TIME]:
         text = incident_text.same_time(other.signature, other.first.text)
         yield from text_layout.field("meanwhile", text, breaks=True)

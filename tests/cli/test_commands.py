@@ -923,3 +923,29 @@ def test_flags_are_not_abbreviated(command: str, capsys: pytest.CaptureFixture[s
         main(command.split())
     assert ended.value.code == 2
     assert "unrecognized arguments" in capsys.readouterr().err
+
+
+def test_explain_reads_the_dumps_of_flight_recorders_beside_a_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(
+        "[rank0]:[E1104 14:02:11.000 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=12, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600012 milliseconds "
+        "before timing out.\n"
+    )
+    for rank, state in enumerate(("started", "completed")):
+        entry = {
+            "process_group": ["0", ""],
+            "collective_seq_id": 12 - rank,
+            "profiling_name": "nccl:all_reduce",
+            "state": state,
+        }
+        content = {"pg_config": {"0": {"ranks": "[0, 1]"}}, "entries": [entry]}
+        (tmp_path / f"nccl_trace_rank_{rank}").write_text(json.dumps(content))
+    os.mkfifo(tmp_path / "nccl_trace_rank_2")
+    assert main(["explain", str(log)]) == 0
+    out, err = capsys.readouterr()
+    assert "recorder   group 0: rank 1 finished all_reduce 11, and has not called the next" in out
+    assert "recorder   group 0: rank 0 waits in all_reduce 12" in out
+    assert "nccl_trace_rank_2: not read: " in err

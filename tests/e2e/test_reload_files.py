@@ -59,11 +59,17 @@ def test_a_file_of_any_kind_fails_a_reload_and_stops_nothing(node: Node, kernel:
 
 @needs_fuse
 @pytest.mark.heavy
-def test_a_file_on_a_mount_that_hangs_delays_only_the_reload(node: Node, kernel: Kernel, tmp_path: Path) -> None:
+@pytest.mark.parametrize("role", ["pack", "configuration"])
+def test_a_file_on_a_mount_that_hangs_delays_only_the_reload(
+    node: Node, kernel: Kernel, tmp_path: Path, role: str
+) -> None:
     (tmp_path / "behind").mkdir()
     mount = FuseServer(tmp_path / "behind", tmp_path / "mnt")
-    (mount.folder / "far.yaml").write_text("pack: far\nsignatures: []\n")
-    (node.folder / "packs" / "far.yaml").symlink_to(mount.point / "far.yaml")
+    path = node.folder / "packs" / "far.yaml" if role == "pack" else node.config
+    text = "pack: far\nsignatures: []\n" if role == "pack" else path.read_text()
+    (mount.folder / "far.yaml").write_text(text)
+    path.unlink(missing_ok=True)
+    path.symlink_to(mount.point / "far.yaml")
     try:
         node.start()
         goes_on(node, kernel, 1)

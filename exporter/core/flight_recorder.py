@@ -1,0 +1,178 @@
+"""PyTorch's flight recorder: the last collective operations of each rank, which it dumps when one times out.
+
+A dump is a pickle, or JSON, that a job's user wrote. Its data is read by an interpreter of the operations that build data;
+nothing of it is imported or called. Format: version 2 of torch/csrc/distributed/c10d/FlightRecorder.hpp.
+"""
+
+from __future__ import annotations
+
+import json
+import pickletools
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+MAX_SHOWN = 8  # ranks named in a sentence
+FILE_NAME = re.compile(r".*(?:trace_rank|_dump)_(?P<rank>[0-9]{1,5})(?:\.json)?")
+_LIBRARIES = ("/torch/", "/site-packages/", "/dist-packages/")  # their frames do not say where the program stands
+_MARK = object()
+
+
+class Operation(NamedTuple):
+    """The latest collective operation of a rank in a process group.
+
+    frame: where the program called it, as "train.py:88 step"; "" if not recorded.
+    """
+
+    seq: int
+    name: str
+    is_complete: bool
+    frame: str
+
+
+class Dump(NamedTuple):
+    """What one rank recorded. Both by the name of the process group; ranks are those of the whole group."""
+
+    rank: int
+    operations: Mapping[str, Operation]
+    ranks: Mapping[str, Sequence[int]]
+
+
+def parse_dump(data: bytes, rank: int) -> Dump:
+    """Read the dump of one rank. Raises ValueError for anything else."""
+    try:
+        content = json.loads(data) if data.lstrip()[:1] == b"{" else _unpickle(data)
+        groups = {str(name): _ranks(group["ranks"]) for name, group in content["pg_config"].items()}
+        return Dump(rank, dict(_latest(content["entries"])), groups)
+    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError(f"not a dump of PyTorch's flight recorder: {error}") from error
+
+
+def describe(dumps: Iterable[Dump], waiting: Iterable[int]) -> list[str]:
+    """Compare the ranks of each process group in which an operation with one of these numbers waits.
+
+    Empty if none does: the dumps are of another run.
+    """
+    of_rank = {dump.rank: dump for dump in dumps}
+    numbers = set(waiting)
+    sentences: list[str] = []
+    for group in sorted({name for dump in of_rank.values() for name in dump.operations}):
+        latest = {rank: dump.operations[group] for rank, dump in of_rank.items() if group in dump.operations}
+        if any(operation.seq in numbers and not operation.is_complete for operation in latest.values()):
+            members = max((dump.ranks.get(group, ()) for dump in of_rank.values()), key=len)
+            sentences += _sentences(group, latest, [rank for rank in members if rank not in latest])
+    return sentences
+
+
+def _sentences(group: str, latest: Mapping[int, Operation], missing: Sequence[int]) -> Iterator[str]:
+    alike: dict[Operation, list[int]] = defaultdict(list)
+    for rank, operation in sorted(latest.items()):
+        alike[operation].append(rank)
+    for operation, ranks in sorted(alike.items()):
+        name = f"{operation.name} {operation.seq}"
+        called = f", called at {operation.frame}" if operation.frame else ""
+        if operation.is_complete:
+            state = f"finished {name}{called}, and {'has' if len(ranks) == 1 else 'have'} not called the next operation"
+        else:
+            state = f"{'waits' if len(ranks) == 1 else 'wait'} in {name}{called}"
+        yield f"group {group}: {_named(ranks)} {state}"
+    if missing:
+        yield f"group {group}: {_named(missing)} left no dump here"
+
+
+def _named(ranks: Sequence[int]) -> str:
+    more = f" and {len(ranks) - MAX_SHOWN} more" if len(ranks) > MAX_SHOWN else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:MAX_SHOWN]))}{more}"
+
+
+def _latest(entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Operation]]:
+    """Of each group the first operation that is not complete, else the last one."""
+    by_group: dict[str, list[Operation]] = defaultdict(list)
+    for entry in entries:
+        if not entry.get("is_p2p"):  # numbered apart
+            name = str(entry["profiling_name"]).removeprefix("nccl:")
+            is_complete = entry["state"] == "completed"
+            operation = Operation(int(entry["collective_seq_id"]), name, is_complete, _frame(entry.get("frames") or ()))
+            by_group[str(entry["process_group"][0])].append(operation)
+    for group, operations in by_group.items():
+        pending = [operation for operation in operations if not operation.is_complete]
+        yield group, min(pending) if pending else max(operations)
+
+
+def _frame(frames: Iterable[Mapping[str, Any]]) -> str:
+    """The innermost frame of the program itself."""
+    for frame in frames:
+        path = str(frame["filename"])
+        if path.endswith(".py") and not any(library in path for library in _LIBRARIES):
+            return f"{path.rpartition('/')[2]}:{int(frame['line'])} {frame['name']}"
+    return ""
+
+
+def _ranks(value: str | Sequence[int]) -> list[int]:
+    return (
+        [int(rank) for rank in re.findall(r"\d+", value)] if isinstance(value, str) else [int(rank) for rank in value]
+    )
+
+
+def _unpickle(data: bytes) -> Any:
+    stack: list[Any] = []
+    memo: dict[Any, Any] = {}
+    for opcode, argument, _ in pickletools.genops(data):
+        name = opcode.name
+        if name == "STOP":
+            return stack.pop()
+        if name in _CONSTANTS:
+            stack.append(_CONSTANTS[name]())
+        elif name in _VALUES:
+            stack.append(argument)
+        elif name in ("BINPUT", "LONG_BINPUT"):
+            memo[argument] = stack[-1]
+        elif name == "MEMOIZE":
+            memo[len(memo)] = stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
+            stack.append(memo[argument])
+        elif name in _TUPLES:
+            count = _TUPLES[name]
+            stack[len(stack) - count :] = [tuple(stack[len(stack) - count :])]
+        elif name == "REDUCE":  # of a list with its type: only the list counts
+            arguments = stack.pop()
+            stack[-1] = arguments[0]
+        elif name in ("APPEND", "SETITEM"):
+            _fill(stack, len(stack) - (1 if name == "APPEND" else 2))
+        elif name in ("APPENDS", "SETITEMS", "TUPLE"):
+            start = len(stack) - 1 - stack[::-1].index(_MARK)
+            del stack[start]
+            if name == "TUPLE":
+                stack[start:] = [tuple(stack[start:])]
+            else:
+                _fill(stack, start)
+        elif name not in ("PROTO", "FRAME"):
+            raise ValueError(f"the operation {name} does not build data")
+    raise ValueError("cut off")
+
+
+def _fill(stack: list[Any], start: int) -> None:
+    """Move what lies from `start` on into the list or dictionary below it."""
+    items, target = stack[start:], stack[start - 1]
+    del stack[start:]
+    if isinstance(target, list):
+        target.extend(items)
+    else:
+        target.update(zip(items[::2], items[1::2], strict=True))
+
+
+_CONSTANTS: Mapping[str, Callable[[], Any]] = {
+    "EMPTY_DICT": dict,
+    "EMPTY_LIST": list,
+    "EMPTY_TUPLE": tuple,
+    "MARK": lambda: _MARK,
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    "GLOBAL": lambda: None,  # named, not imported
+}
+_VALUES = frozenset(
+    ("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8")
+)
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
