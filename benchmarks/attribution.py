@@ -123,8 +123,8 @@ class SimulatedNode:
 
     def look(self, at: float) -> None:
         self.now = max(at, self.now)
-        self.devices.look(self.now, wait=True)
-        self.attribution.look(self.now)
+        self.devices.refresh(self.now, wait=True)
+        self.attribution.refresh(self.now)
 
     def start(self, job: SimulatedJob) -> None:
         self.now = max(self.now, job.start)

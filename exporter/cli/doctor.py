@@ -165,7 +165,9 @@ def _sources(config: Config) -> Iterator[Finding]:
 
     messages: list[str] = []
     reasons: set[str] = set()
-    for source in source_factory.build(config, {}, node=None, first_start=True, say=messages.append, wake=lambda: None):
+    for source in source_factory.build(
+        config, {}, node=None, first_start=True, warn=messages.append, wake=lambda: None
+    ):
         try:
             next(iter(source.poll(time.time())), None)
             stats = source.stats
@@ -258,7 +260,7 @@ def _jobs(config: Config) -> Iterator[Finding]:
         why = f"{config.facts.rootfs / 'proc'} does not show the node's processes; in a container, mount the node's /proc there"
         yield Finding("note", "jobs by process", why)
     folder = JobFolder(config.jobs.dir)
-    folder.look(time.time())
+    folder.refresh(time.time())
     if folder.failed:
         yield Finding("bad", "jobs by GPU", folder.failed)
     elif folder.exists:
@@ -269,7 +271,7 @@ def _jobs(config: Config) -> Iterator[Finding]:
         )
     if config.jobs.pod_resources is not None:
         devices = PodDevices(config.jobs.pod_resources)
-        devices.look(time.time(), wait=True)
+        devices.refresh(time.time(), wait=True)
         yield Finding(
             "ok" if devices.up else "bad", "jobs by GPU", devices.failed or "the kubelet tells which pod has which"
         )

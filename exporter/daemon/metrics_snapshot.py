@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from exporter import __version__
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.causes import is_at_risk
-from exporter.core.diagnosis.node_faults import Fault
-from exporter.core.matching.pipeline import Pipeline
 from exporter.core.matching.quarantine import Quarantined
 from exporter.core.model import UNKNOWN
+from exporter.daemon.casebook import Casebook
+from exporter.daemon.ingest import Ingest
+from exporter.daemon.node_watch import NodeWatch
 from exporter.metrics.counters import METRICS, Counters, Labels, node_info_labels
 from exporter.metrics.exposition import Family, MetricsSnapshot
-from exporter.node.facts import NodeFacts
 from exporter.outputs.manager import OutputState
 from exporter.outputs.npd import problem_counter, problem_gauge
-from exporter.sources.base import Source
 
 Values = dict[str, dict[Labels, float]]
 
@@ -35,7 +34,6 @@ class Gauges:
     web_config_ok: bool | None = None  # None: there is no such file
     web_config_time: float = 0.0
     journal_segments_dropped: int = 0
-    source_errors: dict[str, int] = field(default_factory=dict)
     quarantined: tuple[Quarantined, ...] = ()
 
     def reasons(self) -> list[str]:
@@ -64,27 +62,25 @@ class Exposures:
 
 def snapshot_of(
     counters: Counters,
-    catalogue: Catalogue,
-    pipeline: Pipeline,
-    sources: Sequence[Source],
-    outcome: Gauges,
+    gauges: Gauges,
+    ingest: Ingest,
+    casebook: Casebook,
+    watch: NodeWatch,
     *,
-    facts: NodeFacts,
-    failed_probes: Iterable[str],
-    open_incidents: Mapping[str, int],
     exposures: Mapping[str, bool],
     outputs: Iterable[OutputState],
-    faults: Collection[Fault],
     job_incidents: Mapping[Labels, float],
-    pod_resources_up: bool | None,
     npd: bool,
 ) -> MetricsSnapshot:
     """All families, in the order that `METRICS` declares them. Called right after a commit.
 
-    faults: the open ones. npd: include the families of node-problem-detector.
+    npd: include the families of node-problem-detector.
     """
+    catalogue, engine, facts, faults = casebook.catalogue, ingest.pipeline.engine, watch.facts, casebook.faults.open
     values: Values = counters.families()
-    values["gpufault_incidents_open"] = {(signature,): n for signature, n in open_incidents.items()}
+    values["gpufault_incidents_open"] = {
+        (signature,): n for signature, n in casebook.tracker.open_by_signature().items()
+    }
     shown = {
         signature
         for signature, _ in values.get("gpufault_lines_matched_total", {})
@@ -92,8 +88,8 @@ def snapshot_of(
     }
     explaining = {cause.id for signature in shown for cause in catalogue.causes_of(signature)}
     values["gpufault_job_incidents"] = dict(job_incidents)
-    if pod_resources_up is not None:
-        values["gpufault_pod_resources_up"] = {(): float(pod_resources_up)}
+    if watch.attribution.pod_resources_up is not None:
+        values["gpufault_pod_resources_up"] = {(): float(watch.attribution.pod_resources_up)}
     values["gpufault_exposure"] = {(c,): float(held) for c, held in exposures.items() if held or c in explaining}
     values["gpufault_node_info"] = {node_info_labels(facts.facts): 1.0}
     values["gpufault_gpu_info"] = {
@@ -101,18 +97,18 @@ def snapshot_of(
         for gpu in facts.gpus
     }
     values["gpufault_node_fact"] = {(name, value or UNKNOWN): 1.0 for name, value in facts.facts.items()}
-    values["gpufault_facts_probe_failed"] = {(probe,): 1.0 for probe in failed_probes}
+    values["gpufault_facts_probe_failed"] = {(probe,): 1.0 for probe in watch.failed()}
     values["gpufault_build_info"] = {(__version__, platform.python_version()): 1.0}
-    values["gpufault_match_engine_info"] = {(pipeline.engine.name, pipeline.engine.version): 1.0}
-    values["gpufault_config_last_reload_successful"] = {(): float(outcome.reload_ok)}
-    values["gpufault_config_last_reload_success_timestamp_seconds"] = {(): outcome.reload_time}
-    if outcome.web_config_ok is not None:
-        values["gpufault_web_config_last_reload_successful"] = {(): float(outcome.web_config_ok)}
-        values["gpufault_web_config_last_reload_success_timestamp_seconds"] = {(): outcome.web_config_time}
-    values["gpufault_state_up"] = {(): float(outcome.state_up)}
-    values["gpufault_last_commit_timestamp_seconds"] = {(): outcome.commit_time}
-    values["gpufault_journal_up"] = {(): float(outcome.journal_up)}
-    values["gpufault_journal_segments_dropped_total"] = {(): float(outcome.journal_segments_dropped)}
+    values["gpufault_match_engine_info"] = {(engine.name, engine.version): 1.0}
+    values["gpufault_config_last_reload_successful"] = {(): float(gauges.reload_ok)}
+    values["gpufault_config_last_reload_success_timestamp_seconds"] = {(): gauges.reload_time}
+    if gauges.web_config_ok is not None:
+        values["gpufault_web_config_last_reload_successful"] = {(): float(gauges.web_config_ok)}
+        values["gpufault_web_config_last_reload_success_timestamp_seconds"] = {(): gauges.web_config_time}
+    values["gpufault_state_up"] = {(): float(gauges.state_up)}
+    values["gpufault_last_commit_timestamp_seconds"] = {(): gauges.commit_time}
+    values["gpufault_journal_up"] = {(): float(gauges.journal_up)}
+    values["gpufault_journal_segments_dropped_total"] = {(): float(gauges.journal_segments_dropped)}
     occurred = {cause for (_, cause), count in values.get("gpufault_incidents_total", {}).items() if count}
     occurred |= {cause for cause, held in exposures.items() if held} | {fault.root_cause for fault in faults}
     values["gpufault_root_cause_info"] = {
@@ -120,8 +116,8 @@ def snapshot_of(
         for cause in catalogue.root_causes.values()
         if cause.id in occurred
     }
-    _of_signatures(values, catalogue, pipeline, outcome, shown)
-    _of_sources(values, sources, outcome)
+    _add_signatures(values, catalogue, ingest.timeouts(), gauges.quarantined, shown)
+    _add_sources(values, ingest)
     values["gpufault_node_fault"] = {(f.gpu or "", f.root_cause, f.action): 1.0 for f in faults}
     if npd:
         incidents = values.get("gpufault_incidents_total", {})
@@ -142,8 +138,12 @@ def snapshot_of(
     )
 
 
-def _of_signatures(
-    values: Values, catalogue: Catalogue, pipeline: Pipeline, outcome: Gauges, shown: Collection[str]
+def _add_signatures(
+    values: Values,
+    catalogue: Catalogue,
+    timeouts: Mapping[str, int],
+    quarantined: Iterable[Quarantined],
+    shown: Collection[str],
 ) -> None:
     packs: dict[str, int] = {}
     infos: dict[Labels, float] = {}
@@ -154,17 +154,16 @@ def _of_signatures(
             infos[signature.id, signature.vendor, signature.layer, signature.severity, signature.title, pack] = 1.0
     values["gpufault_signature_info"] = infos
     values["gpufault_signature_pack_info"] = {(pack, str(count)): 1.0 for pack, count in packs.items()}
-    timeouts = pipeline.matcher.quarantine.timeouts
-    off = {one.id for one in outcome.quarantined}
+    off = {signature.id for signature in quarantined}
     values["gpufault_signature_timeouts_total"] = {(name,): float(count) for name, count in timeouts.items()}
     values["gpufault_signature_off"] = {(name,): float(name in off) for name in timeouts}
 
 
-def _of_sources(values: Values, sources: Sequence[Source], outcome: Gauges) -> None:
+def _add_sources(values: Values, ingest: Ingest) -> None:
     def put(name: str, labels: Labels, value: float) -> None:
         values.setdefault(f"gpufault_source_{name}", {})[labels] = value
 
-    for source in sources:
+    for source in ingest.sources:
         name, stats = source.name, source.stats
         put("up", (name,), float(not stats.blind))
         put("stalled_seconds", (name,), stats.stalled_seconds)
@@ -175,8 +174,8 @@ def _of_sources(values: Values, sources: Sequence[Source], outcome: Gauges) -> N
         put("truncations_total", (name,), stats.truncations)
         put("files", (name,), stats.files)
         put("open_files", (name,), stats.open_files)
-        put("errors_total", (name,), outcome.source_errors.get(name, 0))
+        put("errors_total", (name,), ingest.source_errors.get(name, 0))
         if stats.last_read is not None:
             put("last_read_timestamp_seconds", (name,), stats.last_read)
-        for what, count in stats.deferred.items():
-            put("deferred_total", (name, what), count)
+        for reason, count in stats.deferred.items():
+            put("deferred_total", (name, reason), count)

@@ -46,8 +46,8 @@ class Service:
         if self._web.is_file:
             self.web_config_read()
         self._stop = threading.Event()
-        self._reloads = ReloadRequests(daemon.waker.wake, load)
-        self._calls = MainLoopCalls(daemon.waker.wake)
+        self._reloads = ReloadRequests(daemon.ingest.waker.wake, load)
+        self._calls = MainLoopCalls(daemon.ingest.waker.wake)
 
     def run(self) -> None:
         """Run until stopped by a signal or `stop`."""
@@ -55,14 +55,14 @@ class Service:
         self._daemon.begin()
         notify("READY=1")
         try:
-            self._daemon.run(self._stop, each_round=self._each_round)
+            self._daemon.run(self._stop, after_round=self._after_round)
         finally:
             notify("STOPPING=1")
 
     def stop(self) -> None:
         """End `run` after its current round. Thread-safe."""
         self._stop.set()
-        self._daemon.waker.wake()
+        self._daemon.ingest.waker.wake()
 
     def snapshot(self) -> MetricsSnapshot:
         return self._daemon.snapshot()
@@ -74,7 +74,7 @@ class Service:
         return reasons
 
     def impaired(self) -> list[str]:
-        return self._daemon.impaired
+        return self._daemon.committer.impaired
 
     def healthy(self) -> bool:
         return time.time() - self._daemon.last_round < ROUND_SECONDS
@@ -98,9 +98,9 @@ class Service:
                 )
                 for s in daemon.sources
             ),
-            incidents=tuple(daemon.recent),
-            faults=daemon.faults.open,
-            hints=tuple(daemon.hints),
+            incidents=tuple(daemon.casebook.recent),
+            faults=daemon.casebook.faults.open,
+            hints=tuple(daemon.committer.hints),
             causes=incidents_by_cause(snapshot),
             at_risk=at_risk(snapshot),
             facts=stated_facts(snapshot),
@@ -108,30 +108,30 @@ class Service:
 
     @property
     def journal_folder(self) -> Path:
-        return self._daemon.journal.folder
+        return self._daemon.committer.journal.folder
 
     def title(self, name: str) -> str:
-        return self._daemon.catalogue.title(name)
+        return self._daemon.casebook.catalogue.title(name)
 
     def explanation(self, name: str) -> Explanation | None:
         from exporter.core.authoring.explanation import explanation_of  # when a page of it is opened: it costs memory
 
-        return explanation_of(self._daemon.catalogue, name)
+        return explanation_of(self._daemon.casebook.catalogue, name)
 
     def node_faults(self) -> NodeFaults:
-        daemon = self._daemon
+        daemon, faults = self._daemon, self._daemon.casebook.faults
         silent = time.time() - daemon.last_round
         hangs = [f"the main loop has not answered for {silent:.0f} s"] if silent > BLIND_SECONDS else []
         return NodeFaults(
             node=daemon.node,
             now=moment(time.time()),
-            faults=daemon.faults.open,
-            cleared=daemon.faults.cleared,
-            blind=(*hangs, *daemon.unseen_sources()),
+            faults=faults.open,
+            cleared=faults.cleared,
+            blind=(*hangs, *daemon.ingest.blind()),
         )
 
     def clear_faults(self, request: ClearRequest) -> list[dict[str, Any]]:
-        faults, daemon = self._daemon.faults, self._daemon
+        daemon, faults = self._daemon, self._daemon.casebook.faults
 
         def clear() -> list[dict[str, Any]]:
             now = moment(time.time())
@@ -146,7 +146,7 @@ class Service:
         """Report the result of reading the web configuration: in the log now, in the metrics after the next commit."""
         self._daemon.web_config_read([str(problem) for problem in self._web.problems], self._web.applied_at)
 
-    def _each_round(self) -> None:
+    def _after_round(self) -> None:
         notify("WATCHDOG=1")
         self._reloads.answer(lambda loaded: self._daemon.reload(*loaded), self._reloaded)
         self._calls.run_pending()

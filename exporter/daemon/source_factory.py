@@ -31,7 +31,7 @@ def build(
     *,
     node: str | None,
     first_start: bool,
-    say: Callable[[str], None],
+    warn: Callable[[str], None],
     wake: Callable[[], None],
     node_jobs: NodeJobs | None = None,
     thread: ReaderThread | None = None,
@@ -54,7 +54,7 @@ def build(
                     stored=positions,
                     first_start=first_start,
                     job_of=job_of,
-                    log=say,
+                    log=warn,
                     wake=wake,
                     node_jobs=node_jobs,
                     leases=_leases(item, config, node, job_of),
@@ -62,7 +62,7 @@ def build(
             )
         elif item.kind == "kmsg":
             name = "kmsg" if item.path is None else f"kmsg:{item.path}"
-            sources.append(KmsgSource(item.mode, item.path, stored.get(space_of(name), {}), log=say))
+            sources.append(KmsgSource(item.mode, item.path, stored.get(space_of(name), {}), log=warn))
         else:
             sources.append(JournaldSource(item.units, stored.get(space_of("journald"), {}), node_jobs=node_jobs))
     files = [source for source in sources if isinstance(source, FilesSource)]

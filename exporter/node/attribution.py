@@ -62,10 +62,10 @@ class Attribution:
         self._processes = ProcessJobs(proc, boot_clock)
         self._pod_names: Mapping[str, tuple[str, str]] = {}
 
-    def look(self, now: float) -> list[NodeJob]:
+    def refresh(self, now: float) -> list[NodeJob]:
         """Read processes, hook files and the kubelet if due. Returns the jobs that have ended since the last call."""
-        self._devices.look(now)
-        self._within_deadline(self._look, now)
+        self._devices.refresh(now)
+        self._within_deadline(self._refresh, now)
         return self._folder.take_ended()
 
     @property
@@ -92,7 +92,7 @@ class Attribution:
         """
 
         def attach() -> list[Match]:
-            self._folder.look(self._clock(), AT_A_LINE_SECONDS)
+            self._folder.refresh(self._clock(), AT_A_LINE_SECONDS)
             return [
                 self._of_log(match, gpus, environment_of)
                 if match.source == "job"
@@ -117,9 +117,9 @@ class Attribution:
         uid = incident.first.uid
         return known if known and (None in (uid, known.uid) or uid in (known.uid, 0)) else None
 
-    def _look(self, now: float) -> None:
-        self._processes.look(now)
-        self._folder.look(now)
+    def _refresh(self, now: float) -> None:
+        self._processes.refresh(now)
+        self._folder.refresh(now)
 
     def _within_deadline(self, function: Callable[..., T], *args: Any) -> T | None:
         """What a function returns that reads /proc or the jobs' folder; None if that does not answer."""

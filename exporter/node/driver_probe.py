@@ -40,7 +40,7 @@ class DriverProbe:
     def failed(self) -> dict[str, str]:
         return dict(self.answer.failed) if self.answer else {}
 
-    def look(self, now: float, vendors: Collection[str], open_faults: frozenset[str]) -> DriverAnswer | None:
+    def poll(self, now: float, vendors: Collection[str], open_faults: frozenset[str]) -> DriverAnswer | None:
         """Ask if it is time to. Returns a new answer, once. open_faults: what the driver may confirm or withdraw."""
         if self._worker and self._worker.is_alive():
             return None

@@ -30,7 +30,7 @@ class GpuBusy:
         self._looks: dict[str, list[bool]] = {}
         self._lock = threading.Lock()
 
-    def look(
+    def sample(
         self, now: float, every: float, gpus: Iterable[Gpu], held: Collection[str] | None, *, wait: bool = False
     ) -> None:
         """Take a sample if it is due. held: device files that processes have open, None if unknown.

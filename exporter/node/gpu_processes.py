@@ -74,7 +74,7 @@ class GpuProcesses:
         self.jobs: frozenset[str] = frozenset()  # whose processes hold a GPU open, as of the last look
         self.failed: Mapping[str, str] = {}
 
-    def look(self, now: float, every: float | None, *, wait: bool = False) -> None:
+    def refresh(self, now: float, every: float | None, *, wait: bool = False) -> None:
         """Start a search if it is due. every: interval in seconds; None: never."""
         if every is None or (self._asked is not None and 0 <= now - self._asked < every):
             return

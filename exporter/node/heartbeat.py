@@ -24,11 +24,11 @@ class Heartbeat:
         self._last = now
         self._interval = settings.interval
 
-    def look(self, now: float, settings: FactsConfig, gpus: Sequence[Gpu], processes: GpuProcesses) -> bool:
+    def sample(self, now: float, settings: FactsConfig, gpus: Sequence[Gpu], processes: GpuProcesses) -> bool:
         """Sample the GPUs if it is due. True if a heartbeat is due."""
         self._interval = settings.interval
         if gpus:
-            self._busy.look(now, settings.processes or settings.interval, gpus, processes.held)
+            self._busy.sample(now, settings.processes or settings.interval, gpus, processes.held)
         return now - self._last >= settings.interval or now < self._last
 
     def record(self, node: str, now: float, gpus: Sequence[Gpu]) -> dict[str, Any]:

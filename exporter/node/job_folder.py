@@ -42,7 +42,7 @@ class JobFolder:
         self.failed = ""
         self.exists = False
         self.path = folder
-        self._looked: float | None = None
+        self._read_at: float | None = None
         self._by_id: Mapping[str, NodeJob] = {}
         self._ended: list[NodeJob] = []
         self._files: dict[str, tuple[int, int, int]] = {}  # inode, size and time of change of complete files
@@ -53,11 +53,11 @@ class JobFolder:
         ended, self._ended = self._ended, []
         return ended
 
-    def look(self, now: float, every: float = EVERY_SECONDS) -> None:
+    def refresh(self, now: float, every: float = EVERY_SECONDS) -> None:
         """Read new files, if the last look is `every` seconds ago."""
-        if self.path is None or (self._looked is not None and 0 <= now - self._looked < every):
+        if self.path is None or (self._read_at is not None and 0 <= now - self._read_at < every):
             return
-        self._looked = now
+        self._read_at = now
         try:
             names = self._names(self.path)
         except FileNotFoundError:

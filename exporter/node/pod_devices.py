@@ -34,7 +34,7 @@ class PodDevices:
         self.up: bool | None = None  # None: not configured, or not asked yet
         self.failed = ""
 
-    def look(self, now: float, *, wait: bool = False) -> None:
+    def refresh(self, now: float, *, wait: bool = False) -> None:
         """Ask the kubelet if it is due, in a separate thread."""
         if self._socket is None or (self._asked is not None and 0 <= now - self._asked < EVERY_SECONDS):
             return

@@ -39,15 +39,15 @@ class ProcessJobs:
         self._proc = proc
         self._boot_clock = boot_clock
         self._seen: dict[int, Seen] = {}
-        self._looked: float | None = None
+        self._read_at: float | None = None
         self._usable: bool | None = None
         self._last_pid: list[str] = []
 
-    def look(self, now: float) -> None:
+    def refresh(self, now: float) -> None:
         """Read the control groups of new processes if it is due."""
-        if self._looked is not None and 0 <= now - self._looked < EVERY_SECONDS:
+        if self._read_at is not None and 0 <= now - self._read_at < EVERY_SECONDS:
             return
-        self._looked = now
+        self._read_at = now
         if not self.usable() or not self._has_new():
             return
         try:

@@ -12,7 +12,7 @@ from exporter.core.model import Match
 from exporter.sources.node_jobs import LastWrite
 
 JOB_SILENT = "job_silent"
-LOOK_SECONDS = 30.0  # as often as processes are looked at
+POLL_SECONDS = 30.0  # as often as processes are searched
 
 
 class SilentJobs:
@@ -20,18 +20,18 @@ class SilentJobs:
 
     def __init__(self, started: float) -> None:
         self._started = started
-        self._looked = started
-        self._reported: dict[str, float] = {}  # the last write before the silence that was told, by job
+        self._polled_at = started
+        self._reported: dict[str, float] = {}  # the last write before the reported silence, by job
 
-    def look(
+    def poll(
         self, now: float, after: float | None, using_gpus: Collection[str], writes: Mapping[str, LastWrite]
     ) -> list[Match]:
         """Matches of newly silent jobs. using_gpus: jobs, named as in `writes`, whose processes have a GPU open."""
-        if after is None or not 0 <= now - self._looked < float("inf") or now - self._looked < LOOK_SECONDS:
+        if after is None or not 0 <= now - self._polled_at < float("inf") or now - self._polled_at < POLL_SECONDS:
             return []
-        self._looked = now
+        self._polled_at = now
         self._reported = {job: time for job, time in self._reported.items() if job in using_gpus}
-        found = []
+        matches = []
         for job in sorted(using_gpus):
             write = writes.get(job)
             if write is None or now - write.time < after or write.time + after < self._started:
@@ -39,8 +39,8 @@ class SilentJobs:
             if self._reported.get(job) == write.time:
                 continue
             self._reported[job] = write.time
-            found.append(_match(write, now))
-        return found
+            matches.append(_match(write, now))
+        return matches
 
 
 def _match(write: LastWrite, now: float) -> Match:

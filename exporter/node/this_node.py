@@ -62,7 +62,7 @@ class ThisNode:
             unread = source.stats.down_reason
         finally:
             source.close()
-        self._attribution.look(time.time())
+        self._attribution.refresh(time.time())
         attached = self._attribution.attached(matches, self._gpus, lambda _: {}, lambda: None)
         return KernelLog(tuple(condense(attached, window, pipeline.catalogue.repeats)), unread)
 

@@ -40,7 +40,7 @@ def test_a_silent_job_is_context_and_no_incident(tmp_path: Path) -> None:
         return families.get("gpufault_lines_matched_total", {}).get(("job_silent", "job"), 0.0)
 
     daemon.begin()
-    daemon.processes.jobs = frozenset({"slurm 4711"})  # as a look at the processes tells
+    daemon.watch.processes.jobs = frozenset({"slurm 4711"})  # as a search of the processes reports
     for passed in (60.0, 1700.0, 1900.0, 1960.0, 4000.0):
         daemon.step()
         daemon.commit(time.time() + passed)

@@ -53,7 +53,7 @@ class Node:
 
     def look(self) -> list[Any]:
         self.now += 10.0
-        return self.attribution.look(self.now)
+        return self.attribution.refresh(self.now)
 
     def told(self, of: Match, only: Callable[[], Job | None] = lambda: None) -> Match:
         [out] = self.attribution.attached([of], GPUS, lambda _: {}, only)

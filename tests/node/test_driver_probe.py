@@ -31,10 +31,10 @@ def answered(
 ) -> DriverAnswer | None:
     """The answer to what is asked at a time, if anything is."""
     begun = set(threading.enumerate())
-    assert probe.look(now, {vendor}, faults) is None
+    assert probe.poll(now, {vendor}, faults) is None
     for thread in set(threading.enumerate()) - begun:
         thread.join()
-    return probe.look(now, {vendor}, faults)
+    return probe.poll(now, {vendor}, faults)
 
 
 def test_a_driver_is_asked_once_and_ever_less_often_while_a_fault_is_open() -> None:
@@ -64,7 +64,7 @@ def test_a_driver_that_is_not_to_be_asked_has_not_failed() -> None:
     probe = DriverProbe((sys.executable, "-c", "raise SystemExit(3)"))
     answered(probe, NOW)
     assert probe.failed
-    assert probe.look(NOW, (), NO_FAULT) is None
+    assert probe.poll(NOW, (), NO_FAULT) is None
     assert probe.failed == {}
 
 

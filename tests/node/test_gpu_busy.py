@@ -40,24 +40,24 @@ def test_what_amdgpu_says_counts_before_who_holds_the_card(root: Path) -> None:
     for now, percents in ((0.0, ("97", "0")), (30.0, ("3", "0")), (60.0, ("0", "0")), (90.0, ("0", "0"))):
         for gpu, percent in zip(AMD, percents, strict=True):
             says(root, gpu, percent)
-        busy.look(now, 30.0, AMD, {"/dev/dri/renderD128"}, wait=True)
+        busy.sample(now, 30.0, AMD, {"/dev/dri/renderD128"}, wait=True)
 
     assert busy.hours(AMD, 3600.0) == 0.5  # the first card at two of four looks
 
 
 def test_a_card_of_another_driver_is_busy_while_it_is_held(root: Path) -> None:
     busy = GpuBusy(root)
-    busy.look(0.0, 30.0, NVIDIA, {"/dev/nvidia1", "/dev/nvidia0"}, wait=True)
-    busy.look(30.0, 30.0, NVIDIA, {"/dev/nvidia1"}, wait=True)
+    busy.sample(0.0, 30.0, NVIDIA, {"/dev/nvidia1", "/dev/nvidia0"}, wait=True)
+    busy.sample(30.0, 30.0, NVIDIA, {"/dev/nvidia1"}, wait=True)
 
     assert busy.hours(NVIDIA, 3600.0) == 1.5
 
 
 def test_each_heartbeat_is_about_the_looks_since_the_last(root: Path) -> None:
     busy = GpuBusy(root)
-    busy.look(0.0, 30.0, NVIDIA, {"/dev/nvidia0"}, wait=True)
+    busy.sample(0.0, 30.0, NVIDIA, {"/dev/nvidia0"}, wait=True)
     assert busy.hours(NVIDIA, 3600.0) == 1.0
-    busy.look(30.0, 30.0, NVIDIA, (), wait=True)
+    busy.sample(30.0, 30.0, NVIDIA, (), wait=True)
     assert busy.hours(NVIDIA, 3600.0) == 0.0
 
 
@@ -65,9 +65,9 @@ def test_what_was_not_seen_is_not_known_rather_than_idle(root: Path) -> None:
     busy = GpuBusy(root)
     assert busy.hours(AMD, 3600.0) is None  # no look yet
     says(root, AMD[0], "50")
-    busy.look(0.0, 30.0, AMD, None, wait=True)
+    busy.sample(0.0, 30.0, AMD, None, wait=True)
     assert busy.hours(AMD, 3600.0) is None  # of the second card nobody tells
-    busy.look(30.0, 30.0, NVIDIA, None, wait=True)
+    busy.sample(30.0, 30.0, NVIDIA, None, wait=True)
     assert busy.hours(NVIDIA, 3600.0) is None
     assert busy.hours([], 3600.0) is None
 
@@ -75,7 +75,7 @@ def test_what_was_not_seen_is_not_known_rather_than_idle(root: Path) -> None:
 def test_it_is_looked_no_more_often_than_asked_for(root: Path) -> None:
     busy = GpuBusy(root)
     for now, held in ((0.0, ["/dev/nvidia0"]), (29.0, []), (30.0, ["/dev/nvidia0"])):
-        busy.look(now, 30.0, NVIDIA[:1], held, wait=True)
+        busy.sample(now, 30.0, NVIDIA[:1], held, wait=True)
 
     assert busy.hours(NVIDIA[:1], 3600.0) == 1.0
 
@@ -89,18 +89,18 @@ def test_device_files_lead_to_the_addresses_of_their_cards(root: Path) -> None:
 def test_a_heartbeat_says_the_hours_and_the_busy_hours(root: Path) -> None:
     settings = FactsConfig(interval="300s", rootfs=root)
     heartbeat = Heartbeat(settings, 0.0)
-    assert not heartbeat.look(299.0, settings, (), GpuProcesses(root))
-    assert heartbeat.look(300.0, settings, (), GpuProcesses(root))
+    assert not heartbeat.sample(299.0, settings, (), GpuProcesses(root))
+    assert heartbeat.sample(300.0, settings, (), GpuProcesses(root))
     assert heartbeat.record("n1", 360.0, ()) == {
         "kind": "heartbeat", "time": "1970-01-01T00:06:00.000Z", "node": "n1", "hours": 0.1, "gpu_busy_hours": None,
     }  # fmt: skip
-    assert heartbeat.look(359.0, settings, (), GpuProcesses(root))  # the clock was set back
+    assert heartbeat.sample(359.0, settings, (), GpuProcesses(root))  # the clock was set back
 
 
 def test_a_clock_that_is_set_years_ahead_was_no_watching(root: Path) -> None:
     settings = FactsConfig(interval="300s", rootfs=root)
     heartbeat = Heartbeat(settings, 0.0)
-    assert heartbeat.look(3e8, settings, (), GpuProcesses(root))
+    assert heartbeat.sample(3e8, settings, (), GpuProcesses(root))
     assert heartbeat.record("n1", 3e8, ())["hours"] <= 0.2
 
 

@@ -141,18 +141,18 @@ def test_what_is_remembered_is_bounded(proc: Proc, monkeypatch: pytest.MonkeyPat
 
 def test_no_look_is_taken_when_switched_off(proc: Proc) -> None:
     proc.start(100)
-    proc.processes.look(60.0, None, wait=True)
+    proc.processes.refresh(60.0, None, wait=True)
 
     assert proc.facts_of_job() == {}
 
 
 def test_looks_rest_between_times_but_not_because_a_clock_was_set_back(proc: Proc) -> None:
-    proc.processes.look(1000.0, 60.0, wait=True)
+    proc.processes.refresh(1000.0, 60.0, wait=True)
     proc.start(100)
-    proc.processes.look(1059.0, 60.0, wait=True)
+    proc.processes.refresh(1059.0, 60.0, wait=True)
     assert proc.facts_of_job() == {}
 
-    proc.processes.look(10.0, 60.0, wait=True)
+    proc.processes.refresh(10.0, 60.0, wait=True)
     assert proc.facts_of_job() != {}
 
 
@@ -172,12 +172,12 @@ def test_a_process_that_never_answers_is_told_and_left_alone(proc: Proc, monkeyp
     hanging = proc.start(101)
     (hanging / "environ").unlink()
     os.mkfifo(hanging / "environ")  # nobody writes: to open it waits for ever
-    proc.processes.look(60.0, 60.0)
+    proc.processes.refresh(60.0, 60.0)
     first = proc.processes._worker
     assert first is not None
     first.join(0.2)
 
-    proc.processes.look(120.0, 60.0, wait=True)
+    proc.processes.refresh(120.0, 60.0, wait=True)
 
     assert proc.processes.failed == {"processes": "process 101 does not answer"}
     assert proc.facts_of_job() == {"nccl_version": "2.21.5"}
@@ -267,7 +267,7 @@ def test_a_crash_is_explained_by_what_its_process_had_mapped_though_the_node_has
     state = State(config.state_dir)
     try:
         daemon = Daemon(config, packs.load(), state, node="n", log=start_logging("error", "logfmt"))
-        daemon.processes = proc.processes
+        daemon.watch.processes = proc.processes
         (jobs / "slurm-7.out").write_text(APERTURE_VIOLATION)
         daemon.drain()
         daemon.finish()

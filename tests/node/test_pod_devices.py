@@ -72,7 +72,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
 def asked(socket: Path | None, now: float = NOW) -> PodDevices:
     devices = PodDevices(socket)
-    devices.look(now, wait=True)
+    devices.refresh(now, wait=True)
     return devices
 
 
@@ -92,7 +92,7 @@ def test_a_kubelet_that_does_not_answer_is_down_and_what_was_known_stays(serve: 
     path = serve(ANSWER)
     devices = asked(path)
     path.unlink()
-    devices.look(NOW + 11.0, wait=True)
+    devices.refresh(NOW + 11.0, wait=True)
     assert devices.up is False
     assert devices.pods_with(CARDS[0].pci, CARDS, NOW + 11.0) == ("ml/train-0",)
 

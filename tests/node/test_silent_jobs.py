@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from exporter.core.decoding.jobs import job_of
 from exporter.core.model import Job
-from exporter.node.silent_jobs import LOOK_SECONDS, SilentJobs
+from exporter.node.silent_jobs import POLL_SECONDS, SilentJobs
 from exporter.sources.node_jobs import LastWrite, NodeJobs
 
 START = 1_000_000.0
@@ -28,7 +28,7 @@ def test_a_job_that_uses_a_gpu_and_writes_nothing_is_told_once() -> None:
     told = [
         (now, match)
         for now in range(0, 3 * 3600, 30)
-        for match in silent.look(START + now, AFTER, {"slurm 48213"}, jobs.last_writes)
+        for match in silent.poll(START + now, AFTER, {"slurm 48213"}, jobs.last_writes)
     ]
     [(now, match)] = told
     assert now == 1830
@@ -39,20 +39,20 @@ def test_a_job_that_uses_a_gpu_and_writes_nothing_is_told_once() -> None:
 
 def test_a_second_silence_is_told_again() -> None:
     silent, jobs = SilentJobs(START), seen(write(START))
-    assert len(silent.look(START + 1900, AFTER, {"slurm 48213"}, jobs.last_writes)) == 1
+    assert len(silent.poll(START + 1900, AFTER, {"slurm 48213"}, jobs.last_writes)) == 1
     jobs.wrote([write(START + 2000)])
-    assert not silent.look(START + 3000, AFTER, {"slurm 48213"}, jobs.last_writes)
-    assert len(silent.look(START + 3900, AFTER, {"slurm 48213"}, jobs.last_writes)) == 1
+    assert not silent.poll(START + 3000, AFTER, {"slurm 48213"}, jobs.last_writes)
+    assert len(silent.poll(START + 3900, AFTER, {"slurm 48213"}, jobs.last_writes)) == 1
 
 
 def test_what_uses_no_gpu_has_no_log_or_was_silent_before_the_start_is_not_told() -> None:
     silent = SilentJobs(START)
     jobs = seen(write(START - 4000), write(START, "/jobs/slurm-7.out"))
     later = START + 1900
-    assert not silent.look(later, AFTER, {"slurm 48213", "slurm 9"}, jobs.last_writes)
-    assert not SilentJobs(START).look(later, None, {"slurm 7"}, jobs.last_writes)
-    assert not SilentJobs(START).look(float("inf"), AFTER, {"slurm 7"}, jobs.last_writes)
-    assert len(SilentJobs(START).look(later, AFTER, {"slurm 7"}, jobs.last_writes)) == 1
+    assert not silent.poll(later, AFTER, {"slurm 48213", "slurm 9"}, jobs.last_writes)
+    assert not SilentJobs(START).poll(later, None, {"slurm 7"}, jobs.last_writes)
+    assert not SilentJobs(START).poll(float("inf"), AFTER, {"slurm 7"}, jobs.last_writes)
+    assert len(SilentJobs(START).poll(later, AFTER, {"slurm 7"}, jobs.last_writes)) == 1
 
 
 def test_the_latest_of_a_jobs_logs_counts() -> None:
@@ -66,5 +66,5 @@ def test_the_latest_of_a_jobs_logs_counts() -> None:
 
 def test_looks_rest() -> None:
     silent, jobs = SilentJobs(START), seen(write(START))
-    assert not silent.look(START + LOOK_SECONDS / 2, 1.0, {"slurm 48213"}, jobs.last_writes)
-    assert silent.look(START + LOOK_SECONDS, 1.0, {"slurm 48213"}, jobs.last_writes)
+    assert not silent.poll(START + POLL_SECONDS / 2, 1.0, {"slurm 48213"}, jobs.last_writes)
+    assert silent.poll(START + POLL_SECONDS, 1.0, {"slurm 48213"}, jobs.last_writes)

@@ -55,7 +55,7 @@ class Proc:
 
     def look(self) -> None:
         self.looks += 1
-        self.processes.look(self.looks * 60.0, 60.0, wait=True)
+        self.processes.refresh(self.looks * 60.0, 60.0, wait=True)
 
     def facts_of_job(self, job: str = "7") -> dict[str, str]:
         return dict(self.processes.facts_of(match("gpu_fault", job=job)))
