@@ -17,7 +17,8 @@ from exporter.config import packs
 from exporter.config.fleet import FleetConfig
 from exporter.config.node import Config, FilesConfig, JournaldConfig, KmsgConfig
 from exporter.core.authoring import docs_pages
-from exporter.core.catalogue import pack_schema
+from exporter.core.catalogue import pack_types
+from exporter.core.catalogue.pack_files import schema as schema_of
 from exporter.core.catalogue.pack_types import leaf_conditions
 from exporter.core.facts import process
 from exporter.core.facts.driver_answer import DRIVER_FACTS
@@ -272,18 +273,18 @@ a table by one of the same id with `override: true`, or add one for its own sign
 {docs_pages.vendor_tables(packs.load())}"""
 
 
-PACK_SECTIONS: Mapping[str, type[BaseModel]] = {
-    "A pack file": pack_schema.Pack,
-    "`signatures`": pack_schema.Signature,
-    "`root_causes`": pack_schema.RootCause,
-    "Conditions": pack_schema.Condition,
-    "`tables`": pack_schema.Table,
-    "`rows` of a table": pack_schema.TableRow,
-    "`log_facts`": pack_schema.LogFact,
-    "`echoes`": pack_schema.Echo,
-    "`crash_shapes`": pack_schema.CrashShape,
-    "`examples`": pack_schema.Example,
-    "`near_misses`": pack_schema.NearMiss,
+PACK_SECTIONS: Mapping[str, type[object]] = {
+    "A pack file": pack_types.Pack,
+    "`signatures`": pack_types.Signature,
+    "`root_causes`": pack_types.RootCause,
+    "Conditions": pack_types.Condition,
+    "`tables`": pack_types.Table,
+    "`rows` of a table": pack_types.TableRow,
+    "`log_facts`": pack_types.LogFact,
+    "`echoes`": pack_types.Echo,
+    "`crash_shapes`": pack_types.CrashShape,
+    "`examples`": pack_types.Example,
+    "`near_misses`": pack_types.NearMiss,
 }
 
 
@@ -316,8 +317,8 @@ prints the same schema as JSON Schema, for completion in an editor. An unknown k
 {sections}"""
 
 
-def _pack_keys(model: type[BaseModel]) -> Iterator[str]:
-    schema = model.model_json_schema()
+def _pack_keys(model: type[object]) -> Iterator[str]:
+    schema = schema_of(model).json_schema()
     own = schema["$defs"][model.__name__] if "$ref" in schema else schema
     required = own.get("required", ())
     for name, field in own["properties"].items():

@@ -116,7 +116,7 @@ def _show(options: argparse.Namespace) -> int:
     import yaml
 
     from exporter.config import packs
-    from exporter.core.catalogue.pack_types import to_data
+    from exporter.core.catalogue.pack_data import to_data
     from exporter.core.text.nearest import nearest
 
     loaded = packs.load_texts(flags.pack_folders(options))
@@ -300,10 +300,11 @@ def _diff(options: argparse.Namespace) -> int:
 
 
 def _schema(_options: argparse.Namespace) -> int:
-    from exporter.core.catalogue.pack_schema import Pack
+    from exporter.core.catalogue.pack_files import schema
+    from exporter.core.catalogue.pack_types import Pack
 
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Pack.model_json_schema(by_alias=True)}
-    print(json.dumps(schema, indent=2))
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    print(json.dumps({**dialect, **schema(Pack).json_schema()}, indent=2))
     return 0
 
 

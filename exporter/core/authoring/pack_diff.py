@@ -9,8 +9,9 @@ from typing import Literal
 
 from exporter.core.authoring.example_checks import FailedExample, failed_examples, run_text
 from exporter.core.catalogue.loader import LoadedPacks
+from exporter.core.catalogue.pack_data import to_data
 from exporter.core.catalogue.pack_files import PackFile
-from exporter.core.catalogue.pack_types import Identified, to_data
+from exporter.core.catalogue.pack_types import Identified
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.text.counted import counted
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any
 
+from exporter.core.catalogue.pack_data import from_data, to_data
 from exporter.core.catalogue.pack_files import (
     PATTERNED,
     NamedText,
@@ -32,10 +33,8 @@ from exporter.core.catalogue.pack_types import (
     Signature,
     Table,
     TableRow,
-    covers,
-    from_data,
+    is_one_of,
     leaf_conditions,
-    to_data,
 )
 from exporter.core.model import ACTIONS, OPERATOR_ACTIONS, Incident, Severity
 from exporter.core.patterns.expression import Expression
@@ -123,7 +122,7 @@ class Catalogue:
             certain = True
             for name, values in row.where.items():
                 told = {signature} if name == "signature" else {spelt_out(pattern, name) for pattern in patterns}
-                covered = {value is None or covers({name: values}, {name: value}) for value in told}
+                covered = {value is None or is_one_of(value, values) for value in told}
                 if covered == {False}:
                     break
                 certain = certain and covered == {True} and None not in told

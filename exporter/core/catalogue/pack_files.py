@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from exporter.core.catalogue import pack_types
 from exporter.core.catalogue.pack_types import Identified, Pack
 from exporter.core.text.problems import Document, InvalidInput, Loc, Problem
 from exporter.core.values import dataclass, replace
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+Item = TypeVar("Item")
 NamedText = tuple[str, str]  # file name, text
 PATTERNED = ("signatures", "log_facts", "echoes", "crash_shapes")
 KINDS = (*PATTERNED, "root_causes", "tables")
@@ -40,6 +46,17 @@ class ReadPacks:
     files: tuple[PackFile, ...] = ()
     problems: tuple[Problem, ...] = ()
     rejected: frozenset[str] = frozenset()
+
+
+@cache
+def schema(kind: type[Item]) -> TypeAdapter[Item]:
+    """The schema of a pack or of a part of one. Its constraints need pydantic, which only uncompiled packs load."""
+    from pydantic import TypeAdapter
+
+    from exporter.core.catalogue import constraints
+
+    vars(pack_types).update({name: getattr(constraints, name) for name in constraints.__all__})
+    return TypeAdapter(kind)
 
 
 def names_one_of(glob: str, ids: frozenset[str]) -> bool:
@@ -74,23 +91,22 @@ def _valid_part(document: Document) -> ReadPacks:
     """The valid items of a document; every other item is rejected with its problems."""
     from pydantic import ValidationError
 
-    from exporter.core.catalogue.pack_schema import Pack as PackModel
     from exporter.core.text.validation import located_problems
 
     try:
-        pack = PackModel.model_validate(document.data).to_plain()
+        pack = schema(Pack).validate_python(document.data)
         if not document.refused:
             return ReadPacks((PackFile(document, pack),))
         located = []
     except ValidationError as error:
-        located = located_problems(document, error, PackModel)
+        located = located_problems(document, error, Pack)
     problems = tuple(problem for _, problem in located)
     if not isinstance(document.data, dict):
         return ReadPacks((), problems, ANY)
     wrong = {*document.refused, *(loc for loc, _ in located)}
     rest, moved = _without(document.data, wrong)
     try:
-        pack = PackModel.model_validate(rest).to_plain()
+        pack = schema(Pack).validate_python(rest)
     except ValidationError:
         return ReadPacks((), problems, ANY)
     return ReadPacks((PackFile(replace(document, moved=moved), pack),), problems, _rejected(document.data, wrong))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from exporter.core.text.problems import Document, InvalidInput, Loc, LocatedError, Problem
 from exporter.core.text.validation_messages import message, or_list
 from exporter.core.text.yaml_text import read
+
+UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # of a model, of a dataclass
+FOLLOWS_FROM_INNER = ("literal_error", "too_short")  # where a part has an error: another branch; a tuple without it
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -28,7 +32,7 @@ def read_as(model: type[Model], text: str, file: str) -> Model:
     return value
 
 
-def validation_problems(document: Document, error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+def validation_problems(document: Document, error: ValidationError, model: type[Any]) -> list[Problem]:
     """The problems behind a validation error, in the order of the text. model: what the document was validated as.
 
     If a word or a mapping is allowed and the user wrote a mapping, only errors inside the mapping are reported.
@@ -36,18 +40,18 @@ def validation_problems(document: Document, error: ValidationError, model: type[
     return [problem for _, problem in located_problems(document, error, model)]
 
 
-def located_problems(document: Document, error: ValidationError, model: type[BaseModel]) -> list[tuple[Loc, Problem]]:
+def located_problems(document: Document, error: ValidationError, model: type[Any]) -> list[tuple[Loc, Problem]]:
     """As `validation_problems`, each with its location."""
     every = [(_loc(e, document), e) for e in error.errors(include_url=False)]
     found = [(loc, e) for loc, e in every if not document.is_refused(loc)]
     above = {loc[:depth] for loc, _ in found for depth in range(len(loc))}
-    unknown = {loc: _keys_at(model, loc, document.data) for loc, e in found if e["type"] == "extra_forbidden"}
+    unknown = {loc: _keys_at(model, loc, document.data) for loc, e in found if e["type"] in UNKNOWN_KEY}
     missing = {loc for loc, e in found if e["type"] == "missing"}
     meant = missing & {(*loc[:-1], near) for loc, keys in unknown.items() for near in _near(loc, keys.here)}
     problems = [
         (loc, document.problem(loc, _unknown_key(loc, unknown[loc], meant) if loc in unknown else message(e)))
         for loc, e in found
-        if (e["type"] != "literal_error" or loc not in above) and (e["type"] != "missing" or loc not in meant)
+        if (e["type"] not in FOLLOWS_FROM_INNER or loc not in above) and (e["type"] != "missing" or loc not in meant)
     ]
     return sorted(problems, key=lambda each: (each[1].line, each[1].col))
 
@@ -71,25 +75,25 @@ class _Keys:
     elsewhere: Mapping[str, tuple[str, ...]]
 
 
-def _keys_at(model: type[BaseModel], loc: Loc, data: Any) -> _Keys:
+def _keys_at(model: type[Any], loc: Loc, data: Any) -> _Keys:
     """The keys beside the last one of a location."""
     places = [model]
     for part in loc[:-1]:
         data = data[part]
         if isinstance(part, str):
-            places = [inner for place in places for inner in _models_in(_fields(place).get(part))]
+            places = [inner for place in places for inner in models_in(keys_of(place).get(part))]
     given = {place: [kind for kind in _kinds_of(place) if kind == data.get("kind")] for place in places}
     own = [place for place in places if given[place]] or places
     others = [place for place in places if place not in own]
     elsewhere = {
-        key: tuple(k for o in others if key in _fields(o) for k in _kinds_of(o)) for o in others for key in _fields(o)
+        key: tuple(k for o in others if key in keys_of(o) for k in _kinds_of(o)) for o in others for key in keys_of(o)
     }
-    return _Keys(frozenset(key for place in own for key in _fields(place)), elsewhere)
+    return _Keys(frozenset(key for place in own for key in keys_of(place)), elsewhere)
 
 
-def _kinds_of(model: type[BaseModel]) -> tuple[str, ...]:
+def _kinds_of(model: type[Any]) -> tuple[str, ...]:
     """The values of `kind` that select a model of a union."""
-    kind = _fields(model).get("kind")
+    kind = keys_of(model).get("kind")
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
@@ -108,14 +112,22 @@ def _unknown_key(loc: Loc, keys: _Keys, meant: Set[Loc]) -> str:
     )
 
 
-def _fields(model: type[BaseModel]) -> dict[str, Any]:
+def keys_of(model: type[Any]) -> dict[str, Any]:
     """The types of a model's keys, as they are written."""
-    return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+    if issubclass(model, BaseModel):
+        return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+    types = get_type_hints(model, include_extras=True)
+    return {_alias(types[field.name]) or field.name: types[field.name] for field in fields(model)}
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models of a type: of a list its items', of a union all."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _alias(annotation: Any) -> str | None:
+    parts = get_args(annotation) if get_origin(annotation) is Annotated else ()
+    return next((part.alias for part in parts if isinstance(part, FieldInfo)), None)
+
+
+def models_in(annotation: Any) -> Iterator[type[Any]]:
+    """The models and dataclasses of a type: of a list its items', of a union all."""
+    if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or is_dataclass(annotation)):
         yield annotation
     for part in get_args(annotation):
-        yield from _models_in(part)
+        yield from models_in(part)

@@ -23,7 +23,7 @@ def message(error: Any) -> str:
     kind, value = error["type"], error.get("input")
     if kind == "missing":
         return "missing; add it"
-    if value is None and kind != "model_type":
+    if value is None and kind not in ("model_type", "dataclass_type"):
         return "has no value; write one, or remove the key"
     if kind in _MESSAGES:
         return _MESSAGES[kind](value, error.get("ctx", {}), error)
@@ -134,9 +134,11 @@ _MESSAGES: dict[str, Callable[[Any, Any, Any], str]] = {
     "union_tag_invalid": _kind,
     "union_tag_not_found": _kind_is_missing,
     "model_type": _mapping,
+    "dataclass_type": _mapping,
     "model_attributes_type": _mapping,
     "dict_type": lambda *_: "must map names to values; write NAME: VALUE, a line each",
     "list_type": _list,
+    "tuple_type": _list,
     "string_type": _text,
     "bool_type": _must_be("true or false"),
     "int_type": _must_be("a whole number"),

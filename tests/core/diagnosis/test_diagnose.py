@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from exporter.core.catalogue.loader import Catalogue
-from exporter.core.catalogue.pack_schema import Condition
+from exporter.core.catalogue.pack_files import schema
+from exporter.core.catalogue.pack_types import Condition
 from exporter.core.diagnosis import incidents, open_incidents
 from exporter.core.diagnosis.assessment import Assessment, Diagnosis
 from exporter.core.diagnosis.causes import (
@@ -170,7 +171,7 @@ def known(**facts: str) -> KnownContext:
 
 
 def truth(view: KnownContext, condition: Mapping[str, Any]) -> Truth:
-    return judge(Condition.model_validate(condition), view)[0]
+    return judge(schema(Condition).validate_python(condition), view)[0]
 
 
 HELD, FAILED, UNDETERMINED = {"fact": "a", "equals": "1"}, {"fact": "a", "equals": "2"}, {"fact": "gone", "equals": "1"}
@@ -246,7 +247,7 @@ def test_a_leaf_asks_one_thing(condition: Mapping[str, Any], expected: str) -> N
 
 def test_the_fact_that_would_decide_is_named() -> None:
     condition = {"all": [HELD, {"fact": "rocm_version", "version": ">=6.2", "why": "the race was mended there"}]}
-    _, leaves = judge(Condition.model_validate(condition), known(a="1"))
+    _, leaves = judge(schema(Condition).validate_python(condition), known(a="1"))
     (open_one,) = (leaf for leaf in leaves if leaf.truth is Truth.UNDETERMINED)
     assert (open_one.what, open_one.requirement, open_one.value, open_one.reason) == (
         "fact rocm_version", ">=6.2", "unknown", "the race was mended there",
@@ -255,12 +256,12 @@ def test_the_fact_that_would_decide_is_named() -> None:
 
 def test_the_alternative_with_the_most_evidence_is_reported() -> None:
     condition = {"any": [HELD, {"all": [HELD, {"fact": "b", "exists": True}]}, FAILED]}
-    _, leaves = judge(Condition.model_validate(condition), known(a="1", b="2"))
+    _, leaves = judge(schema(Condition).validate_python(condition), known(a="1", b="2"))
     assert [(leaf.what, leaf.requirement) for leaf in leaves] == [("fact a", "= 1"), ("fact b", "known")]
 
 
 def test_failed_conditions_are_reported() -> None:
-    _, leaves = judge(Condition.model_validate({"not": FAILED, "why": "it is no cluster"}), known(a="1"))
+    _, leaves = judge(schema(Condition).validate_python({"not": FAILED, "why": "it is no cluster"}), known(a="1"))
     assert [(leaf.what, leaf.requirement, leaf.value, leaf.truth, leaf.reason) for leaf in leaves] == [
         ("fact a", "not = 2", "1", "held", "it is no cluster")
     ]
