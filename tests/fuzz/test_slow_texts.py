@@ -1,8 +1,8 @@
 """No text makes a built-in pattern take many steps: hostile texts for each, and a bound that is the same on each machine.
 
 The steps are those of a plain backtracking matcher, of which `regex` takes some 10 ns each and skips most. A text is as
-long as the longest that is searched; it repeats a literal that the pattern's loops can read, a piece of one of its examples
-or near misses, or two of them in turn, cut off or not, and holds what the pattern requires.
+long as the longest that is searched; it repeats the pattern's literals, a piece of one of its examples or near misses, or two
+of them in turn, cut off or not, and holds what the pattern requires.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pytest
 import regex
 
 from exporter.config import packs
+from exporter.core.authoring.lint import repetitive
 from exporter.core.catalogue.pack_types import Patterned
-from exporter.core.matching.rules import longest_text
-from exporter.core.patterns.counting_matcher import MOST_STEPS, Backtracker, TooManySteps
+from exporter.core.matching.rules import MAX_TEXT, longest_text
 from exporter.core.patterns.required_literals import Needs, needs
-from exporter.core.patterns.step_bound import Size, cost, with_needs
-from exporter.core.patterns.syntax import FLAGS
+from exporter.core.patterns.syntax import FLAGS, literal_runs
+from tests.support.backtracker import MOST_STEPS, Backtracker, TooManySteps
 
 LENGTHS = (1, 1, 2, 3, 5, 8, 13, 21)  # of what is repeated
 # What a hostile job wrote when patterns saw 16 KiB.
@@ -43,19 +43,27 @@ def patterns_of(item: Patterned) -> list[str]:
     return sorted({*item.patterns, *item.unless})
 
 
-def longest(item: Patterned, known: Needs) -> Size:
-    """The texts that a pattern is searched in."""
-    return longest_text(1 if known.one_line else item.lines)
+def longest(item: Patterned, required: Needs) -> int:
+    """The characters of the longest text that a pattern is searched in."""
+    return longest_text(1 if required.one_line else item.lines)
+
+
+def with_needs(text: str, required: Needs, length: int) -> str:
+    """A text with what a pattern requires at its end: in one without, it is not searched for."""
+    held = text.lower() if required.ignore_case else text
+    missing = [literals[0] for literals in required.sets if not any(literal in held for literal in literals)]
+    end = "".join(f" {literal}" for literal in missing)
+    return text[: length - len(end)] + end
 
 
 def hostile(item: Patterned, pattern: str, chance: random.Random, mutations: int) -> Iterator[str]:
-    known = needs(pattern)
-    size = longest(item, known)
-    repeated = cost(pattern, size)
-    texts = [repeated.text(size.text), repeated.text(size.text // 2) * 2]
-    said = [one.text for one in (*item.examples, *item.near_misses)] or [pattern]
+    required = needs(pattern)
+    length = longest(item, required)
+    literals = literal_runs(pattern)
+    texts = [repetitive(literals, length), repetitive(literals, length // 2) * 2]
+    samples = [one.text for one in (*item.examples, *item.near_misses)] or [pattern]
     for _ in range(mutations):
-        text, other = chance.choice(said), chance.choice(said)
+        text, other = chance.choice(samples), chance.choice(samples)
         start = chance.randrange(len(text))
         stop = start + chance.choice(LENGTHS)
         piece = text[start:stop]
@@ -63,9 +71,9 @@ def hostile(item: Patterned, pattern: str, chance: random.Random, mutations: int
             at = chance.randrange(len(other))
             piece += other[at : at + chance.choice(LENGTHS)]
         end = text[stop:] if chance.random() < 0.6 else ""
-        texts.append(text[:stop] + piece * (size.line // len(piece)) + end)
+        texts.append(text[:stop] + piece * (MAX_TEXT // len(piece)) + end)
     for text in texts:
-        yield with_needs(text, known, size.text)
+        yield with_needs(text, required, length)
 
 
 def assert_few_steps(pattern: str, text: str, matcher: Backtracker) -> None:
@@ -80,9 +88,9 @@ def assert_few_steps(pattern: str, text: str, matcher: Backtracker) -> None:
 def test_no_known_text_is_slow(text: str, items: list[Patterned]) -> None:
     for item in items:
         for pattern in patterns_of(item):
-            known = needs(pattern)
-            if all(any(literal in text for literal in literals) for literals in known.sets):
-                assert_few_steps(pattern, text[: longest(item, known).text], Backtracker(pattern))
+            required = needs(pattern)
+            if all(any(literal in text for literal in literals) for literals in required.sets):
+                assert_few_steps(pattern, text[: longest(item, required)], Backtracker(pattern))
 
 
 @pytest.mark.heavy

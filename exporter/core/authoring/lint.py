@@ -16,10 +16,9 @@ from exporter.core.catalogue.pack_files import PackFile
 from exporter.core.catalogue.pack_types import LogFact, Patterned, leaf_conditions
 from exporter.core.facts import process
 from exporter.core.matching.rules import longest_text, slots
-from exporter.core.patterns.counting_matcher import MOST_STEPS, Backtracker, TooManySteps
+from exporter.core.patterns.expression import TIMEOUT_SECONDS, Expression
 from exporter.core.patterns.regex_safety import ambiguous_loop
-from exporter.core.patterns.required_literals import needs
-from exporter.core.patterns.step_bound import cost, with_needs
+from exporter.core.patterns.syntax import literal_runs
 from exporter.core.text.nearest import nearest
 from exporter.core.text.problems import Loc, Problem
 from exporter.core.values import replace
@@ -44,7 +43,7 @@ def warnings(loaded: LoadedPacks, probed: Iterable[str]) -> list[Problem]:
     if not loaded.problems:  # a rejected log fact may report them
         found += [problem for file in files for problem in _unknown_facts(file, facts)]
         found += [problem for file in files for problem in _above_evidence(file, loaded)]
-    for file in loaded.own:  # a test checks the built-in ones with more texts
+    for file in loaded.own:  # a test counts the steps of the built-in ones, on more texts
         found += _slow(file)
     return sorted(found, key=lambda problem: (problem.file, problem.line, problem.col))
 
@@ -107,34 +106,38 @@ def _exponential(file: PackFile) -> Iterator[Problem]:
 
 
 def _slow(file: PackFile) -> Iterator[Problem]:
-    """Patterns that take many steps on repetitive text."""
+    """Patterns that time out on repetitive text."""
     for loc, item in file.items():
         if not isinstance(item, Patterned):
             continue
         for key in ("patterns", "unless"):
             for number, pattern in enumerate(getattr(item, key)):
-                if shown := _slow_on(pattern, item.lines):
+                if repeated := _slow_on(pattern, item):
                     what = (
-                        f"takes over {MOST_STEPS:,} steps on a text that repeats {shown}; bound the loops, as in .{{0,100}}, "
+                        f"takes over {TIMEOUT_SECONDS * 1000:.0f} ms on a text that repeats "
+                        f"{', then '.join(map(repr, repeated))}; bound the loops, as in .{{0,100}}, "
                         "or exclude the text before them; a pattern that times out is skipped for that log"
                     )
                     yield file.document.problem((*loc, key, number), what)
 
 
-def _slow_on(pattern: str, lines: int) -> str:
-    """The repeated text on which a pattern is slow, or "". Exponential loops have their own warning."""
+def _slow_on(pattern: str, item: Patterned) -> Sequence[str]:
+    """What a text repeats on which a pattern times out. Exponential loops have their own warning."""
     if ambiguous_loop(pattern):
-        return ""
-    known = needs(pattern)
-    size = longest_text(1 if known.one_line else lines)
-    dearest = cost(pattern, size)
-    try:
-        Backtracker(pattern).find(with_needs(dearest.text(size.text), known, size.text), MOST_STEPS)
-    except TooManySteps:
-        return ", then ".join(map(repr, dearest.repeated))
-    except NotImplementedError:  # a condition on a group
-        return ""
-    return ""
+        return ()
+    expression = Expression(pattern)
+    for repeated in (literal_runs(pattern), *([example.text] for example in item.examples)):
+        try:
+            expression.find(repetitive(repeated, longest_text(item.lines)))
+        except TimeoutError:
+            return repeated
+    return ()
+
+
+def repetitive(pieces: Sequence[str], length: int) -> str:
+    """A text of this length that repeats each piece, one after the other, in equal shares."""
+    share = length // max(1, len(pieces))
+    return "".join((piece * (share // len(piece) + 1))[:share] for piece in pieces)
 
 
 def _patterns(file: PackFile) -> Iterator[tuple[Loc, str]]:

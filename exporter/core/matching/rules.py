@@ -22,8 +22,6 @@ from exporter.core.values import dataclass, field
 if TYPE_CHECKING:
     import regex
 
-    from exporter.core.patterns.step_bound import Size
-
 MAX_TEXT = (
     2048  # characters of a line that a regex sees, five times the longest example; longer lines are seen around a gate
 )
@@ -166,11 +164,9 @@ class Matcher:
         return ""
 
 
-def longest_text(lines: int) -> Size:
-    """The texts that a rule of so many lines is searched for in."""
-    from exporter.core.patterns.step_bound import Size  # only for who checks packs
-
-    return Size(MAX_TEXT + (lines - 1) * (MAX_BEHIND + 1), MAX_TEXT)
+def longest_text(lines: int) -> int:
+    """The characters of the longest text in which a rule of so many lines is searched for."""
+    return MAX_TEXT + (lines - 1) * (MAX_BEHIND + 1)
 
 
 def slots(template: str) -> set[str]:

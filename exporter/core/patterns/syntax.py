@@ -16,7 +16,7 @@ with warnings.catch_warnings():
     from re import _constants as sre  # type: ignore[attr-defined]
     from re import _parser as sre_parse  # type: ignore[attr-defined]
 
-__all__ = ["FLAGS", "MAX_SIZE", "REPEATS", "Unreadable", "inside", "parse", "refusal", "sre"]
+__all__ = ["FLAGS", "MAX_SIZE", "REPEATS", "Unreadable", "inside", "literal_runs", "parse", "refusal", "sre"]
 
 # Of `regex`, which reads re's own syntax by default (VERSION0), so that re's parser reads the same pattern.
 FLAGS = int(re.MULTILINE)
@@ -65,6 +65,26 @@ def inside(op: Any, arg: Any) -> list[Any]:
     if op is sre.GROUPREF_EXISTS:
         return [branch for branch in arg[1:] if branch is not None]
     return []
+
+
+def literal_runs(pattern: str) -> list[str]:
+    """The literals of a pattern in their order: `error: .*at (?:line )?` has "error: ", "at " and "line "."""
+    runs: list[str] = []
+
+    def collect(nodes: Sequence[Any]) -> None:
+        run = ""
+        for op, arg in nodes:
+            if op is sre.LITERAL:
+                run += chr(arg)
+                continue
+            runs.append(run)
+            run = ""
+            for sequence in inside(op, arg):
+                collect(list(sequence))
+        runs.append(run)
+
+    collect(list(parse(pattern)))
+    return [run for run in runs if run]
 
 
 def spelt_out(pattern: str, group: str) -> str | None:

@@ -1,6 +1,6 @@
 """A plain backtracking matcher over the parse tree of a pattern, that counts its steps and does nothing clever.
 
-`regex` takes the same ways in the same order, but looks for literals at once and leaves out ways that cannot succeed. So the
+`regex` tries the same paths in the same order, but searches literals at once and skips paths that cannot succeed. So the
 steps counted here are an upper bound of its own, and the same on each machine.
 """
 
