@@ -9,9 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-from exporter.cli import fleet_sources
+from exporter.cli import fleet_options
 from exporter.cli import options as flags
-from exporter.cli.time_arguments import moment, seconds
+from exporter.cli.options import moment, seconds
 
 DESCRIPTION = (
     "Reads node journals (JSONL, also .gz and .zst, or Parquet, in any depth below DIR), or what a Prometheus has scraped "
@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--prometheus", metavar="URL", help="Prometheus, Thanos, Mimir or VictoriaMetrics that scrapes the node daemons"
     )
-    fleet_sources.add_prometheus(parser)
-    fleet_sources.add_places(parser)
+    fleet_options.add_prometheus(parser)
+    fleet_options.add_places(parser)
     parser.add_argument("--window", metavar="7d", help=f"length of the window, which ends at --end; default: {WINDOW}")
     parser.add_argument("--start", metavar="TIME", help="RFC 3339 or Unix seconds")
     parser.add_argument("--end", metavar="TIME", help="RFC 3339 or Unix seconds; default: the newest record, or now")
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     span = seconds("--window", options.window or WINDOW)
     if options.prometheus:
         stop = end if end is not None else now
-        loaded = fleet_sources.history(options, Window(start=start if start is not None else stop - span, end=stop))
+        loaded = fleet_options.history(options, Window(start=start if start is not None else stop - span, end=stop))
     else:
         loaded = load(Path(options.journal), now=now, start=start, end=end, span=span)
     if loaded.window.end <= loaded.window.start:

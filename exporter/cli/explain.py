@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from exporter.cli import options as flags
 
 if TYPE_CHECKING:
-    from exporter.cli.line_trace import Reading
+    from exporter.cli.explanation_text import Reading
     from exporter.core.catalogue.loader import Catalogue
     from exporter.core.diagnosis.assessment import Diagnosis
     from exporter.core.flight_recorder import Dump
@@ -143,8 +143,7 @@ def explain(
     details: also every candidate cause, and how each line was read. log: the text's, if it is of this node.
     dumps: what the ranks' flight recorders hold.
     """
-    from exporter.cli.explanation_text import every_candidate, explanation
-    from exporter.cli.line_trace import read, stages_of
+    from exporter.cli.explanation_text import every_candidate, explanation, read, stages_of
     from exporter.core.flight_recorder import describe
     from exporter.core.matching.pipeline import Pipeline
     from exporter.core.text.counted import counted

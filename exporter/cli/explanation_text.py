@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from exporter.cli import incident_text, text_layout
-from exporter.cli.fact_commands import command_for
+from exporter.cli import incident_text
+from exporter.cli.incident_text import INDENT, field, one_line, paint
 from exporter.core.catalogue.loader import Catalogue
+from exporter.core.catalogue.pack_types import MAX_LINES
 from exporter.core.collectives import collective_texts, collectives_of
+from exporter.core.decoding.formats import decode
+from exporter.core.decoding.prefixes import Clock
 from exporter.core.diagnosis.assessment import Assessment, Diagnosis, Leaf
 from exporter.core.diagnosis.causes import distinct_evidence
 from exporter.core.diagnosis.incidents import gpu_of
 from exporter.core.diagnosis.records import rfc3339
-from exporter.core.model import Incident
+from exporter.core.matching.pipeline import Pipeline
+from exporter.core.matching.rules import Rule, Verdict, facts_of
+from exporter.core.model import Incident, LogFormat, Record, SourceKind
 from exporter.core.text.printable import printable
 
 SHOWN_CANDIDATES = 4  # the best of those that a missing fact leaves open; more would not help at 3 a.m.
@@ -48,29 +56,29 @@ def explanation(
     extent += [f"{len(incident.ranks)} ranks"] if len(incident.ranks) > 1 else []
     gpu = gpu_of(incident)
     extent += [f"GPU {gpu}"] if gpu else []
-    yield from text_layout.field("signature", " · ".join([incident.signature, *extent]))
-    yield from _emphasised(text_layout.field("cause", _cause(diagnosis, chosen)), color=color)
+    yield from field("signature", " · ".join([incident.signature, *extent]))
+    yield from _emphasised(field("cause", _cause(diagnosis, chosen)), color=color)
     if chosen:
         for leaf in distinct_evidence((*chosen.held, *chosen.supports)):
-            yield from text_layout.field("because", _evidence_text(leaf, first_line, fact_lines, log), breaks=True)
+            yield from field("because", _evidence_text(leaf, first_line, fact_lines, log), breaks=True)
         for leaf in distinct_evidence(chosen.against):
-            yield from text_layout.field("although", _evidence_text(leaf, first_line, fact_lines, log), breaks=True)
+            yield from field("although", _evidence_text(leaf, first_line, fact_lines, log), breaks=True)
     waiting = next((each.incident.waiting for each in (diagnosis, *cascades) if each.incident.waiting), ())
     for text in collective_texts(collectives_of(waiting)):
-        yield from text_layout.field("ranks", printable(text))
+        yield from field("ranks", printable(text))
     for text in recorder:
-        yield from text_layout.field("recorder", printable(text))
+        yield from field("recorder", printable(text))
     for other in diagnosis.same_time[:SHOWN_SAME_TIME]:
         text = incident_text.same_time(other.signature, other.first.text)
-        yield from text_layout.field("meanwhile", text, breaks=True)
+        yield from field("meanwhile", text, breaks=True)
     yield from _open_questions(diagnosis, chosen)
     if diagnosis.remediation:
-        yield from _emphasised(text_layout.field("do", diagnosis.remediation), color=color)
+        yield from _emphasised(field("do", diagnosis.remediation), color=color)
     if cascades:
         text = ", ".join(f"{c.incident.signature} ({_place(c.incident, log)})" for c in cascades)
-        yield from text_layout.field("then", f"{text} – as a consequence")
+        yield from field("then", f"{text} – as a consequence")
     for reference in diagnosis.references[:SHOWN_REFERENCES]:
-        yield f"  {'read':<{text_layout.INDENT}}{reference}"
+        yield f"  {'read':<{INDENT}}{reference}"
 
 
 def _place(incident: Incident, log: str | None) -> str:
@@ -106,20 +114,20 @@ def _open_questions(diagnosis: Diagnosis, chosen: Assessment | None) -> Iterator
     assumed = [leaf for leaf in chosen.held if leaf.what.startswith("fact ") and not leaf.source] if chosen else []
     for leaf in {leaf.what: leaf for leaf in assumed}.values():
         because = f" – {leaf.reason}" if leaf.reason else ""
-        yield from text_layout.field("unless", f"{_value(leaf, holds=False)}, which is not known here{because}")
+        yield from field("unless", f"{_value(leaf, holds=False)}, which is not known here{because}")
         yield from _commands([leaf], asked)
     candidates = [a for a in diagnosis.considered if a.sufficient and (chosen is None or a.could_outrank(chosen))]
     for candidate in candidates[:SHOWN_CANDIDATES]:
         wanted = " and ".join(f"{_value(leaf)}{_because(leaf)}" for leaf in candidate.sufficient[0])
-        yield from text_layout.field(
+        yield from field(
             "or else" if chosen else "perhaps", f"{candidate.cause.title} ({candidate.cause.id}), if {wanted}"
         )
         yield from _commands(candidate.sufficient[0], asked)
     more = len(candidates) - SHOWN_CANDIDATES
     if more > 0:
-        yield from text_layout.field("", f"and {more} less likely; --details tells them")
+        yield from field("", f"and {more} less likely; --details tells them")
     if chosen and not assumed and not candidates and len(diagnosis.considered) > 1:
-        yield from text_layout.field("facts", "no missing fact would change this")
+        yield from field("facts", "no missing fact would change this")
 
 
 def _because(leaf: Leaf) -> str:
@@ -164,11 +172,11 @@ def _commands(leaves: Iterable[Leaf], asked: set[str]) -> Iterator[str]:
         command = command_for(fact)
         if command and fact not in asked:
             asked.add(fact)
-            yield f"{' ' * (text_layout.INDENT + 4)}$ {command}"
+            yield f"{' ' * (INDENT + 4)}$ {command}"
 
 
 def _emphasised(lines: list[str], *, color: bool) -> list[str]:
-    return [text_layout.paint(line, "1", color) for line in lines]
+    return [paint(line, "1", color) for line in lines]
 
 
 def every_candidate(diagnosis: Diagnosis) -> Iterator[str]:
@@ -187,4 +195,158 @@ def every_candidate(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _condition(leaf: Leaf) -> str:
     value = f" ({leaf.value}{', from the ' + leaf.source if leaf.source else ''})" if leaf.value else ""
-    return text_layout.one_line(f"{leaf.what} {leaf.requirement}{value}") + (f": {leaf.reason}" if leaf.reason else "")
+    return one_line(f"{leaf.what} {leaf.requirement}{value}") + (f": {leaf.reason}" if leaf.reason else "")
+
+
+# The shell command that prints each missing fact (docs/facts.md says what they mean). On the node of the crash:
+ON_THE_NODE = {
+    "amdgpu_core_package": "dpkg-query -W amdgpu-core",
+    "amdgpu_rocm_release": "dpkg-query -W amdgpu-dkms amdgpu-core",
+    "amdgpu_version": "cat /sys/module/amdgpu/version",
+    "driver_version": "nvidia-smi --query-gpu=driver_version --format=csv,noheader",
+    "fabricmanager_running": "systemctl is-active nvidia-fabricmanager",
+    "gfx_target": "rocminfo | grep -m1 -o 'gfx[0-9a-f]*'",
+    "gpu_count": "gpufault facts | grep gpu_count",
+    "gpu_has_driver": "lspci -k | grep -iEA3 'vga|3d|display|accelerators'",
+    "gpu_model": "lspci | grep -iE 'vga|3d|display|accelerators'",
+    "gpu_services_down": "gpufault facts | grep gpu_services_down",
+    "gpus_lost": "gpufault timeline NODE --journal DIR",  # the facts of yesterday
+    "iommu": "cat /sys/kernel/iommu_groups/*/type | sort | uniq -c",  # identity is pt, DMA is translated
+    "kernel_release": "uname -r",
+    "linux_firmware": "dpkg-query -W linux-firmware || rpm -q linux-firmware",
+    "neo_version": "dpkg-query -W intel-opencl-icd || rpm -q intel-opencl",
+    "numa_balancing": "sysctl -n kernel.numa_balancing",
+    "nvidia_mix": "cat /proc/driver/nvidia/version; ls -l /usr/lib*/libcuda.so.* /usr/lib/*/libcuda.so.*",
+    "pcie_degraded": "grep . /sys/bus/pci/devices/*/{current,max}_link_width",
+    "rocm_mix": "gpufault facts | grep rocm",
+    "rocm_version": "cat /opt/rocm/.info/version",
+    "rocm_versions": "ls -d /opt/rocm-*",
+    "xid_13_jobs_on_sm": "journalctl -k | grep -E 'Xid .*: 13, .* on .GPC'",
+}
+
+# In the job, as its user, in its container, with its environment.
+IN_THE_JOB = {
+    "cuda_version": "python3 -c 'import torch; print(torch.version.cuda)'",
+    "home_cache_writable": "touch ~/.cache/probe && echo true || echo false",
+    "home_fs_type": "findmnt -no FSTYPE -T ~",
+    "kokkos_malloc_async": "KOKKOS_PRINT_CONFIGURATION=1 ./program | grep MALLOC_ASYNC",
+    "kokkos_options": "KOKKOS_PRINT_CONFIGURATION=1 ./program | grep UNIFIED_MEMORY",
+    "kokkos_version": "KOKKOS_PRINT_CONFIGURATION=1 ./program | grep 'Kokkos Version'",
+    "onednn_version": "ONEDNN_VERBOSE=1 python3 program.py | grep -m1 info,oneDNN",
+    "torch_version": "python3 -c 'import torch; print(torch.__version__)'",
+}
+
+
+def command_for(fact: str) -> str:
+    """The command that prints a fact, with a comment if it has to run in the job; "" for a custom fact."""
+    if fact in ON_THE_NODE:
+        return ON_THE_NODE[fact]
+    inside = f"printenv {fact.removeprefix('env.')}" if fact.startswith("env.") else IN_THE_JOB.get(fact, "")
+    return inside and f"{inside}  # in the job"
+
+
+SHOWN_RULES = 6  # of those that look at the other kind of log only: a line of an Xid has fifty
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One line with a required literal, or a single line given by the user."""
+
+    number: int
+    record: Record
+    literals: tuple[str, ...]
+    verdicts: tuple[Verdict, ...]
+    elsewhere: tuple[Rule, ...]  # rules that would have been tried in the other kind of log
+
+    def facts(self) -> dict[str, str]:
+        """The facts of the job's software that the line states."""
+        return {
+            name: value
+            for verdict in self.verdicts
+            if verdict.outcome == "matched" and verdict.found and verdict.rule.kind == "fact"
+            for name, value in facts_of(verdict.found, verdict.text).items()
+        }
+
+
+def read(lines: Sequence[str], source: SourceKind, form: LogFormat, pipeline: Pipeline) -> Iterator[Reading]:
+    """The lines of a log that contain a required literal; a single line in any case."""
+    gates = pipeline.matcher.gates[source]
+    other: SourceKind = "kernel" if source == "job" else "job"
+    for number, line in enumerate(lines, 1):
+        raw = line.encode("utf-8", "backslashreplace")
+        hits = {gate for gate in pipeline.engine_for(source).scan(raw).gates if gate < len(gates)}
+        if not hits and len(lines) > 1:
+            continue
+        record = decode(raw, form, source, Clock(time.time()))
+        rules = pipeline.matcher.tried_under(hits, source)
+        there = set(pipeline.engine_for(other).scan(raw).gates)
+        yield Reading(
+            number,
+            record,
+            tuple(sorted(gates[gate].literal.decode() for gate in hits)),
+            tuple(pipeline.evaluators.trace(hits, [record.text, *lines[number : number + MAX_LINES - 1]], source)),
+            tuple(rule for rule in pipeline.matcher.tried_under(there, other) if rule not in rules),
+        )
+
+
+def stages_of(reading: Reading, source: SourceKind, pipeline: Pipeline) -> Iterator[str]:
+    """The stages of one line, as text."""
+    record = reading.record
+    yield f"line {reading.number}   {record.text[:160]}"
+    fields = {"time": record.time, "rank": record.rank, "host": record.host, "device": record.device}
+    prefix = ", ".join(f"{name} {value}" for name, value in fields.items() if value is not None)
+    if prefix:
+        yield f"  prefix   {prefix}"
+    if not reading.literals:
+        yield "  gates    none: no signature's required literal occurs in it, so no pattern was tried"
+        yield from _nearest(record.text, source, pipeline)
+    else:
+        yield f"  gates    {', '.join(map(repr, reading.literals))}"
+    if reading.elsewhere:
+        some = ", ".join(rule.id for rule in reading.elsewhere[:SHOWN_RULES])
+        more = f" and {len(reading.elsewhere) - SHOWN_RULES} more" if len(reading.elsewhere) > SHOWN_RULES else ""
+        yield f"  -        counts only in {'kernel' if source == 'job' else 'job'} logs: {some}{more}"
+    for verdict in reading.verdicts:
+        if verdict.outcome != "no pattern":
+            yield from _verdict(verdict)
+    tried = [verdict.rule.id for verdict in reading.verdicts if verdict.outcome == "no pattern"]
+    if tried:
+        yield f"  -        no pattern matches of: {', '.join(tried)}"
+
+
+def _verdict(verdict: Verdict) -> Iterator[str]:
+    rule = verdict.rule
+    descriptions = {
+        "matched": f"matches /{_short(verdict.by)}/",
+        "unless": f"matches, but so does its `unless` /{_short(verdict.by)}/",
+        "amid": f"/{_short(verdict.by)}/ matches, but amid what the kernel says, where a name that a user chose may stand",
+        "echo": f"matches, but the line only quotes it (echo {verdict.by})",
+        "yields": f"matches, but yields to {verdict.by}",
+        "timeout": "ran out of time",
+        "off": "is off for this log after timeouts",
+    }
+    yield f"  {'+' if verdict.outcome == 'matched' else '-'}        {rule.id}: {descriptions[verdict.outcome]}"
+    if verdict.outcome == "matched" and verdict.found:
+        for name, value in verdict.found.captures(verdict.text).items():
+            yield f"             {name} = {value}"
+
+
+def _short(pattern: str) -> str:
+    """A pattern as one line; `gpufault signatures show ID` has it whole."""
+    line = " ".join(pattern.split())
+    return line if len(line) <= 120 else line[:119] + "…"
+
+
+def _nearest(text: str, source: SourceKind, pipeline: Pipeline) -> Iterator[str]:
+    """The required literal most similar to a part of the text: shows a changed wording."""
+    lowered = text.lower()
+    best, ratio = None, 0.6
+    gates = pipeline.matcher.gates[source]
+    for index, gate in enumerate(gates):
+        literal = gate.literal.decode().lower()
+        found = difflib.SequenceMatcher(None, lowered, literal, autojunk=False).find_longest_match()
+        if found.size / len(literal) > ratio and pipeline.matcher.tried_under([index], source):
+            best, ratio = index, found.size / len(literal)
+    if best is not None:
+        rules = ", ".join(rule.id for rule in pipeline.matcher.tried_under([best], source)[:3])
+        yield f"  nearest  {gates[best].literal.decode()!r} of {rules}"

@@ -10,9 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from exporter.cli import fleet_sources, pull_flags
+from exporter.cli import fleet_options
 from exporter.cli import options as flags
-from exporter.cli.time_arguments import seconds
+from exporter.cli.options import seconds
 
 if TYPE_CHECKING:
     from exporter.config.fleet import FleetConfig
@@ -32,9 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group()
     flags.add(source, "--journal", metavar="DIR", help="a folder that node journals are gathered in")
     flags.add(source, "--prometheus", metavar="URL", help="Prometheus, Thanos, Mimir or VictoriaMetrics")
-    fleet_sources.add_prometheus(parser)
-    fleet_sources.add_places(parser)
-    pull_flags.add_arguments(parser)
+    fleet_options.add_prometheus(parser)
+    fleet_options.add_places(parser)
+    fleet_options.add_pull(parser)
     flags.add(
         parser,
         "--window",
@@ -61,20 +61,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     import scipy  # noqa: F401 - each refresh needs it: better told now
 
-    from exporter.cli.own_log import start_logging
     from exporter.config import packs
     from exporter.fleet.history.store import Store
     from exporter.fleet.pull.puller import Puller
     from exporter.fleet.service.answers import router
     from exporter.fleet.service.html import Titles
     from exporter.fleet.service.service import FleetService
+    from exporter.process.own_log import start_logging
     from exporter.web.active_config import ActiveConfig
     from exporter.web.serving import serve
 
     load = _loader(options)
     config = load()
     sources = {
-        "--journal": options.journal, "--prometheus": options.prometheus, "--pull.…": pull_flags.names_nodes(options),
+        "--journal": options.journal, "--prometheus": options.prometheus, "--pull.…": fleet_options.names_nodes(options),
     }  # fmt: skip
     if len(given := [flag for flag, value in sources.items() if value]) > 1:  # argparse does not see the environment
         raise flags.UsageError(f"{' and '.join(given)} each say what to read; give one")
@@ -159,8 +159,8 @@ def _with_flags(config: FleetConfig, options: argparse.Namespace) -> FleetConfig
     elif config.prometheus is not None and asked and not options.journal:
         given["prometheus"] = config.prometheus.model_copy(update=asked)
     if not (options.journal or options.prometheus):
-        pull = pull_flags.with_flags(config.pull, options)
-        others = {"journal": None, "prometheus": None} if pull_flags.names_nodes(options) else {}
+        pull = fleet_options.pull_config(config.pull, options)
+        others = {"journal": None, "prometheus": None} if fleet_options.names_nodes(options) else {}
         given |= {"pull": pull, **others}
     if options.window:
         given["window"] = seconds("--window", options.window)

@@ -1,17 +1,17 @@
-"""Incidents as text for the terminal: what, where, why, what to do."""
+"""Incidents as text for the terminal: what, where, why, what to do; the table of a scan; widths and colours."""
 
 from __future__ import annotations
 
 import shlex
+import shutil
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from exporter.cli.scan_summary import summary_table
-from exporter.cli.text_layout import INDENT, clipped, field, one_line, paint, width
 from exporter.core.collectives import collective_texts
 from exporter.core.diagnosis.evidence_text import evidence_text
-from exporter.core.model import STAMPED, UNRECOGNISED
+from exporter.core.model import STAMPED, UNKNOWN, UNRECOGNISED
 from exporter.core.text.counted import counted
 from exporter.core.text.printable import printable
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from exporter.core.catalogue.loader import Catalogue
     from exporter.core.catalogue.pack_types import RootCause
     from exporter.scan.run import Summary
+
 
 TABLE_FROM = 4  # incidents; fewer need no table
 _COLORS = {"critical": "1;31", "error": "31", "warning": "33", "info": "36"}
@@ -216,3 +217,76 @@ def _size(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     return ""
+
+
+HEADS = ("count", "jobs", "verdict", "first", "last", "root cause, or what happened where none is known")
+
+
+def summary_table(roots: Sequence[Mapping[str, Any]], catalogue: Catalogue) -> str:
+    """One row for each root cause (for unknown causes, each signature), the most frequent first."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for record in roots:
+        is_known = record["root_cause"] in catalogue.root_causes
+        key = (record["root_cause"], "") if is_known else (UNKNOWN, record["signature"])
+        groups.setdefault(key, []).append(record)
+    years = {record["time"][:4] for record in roots if record["time_source"] in STAMPED}
+    day = "%d %b" if len(years) == 1 else "%Y-%m"
+    rows = [HEADS]
+    for (cause, signature), records in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
+        jobs = {
+            record["job"]["id"] if record["job"] else record["path"]
+            for record in records
+            if record["job"] or record["source"] == "job"  # a kernel log is not of one job
+        }
+        verdicts = {record["verdict"] for record in records}
+        times = sorted(record["time"] for record in records if record["time_source"] in STAMPED)
+        first, last = (
+            (datetime.fromisoformat(time).strftime(day) for time in (times[0], times[-1])) if times else ("", "")
+        )
+        title = f"unknown: {catalogue.signatures[signature].title}" if signature else catalogue.root_causes[cause].title
+        verdict = verdicts.pop() if len(verdicts) == 1 else "unclear"
+        rows.append((str(len(records)), str(len(jobs)), verdict, first, last, printable(title)))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS))]
+    lines = (
+        "  ".join(
+            cell.rjust(size) if column < 2 else cell.ljust(size)
+            for column, (cell, size) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+INDENT = 11
+
+
+def width() -> int:
+    """The columns to use: the terminal's width, limited for readability."""
+    return max(60, min(100, shutil.get_terminal_size((80, 24)).columns))
+
+
+def one_line(text: str) -> str:
+    """A text on one line, without characters that control a terminal."""
+    return printable(" ".join(text.split()))
+
+
+def clipped(text: str, columns: int) -> str:
+    """A text on one line, cut to a number of columns."""
+    line = one_line(text)
+    return line if len(line) <= columns else line[: columns - 1] + "…"
+
+
+def field(name: str, text: str, *, breaks: bool = False) -> list[str]:
+    """A labelled paragraph. Words too long for a line, such as references, stay whole unless `breaks`."""
+    return textwrap.wrap(
+        f"  {name:<{INDENT}}{one_line(text)}",
+        width(),
+        subsequent_indent=" " * (INDENT + 2),
+        break_long_words=breaks,
+        break_on_hyphens=False,
+    )
+
+
+def paint(text: str, code: str, color: bool) -> str:
+    """Text in an ANSI colour; unchanged if colours are off."""
+    return f"\x1b[{code}m{text}\x1b[0m" if color else text

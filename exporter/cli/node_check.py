@@ -142,7 +142,7 @@ _ADVICE = {401: "; give --user and --password-file", 404: "; is it the node daem
 
 def _since(text: str) -> float | None:
     """Unix seconds; None for the boot."""
-    from exporter.cli.time_arguments import moment, seconds
+    from exporter.cli.options import moment, seconds
 
     if text == "boot":
         return None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from exporter.cli import fleet_options
 from exporter.cli import options as flags
-from exporter.cli import pull_flags
-from exporter.cli.time_arguments import seconds
+from exporter.cli.options import seconds
 
 DESCRIPTION = (
     "Asks the node daemons for their open faults, sets the condition GPUFaultDetected of each Kubernetes node, and writes "
@@ -18,7 +18,7 @@ ADDRESS = ":9875"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pull_flags.add_arguments(parser, "node daemons to ask")
+    fleet_options.add_pull(parser, "node daemons to ask")
     group = parser.add_argument_group("Kubernetes; default: the cluster that it runs in")
     for name, metavar, help_text in (
         ("url", "URL", "API server"),
@@ -41,16 +41,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from exporter.cli.own_log import start_logging
     from exporter.fleet.pull.pods import Pods, own_namespace
     from exporter.kubernetes.api_client import ApiServer
     from exporter.kubernetes.reporter import Reporter
     from exporter.kubernetes.service import ConditionService
+    from exporter.process.own_log import start_logging
     from exporter.web.active_config import ActiveConfig
     from exporter.web.routes import service_router
     from exporter.web.serving import serve
 
-    config = pull_flags.with_flags(None, options)
+    config = fleet_options.pull_config(None, options)
     access = _access(options)
     if config is None:
         raise flags.UsageError("no node daemons to ask; give --pull.dns HOST:PORT")

@@ -15,7 +15,7 @@ from exporter.cli import options as flags
 from exporter.core.text.counted import counted
 
 if TYPE_CHECKING:
-    from exporter.cli.load_apart import Loaded
+    from exporter.cli.load_in_subprocess import Loaded
     from exporter.config.node import Config
     from exporter.core.catalogue.loader import Catalogue
     from exporter.web.active_config import ActiveConfig
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from exporter.cli.load_apart import load
+    from exporter.cli.load_in_subprocess import load
     from exporter.process import malloc_tuning, signals
 
     if not (options.once or options.config_check):
@@ -67,10 +67,10 @@ def _run(options: argparse.Namespace, load: Callable[[], Loaded]) -> int:
     if options.config_check:
         _report_valid(options, config, catalogue, web)
         return 0
-    from exporter.cli.own_log import start_logging
     from exporter.daemon.daemon import Daemon
     from exporter.daemon.service import Service
     from exporter.process import seccomp
+    from exporter.process.own_log import start_logging
     from exporter.store.state import State
     from exporter.web.readers import EVERYONE, Readers
     from exporter.web.routes import router

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -211,14 +212,18 @@ def _check(options: argparse.Namespace) -> int:
 
 def _profile(loaded: LoadedPacks) -> list[Problem]:
     """Print what each pattern of the packs costs; those that are slow, with their places."""
-    from exporter.cli import pattern_costs
+    from exporter.core.authoring import pattern_costs
     from exporter.core.catalogue.pack_types import Patterned
 
     files = loaded.own or loaded.builtin
     patterned = [(file, loc, item) for file in files for loc, item in file.items() if isinstance(item, Patterned)]
     ids = {item.id for _, _, item in patterned}
-    measured = pattern_costs.costs(loaded.catalogue, ids)
-    usual = pattern_costs.usual(loaded.catalogue, ids) if loaded.own else pattern_costs.Usual.of(measured)
+    measured = pattern_costs.costs(loaded.catalogue, time.process_time, ids)
+    usual = (
+        pattern_costs.usual(loaded.catalogue, ids, time.process_time)
+        if loaded.own
+        else pattern_costs.Usual.of(measured)
+    )
     width = max((len(cost.id) for cost in measured), default=0)
     print(f"{'try, µs':>9}  {'compile, ms':>11}  {'':<{width}}  pattern, and the literals that lead to it")
     for cost in measured:
@@ -228,7 +233,7 @@ def _profile(loaded: LoadedPacks) -> list[Problem]:
             f"{cost.try_seconds * 1e6:>9.1f}  {cost.compile_seconds * 1e3:>11.1f}  {cost.id:<{width}}  {pattern}  ({gates})"
         )
     print(f"{usual.try_seconds * 1e6:>9.1f}  {usual.compile_seconds * 1e3:>11.1f}  what others take, the median")
-    print(f"the database of {pattern_costs.literals(loaded.catalogue)}")
+    print(f"the database of {pattern_costs.literals(loaded.catalogue, time.process_time)}")
     return [
         file.document.problem((*loc, key, number), f"{item.id} {why}")
         for cost, why in pattern_costs.slow(measured, usual)

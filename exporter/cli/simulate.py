@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.cli import options as flags
-from exporter.cli.time_arguments import moment, seconds
+from exporter.cli.options import moment, seconds
 from exporter.core.text.counted import counted
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.cli import options as flags
-from exporter.cli.text_layout import clipped, one_line, paint
-from exporter.cli.time_arguments import moment, seconds
+from exporter.cli.incident_text import clipped, one_line, paint
+from exporter.cli.options import moment, seconds
 
 if TYPE_CHECKING:
     from exporter.core.catalogue.loader import Catalogue

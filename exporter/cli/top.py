@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
 from exporter.cli import daemon_client
-from exporter.cli.time_arguments import seconds
+from exporter.cli.options import seconds
 from exporter.core.text.printable import printable
 
 if TYPE_CHECKING:

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import re
 import shlex
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from urllib.parse import urlencode
 
 from exporter.cli import daemon_client
 from exporter.cli import options as flags
-from exporter.cli.time_arguments import seconds
-from exporter.cli.unknown_records import REPORT, Looked, unknown_records
+from exporter.cli.options import seconds
+from exporter.core.diagnosis.record_schema import IncidentRecord, RefusedRecord, incident_of, parse
+from exporter.core.model import UNRECOGNISED
 from exporter.core.text.counted import counted
 from exporter.core.text.printable import printable
+from exporter.core.text.template import error_of, template_of
 
 if TYPE_CHECKING:
+    from exporter.core.catalogue.loader import Catalogue
+    from exporter.core.catalogue.pack_types import Signature
     from exporter.core.diagnosis.unknown_clusters import Cluster, UnknownClusters
+
 
 DESCRIPTION = (
     "Reads node journals, the output of `gpufault scan --format json`, logs, or a fleet service, and lists the crashes in "
@@ -121,3 +133,165 @@ def _begin(cluster: Cluster) -> str:
 
 def _utc(at: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+
+
+JOURNALS = (".jsonl", ".jsonl.gz", ".jsonl.zst")
+ROWS = 1000  # of one answer
+MAX_ANSWER_BYTES = 64 << 20
+TIMEOUT_SECONDS = 30.0
+WITHOUT_REASON = ("crash_without_message", "killed_without_message", "named_process_died")  # causes that know no more
+REPORT = "report"  # the kind of a death that only a launcher or a shell reports
+
+Found = Iterator[tuple[float, Mapping[str, Any]]]  # records with their times
+
+
+@dataclass(slots=True)
+class Looked:
+    """What was looked at: whether it holds any crash, and what could not be read."""
+
+    logs: int = 0
+    has_crashes: bool = False
+    unread: list[str] = field(default_factory=list)
+
+
+def unknown_records(options: argparse.Namespace, oldest: float, looked: Looked) -> Found:
+    """The records of unknown crashes that all paths and addresses have since a time."""
+    from exporter.config import packs
+
+    catalogue = packs.load(flags.pack_folders(options))
+    reports = frozenset(name for name, signature in catalogue.signatures.items() if _only_reports(signature, catalogue))
+    logs = []
+    for given in options.paths:
+        path = Path(given)
+        files = sorted(each for each in path.rglob("*.jsonl*") if each.name.endswith(JOURNALS)) if path.is_dir() else []
+        if path.is_dir() and (parquet := next(path.rglob("*.parquet"), None)):
+            looked.unread.append(f"{parquet}: no Parquet is read here; give the journals that it was made of")
+        if given.startswith(("http://", "https://")):
+            yield from _of_address(given, options, oldest, reports, looked)
+        elif files or path.name.endswith(JOURNALS):
+            for file in files or (path,):
+                yield from _in_file(file, reports, looked)
+        elif not (path.is_dir() and parquet):
+            logs.append(given)
+    if logs:
+        yield from _in_logs(logs, catalogue, reports, looked)
+
+
+def _only_reports(signature: Signature, catalogue: Catalogue) -> bool:
+    """Whether it reports the death of a process without the reason, as launchers and shells do."""
+    if signature.role != "cascade" or (signature.death and signature.death.kind == "scheduler"):
+        return False
+    return signature.death is not None or any(cause.id in WITHOUT_REASON for cause in catalogue.causes_of(signature.id))
+
+
+def _is_unknown(record: Mapping[str, Any], reports: frozenset[str]) -> bool:
+    """Whether neither its signature nor another incident says what went wrong."""
+    if record["signature"] == UNRECOGNISED:
+        return bool(record["role"] != "context")
+    return record["signature"] in reports and record["role"] == "root" and record["verdict"] in (None, "unclear")
+
+
+def _rows(record: Mapping[str, Any], at: float, reports: frozenset[str]) -> Found:
+    """The record, with what it is clustered by; nothing if it is not of an unknown crash."""
+    if not _is_unknown(record, reports):
+        return
+    captures = record["captures"] if record["signature"] == UNRECOGNISED else {"kind": REPORT}
+    if not captures.get("template"):
+        captures = {**captures, "template": template_of(error_of(record["text"] or ""))}
+    yield at, {**record, "captures": captures}
+
+
+def _in_file(file: Path, reports: frozenset[str], looked: Looked) -> Found:
+    from exporter.scan.reader import ByLines, open_log
+
+    bad = 0
+    wanted = re.compile("|".join(map(re.escape, (UNRECOGNISED, *reports))).encode())
+    try:
+        with open_log(str(file)) as data, io.BufferedReader(ByLines(data)) as lines:
+            looked.logs += 1
+            for line in lines:
+                looked.has_crashes = looked.has_crashes or b'"root"' in line
+                if not wanted.search(line):
+                    continue
+                try:
+                    record = parse(line)
+                except RefusedRecord:
+                    bad += 1
+                    continue
+                if isinstance(record, IncidentRecord):
+                    yield from _rows(record.model_dump(), record.time, reports)
+    except OSError as error:
+        looked.unread.append(f"{file}: {error.strerror or error}")
+    if bad:
+        looked.unread.append(f"{file}: {bad} lines are not records; they are left out")
+
+
+def _in_logs(paths: Sequence[str], catalogue: Catalogue, reports: frozenset[str], looked: Looked) -> Found:
+    from exporter.core.diagnosis.records import incident_record, writable
+    from exporter.core.text.redact import hide_secrets
+    from exporter.scan.plan import Unread, Wanted, expand
+    from exporter.scan.run import scan
+
+    node = flags.node_name()
+    found = (each if isinstance(each, Unread) else Wanted(each, "auto") for each in expand(paths))
+    summary = scan(
+        found, catalogue, node=node, facts={}, report_unread=lambda one: looked.unread.append(f"{one.path}: {one.why}")
+    )
+    looked.logs += summary.files
+    looked.has_crashes = looked.has_crashes or bool(summary.diagnoses)
+    for diagnosis in summary.diagnoses or ():
+        if diagnosis.incident.signature in {UNRECOGNISED, *reports}:
+            first = diagnosis.incident.first
+            record = incident_record(diagnosis, catalogue, node)
+            yield from _rows({**record, "path": writable(hide_secrets(first.path))}, first.happened, reports)
+
+
+def _of_address(url: str, options: argparse.Namespace, oldest: float, reports: frozenset[str], looked: Looked) -> Found:
+    """From a fleet service, which lists lines without templates, or from a node daemon."""
+    base = url.rstrip("/")
+    listed = _of_service
+    try:
+        for signature in (UNRECOGNISED, *sorted(reports)):
+            try:
+                rows = list(listed(base, options, oldest, signature))
+            except HTTPError as error:
+                if error.code != 400 or listed is _of_node:
+                    raise
+                listed = _of_node  # which has other parameters
+                rows = list(listed(base, options, oldest, signature))
+            for incident in rows:
+                path = incident.path or f"{base}/incidents/{incident.id}"  # all that a fleet service knows of it
+                yield from _rows({**incident.model_dump(), "path": path}, incident.time, reports)
+        looked.logs += 1
+        looked.has_crashes = True  # or there may be none: the lists are of these signatures alone
+    except PermissionError as error:
+        looked.unread.append(f"{url}: {error}")
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        why = getattr(error, "reason", None) or error
+        looked.unread.append(f"{url}: no list of incidents; is it a fleet service or a node daemon? ({why})")
+
+
+def _of_service(base: str, options: argparse.Namespace, oldest: float, signature: str) -> Iterator[IncidentRecord]:
+    offset: int | None = 0
+    asked: dict[str, Any] = {"signature": signature, "sort": "time", "start": f"{oldest:.0f}", "limit": ROWS}
+    while offset is not None:
+        answer = _ask(f"{base}/api/v1/incidents?{urlencode({**asked, 'offset': offset})}", options)
+        offset, asked["end"] = answer["next_offset"], answer["window"]["end"]  # later crashes shift no page
+        yield from map(incident_of, answer["incidents"])
+
+
+def _of_node(base: str, options: argparse.Namespace, oldest: float, signature: str) -> Iterator[IncidentRecord]:
+    asked: dict[str, Any] = {"signature": signature, "since": f"{oldest:.0f}", "limit": ROWS}
+    while True:
+        answer = _ask(f"{base}/api/v1/incidents?{urlencode(asked)}", options)
+        if answer["incidents"] and not answer["lines_shown"]:
+            what = "it shows lines of logs only to its users; give --user and --password-file"
+            raise PermissionError(f"{what}, or on the node the folder of its journal")
+        yield from map(incident_of, answer["incidents"])
+        if not answer["next"]:
+            return
+        asked["before"] = answer["next"]
+
+
+def _ask(url: str, options: argparse.Namespace) -> Any:
+    return json.loads(daemon_client.ask(url, options, timeout=TIMEOUT_SECONDS, most=MAX_ANSWER_BYTES))

@@ -27,7 +27,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-from exporter.cli.line_trace import SHOWN_RULES
+from exporter.cli.explanation_text import SHOWN_RULES
 from exporter.cli.main import main
 from exporter.config import packs
 from exporter.core.text.yaml_text import parse

@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from exporter.cli.demo_fleet import message_of
+from exporter.cli.demo import message_of
 
 DEMO = (sys.executable, "-m", "exporter.cli.main", "demo", "--web.listen-address=127.0.0.1:0")
 

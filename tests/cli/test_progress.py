@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from exporter.cli.progress import PACKED, WIDE, Progress
+from exporter.cli.scan import PACKED, WIDE, Progress
 
 
 @pytest.fixture

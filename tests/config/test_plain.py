@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.cli.load_apart import load as load_apart
+from exporter.cli.load_in_subprocess import load as load_in_subprocess
 from exporter.config.node import load
 from exporter.config.plain import journal_folder, plain
 from exporter.core.text.problems import InvalidInput
@@ -51,7 +51,7 @@ def test_a_plain_configuration_cannot_be_changed_and_shows_no_secret() -> None:
 def test_another_process_loads_configuration_and_packs(tmp_path: Path) -> None:
     config = tmp_path / "c.yaml"
     config.write_text(f"state_dir: {tmp_path}\nsignatures: {{disable: ['nv_xid_*']}}\n")
-    settings, catalogue = load_apart(asked(config))
+    settings, catalogue = load_in_subprocess(asked(config))
     assert settings.state_dir == tmp_path
     assert catalogue.signatures
     assert not [name for name in catalogue.signatures if name.startswith("nv_xid_")]
@@ -61,12 +61,12 @@ def test_another_process_tells_all_problems_with_their_places(tmp_path: Path) ->
     config = tmp_path / "c.yaml"
     config.write_text("node: ''\nsurces: []\n")
     with pytest.raises(InvalidInput) as refused:
-        load_apart(asked(config))
+        load_in_subprocess(asked(config))
     assert [(each.line, each.key) for each in refused.value.problems] == [(1, "node"), (2, "surces")]
     assert str(refused.value).startswith(f"{config}:1:1: node: ")
 
 
 def test_another_process_tells_which_file_is_missing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as missing:
-        load_apart(asked(tmp_path / "none.yaml"))
+        load_in_subprocess(asked(tmp_path / "none.yaml"))
     assert missing.value.filename == str(tmp_path / "none.yaml")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from exporter.cli.explain import explain
-from exporter.cli.fact_commands import command_for
+from exporter.cli.explanation_text import command_for
 from exporter.cli.scan import read_facts
 from exporter.config import packs
 from exporter.core.catalogue.loader import Catalogue

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from exporter.cli.own_log import start_logging
 from exporter.config import packs
 from exporter.config.node import Config
 from exporter.core.model import Job, Match
 from exporter.daemon.daemon import Daemon
 from exporter.node import gpu_processes
 from exporter.node.gpu_processes import LOOKS, MAX_PER_JOB, names_beneath, text_beneath
+from exporter.process.own_log import start_logging
 from exporter.store.state import State
 from tests.support.matches import match
 from tests.support.processes import NCCL, Proc

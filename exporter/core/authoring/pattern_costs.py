@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -26,7 +25,7 @@ YARDSTICKS = 60  # patterns to compare with: their median lies within a tenth of
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class PatternCost:
     """The cost of one pattern: mean seconds to try it on a text with its literals (an echo: on any text), and to compile it.
 
     gates: its required literals; empty for an echo or an excuse. led: the share of the other items' texts that contain one
@@ -49,16 +48,14 @@ class Usual:
     compile_seconds: float
 
     @classmethod
-    def of(cls, measured: Sequence[Cost]) -> Usual:
+    def of(cls, measured: Sequence[PatternCost]) -> Usual:
         return cls(
             statistics.median(cost.try_seconds for cost in measured) if measured else 0.0,
             statistics.median(cost.compile_seconds for cost in measured) if measured else 0.0,
         )
 
 
-def costs(
-    catalogue: Catalogue, ids: Collection[str] | None = None, clock: Callable[[], float] = time.process_time
-) -> list[Cost]:
+def costs(catalogue: Catalogue, clock: Callable[[], float], ids: Collection[str] | None = None) -> list[PatternCost]:
     """The cost of all patterns, or of those of some ids, the most expensive first.
 
     catalogue: loaded with its examples, which are the texts to try.
@@ -68,7 +65,7 @@ def costs(
     return _measured(catalogue, items, wanted, clock)
 
 
-def usual(catalogue: Catalogue, besides: Collection[str], clock: Callable[[], float] = time.process_time) -> Usual:
+def usual(catalogue: Catalogue, besides: Collection[str], clock: Callable[[], float]) -> Usual:
     """The usual cost of a catalogue's patterns, from a sample without those of some ids."""
     items = _items(catalogue)
     others = [(item, pattern) for item, pattern in _patterns(items) if item.id not in besides]
@@ -76,7 +73,7 @@ def usual(catalogue: Catalogue, besides: Collection[str], clock: Callable[[], fl
     return Usual.of(_measured(catalogue, items, others[::step], clock))
 
 
-def slow(measured: Sequence[Cost], than: Usual) -> list[tuple[Cost, str]]:
+def slow(measured: Sequence[PatternCost], than: Usual) -> list[tuple[PatternCost, str]]:
     """The patterns that cost many times the usual, and what to do about each."""
     found = []
     for cost in measured:
@@ -91,7 +88,7 @@ def slow(measured: Sequence[Cost], than: Usual) -> list[tuple[Cost, str]]:
     return found
 
 
-def literals(catalogue: Catalogue, clock: Callable[[], float] = time.process_time) -> str:
+def literals(catalogue: Catalogue, clock: Callable[[], float]) -> str:
     """The cost of the database with the required literals of all signatures."""
     matcher = Matcher(catalogue)
     started = clock()
@@ -117,11 +114,11 @@ def _measured(
     items: Sequence[Patterned],
     wanted: Sequence[tuple[Patterned, str]],
     clock: Callable[[], float],
-) -> list[Cost]:
+) -> list[PatternCost]:
     texts = [example.text for item in items for example in item.examples]
     texts += [near_miss.text for item in items for near_miss in item.near_misses]
     measured = [
-        Cost(
+        PatternCost(
             item.id,
             pattern,
             _tried(pattern, _held(catalogue.gates.get(pattern, ()), texts) or texts, clock),

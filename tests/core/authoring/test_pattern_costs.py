@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exporter.cli.pattern_costs import Cost, Usual, costs, slow
+from exporter.core.authoring.pattern_costs import PatternCost, Usual, costs, slow
 from tests.support.matches import catalogue_of
 
 
@@ -11,7 +11,7 @@ def test_every_pattern_and_excuse_has_a_cost_and_the_gates_that_lead_to_it() -> 
 signatures: [{id: gpu_fault, patterns: ['GPU fault', 'ring gone'], unless: ['in a test'], examples: ['a GPU fault']}]
 echoes: [{id: typed, patterns: ['^\$ ']}]
 """)
-    found = {(cost.id, cost.pattern): cost.gates for cost in costs(catalogue)}
+    found = {(cost.id, cost.pattern): cost.gates for cost in costs(catalogue, lambda: 0.0)}
     assert found == {
         ("gpu_fault", "GPU fault"): ("GPU fault",),
         ("gpu_fault", "ring gone"): ("ring gone",),
@@ -27,14 +27,14 @@ signatures:
   - {id: quick, patterns: ['GPU fault', 'ring gone', 'bus lost']}
 """)
     ticks = iter(range(1_000_000))
-    measured = costs(catalogue, clock=lambda: next(ticks) * 1e-6)
+    measured = costs(catalogue, lambda: next(ticks) * 1e-6)
     assert measured[0].id == "endless"
     ((cost, what),) = slow(measured, Usual.of(measured))
     assert (cost.id, "to try on a line" in what) == ("endless", True)
 
 
 def test_patterns_that_cost_alike_are_none_of_them_slow() -> None:
-    alike = [Cost("a", "x", 1.0, 0.0, ()), Cost("b", "y", 1.1, 0.0, ())]
+    alike = [PatternCost("a", "x", 1.0, 0.0, ()), PatternCost("b", "y", 1.1, 0.0, ())]
     assert slow(alike, Usual.of(alike)) == []
     assert slow([], Usual.of([])) == []
 
@@ -46,7 +46,7 @@ def test_a_pattern_whose_literal_other_lines_hold_is_named_with_it() -> None:
     catalogue = catalogue_of(
         f"signatures:\n  - {{id: common, patterns: ['the \\d'], examples: ['the 4 steps']}}\n{others}"
     )
-    measured = costs(catalogue, clock=lambda: 0.0)
+    measured = costs(catalogue, lambda: 0.0)
     ((cost, what),) = slow(measured, Usual.of(measured))
     assert (cost.id, cost.led) == ("common", 1.0)
     assert what == (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.cli.own_log import start_logging
+from exporter.process.own_log import start_logging
 
 NAME = "a\nlevel=error\x1b]0;x\x07\x9b31m\r\u202e\u2028\0/home/ada\udcff"
 
